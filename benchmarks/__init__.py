@@ -1,6 +1,7 @@
-"""Scripts that measure, started from the root of the project: `python -m benchmarks.elimination.orders --help`.
+"""Benchmark scripts, started from the root of the project: ``python -m benchmarks.elimination.orders --help``.
 
-`harness` has what they share. What tests share (naive twins, checks) is theirs too, as `support`.
+``harness`` holds the code that all scripts share. The scripts may also import ``support``, the helpers of the tests
+(naive reference implementations and checks).
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What all scripts share: options, instance folders, the head of a result, times, keeping what was printed.
+"""Code that all scripts share: options, instance folders, the header of a result, timing, and writing the output.
 
 A script is a module, started from the root of the project: ``python -m benchmarks.elimination.orders --help``.
 """
@@ -28,16 +28,16 @@ RESULTS = ROOT / "benchmarks" / "results"
 def options(
     file: str, about: str, *, device: str = "", memory: str = "", only: bool = False
 ) -> argparse.ArgumentParser:
-    """Return a script's parser, with the options that many share.
+    """Return the argument parser of a script, with the options that many scripts share.
 
     Parameters
     ----------
-    file, about
+    file, about : str
         The script's ``__file__`` and ``__doc__``.
-    device, memory
-        Defaults of ``--device`` and ``--memory``; without one there is no such option.
-    only
-        Whether there is ``--only``, a part of the names of what is measured.
+    device, memory : str
+        Defaults of ``--device`` and ``--memory``. If empty, the script has no such option.
+    only : bool
+        Whether there is an option ``--only TEXT``, which selects items by a part of their names.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m {_module(file)}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -45,15 +45,25 @@ def options(
     if device:
         parser.add_argument("--device", default=device, choices=("auto", "cpu", "cuda"))
     if memory:
-        parser.add_argument("--memory", default=memory, type=bytes_of, help="budget.memory, as 8GiB")
+        parser.add_argument(
+            "--memory", default=memory, type=bytes_of, help="memory limit (budget.memory), such as 8GiB"
+        )
     if only:
-        parser.add_argument("--only", default="", metavar="TEXT", help="what has this in its name")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="where the lines are kept")
+        parser.add_argument("--only", default="", metavar="TEXT", help="measure only items whose name contains TEXT")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the output to FILE")
     return parser
 
 
 class Report:
-    """Lines that are printed as they come, under a head that says what was run where; :meth:`keep` writes them."""
+    """Print the lines of a result at once, below a header that describes the run; ``keep`` writes them to a file.
+
+    Attributes
+    ----------
+    output : Path or None
+        The file of ``--output``.
+    lines : list of str
+        All lines that were printed, the header included.
+    """
 
     def __init__(self, file: str, given: argparse.Namespace, **notes: object) -> None:
         self.output: Path | None = given.output
@@ -68,7 +78,7 @@ class Report:
         self.lines.append(line)
 
     def keep(self, output: Path | None = None) -> None:
-        """Write all lines to ``--output``, if that was given, whole or not at all."""
+        """Write all lines to ``output``, or else to ``--output``, atomically; do nothing if neither is given."""
         target = output or self.output
         if target is not None:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +86,7 @@ class Report:
 
 
 def head(file: str, output: str, gpu: str, notes: dict[str, object]) -> Iterator[str]:
-    """Yield the lines that head a result: the command, the machine, the versions."""
+    """Yield the header lines of a result: the command, the machine, the versions and ``notes``."""
     shown = [a for a in sys.argv[1:] if a != output and not a.startswith("--output")]
     folder = "DMCMC_INSTANCES=... " if "DMCMC_INSTANCES" in os.environ else ""
     yield f"# {folder}python -m {_module(file)} {' '.join(shown)}".rstrip()
@@ -89,7 +99,7 @@ def head(file: str, output: str, gpu: str, notes: dict[str, object]) -> Iterator
 
 
 def commit() -> str:
-    """Return the commit that is checked out, and whether files differ from it."""
+    """Return the commit that is checked out, with ``-dirty`` if files differ from it."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
     try:
         return "commit " + subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -98,21 +108,30 @@ def commit() -> str:
 
 
 def _module(file: str) -> str:
+    """Return the dotted module name of a script."""
     return ".".join(Path(file).resolve().relative_to(ROOT).with_suffix("").parts)
 
 
 class Columns:
-    """A table of text: names with formats, ``("ms", ">9.2f")``; what is no number is put where it would stand."""
+    """Format the lines of a text table.
+
+    Parameters
+    ----------
+    columns : tuple of (str, str)
+        Title and format specification of each column: ``("ms", ">9.2f")``. Cells that are strings or None are aligned
+        by the side and width of the specification.
+    """
 
     def __init__(self, *columns: tuple[str, str]) -> None:
         self.columns = columns
 
     @property
     def head(self) -> str:
+        """Return the line of titles."""
         return " ".join(f"{name:{_plain(form)}}" for name, form in self.columns).rstrip()
 
     def line(self, *cells: object) -> str:
-        """Return a line; cells that are left out at the end are empty."""
+        """Return a line of the table; missing cells at the end are left out."""
         pairs = zip(cells, self.columns, strict=False)
         return " ".join(
             f"{cell:{_plain(form) if cell is None or isinstance(cell, str) else form}}"
@@ -123,51 +142,64 @@ class Columns:
 
 
 def _plain(form: str) -> str:
-    """Return a format's side and width."""
+    """Return the side and the width of a format specification."""
     return form.split(".")[0].replace(",", "").rstrip("defgs%")
 
 
 class Times(NamedTuple):
-    """Seconds of repeats."""
+    """Wall-clock seconds of repeated calls."""
 
     seconds: tuple[float, ...]
 
     @property
     def least(self) -> float:
+        """Return the shortest time in seconds."""
         return min(self.seconds)
 
     @property
     def median(self) -> float:
+        """Return the median time in seconds."""
         return statistics.median(self.seconds)
 
     @property
     def most(self) -> float:
+        """Return the longest time in seconds."""
         return max(self.seconds)
 
 
-def timed(work: Callable[[], Any], repeats: int = 5, warm: int = 1, enough: float = float("inf")) -> tuple[Any, Times]:
-    """Return what a call returns, and the seconds of its repeats.
+def timed(
+    work: Callable[[], Any], repeats: int = 5, untimed: int = 1, max_seconds: float = float("inf")
+) -> tuple[Any, Times]:
+    """Call a function several times; return its last result and the times of the calls.
 
     Parameters
     ----------
-    warm
-        Calls before them, which may compile and allocate.
-    enough
-        Seconds of a call after which it is not repeated.
+    work : callable
+        The function that is timed.
+    repeats : int
+        Number of timed calls.
+    untimed : int
+        Number of calls before them, which may compile kernels and allocate memory.
+    max_seconds : float
+        A call that takes longer than this is the last one.
+
+    Returns
+    -------
+    result, times : (object, Times)
     """
     result, seconds = None, list[float]()
-    for turn in range(warm + repeats):
+    for call in range(untimed + repeats):
         start = time.perf_counter()
         result = work()
-        if turn >= warm:
+        if call >= untimed:
             seconds.append(time.perf_counter() - start)
-            if seconds[-1] > enough:
+            if seconds[-1] > max_seconds:
                 break
     return result, Times(tuple(seconds))
 
 
 def instances(part: str = "") -> Path:
-    """Return the folder of instances, or a part of it: ``instances``, ``generated`` or ``meetings``."""
+    """Return ``$DMCMC_INSTANCES`` or one of its folders: ``instances``, ``generated`` or ``meetings``."""
     folder = Path(os.environ.get("DMCMC_INSTANCES", "")).resolve() / part
     if "DMCMC_INSTANCES" not in os.environ or not folder.is_dir():
         sys.exit(f"set DMCMC_INSTANCES to a folder that holds {part or 'instances'}/")
@@ -175,13 +207,13 @@ def instances(part: str = "") -> Path:
 
 
 def meeting(name: str) -> Path:
-    """Return the file of a reference meeting problem."""
+    """Return the path of a reference meeting problem."""
     return next(iter(sorted(instances("meetings").glob(f"{name}_*.npz"))), Path(name))
 
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Run on one core."""
+    """Run the body on one core."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:
@@ -190,7 +222,7 @@ def one_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def failed(done: subprocess.CompletedProcess[str]) -> str:
-    """Return one line about a process that failed."""
+def error_line(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the last error line of a process that failed."""
     lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
     return lines[-1].removeprefix("dmcmc: error: ")

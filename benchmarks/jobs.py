@@ -1,6 +1,6 @@
-"""Jobs side by side, each pinned to cores of its own, with a JSON line for each that is done: what is there is kept.
+"""Run jobs concurrently, each pinned to a set of cores, and append one JSON line per finished job to a file.
 
-So a long measurement can be stopped and go on, and its raw lines lie beside its table.
+A measurement that was stopped continues with the jobs that have no line yet. The raw lines are kept next to the table.
 """
 
 import argparse
@@ -19,83 +19,96 @@ from queue import Queue
 from threading import Lock
 from typing import Any, NamedTuple
 
-from benchmarks.harness import ROOT, failed
+from benchmarks.harness import ROOT, error_line
 from dmcmc import generate
 from dmcmc.formats.registry import save
 
-COLD = 300.0  # seconds that a run may take whose kernels are not compiled
+_COLD_RUN_SECONDS = 300.0  # seconds: time limit of a run that may have to compile all of its kernels
 
-Line = dict[str, Any]
+JsonLine = dict[str, Any]
 
 
-class Job(NamedTuple):
-    """A key that no other job has, and what returns its line, given the cores that it may use."""
+class PinnedJob(NamedTuple):
+    """A unit of work of a measurement.
+
+    Attributes
+    ----------
+    key : str
+        Unique name of the job.
+    work : callable
+        Carries out the job on the given set of cores and returns its JSON line.
+    """
 
     key: str
-    work: Callable[[set[int]], Line]
+    work: Callable[[set[int]], JsonLine]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of scripts that run jobs."""
-    parser.add_argument("--jobs", type=int, default=1, help="jobs at once")
-    parser.add_argument("--cores", type=int, default=2, help="cores of each, if there are so many (default 2)")
-    parser.add_argument("--part", default="0/1", metavar="I/N", help="only every N-th job from the I-th on")
-    parser.add_argument("--lines", type=Path, metavar="FILE.jsonl", help="raw results; those that are there are kept")
-    parser.add_argument("--warm", action="store_true", help="let every version compile its kernels first")
-    parser.add_argument("--before", type=Path, metavar="FOLDER", help="a checkout of the version before, compared with")
-    parser.add_argument("--within", type=float, default=math.inf, metavar="SECONDS", help="begin no job after so long")
+    """Add the options that all scripts with jobs share."""
+    parser.add_argument("--jobs", type=int, default=1, help="number of concurrent jobs")
+    parser.add_argument("--cores", type=int, default=2, help="cores per job, if available (default 2)")
+    parser.add_argument("--part", default="0/1", metavar="I/N", help="run only jobs I, I + N, I + 2N, ...")
+    parser.add_argument(
+        "--lines", type=Path, metavar="FILE.jsonl", help="raw results; jobs that are listed there are skipped"
+    )
+    parser.add_argument("--compile-first", action="store_true", help="let every version compile its kernels before")
+    parser.add_argument("--before", type=Path, metavar="FOLDER", help="a checkout of another version to compare with")
+    parser.add_argument("--within", type=float, default=math.inf, metavar="SECONDS", help="start no job after SECONDS")
 
 
 def programs(given: argparse.Namespace) -> dict[str, list[str]]:
-    """Return this version's command line, and that of the one before if its folder was named; files by whole paths."""
-    command = [sys.executable, "-m", "dmcmc"]  # it takes the package from the folder that it is started in
+    """Return the command lines of this version (``now``) and, with ``--before``, of the other one."""
+    command = [sys.executable, "-m", "dmcmc"]  # ``python -m`` takes the package from the current folder
     before = given.before.resolve() if given.before else None
     return {"now": command} | ({"before": ["env", f"--chdir={before}", *command]} if before else {})
 
 
-def run_jobs(jobs: Sequence[Job], given: argparse.Namespace, done: Callable[[Line], None] = lambda line: None) -> None:
-    """Run the jobs that have no line yet; each line is kept, and told, as soon as it is there.
+def run_jobs(
+    jobs: Sequence[PinnedJob], given: argparse.Namespace, done: Callable[[JsonLine], None] = lambda line: None
+) -> None:
+    """Run the jobs that have no JSON line yet; save each line and pass it to ``done`` as soon as the job has finished.
 
-    Those that ``--within`` leaves no time for are left out: the same command with the same lines goes on with them.
+    Jobs that could not start within ``--within`` seconds are skipped. The same command with the same ``--lines`` file
+    continues with them.
     """
     first, parts = map(int, given.part.split("/"))
-    there = {line["key"] for line in lines_of(given)}
+    finished = {line["key"] for line in lines_of(given)}
     cores = sorted(os.sched_getaffinity(0))
     free: Queue[set[int]] = Queue()
     for job in range(given.jobs):
         free.put({cores[(job * given.cores + i) % len(cores)] for i in range(given.cores)})
-    lock, begun = Lock(), time.perf_counter()
+    lock, start = Lock(), time.perf_counter()
 
-    def run(job: Job) -> None:
-        if time.perf_counter() - begun > given.within:
+    def run(job: PinnedJob) -> None:
+        if time.perf_counter() - start > given.within:
             return
-        own = free.get()
+        used = free.get()
         try:
-            line = {"key": job.key} | job.work(own)
+            line = {"key": job.key} | job.work(used)
         finally:
-            free.put(own)
+            free.put(used)
         with lock:
-            given.kept.append(line)
+            given.finished.append(line)
             if given.lines is not None:
                 with given.lines.open("a") as file:
                     file.write(json.dumps(line) + "\n")
             done(line)
 
     with ThreadPoolExecutor(given.jobs) as pool:
-        list(pool.map(run, [job for job in jobs[first::parts] if job.key not in there]))
+        list(pool.map(run, [job for job in jobs[first::parts] if job.key not in finished]))
 
 
-def lines_of(given: argparse.Namespace) -> list[Line]:
-    """Return all lines that there are, those of earlier runs first."""
+def lines_of(given: argparse.Namespace) -> list[JsonLine]:
+    """Return the JSON lines of all finished jobs, those of earlier runs first."""
     if not hasattr(given, "kept"):
-        there = given.lines is not None and given.lines.exists()
-        given.kept = [json.loads(line) for line in given.lines.read_text().splitlines()] if there else []
-    kept: list[Line] = given.kept
-    return kept
+        has_file = given.lines is not None and given.lines.exists()
+        given.finished = [json.loads(line) for line in given.lines.read_text().splitlines()] if has_file else []
+    finished: list[JsonLine] = given.finished
+    return finished
 
 
 def run_pinned(command: Sequence[str], cores: set[int], limit: float) -> subprocess.CompletedProcess[str] | None:
-    """Run a command on some cores, from the root of the project; None if it took longer than the limit."""
+    """Run a command on some cores, from the root of the project; return None if it exceeded ``limit`` seconds."""
     try:
         return subprocess.run(
             command,
@@ -110,48 +123,54 @@ def run_pinned(command: Sequence[str], cores: set[int], limit: float) -> subproc
         return None
 
 
-def warm_up(
-    given: argparse.Namespace, solving: Callable[[Sequence[str]], Iterable[Sequence[str]]] | None = None
+def compile_kernels(
+    given: argparse.Namespace, more_commands: Callable[[Sequence[str]], Iterable[Sequence[str]]] | None = None
 ) -> None:
-    """Let each version solve a problem that takes most of its kernels, so that they are compiled and kept.
+    """Let each version solve small problems that use most kernels, so that these are compiled and in the cache.
 
     Parameters
     ----------
-    solving
-        Returns what a version solves afterwards, by its command line: what takes the rest of the kernels.
+    given : Namespace
+        The parsed options.
+    solving : callable, optional
+        Returns the commands that a version runs afterwards, given its command line, to compile its other kernels.
     """
-    alone = argparse.Namespace(jobs=given.jobs, cores=given.cores, part="0/1", lines=None, within=math.inf)
+    options = argparse.Namespace(jobs=given.jobs, cores=given.cores, part="0/1", lines=None, within=math.inf)
     versions = programs(given).values()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "warm-up.npz")
         save(generate("meeting-scheduling", agents=3, variables_per_agent=30, domain_size=12), file)
-        ways: list[Sequence[str]] = [(), ("--method", "annealing")]
-        first = [[*program, "solve", str(file), "--timeout", "1", *more] for program in versions for more in ways]
-        run_jobs([_warming(command) for command in first], alone)
-    if solving is not None:
-        run_jobs([_warming(command) for program in versions for command in solving(program)], alone)
+        extra_options: list[Sequence[str]] = [(), ("--method", "annealing")]
+        commands = [
+            [*program, "solve", str(file), "--timeout", "1", *more] for program in versions for more in extra_options
+        ]
+        run_jobs([_compile_job(command) for command in commands], options)
+    if more_commands is not None:
+        run_jobs([_compile_job(command) for program in versions for command in more_commands(program)], options)
 
 
-def _warming(command: Sequence[str]) -> Job:
-    def work(cores: set[int]) -> Line:
-        run_pinned([*command, "--device", "cpu"], cores, COLD)
+def _compile_job(command: Sequence[str]) -> PinnedJob:
+    """Return a job that runs a command on the CPU and ignores its result."""
+
+    def work(cores: set[int]) -> JsonLine:
+        run_pinned([*command, "--device", "cpu"], cores, _COLD_RUN_SECONDS)
         return {}
 
-    return Job(shlex.join(command), work)
+    return PinnedJob(shlex.join(command), work)
 
 
-def ask(command: Sequence[str], cores: set[int], limit: float) -> Line:
-    """Return what ``dmcmc ... --json`` answers, less its agents and provenance; ``error`` says why there is nothing."""
-    begun = time.perf_counter()
+def solve_to_json(command: Sequence[str], cores: set[int], limit: float) -> JsonLine:
+    """Return the result of ``dmcmc ... --json`` without agents and provenance; ``error`` says why there is none."""
+    start = time.perf_counter()
     done = run_pinned([*command, "--json", "--device", "cpu"], cores, limit)
-    wall = round(time.perf_counter() - begun, 2)
+    wall = round(time.perf_counter() - start, 2)
     if done is None:
-        return {"wall": wall, "error": f"not ended after {limit:g} s"}
+        return {"wall": wall, "error": f"stopped after {limit:g} s"}
     try:
-        found: Line = json.loads(done.stdout)
+        found: JsonLine = json.loads(done.stdout)
     except ValueError:
-        return {"wall": wall, "code": done.returncode, "error": failed(done)[:300]}
-    kept = ("status", "objective", "bound", "gap", "violation", "time", "cycle", "assignment", "trace")
-    line = {name: found.get(name) for name in kept}
+        return {"wall": wall, "code": done.returncode, "error": error_line(done)[:300]}
+    fields = ("status", "objective", "bound", "gap", "violation", "time", "cycle", "assignment", "trace")
+    line = {name: found.get(name) for name in fields}
     line["methods"] = sorted({agent["method"] for agent in found["agents"]})
     return {"wall": wall, "code": done.returncode, **line}

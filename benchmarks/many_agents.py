@@ -1,12 +1,12 @@
-"""Memory and processor time of each rank for many agents: a tree of agents with few variables each, solved exactly.
+"""Measure memory and processor time of each rank for many agents in a tree, with few variables each, solved exactly.
 
     python -m benchmarks.many_agents make 10000 FOLDER [--variables 5] [--values 10]
-    mpiexec -n 4 python -m benchmarks.many_agents run FOLDER --input parts|dealt|file
+    mpiexec -n 4 python -m benchmarks.many_agents run FOLDER --input parts|scattered|file
 
-``make`` writes the problem as one file and, beside it, a file an agent. ``run`` prints a line a rank: its peak of
-resident memory over what it had before the run (the whole problem of one file included), its processor time, and what
-ranks told each other. ``parts`` has a file an agent; ``dealt`` one file that rank 0 hands out; ``file`` one that every
-rank has. A first, tiny run loads the kernels.
+``make`` writes the problem as one file, and also as one file per agent. ``run`` prints one line per rank: its peak
+resident memory above that before the run (the whole problem of one file included), its processor time, and the size of
+the control messages between ranks. ``--input parts``: one file per agent. ``scattered``: one file, which rank 0 reads
+and scatters. ``file``: one file, which every rank reads. A first, tiny run loads the kernels.
 """
 
 import argparse
@@ -30,18 +30,18 @@ _MB = 1e6
 
 
 def main() -> None:
-    """Make a problem, or run it."""
+    """Make a problem, or solve it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    making = commands.add_parser("make")
-    making.add_argument("agents", type=int)
-    making.add_argument("folder", type=Path)
-    making.add_argument("--variables", type=int, default=5)
-    making.add_argument("--values", type=int, default=10)
-    running = commands.add_parser("run")
-    running.add_argument("folder", type=Path)
-    running.add_argument("--input", choices=["parts", "dealt", "file"], default="parts")
-    running.add_argument("--profile", default="", help="where profiles of processor time go, one a rank")
+    make_parser = commands.add_parser("make")
+    make_parser.add_argument("agents", type=int)
+    make_parser.add_argument("folder", type=Path)
+    make_parser.add_argument("--variables", type=int, default=5)
+    make_parser.add_argument("--values", type=int, default=10)
+    run_parser = commands.add_parser("run")
+    run_parser.add_argument("folder", type=Path)
+    run_parser.add_argument("--input", choices=["parts", "scattered", "file"], default="parts")
+    run_parser.add_argument("--profile", default="", help="write a profile of each rank to TEXT.RANK", metavar="TEXT")
     given = parser.parse_args()
     if given.command == "make":
         make(given.folder, given.agents, given.variables, given.values)
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def make(folder: Path, agents: int, variables: int, values: int) -> None:
-    """Write a problem both ways."""
+    """Write a problem as one file and as one file per agent."""
     problem = dmcmc.generate(
         "random", agents=agents, variables_per_agent=variables, domain_size=values, global_density=0.0
     )
@@ -60,46 +60,47 @@ def make(folder: Path, agents: int, variables: int, values: int) -> None:
 
 
 def run(folder: Path, source: str, profile: str) -> None:
-    """Solve it on all ranks, and print what each took."""
+    """Solve the problem on all ranks, and print the measurements of each."""
     world = connect()
     config = settings_of(
         Document("", {"seed": 7, "device": "cpu", "local": {"method": "exact"}, "budget": {"memory": "6GiB"}})
     )
     with tempfile.TemporaryDirectory() as tiny:
-        small = Path(world.decided(lambda: _made(Path(tiny))))
-        _solved(world, config, small, source)
+        small = Path(world.on_first_rank(lambda: _make_tiny(Path(tiny))))
+        _solve(world, config, small, source)
         world.wait()
     _reset_peak()
-    before, begun, clock = _status("VmRSS"), time.process_time(), time.perf_counter()
+    resident_before, processor_start, wall_start = _status("VmRSS"), time.process_time(), time.perf_counter()
     with _profiled(profile and f"{profile}.{world.rank}"):
-        result = _solved(world, config, folder, source)
-    lines = world.gather((_status("VmHWM") - before, time.process_time() - begun, before))
+        result = _solve(world, config, folder, source)
+    lines = world.gather((_status("VmHWM") - resident_before, time.process_time() - processor_start, resident_before))
     if lines is None or result is None:
         return
-    seconds, told = time.perf_counter() - clock, sum(count.size for count in result.control.values())
+    seconds, control_bytes = time.perf_counter() - wall_start, sum(count.size for count in result.control.values())
     print(f"{source}: {len(result.agents)} agents, {world.size} ranks: {result.status} {result.objective},", end=" ")
     print(f"{seconds:.1f} s, of which {result.time:.1f} solving; agents' messages {result.msg_count},", end=" ")
-    print(f"{result.msg_size / _MB:.1f} MB; ranks told each other {told / _MB:.1f} MB")
+    print(f"{result.msg_size / _MB:.1f} MB; control messages {control_bytes / _MB:.1f} MB")
     for rank, (peak, spent, first) in enumerate(lines):
-        print(f"  rank {rank}: {peak / _MB:.0f} MB over {first / _MB:.0f}, {spent:.1f} s of its processor", flush=True)
+        print(f"  rank {rank}: {peak / _MB:.0f} MB over {first / _MB:.0f}, {spent:.1f} s of processor time", flush=True)
 
 
-def _solved(world: World, config: Settings, folder: Path, source: str) -> dmcmc.Result | None:
-    """Solve what a folder has."""
+def _solve(world: World, config: Settings, folder: Path, source: str) -> dmcmc.Result | None:
+    """Solve the problem of a folder; return the result on rank 0."""
     if source == "parts":
         return solve_directory(folder / "parts", config, world)
-    given = world.rank == 0 or source == "file"
-    return solve(native.load(folder / "problem.npz") if given else None, config, world)
+    reads = world.rank == 0 or source == "file"
+    return solve(native.load(folder / "problem.npz") if reads else None, config, world)
 
 
-def _made(folder: Path) -> str:
+def _make_tiny(folder: Path) -> str:
+    """Write a tiny problem to a folder; return the folder."""
     make(folder, 8, 5, 10)
     return str(folder)
 
 
 @contextmanager
 def _profiled(path: str) -> Iterator[None]:
-    """Keep a profile, if anywhere."""
+    """Write a profile of the body to ``path``, unless it is empty."""
     if not path:
         yield
         return
@@ -111,13 +112,13 @@ def _profiled(path: str) -> Iterator[None]:
 
 
 def _reset_peak() -> None:
-    """Let the peak of resident memory begin anew."""
+    """Reset the peak of the resident memory of this process."""
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def _status(what: str) -> int:
-    """Return what the system says of this process, in bytes."""
+    """Return a field of ``/proc/self/status`` in bytes."""
     text = Path("/proc/self/status").read_text()
     return int(text.split(f"{what}:")[1].split()[0]) << 10
 

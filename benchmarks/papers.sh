@@ -1,14 +1,14 @@
 #!/bin/bash
 # The papers' experiments on one machine of 64 cores and 4 GPUs, in three parts of some minutes each:
 #   PART=1 SECONDS_FOR_ALL=290 DMCMC_INSTANCES=... bash benchmarks/papers.sh FOLDER
-# What is not finished in time is left out; results are FOLDER/NAME/runs.jsonl, one folder a stream of runs. Seeds come
-# one after the other, so that an early end leaves some of every case.
+# Runs that do not finish in time are left out. Results are in FOLDER/NAME/runs.jsonl, one folder per run of an experiment.
+# Seeds are the outer loop, so that an early end leaves some runs of every case.
 FOLDER=$1 PART=${PART:-1} ALL=${SECONDS_FOR_ALL:-290} BEGUN=$SECONDS
 mkdir -p "$FOLDER/configs"
 left() { local s=$((ALL - SECONDS + BEGUN)); echo $((s > 1 ? s : 1)); }
 gone() { echo $((SECONDS - BEGUN)); }
 
-# run NAME GPUS CORES JOBS CONFIG LIMIT [options]: one experiment, each run limited to so many seconds (and $memory)
+# run NAME GPUS CORES JOBS CONFIG LIMIT [options]: one experiment; LIMIT: seconds per run; $memory: its memory limit
 run() {
   local name=$1 gpus=$2 cores=$3 jobs=$4 config=$5 limit=$6
   shift 6
@@ -20,7 +20,7 @@ run() {
   echo "$(gone) s: $name $(wc -l < "$FOLDER/$name/runs.jsonl") runs; $(grep -c '"outcome": "done"' "$FOLDER/$name/runs.jsonl") done; $(tail -1 "$FOLDER/$name.out" | cut -c1-150)"
 }
 
-# compile CORES CONFIG METHOD: kernels of a method, so that processes side by side do not all compile them
+# compile CORES CONFIG METHOD: compile the kernels of a method once, so that concurrent processes find them in the cache
 compile() {
   CUDA_VISIBLE_DEVICES= timeout "$(left)" taskset -c "$1" python3 - "configs/papers/$2.yaml" "$3" <<'P' > "$FOLDER/compile-$1.out" 2>&1 &
 import sys, json
@@ -55,7 +55,7 @@ compile_all() {
   echo "$(gone) s: compiled"
 }
 
-if [ "$PART" = 1 ]; then # Table 1: on GPUs, and 60 s each
+if [ "$PART" = 1 ]; then # Table 1 on GPUs, and with 60 s per run
   run table1-toulbar2 "" 42-63 22 dmcmc-table1 300 --method "toulbar2, 60 s" & all=$!
   (run table1-gibbs-gpu 0 0-1 1 dmcmc-table1 60 --method "Gibbs GPU"
    run gpube-table1-gpu 0 0-1 1 gpube-table1 30 --method "BE GPU" --method "DPOP GPU") & all="$all $!"
@@ -70,7 +70,7 @@ if [ "$PART" = 1 ]; then # Table 1: on GPUs, and 60 s each
   run table1-auto "" 8-41 17 dmcmc-table1 300 --method "auto, 60 s"
   run table1-both "" 8-41 17 dmcmc-table1 300 --method "auto with toulbar2, 60 s"
   wait $all
-elif [ "$PART" = 3 ]; then # GPUs with most of their memory, what was missing, and grids
+elif [ "$PART" = 3 ]; then # GPUs with most of their memory, missing runs, and grids
   memory=200GiB
   (run table1-gibbs-gpu 0 0-1 1 dmcmc-table1 60 --method "Gibbs GPU"
    run figure11c-gpu 0 0-1 1 gpube-figure11c 30 --method "MBE GPU") & all=$!
@@ -98,7 +98,7 @@ elif [ "$PART" = 3 ]; then # GPUs with most of their memory, what was missing, a
    done) & all="$all $!"
   run table1-both "" 56-63 4 dmcmc-table1 300 --method "auto with toulbar2, 60 s" & all="$all $!"
   wait $all
-else # Table 1 and Fig. 5 on cores, others at equal time, exact inference on both
+else # Table 1 and Fig. 5 on CPU cores, other algorithms at equal time, exact inference on CPUs and GPUs
   (run gpube-table1-gpu 0 0-1 1 gpube-table1 30 --method "BE GPU" --method "DPOP GPU"
    run figure11a-gpu 0 0-1 1 gpube-figure11a 30 --method "MBE GPU") & all=$!
   (run gpube-table2-gpu 1 2-3 1 gpube-table2 30 --method "BE GPU" --method "DPOP GPU"

@@ -1,4 +1,4 @@
-"""toulbar2 on our problems, in a process of its own: what it finds and proves, and when."""
+"""Run toulbar2 on problems of this project, in a separate process, and return what it finds and proves, and when."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import dmcmc
-from dmcmc.samplers.toulbar2.search import Engine
+from dmcmc.samplers.toulbar2.search import Toulbar2Process
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
 
 SEARCH = """
@@ -23,58 +23,72 @@ for f in problem.factors:
 print("TOP", top, flush=True)
 network.Solve(timeLimit=int(sys.argv[2]))
 """
-_SECONDS = r"([\d.]+) seconds\)"
+_SECONDS_PATTERN = r"([\d.]+) seconds\)"
 
 
-class Alone(NamedTuple):
-    """What toulbar2 has found by itself, in the problem's own sense, and the seconds from its tables to its end."""
+class Toulbar2Result(NamedTuple):
+    """The result of a search by toulbar2 alone.
+
+    Attributes
+    ----------
+    objective : float or None
+        In the problem's own sense.
+    proven : bool
+        Whether toulbar2 has proven that the objective is optimal.
+    seconds : float
+        Wall-clock seconds from the conversion of the tables to the end.
+    """
 
     objective: float | None
     proven: bool
     seconds: float
 
 
-def alone(path: Path, seconds: float) -> Alone:
-    """Let toulbar2 search any problem on one core, handed over as a run would; it is told nothing."""
+def search_alone(path: Path, seconds: float) -> Toulbar2Result:
+    """Let toulbar2 search any problem on one core, without an initial solution or bound."""
     problem = dmcmc.load(path)
     start = time.perf_counter()
     costs = costs_of_problem(problem, 4 << 30, constants=False)
-    with Engine() as engine:
+    with Toulbar2Process() as engine:
         found = engine.search(costs, None, seconds)
     elapsed = time.perf_counter() - start
     objective = None if found.values is None else problem.evaluate(found.values[: problem.n_variables]).objective
-    return Alone(None if objective is None else float(objective), found.complete, elapsed)
+    return Toulbar2Result(None if objective is None else float(objective), found.complete, elapsed)
 
 
-class Point(NamedTuple):
-    """What is known after so many seconds of toulbar2's clock."""
+class Toulbar2Point(NamedTuple):
+    """The objective and the bound after some seconds of toulbar2's own clock."""
 
     seconds: float
     objective: float | None
     bound: float | None
 
 
-def search(path: Path, how: str, seconds: int) -> list[Point]:
-    """Let toulbar2 search a problem of whole utilities, on one core.
+def search(path: Path, method: str, seconds: int) -> list[Toulbar2Point]:
+    """Let toulbar2 search a problem of whole utilities on one core; return the trace of its solutions and bounds.
 
     Parameters
     ----------
-    how
-        ``hbfs`` (objective and bound) or ``vns`` (objective).
+    path : Path
+        The problem file.
+    method : str
+        ``hbfs`` (hybrid best-first search: objective and bound) or ``vns`` (variable neighbourhood search: objective).
+    seconds : int
+        Time limit by toulbar2's own clock.
     """
-    command = [sys.executable, "-c", SEARCH, str(path), str(seconds), how]
+    command = [sys.executable, "-c", SEARCH, str(path), str(seconds), method]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60 * seconds + 300)
     found = re.search(r"^TOP (\d+)", done.stdout, re.MULTILINE)
     if found is None:
-        sys.exit(f"toulbar2 failed on {path.name}: {done.stderr[-500:]}")
-    top, trace = int(found[1]), list[Point]()
+        sys.exit(f"toulbar2 failed on {path}: {done.stderr[-500:]}")
+    top, trace = int(found[1]), list[Toulbar2Point]()
     objective: float | None = None
     bound: float | None = None
     for line in done.stdout.splitlines():
-        if new := re.match(rf"New solution: (\d+) \(.*?{_SECONDS}", line):
+        if new := re.match(rf"New solution: (\d+) \(.*?{_SECONDS_PATTERN}", line):
             objective = top - int(new[1])
-            trace.append(Point(float(new[2]), objective, bound))
-        elif how == "hbfs" and (shown := re.match(rf"Optimality gap: \[(\d+), \d+\].*?{_SECONDS}", line)):
-            bound = top - int(shown[1])
-            trace.append(Point(float(shown[2]), objective, bound))
+            trace.append(Toulbar2Point(float(new[2]), objective, bound))
+        elif method == "hbfs" and (gap_line := re.match(rf"Optimality gap: \[(\d+), \d+\].*?{_SECONDS_PATTERN}", line)):
+            bound = top - int(gap_line[1])
+            trace.append(Toulbar2Point(float(gap_line[2]), objective, bound))
     return trace

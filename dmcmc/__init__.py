@@ -1,7 +1,6 @@
-"""Distributed constraint optimisation with multi-variable agents: :func:`load` or :func:`generate`, :func:`solve`.
+"""Distributed constraint optimisation with multi-variable agents: :func:`load` or :func:`generate`, then :func:`solve`.
 
-Names are imported when they are first asked for: the command line hears signals before it imports anything that takes
-long.
+Public names are imported at their first use, so that the command line can handle signals before slow imports.
 """
 
 import importlib
@@ -42,7 +41,7 @@ __all__ = [
     "solve_on",
 ]
 
-_HOMES = {
+_PUBLIC_NAMES = {
     "dmcmc.api": ("generate", "load", "plan", "solve", "solve_on"),
     "dmcmc.config.settings": ("Budget", "Combine", "Cooling", "Guarantee", "Local", "Settings"),
     "dmcmc.inference.marginals.junction_tree": ("JunctionTree",),
@@ -52,16 +51,17 @@ _HOMES = {
     "dmcmc.results.result": ("Result", "Solution", "TracePoint"),
     "dmcmc.results.version": ("__version__",),
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Import what belongs to a public name."""
-    if name not in _HOME_OF:
+    """Import a public name at its first use."""
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
     return value
 
 
 def __dir__() -> list[str]:
+    """Return all names, also those that are not imported yet."""
     return sorted({*globals(), *__all__})

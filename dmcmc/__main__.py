@@ -1,4 +1,4 @@
-"""``python -m dmcmc``."""
+"""Run the command line with ``python -m dmcmc``."""
 
 import sys
 

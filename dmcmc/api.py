@@ -1,6 +1,6 @@
-"""The front door for Python: load or generate a problem, plan, solve.
+"""The Python interface: load or generate a problem, plan and solve it.
 
-Numba, MPI and all that compiles is imported when it is first needed, not by ``import dmcmc``.
+Numba, MPI and all compiled code are imported at their first use, not by ``import dmcmc``.
 """
 
 import os
@@ -15,20 +15,20 @@ from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.mpi.world import World
 from dmcmc.report.plan import Plan, plan_of
 from dmcmc.results.result import Result, Solution, TracePoint
-from dmcmc.run.monitoring.progress import Silent, Watched
+from dmcmc.run.monitoring.progress import CallbackProgress, NoProgress
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
 
 class Stages(Protocol):
-    """What may be told how far a run is."""
+    """An observer of the progress of a run."""
 
     def stage(self, title: str, total: int | None = None) -> None:
-        """Begin a stage of ``total`` steps (None: unknown); the one before is over."""
+        """Notify that a stage of ``total`` steps (None: unknown) begins; the stage before has ended."""
 
     def advance(self, steps: int = 1) -> None:
-        """Report that ``steps`` more steps of the stage are done."""
+        """Notify that ``steps`` more steps of the stage are done."""
 
 
 Progress = Callable[[str], object] | Stages
@@ -49,23 +49,29 @@ def load(
 
     Parameters
     ----------
-    path
-        The file; its content, or else its name, tells the format.
-    agents
-        Give the variables to so many agents; None leaves them to the file's own, or to one.
-    split
-        How that is done: ``tree``, ``grow`` or ``blocks`` (:mod:`dmcmc.inference.dpop.assign_variables`).
-    format
-        What the file is read as: ``native``, ``wcsp``, ``cfn``, ``uai``, ``bif``, ``xcsp`` or ``pydcop``.
-    evidence
-        For belief networks: the file with observed values.
-    distribution
-        For pyDCOP problems: the file that says which agent hosts what.
+    path : str or path
+        The file. Its format is recognised from its content, or from its name.
+    agents : int, optional
+        Assign the variables to this number of agents. None: the agents of the file, or one agent.
+    split : str
+        How variables are assigned to agents: ``tree``, ``grow`` or ``blocks``
+        (:mod:`dmcmc.inference.dpop.assign_variables`).
+    format : str, optional
+        The format of the file: ``native``, ``wcsp``, ``cfn``, ``uai``, ``bif``, ``xcsp`` or ``pydcop``.
+    evidence : str or path, optional
+        For belief networks: a file with observed values.
+    distribution : str or path, optional
+        For pyDCOP problems: a file with the variables that each agent hosts.
+
+    Returns
+    -------
+    Problem
+        The problem.
 
     Raises
     ------
     DmcmcError
-        One line: what is wrong with the file, and where.
+        If the file cannot be read; the message is one line with the place in the file.
     """
     from dmcmc.formats import registry as formats
 
@@ -78,19 +84,25 @@ def load(
 
 
 def generate(family: str, **parameters: Any) -> Problem:
-    """Return a problem of a family.
+    """Generate a problem of a family.
 
     Parameters
     ----------
-    family
+    family : str
         ``meeting-scheduling``, ``random``, ``random-network``, ``scale-free``, ``colouring`` or ``grid``.
-    parameters
-        Those of the family that differ from its defaults (``dmcmc generate --help`` and README); ``seed`` is 0.
+    **parameters
+        Parameters of the family (``dmcmc generate --help`` and README); all others have their defaults. The default
+        ``seed`` is 0.
+
+    Returns
+    -------
+    Problem
+        The problem.
 
     Raises
     ------
     DmcmcError
-        For an unknown family or parameter, and for a value that is not allowed; names the known ones.
+        If the family or a parameter is unknown, or a value is not allowed; the message has the known names.
 
     Examples
     --------
@@ -106,20 +118,24 @@ def generate(family: str, **parameters: Any) -> Problem:
 
 
 def plan(problem: Problem, settings: Settings | None = None, **keywords: Unpack[Keywords]) -> Plan:
-    """Return what :func:`solve` would do with the same arguments, without doing it.
+    """Return the plan of :func:`solve` for the same arguments, without solving.
 
-    Each agent's elimination is planned, and its method chosen. With a time budget ``auto`` measures this machine first,
-    where that could change a choice.
+    The elimination of each agent is planned and its method is chosen. With a time budget, ``auto`` first measures the
+    speed of this machine if this could change a choice.
 
     Parameters
     ----------
-    problem, settings, keywords
+    problem : Problem
+        The problem.
+    settings : Settings, optional
+        As for :func:`solve`.
+    **keywords
         As for :func:`solve`.
 
     Returns
     -------
     Plan
-        Width, cells and bytes, and what ``auto`` would do for each agent, and why; ``print`` shows it as a table.
+        The method of each agent with the reason, and width, table cells and memory. ``print`` shows it as a table.
 
     Raises
     ------
@@ -145,38 +161,38 @@ def solve(
     solution: Solutions | None = None,
     **keywords: Unpack[Keywords],
 ) -> Result:
-    """Solve a problem in this process; for the ranks of an MPI program see :func:`solve_on`.
+    """Solve a problem in this process. For the ranks of an MPI program see :func:`solve_on`.
 
     Parameters
     ----------
-    problem
-        What to solve.
-    settings
-        How: a configuration without its problem. None for the defaults.
-    progress
-        Called with a line of text now and then (``progress=print``); or an object with ``stage(title, total)`` and
-        ``advance(steps)``.
-    trace
-        Called with each new :class:`TracePoint` (``time``, ``objective``, ``bound``) as it is found.
-    solution
-        Called with each better :class:`Solution` (``time``, ``objective``, ``assignment``), which breaks nothing, as
-        it is found; perhaps on another thread. Not where agents have files of their own.
-    keywords
-        Keys of a configuration by their own names, which change ``settings``: ``seed``, ``timeout``, ``gap``,
-        ``memory``, ``device``, ``algorithm``, ``method``, ``runs``, ... (:class:`~dmcmc.config.keywords.Keywords` has
-        all). ``output`` names a file that the result is written to as JSON.
+    problem : Problem
+        The problem.
+    settings : Settings, optional
+        How to solve it; None for the defaults.
+    progress : callable or Stages, optional
+        Called with a line of text from time to time (``progress=print``); or an object with the methods
+        ``stage(title, total)`` and ``advance(steps)``.
+    trace : callable, optional
+        Called with each new :class:`TracePoint` (``time``, ``objective``, ``bound``) as soon as it is found.
+    solution : callable, optional
+        Called with each better :class:`Solution` (``time``, ``objective``, ``assignment``) that breaks no hard
+        constraint, possibly on another thread. Not for problems with one file per agent.
+    **keywords
+        Keys of a configuration that replace those of ``settings``: ``seed``, ``timeout``, ``gap``, ``memory``,
+        ``device``, ``algorithm``, ``method``, ``runs`` and others (:class:`~dmcmc.config.keywords.Keywords` has all).
+        ``output`` names a file that the result is written to as JSON.
 
     Returns
     -------
     Result
-        Also where no assignment without violations was found: ``status`` says so.
+        The result, also if no assignment without broken constraints was found: see ``status``.
 
     Raises
     ------
     DmcmcError
-        One line: a setting that is not allowed, a table that does not fit the memory, a method that is not known.
+        If a setting is not allowed, a method is unknown or a table does not fit the memory; the message is one line.
     KeyboardInterrupt
-        At Ctrl-C. With a time budget, the first one during the run ends it with the best so far instead.
+        At Ctrl-C. With a time budget, the first Ctrl-C ends the run with the best result so far instead.
 
     Examples
     --------
@@ -184,7 +200,7 @@ def solve(
     >>> result.status, result.objective == result.bound
     ('optimal', True)
     """
-    return _solve(World(), problem, settings_from(settings, keywords), Watched(progress, trace, solution))
+    return _solve(World(), problem, settings_from(settings, keywords), CallbackProgress(progress, trace, solution))
 
 
 def solve_on(
@@ -197,20 +213,25 @@ def solve_on(
     solution: Solutions | None = None,
     **keywords: Unpack[Keywords],
 ) -> Result:
-    """Solve a problem on all ranks of an MPI program; called by each with the same problem and settings.
+    """Solve a problem on all ranks of an MPI program; each rank calls it with the same problem and settings.
 
     Parameters
     ----------
-    world
-        An mpi4py communicator, such as ``MPI.COMM_WORLD``, or what :func:`dmcmc.mpi.world.connect` returns.
-    problem, settings, progress, trace, solution, keywords
-        As for :func:`solve`. Where rank 0 alone has the problem (the others give None) each rank gets its own agents'
-        parts only. ``progress``, ``trace`` and ``solution`` are called on rank 0 only; ``output`` is written there.
+    world : MPI.Comm or World
+        An mpi4py communicator, such as ``MPI.COMM_WORLD``, or the value of :func:`dmcmc.mpi.world.connect`.
+    problem : Problem or None
+        The problem. If only rank 0 has it and the others give None, each rank receives only the parts of its agents.
+    settings : Settings, optional
+        As for :func:`solve`.
+    progress, trace, solution : callable, optional
+        As for :func:`solve`; called on rank 0 only.
+    **keywords
+        As for :func:`solve`; rank 0 writes the file ``output``.
 
     Returns
     -------
     Result
-        The same on every rank.
+        The result, the same on every rank.
 
     Raises
     ------
@@ -218,21 +239,22 @@ def solve_on(
         As for :func:`solve`, on every rank.
     """
     ranks = world if isinstance(world, World) else World(world)
-    return _solve(ranks, problem, settings_from(settings, keywords), Watched(progress, trace, solution))
+    return _solve(ranks, problem, settings_from(settings, keywords), CallbackProgress(progress, trace, solution))
 
 
-def _solve(world: World, problem: Problem | None, settings: Settings, progress: Watched) -> Result:
+def _solve(world: World, problem: Problem | None, settings: Settings, progress: CallbackProgress) -> Result:
+    """Solve a problem on all ranks and write the result on rank 0."""
     from dmcmc.run.algorithms import choose_algorithm as run
 
     output = settings.output
     if output is not None:
-        world.decided(lambda: check_writable(output))
-    found = run.solve(problem, settings, world, progress if world.rank == 0 else Silent())
+        world.on_first_rank(lambda: check_writable(output))
+    result = run.solve(problem, settings, world, progress if world.rank == 0 else NoProgress())
 
-    def delivered() -> Result:
-        assert found is not None  # rank 0 has it
+    def deliver() -> Result:
+        assert result is not None  # on rank 0
         if output is not None:
-            found.write(output)
-        return found
+            result.write(output)
+        return result
 
-    return world.decided(delivered)
+    return world.on_first_rank(deliver)

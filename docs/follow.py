@@ -1,6 +1,6 @@
-"""Follow a page literally: run its ``sh`` and ``python`` blocks one after the other, in an empty folder.
+"""Run the ``sh`` and ``python`` blocks of a page one after the other, in an empty folder.
 
-``python docs/follow.py docs/tutorial.md`` ends with the first command that fails.
+``python docs/follow.py docs/tutorial.md`` stops at the first command that fails.
 """
 
 import re
@@ -13,7 +13,7 @@ _BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """Return a page's blocks: what kind, and what it says."""
+    """Return the code blocks of a page as pairs (language, text)."""
     return [(found[1], found[2]) for found in _BLOCK.finditer(text)]
 
 

@@ -1,6 +1,6 @@
-"""What the code says of itself, read from its syntax without running it: files, rooms, imports, functions.
+"""Read files, packages, imports and functions from the source code, without running it.
 
-A room is a folder of code. Used by `rooms.py`, which draws them, and by `tests/test_layout.py`, which holds the rules.
+A package is a folder of code. `packages.py` draws the packages; `tests/test_layout.py` checks the rules for them.
 """
 
 import ast
@@ -13,57 +13,60 @@ from pathlib import Path
 import networkx as nx
 
 ROOT = Path(__file__).resolve().parents[1]
-HOUSES = ("inference", "samplers", "mpi", "dmcmc")
-"""The four folders of code at the top level, each above all before it."""
+TOP_FOLDERS = ("inference", "samplers", "mpi", "dmcmc")
+"""The four top-level folders of code, in import order: a folder imports only from the folders before it."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of code.
+    """A source file.
 
     Attributes
     ----------
     path : str
-        Relative to the root of the project, with slashes.
+        Path relative to the root of the project, with slashes.
     """
 
     path: str
 
     @property
     def name(self) -> str:
+        """The name of the file without its folder."""
         return self.path.rpartition("/")[2]
 
     @property
-    def room(self) -> str:
-        """Its folder. The door `python -m dmcmc` is a part of the command line."""
+    def package(self) -> str:
+        """The folder of the file. `dmcmc/__main__.py` counts as a part of the command line."""
         return "dmcmc/cli" if self.path == "dmcmc/__main__.py" else self.path.rpartition("/")[0]
 
     @property
     def module(self) -> str:
-        """The name under which it is imported: the top-level folders live in one namespace."""
+        """The name under which the file is imported; all top-level folders share the namespace `dmcmc`."""
         dotted = self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         return dotted if dotted.split(".")[0] == "dmcmc" else f"dmcmc.{dotted}"
 
     @property
     def compiled(self) -> bool:
-        """Whether its name says that what stands in it is compiled."""
+        """Whether the file holds compiled code, by its name."""
         return self.name.endswith("_kernels.py")
 
     @cached_property
     def text(self) -> str:
+        """The source text."""
         return (ROOT / self.path).read_text(encoding="utf-8")
 
     @cached_property
     def tree(self) -> ast.Module:
+        """The syntax tree of the source text."""
         return ast.parse(self.text)
 
     def functions(self) -> Iterator[ast.FunctionDef]:
-        """Yield all functions and methods, nested ones too."""
+        """Yield all functions and methods, including nested ones."""
         return (node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef))
 
     @cached_property
     def imported(self) -> tuple[str, ...]:
-        """The names of modules that it may import, at any depth; `from a import b` is `a.b` and `a`."""
+        """The names of the modules that the file may import, at any depth; `from a import b` gives `a.b` and `a`."""
         names: list[str] = []
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
@@ -75,12 +78,12 @@ class File:
 
 @cache
 def _file(path: str) -> File:
-    """Return the file of a path: always the same one, which is read once."""
+    """Return the `File` for a path; the same object per path, so that each file is read once."""
     return File(path)
 
 
 def files(*folders: str) -> list[File]:
-    """Return the files of code below some folders of the project, by path; links are not followed."""
+    """Return the source files below some folders of the project, sorted by path; links are not followed."""
     found = []
     for folder in folders:
         for at, _, names in os.walk(ROOT / folder):
@@ -89,7 +92,7 @@ def files(*folders: str) -> list[File]:
 
 
 def imports(code: list[File]) -> list[tuple[File, File]]:
-    """Return which file imports which, both among those given: the file itself, not the packages that it lies in."""
+    """Return pairs (importing file, imported file) among the given files; enclosing packages are not counted."""
     by_module = {file.module: file for file in code}
     pairs = []
     for file in code:
@@ -102,12 +105,12 @@ def imports(code: list[File]) -> list[tuple[File, File]]:
     return pairs
 
 
-def room_graph(code: list[File]) -> nx.DiGraph:
-    """Return the rooms; an edge from a to b says that a file of a imports a file of b, and ``why`` says which."""
+def package_graph(code: list[File]) -> nx.DiGraph:
+    """Return the import graph of packages; the edge attribute ``why`` lists the pairs of files behind an edge."""
     graph = nx.DiGraph()
-    graph.add_nodes_from(sorted({file.room for file in code}))
+    graph.add_nodes_from(sorted({file.package for file in code}))
     for source, target in imports(code):
-        if source.room != target.room:
-            graph.add_edge(source.room, target.room)
-            graph.edges[source.room, target.room].setdefault("why", []).append((source.path, target.path))
+        if source.package != target.package:
+            graph.add_edge(source.package, target.package)
+            graph.edges[source.package, target.package].setdefault("why", []).append((source.path, target.path))
     return graph

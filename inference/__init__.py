@@ -1,1 +1,4 @@
-"""The graphical model, elimination orders, pseudo-trees, bucket elimination and DPOP's steps. Knows nothing of MPI."""
+"""Exact and bounded inference in graphical models: elimination orders, pseudo-trees, bucket elimination, DPOP's steps.
+
+Nothing in this package communicates: it does not import MPI.
+"""

@@ -1,1 +1,1 @@
-"""Agents on MPI ranks: what launchers say, placement, messages, clocks, one end for all when one fails."""
+"""Agents on MPI ranks: launchers, placement, messages, simulated clocks, and a common end when a rank fails."""

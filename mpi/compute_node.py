@@ -1,7 +1,7 @@
-"""What the ranks of one node share: its cores, its memory and its GPUs.
+"""The cores, the memory and the GPUs that the ranks of one compute node share.
 
-A GPU is chosen by ``CUDA_VISIBLE_DEVICES``, before CUDA starts: so all threads of a rank see that one alone, and no
-rank has a context on another's.
+A GPU is chosen by ``CUDA_VISIBLE_DEVICES``, before CUDA starts. So all threads of a rank see that GPU alone, and no
+rank has a context on another rank's GPU.
 """
 
 import os
@@ -10,141 +10,154 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_DEVICES = "CUDA_VISIBLE_DEVICES"
-_IDLE = 2  # times as many cores as all ranks of a node may use: then a launcher has bound them without need
+_GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
+_IDLE_CORE_RATIO = (
+    2  # with at least this many times the cores that all ranks may use, a launcher has bound ranks too tightly
+)
 
 
-class Seat(NamedTuple):
-    """What a rank says of itself to the others of its node.
+class RankInfo(NamedTuple):
+    """The report of a rank about itself to the other ranks of its node.
 
     Attributes
     ----------
-    space : str or None
-        A name of the space that its process's number is from; None where that is not known.
+    process_namespace : str or None
+        Name of the namespace of its process number; None if unknown.
     process : int
+        Process number.
     cores : frozenset of int
-        That it may run on.
-    launcher : int
-        How many cores its parent may run on.
+        Cores that it may run on.
+    launcher_cores : int
+        Number of cores that its parent process may run on.
     gpus : tuple of str
-        That it sees, as CUDA calls them.
+        GPUs that it sees, by CUDA's names.
     """
 
-    space: str | None
+    process_namespace: str | None
     process: int
     cores: frozenset[int]
-    launcher: int
+    launcher_cores: int
     gpus: tuple[str, ...]
 
 
-class Node(NamedTuple):
-    """What a rank has on its node.
+class ComputeNode(NamedTuple):
+    """A rank's share of its compute node.
 
     Attributes
     ----------
     rank, size : int
-        Which of the node's ranks it is, of how many.
-    neighbours : tuple of int
-        The processes of those others that it can send signals to.
+        Number of the rank within the node, and number of the node's ranks.
+    local_processes : tuple of int
+        Process numbers of the other ranks that it can send signals to.
     core_sharers, gpu_sharers : int
-        Ranks that run on the same cores; that use the same GPU; itself among them.
+        Number of ranks that run on the same cores, and that use the same GPU; this rank included.
     gpu : str or None
-        The GPU that it is to use, where it sees several; None leaves things as they are.
-    bound : tuple of int or None
-        Cores that it may use, and those that its launcher could have let it use, where most of them stay idle.
-    core : int
-        Which of the node's ranks combines for all of them where one does: the first that has a GPU, if one has.
+        The GPU to use, if the rank sees several and must choose; None leaves the environment unchanged.
+    core_binding : (int, int) or None
+        Number of cores that it may use, and of those that its launcher could have given it, if most of them stay idle.
+    leader : int
+        The rank of the node that combines tables for all: the first that has a GPU, or else the first.
     """
 
     rank: int = 0
     size: int = 1
-    neighbours: tuple[int, ...] = ()
+    local_processes: tuple[int, ...] = ()
     core_sharers: int = 1
     gpu_sharers: int = 1
     gpu: str | None = None
-    bound: tuple[int, int] | None = None
-    core: int = 0
+    core_binding: tuple[int, int] | None = None
+    leader: int = 0
 
 
-def node_of(comm: Any) -> tuple[Node, Any]:
-    """Return what this rank has on its node, and the communicator of its ranks; called by all ranks."""
+def find_compute_node(comm: Any) -> tuple[ComputeNode, Any]:
+    """Return this rank's share of its compute node, and the communicator of the node's ranks; a collective call."""
     from mpi4py import MPI
 
-    there = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    seats: list[Seat] = there.allgather(_seat(os.environ))
-    return arranged(seats, there.Get_rank()), there
+    node_comm = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    infos: list[RankInfo] = node_comm.allgather(_rank_info(os.environ))
+    return arrange_ranks(infos, node_comm.Get_rank()), node_comm
 
 
-def arranged(seats: Sequence[Seat], rank: int) -> Node:
-    """Return what one of a node's ranks has, by what all of them say.
+def arrange_ranks(infos: Sequence[RankInfo], rank: int) -> ComputeNode:
+    """Return one rank's share of a compute node, from the reports of all its ranks.
 
-    Ranks that see the same GPUs divide them evenly, in blocks; where a launcher has given each its own, they stay.
+    Ranks that see the same GPUs divide them evenly, in blocks. If a launcher has given each rank its own GPU, that
+    stays.
 
     Examples
     --------
-    >>> seats = [Seat("a", 10 + r, frozenset({0, 1}), 2, ("0", "1")) for r in range(4)]
-    >>> [(node.gpu, node.gpu_sharers, node.core_sharers) for node in (arranged(seats, r) for r in range(4))]
+    >>> infos = [RankInfo("a", 10 + r, frozenset({0, 1}), 2, ("0", "1")) for r in range(4)]
+    >>> [(node.gpu, node.gpu_sharers, node.core_sharers) for node in (arrange_ranks(infos, r) for r in range(4))]
     [('0', 2, 4), ('0', 2, 4), ('1', 2, 4), ('1', 2, 4)]
-    >>> arranged([seats[0]._replace(gpus=()), seats[1]], 0).core
+    >>> arrange_ranks([infos[0]._replace(gpus=()), infos[1]], 0).leader
     1
     """
-    own, size = seats[rank], len(seats)
-    gpus = [_gpu_of(seats, other) for other in range(size)]
-    used = frozenset().union(*(seat.cores for seat in seats))
-    bound = (len(own.cores), own.launcher) if _IDLE * len(used) <= own.launcher else None
-    return Node(
+    this_rank, size = infos[rank], len(infos)
+    gpus = [_gpu_of(infos, other) for other in range(size)]
+    used = frozenset().union(*(info.cores for info in infos))
+    bound = (
+        (len(this_rank.cores), this_rank.launcher_cores)
+        if _IDLE_CORE_RATIO * len(used) <= this_rank.launcher_cores
+        else None
+    )
+    return ComputeNode(
         rank=rank,
         size=size,
-        neighbours=tuple(
-            seat.process
-            for other, seat in enumerate(seats)
-            if other != rank and own.space is not None and seat.space == own.space
+        local_processes=tuple(
+            info.process
+            for other, info in enumerate(infos)
+            if other != rank
+            and this_rank.process_namespace is not None
+            and info.process_namespace == this_rank.process_namespace
         ),
-        core_sharers=max(1, sum(bool(seat.cores & own.cores) for seat in seats)),
+        core_sharers=max(1, sum(bool(info.cores & this_rank.cores) for info in infos)),
         gpu_sharers=1 if gpus[rank] is None else gpus.count(gpus[rank]),
-        gpu=gpus[rank] if len(own.gpus) > 1 and size > 1 else None,
-        bound=bound,
-        core=next((other for other, gpu in enumerate(gpus) if gpu is not None), 0),
+        gpu=gpus[rank] if len(this_rank.gpus) > 1 and size > 1 else None,
+        core_binding=bound,
+        leader=next((other for other, gpu in enumerate(gpus) if gpu is not None), 0),
     )
 
 
-def _gpu_of(seats: Sequence[Seat], rank: int) -> str | None:
-    """Return the GPU that a rank uses; None where it sees none."""
-    own = seats[rank].gpus
-    alike = [other for other, seat in enumerate(seats) if seat.gpus == own]
-    return own[alike.index(rank) * len(own) // len(alike)] if own else None
+def _gpu_of(infos: Sequence[RankInfo], rank: int) -> str | None:
+    """Return the GPU that a rank uses; None if it sees none."""
+    gpus = infos[rank].gpus
+    same_gpus = [other for other, info in enumerate(infos) if info.gpus == gpus]
+    return gpus[same_gpus.index(rank) * len(gpus) // len(same_gpus)] if gpus else None
 
 
 def use_gpu(gpu: str | None) -> None:
-    """Let this process see one GPU only; without effect once CUDA has started."""
+    """Make one GPU the only visible one for this process; without effect once CUDA has started."""
     if gpu is not None:
-        os.environ[_DEVICES] = gpu
+        os.environ[_GPU_VARIABLE] = gpu
 
 
-def advice(bound: tuple[int, int]) -> str:
-    """Return what a user should do about ranks that are bound to few cores.
+def binding_advice(bound: tuple[int, int]) -> str:
+    """Return advice for a user whose launcher binds ranks to few cores.
 
-    >>> advice((1, 16))
+    >>> binding_advice((1, 16))
     'each rank is bound to 1 of 16 cores, and most of them stay idle; start with mpirun --bind-to none'
     """
-    own, there = bound
-    cores = f"each rank is bound to {own} of {there} cores, and most of them stay idle"
-    return f"{cores}; start with mpirun --bind-to none"
+    cores_of_rank, available = bound
+    problem = f"each rank is bound to {cores_of_rank} of {available} cores, and most of them stay idle"
+    return f"{problem}; start with mpirun --bind-to none"
 
 
-def _seat(environment: Mapping[str, str]) -> Seat:
-    own = _affinity(0)
-    return Seat(_process_space(), os.getpid(), own, len(_affinity(os.getppid()) or own), visible_gpus(environment))
+def _rank_info(environment: Mapping[str, str]) -> RankInfo:
+    """Return what this rank reports about itself."""
+    cores = _affinity(0)
+    return RankInfo(
+        _process_namespace(), os.getpid(), cores, len(_affinity(os.getppid()) or cores), visible_gpus(environment)
+    )
 
 
 def visible_gpus(environment: Mapping[str, str], devices: str = "/dev") -> tuple[str, ...]:
-    """Return the GPUs that CUDA would find, as it calls them, without starting it.
+    """Return the GPUs that CUDA would find, by CUDA's names, without starting CUDA.
 
     >>> visible_gpus({"CUDA_VISIBLE_DEVICES": "2, GPU-8a"}), visible_gpus({"CUDA_VISIBLE_DEVICES": ""})
     (('2', 'GPU-8a'), ())
     """
-    if _DEVICES in environment:
-        return tuple(name.strip() for name in environment[_DEVICES].split(",") if name.strip() not in ("", "-1"))
+    if _GPU_VARIABLE in environment:
+        return tuple(name.strip() for name in environment[_GPU_VARIABLE].split(",") if name.strip() not in ("", "-1"))
     try:
         count = sum(re.fullmatch(r"nvidia\d+", path.name) is not None for path in Path(devices).iterdir())
     except OSError:
@@ -153,15 +166,15 @@ def visible_gpus(environment: Mapping[str, str], devices: str = "/dev") -> tuple
 
 
 def _affinity(process: int) -> frozenset[int]:
-    """Return the cores that a process may run on; none where nothing says."""
+    """Return the cores that a process may run on; an empty set if that is unknown."""
     try:
         return frozenset(os.sched_getaffinity(process))
     except (AttributeError, OSError):
         return frozenset()
 
 
-def _process_space() -> str | None:
-    """Return a name of the space that this process's number is from; None where that is not known."""
+def _process_namespace() -> str | None:
+    """Return the name of the namespace of this process's number; None if it is unknown."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -1,11 +1,11 @@
-"""A depth-first tree that agents find by themselves: each knows its neighbours, and nothing else.
+"""A depth-first tree that agents find by messages: each agent knows its neighbours only.
 
-Neighbours tell each other how many neighbours they have (DEGREE). In each component the one that has most, of several
-the first, becomes the root: those that no neighbour comes before start waves, the larger extinguish the smaller, and
-whose wave comes back from everywhere is elected (WAVE: echo algorithm with extinction; Tel 2000, §7.3). It sends a
-token that goes to the neighbour with most neighbours that has not had it (TOKEN) and comes back from one that has, or
-has nowhere to send it (BACK). So the tree is that of :func:`dmcmc.inference.dpop.pseudotree.depth_first` on the whole
-graph.
+Neighbours send each other their numbers of neighbours (DEGREE). In each component, the agent with the most neighbours
+becomes the root; ties go to the lowest number. Agents that no neighbour precedes start waves, larger waves extinguish
+smaller ones, and the agent whose wave returns from everywhere is elected (WAVE: echo algorithm with extinction; Tel
+2000, §7.3). The root sends a token. Each agent passes it on to the unvisited neighbour with the most neighbours
+(TOKEN). It returns from an agent that was visited before, or that has no unvisited neighbour left (BACK). The resulting
+tree is that of :func:`dmcmc.inference.dpop.pseudotree.depth_first` on the whole graph.
 """
 
 from collections import deque
@@ -16,18 +16,18 @@ from typing import NamedTuple
 import numpy as np
 
 from dmcmc.inference.dpop.division import Division
-from dmcmc.inference.dpop.pseudotree import PseudoTree, completed, neighbours_of
+from dmcmc.inference.dpop.pseudotree import PseudoTree, complete_tree, neighbours_of
 from dmcmc.inference.model.problem import Problem
-from dmcmc.mpi.message_contents import Sent
+from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.mpi.world import World
 
-_WORD = 8  # bytes
+_INTEGER_BYTES = 8  # bytes
 _DEGREE, _WAVE, _TOKEN, _BACK = range(4)
-_WORDS = (3, 5, 3, 3)  # of a message: kind, sender, receiver, and what it says
+_MESSAGE_INTEGERS = (3, 5, 3, 3)  # integers per message: kind, sender, receiver, and contents
 
 
-class Note(NamedTuple):
-    """A message between neighbours; ``degree`` and ``agent`` say whose wave it is."""
+class DfsMessage(NamedTuple):
+    """A message between neighbours; ``degree`` and ``agent`` identify the initiator of a wave."""
 
     kind: int
     sender: int
@@ -37,117 +37,147 @@ class Note(NamedTuple):
 
 
 @dataclass
-class _Agent:
-    """What one agent knows."""
+class _DfsAgent:
+    """The knowledge of one agent.
+
+    Attributes
+    ----------
+    number : int
+        The agent.
+    neighbours : sequence of int
+        Its neighbours.
+    degrees : dict
+        Number of neighbours of each neighbour, as far as received.
+    wave : (int, int)
+        Degree and minus the number of the initiator of the largest wave received.
+    before : int
+        The neighbour that sent that wave first; −1 for its initiator.
+    echoes : int
+        Number of neighbours from which that wave has arrived.
+    parent : int or None
+        The parent in the tree; −1 for a root, None until the token arrives.
+    tried : set of int
+        Neighbours that have had the token.
+    """
 
     number: int
     neighbours: Sequence[int]
     degrees: dict[int, int] = field(default_factory=dict)
-    wave: tuple[int, int] = (-1, 0)  # degree and minus the agent of the largest that has come
-    before: int = -1  # who sent it first
+    wave: tuple[int, int] = (-1, 0)  # of its initiator: degree, minus the number
+    before: int = -1  # the neighbour that sent it first
     echoes: int = 0
-    parent: int | None = None  # −1 for a root; None as long as the token has not come
+    parent: int | None = None  # −1 for a root
     tried: set[int] = field(default_factory=set)
 
-    def begin(self) -> list[Note]:
-        """Say hello."""
+    def begin(self) -> list[DfsMessage]:
+        """Return the messages with this agent's degree."""
         if not self.neighbours:
             self.parent = -1
-        return [Note(_DEGREE, self.number, other, len(self.neighbours)) for other in self.neighbours]
+        return [DfsMessage(_DEGREE, self.number, other, len(self.neighbours)) for other in self.neighbours]
 
-    def hear(self, note: Note) -> list[Note]:
-        """Return what a message makes the agent say."""
-        if note.kind == _DEGREE:
-            self.degrees[note.sender] = note.degree
-            return self._start() if len(self.degrees) == len(self.neighbours) else []
-        if note.kind == _WAVE:
-            return self._hear_wave(note)
-        self.tried.add(note.sender)
-        if note.kind == _TOKEN:
+    def receive(self, message: DfsMessage) -> list[DfsMessage]:
+        """Return the messages that this agent sends when it receives a message."""
+        if message.kind == _DEGREE:
+            self.degrees[message.sender] = message.degree
+            return self._start_wave() if len(self.degrees) == len(self.neighbours) else []
+        if message.kind == _WAVE:
+            return self._receive_wave(message)
+        self.tried.add(message.sender)
+        if message.kind == _TOKEN:
             if self.parent is not None:
-                return [Note(_BACK, self.number, note.sender)]
-            self.parent = note.sender
+                return [DfsMessage(_BACK, self.number, message.sender)]
+            self.parent = message.sender
         return self._pass_on()
 
-    def _start(self) -> list[Note]:
-        own = (len(self.neighbours), -self.number)
-        if any((degree, -other) > own for other, degree in self.degrees.items()) or self.wave > own:
+    def _start_wave(self) -> list[DfsMessage]:
+        """Return the messages of this agent's wave if no neighbour precedes it."""
+        this_wave = (len(self.neighbours), -self.number)
+        if any((degree, -other) > this_wave for other, degree in self.degrees.items()) or self.wave > this_wave:
             return []
-        self.wave, self.before, self.echoes = own, -1, 0
-        return self._waves(self.neighbours)
+        self.wave, self.before, self.echoes = this_wave, -1, 0
+        return self._wave_messages(self.neighbours)
 
-    def _waves(self, receivers: Sequence[int]) -> list[Note]:
-        return [Note(_WAVE, self.number, other, self.wave[0], -self.wave[1]) for other in receivers]
+    def _wave_messages(self, receivers: Sequence[int]) -> list[DfsMessage]:
+        """Return messages that pass the largest wave on."""
+        return [DfsMessage(_WAVE, self.number, other, self.wave[0], -self.wave[1]) for other in receivers]
 
-    def _hear_wave(self, note: Note) -> list[Note]:
-        wave = (note.degree, -note.agent)
+    def _receive_wave(self, message: DfsMessage) -> list[DfsMessage]:
+        """Return the messages that this agent sends when it receives a wave."""
+        wave = (message.degree, -message.agent)
         if wave < self.wave:
             return []
-        told = list[Note]()
+        messages = list[DfsMessage]()
         if wave > self.wave:
-            self.wave, self.before, self.echoes = wave, note.sender, 0
-            told = self._waves([other for other in self.neighbours if other != note.sender])
+            self.wave, self.before, self.echoes = wave, message.sender, 0
+            messages = self._wave_messages([other for other in self.neighbours if other != message.sender])
         self.echoes += 1
         if self.echoes < len(self.neighbours):
-            return told
+            return messages
         if self.before >= 0:
-            return told + self._waves([self.before])
+            return messages + self._wave_messages([self.before])
         self.parent = -1
-        return told + self._pass_on()
+        return messages + self._pass_on()
 
-    def _pass_on(self) -> list[Note]:
+    def _pass_on(self) -> list[DfsMessage]:
         """Send the token to the next neighbour, or back."""
-        open_ones = [other for other in self.neighbours if other not in self.tried and other != self.parent]
-        if open_ones:
-            best = min(open_ones, key=lambda other: (-self.degrees[other], other))
+        unvisited = [other for other in self.neighbours if other not in self.tried and other != self.parent]
+        if unvisited:
+            best = min(unvisited, key=lambda other: (-self.degrees[other], other))
             self.tried.add(best)
-            return [Note(_TOKEN, self.number, best)]
-        return [] if self.parent is None or self.parent < 0 else [Note(_BACK, self.number, self.parent)]
+            return [DfsMessage(_TOKEN, self.number, best)]
+        return [] if self.parent is None or self.parent < 0 else [DfsMessage(_BACK, self.number, self.parent)]
 
 
-def token_tree(
+def distributed_dfs_tree(
     problem: Problem, division: Division, owner: Sequence[int], world: World
-) -> tuple[PseudoTree, dict[int, Sent]]:
-    """Return the tree that agents have found, and what each has sent, on every rank; called by all ranks."""
+) -> tuple[PseudoTree, dict[int, SentMessages]]:
+    """Return the tree that the agents find, and each agent's message statistics, on every rank; a collective call."""
     neighbours = neighbours_of(problem, division)
-    mine = {agent: neighbours[agent] for agent, rank in enumerate(owner) if rank == world.rank}
-    parents, sent = depth_first_by_token(mine, owner, world)
-    known = world.merged(parents)
-    return completed(problem, division, [known[agent] for agent in range(len(owner))]), world.merged(sent)
+    local_neighbours = {agent: neighbours[agent] for agent, rank in enumerate(owner) if rank == world.rank}
+    parents, sent = depth_first_by_token(local_neighbours, owner, world)
+    all_parents = world.union(parents)
+    return complete_tree(problem, division, [all_parents[agent] for agent in range(len(owner))]), world.union(sent)
 
 
 def depth_first_by_token(
     neighbours: Mapping[int, Iterable[int]], owner: Sequence[int], world: World
-) -> tuple[dict[int, int], dict[int, Sent]]:
-    """Return the parent of each of this rank's agents, −1 for roots, and what it has sent; called by all ranks.
+) -> tuple[dict[int, int], dict[int, SentMessages]]:
+    """Return the parent of each of this rank's agents, −1 for roots, and its message statistics; a collective call.
 
     Parameters
     ----------
-    neighbours
-        Of this rank's agents.
-    owner
+    neighbours : dict
+        Neighbours of each of this rank's agents.
+    owner : sequence of int
         The rank of each agent.
+    world : World
+        The ranks.
     """
-    agents = {number: _Agent(number, sorted(others)) for number, others in neighbours.items()}
+    agents = {
+        number: _DfsAgent(number, sorted(neighbours_of_agent)) for number, neighbours_of_agent in neighbours.items()
+    }
     counts, sizes = dict.fromkeys(agents, 0), dict.fromkeys(agents, 0)
-    here, away = deque[Note](), [list[Note]() for _ in range(world.size)]
+    local, outgoing = deque[DfsMessage](), [list[DfsMessage]() for _ in range(world.size)]
 
-    def say(notes: Sequence[Note]) -> None:
-        for note in notes:
-            counts[note.sender] += 1
-            sizes[note.sender] += _WORD * _WORDS[note.kind]
-            (here if owner[note.receiver] == world.rank else away[owner[note.receiver]]).append(note)
+    def send(messages: Sequence[DfsMessage]) -> None:
+        """Count messages and put them into the queues of their receivers' ranks."""
+        for message in messages:
+            counts[message.sender] += 1
+            sizes[message.sender] += _INTEGER_BYTES * _MESSAGE_INTEGERS[message.kind]
+            (local if owner[message.receiver] == world.rank else outgoing[owner[message.receiver]]).append(message)
 
     for agent in agents.values():
-        say(agent.begin())
+        send(agent.begin())
     while True:
-        while here:
-            note = here.popleft()
-            say(agents[note.receiver].hear(note))
-        come = world.exchange([np.array(notes, dtype="<i8").reshape(-1, len(Note._fields)) for notes in away], "tree")
-        if come is None:
+        while local:
+            message = local.popleft()
+            send(agents[message.receiver].receive(message))
+        received = world.exchange(
+            [np.array(messages, dtype="<i8").reshape(-1, len(DfsMessage._fields)) for messages in outgoing], "tree"
+        )
+        if received is None:
             break
-        away = [list[Note]() for _ in range(world.size)]
-        here.extend(Note(*row) for notes in come for row in notes.tolist())
+        outgoing = [list[DfsMessage]() for _ in range(world.size)]
+        local.extend(DfsMessage(*row) for messages in received for row in messages.tolist())
     parents = {number: -1 if agent.parent is None else agent.parent for number, agent in agents.items()}
-    return parents, {number: Sent(counts[number], sizes[number], "TREE") for number in agents}
+    return parents, {number: SentMessages(counts[number], sizes[number], "TREE") for number in agents}

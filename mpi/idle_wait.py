@@ -1,33 +1,45 @@
-"""Waiting for other ranks without keeping a core from those that work: messages are waited for by asking."""
+"""Wait for other ranks by polling with pauses, so that the cores stay free for ranks that work."""
 
 import time
 from typing import Any
 
-_TRIES, _FIRST, _LONGEST = 100, 2e-5, 1e-3  # looks without a rest; seconds of the first rest, and of the longest
+_IMMEDIATE_POLLS = 100  # polls without a pause
+_FIRST_PAUSE = 2e-5  # seconds
+_LONGEST_PAUSE = 1e-3  # seconds
 
 
-class Rest:
-    """Rests between two looks: none at first, then longer and longer ones.
+class IdleWait:
+    """Pauses between polls: none at first, then longer and longer ones.
 
     Parameters
     ----------
-    longest
-        Seconds of the longest.
+    longest : float
+        The longest pause, in seconds.
     """
 
-    def __init__(self, longest: float = _LONGEST) -> None:
-        self._tries, self._seconds, self._longest = 0, _FIRST, longest
+    def __init__(self, longest: float = _LONGEST_PAUSE) -> None:
+        self._polls, self._seconds, self._longest = 0, _FIRST_PAUSE, longest
 
     def take(self) -> None:
-        """Leave the core to others for a moment."""
-        self._tries += 1
-        if self._tries > _TRIES:
+        """Pause for a moment; do nothing in the first polls."""
+        self._polls += 1
+        if self._polls > _IMMEDIATE_POLLS:
             time.sleep(self._seconds)
             self._seconds = min(self._longest, 1.2 * self._seconds)
 
 
-def wait_for_all(comm: Any, longest: float = _LONGEST) -> None:
-    """Wait until all ranks of a communicator are here; collective messages themselves would wait without a rest."""
-    everyone, rest = comm.Ibarrier(), Rest(longest)
-    while not everyone.Test():
-        rest.take()
+def wait_for_all(comm: Any, longest: float = _LONGEST_PAUSE) -> None:
+    """Wait until all ranks of a communicator call this.
+
+    A collective message would wait without a pause.
+
+    Parameters
+    ----------
+    comm : mpi4py communicator
+        The communicator.
+    longest : float
+        The longest pause between polls, in seconds.
+    """
+    barrier, idle = comm.Ibarrier(), IdleWait(longest)
+    while not barrier.Test():
+        idle.take()

@@ -1,4 +1,4 @@
-"""Messages between agents, within a rank and between ranks, taken in as they come."""
+"""Messages between agents, within a rank and between ranks, received in any order."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -7,168 +7,210 @@ from typing import Any
 import numpy as np
 
 from dmcmc.inference.runtime.types import Array
-from dmcmc.mpi.idle_wait import Rest
-from dmcmc.mpi.message_contents import Clock, Sent
-from dmcmc.mpi.wire_format import KINDS, Head, Letter, Message, inline_arrays, open_letter, pack, read_head, slices
+from dmcmc.mpi.idle_wait import IdleWait
+from dmcmc.mpi.message_contents import Clock, SentMessages
+from dmcmc.mpi.wire_format import (
+    KINDS,
+    AgentMessage,
+    Envelope,
+    MessageHeader,
+    byte_slices,
+    inline_arrays,
+    pack,
+    read_header,
+    unpack,
+)
 from dmcmc.mpi.world import World
 
 START = Clock()
-_INLINE = 1 << 15  # bytes of tables that go with the head
+_MAX_INLINE_BYTES = 1 << 15  # arrays up to this size are sent with the header
 
 
-class Post:
-    """Messages between agents, each known by its kind and the lower agent of its edge.
+class Mailbox:
+    """Sends and receives messages between agents; kind and lower agent of the tree edge identify a message.
 
-    A message goes as a head, which any rank's may be the next of, and its tables' slices, which come from the same rank
-    in the same order. So tags are twice as many as kinds, whatever the number of agents: the MPI standard promises no
-    more than 32,768 of them. What comes before it is asked for is kept.
+    A message is sent as a header, which any rank may receive next, and slices of its tables, which follow from the same
+    rank in the same order. So there are two tags per kind, whatever the number of agents: the MPI standard guarantees
+    only 32,768 tags. Messages that are received before they are asked for are stored.
 
     Parameters
     ----------
-    owner
+    world : World
+        The ranks.
+    owner : tuple of int
         The rank of each agent.
 
     Attributes
     ----------
     limit : int
-        Bytes of one slice; the same on all ranks. Counts of MPI are 31 bits wide.
-    between : Sent
-        What this rank has sent to others, in bytes as they went.
+        Bytes of one slice, equal on all ranks; MPI counts have 31 bits.
+    sent_to_ranks : SentMessages
+        Messages that this rank has sent to other ranks, in bytes as transmitted.
     """
 
     limit = 1 << 30
 
     def __init__(self, world: World, owner: tuple[int, ...]) -> None:
-        self.world, self.owner, self.between = world, owner, Sent()
-        self._here: dict[tuple[str, int], tuple[Any, Clock]] = {}
-        self._fresh: list[tuple[str, int]] = []
+        self.world, self.owner, self.sent_to_ranks = world, owner, SentMessages()
+        self._received: dict[tuple[str, int], tuple[Any, Clock]] = {}
+        self._unreported: list[tuple[str, int]] = []
         self._pending: list[tuple[Any, Any]] = []
 
-    def send(self, kind: str, agent: int, receiver: int, message: Message, clock: Clock = START) -> None:
-        """Send the message of the tree edge below which ``agent`` is; returns at once."""
+    def send(self, kind: str, agent: int, receiver: int, message: AgentMessage, clock: Clock = START) -> None:
+        """Send a message without waiting.
+
+        Parameters
+        ----------
+        kind : str
+            UTIL, VALUE, OUTSIDE or REQUEST.
+        agent : int
+            The lower agent of the tree edge.
+        receiver : int
+            The agent that receives the message.
+        message
+            The contents; None if the sender has failed.
+        clock : Clock
+            The sender's simulated clock.
+        """
         rank = self.owner[receiver]
         if rank == self.world.rank:
-            self._take(Letter(kind, agent, message, clock))
+            self._store(Envelope(kind, agent, message, clock))
             return
-        head, arrays = pack(Letter(kind, agent, message, clock), min(_INLINE, self.limit))
-        tag, size = 2 * KINDS.index(kind), len(head)
-        self._isend(np.frombuffer(head, dtype=np.uint8), rank, tag)
+        header, arrays = pack(Envelope(kind, agent, message, clock), min(_MAX_INLINE_BYTES, self.limit))
+        tag, size = 2 * KINDS.index(kind), len(header)
+        self._isend(np.frombuffer(header, dtype=np.uint8), rank, tag)
         for array in arrays:
             size += array.nbytes
-            for piece in slices(array, self.limit):
+            for piece in byte_slices(array, self.limit):
                 self._isend(piece, rank, tag + 1)
-        self.between = Sent(self.between.count + 1, self.between.size + size)
+        self.sent_to_ranks = SentMessages(self.sent_to_ranks.count + 1, self.sent_to_ranks.size + size)
 
     def receive(self, kind: str, agent: int, sender: int | None = None) -> tuple[Any, Clock]:
-        """Wait for the message of the tree edge below which ``agent`` is; return it with its sender's clock."""
-        while (kind, agent) not in self._here:
+        """Wait for the message of a tree edge; return it with its sender's clock.
+
+        Parameters
+        ----------
+        kind : str
+            The kind of message.
+        agent : int
+            The lower agent of the tree edge.
+        sender : int, optional
+            The sending agent; if it is on this rank, the message must have been sent already.
+        """
+        while (kind, agent) not in self._received:
             here = sender is not None and self.owner[sender] == self.world.rank
             assert not here and self.world.size > 1, "an agent of this rank has sent nothing"
-            self._take(self._next(kind))
-        return self._here.pop((kind, agent))
+            self._store(self._wait_for(kind))
+        return self._received.pop((kind, agent))
 
     def arrived(self, kind: str, wait: bool) -> list[int]:
-        """Return the lower agents of the edges along which messages of a kind have come since this was last asked.
+        """Return the lower agents of the edges along which messages of a kind have arrived since the last call.
 
         Parameters
         ----------
-        wait
-            Wait for at least one.
+        kind : str
+            The kind of message.
+        wait : bool
+            Whether to wait for at least one message.
         """
-        if not self._fresh and self.world.size == 1:
+        if not self._unreported and self.world.size == 1:
             return []
         while self.world.size > 1:
-            new = any(fresh == kind for fresh, _ in self._fresh)
-            letter = self._next(kind) if wait and not new else self._next_if_any(kind)
-            if letter is None:
+            new = any(other_kind == kind for other_kind, _ in self._unreported)
+            envelope = self._wait_for(kind) if wait and not new else self._poll(kind)
+            if envelope is None:
                 break
-            self._take(letter)
-        found = [agent for fresh, agent in self._fresh if fresh == kind]
-        self._fresh = [(fresh, agent) for fresh, agent in self._fresh if fresh != kind]
-        return found
+            self._store(envelope)
+        agents = [agent for other_kind, agent in self._unreported if other_kind == kind]
+        self._unreported = [(other_kind, agent) for other_kind, agent in self._unreported if other_kind != kind]
+        return agents
 
-    def news(self, kinds: Sequence[str], wait: bool) -> set[tuple[str, int]]:
-        """Return kinds and lower agents of edges along which messages of some kinds have come; :meth:`taken` has them.
+    def new_messages(self, kinds: Sequence[str], wait: bool) -> set[tuple[str, int]]:
+        """Return (kind, lower agent) of the messages of some kinds that have arrived since the last call.
 
         Parameters
         ----------
-        wait
-            Wait for at least one.
+        kinds : sequence of str
+            The kinds.
+        wait : bool
+            Whether to wait for at least one message.
         """
         while self.world.size > 1:
-            letters = [letter for kind in kinds if (letter := self._next_if_any(kind)) is not None]
-            if wait and not letters and not self._fresh:
-                letters = [self._first_of(kinds)]
-            for letter in letters:
-                self._take(letter)
-            if not letters:
+            envelopes = [envelope for kind in kinds if (envelope := self._poll(kind)) is not None]
+            if wait and not envelopes and not self._unreported:
+                envelopes = [self._wait_for_any(kinds)]
+            for envelope in envelopes:
+                self._store(envelope)
+            if not envelopes:
                 break
-        found = set(self._fresh)
-        self._fresh.clear()
+        found = set(self._unreported)
+        self._unreported.clear()
         return found
 
-    def taken(self, kind: str, agent: int) -> tuple[Any, Clock]:
-        """Return a message that has come, with its sender's clock."""
-        return self._here.pop((kind, agent))
+    def pop(self, kind: str, agent: int) -> tuple[Any, Clock]:
+        """Remove and return a message that has arrived, with its sender's clock."""
+        return self._received.pop((kind, agent))
 
-    def forget(self) -> None:
-        """Forget what has come within this process and was not asked for: what it belongs to has failed."""
-        self._here.clear()
-        self._fresh.clear()
+    def discard(self) -> None:
+        """Discard the stored messages of this process, after the phase that they belong to has failed."""
+        self._received.clear()
+        self._unreported.clear()
 
     def close(self) -> None:
-        """Wait until everything sent has left."""
+        """Wait until all messages have been sent."""
         for request, _ in self._pending:
             request.Wait()
         self._pending.clear()
-        self._fresh.clear()
+        self._unreported.clear()
 
-    def mine(self, agents: Iterable[int]) -> list[int]:
-        """Return those of some agents that this rank works for, in their order."""
+    def local_agents(self, agents: Iterable[int]) -> list[int]:
+        """Return the agents of this rank among some agents, in their order."""
         return [agent for agent in agents if self.owner[agent] == self.world.rank]
 
-    def _take(self, letter: Letter) -> None:
-        self._here[letter.kind, letter.agent] = letter.message, letter.clock
-        self._fresh.append((letter.kind, letter.agent))
+    def _store(self, envelope: Envelope) -> None:
+        """Store a message that has arrived."""
+        self._received[envelope.kind, envelope.agent] = envelope.message, envelope.clock
+        self._unreported.append((envelope.kind, envelope.agent))
 
     def _isend(self, data: Array, rank: int, tag: int) -> None:
+        """Start sending bytes to a rank; they must not change until :meth:`close`."""
         self._pending.append((self.world.comm.Isend(data, dest=rank, tag=tag), data))
 
-    def _next(self, kind: str) -> Letter:
+    def _wait_for(self, kind: str) -> Envelope:
         """Wait for the next message of a kind from any rank."""
-        return self._first_of((kind,))
+        return self._wait_for_any((kind,))
 
-    def _first_of(self, kinds: Sequence[str]) -> Letter:
-        """Wait for a message of some kinds from any rank, and leave the cores to those that still work."""
-        rest = Rest()
+    def _wait_for_any(self, kinds: Sequence[str]) -> Envelope:
+        """Wait for a message of some kinds from any rank, and leave the core to ranks that work."""
+        idle = IdleWait()
         while True:
             for kind in kinds:
-                if (letter := self._next_if_any(kind)) is not None:
-                    return letter
-            rest.take()
+                if (envelope := self._poll(kind)) is not None:
+                    return envelope
+            idle.take()
 
-    def _next_if_any(self, kind: str) -> Letter | None:
-        """Return the next message of a kind from any rank that is there, all of it; None if none is."""
+    def _poll(self, kind: str) -> Envelope | None:
+        """Return the next message of a kind from any rank, completely received; None if there is none."""
         from mpi4py import MPI
 
         status, tag = MPI.Status(), 2 * KINDS.index(kind)
-        there = self.world.comm.Improbe(source=MPI.ANY_SOURCE, tag=tag, status=status)
-        if there is None:
+        message = self.world.comm.Improbe(source=MPI.ANY_SOURCE, tag=tag, status=status)
+        if message is None:
             return None
-        given = bytearray(status.Get_count(MPI.BYTE))
-        there.Recv(given)
-        head = read_head(given)
-        return open_letter(head, self._arrays(head, status.Get_source(), tag + 1))
+        received = bytearray(status.Get_count(MPI.BYTE))
+        message.Recv(received)
+        header = read_header(received)
+        return unpack(header, self._arrays(header, status.Get_source(), tag + 1))
 
-    def _arrays(self, head: Head, rank: int, tag: int) -> list[Array]:
-        """Return a message's arrays: those of its head, or what follows it."""
-        small = inline_arrays(head) if head.inline or not any(prod(shape) for _, shape in head.arrays) else None
-        if small is not None:
-            return small
-        found = list[Array]()
-        for dtype, shape in head.arrays:
+    def _arrays(self, header: MessageHeader, rank: int, tag: int) -> list[Array]:
+        """Return a message's arrays: those in its header, or the slices that follow it."""
+        inline = inline_arrays(header) if header.inline or not any(prod(shape) for _, shape in header.arrays) else None
+        if inline is not None:
+            return inline
+        arrays = list[Array]()
+        for dtype, shape in header.arrays:
             array = np.empty(shape, dtype=dtype)
-            for piece in slices(array, self.limit):
+            for piece in byte_slices(array, self.limit):
                 self.world.comm.Recv(piece, source=rank, tag=tag)
-            found.append(array)
-        return found
+            arrays.append(array)
+        return arrays

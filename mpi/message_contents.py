@@ -1,4 +1,4 @@
-"""What agents tell each other: tables going up, values and what others add coming down, and the bytes of each."""
+"""The contents of messages between agents: tables, assignments and outside bounds, and their sizes in bytes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,16 +6,26 @@ from typing import NamedTuple
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.cuda.device_table import DeviceTable
-from dmcmc.inference.sparse.sparse_table import AnyTable, ListedTable
+from dmcmc.inference.sparse.sparse_table import AnyTable, SparseBackedTable
 
-_WORD = 8  # bytes of a variable's or value's index in a message
+_INDEX_BYTES = 8  # bytes of the index of a variable or a value in a message
 
 Values = dict[int, int]
 
 
 @dataclass(frozen=True)
-class Sent:
-    """What an agent sent: messages, bytes in all of them, and of which kind they are."""
+class SentMessages:
+    """Statistics of the messages that an agent has sent.
+
+    Attributes
+    ----------
+    count : int
+        Number of messages.
+    size : int
+        Bytes of all of them.
+    kind : str
+        Kind of the messages, such as ``UTIL``.
+    """
 
     count: int = 0
     size: int = 0
@@ -23,7 +33,7 @@ class Sent:
 
 
 class Clock(NamedTuple):
-    """An agent's own clock, as if every agent had a machine to itself and messages took no time.
+    """An agent's simulated clock, as if every agent had a machine to itself and messages took no time.
 
     Attributes
     ----------
@@ -31,7 +41,7 @@ class Clock(NamedTuple):
         Simulated time (Sultanik et al. 2008).
     checks : int
         Non-concurrent constraint checks (Meisels et al. 2002): joined cells of eliminations, and values of a variable
-        that draws have looked at.
+        that draws have examined.
     """
 
     seconds: float = 0.0
@@ -43,29 +53,41 @@ class Clock(NamedTuple):
 
 
 def latest(clocks: Iterable[Clock]) -> Clock:
-    """Return when the last of some has come: of seconds and of checks, each for itself."""
+    """Return the maximum of some clocks, separately of seconds and of checks."""
     seconds, checks = 0.0, 0
     for clock in clocks:
         seconds, checks = max(seconds, clock.seconds), max(checks, clock.checks)
     return Clock(seconds, checks)
 
 
-class Utils(NamedTuple):
-    """One UTIL message: tables from below, and from above; the same object where they do not differ."""
+class UtilTables(NamedTuple):
+    """The contents of a UTIL message.
+
+    Attributes
+    ----------
+    lower, upper : tuple of tables
+        Tables of lower bounds, and of upper bounds or None; the same object if they do not differ.
+    """
 
     lower: UtilMessage
     upper: UtilMessage | None
 
 
-class Chosen(NamedTuple):
-    """Interface values that the VALUE phase gave an agent: by the tables from below, and by those from above."""
+class ChosenValues(NamedTuple):
+    """The contents of a VALUE message: values of variables, {variable: value}.
+
+    Attributes
+    ----------
+    lower, upper : dict
+        Values that maximise the lower tables, and values that maximise the upper tables or None.
+    """
 
     lower: Values
     upper: Values | None
 
 
-def util_size(message: Utils | None) -> int:
-    """Return the bytes of a UTIL message: its tables' entries, and one word for each variable of a scope."""
+def util_size(message: UtilTables | None) -> int:
+    """Return the bytes of a UTIL message: the entries of its tables, and one index per variable of a scope."""
     if message is None:
         return 0
     tables = [*message.lower, *(message.upper or () if message.upper is not message.lower else ())]
@@ -73,19 +95,19 @@ def util_size(message: Utils | None) -> int:
 
 
 def tables_size(tables: Sequence[AnyTable]) -> int:
-    """Return the bytes of some tables in a message: of an incomplete one those of its rows."""
-    return sum(bytes_of(table) + _WORD * len(table.scope) for table in tables)
+    """Return the bytes of some tables in a message; a sparse table counts its stored entries only."""
+    return sum(bytes_of(table) + _INDEX_BYTES * len(table.scope) for table in tables)
 
 
 def bytes_of(table: AnyTable) -> int:
-    """Return the bytes that a table takes as it is."""
-    return table.nbytes if isinstance(table, ListedTable | DeviceTable) else table.values.nbytes
+    """Return the bytes of a table in its present form."""
+    return table.nbytes if isinstance(table, SparseBackedTable | DeviceTable) else table.values.nbytes
 
 
-def value_size(message: Chosen | None) -> int:
-    """Return the bytes of a VALUE message: two words a value, and values from above where they differ."""
+def value_size(message: ChosenValues | None) -> int:
+    """Return the bytes of a VALUE message: two indices per value, and the upper values if they differ."""
     if message is None:
         return 0
     lower, upper = message
     differs = upper is not None and upper is not lower and upper != lower
-    return 2 * _WORD * (len(message.lower) + (len(message.upper or ()) if differs else 0))
+    return 2 * _INDEX_BYTES * (len(message.lower) + (len(message.upper or ()) if differs else 0))

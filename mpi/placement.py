@@ -1,36 +1,42 @@
-"""Which rank works for which agent."""
+"""Decide which rank works for which agent."""
 
 from collections.abc import Sequence
 from heapq import heapreplace
 from itertools import accumulate
 
-_WORTH = 1.1  # times the load of the busiest rank that fewer messages between ranks may cost
+_MAX_LOAD_RATIO = 1.1  # of the busiest rank to that of the balanced placement, for the sake of fewer messages
 
 
 def place(costs: Sequence[float], parent: Sequence[int], ranks: int) -> tuple[int, ...]:
-    """Return a rank for each agent: parts of the agents' tree where that divides the work well, so that few messages
-    go between ranks, else :func:`place_agents`.
+    """Return a rank for each agent: subtrees of the agents' tree if that balances the work, else :func:`place_agents`.
+
+    Subtrees on one rank need few messages between ranks.
 
     Parameters
     ----------
-    costs
-        Estimates of each agent's work.
-    parent
+    costs : sequence of float
+        Estimated work of each agent.
+    parent : sequence of int
         The agents' tree; −1 for roots.
+    ranks : int
+        Number of ranks.
 
     Examples
     --------
     >>> place([1.0] * 6, [-1, 0, 0, 1, 1, 2], ranks=2)
     (0, 0, 1, 0, 1, 1)
     """
-    spread, near = place_agents(costs, ranks), place_on_tree(costs, parent, ranks)
-    return near if _busiest(costs, near, ranks) <= _WORTH * _busiest(costs, spread, ranks) else spread
+    balanced, on_tree = place_agents(costs, ranks), place_on_tree(costs, parent, ranks)
+    return (
+        on_tree if _busiest(costs, on_tree, ranks) <= _MAX_LOAD_RATIO * _busiest(costs, balanced, ranks) else balanced
+    )
 
 
 def place_on_tree(costs: Sequence[float], parent: Sequence[int], ranks: int) -> tuple[int, ...]:
-    """Return a rank for each agent: the tree, depth first, cut into as many pieces of about equal work.
+    """Return a rank for each agent: the tree in depth-first order, cut into consecutive pieces of about equal work.
 
-    A subtree is a piece of that order, so most edges stay within a rank. Every rank has an agent if there are enough.
+    A subtree is consecutive in that order, so most edges stay within a rank. Every rank has an agent if there are
+    enough.
 
     Examples
     --------
@@ -47,22 +53,22 @@ def place_on_tree(costs: Sequence[float], parent: Sequence[int], ranks: int) -> 
         order.append(stack.pop())
         stack.extend(children[order[-1]])
     work = [max(costs[agent], 1e-12) for agent in order]
-    total, used = sum(work), min(ranks, count)
+    total, used_ranks = sum(work), min(ranks, count)
     owner, rank = [0] * count, 0
-    for place, (agent, after) in enumerate(zip(order, accumulate(work), strict=True)):
-        middle = after - work[place] / 2
-        if place and rank + 1 < used and middle >= total * (rank + 1) / used:
+    for position, (agent, cumulated) in enumerate(zip(order, accumulate(work), strict=True)):
+        middle = cumulated - work[position] / 2
+        if position and rank + 1 < used_ranks and middle >= total * (rank + 1) / used_ranks:
             rank += 1
-        rank = max(rank, used - (count - place))  # one agent at least for each of the ranks that follow
+        rank = max(rank, used_ranks - (count - position))  # at least one agent for each later rank
         owner[agent] = rank
     return tuple(owner)
 
 
 def place_agents(costs: Sequence[float], ranks: int) -> tuple[int, ...]:
-    """Return a rank for each agent: the costliest agents first, each to the rank with the least so far.
+    """Return a rank for each agent: the costliest agents first, each to the rank with the least work so far.
 
-    Ties go to the lower index, so all ranks find the same placement. More ranks than agents leaves ranks without work;
-    more agents than ranks gives several to a rank.
+    Ties go to the lower index, so all ranks compute the same placement. With more ranks than agents some ranks have no
+    work; with more agents than ranks some ranks have several agents.
 
     Examples
     --------
@@ -79,8 +85,9 @@ def place_agents(costs: Sequence[float], ranks: int) -> tuple[int, ...]:
 
 
 def helpers_of(costs: Sequence[float], owner: Sequence[int], ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Return for each agent the ranks that work on its rows beside its own: those without an agent, one by one each to
-    the agent that has most work for each of its ranks.
+    """Return for each agent the ranks that help its own rank with its rows.
+
+    Each rank without an agent helps one agent: in turn, the agent with most work per rank.
 
     Examples
     --------
@@ -90,15 +97,15 @@ def helpers_of(costs: Sequence[float], owner: Sequence[int], ranks: int) -> tupl
     idle = sorted(set(range(ranks)) - set(owner)) if len(owner) else []
     if not idle:
         return ((),) * len(owner)
-    found: list[list[int]] = [[] for _ in owner]
+    helpers: list[list[int]] = [[] for _ in owner]
     for rank in idle:
-        busiest = max(range(len(found)), key=lambda agent: (costs[agent] / (1 + len(found[agent])), -agent))
-        found[busiest].append(rank)
-    return tuple(map(tuple, found))
+        busiest = max(range(len(helpers)), key=lambda agent: (costs[agent] / (1 + len(helpers[agent])), -agent))
+        helpers[busiest].append(rank)
+    return tuple(map(tuple, helpers))
 
 
 def _busiest(costs: Sequence[float], owner: Sequence[int], ranks: int) -> float:
-    """Return the work of the rank that has most of it."""
+    """Return the work of the rank that has most."""
     load = [0.0] * ranks
     for cost, rank in zip(costs, owner, strict=True):
         load[rank] += max(cost, 1e-12)

@@ -1,9 +1,9 @@
-"""Agents of one node combined by one of its ranks, which has their tables through memory that all of them map.
+"""Combine the agents of one compute node on one rank, which reads their tables from shared memory.
 
-The first of a node's ranks that has a GPU, or else the first, is its core. Each rank copies its agents' tables into a
-shared-memory window; the core reads them there, sends and receives UTIL and VALUE for all of the node's agents, and
-tells their ranks what was chosen. Cores of several nodes exchange messages as ranks do. Who is whose core says
-:attr:`.World.leaders`.
+The leader of a node is its first rank that has a GPU, or else its first rank. Each rank copies its agents' tables to a
+shared-memory window. The leader reads them there, sends and receives UTIL and VALUE messages for all of the node's
+agents, and sends the chosen values to their ranks. Leaders of several nodes exchange messages as ranks do.
+``World.leaders`` has the leader of each rank.
 """
 
 import os
@@ -14,43 +14,59 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.model.arithmetic import Table
+from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.types import Array
-from dmcmc.mpi.message_contents import Clock, Sent, tables_size
+from dmcmc.mpi.message_contents import Clock, SentMessages, tables_size
 from dmcmc.mpi.world import World
 
-_ALIGN = 64  # bytes
-_SPARE = 2  # times what is written has to be free where shared memory lies
-_PLACE = "/dev/shm"  # where MPI libraries put it on Linux
+_ALIGNMENT = 64  # bytes; tables begin at multiples of it
+_FREE_SPACE_RATIO = 2  # shared memory that must be free, relative to the size of the tables
+_SHARED_MEMORY = "/dev/shm"  # where MPI libraries place shared memory on Linux
 
 
-class Handed(NamedTuple):
-    """What an agent hands to its core.
+class SharedAgentTables(NamedTuple):
+    """The tables that an agent passes to the leader of its node.
 
     Attributes
     ----------
     lower : tuple of Table
+        Tables of lower bounds.
     upper : tuple of Table or None
-        The same object as ``lower`` where they do not differ.
+        Tables of upper bounds; the same object as ``lower`` if they do not differ.
     exact : bool
+        Whether the tables are exact.
     clock : Clock
-        When it was ready.
+        When the tables were ready.
     """
 
-    lower: tuple[Table, ...]
-    upper: tuple[Table, ...] | None
+    lower: tuple[EncodedTable, ...]
+    upper: tuple[EncodedTable, ...] | None
     exact: bool
     clock: Clock
 
     @property
     def size(self) -> int:
-        """Its bytes as a message."""
-        above = () if self.upper is None or self.upper is self.lower else self.upper
-        return tables_size([*self.lower, *above])
+        """Bytes of the tables as a message."""
+        upper = () if self.upper is None or self.upper is self.lower else self.upper
+        return tables_size([*self.lower, *upper])
 
 
-class _Entry(NamedTuple):
-    """Where an agent's tables lie: scope, dtype, shape and offset of each; how many are those from below."""
+class _SharedEntry(NamedTuple):
+    """Where an agent's tables lie in shared memory.
+
+    Attributes
+    ----------
+    tables : list of (scope, dtype, shape, offset)
+        One entry per table, the lower tables first.
+    lower : int
+        Number of lower tables.
+    same, bounded : bool
+        Whether the upper tables are the lower ones, and whether there are upper tables.
+    exact : bool
+        Whether the tables are exact.
+    clock : Clock
+        When the tables were ready.
+    """
 
     tables: list[tuple[tuple[int, ...], str, tuple[int, ...], int]]
     lower: int
@@ -61,42 +77,45 @@ class _Entry(NamedTuple):
 
 
 class SharedTables:
-    """The tables of all of a node's agents on its core; empty on its other ranks. To be closed by all ranks.
+    """The tables of all agents of a node, on its leader; a context that all ranks of the node leave together.
 
     Parameters
     ----------
-    own
-        What this rank's agents hand over.
+    world : World
+        The ranks.
+    own : dict
+        The tables of this rank's agents.
 
     Attributes
     ----------
     tables : dict
-        On the core, of all agents of its node.
+        On the leader, the tables of all agents of its node; empty on other ranks.
     sent : dict
-        What this rank's agents have handed over.
+        Message statistics of this rank's agents.
     """
 
-    def __init__(self, world: World, own: Mapping[int, Handed]) -> None:
+    def __init__(self, world: World, own: Mapping[int, SharedAgentTables]) -> None:
         self._window: Any = None
-        self.sent = {agent: Sent(1, handed.size, "TABLE") for agent, handed in own.items()}
-        self.tables: dict[int, Handed] = dict(own)
+        self.sent = {agent: SentMessages(1, handed.size, "TABLE") for agent, handed in own.items()}
+        self.tables: dict[int, SharedAgentTables] = dict(own)
         if world.comm is None:
             return
         from mpi4py import MPI
 
         self.tables = {}
         comm = world.node_comm
-        entries, total = _laid_out(own)
+        entries, total = _layout(own)
         self._window = MPI.Win.Allocate_shared(max(total, 1), 1, comm=comm)
         self._window.Fence()
-        _write(own, entries, self._mapped(comm.Get_rank()))
+        _write(own, entries, self._memory_of(comm.Get_rank()))
         self._window.Fence()
-        listed = comm.gather(entries, root=0)
-        for rank, of_rank in enumerate(listed or []):
-            memory = self._mapped(rank)
-            self.tables |= {agent: _read(entry, memory) for agent, entry in of_rank.items()}
+        all_entries = comm.gather(entries, root=0)
+        for rank, rank_entries in enumerate(all_entries or []):
+            memory = self._memory_of(rank)
+            self.tables |= {agent: _read(entry, memory) for agent, entry in rank_entries.items()}
 
-    def _mapped(self, rank: int) -> Array:
+    def _memory_of(self, rank: int) -> Array:
+        """Return a rank's part of the window as bytes."""
         buffer, _ = self._window.Shared_query(rank)
         return np.frombuffer(buffer, dtype=np.uint8)
 
@@ -111,53 +130,58 @@ class SharedTables:
             self._window.Free()
 
 
-def fits(world: World, own: Mapping[int, Handed]) -> bool:
-    """Return whether the tables of all ranks fit where shared memory lies; called by all ranks, the same on all."""
+def fits_shared_memory(world: World, own: Mapping[int, SharedAgentTables]) -> bool:
+    """Return whether the tables of all ranks fit the nodes' shared memory, the same on all ranks; a collective call."""
     if world.comm is None:
         return True
-    total = sum(world.node_comm.allgather(_laid_out(own)[1]))
+    total = sum(world.node_comm.allgather(_layout(own)[1]))
     try:
-        there = os.statvfs(_PLACE)
-        free = there.f_bavail * there.f_frsize
+        file_system = os.statvfs(_SHARED_MEMORY)
+        free = file_system.f_bavail * file_system.f_frsize
     except OSError:
         free = 0
-    return all(world.allgather(_SPARE * total <= free))
+    return all(world.allgather(_FREE_SPACE_RATIO * total <= free))
 
 
-def cores_of(world: World, owner: Sequence[int]) -> tuple[int, ...]:
-    """Return the core of each agent."""
+def leaders_of(world: World, owner: Sequence[int]) -> tuple[int, ...]:
+    """Return the leader of each agent's rank."""
     return tuple(world.leaders[rank] for rank in owner)
 
 
-def _laid_out(own: Mapping[int, Handed]) -> tuple[dict[int, _Entry], int]:
-    """Return where agents' tables go, and how many bytes they take."""
-    found, at = dict[int, _Entry](), 0
+def _layout(own: Mapping[int, SharedAgentTables]) -> tuple[dict[int, _SharedEntry], int]:
+    """Return the position of each agent's tables, and the bytes of all of them."""
+    entries, offset = dict[int, _SharedEntry](), 0
     for agent, handed in own.items():
         same = handed.upper is handed.lower
         tables = []
         for scope, values in (*handed.lower, *(() if same else handed.upper or ())):
-            tables.append((scope, values.dtype.str, values.shape, at))
-            at += -(-values.nbytes // _ALIGN) * _ALIGN
-        found[agent] = _Entry(tables, len(handed.lower), same, handed.upper is not None, handed.exact, handed.clock)
-    return found, at
+            tables.append((scope, values.dtype.str, values.shape, offset))
+            offset += -(-values.nbytes // _ALIGNMENT) * _ALIGNMENT
+        entries[agent] = _SharedEntry(
+            tables, len(handed.lower), same, handed.upper is not None, handed.exact, handed.clock
+        )
+    return entries, offset
 
 
-def _write(own: Mapping[int, Handed], entries: Mapping[int, _Entry], memory: Array) -> None:
-    """Copy agents' tables to where they go."""
+def _write(own: Mapping[int, SharedAgentTables], entries: Mapping[int, _SharedEntry], memory: Array) -> None:
+    """Copy agents' tables to their positions in shared memory."""
     for agent, handed in own.items():
         values = [v for _, v in (*handed.lower, *(() if entries[agent].same else handed.upper or ()))]
-        for array, (_, dtype, shape, at) in zip(values, entries[agent].tables, strict=True):
-            _view(memory, dtype, shape, at)[...] = array
+        for array, (_, dtype, shape, offset) in zip(values, entries[agent].tables, strict=True):
+            _view(memory, dtype, shape, offset)[...] = array
 
 
-def _read(entry: _Entry, memory: Array) -> Handed:
-    """Return what another rank has written, without a copy."""
-    tables = tuple(Table(scope, _view(memory, dtype, shape, at)) for scope, dtype, shape, at in entry.tables)
+def _read(entry: _SharedEntry, memory: Array) -> SharedAgentTables:
+    """Return an agent's tables from another rank's memory, without a copy."""
+    tables = tuple(
+        EncodedTable(scope, _view(memory, dtype, shape, offset)) for scope, dtype, shape, offset in entry.tables
+    )
     lower = tables[: entry.lower]
     upper = lower if entry.same else tables[entry.lower :] if entry.bounded else None
-    return Handed(lower, upper, entry.exact, entry.clock)
+    return SharedAgentTables(lower, upper, entry.exact, entry.clock)
 
 
-def _view(memory: Array, dtype: str, shape: tuple[int, ...], at: int) -> Array:
+def _view(memory: Array, dtype: str, shape: tuple[int, ...], offset: int) -> Array:
+    """Return an array that lies in shared memory."""
     size = prod(shape) * np.dtype(dtype).itemsize
-    return memory[at : at + size].view(dtype).reshape(shape)
+    return memory[offset : offset + size].view(dtype).reshape(shape)

@@ -1,11 +1,11 @@
-"""UTIL and VALUE where some variables are worked off value by value (:mod:`dmcmc.inference.dpop.slicing`).
+"""UTIL and VALUE with some variables fixed to one value at a time (:mod:`dmcmc.inference.dpop.slicing`).
 
-An agent asks its children for messages about some values of its variables and of those above it (REQUEST), takes the
-largest of what it makes of the answers (UTIL), and says at the end what was chosen (VALUE). It asks anew only where
-those values are others than the last time. An edge of the tree has one message at a time, so nobody is sent more than
-he has room for; agents that hear from each other by nobody work at the same time on their ranks.
+An agent requests its children's messages for given values of cut variables (REQUEST), combines the answers over its own
+cut values by their maximum (UTIL), and at the end sends the chosen values (VALUE). It repeats a request only if the
+values that the child depends on have changed. A tree edge has one message at a time, so no agent receives more than it
+has memory for. Agents that do not wait for each other work concurrently on their ranks.
 
-By VALUE an agent's separator has one value each, so what it makes again to decide is small.
+By VALUE each variable of an agent's separator has one value, so repeating the step to choose values is cheap.
 """
 
 import time
@@ -20,32 +20,43 @@ import numpy as np
 
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.util_and_value import UtilMessage, UtilStep, value_step
-from dmcmc.inference.model.arithmetic import Table
+from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.mailbox import Post
-from dmcmc.mpi.message_contents import Chosen, Clock, Sent, Utils, Values, latest, util_size, value_size
-from dmcmc.mpi.util_value_phases import FAILED, Phase, Steps, known_values, told
+from dmcmc.mpi.mailbox import Mailbox
+from dmcmc.mpi.message_contents import (
+    ChosenValues,
+    Clock,
+    SentMessages,
+    UtilTables,
+    Values,
+    latest,
+    util_size,
+    value_size,
+)
+from dmcmc.mpi.util_value_phases import FAILED, Phase, UtilStepPair, known_values, message_to_child
 
 _KINDS = ("REQUEST", "UTIL", "VALUE")
 
 Key = tuple[str, int]
-Heard = dict[Key, tuple[Any, Clock]]
-Program = Generator[tuple[set[Key], bool], Heard, None]
-Work = Callable[[int, Chosen, list[Utils]], Steps]
+Received = dict[Key, tuple[Any, Clock]]
+AgentCoroutine = Generator[tuple[set[Key], bool], Received, None]
+Work = Callable[[int, ChosenValues, list[UtilTables]], UtilStepPair]
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is to be done.
+class SlicedPhaseInput:
+    """The input of the sliced phases.
 
     Attributes
     ----------
     tree : PseudoTree
-    separators : sequence of tuple of int
+        The agents' tree.
+    separators : sequence of (sequence of int)
+        The separator of each agent.
     cut : dict
-        Of agents that cut some, their variables with domain sizes, first the one that is decided first.
-    work
-        ``work(agent, fixed values, messages of its children)`` makes the agent's steps with tables of those values.
+        For each agent that cuts variables, (variable, domain size) of each, in the order in which they are decided.
+    work : callable
+        ``work(agent, fixed values, messages of its children)`` makes the agent's steps with tables at those values.
     """
 
     tree: PseudoTree
@@ -54,252 +65,319 @@ class Job:
     work: Work
 
 
-class Decided(NamedTuple):
-    """What an agent knows at the end: its separator's values, these with its interface's; a root's best total.
+class AgentDecision(NamedTuple):
+    """The final values of an agent.
 
-    ``upper`` is what the root's subtree can be worth at most; None for other agents, and where there is no bound.
+    Attributes
+    ----------
+    context : ChosenValues
+        Values of its separator.
+    known : ChosenValues
+        Those, and the values of its interface.
+    upper : number or None
+        For a root, an upper bound on the utility of its tree; None for other agents, and without bounds.
     """
 
-    context: Chosen
-    known: Chosen
+    context: ChosenValues
+    known: ChosenValues
     upper: Number | None
 
 
 @dataclass
-class Outcome:
-    """What this rank's agents have decided, the last steps that each made, and what they have sent, by kind."""
+class SlicedPhaseResult:
+    """The results of this rank's agents.
 
-    decided: dict[int, Decided] = field(default_factory=dict)
-    steps: dict[int, Steps] = field(default_factory=dict)
-    sent: dict[str, dict[int, Sent]] = field(default_factory=lambda: {kind: {} for kind in _KINDS})
+    Attributes
+    ----------
+    decided : dict
+        The decision of each agent.
+    steps : dict
+        The last steps of each agent.
+    sent : dict
+        For each kind of message, the message statistics of each agent.
+    """
+
+    decided: dict[int, AgentDecision] = field(default_factory=dict)
+    steps: dict[int, UtilStepPair] = field(default_factory=dict)
+    sent: dict[str, dict[int, SentMessages]] = field(default_factory=lambda: {kind: {} for kind in _KINDS})
 
 
-def run_slices(job: Job, post: Post, clocks: dict[int, Clock]) -> Outcome:
-    """Run both phases for this rank's agents; called by all ranks.
+def run_slices(job: SlicedPhaseInput, post: Mailbox, clocks: dict[int, Clock]) -> SlicedPhaseResult:
+    """Run both phases for this rank's agents; a collective call.
+
+    Parameters
+    ----------
+    job : SlicedPhaseInput
+        The input.
+    post : Mailbox
+        The messages.
+    clocks : dict
+        The agents' simulated clocks; advanced here.
 
     Raises
     ------
     Exception
-        What ``work`` raises on any rank, on all of them.
+        An exception of ``work`` on any rank is raised on all of them.
     """
-    phase, outcome = Phase(post, job.tree.bottom_up), Outcome()
-    programs = {a: _Agent(a, job, phase, clocks, outcome).program() for a in post.mine(job.tree.bottom_up)}
-    _converse(post, programs)
+    phase, outcome = Phase(post, job.tree.bottom_up), SlicedPhaseResult()
+    coroutines = {
+        a: _SlicedAgent(a, job, phase, clocks, outcome).program() for a in post.local_agents(job.tree.bottom_up)
+    }
+    _run_coroutines(post, coroutines)
     phase.close()
     return outcome
 
 
-def _converse(post: Post, programs: dict[int, Program]) -> None:
-    """Resume programs as what they wait for comes, until all have ended."""
-    waiting: dict[Key, int] = {}
+def _run_coroutines(post: Mailbox, coroutines: dict[int, AgentCoroutine]) -> None:
+    """Resume agents' coroutines when the messages that they wait for have arrived, until all have ended."""
+    waiting_agent: dict[Key, int] = {}
     wanted: dict[int, tuple[set[Key], bool]] = {}
-    come, ready = set[Key](), deque(programs)
+    arrived, ready = set[Key](), deque(coroutines)
 
-    def goes_on(agent: int) -> bool:
-        keys, every = wanted[agent]
-        return keys <= come if every else bool(keys & come)
+    def can_resume(agent: int) -> bool:
+        """Return whether the messages that an agent waits for have arrived: all of them, or one."""
+        keys, wait_for_all = wanted[agent]
+        return keys <= arrived if wait_for_all else bool(keys & arrived)
 
-    while programs:
+    while coroutines:
         while ready:
             agent = ready.popleft()
-            heard: Any = None
+            received: Any = None
             if agent in wanted:
                 keys, _ = wanted.pop(agent)
-                heard = {key: post.taken(*key) for key in keys & come}
-                come -= keys
+                received = {key: post.pop(*key) for key in keys & arrived}
+                arrived -= keys
                 for key in keys:
-                    del waiting[key]
+                    del waiting_agent[key]
             try:
-                wanted[agent] = programs[agent].send(heard)
+                wanted[agent] = coroutines[agent].send(received)
             except StopIteration:
-                del programs[agent]
+                del coroutines[agent]
                 continue
-            waiting |= dict.fromkeys(wanted[agent][0], agent)
-            come |= post.news(_KINDS, wait=False)
-            ready.extend({waiting[key] for key in come if key in waiting and goes_on(waiting[key])} - {*ready})
-        if programs:
-            come |= post.news(_KINDS, wait=True)
-            ready.extend({waiting[key] for key in come if key in waiting and goes_on(waiting[key])})
+            waiting_agent |= dict.fromkeys(wanted[agent][0], agent)
+            arrived |= post.new_messages(_KINDS, wait=False)
+            ready.extend(
+                {waiting_agent[key] for key in arrived if key in waiting_agent and can_resume(waiting_agent[key])}
+                - {*ready}
+            )
+        if coroutines:
+            arrived |= post.new_messages(_KINDS, wait=True)
+            ready.extend(
+                {waiting_agent[key] for key in arrived if key in waiting_agent and can_resume(waiting_agent[key])}
+            )
 
 
-class _Agent:
-    """One agent: what it has heard last, and what it does when asked."""
+class _SlicedAgent:
+    """One agent: the latest answers of its children, and what it does on requests."""
 
-    def __init__(self, agent: int, job: Job, phase: Phase, clocks: dict[int, Clock], outcome: Outcome) -> None:
+    def __init__(
+        self, agent: int, job: SlicedPhaseInput, phase: Phase, clocks: dict[int, Clock], outcome: SlicedPhaseResult
+    ) -> None:
         self.agent, self.job, self.phase, self.clocks, self.outcome = agent, job, phase, clocks, outcome
         self.parent, self.children = job.tree.parent[agent], job.tree.children[agent]
-        self._heard: dict[int, tuple[Chosen, Utils]] = {}
-        self._held: Steps | None = None  # of a step that no cut variable has a part in
-        self._said: Utils | None = None  # the last message about all values that are cut here: nobody reads it any more
+        self._latest_answers: dict[int, tuple[ChosenValues, UtilTables]] = {}
+        self._reusable_step: UtilStepPair | None = None  # a step that does not depend on cut variables
+        self._message_buffer: UtilTables | None = (
+            None  # the last message over this agent's cut values; its memory can be reused
+        )
 
-    def program(self) -> Program:
-        """Answer requests, until VALUE comes."""
-        message: Chosen | None = Chosen({}, {})
+    def program(self) -> AgentCoroutine:
+        """Answer requests until VALUE arrives."""
+        message: ChosenValues | None = ChosenValues({}, {})
         while True:
             key: Key = ("VALUE", self.agent)
             if self.parent >= 0:
-                ((key, message),) = (yield from self._listen({("REQUEST", self.agent), key}, every=False)).items()
+                ((key, message),) = (
+                    yield from self._wait_for({("REQUEST", self.agent), key}, wait_for_all=False)
+                ).items()
             if key[0] == "VALUE":
                 break
-            answer = FAILED if message is FAILED else (yield from self._util(message))
+            answer = FAILED if message is FAILED else (yield from self._util_message(message))
             self._send("UTIL", self.agent, self.parent, answer, util_size(answer))
         decided = FAILED if message is FAILED else (yield from self._decide(message))
         if decided is not None:
             self.outcome.decided[self.agent] = decided
         for child in self.children:
-            value = FAILED if decided is None else told(decided.known, (self.job.separators[child],) * 2)
+            value = FAILED if decided is None else message_to_child(decided.known, (self.job.separators[child],) * 2)
             self._send("VALUE", child, child, value, value_size(value))
 
-    def _util(self, fixed: Chosen) -> Generator[tuple[set[Key], bool], Heard, Utils | None]:
-        """Return the message about fixed values: the largest over all values that are cut here."""
-        best: Utils | None = FAILED
-        for own in self._slices():
-            step = yield from self._step(_both(fixed, own))
+    def _util_message(self, fixed: ChosenValues) -> Generator[tuple[set[Key], bool], Received, UtilTables | None]:
+        """Return the message for fixed values: the maximum over all values of this agent's cut variables."""
+        best: UtilTables | None = FAILED
+        for cut_values in self._cut_assignments():
+            step = yield from self._make_step(_merged_assignment(fixed, cut_values))
             if step is None:
                 return FAILED
-            if own:  # what it makes next may lie where this does
-                best = _copied(step.message, self._said) if best is None else _larger(best, step.message)
-                self._said = best
+            if cut_values:  # the next step may overwrite these tables
+                best = (
+                    _copy_message(step.message, self._message_buffer) if best is None else _maximum(best, step.message)
+                )
+                self._message_buffer = best
             else:
                 best = step.message
-            self._held = step if not own and not fixed.lower and not fixed.upper else None
-            del step  # its tables
+            self._reusable_step = step if not cut_values and not fixed.lower and not fixed.upper else None
+            del step  # release its tables
         return best
 
-    def _decide(self, context: Chosen) -> Generator[tuple[set[Key], bool], Heard, Decided | None]:
+    def _decide(self, context: ChosenValues) -> Generator[tuple[set[Key], bool], Received, AgentDecision | None]:
         """Choose the interface's values, given the separator's."""
         separator = self.job.separators[self.agent]
-        if self.parent < 0 and self.agent not in self.job.cut and (yield from self._util(context)) is None:
+        if self.parent < 0 and self.agent not in self.job.cut and (yield from self._util_message(context)) is None:
             return None
-        if self._held is not None:
-            held, self._held = self._held, None
-            known = self._work(partial(known_values, held, (separator, separator), context))
-            total = held.upper.total if held.upper is not None and self.parent < 0 else None
-            self._finish(held)
-            return None if known is None else Decided(context, known, total)
-        lower, upper = _Best(), _Best()
-        for own in self._slices():
-            step = yield from self._step(_both(context, own))
+        if self._reusable_step is not None:
+            step_made, self._reusable_step = self._reusable_step, None
+            values = self._work(partial(known_values, step_made, (separator, separator), context))
+            total = step_made.upper.total if step_made.upper is not None and self.parent < 0 else None
+            self._record_step(step_made)
+            return None if values is None else AgentDecision(context, values, total)
+        lower, upper = _BestSlice(), _BestSlice()
+        for cut_values in self._cut_assignments():
+            step = yield from self._make_step(_merged_assignment(context, cut_values))
             if step is None:
                 return None
-            lower.see(step.lower, separator, own)
+            lower.consider(step.lower, separator, cut_values)
             if step.upper is not None and context.upper is not None:
-                upper.see(step.upper, separator, own)
-            self._finish(step)
-            del step  # its tables
-        known = Chosen(context.lower | lower.values, None)
+                upper.consider(step.upper, separator, cut_values)
+            self._record_step(step)
+            del step  # release its tables
+        values = ChosenValues(context.lower | lower.values, None)
         if upper.total is not None and context.upper is not None:
-            known = known._replace(upper=context.upper | upper.values)
-        return Decided(context, known, upper.total if self.parent < 0 else None)
+            values = values._replace(upper=context.upper | upper.values)
+        return AgentDecision(context, values, upper.total if self.parent < 0 else None)
 
-    def _step(self, fixed: Chosen) -> Generator[tuple[set[Key], bool], Heard, Steps | None]:
-        """Make the agent's steps with tables of fixed values, by the children's messages about them."""
-        asked = {child: self._about(child, fixed) for child in self.children}
-        new = [child for child in self.children if not self._knows(child, asked[child])]
+    def _make_step(self, fixed: ChosenValues) -> Generator[tuple[set[Key], bool], Received, UtilStepPair | None]:
+        """Make the agent's steps with tables at fixed values, from the children's messages for these values."""
+        requests = {child: self._request_for(child, fixed) for child in self.children}
+        new = [child for child in self.children if not self._answer_still_holds(child, requests[child])]
         for child in new:
-            self._heard.pop(child, None)
-            self._send("REQUEST", child, child, asked[child], value_size(asked[child]))
-        come = (yield from self._listen({("UTIL", child) for child in new})) if new else {}
-        if any(message is FAILED for message in come.values()):
+            self._latest_answers.pop(child, None)
+            self._send("REQUEST", child, child, requests[child], value_size(requests[child]))
+        answers = (yield from self._wait_for({("UTIL", child) for child in new})) if new else {}
+        if any(message is FAILED for message in answers.values()):
             return FAILED
-        self._heard |= {child: (asked[child], come["UTIL", child]) for child in new}
-        heard = [self._heard[child][1] for child in self.children]
-        made: Steps | None = self._work(partial(self.job.work, self.agent, fixed, heard))
-        return made
+        self._latest_answers |= {child: (requests[child], answers["UTIL", child]) for child in new}
+        messages = [self._latest_answers[child][1] for child in self.children]
+        steps: UtilStepPair | None = self._work(partial(self.job.work, self.agent, fixed, messages))
+        return steps
 
-    def _knows(self, child: int, asked: Chosen) -> bool:
-        """Return whether what was heard last holds for some values: it may hold for others besides."""
-        if child not in self._heard:
+    def _answer_still_holds(self, child: int, request: ChosenValues) -> bool:
+        """Return whether the latest answer of a child holds for some values.
+
+        The answer may have been requested with fewer values fixed.
+        """
+        if child not in self._latest_answers:
             return False
-        sides = zip(self._heard[child][0], asked, strict=True)
-        return all((had or {}).items() <= (now or {}).items() for had, now in sides)
+        sides = zip(self._latest_answers[child][0], request, strict=True)
+        return all((old_values or {}).items() <= (new_values or {}).items() for old_values, new_values in sides)
 
     def _work(self, work: Callable[[], Any]) -> Any:
+        """Return the result of some work of the agent, and advance its clock."""
         start = time.perf_counter()
-        made = self.phase.attempt(self.agent, work)
-        checks = made.cells if isinstance(made, Steps) else 0
+        result = self.phase.attempt(self.agent, work)
+        checks = result.cells if isinstance(result, UtilStepPair) else 0
         self.clocks[self.agent] = self.clocks[self.agent].after(time.perf_counter() - start, checks)
-        return made
+        return result
 
-    def _finish(self, step: Steps) -> None:
+    def _record_step(self, step: UtilStepPair) -> None:
+        """Store the agent's last steps in the result."""
         self.outcome.steps[self.agent] = step.finished()
 
-    def _listen(self, keys: set[Key], every: bool = True) -> Generator[tuple[set[Key], bool], Heard, dict[Key, Any]]:
-        """Wait for all of some messages, or for one of them."""
-        heard = yield keys, every
-        self.clocks[self.agent] = latest([self.clocks[self.agent], *(clock for _, clock in heard.values())])
-        return {key: message for key, (message, _) in heard.items()}
+    def _wait_for(
+        self, keys: set[Key], wait_for_all: bool = True
+    ) -> Generator[tuple[set[Key], bool], Received, dict[Key, Any]]:
+        """Wait for all of some messages, or for one of them; return the messages by key."""
+        received = yield keys, wait_for_all
+        self.clocks[self.agent] = latest([self.clocks[self.agent], *(clock for _, clock in received.values())])
+        return {key: message for key, (message, _) in received.items()}
 
     def _send(self, kind: str, edge: int, receiver: int, message: Any, size: int) -> None:
-        so_far = self.outcome.sent[kind].get(self.agent, Sent(0, 0, kind))
-        self.outcome.sent[kind][self.agent] = Sent(so_far.count + 1, so_far.size + size, kind)
+        """Send a message, and count it."""
+        before = self.outcome.sent[kind].get(self.agent, SentMessages(0, 0, kind))
+        self.outcome.sent[kind][self.agent] = SentMessages(before.count + 1, before.size + size, kind)
         self.phase.post.send(kind, edge, receiver, message, self.clocks[self.agent])
 
-    def _slices(self) -> Iterator[Values]:
-        """Yield values of what is cut here: ties go to the lowest of what is decided first."""
+    def _cut_assignments(self) -> Iterator[Values]:
+        """Yield the assignments of this agent's cut variables in lexicographic order; the first one wins ties."""
         cut = self.job.cut.get(self.agent, ())
         for values in product(*(range(size) for _, size in cut)):
             yield dict(zip((v for v, _ in cut), values, strict=True))
 
-    def _about(self, child: int, fixed: Chosen) -> Chosen:
-        """Return what of some values a child's message is about."""
+    def _request_for(self, child: int, fixed: ChosenValues) -> ChosenValues:
+        """Return the fixed values that a child's message depends on."""
         separator = set(self.job.separators[child])
         lower = {v: x for v, x in fixed.lower.items() if v in separator}
-        return Chosen(lower, fixed.upper and {v: x for v, x in fixed.upper.items() if v in separator})
+        return ChosenValues(lower, fixed.upper and {v: x for v, x in fixed.upper.items() if v in separator})
 
 
-class _Best:
-    """The best slice that has been seen, on one side: what it is worth, and the interface's values."""
+class _BestSlice:
+    """The best slice so far, for the lower or the upper tables.
+
+    Attributes
+    ----------
+    total : number or None
+        Its utility.
+    values : dict
+        The interface's values in it.
+    """
 
     def __init__(self) -> None:
         self.total: Number | None = None
         self.values: Values = {}
 
-    def see(self, step: UtilStep, separator: Sequence[int], own: Values) -> None:
-        """Look at a slice in which all of the separator has one value."""
+    def consider(self, step: UtilStep, separator: Sequence[int], cut_values: Values) -> None:
+        """Replace the best slice if another one, with one value for each separator variable, has more utility."""
         lowest, total = step.elimination.arithmetic.lowest, 0
         for table in step.message:
             total = max(total + table.values.item(), lowest)
         if self.total is None or total > self.total:
-            found = value_step(step, separator, dict.fromkeys(separator, 0))
-            known = set(separator)
-            self.total, self.values = total, {v: x for v, x in found.items() if v not in known} | own
+            all_values = value_step(step, separator, dict.fromkeys(separator, 0))
+            separator_variables = set(separator)
+            self.total, self.values = (
+                total,
+                {v: x for v, x in all_values.items() if v not in separator_variables} | cut_values,
+            )
 
 
-def _copied(message: Utils, into: Utils | None) -> Utils:
-    """Return a message that is no view, in the memory of another one if that has the same tables."""
+def _copy_message(message: UtilTables, into: UtilTables | None) -> UtilTables:
+    """Return a copy of a message, in the memory of another message if that has the same tables."""
 
-    def copied(tables: UtilMessage, old: UtilMessage | None) -> UtilMessage:
-        found = []
+    def copied(tables: UtilMessage, buffers: UtilMessage | None) -> UtilMessage:
+        """Return copies of some tables."""
+        tables_copied = []
         for number, table in enumerate(tables):
-            room = None if old is None or number >= len(old) else old[number]
-            if isinstance(room, Table) and (room.scope, room.values.shape) == (table.scope, table.values.shape):
-                np.copyto(room.values, table.values)
-                found.append(room)
+            buffer = None if buffers is None or number >= len(buffers) else buffers[number]
+            if isinstance(buffer, EncodedTable) and (buffer.scope, buffer.values.shape) == (
+                table.scope,
+                table.values.shape,
+            ):
+                np.copyto(buffer.values, table.values)
+                tables_copied.append(buffer)
             else:
-                found.append(Table(table.scope, table.values.copy()))
-        return tuple(found)
+                tables_copied.append(EncodedTable(table.scope, table.values.copy()))
+        return tuple(tables_copied)
 
     lower = copied(message.lower, into and into.lower)
     if message.upper is None or message.upper is message.lower:
-        return Utils(lower, None if message.upper is None else lower)
+        return UtilTables(lower, None if message.upper is None else lower)
     same = into is None or into.upper is into.lower
-    return Utils(lower, copied(message.upper, None if same or into is None else into.upper))
+    return UtilTables(lower, copied(message.upper, None if same or into is None else into.upper))
 
 
-def _both(fixed: Chosen, own: Values) -> Chosen:
-    return Chosen(fixed.lower | own, None if fixed.upper is None else fixed.upper | own)
+def _merged_assignment(fixed: ChosenValues, cut_values: Values) -> ChosenValues:
+    """Return fixed values together with values of cut variables."""
+    return ChosenValues(fixed.lower | cut_values, None if fixed.upper is None else fixed.upper | cut_values)
 
 
-def _larger(one: Utils, other: Utils) -> Utils:
-    """Return the larger of two messages over the same tables, entry by entry; the first is written over."""
+def _maximum(one: UtilTables, other: UtilTables) -> UtilTables:
+    """Return the elementwise maximum of two messages with the same scopes; the first is overwritten."""
 
     def larger(left: UtilMessage, right: UtilMessage) -> UtilMessage:
+        """Return the elementwise maximum of two lists of tables."""
         pairs = zip(left, right, strict=True)
         dense = ((a.scope, a.values, b.values.transpose([b.scope.index(v) for v in a.scope])) for a, b in pairs)
-        return tuple(Table(scope, np.maximum(one, two, out=one)) for scope, one, two in dense)
+        return tuple(EncodedTable(scope, np.maximum(one, two, out=one)) for scope, one, two in dense)
 
     lower = larger(one.lower, other.lower)
     if one.upper is one.lower and other.upper is other.lower:
-        return Utils(lower, lower)
-    return Utils(lower, None if one.upper is None or other.upper is None else larger(one.upper, other.upper))
+        return UtilTables(lower, lower)
+    return UtilTables(lower, None if one.upper is None or other.upper is None else larger(one.upper, other.upper))

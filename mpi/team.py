@@ -1,4 +1,4 @@
-"""Ranks that work on the rows of one agent: its own rank, and ranks that own no agent."""
+"""The MPI ranks that work on the rows of one agent: the rank that owns it, and ranks that own no agent."""
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -9,25 +9,32 @@ import numpy as np
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.idle_wait import wait_for_all
-from dmcmc.mpi.wire_format import slices
-from dmcmc.mpi.world import World, shared_form, worst
+from dmcmc.mpi.wire_format import byte_slices
+from dmcmc.mpi.world import World, shared_form, worst_error
 
 T = TypeVar("T")
 
-_LIMIT = 1 << 30  # bytes of one broadcast: counts of MPI are 31 bits wide
+_MAX_BROADCAST_BYTES = 1 << 30  # of one broadcast; MPI counts have 31 bits
 
 
-class Team:
+class MpiTeam:
     """The ranks of one agent; a context that all ranks enter and leave together, each in its own team.
 
     Parameters
     ----------
+    world : World
+        All ranks.
     agent : int or None
-        Whose rows they work on; None for a rank that works alone, which other ranks do not wait for.
+        The agent whose rows they work on; None for a rank that works alone, which other ranks do not wait for.
     first : bool
-        Whether the agent is this rank's own.
+        Whether this rank owns the agent.
     private : bool
-        Whether the agent's utilities must not cross between ranks, even if all of these know them.
+        Whether the agent's utilities must not be sent between ranks, even if all ranks know them.
+
+    Attributes
+    ----------
+    rank, size : int
+        Number of this rank in the team, and number of its ranks.
     """
 
     rank, size = 0, 1
@@ -41,65 +48,67 @@ class Team:
             self._comm = world.comm.Split(agent, key=0 if first else 1 + world.rank)
             self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
 
-    def __enter__(self) -> "Team":
+    def __enter__(self) -> "MpiTeam":
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._comm is not None and error is None:  # where ranks part by an error, nobody waits for them
+        if self._comm is not None and error is None:  # after an error, ranks do not wait for each other
             self._comm.Free()
 
-    def together(self, work: Callable[[], Sequence[Array]]) -> list[Sequence[Array]]:
-        """Return what each rank's work makes, in the order of ranks; what it raises on one is raised on all."""
-        made, failure = list[Array](), None
+    def allgather(self, work: Callable[[], Sequence[Array]]) -> list[Sequence[Array]]:
+        """Return the arrays that ``work`` makes on each rank, in rank order; an error on one rank is raised on all."""
+        arrays_made, failure = list[Array](), None
         try:
-            made = [np.asarray(array, order="C") for array in work()]
+            arrays_made = [np.asarray(array, order="C") for array in work()]
         except Exception as error:
             failure = error
         self._agree(failure)
-        forms = self._told([(array.dtype.str, array.shape) for array in made])
-        return [self._arrays(rank, made, form) for rank, form in enumerate(forms)]
+        forms = self._allgather([(array.dtype.str, array.shape) for array in arrays_made])
+        return [self._arrays(rank, arrays_made, form) for rank, form in enumerate(forms)]
 
     def run(self, work: Callable[[], T]) -> T:
-        """Return what work makes that calls :meth:`together`; what it raises elsewhere is raised on all, too."""
+        """Return the result of work that calls :meth:`allgather`; its other errors are raised on all ranks too."""
         try:
-            made = work()
+            result = work()
         except Exception as error:
             if error is not self._agreed:
                 self._agree(error)
             raise
         self._agree(None)
-        return made
+        return result
 
     def _agree(self, failure: Exception | None) -> None:
-        """Raise an error on all ranks if there is one on any of them, as :meth:`.World.agree` does."""
+        """Raise an error on all ranks if there is one on any of them, as :meth:`dmcmc.mpi.world.World.agree` does."""
         if self.size > 1:
-            error = worst(self._told(shared_form(failure, self._world.rank)), failure, self.rank)
+            error = worst_error(self._allgather(shared_form(failure, self._world.rank)), failure, self.rank)
             self._agreed = error
             if isinstance(error, DmcmcError) and error is not failure:
-                error.order += 1  # of all ranks' errors, that of the rank where it was comes first
+                error.order += 1  # among the errors of all teams, that of the rank where it occurred comes first
             if error is not None:
                 raise error
         elif failure is not None:
             raise failure
 
-    def _told(self, value: Any) -> list[Any]:
-        """Return every rank's value; those that wait leave the cores to those that work."""
+    def _allgather(self, value: Any) -> list[Any]:
+        """Return every rank's value; waiting ranks leave the cores to working ones."""
         if self.size == 1:
             return [value]
         wait_for_all(self._comm)
-        data = self._world.packed(value, "team", self.size - 1)
-        return [self._world.unpacked(found) for found in self._comm.allgather(data)]
+        data = self._world.pack(value, "team", self.size - 1)
+        return [self._world.unpack(received) for received in self._comm.allgather(data)]
 
-    def _arrays(self, rank: int, made: Sequence[Array], form: Sequence[tuple[str, tuple[int, ...]]]) -> Sequence[Array]:
-        """Return the arrays of one of the ranks, which sends them to the others."""
-        own = rank == self.rank
-        arrays = made if own else [np.empty(shape, dtype=dtype) for dtype, shape in form]
+    def _arrays(
+        self, rank: int, own_arrays: Sequence[Array], form: Sequence[tuple[str, tuple[int, ...]]]
+    ) -> Sequence[Array]:
+        """Return the arrays of one rank, which broadcasts them to the others."""
+        sends = rank == self.rank
+        arrays = own_arrays if sends else [np.empty(shape, dtype=dtype) for dtype, shape in form]
         if self._comm is not None:
             for array in arrays:
-                for piece in slices(array, _LIMIT):
+                for piece in byte_slices(array, _MAX_BROADCAST_BYTES):
                     self._comm.Bcast(piece, root=rank)
-            if own:
+            if sends:
                 self._world.count("team", 0, (self.size - 1) * sum(array.nbytes for array in arrays))
         return arrays

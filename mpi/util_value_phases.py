@@ -1,13 +1,13 @@
-"""DPOP's two phases over ranks: UTIL messages up the agents' tree, VALUE messages down.
+"""DPOP's two phases on several ranks: UTIL messages go up the agents' tree, VALUE messages go down.
 
-Every rank does its own agents, those first whose messages have come. A message between agents of one rank is handed
-over, one between ranks is sent without waiting; both count alike: one message a tree edge and phase, of so many bytes
-as its tables' entries and indices have, whatever MPI makes of it. An agent's clock is the time at which it would be
-done if every agent had a machine like this one's share of it to itself and messages took no time (simulated time,
-Sultanik et al. 2008); it travels with the messages.
+Every rank runs its own agents, first those whose messages have arrived. A message between agents of one rank is passed
+directly; one between ranks is sent without waiting. Both are counted in the same way: one message per tree edge and
+phase, with the bytes of its tables' entries and indices, independent of MPI's overhead. An agent's clock is the
+simulated time at which it would finish if every agent had a machine with this rank's share to itself and messages took
+no time (Sultanik et al. 2008); it is sent with the messages.
 
-An agent whose work fails sends on that it has, and so does who hears of it: so every rank comes to the end of a phase,
-where all of them raise the error.
+An agent whose work fails sends a failure message, and so does an agent that receives one. So every rank reaches the end
+of the phase, where all of them raise the error.
 """
 
 import time
@@ -19,125 +19,174 @@ from typing import Any, NamedTuple, TypeVar
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.util_and_value import UtilMessage, UtilStep, value_step
 from dmcmc.inference.runtime.errors import DmcmcError
-from dmcmc.mpi.mailbox import Post
-from dmcmc.mpi.message_contents import Chosen, Clock, Sent, Utils, Values, latest, tables_size, util_size, value_size
+from dmcmc.mpi.mailbox import Mailbox
+from dmcmc.mpi.message_contents import (
+    ChosenValues,
+    Clock,
+    SentMessages,
+    UtilTables,
+    Values,
+    latest,
+    tables_size,
+    util_size,
+    value_size,
+)
 
 T = TypeVar("T")
 
-FAILED = None  # in place of a message of an agent that has failed, so that nobody waits for it
+FAILED = None  # takes the place of a message of an agent that has failed, so that no agent waits for it
 
 
 class Phase:
-    """One phase on this rank: what went wrong, and the end that all ranks come to together."""
+    """One phase on this rank: the errors of its agents, and the common end of all ranks.
 
-    def __init__(self, post: Post, order: Sequence[int]) -> None:
+    Parameters
+    ----------
+    post : Mailbox
+        The messages.
+    order : sequence of int
+        All agents in the order of the phase.
+    """
+
+    def __init__(self, post: Mailbox, order: Sequence[int]) -> None:
         self.post = post
-        self._place = {agent: place for place, agent in enumerate(post.mine(order))}
+        self._position = {agent: place for place, agent in enumerate(post.local_agents(order))}
         self._failures: list[tuple[int, int, Exception]] = []
 
     def attempt(self, agent: int, work: Callable[[], T], *arrived: Any) -> T | None:
-        """Return what an agent makes; None if it fails, or one that it hears from has failed."""
+        """Return the result of an agent's work; None if the work fails, or if a message reports a failure.
+
+        Parameters
+        ----------
+        agent : int
+            The agent.
+        work : callable
+            The work.
+        arrived
+            The messages that the agent has received.
+        """
         try:
             return None if any(message is FAILED for message in arrived) else work()
         except Exception as error:
             if self.post.world.size == 1:
-                self.post.forget()
+                self.post.discard()
                 raise
-            first = error.order if isinstance(error, DmcmcError) else -1
-            self._failures.append((first, self._place[agent], error))
+            order = error.order if isinstance(error, DmcmcError) else -1
+            self._failures.append((order, self._position[agent], error))
             return None
 
     def close(self) -> None:
-        """Wait for all ranks; raise what went wrong on one of them on all.
+        """Wait for all ranks; raise an error of any rank on all of them.
 
-        Of several errors of this rank it is that of the first agent, in whatever order messages came.
+        If several agents of this rank fail, the first in the order of the phase decides, independent of timing.
         """
         self.post.close()
         worst = min(self._failures, key=lambda failure: failure[:2], default=None)
         self.post.world.agree(None if worst is None else worst[2])
 
 
-def _as_they_come(post: Post, kind: str, awaited: Mapping[int, Sequence[int]]) -> Iterator[int]:
-    """Yield this rank's agents, those whose messages have come before others, else in their order.
+def _agents_as_messages_arrive(post: Mailbox, kind: str, awaited: Mapping[int, Sequence[int]]) -> Iterator[int]:
+    """Yield this rank's agents: first those whose messages have arrived, otherwise in their order.
 
     Parameters
     ----------
-    awaited
-        Agents in their order; of each the lower agents of the edges along which it waits for messages.
+    post : Mailbox
+        The messages.
+    kind : str
+        The kind of message.
+    awaited : dict
+        Agents in their order, with the lower agents of the edges along which each waits for messages.
     """
-    place = {agent: number for number, agent in enumerate(awaited)}
+    position = {agent: number for number, agent in enumerate(awaited)}
     receiver = {edge: agent for agent, edges in awaited.items() for edge in edges}
     missing = {agent: len(edges) for agent, edges in awaited.items()}
-    ready = [place[agent] for agent, count in missing.items() if not count]
-    agents, left = list(awaited), len(awaited)
+    ready = [position[agent] for agent, count in missing.items() if not count]
+    agents, remaining = list(awaited), len(awaited)
     heapify(ready)
-    while left:
+    while remaining:
         for edge in post.arrived(kind, wait=not ready):
             agent = receiver[edge]
             missing[agent] -= 1
             if not missing[agent]:
-                heappush(ready, place[agent])
+                heappush(ready, position[agent])
         if ready:
-            left -= 1
+            remaining -= 1
             yield agents[heappop(ready)]
 
 
-class Steps(NamedTuple):
-    """An agent's UTIL steps with both kinds of tables; ``upper`` is ``lower`` where they do not differ, None without.
+class UtilStepPair(NamedTuple):
+    """An agent's UTIL steps for lower and upper tables.
 
-    ``received`` are the children's messages.
+    Attributes
+    ----------
+    lower : UtilStep
+        The step with the lower tables.
+    upper : UtilStep or None
+        The step with the upper tables; the same object as ``lower`` if the tables do not differ, None without upper
+        tables.
+    received : tuple of UtilTables
+        The children's messages.
     """
 
     lower: UtilStep
     upper: UtilStep | None
-    received: tuple[Utils, ...] = ()
+    received: tuple[UtilTables, ...] = ()
 
-    def finished(self) -> "Steps":
-        """Return the steps without what only VALUE asks for."""
-        lower = self.lower.finished()
-        upper = None if self.upper is None else lower if self.upper is self.lower else self.upper.finished()
-        return Steps(lower, upper, self.received)
+    def finished(self) -> "UtilStepPair":
+        """Return the steps without the data that only VALUE needs."""
+        lower = self.lower.without_tables()
+        upper = None if self.upper is None else lower if self.upper is self.lower else self.upper.without_tables()
+        return UtilStepPair(lower, upper, self.received)
 
     @property
     def cells(self) -> int:
-        """Cells that were joined for both."""
-        above = 0 if self.upper is None or self.upper is self.lower else self.upper.elimination.plan.cells
-        return self.lower.elimination.plan.cells + above
+        """Number of joined cells of both steps."""
+        upper_cells = 0 if self.upper is None or self.upper is self.lower else self.upper.elimination.plan.cells
+        return self.lower.elimination.plan.cells + upper_cells
 
     @property
-    def message(self) -> Utils:
-        """What is sent."""
+    def message(self) -> UtilTables:
+        """The message to the parent."""
         if self.upper is self.lower:
-            return Utils(self.lower.message, self.lower.message)
-        return Utils(self.lower.message, None if self.upper is None else self.upper.message)
+            return UtilTables(self.lower.message, self.lower.message)
+        return UtilTables(self.lower.message, None if self.upper is None else self.upper.message)
 
 
 def util_phase(
     tree: PseudoTree,
-    post: Post,
+    post: Mailbox,
     clocks: dict[int, Clock],
-    work: Callable[[int, list[Utils]], Steps],
-    sent: dict[int, Sent],
-) -> dict[int, Steps]:
+    work: Callable[[int, list[UtilTables]], UtilStepPair],
+    sent: dict[int, SentMessages],
+) -> dict[int, UtilStepPair]:
     """Run the UTIL phase for this rank's agents.
 
     Parameters
     ----------
-    clocks
-        When each of this rank's agents has finished its local table; moved on here.
-    work
+    tree : PseudoTree
+        The agents' tree.
+    post : Mailbox
+        The messages.
+    clocks : dict
+        When each of this rank's agents has finished its local table; advanced here.
+    work : callable
         ``work(agent, messages of its children)`` makes the agent's steps.
-    sent
-        Takes what each agent sends, also where the phase fails.
+    sent : dict
+        Receives the message statistics of each agent, even if the phase fails.
+
+    Returns
+    -------
+    dict
+        The steps of each of this rank's agents.
 
     Raises
     ------
     Exception
-        What ``work`` raises on any rank, on all of them (:meth:`dmcmc.mpi.world.World.agree`).
+        An exception of ``work`` on any rank is raised on all of them (:meth:`dmcmc.mpi.world.World.agree`).
     """
-    phase, steps = Phase(post, tree.bottom_up), dict[int, Steps]()
-    awaited = {agent: tree.children[agent] for agent in post.mine(tree.bottom_up)}
-    for agent in _as_they_come(post, "UTIL", awaited):
+    phase, steps = Phase(post, tree.bottom_up), dict[int, UtilStepPair]()
+    awaited = {agent: tree.children[agent] for agent in post.local_agents(tree.bottom_up)}
+    for agent in _agents_as_messages_arrive(post, "UTIL", awaited):
         arrived = [post.receive("UTIL", child, child) for child in tree.children[agent]]
         start, messages = time.perf_counter(), [message for message, _ in arrived]
         step = phase.attempt(agent, partial(work, agent, messages), *messages)
@@ -147,7 +196,7 @@ def util_phase(
             steps[agent] = step
         if tree.parent[agent] >= 0:
             message = FAILED if step is None else step.message
-            sent[agent] = Sent(1, util_size(message), "UTIL")
+            sent[agent] = SentMessages(1, util_size(message), "UTIL")
             post.send("UTIL", agent, tree.parent[agent], message, clocks[agent])
     phase.close()
     return steps
@@ -155,114 +204,140 @@ def util_phase(
 
 def value_phase(
     tree: PseudoTree,
-    post: Post,
+    post: Mailbox,
     clocks: dict[int, Clock],
-    steps: Mapping[int, Steps],
+    steps: Mapping[int, UtilStepPair],
     separators: Sequence[tuple[Sequence[int], Sequence[int]]],
-) -> tuple[dict[int, Chosen], dict[int, Values], dict[int, Sent]]:
+) -> tuple[dict[int, ChosenValues], dict[int, Values], dict[int, SentMessages]]:
     """Run the VALUE phase for this rank's agents.
 
-    The maximisers of the upper tables go along where they differ: they show where the gap comes from.
+    The maximisers of the upper tables are sent too if they differ: they show where the gap comes from.
 
     Parameters
     ----------
-    separators
-        Of each agent, as the tables from below and from above are indexed.
+    tree : PseudoTree
+        The agents' tree.
+    post : Mailbox
+        The messages.
+    clocks : dict
+        The agents' simulated clocks; advanced here.
+    steps : dict
+        The agents' UTIL steps.
+    separators : sequence of (sequence of int, sequence of int)
+        For each agent, the axes of its message's lower and upper tables.
 
     Returns
     -------
     chosen : dict
         Values of each agent's interface variables.
     contexts : dict
-        Values of its separator, by the tables from below.
+        Values of its separator, by the lower tables.
     sent : dict
-        What each agent has sent.
+        Message statistics of each agent.
     """
     order = tree.bottom_up[::-1]
-    phase, chosen, sent = Phase(post, order), dict[int, Chosen](), dict[int, Sent]()
+    phase, chosen, sent = Phase(post, order), dict[int, ChosenValues](), dict[int, SentMessages]()
     contexts: dict[int, Values] = {}
-    for agent in _as_they_come(post, "VALUE", _from_above(tree, post.mine(order))):
-        nothing: Values = {}
-        context = Chosen(nothing, nothing)
+    for agent in _agents_as_messages_arrive(post, "VALUE", _parent_edges(tree, post.local_agents(order))):
+        empty: Values = {}
+        context = ChosenValues(empty, empty)
         if tree.parent[agent] >= 0:
             context, clock = post.receive("VALUE", agent, tree.parent[agent])
             clocks[agent] = latest([clocks[agent], clock])
         start = time.perf_counter()
         known = phase.attempt(agent, partial(known_values, steps[agent], separators[agent], context), context)
         if known is not None:
-            chosen[agent], contexts[agent] = chosen_of(known, context), context.lower
+            chosen[agent], contexts[agent] = interface_values(known, context), context.lower
         clocks[agent] = clocks[agent].after(time.perf_counter() - start)
-        messages = {child: told(known, separators[child]) for child in tree.children[agent]}
+        messages = {child: message_to_child(known, separators[child]) for child in tree.children[agent]}
         for child, message in messages.items():
             post.send("VALUE", child, child, message, clocks[agent])
-        sent[agent] = Sent(len(messages), sum(map(value_size, messages.values())), "VALUE")
+        sent[agent] = SentMessages(len(messages), sum(map(value_size, messages.values())), "VALUE")
     phase.close()
     return chosen, contexts, sent
 
 
-def told(known: Chosen | None, separators: tuple[Sequence[int], Sequence[int]]) -> Chosen | None:
-    """Return what a child is told of the values that its parent knows."""
+def message_to_child(
+    known: ChosenValues | None, separators: tuple[Sequence[int], Sequence[int]]
+) -> ChosenValues | None:
+    """Return the VALUE message for a child, from the values that its parent knows."""
     if known is None:
         return FAILED
     low, up = separators
     lower = {v: known.lower[v] for v in low}
     if known.upper is known.lower and up == low:
-        return Chosen(lower, lower)
-    return Chosen(lower, known.upper and {v: known.upper[v] for v in up})
+        return ChosenValues(lower, lower)
+    return ChosenValues(lower, known.upper and {v: known.upper[v] for v in up})
 
 
-def _from_above(tree: PseudoTree, agents: Sequence[int]) -> dict[int, list[int]]:
-    """Return the edges along which agents wait for messages from above: their own, but for roots."""
+def _parent_edges(tree: PseudoTree, agents: Sequence[int]) -> dict[int, list[int]]:
+    """Return the edges along which agents wait for a message from their parent; none for roots."""
     return {agent: [agent] if tree.parent[agent] >= 0 else [] for agent in agents}
 
 
 def outside_phase(
     tree: PseudoTree,
-    post: Post,
+    post: Mailbox,
     work: Callable[[int, UtilMessage], tuple[UtilMessage, list[UtilMessage]]],
-) -> tuple[dict[int, UtilMessage], dict[int, Sent]]:
-    """Tell this rank's agents what all others add to their rows; messages go down as in VALUE.
+) -> tuple[dict[int, UtilMessage], dict[int, SentMessages]]:
+    """Compute the outside bounds of this rank's agents: what all other agents can add to each row.
+
+    Messages go down the tree as in VALUE.
 
     Parameters
     ----------
-    work
-        ``work(agent, outside over its separator)`` is :func:`.outside_steps` for an agent.
+    tree : PseudoTree
+        The agents' tree.
+    post : Mailbox
+        The messages.
+    work : callable
+        ``work(agent, outside bound over its separator)`` returns the agent's outside bound and those of its children.
+
+    Returns
+    -------
+    outsides : dict
+        The outside bound of each agent.
+    sent : dict
+        Message statistics of each agent.
     """
     order = tree.bottom_up[::-1]
-    phase, outsides, sent = Phase(post, order), dict[int, UtilMessage](), dict[int, Sent]()
-    for agent in _as_they_come(post, "OUTSIDE", _from_above(tree, post.mine(order))):
-        above: UtilMessage = ()
+    phase, outsides, sent = Phase(post, order), dict[int, UtilMessage](), dict[int, SentMessages]()
+    for agent in _agents_as_messages_arrive(post, "OUTSIDE", _parent_edges(tree, post.local_agents(order))):
+        from_parent: UtilMessage = ()
         if tree.parent[agent] >= 0:
-            above, _ = post.receive("OUTSIDE", agent, tree.parent[agent])
-        made = phase.attempt(agent, partial(work, agent, above), above)
-        downs: list[UtilMessage | None] = [FAILED] * len(tree.children[agent])
-        if made is not None:
-            outsides[agent], downs = made[0], [*made[1]]
-        for child, message in zip(tree.children[agent], downs, strict=True):
+            from_parent, _ = post.receive("OUTSIDE", agent, tree.parent[agent])
+        result = phase.attempt(agent, partial(work, agent, from_parent), from_parent)
+        messages: list[UtilMessage | None] = [FAILED] * len(tree.children[agent])
+        if result is not None:
+            outsides[agent], messages = result[0], [*result[1]]
+        for child, message in zip(tree.children[agent], messages, strict=True):
             post.send("OUTSIDE", child, child, message)
-        sent[agent] = Sent(len(downs), sum(tables_size(down or ()) for down in downs), "OUTSIDE")
+        sent[agent] = SentMessages(len(messages), sum(tables_size(contents or ()) for contents in messages), "OUTSIDE")
     phase.close()
     return outsides, sent
 
 
-def known_values(steps: Steps, separators: tuple[Sequence[int], Sequence[int]], context: Chosen) -> Chosen:
-    """Return the values of interface and separator on both sides."""
+def known_values(
+    steps: UtilStepPair, separators: tuple[Sequence[int], Sequence[int]], context: ChosenValues
+) -> ChosenValues:
+    """Return the values of interface and separator, for the lower and the upper tables."""
     lower = value_step(steps.lower, separators[0], context.lower)
     if steps.upper is None or context.upper is None:
-        return Chosen(lower, None)
+        return ChosenValues(lower, None)
     if steps.upper is steps.lower and (context.upper is context.lower or context.upper == context.lower):
-        return Chosen(lower, lower)
-    return Chosen(lower, value_step(steps.upper, separators[1], context.upper))
+        return ChosenValues(lower, lower)
+    return ChosenValues(lower, value_step(steps.upper, separators[1], context.upper))
 
 
-def chosen_of(known: Chosen, context: Chosen) -> Chosen:
-    """Return the values of the interface: those known, without those that the parent told."""
-    lower = _without(known.lower, context.lower)
+def interface_values(known: ChosenValues, context: ChosenValues) -> ChosenValues:
+    """Return the values of the interface: the known values without those that the parent has sent."""
+    lower = _without_known(known.lower, context.lower)
     if known.upper is known.lower and context.upper is context.lower:
-        return Chosen(lower, lower)
-    upper = None if known.upper is None or context.upper is None else _without(known.upper, context.upper)
-    return Chosen(lower, upper)
+        return ChosenValues(lower, lower)
+    upper = None if known.upper is None or context.upper is None else _without_known(known.upper, context.upper)
+    return ChosenValues(lower, upper)
 
 
-def _without(values: Values, told: Values) -> Values:
-    return {v: x for v, x in values.items() if v not in told}
+def _without_known(values: Values, known: Values) -> Values:
+    """Return the values of the variables that are not in ``known``."""
+    return {v: x for v, x in values.items() if v not in known}

@@ -1,6 +1,6 @@
-"""The processes of a run: one, or the ranks of an MPI launcher.
+"""The processes of a run: one process, or the ranks that an MPI launcher started.
 
-MPI is only loaded where a launcher started this process, so a plain ``dmcmc run`` needs no MPI library.
+MPI is loaded only if a launcher started this process, so a plain ``dmcmc run`` needs no MPI library.
 """
 
 import os
@@ -10,45 +10,53 @@ from typing import Any, TypeVar, cast
 
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
 from dmcmc.inference.runtime.types import Array
-from dmcmc.mpi.compute_node import Node, node_of, use_gpu
+from dmcmc.mpi.compute_node import ComputeNode, find_compute_node, use_gpu
 from dmcmc.mpi.idle_wait import wait_for_all
 from dmcmc.mpi.launcher import announced_size, launched
 
 K = TypeVar("K")
 T = TypeVar("T")
 
-_NAP = 0.02  # seconds of a rest where others may work for long
+_LONGEST_SLEEP = 0.02  # seconds between polls while other ranks may work for long
 
 
-class FailedElsewhere(DmcmcError):
-    """Another rank has failed by an error that is not meant for users; that rank has the error itself."""
+class OtherRankError(DmcmcError):
+    """Another rank has failed with an error that is not meant for users; that rank raises the error itself."""
 
     exit_code = 1
 
 
 class LauncherError(DmcmcError):
-    """A launcher that does not fit the MPI library: every rank would be a world of one."""
+    """The launcher does not belong to the MPI library, so that each rank would be a world of one."""
 
 
 class World:
-    """The ranks that work together; without a communicator, this process alone.
+    """The ranks of a run; without a communicator, this process alone.
+
+    Parameters
+    ----------
+    comm : mpi4py communicator, optional
+        The communicator of all ranks.
 
     Attributes
     ----------
     rank, size : int
+        Number of this rank, and number of ranks.
     local_rank, local_size : int
-        Which of the ranks that share this node, and so its cores and memory, this is, and how many do.
-    neighbours : tuple of int
-        The processes of those others that this one can send signals to.
+        Number of this rank among the ranks of its compute node, which share cores and memory; and number of those
+        ranks.
+    local_processes : tuple of int
+        Process numbers of the other ranks of the node that this process can send signals to.
     core_sharers, gpu_sharers : int
-        How many ranks run on the same cores, and use the same GPU.
-    bound : tuple of int or None
-        Cores of this rank, and those that its launcher could have let it use, where most of them stay idle.
+        How many ranks run on the same cores, and use the same GPU; this rank included.
+    core_binding : (int, int) or None
+        Number of cores of this rank, and of those that its launcher could have given it, if most of them stay idle.
     leaders : tuple of int
-        For each rank the rank of its node that combines for all of them where one does: the first with a GPU, if any.
-    node_comm
-        The communicator of this node's ranks, that rank first; None in a world of one.
-    agreed : Exception or None
+        For each rank, the rank that leads its compute node: the first with a GPU, or else the first. A leader combines
+        the tables of its node.
+    node_comm : mpi4py communicator or None
+        The communicator of this node's ranks, the leader first; None without MPI.
+    agreed_error : Exception or None
         The error that was last raised on all ranks.
     """
 
@@ -56,71 +64,87 @@ class World:
 
     core_sharers = gpu_sharers = 1
     _control: dict[str, tuple[int, int]] | None = None
-    bound: tuple[int, int] | None = None
+    core_binding: tuple[int, int] | None = None
 
     def __init__(self, comm: Any = None) -> None:
         self.comm = comm
-        self.agreed: Exception | None = None
+        self.agreed_error: Exception | None = None
         self.rank: int = 0 if comm is None else comm.Get_rank()
         self.size: int = 1 if comm is None else comm.Get_size()
-        node, self.node_comm = (Node(), None) if comm is None else node_of(comm)
-        if node.core:
-            self.node_comm = self.node_comm.Split(0, key=-1 if node.rank == node.core else node.rank)
+        node, self.node_comm = (ComputeNode(), None) if comm is None else find_compute_node(comm)
+        if node.leader:
+            self.node_comm = self.node_comm.Split(0, key=-1 if node.rank == node.leader else node.rank)
         first = 0 if comm is None else self.node_comm.bcast(self.rank)
         self.leaders: tuple[int, ...] = (0,) if comm is None else tuple(comm.allgather(first))
-        self.local_rank, self.local_size, self.neighbours = node.rank, node.size, node.neighbours
-        self.core_sharers, self.gpu_sharers, self.bound = node.core_sharers, node.gpu_sharers, node.bound
+        self.local_rank, self.local_size, self.local_processes = node.rank, node.size, node.local_processes
+        self.core_sharers, self.gpu_sharers, self.core_binding = node.core_sharers, node.gpu_sharers, node.core_binding
         use_gpu(node.gpu)
 
     def bcast(self, value: Any, what: str = "bcast") -> Any:
-        """Return rank 0's value on every rank; ``what`` it is for names it in :meth:`counted`."""
+        """Return rank 0's value on every rank.
+
+        Parameters
+        ----------
+        value : object
+            The value; only rank 0's is used.
+        what : str
+            Name under which :meth:`message_counts` reports the messages.
+        """
         if self.comm is None:
             return value
-        data = self.packed(value, what, self.size - 1) if self.rank == 0 else None
-        found = self.comm.bcast(data, root=0)
-        return value if self.rank == 0 else self.unpacked(found)
+        data = self.pack(value, what, self.size - 1) if self.rank == 0 else None
+        received = self.comm.bcast(data, root=0)
+        return value if self.rank == 0 else self.unpack(received)
 
     def gather(self, value: Any, what: str = "gather") -> list[Any] | None:
-        """Return every rank's value on rank 0, in the order of ranks, and None elsewhere."""
+        """Return every rank's value on rank 0, in the order of ranks, and None on the others."""
         if self.comm is None:
             return [value]
-        gathered = self.comm.gather(self.packed(value, what, 1 if self.rank else 0), root=0)
-        return [self.unpacked(data) for data in gathered] if self.rank == 0 else None
+        gathered = self.comm.gather(self.pack(value, what, 1 if self.rank else 0), root=0)
+        return [self.unpack(data) for data in gathered] if self.rank == 0 else None
 
     def allgather(self, value: Any, what: str = "allgather") -> list[Any]:
-        """Return every rank's value on every rank."""
+        """Return every rank's value on every rank, in the order of ranks."""
         if self.comm is None:
             return [value]
-        data = self.packed(value, what, self.size - 1)
+        data = self.pack(value, what, self.size - 1)
         wait_for_all(self.comm)
-        return [self.unpacked(found) for found in self.comm.allgather(data)]
+        return [self.unpack(received) for received in self.comm.allgather(data)]
 
     def exchange(self, parts: Sequence[Array], what: str) -> list[Array] | None:
-        """Hand each rank its part, and return what all ranks have for this one; None if no rank has anything."""
+        """Send each rank its part, and return the parts for this rank; None if no rank has sent anything.
+
+        Parameters
+        ----------
+        parts : sequence of arrays
+            Data for each rank.
+        what : str
+            Name under which :meth:`message_counts` reports the messages.
+        """
         if self.comm is None or not self.comm.allreduce(sum(map(len, parts))):
             return None
-        found: list[Array] = self.comm.alltoall(list(parts))
+        received: list[Array] = self.comm.alltoall(list(parts))
         self.count(what, self.size - 1, sum(part.nbytes for part in parts))
-        return found
+        return received
 
-    def counted(self) -> dict[str, tuple[int, int]]:
-        """Return the messages that this rank has sent to others since this was last asked, and their bytes, by name.
+    def message_counts(self) -> dict[str, tuple[int, int]]:
+        """Return the number and bytes of messages sent to other ranks since the last call, {name: (count, bytes)}.
 
-        Agents' messages are counted where they are sent; these are all others.
+        Messages between agents are counted where they are sent; these are all others.
         """
         counted, self._control = self._control, None
         return counted or {}
 
-    def packed(self, value: Any, what: str, receivers: int) -> bytes:
-        """Return a value as the bytes that other ranks get, and count them; mpi4py's own pickling stays as it is."""
+    def pack(self, value: Any, what: str, receivers: int) -> bytes:
+        """Return a value as the bytes to send, and count them; mpi4py's own pickling is not changed."""
         data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         if receivers:
             self.count(what, receivers, receivers * len(data))
         return data
 
     @staticmethod
-    def unpacked(data: bytes) -> Any:
-        """Return the value that :meth:`packed` has made bytes of."""
+    def unpack(data: bytes) -> Any:
+        """Return the value that :meth:`pack` has made bytes of."""
         return pickle.loads(data)
 
     def count(self, what: str, count: int, size: int) -> None:
@@ -130,66 +154,75 @@ class World:
         self._control[what] = before[0] + count, before[1] + size
 
     def agree(self, failure: Exception | None) -> None:
-        """Raise an error on all ranks if there is one on any of them.
+        """Raise an error on all ranks if there is one on any of them; a collective call.
 
-        Each rank calls this when it has done its part of something, with what went wrong there. The worst is raised:
-        as itself where it was, and everywhere if it is meant for users; else as :class:`FailedElsewhere`.
+        Each rank calls this when its part of some work has ended, with the exception of that part. The worst error is
+        raised. The rank where it occurred raises the error itself. The others raise it too if it is meant for users,
+        otherwise a :class:`OtherRankError`.
+
+        Parameters
+        ----------
+        failure : Exception or None
+            The exception of this rank's part.
         """
         if self.comm is None:
             if failure is not None:
                 raise failure
             return
-        told = self.allgather(shared_form(failure, self.rank), "agree")
-        error = worst(told, failure, self.rank)
+        reports = self.allgather(shared_form(failure, self.rank), "agree")
+        error = worst_error(reports, failure, self.rank)
         if error is not None:
-            self.agreed = error
+            self.agreed_error = error
             raise error
 
     def is_agreed(self, error: Exception) -> bool:
-        """Return whether all ranks have raised an error; else others go on, and wait for this one."""
-        return self.comm is None or error is self.agreed
+        """Return whether all ranks have raised an error; otherwise other ranks continue, and may wait for this one."""
+        return self.comm is None or error is self.agreed_error
 
-    def together(self, work: Callable[[], T]) -> T:
-        """Return what this rank's part of something makes; an error on one rank is raised on all.
+    def on_all_ranks(self, work: Callable[[], T]) -> T:
+        """Return the result of this rank's part of some work; an exception on one rank is raised on all.
 
-        The work must not wait for other ranks.
+        Parameters
+        ----------
+        work : callable
+            The part. It must not wait for other ranks.
         """
         if self.comm is None:
             return work()
-        made, failure = None, None
+        result, failure = None, None
         try:
-            made = work()
+            result = work()
         except Exception as error:
             failure = error
         self.agree(failure)
-        return cast(T, made)
+        return cast(T, result)
 
-    def decided(self, work: Callable[[], T]) -> T:
-        """Return what rank 0 makes on every rank, and raise what it raises."""
-        made = self.together(lambda: work() if self.rank == 0 else None)
-        return cast(T, self.bcast(made, "decided"))
+    def on_first_rank(self, work: Callable[[], T]) -> T:
+        """Return the result of rank 0's work on every rank; an exception on rank 0 is raised on all."""
+        result = self.on_all_ranks(lambda: work() if self.rank == 0 else None)
+        return cast(T, self.bcast(result, "decided"))
 
-    def give_up(self, error: BaseException) -> None:
-        """Let the launcher end all ranks when this one ends, as others may wait for it; not after an agreed error."""
-        if self.comm is not None and error is not self.agreed:
+    def abort_on_exit(self, error: BaseException) -> None:
+        """Make the launcher end all ranks when this one exits, unless they have agreed on the error."""
+        if self.comm is not None and error is not self.agreed_error:
             from mpi4py.run import set_abort_status
 
             set_abort_status(1)
 
-    def merged(self, parts: Mapping[K, T]) -> dict[K, T]:
-        """Return every rank's entries on every rank."""
-        together: dict[K, T] = {}
+    def union(self, parts: Mapping[K, T]) -> dict[K, T]:
+        """Return the union of all ranks' dictionaries on every rank."""
+        union: dict[K, T] = {}
         for part in self.allgather(dict(parts), "merged"):
-            together |= part
-        return together
+            union |= part
+        return union
 
     def wait(self) -> None:
-        """Wait for all ranks, and leave the cores to those that still work for long."""
+        """Wait for all ranks, and leave the cores to those that still work."""
         if self.comm is not None:
-            wait_for_all(self.comm, _NAP)
+            wait_for_all(self.comm, _LONGEST_SLEEP)
 
     def abort(self, code: int) -> None:
-        """End every rank at once with this exit code; does nothing in a world of one."""
+        """End every rank at once with this exit code; does nothing without MPI."""
         if self.comm is not None:
             self.comm.Abort(code)
 
@@ -200,7 +233,7 @@ def connect() -> World:
     Raises
     ------
     LauncherError
-        If a launcher started several processes and the MPI library sees one, or no MPI library loads.
+        If a launcher started several processes and the MPI library sees only one, or if no MPI library can be loaded.
     """
     if not launched(os.environ):
         return World()
@@ -225,22 +258,22 @@ def connect() -> World:
 
 
 def shared_form(failure: Exception | None, rank: int) -> DmcmcError | None:
-    """Return what other ranks are told of an error: itself if it is meant for users, else whose it is."""
+    """Return what other ranks receive of an error: itself if it is meant for users, else its rank and text."""
     if failure is None or isinstance(failure, DmcmcError):
         return failure
     message = " ".join(str(failure).split())[:500]
-    return FailedElsewhere(f"rank {rank} has failed: {type(failure).__name__}{message and ': '}{message}")
+    return OtherRankError(f"rank {rank} has failed: {type(failure).__name__}{message and ': '}{message}")
 
 
-def worst(told: Sequence[DmcmcError | None], failure: Exception | None, rank: int) -> Exception | None:
-    """Return the worst of all ranks' errors, this rank's as it is; None where there is none."""
-    failures = [(_severity(e), e.order, number, e) for number, e in enumerate(told) if e is not None]
+def worst_error(reports: Sequence[DmcmcError | None], failure: Exception | None, rank: int) -> Exception | None:
+    """Return the worst of all ranks' errors, with this rank's own error in its original form; None if there is none."""
+    failures = [(_severity(e), e.order, number, e) for number, e in enumerate(reports) if e is not None]
     if not failures:
         return None
-    _, _, whose, error = min(failures, key=lambda found: found[:3])
-    return failure if failure is not None and whose == rank else error
+    _, _, owner, error = min(failures, key=lambda found: found[:3])
+    return failure if failure is not None and owner == rank else error
 
 
 def _severity(error: Exception) -> int:
-    """Return 0 for what nobody foresaw, 1 for the end of time, 2 for the rest."""
-    return 0 if isinstance(error, FailedElsewhere) else 1 if isinstance(error, OutOfTime) else 2
+    """Return 0 for an unforeseen error, 1 for the end of the time limit, 2 for others."""
+    return 0 if isinstance(error, OtherRankError) else 1 if isinstance(error, OutOfTime) else 2

@@ -1,1 +1,1 @@
-"""How one agent's subproblem becomes a table: exactly, or by Markov chain Monte Carlo."""
+"""Local solvers: turn an agent's subproblem into a table, exactly or by Markov chain Monte Carlo."""

@@ -1,7 +1,8 @@
-"""An agent's rows bounded by several ranks: its own, which is the first of a team, and those that own no agent.
+"""Bound an agent's rows on several ranks: the agent's rank, which is the first of a team, and ranks without an agent.
 
-The first sends where its shares are, whenever those have changed, and which rows it is about; each rank ascends in its
-part of them, and the first takes their bounds and the values that are left. Others know nothing else of the bound.
+The first rank sends the reparametrised potentials whenever they have changed, and the rows to bound. Each rank ascends
+its part of the rows, and the first rank collects the bounds and the remaining values. The other ranks know nothing else
+of the bound.
 """
 
 import time
@@ -10,93 +11,118 @@ from dataclasses import replace
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.graph import Graph, Shares
-from dmcmc.inference.bounds.dual.row_ascent import Live, RowWork, ascend_rows
+from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
+from dmcmc.inference.bounds.dual.row_ascent import AllowedValues, RowAscentTask, ascend_rows
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Array, Ints
-from dmcmc.samplers.contract.team import Parts, Team, share_of
+from dmcmc.samplers.contract.team import RankArrays, RankTeam, rows_of_rank
 
-ROWS = 2.0  # says that rows are to be bounded, in the second place of what the first sends
+ROWS = 2.0  # in the second entry of the first rank's message: rows are to be bounded
 
-_FEW, _LEAST = 4, 1 << 24  # rows a rank; entries: fewer are done sooner than told
-_SENT = 8  # entries that are looked at while one is sent
-_MOST = np.iinfo(np.int64).max
+_MIN_ROWS_PER_RANK = 4  # minimum of rows per rank
+_MIN_ENTRIES = 1 << 24  # minimum of entries: less work is done sooner than sent
+_ENTRIES_PER_SENT = 8  # entries processed in the time of sending one
+_NO_BOUND = np.iinfo(np.int64).max
 
 
-class RowsInTeam:
-    """The first rank's way to the others; a :class:`.Helpers`."""
+class TeamRowBounds:
+    """The first rank's interface to the other ranks; implements ``Helpers``."""
 
-    def __init__(self, team: Team) -> None:
+    def __init__(self, team: RankTeam) -> None:
         self.size, self._team = team.size, team
-        self._known: tuple[Shares, int] | None = None  # what the others have
+        self._known: tuple[DualPotentials, int] | None = None  # what the other ranks have
 
-    def wanted(self, work: RowWork) -> bool:
-        """Return whether the work is worth the way to them."""
-        sent = 0 if self._knows(work) else sum(part.size for part in work.shares)
-        return work.rows.size >= _FEW * self.size and work.entries >= _LEAST + _SENT * sent
+    def wanted(self, work: RowAscentTask) -> bool:
+        """Return whether the work is worth the communication."""
+        sent = 0 if self._knows(work) else sum(part.size for part in work.potentials)
+        return (
+            work.rows.size >= _MIN_ROWS_PER_RANK * self.size and work.entries >= _MIN_ENTRIES + _ENTRIES_PER_SENT * sent
+        )
 
-    def ascend(self, work: RowWork, bounds: Ints, backend: Backend) -> Live:
-        """Lower the bounds of some rows, each rank those of its part."""
-        self._team.together(lambda: self._told(work, backend))
-        self._known = work.shares, work.done
-        found = list[Live]()
+    def ascend(self, work: RowAscentTask, bounds: Ints, backend: Backend) -> AllowedValues:
+        """Lower the bounds of some rows, each rank those of its part.
 
-        def own() -> Parts:
-            found.append(ascend_rows(work.of(*share_of(work.rows.size, self._team)), bounds, backend)[0])
+        Parameters
+        ----------
+        work : RowWork
+            The rows and all data that this needs.
+        bounds : (all rows,) int64
+            Upper bounds of the agent's rows; lowered in place.
+        backend : Backend
+            Threads and deadline of this rank.
+
+        Returns
+        -------
+        array
+            The values that remain in each row, as from ``ascend_rows``.
+        """
+        self._team.allgather(lambda: self._message(work, backend))
+        self._known = work.potentials, work.sweeps_done
+        found = list[AllowedValues]()
+
+        def ascend_own_part() -> RankArrays:
+            found.append(ascend_rows(work.of(*rows_of_rank(work.rows.size, self._team)), bounds, backend)[0])
             return []
 
-        for rank, part in enumerate(self._team.together(own)):
+        for rank, part in enumerate(self._team.allgather(ascend_own_part)):
             if rank == 0:
                 continue
-            mine = work.of(*share_of(work.rows.size, self._team, rank))
-            np.minimum.at(bounds, mine.rows, part[0])
-            if work.limits is not None:
-                whole = mine.untouched
-                bits = np.unpackbits(part[1], count=whole.size).astype(np.bool_).reshape(whole.shape)
-                found.append(bits if part[2].all() else bits | whole)  # nothing is known of rows without time
-        return np.concatenate(found) if work.limits is not None else found[0]
+            part_of_rank = work.of(*rows_of_rank(work.rows.size, self._team, rank))
+            np.minimum.at(bounds, part_of_rank.rows, part[0])
+            if work.cutoffs is not None:
+                untouched = part_of_rank.untouched
+                bits = np.unpackbits(part[1], count=untouched.size).astype(np.bool_).reshape(untouched.shape)
+                found.append(bits if part[2].all() else bits | untouched)  # rows without time keep all their values
+        return np.concatenate(found) if work.cutoffs is not None else found[0]
 
-    def _knows(self, work: RowWork) -> bool:
-        """Return whether the others have these shares: the same arrays, which have not been ascended since."""
-        return self._known is not None and self._known[0] is work.shares and self._known[1] == work.done
+    def _knows(self, work: RowAscentTask) -> bool:
+        """Return whether the other ranks have these potentials: the same arrays, with no sweeps since."""
+        return self._known is not None and self._known[0] is work.potentials and self._known[1] == work.sweeps_done
 
-    def _told(self, work: RowWork, backend: Backend) -> Parts:
-        """Return what the others need."""
-        known, limits = self._knows(work), work.limits
-        head = [backend.stop.left, ROWS, work.sweeps, work.warmth, limits is not None, known]
-        now: list[Array] = [np.array(head, dtype=np.float64), work.rows]
-        now.append(np.zeros(0, dtype=np.int64) if limits is None else limits)
-        return now if known else [*now, work.slices, work.shape, *work.whole, *work.hidden, *work.shares]
+    def _message(self, work: RowAscentTask, backend: Backend) -> RankArrays:
+        """Return the message to the other ranks."""
+        known, limits = self._knows(work), work.cutoffs
+        header = [backend.stop.left, ROWS, work.sweeps, work.initial_temperature, limits is not None, known]
+        message: list[Array] = [np.array(header, dtype=np.float64), work.rows]
+        message.append(np.zeros(0, dtype=np.int64) if limits is None else limits)
+        return (
+            message
+            if known
+            else [*message, work.sliced_factors, work.shape, *work.whole, *work.hidden, *work.potentials]
+        )
 
 
-class Helping:
-    """One of the other ranks."""
+class RowBoundHelper:
+    """Bounds rows on one of the other ranks."""
 
-    def __init__(self, backend: Backend, team: Team) -> None:
+    def __init__(self, backend: Backend, team: RankTeam) -> None:
         self._backend, self._team = backend, team
-        self._work: RowWork | None = None
+        self._work: RowAscentTask | None = None
 
-    def ascend(self, told: Sequence[Array]) -> None:
-        """Lower the bounds of this rank's part of what the first rank has told."""
-        self._team.together(lambda: self._found(told))
+    def ascend(self, message: Sequence[Array]) -> None:
+        """Lower the bounds of this rank's part of the rows in the first rank's message."""
+        self._team.allgather(lambda: self._found(message))
 
-    def _found(self, told: Sequence[Array]) -> Parts:
-        begun, (head, rows, limits, *more) = time.perf_counter(), told
-        left, _, sweeps, warmth, pruning, known = head.tolist()
+    def _found(self, message: Sequence[Array]) -> RankArrays:
+        """Return the bounds, the remaining values (packed bits) and whether all rows had time, for this rank's part."""
+        begun, (header, rows, limits, *more) = time.perf_counter(), message
+        left, _, sweeps, warmth, pruning, known = header.tolist()
         if not known:
-            cut = 2 + len(Graph._fields)
-            end = cut + len(Graph._fields)
-            graphs = Graph(*more[2:cut]), Graph(*more[cut:end])
-            self._work = RowWork(*graphs, Shares(*more[end:]), more[0], more[1], 0, rows, 0, np.float32(0), None)
+            cut = 2 + len(DualGraph._fields)
+            end = cut + len(DualGraph._fields)
+            graphs = DualGraph(*more[2:cut]), DualGraph(*more[cut:end])
+            self._work = RowAscentTask(
+                *graphs, DualPotentials(*more[end:]), more[0], more[1], 0, rows, 0, np.float32(0), None
+            )
         assert self._work is not None, "shares come first"
         work = self._work._replace(
-            rows=rows, limits=limits if pruning else None, sweeps=int(sweeps), warmth=np.float32(warmth)
-        ).of(*share_of(rows.size, self._team))
-        bounds = np.full(int(np.prod(work.shape)), _MOST, dtype=np.int64)
-        live, whole = ascend_rows(work, bounds, replace(self._backend, stop=self._stop(left, begun)))
-        return [bounds[work.rows], np.packbits(live), np.array([whole])]
+            rows=rows, cutoffs=limits if pruning else None, sweeps=int(sweeps), initial_temperature=np.float32(warmth)
+        ).of(*rows_of_rank(rows.size, self._team))
+        bounds = np.full(int(np.prod(work.shape)), _NO_BOUND, dtype=np.int64)
+        live, complete = ascend_rows(work, bounds, replace(self._backend, stop=self._stop(left, begun)))
+        return [bounds[work.rows], np.packbits(live), np.array([complete])]
 
-    def _stop(self, left: float, begun: float) -> Stop:
-        """Return when to end: not where the first rank does not, either."""
-        return NO_STOP if left == np.inf else self._backend.stop.by(begun + left)
+    def _stop(self, left: float, begun: float) -> Deadline:
+        """Return the deadline; there is none if the first rank has none."""
+        return NO_DEADLINE if left == np.inf else self._backend.stop.by(begun + left)

@@ -1,7 +1,7 @@
-"""A local solver made of a sampler: the one place that decides between CPU and GPU.
+"""A local solver made of a sampler; it decides between CPU and GPU.
 
-Chains run on the CPU (:mod:`dmcmc.samplers.cpu.launch`) or on the GPU (:mod:`dmcmc.samplers.cuda.launch`), whose
-modules are imported when they are first of use.
+Chains run on the CPU (:mod:`dmcmc.samplers.cpu.launch`) or on the GPU (:mod:`dmcmc.samplers.cuda.launch`). The modules
+for the GPU are imported when they are first needed.
 """
 
 import time
@@ -16,35 +16,42 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.compile_error import explain
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
-from dmcmc.samplers.contract.team import said_by_first, share_of
+from dmcmc.samplers.contract.team import broadcast_from_first, rows_of_rank
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import Chains
-from dmcmc.samplers.model.chain_model import MOST_ENTRIES, column_entries
+from dmcmc.samplers.model.chain_model import MAX_COLUMN_ENTRIES, column_entries
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
 
-_LITTLE = 2  # samples: next to no work
-_TASTE = 16  # samples of a row in a first pass on a GPU whose time is limited
-_GROWTH = 16.0  # times as much work as the last pass had, at most
-_LONGEST = 1.5  # seconds of a pass on a GPU, which nothing can stop
-_USED, _LEAST = 0.7, 0.25  # of the time that is left; a pass of less than this part of the last is of no use
+_LOADING_SAMPLES = 2  # samples of a pass that only loads kernels
+_FIRST_PASS_SAMPLES = 16  # samples per row in a first pass on a GPU if time is limited
+_MAX_GROWTH = 16.0  # maximum factor between the work of a pass and of the one before
+_MAX_PASS_SECONDS = 1.5  # seconds of a pass on a GPU, which cannot be interrupted
+_TIME_SHARE = 0.7  # share of the remaining time that a pass may take
+_MIN_GROWTH = 0.25  # minimum factor between the work of a pass and of the one before
 
 
 @dataclass(frozen=True)
 class ChainSolver:
-    """A local solver made of a sampler: R runs of S trials for every row, the best state of a row kept."""
+    """A local solver made of a sampler: R runs of S trials per row, of which the best state is retained.
+
+    Attributes
+    ----------
+    sampler : Sampler
+        The sampler.
+    """
 
     sampler: Sampler
 
     @property
     def name(self) -> str:
-        """The sampler's name."""
+        """The name of the sampler."""
         return self.sampler.name
 
     @property
@@ -53,44 +60,58 @@ class ChainSolver:
         return self.sampler.summary
 
     def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
-        """Refuse an agent whose rows or columns do not fit the memory."""
+        """Raise a ``ResourceError`` if an agent's rows or score columns do not fit in memory."""
         state = 1 if local.domains.max(initial=1) <= 256 else 4
         rows = local.rows * (arithmetic.dtype.itemsize + 16 + 2 * state * len(local.hidden))
         if rows > memory:
             raise ResourceError(
                 f"local.method: {self.name}: {len(local.interface)} interface variables make {local.rows:,} rows"
-                f" ({rows:,} bytes, budget.memory leaves it {memory:,}); use local.method: exact, which never lists"
-                " them all, or fewer interface variables"
+                f" ({rows:,} bytes, budget.memory leaves {memory:,}); use local.method: exact, which does not"
+                " enumerate them, or fewer interface variables"
             )
         entries = column_entries(local)
-        if entries > MOST_ENTRIES or 4 * entries > memory:
+        if entries > MAX_COLUMN_ENTRIES or 4 * entries > memory:
             raise ResourceError(
                 f"local.method: {self.name}: an agent's tables make up to {entries:,} column entries, 4 bytes each"
-                f" (at most {MOST_ENTRIES:,}, and budget.memory leaves it {memory:,} bytes); divide it into more agents"
+                f" (at most {MAX_COLUMN_ENTRIES:,}, and budget.memory leaves {memory:,} bytes); divide it into more agents"
             )
 
     def solve(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:
-        """Sample every agent."""
+        """Sample every agent and return their tables."""
         return [chains.table() for chains in self.start(problems, sampling)]
 
     def load(self, problems: Sequence[LocalProblem], sampling: Sampling, updates: int) -> None:
-        """Load what sampling agents uses on a GPU, where so many draws would be worth the way there."""
+        """Load the GPU kernels for the agents if ``updates`` draws are worth the transfer to a GPU."""
         if sampling.backend.samples_on_gpu(updates):
             kernel = compile_chains(self.sampler)
-            for runs in sorted({1, sampling.runs}):  # a taste, and more: threads may share columns otherwise
-                little = replace(sampling, samples=_LITTLE, runs=runs)
-                _sample_on_gpu(self.sampler, [Chains(local, little, self.sampler, kernel) for local in problems])
+            for runs in sorted(
+                {1, sampling.runs}
+            ):  # a first pass, and later ones: threads may share columns differently
+                short = replace(sampling, samples=_LOADING_SAMPLES, runs=runs)
+                _sample_on_gpu(self.sampler, [Chains(local, short, self.sampler, kernel) for local in problems])
 
-    def start(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list["Chains | DeviceChains"]:
-        """Sample every agent, to go on with later: on the GPU where that is quicker, else spread over the threads.
+    def start(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list["Chains | DeviceSampling"]:
+        """Sample every agent so that sampling can continue later: on the GPU if that is faster, else on all threads.
 
-        When it is time to stop, rows stay as they are: at first they have the incumbent's hidden values, or the first.
-        The ranks of a team divide an agent's rows among their threads; its GPU the first of them has for itself.
+        If the deadline passes, rows keep their states; at first these are the incumbent's hidden values, or the values
+        0. The ranks of a team divide an agent's rows among their threads; only the team's first rank uses its GPU.
+
+        Parameters
+        ----------
+        problems : sequence of LocalProblem
+            The agents.
+        sampling : Sampling
+            Settings of the chains.
+
+        Returns
+        -------
+        list of Chains or DeviceSampling
+            The sampled rows of each agent.
 
         Raises
         ------
         OutOfTime
-            If it is time when the first agent's rows are laid out, and there are more.
+            If the deadline passes after the first agent's rows are laid out, and there are more agents.
         """
         kernel, threads, stop = compile_chains(self.sampler), sampling.backend.threads, sampling.backend.stop
         planned = list[Chains]()
@@ -99,8 +120,8 @@ class ChainSolver:
                 stop.check()
             planned.append(Chains(local, sampling, self.sampler, kernel))
         try:
-            if sampling.team.size > 1 and not _left_to_one(planned, sampling):
-                _in_a_team(planned[0], sampling, threads)
+            if sampling.team.size > 1 and not _first_rank_alone(planned, sampling):
+                _sample_in_team(planned[0], sampling, threads)
                 return [*planned]
             if sampling.team.rank > 0:
                 return [*planned]
@@ -120,48 +141,55 @@ class ChainSolver:
         return started
 
 
-def _left_to_one(planned: Sequence[Chains], sampling: Sampling) -> bool:
+def _first_rank_alone(planned: Sequence[Chains], sampling: Sampling) -> bool:
     """Return whether the first rank of a team samples alone, on its GPU."""
-    alone = sampling.backend.samples_on_gpu(sum(chains.planned for chains in planned))
-    return said_by_first(sampling.team, alone)
+    alone = sampling.backend.samples_on_gpu(sum(chains.planned_draws for chains in planned))
+    return broadcast_from_first(sampling.team, alone)
 
 
-def _in_a_team(chains: Chains, sampling: Sampling, threads: int) -> None:
-    """Sample an agent on several ranks: each has a share of the rows, and hears of all others' after every round.
+def _sample_in_team(chains: Chains, sampling: Sampling, threads: int) -> None:
+    """Sample an agent on several ranks; each samples a share of the rows, and receives the others' after every round.
 
-    Random numbers are keyed by rows, so the rows' states are those of one rank.
+    Random numbers are keyed by rows, so the states are those of a single rank.
     """
     team, stop, halt = sampling.team, sampling.backend.stop, np.zeros(1, dtype=np.uint8)
-    shares = [share_of(chains.local.rows, team, rank) for rank in range(team.size)]
+    shares = [rows_of_rank(chains.local.rows, team, rank) for rank in range(team.size)]
     begin, end = shares[team.rank]
     if sampling.seconds is not None:
-        seconds = chains.pace() * chains.planned / (threads * team.size)
-        slowest = max(float(part[0][0]) for part in team.together(lambda: [np.array([seconds])]))
+        seconds = chains.seconds_per_draw() * chains.planned_draws / (threads * team.size)
+        slowest = max(float(part[0][0]) for part in team.allgather(lambda: [np.array([seconds])]))
         if slowest > sampling.seconds:
             chains.shorten(sampling.seconds / slowest)
 
     def sample(number: int) -> list[Array]:
+        """Sample this rank's rows in one round; return their states for the other ranks."""
         draws, tasks = chains.updates, chains.tasks(number, threads, halt, np.arange(begin, end))
-        whole = not stop.over and run_watched(tasks, threads, stop, halt)
-        return chains.part(slice(begin, end), draws, whole)
+        complete = not stop.over and run_watched(tasks, threads, stop, halt)
+        return chains.export_rows(slice(begin, end), draws, complete)
 
     for number in range(len(chains.rounds)):
-        parts = team.together(partial(sample, number))
+        parts = team.allgather(partial(sample, number))
         for rank, part in enumerate(parts):
             if rank != team.rank:
-                chains.take(slice(*shares[rank]), part)
+                chains.import_rows(slice(*shares[rank]), part)
         if not all(part[0][0] for part in parts):
             break
     sampling.progress(1)
 
 
-class DeviceChains:
-    """One agent's chains on the GPU, to go on with: later passes start anew, a row keeps the better of two states.
+class DeviceSampling:
+    """One agent's rows sampled on the GPU; later passes start anew, and each row keeps the better of two states.
 
     Parameters
     ----------
-    share, seconds : float
-        Which part of the work that is asked for the last pass was, and what it took.
+    chains : Chains
+        The agent's chains.
+    states : (rows, hidden) int
+        States after the first pass.
+    share : float
+        Work of the last pass as a fraction of the requested work.
+    seconds : float
+        Time of the last pass.
     """
 
     def __init__(self, chains: Chains, states: NDArray[Any], share: float = 1.0, seconds: float = 0.0) -> None:
@@ -170,7 +198,7 @@ class DeviceChains:
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing more is to be gained."""
+        """Whether further sampling cannot improve the rows."""
         return self.chains.exhausted
 
     @property
@@ -179,87 +207,88 @@ class DeviceChains:
         return self.chains.states
 
     def table(self) -> SampledTable:
-        """Return the table as it is."""
+        """Return the current table."""
         return self.chains.table()
 
     def improve(self, rows: NDArray[np.int64], seconds: float, threads: int) -> None:
-        """Sample all rows anew as long as there is time, and keep what is better; ``rows`` only say whether."""
+        """Sample all rows again while there is time, and keep better states; does nothing if ``rows`` is empty."""
         stop = self.chains.sampling.backend.stop.by(time.perf_counter() + seconds)
         while rows.size and self.chains.model.hidden and _another_pass([self], stop):
             pass
 
     def take_better(self, rows: NDArray[np.int64], states: NDArray[Any]) -> bool:
-        """Take other hidden values of some rows where they are better."""
+        """Replace the hidden values of some rows where the given ones are better; return whether any are."""
         others = self.states.copy()
         others[rows] = states
-        return self.keep(others)
+        return self.keep_better(others)
 
-    def keep(self, states: NDArray[Any]) -> bool:
-        """Take other states of rows where they are worth more, or break less where neither of the two is feasible.
+    def keep_better(self, states: NDArray[Any]) -> bool:
+        """Replace the states of rows where the given ones have more utility; return whether any have.
 
-        Return whether any are.
+        If both states of a row violate constraints, the one with the smaller loss is kept.
         """
-        chains, old = self.chains, self.chains.states
+        chains, kept_states = self.chains, self.chains.states
         shape, arithmetic = chains.local.interface_shape, chains.sampling.arithmetic
         before, now = (
-            evaluate_rows(chains.flat, chains.model.domains, s, shape, arithmetic).reshape(-1) for s in (old, states)
+            evaluate_rows(chains.flat, chains.model.domains, s, shape, arithmetic).reshape(-1)
+            for s in (kept_states, states)
         )
         better = now > before
-        never = np.flatnonzero((now == arithmetic.lowest) & (before == arithmetic.lowest))
-        first, second = (chain_utilities(chains.model, shape, never, s) for s in (old, states))
-        better[never] = second > first
-        old[better] = states[better]
+        both_forbidden = np.flatnonzero((now == arithmetic.lowest) & (before == arithmetic.lowest))
+        loss_before, loss_now = (chain_utilities(chains.model, shape, both_forbidden, s) for s in (kept_states, states))
+        better[both_forbidden] = loss_now > loss_before
+        kept_states[better] = states[better]
         return bool(better.any())
 
 
 def _fit(planned: Sequence[Chains], seconds: float, threads: int) -> None:
-    """Shorten first passes that would take longer than some seconds together, all by the same share."""
-    expected = sum(chains.pace() * chains.planned for chains in planned) / threads
+    """Shorten first passes by a common factor if together they would take longer than ``seconds``."""
+    expected = sum(chains.seconds_per_draw() * chains.planned_draws for chains in planned) / threads
     if expected > seconds:
         for chains in planned:
             chains.shorten(seconds / expected)
 
 
-def _on_gpu(sampler: Sampler, planned: list[Chains], sampling: Sampling) -> list[Chains | DeviceChains]:
-    """Sample on the GPU where that is quicker; return chains as they were planned where they are left for the CPU."""
-    if not sampling.backend.samples_on_gpu(sum(chains.planned for chains in planned)):
+def _on_gpu(sampler: Sampler, planned: list[Chains], sampling: Sampling) -> list[Chains | DeviceSampling]:
+    """Sample on the GPU if that is faster; return the chains as planned where they are left to the CPU."""
+    if not sampling.backend.samples_on_gpu(sum(chains.planned_draws for chains in planned)):
         return [*planned]
     stop, share = sampling.backend.stop, 1.0
-    if stop is not NO_STOP:  # nothing can stop a pass: the first is a taste of what others will take
-        share = min(1.0, _TASTE / max(1, sampling.runs * sampling.samples))
+    if stop is not NO_DEADLINE:  # a pass cannot be interrupted: the time of a short first one predicts the others
+        share = min(1.0, _FIRST_PASS_SAMPLES / max(1, sampling.runs * sampling.samples))
         for chains in planned:
             chains.shorten(share)
     start = time.perf_counter()
     found = _sample_on_gpu(sampler, planned)
     if found is None:
         return [*planned]
-    seconds, started = time.perf_counter() - start, list[Chains | DeviceChains]()
+    seconds, started = time.perf_counter() - start, list[Chains | DeviceSampling]()
     for chains, states in zip(planned, found, strict=True):
         if states is None:
             started.append(chains)
         else:
             chains.count_pass(seconds / len(planned))
             best = states if sampling.incumbent is None else chains.states
-            on_device = DeviceChains(chains, best, share, seconds)
+            on_device = DeviceSampling(chains, best, share, seconds)
             if sampling.incumbent is not None:
-                on_device.keep(states)
+                on_device.keep_better(states)
             started.append(on_device)
-    there = [chains for chains in started if isinstance(chains, DeviceChains)]
+    on_gpu = [chains for chains in started if isinstance(chains, DeviceSampling)]
     if sampling.seconds is not None:
         stop = stop.by(start + sampling.seconds)
-    while there and there[0].share < 1 and _another_pass(there, stop):
+    while on_gpu and on_gpu[0].share < 1 and _another_pass(on_gpu, stop):
         pass
     return started
 
 
-def _another_pass(running: Sequence[DeviceChains], stop: Stop) -> bool:
-    """Sample agents on, as much as surely fits the time and a launch; return whether there was time for it.
+def _another_pass(running: Sequence[DeviceSampling], stop: Deadline) -> bool:
+    """Make a further pass with as much work as fits the time and a launch; return False if there was no time for it.
 
-    A pass of twice the work takes at most twice the time of the last.
+    The estimate is safe: a pass of twice the work takes at most twice as long.
     """
     taken = max(1e-4, sum({chains.seconds for chains in running}))
-    more = min(_GROWTH, _USED * min(stop.left, _LONGEST) / taken)
-    if more < _LEAST:
+    more = min(_MAX_GROWTH, _TIME_SHARE * min(stop.left, _MAX_PASS_SECONDS) / taken)
+    if more < _MIN_GROWTH:
         return False
     share, start = min(1.0, more * running[0].share), time.perf_counter()
     for device in running:
@@ -268,22 +297,23 @@ def _another_pass(running: Sequence[DeviceChains], stop: Stop) -> bool:
     seconds = time.perf_counter() - start
     for device, states in zip(running, found or [], strict=False):
         if states is not None:
-            device.keep(states)
+            device.keep_better(states)
             device.chains.count_pass(seconds / len(running))
         device.share, device.seconds = share, seconds
     return found is not None and all(states is not None for states in found)
 
 
 def _sample_on_gpu(sampler: Sampler, planned: Sequence[Chains]) -> list[NDArray[Any] | None] | None:
-    """Return the states of some agents' rows after their pass; None if the device has no memory for it."""
+    """Return the states of the agents' rows after a pass; None if the device has too little memory."""
     from dmcmc.samplers.cuda.launch import sample_rows
 
     keys = [(int(chains.key[0]), int(chains.key[1])) for chains in planned]
     models, rounds = [chains.model for chains in planned], [chains.rounds for chains in planned]
     begun = [chains.after for chains in planned] if rounds[0] and rounds[0][0].warm else None
-    timed = planned[0].sampling.backend.stop is not NO_STOP  # it would be compiled in the time that there is
+    # Kernels that are not loaded would have to be compiled within the time budget.
+    timed = planned[0].sampling.backend.stop is not NO_DEADLINE
     try:
-        return sample_rows(sampler, models, keys, rounds, planned[0].runs, begun=begun, at_hand=timed)
+        return sample_rows(sampler, models, keys, rounds, planned[0].runs, initial=begun, prefer_loaded=timed)
     except Exception as error:
         if not is_out_of_memory(error):
             raise

@@ -1,8 +1,8 @@
-"""An agent's rows worked on by several ranks: its own, which is the first of a team, and those that own no agent.
+"""Improve an agent's rows on several ranks: the agent's rank, which is the first of a team, and ranks without an agent.
 
-The first says which rows are to be sampled on, and how they are: whatever else it has done with them meanwhile, the
-others go on from there. Each rank works on a share of them; random numbers are keyed by rows. The same for rows that
-are to be bounded is in :mod:`dmcmc.samplers.bound_in_team`.
+The first rank sends the rows to sample and their current states, so that the others continue from these. Each rank
+works on a share of the rows; random numbers are keyed by rows. :mod:`dmcmc.samplers.bound_in_team` does the same for
+rows to bound.
 """
 
 from typing import Any
@@ -12,84 +12,96 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.bound_in_team import ROWS, Helping
+from dmcmc.samplers.bound_in_team import ROWS, RowBoundHelper
 from dmcmc.samplers.contract.protocol import Resumable
-from dmcmc.samplers.contract.team import Parts, Team, share_of
+from dmcmc.samplers.contract.team import RankArrays, RankTeam, rows_of_rank
 from dmcmc.samplers.cpu.launch import Chains
 from dmcmc.samplers.methods.block_chains import BlockChains
 
-_OVER = -1.0  # in place of seconds: there is nothing more to do
+_NO_MORE_WORK = -1.0  # in place of seconds: there is no more work
 
 
-def improve(chains: Resumable, rows: NDArray[np.int64], seconds: float, threads: int, team: Team) -> None:
-    """Work on some rows for about some seconds, with the team's other ranks; called by the first.
+def improve(chains: Resumable, rows: NDArray[np.int64], seconds: float, threads: int, team: RankTeam) -> None:
+    """Improve some rows for about ``seconds``, together with the team's other ranks; called by the first rank.
 
     Parameters
     ----------
-    chains
-        Alone where they are no plain chains or block moves on the CPU.
-    rows : ascending
-        Those that matter.
+    chains : Resumable
+        The agent's chains; the first rank works alone unless they are plain chains or block moves on the CPU.
+    rows : (k,) int64
+        The rows to improve, ascending.
+    seconds : float
+        Time limit.
+    threads : int
+        Threads of this rank.
+    team : Team
+        The ranks.
     """
     if team.size == 1 or not isinstance(chains, Chains | BlockChains):
         chains.improve(rows, seconds, threads)
         return
-    told = np.array([seconds, isinstance(chains, BlockChains)], dtype=np.float64)
-    team.together(lambda: [told, rows, *chains.part(rows, chains.updates)])
-    _share_out(chains, rows, seconds, threads, team)
+    header = np.array([seconds, isinstance(chains, BlockChains)], dtype=np.float64)
+    team.allgather(lambda: [header, rows, *chains.export_rows(rows, chains.updates)])
+    _improve_shares(chains, rows, seconds, threads, team)
 
 
-def end(team: Team) -> None:
-    """Tell the team's other ranks that there is nothing more to do; called by the first."""
+def end(team: RankTeam) -> None:
+    """Send the team's other ranks the message that there is no more work; called by the first rank."""
     if team.size > 1:
-        team.together(lambda: [np.array([_OVER, 0.0])])
+        team.allgather(lambda: [np.array([_NO_MORE_WORK, 0.0])])
 
 
-def help_on(chains: Resumable | None, backend: Backend, team: Team) -> Resumable | None:
-    """Work on what the first rank of the team asks for, until there is nothing more; called by the others.
+def help_on(chains: Resumable | None, backend: Backend, team: RankTeam) -> Resumable | None:
+    """Work on the first rank's requests until there are no more; called by the other ranks.
 
     Parameters
     ----------
-    chains
-        The agent's, as first tables have left them here; None where they have none.
-    backend
-        Threads, and until when.
+    chains : Resumable or None
+        The agent's chains after the first tables on this rank; None if it has none.
+    backend : Backend
+        Threads and deadline of this rank.
+    team : Team
+        The ranks.
 
     Returns
     -------
     Resumable or None
-        The same, or the block moves that the first rank goes on with.
+        ``chains``, or the block moves with which the first rank continues.
     """
-    bounding = Helping(backend, team)
+    bound_helper = RowBoundHelper(backend, team)
     while True:
-        told = team.together(_nothing)[0]
-        seconds, blocks, *_ = told[0].tolist()
-        if seconds == _OVER:
+        message = team.allgather(_nothing)[0]
+        seconds, kind, *_ = message[0].tolist()
+        if seconds == _NO_MORE_WORK:
             return chains
-        if blocks == ROWS:
-            bounding.ascend(told)
+        if kind == ROWS:
+            bound_helper.ascend(message)
             continue
         assert isinstance(chains, Chains | BlockChains), "the first rank has such chains"
-        if blocks and isinstance(chains, Chains):
+        if kind and isinstance(chains, Chains):
             chains = BlockChains(chains.local, chains.sampling, chains.states)
-        rows: NDArray[Any] = told[1]
-        chains.take(rows, told[2:])
-        _share_out(chains, rows, seconds, backend.threads, team)
+        rows: NDArray[Any] = message[1]
+        chains.import_rows(rows, message[2:])
+        _improve_shares(chains, rows, seconds, backend.threads, team)
 
 
-def _nothing() -> Parts:
+def _nothing() -> RankArrays:
+    """Return an empty message."""
     return []
 
 
-def _share_out(chains: Chains | BlockChains, rows: NDArray[np.int64], seconds: float, threads: int, team: Team) -> None:
-    """Work on this rank's share of the rows, and take what others have made of theirs."""
-    shares = [rows[slice(*share_of(rows.size, team, rank))] for rank in range(team.size)]
+def _improve_shares(
+    chains: Chains | BlockChains, rows: NDArray[np.int64], seconds: float, threads: int, team: RankTeam
+) -> None:
+    """Improve this rank's share of the rows, and take the other ranks' results."""
+    shares = [rows[slice(*rows_of_rank(rows.size, team, rank))] for rank in range(team.size)]
 
     def work() -> list[Array]:
+        """Improve this rank's rows and return their states."""
         draws = chains.updates
         chains.improve(shares[team.rank], seconds, threads)
-        return chains.part(shares[team.rank], draws)
+        return chains.export_rows(shares[team.rank], draws)
 
-    for rank, part in enumerate(team.together(work)):
+    for rank, part in enumerate(team.allgather(work)):
         if rank != team.rank:
-            chains.take(shares[rank], part)
+            chains.import_rows(shares[rank], part)

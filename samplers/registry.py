@@ -1,4 +1,4 @@
-"""Local solvers by name: ours, and those that other distributions register under ``dmcmc.samplers``."""
+"""Local solvers by name: built-in ones, and plug-ins that are registered under ``dmcmc.samplers``."""
 
 from typing import cast
 
@@ -13,21 +13,21 @@ _SAMPLERS = (gibbs, annealing, tempering, metropolis, metropolis_single)
 
 
 def _accept(loaded: object) -> LocalSolver | None:
-    """Take a Sampler, or anything with a LocalSolver's name, summary, check and solve."""
+    """Return the solver of a Sampler or of an object with a LocalSolver's name, summary, check and solve; else None."""
     if isinstance(loaded, Sampler):
         return ChainSolver(loaded)
-    whole = all(hasattr(loaded, part) for part in ("name", "summary", "check", "solve"))
-    return cast(LocalSolver, loaded) if whole else None
+    is_solver = all(hasattr(loaded, name) for name in ("name", "summary", "check", "solve"))
+    return cast(LocalSolver, loaded) if is_solver else None
 
 
 _PLUGINS: Plugins[LocalSolver] = Plugins(
     group=GROUP,
-    what="sampler",
-    ours={solver.name: solver for solver in (exact.SOLVER, blocks.SOLVER, toulbar2.SOLVER)}
+    noun="sampler",
+    built_in={solver.name: solver for solver in (exact.SOLVER, blocks.SOLVER, toulbar2.SOLVER)}
     | {m.SAMPLER.name: ChainSolver(m.SAMPLER) for m in _SAMPLERS},
     accept=_accept,
     expected="is neither a Sampler nor a LocalSolver",
-    also=("auto",),
+    other_names=("auto",),
 )
 names = _PLUGINS.names
 get = _PLUGINS.get

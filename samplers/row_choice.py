@@ -1,6 +1,6 @@
-"""Which rows of a large interface are worth sampling: those that chains over all of the agent's variables visit.
+"""Select the rows of a large interface to sample: those that chains over all of the agent's variables visit.
 
-DMCMC paper, §4: where an interface has too many assignments, its table is sampled for some of them.
+DMCMC paper, §4: if an interface has too many assignments, only some rows of the table are sampled.
 """
 
 from dataclasses import replace
@@ -13,14 +13,23 @@ from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.methods.gibbs import SAMPLER
 
-_SAMPLES = 30  # of each chain
+_TRIALS = 30  # trials per chain
 
 
 def choose_rows(local: LocalProblem, count: int, sampling: Sampling) -> Rows:
-    """Return up to ``count`` distinct rows, shape (k, |B_i|), each once: the ends of that many short chains.
+    """Return up to ``count`` distinct rows, (rows, boundary variables) int64: the end states of ``count`` short chains.
 
-    The incumbent's row comes first, if there is one. Where chains end in the same rows, the list is filled with rows
-    that differ from those in one variable.
+    The incumbent's row comes first, if there is one. If chains end in the same rows, rows that differ from these in one
+    variable are added.
+
+    Parameters
+    ----------
+    local : LocalProblem
+        The agent's subproblem.
+    count : int
+        Number of rows.
+    sampling : Sampling
+        Settings of the chains.
     """
     n = len(local.domains)
     free = LocalProblem(
@@ -30,7 +39,7 @@ def choose_rows(local: LocalProblem, count: int, sampling: Sampling) -> Rows:
         factors=local.factors,
         domains=np.append(local.domains, count),
     )
-    quick = replace(sampling, runs=1, samples=_SAMPLES, incumbent=None, seconds=None, progress=lambda _: None)
+    quick = replace(sampling, runs=1, samples=_TRIALS, incumbent=None, seconds=None, progress=lambda _: None)
     (chains,) = ChainSolver(SAMPLER).start([free], quick)
     found: dict[tuple[int, ...], None] = {}
     if sampling.incumbent is not None:

@@ -1,7 +1,7 @@
-"""What holds for all tests.
+"""Fixtures and settings for all tests.
 
-Hypothesis minds no clock: examples compile kernels, and machines are shared. What starts ranks is slow. All tests
-together run in several processes; some of them, by their names, in one.
+Hypothesis examples have no deadline, because they compile kernels and machines are shared. Tests that start ranks are
+marked slow. The whole suite runs in several processes; a selection of tests runs in one.
 """
 
 import time
@@ -14,18 +14,19 @@ from support.ranks import needs_mpirun
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("shared")
 
-_MOST = 4  # processes: each compiles or loads what its tests need
+_MAX_PROCESSES = 4  # number of processes at most; each compiles or loads the kernels of its tests
 
 
 def pytest_xdist_auto_num_workers(config):
-    from dmcmc.inference.runtime.threads import cores  # not at the top: numba may have to be told something before
+    # Not at the top, because numba's settings may have to be set first
+    from dmcmc.inference.runtime.threads import cores
 
-    return min(_MOST, cores()) if config.args_source is config.ArgsSource.TESTPATHS else 0
+    return min(_MAX_PROCESSES, cores()) if config.args_source is config.ArgsSource.TESTPATHS else 0
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The clock of all that asks for the time: it may be moved on."""
+    """Replace ``time.perf_counter`` by a clock that a test can move forward."""
     movable = MovableClock()
     monkeypatch.setattr(time, "perf_counter", movable)
     return movable
@@ -33,7 +34,7 @@ def clock(monkeypatch):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.name != "test_cuda_simulated.py")  # the longest first
+    items.sort(key=lambda item: item.path.name != "test_cuda_simulated.py")  # the slowest file first
     for item in items:
         if needs_mpirun.mark in item.iter_markers("skipif"):
             item.add_marker(pytest.mark.slow)

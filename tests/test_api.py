@@ -1,4 +1,4 @@
-"""The front door: what a program sees that imports dmcmc."""
+"""The Python interface: the public functions and classes of the package."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from dmcmc.mpi.world import World
 
 ROOT = Path(__file__).parents[1]
 
-LOOK = """
+IMPORT_SCRIPT = """
 import os, sys, json
 before = dict(os.environ), os.getcwd()
 import dmcmc
@@ -27,15 +27,15 @@ def small(seed=0, **parameters):
 
 
 def test_importing_changes_nothing_in_the_process():
-    found = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True)
+    found = subprocess.run([sys.executable, "-c", IMPORT_SCRIPT], capture_output=True, text=True, check=True)
     assert json.loads(found.stdout) == [True, False, False]
 
 
-def test_everything_public_is_there():
+def test_all_public_names_can_be_imported():
     assert all(getattr(dmcmc, name) is not None for name in dmcmc.__all__)
 
 
-def test_a_problem_is_solved_in_a_line():
+def test_a_problem_is_solved_by_one_call():
     result = dmcmc.solve(small(), seed=7)
     assert isinstance(result, dmcmc.Result)
     assert (result.status, result.objective) == ("optimal", result.bound)
@@ -52,7 +52,7 @@ def test_solve_on_gives_the_result_on_the_ranks_of_a_world():
     assert dmcmc.solve_on(World(), small(), seed=7).assignment == dmcmc.solve(small(), seed=7).assignment
 
 
-def test_keywords_settings_and_sections_say_the_same():
+def test_keywords_settings_and_sections_are_equivalent():
     config = {"method": "gibbs", "runs": 3, "samples": 7}
     flat = dmcmc.solve(small(), seed=5, device="cpu", **config)
     section = dmcmc.solve(small(), local=config, seed=5, device="cpu")
@@ -63,7 +63,7 @@ def test_keywords_settings_and_sections_say_the_same():
     assert dmcmc.solve(small(), settings, runs=4).provenance["config"]["local"]["runs"] == 4
 
 
-def test_files_are_read_and_their_variables_given_to_agents(tmp_path):
+def test_files_are_loaded_and_their_variables_assigned_to_agents(tmp_path):
     path = tmp_path / "p.wcsp"
     path.write_text("p 3 2 2 9\n2 2 2\n2 0 1 0 1\n1 1 3\n2 1 2 0 1\n0 1 2\n")
     assert dmcmc.load(path).agents == ("all",)
@@ -81,30 +81,30 @@ def test_files_are_read_and_their_variables_given_to_agents(tmp_path):
         ({"local": 3}, "local: expected a mapping of its keys, got 3"),
         ({"settings": dmcmc.Settings(seed=-1)}, "seed: expected a whole number >= 0 (and < 2^63), got -1"),
         ({"method": "gibs"}, "method: "),
-        ({"z": 3, "combine": "exact"}, "z: combine.method: exact splits nothing"),
+        ({"z": 3, "combine": "exact"}, "z: applies to mini-buckets only"),
         ({"output": "/dev/full/x.json"}, "/dev/full/x.json: cannot be written"),
     ],
 )
-def test_what_is_wrong_with_a_keyword_is_said_in_a_line(keywords, message):
+def test_a_wrong_keyword_is_one_line_of_error(keywords, message):
     with pytest.raises(dmcmc.DmcmcError) as caught:
         dmcmc.solve(small(), **keywords)
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
 
 
-def test_a_guarantee_counts_anew_when_the_runs_change():
+def test_the_samples_of_a_guarantee_are_computed_again_when_runs_change():
     settings = dmcmc.Settings(local=dmcmc.Local(method="gibbs", guarantee=dmcmc.Guarantee(0.1, 0.1)))
     found = dmcmc.solve(small(), settings, runs=50).provenance["config"]["local"]
     assert (settings.local.samples, found["samples"]) == (10, 2)
 
 
-def test_a_generators_error_names_the_family():
+def test_an_error_of_a_generator_names_the_family():
     with pytest.raises(dmcmc.DmcmcError, match=r"^generate random: agentz: unknown parameter .*did you mean 'agents'"):
         dmcmc.generate("random", agentz=3)
     with pytest.raises(dmcmc.DmcmcError, match=r"^generate rndom: unknown generator .*did you mean 'random'"):
         dmcmc.generate("rndom")
 
 
-def test_progress_is_lines_of_text_or_stages():
+def test_progress_is_reported_as_lines_or_as_stages():
     lines, stages = [], []
 
     class Stages:
@@ -120,42 +120,44 @@ def test_progress_is_lines_of_text_or_stages():
     assert "combining" in stages and sum(s for s in stages if isinstance(s, int)) == 3
 
 
-def test_every_point_of_the_trace_is_told_as_it_is_found():
+def test_the_trace_callback_receives_every_point():
     points = []
     result = dmcmc.solve(small(), method="gibbs", timeout=3, trace=points.append)
     assert points == list(result.trace) != []
-    assert (points[-1].objective, points[-1].bound) == (result.objective, result.bound) and points[-1].by
+    assert (points[-1].objective, points[-1].bound) == (result.objective, result.bound) and points[-1].found_by
 
 
-@pytest.mark.parametrize("keywords", [{}, {"timeout": 3, "method": "gibbs"}, {"algorithm": "dsa"}, {"reduce": "merge"}])
-def test_every_better_solution_is_told_with_its_assignment(keywords):
-    problem, told = small(), []
-    result = dmcmc.solve(problem, solution=told.append, **keywords)
-    assert [one.objective for one in told] == sorted({one.objective for one in told})
-    assert all(problem.evaluate(one.assignment).objective == one.objective for one in told)
-    assert (told[-1].objective, told[-1].assignment) == (result.objective, result.assignment)
+@pytest.mark.parametrize(
+    "keywords", [{}, {"timeout": 3, "method": "gibbs"}, {"algorithm": "dsa"}, {"presolve": "merge"}]
+)
+def test_the_solution_callback_receives_every_better_assignment(keywords):
+    problem, solutions = small(), []
+    result = dmcmc.solve(problem, solution=solutions.append, **keywords)
+    assert [one.objective for one in solutions] == sorted({one.objective for one in solutions})
+    assert all(problem.evaluate(one.assignment).objective == one.objective for one in solutions)
+    assert (solutions[-1].objective, solutions[-1].assignment) == (result.objective, result.assignment)
 
 
-def test_a_result_is_written_where_output_says(tmp_path):
+def test_a_result_is_written_to_the_file_output(tmp_path):
     result = dmcmc.solve(small(), output=tmp_path / "new" / "run.json")
     assert json.loads((tmp_path / "new" / "run.json").read_text()) == json.loads(result.to_json())
     assert os.listdir(tmp_path / "new") == ["run.json"]
 
 
-def test_a_plan_says_what_would_be_done_and_why():
+def test_a_plan_has_methods_reasons_and_costs():
     plan = dmcmc.plan(small())
     assert [agent.name for agent in plan.agents] == ["a0", "a1", "a2"]
     assert {agent.method for agent in plan.agents} == {"exact"} and all(agent.reason for agent in plan.agents)
     assert (plan.cells, plan.width) == (sum(a.cells for a in plan.agents), max(a.width for a in plan.agents))
     assert plan.bytes == max(a.bytes for a in plan.agents) > 0
-    assert plan.combine.startswith("exact: joined tables take at most")
-    assert all(word in str(plan) for word in ("a2", "exact", "width", "combine: "))
+    assert plan.combine.startswith("exact: joined tables need at most")
+    assert all(word in str(plan) for word in ("a2", "exact", "width", "combination of the agents' tables: "))
     assert json.loads(plan.to_json())["arithmetic"] == "int32"
     result = dmcmc.solve(small())
     assert [a.cells for a in result.agents] == [a.cells for a in plan.agents]
 
 
-def test_a_plan_without_an_elimination_counts_none():
+def test_a_plan_without_exact_elimination_has_no_elimination_cost():
     plan = dmcmc.plan(small(), method="gibbs")
     assert (plan.width, plan.cells, plan.bytes) == (None, None, None)
     assert {agent.method for agent in plan.agents} == {"gibbs"}

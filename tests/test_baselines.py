@@ -1,4 +1,4 @@
-"""Local searches that answers are compared with are what they say: right sums, 1- and 2-optimal, never worse."""
+"""Local-search baselines: consistent scores, 1- and 2-optimal results, and objectives that never decrease."""
 
 import numpy as np
 import pytest
@@ -11,77 +11,77 @@ from support.problem_strategies import mixed_problems, random_problem
 from benchmarks.baselines import search_kernels as kernels
 from benchmarks.baselines.search import SEARCHES, search
 from dmcmc import Factor, Problem
-from dmcmc.algorithms.layout import lay_out
+from dmcmc.algorithms.layout import build_layout
 
-few = settings(max_examples=30)
+few_examples = settings(max_examples=30)
 
 
-def begun(problem, seed):
-    """A random state of a problem, with its scores."""
-    layout = lay_out(problem)
+def random_start(problem, seed):
+    """Return the layout of a problem, a random assignment with its scores, the generator's state and the objective."""
+    layout = build_layout(problem)
     z = np.zeros(problem.n_variables, dtype=np.int64)
-    scores = np.zeros((z.size, layout.most), dtype=np.int64)
+    scores = np.zeros((z.size, layout.max_domain), dtype=np.int64)
     rng = np.array([seed], dtype=np.uint64)
     return layout, z, scores, rng, kernels.begin(layout, z, scores, rng)
 
 
-def naive_sum(layout, problem, z):
-    """What a state is worth in the layout's numbers: read from the tables, one entry a factor."""
+def naive_objective(layout, problem, z):
+    """Return violations and utility of an assignment in the layout's numbers, read from the tables entry by entry."""
     violations, utility = worth(problem, z)
     constants = [f for f in problem.factors if not f.scope]
-    lost = sum(f.entry(()) is None for f in constants)
-    return violations + lost, utility - sum(f.entry(()) or 0 for f in constants)
+    constant_violations = sum(f.entry(()) is None for f in constants)
+    return violations + constant_violations, utility - sum(f.entry(()) or 0 for f in constants)
 
 
-@few
+@few_examples
 @given(mixed_problems(), st.integers(0, 99))
-def test_a_better_sum_is_fewer_violations_or_else_more_utility(problem, seed):
-    layout, z, _, rng, total = begun(problem, seed)
+def test_a_better_score_has_fewer_violations_or_else_more_utility(problem, seed):
+    layout, z, _, rng, total = random_start(problem, seed)
     other = z.copy()
     scores = np.zeros((z.size, layout.most), dtype=np.int64)
-    more = kernels.begin(layout, other, scores, rng)
-    before, after = naive_sum(layout, problem, z), naive_sum(layout, problem, other)
+    other_total = kernels.begin(layout, other, scores, rng)
+    before, after = naive_objective(layout, problem, z), naive_objective(layout, problem, other)
     if before[0] != after[0] or abs(before[1] - after[1]) > 1e-6 * (1 + abs(before[1])):
-        assert (more > total) == (after > before)
+        assert (other_total > total) == (after > before)
 
 
-@few
+@few_examples
 @given(mixed_problems(), st.integers(0, 99))
-def test_scores_are_kept_up_to_date(problem, seed):
-    layout, z, scores, _, total = begun(problem, seed)
+def test_scores_are_updated_incrementally(problem, seed):
+    layout, z, scores, _, total = random_start(problem, seed)
     for v in range(z.size):
-        total += kernels.change(layout, z, scores, v, int(problem.domains[v]) - 1)
-    anew = np.zeros_like(scores)
-    kernels.fill_scores(layout, z, anew)
-    assert np.array_equal(anew, scores)
-    assert kernels.worth(layout, z) == total
+        total += kernels.set_value(layout, z, scores, v, int(problem.domains[v]) - 1)
+    recomputed = np.zeros_like(scores)
+    kernels.fill_scores(layout, z, recomputed)
+    assert np.array_equal(recomputed, scores)
+    assert kernels.total_score(layout, z) == total
 
 
-@few
+@few_examples
 @given(mixed_problems(), st.integers(0, 99))
 def test_ascent_never_gets_worse_and_ends_1_optimal(problem, seed):
-    layout, z, scores, _, total = begun(problem, seed)
+    layout, z, scores, _, total = random_start(problem, seed)
     gain = kernels.ascend(layout, z, scores)
-    assert gain >= 0 and kernels.worth(layout, z) == total + gain
+    assert gain >= 0 and kernels.total_score(layout, z) == total + gain
     assert better_by_one(problem, z) == []
 
 
-@few
+@few_examples
 @given(mixed_problems(), st.integers(0, 99))
 def test_mgm2_never_gets_worse_and_ends_2_optimal(problem, seed):
-    layout, z, scores, rng, total = begun(problem, seed)
+    layout, z, scores, rng, total = random_start(problem, seed)
     gain = kernels.mgm2(layout, z, scores, rng, 0.5)
-    assert gain >= 0 and kernels.worth(layout, z) == total + gain
+    assert gain >= 0 and kernels.total_score(layout, z) == total + gain
     assert better_by_two(problem, z) == []
 
 
-@few
+@few_examples
 @given(mixed_problems(), st.integers(0, 99), st.sampled_from([0, 1, 2]))
-def test_dsa_keeps_the_best_that_it_saw(problem, seed, sideways):
-    layout, z, scores, rng, total = begun(problem, seed)
+def test_dsa_returns_the_best_assignment_it_visits(problem, seed, sideways):
+    layout, z, scores, rng, total = random_start(problem, seed)
     best = np.zeros_like(z)
-    top = kernels.dsa(layout, z, scores, rng, total, best, 20, 0.7, sideways)
-    assert top >= total and kernels.worth(layout, best) == top
+    best_total = kernels.dsa(layout, z, scores, rng, total, best, 20, 0.7, sideways)
+    assert best_total >= total and kernels.total_score(layout, best) == best_total
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -94,10 +94,10 @@ def test_many_starts_find_the_optimum_of_a_small_problem(name, sense):
     assert found.trace[-1].objective == problem.evaluate(found.values).objective and found.starts >= 2
 
 
-def test_two_who_must_move_together_do_so_in_mgm2_only():
+def test_only_mgm2_makes_moves_that_need_two_variables():
     table = [[2, 0], [0, 3]]
     problem = Problem(("a", "b"), [2, 2], ("one", "two"), [0, 1], (Factor.of((0, 1), table),))
-    layout, z, scores, rng, _ = begun(problem, 0)
+    layout, z, scores, rng, _ = random_start(problem, 0)
     z[:] = 0
     kernels.fill_scores(layout, z, scores)
     assert kernels.ascend(layout, z, scores) == 0

@@ -1,4 +1,4 @@
-"""Every benchmark script still runs, with its quickest work; what takes a GPU, or minutes, says what it is for."""
+"""Every benchmark script prints its help, and those that need no GPU run with a small amount of work."""
 
 import json
 import runpy
@@ -13,22 +13,22 @@ from support.semidefinite.row_searches import lifts
 from dmcmc.formats import native
 from dmcmc.generators import registry as generators
 from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import Ground
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import CaseBatch, Start
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import NODE, Case, certified_alone
-from dmcmc.inference.bounds.semidefinite.row_tree import Part
+from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers
+from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStart, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.per_row.nodes import BRANCH_SCHEDULE, RowNode, certified_node_bound
+from dmcmc.inference.bounds.semidefinite.row_tree import DomainPart
 
-STARTED = '__name__ == "__main__"'  # others are what scripts share
-SCRIPTS = sorted(f.path.removesuffix(".py").replace("/", ".") for f in files("benchmarks") if STARTED in f.text)
+MAIN_GUARD = '__name__ == "__main__"'  # files without this are modules that scripts share
+SCRIPTS = sorted(f.path.removesuffix(".py").replace("/", ".") for f in files("benchmarks") if MAIN_GUARD in f.text)
 WCSP = "small 4 2 4 100 2 2 2 2 2 0 1 0 2 0 1 3 1 0 5 2 1 2 1 1 0 0 4 2 2 3 0 1 1 1 6 1 0 1 1 1 2"
 QUICK = {
     "benchmarks.bounds.providers": "--seconds 0.01 --only ms_A10_n10_D24 --close 0.01",
-    "benchmarks.bounds.row_trees": "--only ms_A10_n10_D24 --cases 3 --shared 2",
+    "benchmarks.bounds.row_trees": "--only ms_A10_n10_D24 --nodes 3 --shared 2",
     "benchmarks.elimination.buckets": "--cells 500",
     "benchmarks.elimination.cube": "--only 404 --limit 5",
-    "benchmarks.elimination.incomplete": "--agreements 3 --sizes 3",
+    "benchmarks.elimination.sparse_rows": "--agreements 3 --sizes 3",
     "benchmarks.elimination.instances": "--device cpu",
-    "benchmarks.elimination.kept": "--only spot5/404 --seconds 5",
+    "benchmarks.elimination.sparse_sizes": "--only spot5/404 --seconds 5",
     "benchmarks.elimination.matching": "--only spot5/404",
     "benchmarks.elimination.minibuckets": "--only spot5/404",
     "benchmarks.elimination.orders": "--seconds 0.05",
@@ -47,7 +47,7 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Small problems under the names of those that scripts look for."""
+    """Return a folder with small problems under the names that the scripts look for."""
     root = tmp_path_factory.mktemp("shared")
     small = generators.generate("meeting-scheduling", {"agents": 2, "domain_size": 4, "variables_per_agent": 4})
     for part in ("meetings", "generated", "instances/spot5"):
@@ -66,53 +66,56 @@ def run(monkeypatch, script, *arguments):
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(ROOT)
     monkeypatch.setattr(sys, "argv", [script, *arguments])
-    monkeypatch.delitem(sys.modules, script, raising=False)  # another script may have imported it
+    monkeypatch.delitem(sys.modules, script, raising=False)  # another script may have imported the module
     try:
         runpy.run_module(script, run_name="__main__")
-    except SystemExit as end:
-        return end.code
+    except SystemExit as exit_:
+        return exit_.code
     return 0
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_says_what_it_is_for(script, monkeypatch, capsys):
+def test_a_script_prints_its_help(script, monkeypatch, capsys):
     assert run(monkeypatch, script, "--help") == 0
     assert f"python -m {script}" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", QUICK)
-def test_a_script_runs_and_keeps_what_it_prints(script, monkeypatch, capsys, folder, tmp_path):
+def test_a_script_runs_and_writes_its_output_to_a_file(script, monkeypatch, capsys, folder, tmp_path):
     monkeypatch.setenv("DMCMC_INSTANCES", str(folder))
     arguments = QUICK[script].format(folder=tmp_path).split()
     assert not run(monkeypatch, script, *arguments, "--output", str(tmp_path / "kept.txt"))
-    kept = (tmp_path / "kept.txt").read_text()
-    assert kept.startswith(f"# DMCMC_INSTANCES=... python -m {script} {arguments[0]}")
-    assert kept == capsys.readouterr().out
-    assert str(tmp_path) not in kept.replace(" ".join(arguments), "")
+    written = (tmp_path / "kept.txt").read_text()
+    assert written.startswith(f"# DMCMC_INSTANCES=... python -m {script} {arguments[0]}")
+    assert written == capsys.readouterr().out
+    assert str(tmp_path) not in written.replace(" ".join(arguments), "")
 
 
 @pytest.mark.slow
-def test_squares_on_the_cpu_end_where_their_naive_twins_do(monkeypatch):
+def test_per_row_relaxations_on_the_cpu_equal_the_naive_ones(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
-    from benchmarks.bounds.numba_cases import NumbaCases
+    from benchmarks.bounds.numba_node_arrays import NumbaNodeArrays
 
-    found, ends = [lift._descent for lift in lifts()[0]], []
-    for arrays in (NaiveCases(), NumbaCases()):
-        ground = Ground(found, arrays, 2)
-        first, second = ground.orders[1][:2]
-        branch = Case(0, ((first, 0),), Part(second, tuple(range(int(ground.sizes[1, second])))[-2:]))
-        batch = CaseBatch(ground, [Start(0, Case(0), 0), Start(1, Case(1), 1), Start(1, branch, 1)])
-        batch.run(NODE._replace(steps=4), lambda made: 4)
-        ends.append(certificates(batch))
-        assert ends[-1] == [
-            certified_alone(found[start.agent], start.case, batch.point(b)) for b, start in enumerate(batch.starts)
+    descents, results = [relaxation._descent for relaxation in lifts()[0]], []
+    for arrays in (NaiveCases(), NumbaNodeArrays()):
+        buffers = AgentBuffers(descents, arrays, 2)
+        first, second = buffers.branching_orders[1][:2]
+        branch = RowNode(0, ((first, 0),), DomainPart(second, tuple(range(int(buffers.sizes[1, second])))[-2:]))
+        batch = RowNodeBatch(
+            buffers, [NodeStart(0, RowNode(0), 0), NodeStart(1, RowNode(1), 1), NodeStart(1, branch, 1)]
+        )
+        batch.run(BRANCH_SCHEDULE._replace(steps=4), lambda nodes: 4)
+        results.append(certificates(batch))
+        assert results[-1] == [
+            certified_node_bound(descents[start.agent], start.node, batch.point(b))
+            for b, start in enumerate(batch.starts)
         ]
-    assert np.allclose(*ends, rtol=5e-3)
+    assert np.allclose(*results, rtol=5e-3)
 
 
 @pytest.mark.slow
-def test_answers_that_differ_are_said(monkeypatch, capsys, folder, tmp_path):
+def test_differing_answers_are_reported(monkeypatch, capsys, folder, tmp_path):
     monkeypatch.setenv("DMCMC_INSTANCES", str(folder))
     script, common = "benchmarks.solving.answers", ["--ways", "z", "--only", "spot5"]
     assert not run(monkeypatch, script, *common, "--keep", str(tmp_path / "one.json"))
@@ -127,7 +130,7 @@ def test_answers_that_differ_are_said(monkeypatch, capsys, folder, tmp_path):
     assert f"{name}: bound 7 -> " in capsys.readouterr().out
 
 
-def test_without_instances_one_line_says_what_to_set(monkeypatch):
+def test_without_instances_one_line_names_the_variable_to_set(monkeypatch):
     monkeypatch.delenv("DMCMC_INSTANCES", raising=False)
-    said = run(monkeypatch, "benchmarks.elimination.orders")
-    assert said == "set DMCMC_INSTANCES to a folder that holds generated/"
+    message = run(monkeypatch, "benchmarks.elimination.orders")
+    assert message == "set DMCMC_INSTANCES to a folder that holds generated/"

@@ -1,4 +1,4 @@
-"""Run tests/cuda under Numba's CUDA simulator, in processes of their own: it replaces ``numba.cuda`` on import."""
+"""Run tests/cuda under Numba's CUDA simulator in separate processes, because it replaces ``numba.cuda`` on import."""
 
 import os
 import subprocess
@@ -8,18 +8,23 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-# A process each: starting one, and reading its kernels, takes as long as many a file.
+# One process per group: starting a process and compiling its kernels takes as long as many test files.
 PROCESSES = {
-    "bounds": ["bounds/test_bounds.py", "bounds/test_branching.py", "bounds/test_lifts.py", "bounds/test_soft.py"],
-    "elimination": ["test_batch.py", "test_join.py", "test_matching.py"],
+    "bounds": [
+        "bounds/test_bounds.py",
+        "bounds/test_branching.py",
+        "bounds/test_semidefinite.py",
+        "bounds/test_smoothed.py",
+    ],
+    "elimination": ["test_batch.py", "test_join.py", "test_moment_matching.py"],
     "messages": [
         *("test_clock.py", "test_combining.py", "test_deadlines.py"),
-        *("test_meanwhile.py", "test_messages.py", "test_rows.py"),
+        *("test_overlapped_work.py", "test_messages.py", "test_rows.py"),
     ],
-    "chains": ["test_blocks.py", "test_whole_chains.py"],
+    "chains": ["test_blocks.py", "test_whole_problem_chains.py"],
     "interpreted": ["test_sampling.py", "test_soundness.py"],
 }
-# Samplers' functions are called inside simulated kernels, with the simulator's arrays: there they are interpreted.
+# In simulated kernels the samplers' functions receive the simulator's arrays, so they must be interpreted.
 SETTINGS = {"interpreted": {"NUMBA_DISABLE_JIT": "1"}}
 
 
@@ -38,10 +43,10 @@ def test_kernels_under_the_simulator(name):
         "no:cacheprovider",
         *(str(HERE / "cuda" / file) for file in PROCESSES[name]),
     ]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1500, check=False)
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    completed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1500, check=False)
+    assert completed.returncode == 0, completed.stdout[-5000:] + completed.stderr[-2000:]
 
 
-def test_every_file_of_kernel_tests_runs():
-    there = sorted(path.relative_to(HERE / "cuda").as_posix() for path in (HERE / "cuda").rglob("test_*.py"))
-    assert sorted(file for files in PROCESSES.values() for file in files) == there
+def test_every_file_of_kernel_tests_is_in_a_group():
+    existing = sorted(path.relative_to(HERE / "cuda").as_posix() for path in (HERE / "cuda").rglob("test_*.py"))
+    assert sorted(file for files in PROCESSES.values() for file in files) == existing

@@ -1,11 +1,12 @@
-"""What the documents tell a reader to type works: Python runs, commands are understood, calendars are read."""
+"""Code blocks of the documents work: Python runs, commands parse, calendars are read, the developer examples solve."""
 
 import contextlib
+import importlib
 import io
 import json
 import re
 import shlex
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from follow import blocks
@@ -13,22 +14,52 @@ from imports import ROOT
 
 import dmcmc
 from dmcmc.cli.arguments import parse_arguments
-from dmcmc.files.text import Source
+from dmcmc.files.text import SourceFile
+from dmcmc.formats import registry as formats
 from dmcmc.formats.calendar.problem import read as read_calendar
-from dmcmc.inference.bounds import registry
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-OF_PLUGINS = {"samplers.md"}  # tests/samplers/test_plugin.py runs those
-PYTHON = [page for page in DOCS if "```python" in page.read_text("utf-8") and page.name not in OF_PLUGINS]
+TESTED_ELSEWHERE = {"samplers.md"}  # by tests/samplers/test_plugin.py
+PYTHON = [page for page in DOCS if "```python" in page.read_text("utf-8") and page.name not in TESTED_ELSEWHERE]
 COMMAND = re.compile(r"^(?:mpirun -n \d+ )?dmcmc (.*)$", re.MULTILINE)
+EDGES = "# edges 3 2\n0 1 5\n1 2 4\n0 2 3\n"
 
 
 def run(text, names):
-    """Run a block; hold what it prints against the comments behind its ``print``."""
+    """Run a block; compare what it prints with the comments behind its ``print`` calls."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
         exec(text, names)
     for expected in re.findall(r"^print\(.*\)  # (.*)$", text, re.MULTILINE):
         assert expected in out.getvalue().splitlines()
+
+
+@pytest.fixture
+def developed(tmp_path, monkeypatch):
+    """Return a function that imports the first Python block of a section of docs/developing.md as a module."""
+    page = (ROOT / "docs" / "developing.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def load(section, module):
+        text = next(text for kind, text in blocks(sections[section]) if kind == "python")
+        (tmp_path / f"{module}.py").write_text(f'"""An example."""\n\n{text}', encoding="utf-8")
+        importlib.invalidate_caches()
+        return importlib.import_module(module)
+
+    return load
+
+
+@pytest.fixture
+def register(monkeypatch):
+    """Return a function that registers a plug-in under an entry-point group for the time of a test."""
+
+    def add(group, name, plugin):
+        entry = SimpleNamespace(name=name, value="example", load=lambda: plugin)
+        found = lambda group: [entry] if group == wanted else []  # noqa: E731
+        wanted = group
+        monkeypatch.setattr("dmcmc.inference.runtime.plugins.entry_points", found)
+
+    return add
 
 
 @pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.stem)
@@ -46,15 +77,42 @@ def test_the_notebook_runs():
             run("".join(cell["source"]), names)
 
 
-def test_the_bound_of_the_documents_is_one(monkeypatch):
-    names = {}
-    ((_, text),) = blocks((ROOT / "docs" / "howto" / "bounds.md").read_text(encoding="utf-8"))
-    exec(text, names)
-    monkeypatch.setitem(registry._PLUGINS.ours, "largest", names["PROVIDER"])
+def test_the_example_sampler_finds_good_assignments(developed, register):
+    register("dmcmc.samplers", "climbing", developed("A sampler", "my_sampler").SAMPLER)
+    problem = dmcmc.generate("random", agents=2, variables_per_agent=4, domain_size=3, seed=3)
+    best = dmcmc.solve(problem, device="cpu").objective
+    sampled = dmcmc.solve(problem, method="climbing", device="cpu")
+    assert sampled.agents[0].method == "climbing"
+    assert 0.9 * best <= sampled.objective <= best <= sampled.bound
+
+
+def test_the_example_bound_is_sound_and_loose(developed, register):
+    register("dmcmc.bounds", "largest", developed("A bound", "my_bound").PROVIDER)
     problem = dmcmc.generate("random", agents=2, variables_per_agent=4, domain_size=3, seed=3)
     best = dmcmc.solve(problem, device="cpu").objective
     loose = dmcmc.solve(problem, method="gibbs", bound="largest", device="cpu")
     assert loose.objective <= best < loose.bound
+
+
+def test_the_example_algorithm_improves_its_first_assignment(developed, register):
+    example = developed("An algorithm to compare with", "my_algorithm").ALGORITHM
+    register("dmcmc.algorithms", "round-robin", example)
+    problem = dmcmc.generate("random", agents=2, variables_per_agent=4, domain_size=3, seed=3)
+    result = dmcmc.solve(problem, algorithm="round-robin")
+    assert result.cycle == 3 * problem.n_variables + 1
+    assert result.trace[0].objective < result.objective
+
+
+def test_the_example_format_is_read_and_names_the_line_of_a_mistake(developed, monkeypatch, tmp_path):
+    example = developed("A file format", "my_format")
+    added = formats.Format("edges", (".edges",), "weighted edges", example.is_edges, "my_format:read")
+    monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, added))
+    (tmp_path / "triangle.edges").write_text(EDGES)
+    problem = dmcmc.load(tmp_path / "triangle.edges")
+    assert dmcmc.solve(problem).objective == 3  # two colours for a triangle: the cheapest edge is broken
+    (tmp_path / "broken.edges").write_text(EDGES + "1 0\n")
+    with pytest.raises(dmcmc.DmcmcError, match="line 5: expected three whole numbers"):
+        dmcmc.load(tmp_path / "broken.edges")
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS], ids=lambda page: page.stem)
@@ -67,8 +125,7 @@ def test_commands_of_the_documents_are_understood(page):
 def test_calendars_of_the_documents_are_read():
     for page in DOCS:
         for text in re.findall(r"^```yaml\n(calendar:.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
-            assert read_calendar(Source(page.name, text.encode())).n_agents == 2
-    assert Path(ROOT / "mkdocs.yml").exists()
+            assert read_calendar(SourceFile(page.name, text.encode())).n_agents == 2
 
 
 def test_every_page_is_in_the_contents():

@@ -1,17 +1,17 @@
-"""Examples in docstrings and in README do what they say."""
+"""Examples in docstrings and in README give the results that they show."""
 
 import doctest
 import re
 from importlib import import_module
 
 import pytest
-from imports import HOUSES, ROOT, files
+from imports import ROOT, TOP_FOLDERS, files
 
-MODULES = [file.module for file in files(*HOUSES) if ">>>" in file.text]
+MODULES = [file.module for file in files(*TOP_FOLDERS) if ">>>" in file.text]
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_examples_in_docstrings_do_what_they_say(module):
+def test_examples_in_docstrings_are_right(module):
     failed, tried = doctest.testmod(import_module(module))
     assert tried and not failed
 
@@ -24,6 +24,6 @@ def test_examples_in_the_readme_run(tmp_path, monkeypatch, capsys):
     names = {}
     for block in blocks:
         exec(block, names)
-        said = capsys.readouterr().out.splitlines()
+        printed = capsys.readouterr().out.splitlines()
         for expected in re.findall(r"^print\(.*\)  # (.*)$", block, re.MULTILINE):
-            assert expected in said
+            assert expected in printed

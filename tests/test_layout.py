@@ -1,4 +1,4 @@
-"""The house: what is compiled is named so, imports run one way, rooms and functions stay small."""
+"""Rules for the source tree: names of compiled files, import direction, sizes of packages and functions."""
 
 import ast
 import re
@@ -7,12 +7,12 @@ from itertools import combinations
 
 import networkx as nx
 import pytest
-from imports import HOUSES, ROOT, File, files, imports, room_graph
+from imports import ROOT, TOP_FOLDERS, File, files, imports, package_graph
 
-CODE = files(*HOUSES)
+CODE = files(*TOP_FOLDERS)
 TESTS = files("tests")
 SCRIPTS = files("benchmarks", "docs")
-FLOORS = [
+LAYERS = [
     "inference/runtime",
     "inference/model",
     "inference/elimination",
@@ -25,22 +25,22 @@ FLOORS = [
     "dmcmc/run",
     "dmcmc/cli",
 ]
-MOST_FILES = 15
-MOST_PARAMETERS = 8
-MOST_LINES = 60
+MAX_FILES_PER_FOLDER = 15
+MAX_PARAMETERS = 8
+MAX_FUNCTION_LINES = 60
 COMPILERS = {"njit", "jit", "cuda_jit", "vectorize", "guvectorize"}
-DECORATORS = "inference/runtime/compile.py"  # Numba's, for our kernels
-HEAD = "# mypy: ignore-errors"
+DECORATORS = "inference/runtime/compile.py"  # defines the compiling decorators
+TYPE_CHECK_EXEMPTION = "# mypy: ignore-errors"
 
 
 @pytest.fixture(scope="module")
 def graph():
-    """The rooms and what imports what: drawn up when it is asked for, not wherever tests are collected."""
-    return room_graph(CODE)
+    """The import graph of packages; built on first use, so that collecting tests stays fast."""
+    return package_graph(CODE)
 
 
 def compilations(file: File) -> list[str]:
-    """Return where a file names what compiles: as a decorator or otherwise."""
+    """Return the places where a file uses a compiling decorator."""
     found = []
     for node in ast.walk(file.tree):
         name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
@@ -49,7 +49,7 @@ def compilations(file: File) -> list[str]:
     return found
 
 
-def place(file: File, function: ast.FunctionDef) -> str:
+def location(file: File, function: ast.FunctionDef) -> str:
     return f"{file.path}:{function.name}"
 
 
@@ -64,24 +64,24 @@ def parameters(function: ast.FunctionDef) -> int:
 
 
 def excused(file: File, function: ast.FunctionDef) -> bool:
-    """Whether a comment `# long: why` stands beside its head or its first line."""
+    """Return whether a comment `# long: why` stands at the head or the first line of a function."""
     lines = file.text.splitlines()[max(function.lineno - 2, 0) : function.body[0].lineno]
     return any(re.search(r"# long: \w+", line) for line in lines)
 
 
-def test_compiled_code_stands_only_in_files_that_are_named_kernels():
+def test_compiled_code_is_only_in_files_named_kernels():
     host = [file for file in CODE if not file.compiled and file.path != DECORATORS]
     assert [at for file in host for at in compilations(file)] == []
 
 
-def test_files_that_are_named_kernels_are_exempt_from_type_checks_and_no_others_are():
-    exempt = {file.path for file in [*CODE, *SCRIPTS] if HEAD in file.text}
+def test_exactly_the_kernel_files_are_exempt_from_type_checks():
+    exempt = {file.path for file in [*CODE, *SCRIPTS] if TYPE_CHECK_EXEMPTION in file.text}
     assert exempt == {file.path for file in [*CODE, *SCRIPTS] if file.compiled}
-    assert [file.path for file in CODE if file.compiled and not file.text.startswith(HEAD)] == []
+    assert [file.path for file in CODE if file.compiled and not file.text.startswith(TYPE_CHECK_EXEMPTION)] == []
 
 
-def test_barriers_take_no_condition_from_which_each_branch_could_get_a_barrier_of_its_own():
-    """Python copies a short end of a function into the branches before it; threads of a warp may then never meet."""
+def test_barriers_take_no_conditional_argument():
+    """Python may copy the end of a function into both branches; threads of a warp then wait at different barriers."""
     calls = [
         (file, call)
         for file in CODE
@@ -98,12 +98,12 @@ def test_barriers_take_no_condition_from_which_each_branch_could_get_a_barrier_o
     assert found == []
 
 
-def test_rooms_import_each_other_in_one_direction(graph):
+def test_imports_between_packages_have_no_cycles(graph):
     assert [sorted(ring) for ring in nx.strongly_connected_components(graph) if len(ring) > 1] == []
 
 
-def test_houses_stand_above_each_other():
-    order = {house: floor for floor, house in enumerate(HOUSES)}
+def test_top_level_folders_import_in_one_direction():
+    order = {folder: number for number, folder in enumerate(TOP_FOLDERS)}
     upwards = [
         (source.path, target.path)
         for source, target in imports(CODE)
@@ -112,42 +112,42 @@ def test_houses_stand_above_each_other():
     assert upwards == []
 
 
-@pytest.mark.parametrize(("below", "above"), list(combinations(FLOORS, 2)))
-def test_no_room_imports_one_above_it(below, above, graph):
-    def inside(room: str, folder: str) -> bool:
-        return f"{room}/".startswith(f"{folder}/")
+@pytest.mark.parametrize(("below", "above"), list(combinations(LAYERS, 2)))
+def test_no_package_imports_a_higher_layer(below, above, graph):
+    def inside(package: str, folder: str) -> bool:
+        return f"{package}/".startswith(f"{folder}/")
 
     assert [why for a, b, why in graph.edges.data("why") if inside(a, below) and inside(b, above)] == []
 
 
-def test_what_samples_and_infers_knows_nothing_of_messages():
+def test_inference_and_samplers_do_not_import_mpi():
     assert [file.path for file in files("inference", "samplers") if "mpi4py" in file.imported] == []
 
 
-def test_a_folder_has_few_files():
-    own = Counter(file.path.rpartition("/")[0] for file in [*CODE, *SCRIPTS, *TESTS] if file.name != "__init__.py")
-    assert [folder for folder, count in own.items() if count > MOST_FILES] == []
+def test_folders_have_few_files():
+    counts = Counter(file.path.rpartition("/")[0] for file in [*CODE, *SCRIPTS, *TESTS] if file.name != "__init__.py")
+    assert [folder for folder, count in counts.items() if count > MAX_FILES_PER_FOLDER] == []
 
 
-def test_every_folder_says_what_lives_in_it():
+def test_every_package_has_a_docstring():
     heads = {file.path: ast.get_docstring(file.tree) for file in CODE if file.name == "__init__.py"}
     folders = {file.path.rpartition("/")[0] for file in CODE}
     assert [folder for folder in sorted(folders) if not heads.get(f"{folder}/__init__.py")] == []
 
 
-def test_every_file_says_what_it_is():
+def test_every_file_has_a_docstring():
     assert [file.path for file in [*CODE, *SCRIPTS, *TESTS] if not ast.get_docstring(file.tree)] == []
 
 
 def test_host_functions_take_few_parameters():
     functions = host_functions([*CODE, *SCRIPTS])
-    assert [place(*found) for found in functions if parameters(found[1]) > MOST_PARAMETERS] == []
+    assert [location(*found) for found in functions if parameters(found[1]) > MAX_PARAMETERS] == []
 
 
-def test_host_functions_are_short_or_say_why_not():
+def test_host_functions_are_short_or_explain_why_not():
     functions = host_functions([*CODE, *SCRIPTS])
-    long = [(file, found) for file, found in functions if found.end_lineno - found.lineno >= MOST_LINES]
-    assert [place(file, found) for file, found in long if not excused(file, found)] == []
+    long = [(file, found) for file, found in functions if found.end_lineno - found.lineno >= MAX_FUNCTION_LINES]
+    assert [location(file, found) for file, found in long if not excused(file, found)] == []
 
 
 def test_no_test_imports_another():
@@ -157,4 +157,4 @@ def test_no_test_imports_another():
 
 
 def test_links_lead_to_the_top_level_folders():
-    assert {path.name for path in (ROOT / "dmcmc").iterdir() if path.is_symlink()} == set(HOUSES) - {"dmcmc"}
+    assert {path.name for path in (ROOT / "dmcmc").iterdir() if path.is_symlink()} == set(TOP_FOLDERS) - {"dmcmc"}

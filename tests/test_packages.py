@@ -1,4 +1,4 @@
-"""What a distribution holds: the same packages with the links of the checkout and without."""
+"""Contents of a distribution: the same packages with and without the links of the checkout."""
 
 import importlib.util
 import shutil
@@ -20,7 +20,7 @@ def packages():
 
 
 def folders():
-    """Every code folder by the name that it is imported by."""
+    """Yield the import name of every code folder."""
     for top in ("dmcmc", "inference", "samplers", "mpi"):
         for path in (ROOT / top).rglob("__init__.py"):
             name = ".".join(path.parent.relative_to(ROOT).parts)
@@ -28,7 +28,7 @@ def folders():
 
 
 def links(folder, names):
-    """The links among some names of a folder."""
+    """Return the names in a folder that are links."""
     return [name for name in names if Path(folder, name).is_symlink()]
 
 

@@ -1,5 +1,5 @@
-"""Local searches of the field, as :func:`dmcmc.solve`'s peers: multistart coordinate ascent, DSA, MGM2.
+"""Local searches from the literature as baselines for ``dmcmc.solve``: multistart coordinate ascent, DSA and MGM2.
 
-They share no code with the solver but the problem itself. `layout` is what they read, `search_kernels` what they do,
-`search` runs one of them for some seconds on all cores.
+They share no code with the solver, except for the problem and the kernels of ``dmcmc.algorithms``. ``search_kernels``
+has the searches, ``search`` runs one of them on all cores for some seconds.
 """

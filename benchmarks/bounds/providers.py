@@ -1,11 +1,11 @@
-"""Bounds over time: every agent's table W from a provider, combined exactly; the gap to the best utility known.
+"""Measure bounds over time: tables of all agents from one provider, combined exactly, and the gap to the best.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.bounds.providers [--seconds 1 4 16] [--provider triangles] [--only NAME]
 
-FOLDER holds meetings/. A line is a run from the start: its budget is divided among the agents (each of them gets
-seconds × threads / agents on one thread), `s` is the wall time with set-up, the combination and its thresholds.
-``--close`` then removes values that cannot take part in anything better than the best utility known, and eliminates
-what is left exactly.
+FOLDER holds meetings/. A line is one run from the start: its time budget is divided among the agents (each gets seconds
+× threads / agents on one thread), and ``s`` is the wall time with set-up, combination and cutoffs. ``--close`` then
+removes values that cannot be part of an assignment better than the best utility known, and eliminates the remaining
+residual exactly.
 """
 
 import time
@@ -17,13 +17,13 @@ from dmcmc import Problem
 from dmcmc.inference.bounds import registry
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState
 from dmcmc.inference.bounds.contract.thresholds import bound_of, row_thresholds
-from dmcmc.inference.bounds.exact_residual import settle
+from dmcmc.inference.bounds.exact_residual import solve_residual
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.arithmetic import Arithmetic, Table, choose_arithmetic
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable, choose_arithmetic
 from dmcmc.inference.runtime.threads import run_parallel
 
-# best utility known: ours and toulbar2's
+# best known utilities, of dmcmc and of toulbar2
 BEST = {
     "ms_A10_n10_D24": 4020,
     "ms_A50_n10_D24": 20731,
@@ -37,8 +37,18 @@ BEST = {
 }
 
 
-class Combined:
-    """A problem divided, with a bound for each agent."""
+class ProviderBounds:
+    """A problem divided among its agents, with the state of a bound provider for each.
+
+    Attributes
+    ----------
+    arithmetic : Arithmetic
+        Encoding of the tables.
+    crossing : list of Table
+        The factors between agents.
+    states : list of BoundState
+        One per agent.
+    """
 
     def __init__(self, problem: Problem, provider: str) -> None:
         self.problem = problem
@@ -48,35 +58,41 @@ class Combined:
         start = registry.get(provider).start
         self.states: list[BoundState] = [start(local) for local in self.division.locals]
 
-    def tables(self) -> list[list[Table]]:
-        """Return every agent's tables."""
+    def tables(self) -> list[list[EncodedTable]]:
+        """Return the tables of every agent."""
         return [list(state.tables(self.arithmetic)) for state in self.states]
 
     def bound(self) -> int | float:
-        """Return the exact combination of all tables and the crossing factors."""
-        everything = [t for tables in self.tables() for t in tables]
-        return bound_of([*everything, *self.crossing], self.problem.domains, self.arithmetic)
+        """Return the exact combination of all tables and the factors between agents."""
+        all_tables = [t for tables in self.tables() for t in tables]
+        return bound_of([*all_tables, *self.crossing], self.problem.domains, self.arithmetic)
 
     def improve(self, seconds: float, threads: int) -> None:
-        """Divide seconds among the agents."""
+        """Divide seconds of ``threads`` cores among the agents."""
         each = seconds * threads / len(self.states)
         run_parallel([partial(state.improve, seconds=each) for state in self.states], threads)
 
     def close(self, best: int, seconds: float, threads: int, cells: int) -> int:
-        """Remove what cannot beat ``best``, eliminate what is left; return how many rows could not be settled."""
-        left, tables = 0, self.tables()
+        """Remove values that cannot beat ``best``, and solve the residuals exactly.
+
+        Returns
+        -------
+        int
+            The number of rows whose residual could not be solved.
+        """
+        unsolved, tables = 0, self.tables()
         for agent, local in enumerate(self.division.locals):
             state = self.states[agent]
-            others = [t for a, made in enumerate(tables) if a != agent for t in made]
-            limits = row_thresholds(
+            others = [t for a, found in enumerate(tables) if a != agent for t in found]
+            cutoffs = row_thresholds(
                 [*others, *self.crossing], local.interface, self.problem.domains, self.arithmetic, best + 1
             )
             state.backend = Backend(threads=threads)
-            pruned = BoundRequest(state, None, limits).carry_out(seconds / len(self.states))
-            assert pruned is not None, "this provider removes no values"
-            left += settle(local, pruned, self.arithmetic, cells, threads)
+            pruned = BoundRequest(state, None, cutoffs).carry_out(seconds / len(self.states))
+            assert pruned is not None, "--close: this provider removes no values"
+            unsolved += solve_residual(local, pruned, self.arithmetic, cells, threads)
             tables[agent] = list(state.tables(self.arithmetic))
-        return left
+        return unsolved
 
 
 TABLE = Columns(
@@ -91,12 +107,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, nargs="+", default=[1, 4, 8])
     parser.add_argument("--provider", default="triangles")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--close", type=float, default=0.0, help="seconds of removal")
-    parser.add_argument("--cells", type=float, default=1e9, help="an exact elimination of one agent's rows")
+    parser.add_argument("--close", type=float, default=0.0, help="seconds of value removal (0: none)")
+    parser.add_argument(
+        "--cells", type=float, default=1e9, help="largest number of cells of an agent's exact elimination"
+    )
     given = parser.parse_args()
-    small = Combined(dmcmc.load(meeting("ms_A10_n5_D24")), given.provider)
-    say = Report(__file__, given, threads=given.threads, provider=given.provider)
-    say(TABLE.head)
+    small = ProviderBounds(dmcmc.load(meeting("ms_A10_n5_D24")), given.provider)
+    report = Report(__file__, given, threads=given.threads, provider=given.provider)
+    report(TABLE.head)
     small.improve(0.1, given.threads)  # compiles
     if given.close:
         small.close(0, 0.1, given.threads, 1)
@@ -104,15 +122,15 @@ def main() -> None:
         problem = dmcmc.load(meeting(name))
         for seconds in given.seconds:
             start = time.perf_counter()
-            combined = Combined(problem, given.provider)
+            combined = ProviderBounds(problem, given.provider)
             combined.improve(seconds, given.threads)
             bound = combined.bound()
             cells = [name, seconds, time.perf_counter() - start, bound, 100 * (bound / best - 1)]
             if given.close:
-                left = combined.close(best, given.close, given.threads, int(given.cells))
-                cells += [time.perf_counter() - start, max(combined.bound(), best), left]
-            say(TABLE.line(*cells))
-    say.keep()
+                unsolved = combined.close(best, given.close, given.threads, int(given.cells))
+                cells += [time.perf_counter() - start, max(combined.bound(), best), unsolved]
+            report(TABLE.line(*cells))
+    report.keep()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""One large bucket, on the CPU and on the GPU, against the limits of bytes and instructions.
+"""Measure the elimination of one large bucket on the CPU and on the GPU, against the limits of bytes and instructions.
 
     python -m benchmarks.elimination.buckets [--cells 1e9] [--device cuda] [--output FILE]
 
-Two kinds of bucket. ``split``: every factor holds x and its share of the separator, so tables are small and the work is
-additions and maxima, one pair a cell. ``child``: one factor is a message over x and the whole separator, which must be
-read once: 4 bytes a cell. The limits are measured (a copy on the same device) or counted (the maximum instruction rate
-at the present clock); the CPU is compared with a NumPy twin on one core.
+There are two kinds of bucket. ``split``: every factor holds x and a part of the separator, so tables are small, and the
+work is one addition and one maximum per cell and table. ``child``: one factor is a message over x and the whole
+separator, which must be read once: 4 bytes per cell. The limits are measured (a copy on the same device) or counted
+(the maximum instruction rate at the current clock). The CPU kernel is compared with a NumPy implementation on one core.
 """
 
 import statistics
@@ -16,9 +16,9 @@ import numpy as np
 
 from benchmarks.harness import Report, options, timed
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.cuda.waves import Queue, describe_waves, run_waves
+from dmcmc.inference.elimination.cuda.waves import LaunchQueue, describe_waves, run_waves
 from dmcmc.inference.elimination.eliminate import eliminate, run_on_cpu
-from dmcmc.inference.elimination.plan import Plan, plan_flat
+from dmcmc.inference.elimination.plan import EliminationPlan, plan_flat
 from dmcmc.inference.elimination.semirings import MAX_PLUS, MAXIMUM
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat_tables import FlatTables, flatten
@@ -28,7 +28,7 @@ INT32 = Arithmetic(np.dtype(np.int32), -(2**29), 2**27)
 
 
 def shape_of(domain: int, cells: float) -> list[int]:
-    """Return domain sizes, x first, whose product is about ``cells``."""
+    """Return domain sizes, that of x first, whose product is about ``cells``."""
     sizes = [domain, domain]
     while prod(sizes) * domain <= cells * 1.01:
         sizes.append(domain)
@@ -37,8 +37,8 @@ def shape_of(domain: int, cells: float) -> list[int]:
     return sizes
 
 
-def bucket(domain: int, factors: int, kind: str, cells: float) -> tuple[FlatTables, Plan, np.ndarray]:
-    """Return the tables of a bucket, its plan, and the domains."""
+def bucket(domain: int, factors: int, kind: str, cells: float) -> tuple[FlatTables, EliminationPlan, np.ndarray]:
+    """Return the tables of a bucket, its plan, and the domain sizes."""
     sizes = shape_of(domain, cells)
     separator = list(range(1, len(sizes)))
     small = factors - (kind == "child")
@@ -52,8 +52,8 @@ def bucket(domain: int, factors: int, kind: str, cells: float) -> tuple[FlatTabl
     return flat, plan_flat(flat.scope_start, flat.scope, domains, [0], separator), domains
 
 
-def numpy_twin(flat: FlatTables, domains: np.ndarray) -> np.ndarray:
-    """Join by broadcasting, one value of x at a time, and keep the maximum: what NumPy does best."""
+def numpy_elimination(flat: FlatTables, domains: np.ndarray) -> np.ndarray:
+    """Eliminate x with NumPy: add the tables by broadcasting for one value of x at a time, and keep the maximum."""
     best = np.full(domains[1:], INT32.lowest, dtype=np.int32)
     total = np.empty_like(best)
     for x in range(domains[0]):
@@ -66,19 +66,19 @@ def numpy_twin(flat: FlatTables, domains: np.ndarray) -> np.ndarray:
 
 
 def on_cpu(domain: int, factors: int, kind: str, cells: float) -> str:
-    """Time one thread of the CPU kernel against the twin."""
+    """Time one thread of the CPU kernel and the NumPy implementation; return a line of the table."""
     flat, plan, domains = bucket(domain, factors, kind, cells)
     done = eliminate(flat, plan, INT32)
-    twin = numpy_twin(flat, domains)
-    assert np.array_equal(done.table(plan.output(0)).values, twin)
-    ours = timed(lambda: run_on_cpu(done, 0, 1, MAX_PLUS, 1), 5, warm=0)[1].median
-    theirs = timed(lambda: numpy_twin(flat, domains), 3, warm=0)[1].median
-    rate = plan.cells / ours
-    return f"{domain:4d} {factors:4d} {kind:6s} {plan.cells:10.3g} {rate / 1e9:9.2f} G/s   {theirs / ours:6.1f} x NumPy"
+    expected = numpy_elimination(flat, domains)
+    assert np.array_equal(done.table(plan.output(0)).values, expected)
+    kernel_seconds = timed(lambda: run_on_cpu(done, 0, 1, MAX_PLUS, 1), 5, untimed=0)[1].median
+    numpy_seconds = timed(lambda: numpy_elimination(flat, domains), 3, untimed=0)[1].median
+    rate, ratio = plan.cells / kernel_seconds, numpy_seconds / kernel_seconds
+    return f"{domain:4d} {factors:4d} {kind:6s} {plan.cells:10.3g} {rate / 1e9:9.2f} G/s   {ratio:6.1f} x NumPy"
 
 
 def on_gpu(domain: int, factors: int, kind: str, cells: float, copy: float, instructions: float) -> str:
-    """Time the CUDA kernel alone, by events, queued up behind another, and check a sample of rows against the CPU."""
+    """Time the CUDA kernel by events, and check a sample of its result against the CPU; return a line of the table."""
     from numba import cuda
 
     @cuda.jit
@@ -91,14 +91,21 @@ def on_gpu(domain: int, factors: int, kind: str, cells: float, copy: float, inst
     program = hybrid.plan.program
     device = shared_device()
     waves = describe_waves(program, 0, 1, hybrid.device_begin, INT32.dtype, MAXIMUM)
-    meta = waves.meta
+    descriptors = waves.descriptors
     arena = device.buffer("bench", hybrid.device_entries, INT32.dtype)
     for t in range(flat.tables):
         at = int(program.at[t])
         arena[at : at + int(plan.sizes[t])].copy_to_device(flat.data[flat.at[t] : flat.at[t + 1]])
-    arguments = (Queue(device), arena, waves, device.upload("meta", waves.meta), np.int32(INT32.lowest), MAXIMUM)
+    arguments = (
+        LaunchQueue(device),
+        arena,
+        waves,
+        device.upload("meta", waves.descriptors),
+        np.int32(INT32.lowest),
+        MAXIMUM,
+    )
     run_waves(*arguments)
-    gaps = []
+    milliseconds = []
     for _ in range(5):  # behind a long kernel, so that launches queue up and the host's time does not count
         begin, end = cuda.event(), cuda.event()
         sleep[1, 1](10)
@@ -107,26 +114,26 @@ def on_gpu(domain: int, factors: int, kind: str, cells: float, copy: float, inst
             run_waves(*arguments)
         end.record()
         end.synchronize()
-        gaps.append(cuda.event_elapsed_time(begin, end) / 4)
-    seconds = statistics.median(gaps) / 1e3
+        milliseconds.append(cuda.event_elapsed_time(begin, end) / 4)
+    seconds = statistics.median(milliseconds) / 1e3
     out = int(plan.sizes[-1])
     sample = np.empty(min(out, 1 << 20), dtype=np.int32)
-    arena[int(meta[5]) : int(meta[5]) + sample.size].copy_to_host(sample)
+    arena[int(descriptors[5]) : int(descriptors[5]) + sample.size].copy_to_host(sample)
     expected = eliminate(flat, plan, INT32, threads=8).table(plan.output(0)).values.reshape(-1)[: sample.size]
-    assert np.array_equal(sample, expected), "the GPU's numbers differ from the CPU's"
-    moved = 4 * (int(plan.sizes.sum()))
-    floors = {"bytes": moved / copy, "instructions": plan.cells / instructions}
-    binding = max(floors, key=floors.__getitem__)
+    assert np.array_equal(sample, expected), "the result of the GPU differs from that of the CPU"
+    bytes_moved = 4 * (int(plan.sizes.sum()))
+    least_seconds = {"bytes": bytes_moved / copy, "instructions": plan.cells / instructions}
+    limit = max(least_seconds, key=least_seconds.__getitem__)
     rate = plan.cells / seconds / 1e12
     return (
         f"{domain:4d} {factors:4d} {kind:6s} {plan.cells:10.3g} {seconds * 1e3:9.3f} ms {rate:8.3f}"
-        f" T cells/s   {100 * floors[binding] / seconds:5.1f} % of the {binding} limit ({int(meta[4])} wide,"
-        f" {meta[6]}+{meta[7]}+{meta[8]} tables)"
+        f" T cells/s   {100 * least_seconds[limit] / seconds:5.1f} % of the {limit} limit ({int(descriptors[4])} wide,"
+        f" {descriptors[6]}+{descriptors[7]}+{descriptors[8]} tables)"
     )
 
 
 def copy_speed() -> float:
-    """Return bytes per second of a copy on the device, read and written."""
+    """Return the bytes per second that are read and written by a copy on the device."""
     from numba import cuda
 
     @cuda.jit
@@ -151,8 +158,8 @@ def main() -> None:
     parser = options(__file__, __doc__, device="cpu")
     parser.add_argument("--cells", type=float, default=1e9)
     given = parser.parse_args()
-    say = Report(__file__, given)
-    say(f"{given.device}: one bucket of about {given.cells:.3g} cells, int32")
+    report = Report(__file__, given)
+    report(f"{given.device}: one bucket of about {given.cells:.3g} cells, int32")
     if given.device == "cuda":
         if gpu_problem() is not None:
             sys.exit(f"no GPU: {gpu_problem()}")
@@ -161,16 +168,16 @@ def main() -> None:
         copy = copy_speed()
         clock = 1.98e9  # Hz under load, as nvidia-smi shows on an H200
         instructions = cuda.get_current_device().MULTIPROCESSOR_COUNT * 64 * clock
-        say(f"copy {copy / 1e12:.2f} TB/s; add-and-maximum limit {instructions / 1e12:.1f} T/s")
-    say(" |D| factors kind     cells")
+        report(f"copy {copy / 1e12:.2f} TB/s; add-and-maximum limit {instructions / 1e12:.1f} T/s")
+    report(" |D| factors kind     cells")
     for kind in ("split", "child"):
         for domain in (2, 4, 10, 24):
             for factors in (2, 4, 8):
                 if given.device == "cuda":
-                    say(on_gpu(domain, factors, kind, given.cells, copy, instructions))
+                    report(on_gpu(domain, factors, kind, given.cells, copy, instructions))
                 else:
-                    say(on_cpu(domain, factors, kind, given.cells))
-    say.keep()
+                    report(on_cpu(domain, factors, kind, given.cells))
+    report.keep()
 
 
 if __name__ == "__main__":

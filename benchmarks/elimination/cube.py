@@ -1,12 +1,13 @@
-"""Table III of CUBE: SPOT5 proven by this project, beside dense tables and what the paper took.
+"""Reproduce Table III of CUBE: the time to prove SPOT5 instances, with sparse and dense tables, and the paper's times.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.elimination.cube [--memory 16GiB] [--limit 300] [--gpu-memory 60GiB]
 
-FOLDER holds instances/ with spot5/. ``solve`` is ``dmcmc solve FILE --timeout LIMIT``, which ends when it has its
-proof; ``dense`` is ``--method exact``, all tables dense, where those fit. Seconds are those of a solve in a process of
-its own: start-up, compiling and reading are not counted, all else is. The paper's are of one NVIDIA Tesla K40,
-transfers and preprocessing included, and of its sequential version. Instances that are not in FOLDER are left out; 408b
-is made of spot5_from_uai/408.wcsp, without constraints over three variables: 200 variables, width 24, as in the paper.
+FOLDER holds instances/ with spot5/. ``solve`` is ``dmcmc solve FILE --timeout LIMIT``, which ends when it has a proof;
+``dense`` is ``--method exact`` with dense tables, if those fit. Seconds are those of the solve; each is a separate
+process, whose start-up, compilation and reading are not counted. The paper's times are those of one NVIDIA Tesla K40,
+transfers and preprocessing included, and of its sequential version. Instances that are not in FOLDER are skipped. 408b
+is made from spot5_from_uai/408.wcsp without the constraints over three variables: 200 variables, width 24, as in the
+paper.
 """
 
 import os
@@ -29,24 +30,24 @@ TABLE = Columns(
 )  # fmt: skip
 
 
-def file_of(name: str, place: str) -> Path | None:
-    """Return an instance's file; one of binary constraints is made in a folder, of the instance that has others too."""
+def file_of(name: str, target_folder: str) -> Path | None:
+    """Return the file of an instance, or None; an instance of binary constraints may be derived from the full one."""
     folder = instances("instances")
-    path, whole = folder / "spot5" / f"{name}.wcsp", folder / "spot5_from_uai" / f"{name[:-1]}.wcsp"
-    if path.exists() or not name.endswith("b") or not whole.exists():
+    path, full_path = folder / "spot5" / f"{name}.wcsp", folder / "spot5_from_uai" / f"{name[:-1]}.wcsp"
+    if path.exists() or not name.endswith("b") or not full_path.exists():
         return path if path.exists() else None
-    words = whole.read_text().split()
+    words = full_path.read_text().split()
     n, count = int(words[1]), int(words[3])
-    at, kept = 5 + n, list[str]()
+    at, constraints = 5 + n, list[str]()
     for _ in range(count):
         arity = int(words[at])
         end = at + 3 + arity + int(words[at + 2 + arity]) * (arity + 1)
-        kept += [" ".join(words[at:end])] if arity < 3 else []
+        constraints += [" ".join(words[at:end])] if arity < 3 else []
         at = end
-    head = [" ".join((name, *words[1:3], str(len(kept)), words[4])), " ".join(words[5 : 5 + n])]
-    made = Path(place, f"{name}.wcsp")
-    made.write_text("\n".join((*head, *kept, "")))
-    return made
+    head = [" ".join((name, *words[1:3], str(len(constraints)), words[4])), " ".join(words[5 : 5 + n])]
+    target = Path(target_folder, f"{name}.wcsp")
+    target.write_text("\n".join((*head, *constraints, "")))
+    return target
 
 
 def main() -> None:
@@ -54,29 +55,31 @@ def main() -> None:
     parser = options(__file__, __doc__, memory="16GiB", only=True)
     parser.add_argument("--limit", type=float, default=300.0)
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--gpu-memory", type=bytes_of, default=bytes_of("60GiB"), help="budget.memory beside a GPU")
+    parser.add_argument("--gpu-memory", type=bytes_of, default=bytes_of("60GiB"), help="budget.memory on a GPU")
     given = parser.parse_args()
     given.device = "auto"
-    own = set(sorted(os.sched_getaffinity(0))[: given.cores])
-    say = Report(__file__, given, cores_used=len(own))
-    say(TABLE.head)
-    place = tempfile.TemporaryDirectory()
-    for name, (theirs, sequential) in PAPER.items():
-        path = file_of(name, place.name) if given.only in name else None
+    used_cores = set(sorted(os.sched_getaffinity(0))[: given.cores])
+    report = Report(__file__, given, cores_used=len(used_cores))
+    report(TABLE.head)
+    temporary = tempfile.TemporaryDirectory()
+    for name, (paper_gpu, paper_cpu) in PAPER.items():
+        path = file_of(name, temporary.name) if given.only in name else None
         if path is None:
             continue
         for device in ("cpu", "cuda") if gpu_problem() is None else ("cpu",):
             memory = given.memory if device == "cpu" else given.gpu_memory
-            more = ["--device", device, "--set", f"budget.memory={int(memory)}"]
-            found = run(path, "--timeout", str(given.limit), *more, limit=2 * given.limit + 120, cores=own)
-            dense = run(path, "--method", "exact", *more, limit=4 * given.limit, cores=own)
+            extra_options = ["--device", device, "--set", f"budget.memory={int(memory)}"]
+            found = run(
+                path, "--timeout", str(given.limit), *extra_options, limit=2 * given.limit + 120, cores=used_cores
+            )
+            dense = run(path, "--method", "exact", *extra_options, limit=4 * given.limit, cores=used_cores)
             row = [found.get(key) for key in ("status", "objective", "bound", "time")]
             row = [str(cell) if isinstance(cell, int) else cell for cell in row]
-            why = " ".join(one["error"][:80] for one in (found, dense) if "error" in one)
+            errors = " ".join(one["error"][:80] for one in (found, dense) if "error" in one)
             row.append("too large" if "budget.memory" in dense.get("error", "") else dense.get("status", "none"))
             row.append(dense.get("time"))
-            say(TABLE.line(name, device, memory / 2**30, *row, theirs, sequential, why))
-    say.keep()
+            report(TABLE.line(name, device, memory / 2**30, *row, paper_gpu, paper_cpu, errors))
+    report.keep()
 
 
 if __name__ == "__main__":

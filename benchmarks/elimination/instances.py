@@ -1,12 +1,12 @@
-"""Exact bucket elimination on benchmark instances: optimum, assignment, and time beside GpuBE's.
+"""Solve benchmark instances exactly by bucket elimination: optimum, assignment and time, compared with GpuBE.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.elimination.instances [--device cuda] [--memory 8GiB] [--output FILE]
 
-FOLDER holds instances/ and generated/ with their MANIFEST.csv. Times are of one solve in a warm process, the least of
-several, without parsing (which ends with the tables in one array) and ordering, which has its own column: encoding,
-planning, elimination, the assignment in host memory. What does not fit the memory is not tried: not even its tables
-are made, where those are larger. GpuBE's are its own on an H200, table set-up and solve, likewise without its
-pseudo-tree, whose time stands beside ours for the order.
+FOLDER holds instances/ and generated/ with their MANIFEST.csv. Times are the least of several solves with compiled
+kernels: encoding, planning, elimination, and the assignment in host memory. Parsing (which ends with the tables in one
+array) is not counted, and the order has its own column. Instances whose tables or plan do not fit the memory are not
+solved. GpuBE's times are those of its own run on an H200, table set-up and solve, without its pseudo-tree, whose time
+is given for comparison with our order.
 """
 
 import csv
@@ -25,9 +25,9 @@ from dmcmc.inference.runtime.threads import cores
 
 TABLE = Columns(
     ("file", "<32"), ("optimum", ">10"), ("", "<8"), ("w*", ">3"), ("cells", ">9.3g"), ("order ms", ">9.2f"),
-    ("solve ms", ">10.2f"), ("GpuBE ms", ">8.1f"), ("ratio", ">6.1f"), ("its tree ms", ">11.1f"),
+    ("solve ms", ">10.2f"), ("GpuBE ms", ">8.1f"), ("ratio", ">6.1f"), ("GpuBE tree", ">11.1f"),
 )  # fmt: skip
-# file: pseudo-tree ms, total ms without it (GpuBE, one H200, int costs)
+# file: milliseconds of the pseudo-tree, and of everything else (GpuBE, one H200, int costs)
 GPUBE = {
     "54.wcsp": (22.9, 23.9),
     "503.wcsp": (230, 55.7),
@@ -43,8 +43,8 @@ GPUBE = {
 }
 
 
-def known(root: Path) -> list[tuple[Path, str]]:
-    """Return the extensional wcsp files with the optimum their manifest gives."""
+def instance_files(root: Path) -> list[tuple[Path, str]]:
+    """Return the extensional .wcsp files, each with the optimum of its manifest."""
     rows = []
     for folder in ("instances", "generated"):
         with open(root / folder / "MANIFEST.csv", newline="") as manifest:
@@ -56,23 +56,25 @@ def known(root: Path) -> list[tuple[Path, str]]:
 
 
 def measure(path: Path, optimum: str, backend: Backend, memory: int) -> str:
-    """Solve one instance."""
+    """Solve one instance; return its line of the table."""
     try:
         problem = dmcmc.load(path)
     except DmcmcError as error:
         return f"{path.name:32s} {str(error).split(': ', 1)[1][:90]}"
     scopes = [f.scope for f in problem.factors]
-    given = sum(float(np.prod(problem.domains[list(scope)], dtype=float)) for scope in scopes)
-    if 8 * given > memory:
-        return f"{path.name:32s} its tables have {given:.3g} entries: they do not fit"
+    entries = sum(float(np.prod(problem.domains[list(scope)], dtype=float)) for scope in scopes)
+    if 8 * entries > memory:
+        return f"{path.name:32s} its tables ({entries:.3g} entries) do not fit the memory"
     flat = problem.flat
-    everyone = range(problem.n_variables)
-    order, ordering = timed(lambda: best_order(flat.scopes(), problem.domains, everyone), 3)
+    variables = range(problem.n_variables)
+    order, ordering = timed(lambda: best_order(flat.scopes(), problem.domains, variables), 3)
     values = np.zeros(problem.n_variables, dtype=np.int64)
     arithmetic = arithmetic_of(flat)
-    need = plan_flat(flat.scope_start, flat.scope, problem.domains, order.variables).entries * arithmetic.dtype.itemsize
-    if need > memory:
-        return f"{path.name:32s} width {order.width}: {need:.3g} bytes do not fit"
+    bytes_needed = (
+        plan_flat(flat.scope_start, flat.scope, problem.domains, order.variables).entries * arithmetic.dtype.itemsize
+    )
+    if bytes_needed > memory:
+        return f"{path.name:32s} width {order.width}: {bytes_needed:.3g} bytes do not fit the memory"
 
     def solve() -> int | float:
         numbers = arithmetic_of(flat)
@@ -84,23 +86,23 @@ def measure(path: Path, optimum: str, backend: Backend, memory: int) -> str:
     found, times = timed(solve, 3 if order.cells > 1e9 else 7)
     evaluation = problem.evaluate(values)
     proven = problem.to_own_sense(found)
-    right = evaluation.violation == 0 and evaluation.objective == proven and str(proven) in (optimum, "")
-    theirs = GPUBE.get(path.name)
-    beside = (theirs[1], theirs[1] / times.least / 1e3, theirs[0]) if theirs else ()
+    correct = evaluation.violation == 0 and evaluation.objective == proven and str(proven) in (optimum, "")
+    gpube = GPUBE.get(path.name)
+    comparison = (gpube[1], gpube[1] / times.least / 1e3, gpube[0]) if gpube else ()
     work = (order.width, order.cells, 1e3 * ordering.least, 1e3 * times.least)
-    return TABLE.line(path.name, str(proven), "ok" if right else f"WRONG, known: {optimum}", *work, *beside)
+    return TABLE.line(path.name, str(proven), "ok" if correct else f"WRONG, known: {optimum}", *work, *comparison)
 
 
 def main() -> None:
     """Measure every instance that fits."""
     given = options(__file__, __doc__, device="auto", memory="8GiB", only=True).parse_args()
     backend = Backend.of(given.device, cores())
-    say = Report(__file__, given, device=backend.device, plans_of_at_most=f"{given.memory:.3g} bytes")
-    say(TABLE.head)
-    for path, optimum in known(instances()):
+    report = Report(__file__, given, device=backend.device, plans_of_at_most=f"{given.memory:.3g} bytes")
+    report(TABLE.head)
+    for path, optimum in instance_files(instances()):
         if given.only in path.name:
-            say(measure(path, optimum, backend, given.memory))
-    say.keep()
+            report(measure(path, optimum, backend, given.memory))
+    report.keep()
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Marginals of belief networks: differences from pyAgrum's, and times beside its, one thread each.
+"""Compute marginals of belief networks, and compare them and their times with pyAgrum's, on one thread each.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.elimination.marginals [--only TEXT] [--memory 12GiB] [--output FILE]
 
-FOLDER holds instances/. ``plan`` is what is needed once; ``all`` makes all messages and tables (pyAgrum's has its
-planning in it); ``evidence`` does so again with other observations of five variables. pyAgrum (a dependency of this
-script alone) takes LazyPropagation for Bayesian networks and ShaferShenoyMRFInference for .uai files. Its networks get
-our numbers, since it reads .bif in single precision, and conditional tables whose rows do not add up to one are
-normalised, since it leaves out what would have no effect if they did. Seconds are the least of three; ``ratio`` is ours
-over pyAgrum's. Observations beside .uai files are left out. Where the largest clique of pyAgrum's own junction tree, in
-double precision, is larger than the memory, or pyAgrum runs out of it, that is said in place of its times.
+FOLDER holds instances/. ``plan`` is the time of the preparation, needed once; ``all`` computes all messages and tables
+(pyAgrum's includes its planning); ``evidence`` computes them again with other observations of five variables. pyAgrum
+(which only this script needs) uses LazyPropagation for Bayesian networks and ShaferShenoyMRFInference for .uai files.
+Its networks get our numbers, because it reads .bif files in single precision. Conditional tables are normalised,
+because pyAgrum leaves out tables that have no effect if their rows add up to one. Seconds are the least of three;
+``ratio`` is ours over pyAgrum's. Observations next to .uai files are ignored. If the largest clique of pyAgrum's own
+junction tree, in double precision, exceeds the memory, or pyAgrum runs out of memory, this is printed instead.
 """
 
 import gzip
@@ -32,12 +32,12 @@ TABLE = Columns(
     ("pyAgrum", ">8.3f"), ("ratio", ">6.2f"), ("evidence s", ">10.3f"), ("pyAgrum", ">8.3f"), ("ratio", ">6.2f"),
     ("largest difference", ">18.1e"),
 )  # fmt: skip
-_OBSERVED, _REPEATS, _LARGEST = 5, 3, 5e8
+_OBSERVED, _REPEATS, _MAX_CELLS = 5, 3, 5e8
 _FOLDERS = ("bayesnet", "uai14_PR", "uai14_MAP")
 
 
 def observations(problem: Problem, tree: dmcmc.JunctionTree) -> list[dict[str, Label]]:
-    """Return two sets of observations that are possible: each is drawn given those before."""
+    """Return two sets of possible observations: each one is drawn given those before."""
     rng = np.random.default_rng(7)
     found = []
     for _ in range(2):
@@ -51,56 +51,64 @@ def observations(problem: Problem, tree: dmcmc.JunctionTree) -> list[dict[str, L
     return found
 
 
-class Peer:
-    """pyAgrum's inference of a network."""
+class AgrumInference:
+    """pyAgrum's inference of a network.
+
+    Attributes
+    ----------
+    bayes : bool
+        Whether the network is Bayesian, not a Markov random field.
+    network, inference : object
+        pyAgrum's objects.
+    """
 
     def __init__(self, library: Any, file: Path, problem: Problem) -> None:
         library.setNumberOfThreads(1)
         self.bayes = file.suffix == ".bif"
         self.network = library.loadBN(str(file)) if self.bayes else self._random_field(library, problem)
         if self.bayes:
-            self._take_numbers(problem)
+            self._copy_tables(problem)
         self.inference = (library.LazyPropagation if self.bayes else library.ShaferShenoyMRFInference)(self.network)
 
     @staticmethod
     def _random_field(library: Any, problem: Problem) -> Any:
-        """Return a problem as a Markov random field; factors of one scope are one."""
+        """Return a problem as a Markov random field; factors of the same scope are multiplied."""
         field = library.MarkovRandomField()
         for name, size in zip(problem.variables, problem.domains.tolist(), strict=True):
             field.add(library.LabelizedVariable(name, name, size))
-        together: dict[tuple[int, ...], Any] = {}
+        products: dict[tuple[int, ...], Any] = {}
         for factor in problem.factors:
             scope = tuple(sorted(factor.scope))
             values = np.exp(factor.table.transpose([factor.scope.index(v) for v in scope]))
-            together[scope] = together.get(scope, 1.0) * values
-        for scope, values in together.items():
+            products[scope] = products.get(scope, 1.0) * values
+        for scope, values in products.items():
             if scope:
                 table = field.addFactor([problem.variables[v] for v in scope])
-                into = [scope.index(problem.variables.index(name)) for name in reversed(table.names)]
-                table.fillWith(values.transpose(into).ravel().tolist())
+                axes = [scope.index(problem.variables.index(name)) for name in reversed(table.names)]
+                table.fillWith(values.transpose(axes).ravel().tolist())
         return field
 
-    def _take_numbers(self, problem: Problem) -> None:
+    def _copy_tables(self, problem: Problem) -> None:
         """Write the problem's tables into the network's."""
         for factor in problem.factors:
             names = [problem.variables[v] for v in factor.scope]
             table = self.network.cpt(names[-1])
-            into = list(reversed(table.names))  # the last varies fastest
-            values = np.exp(factor.table).transpose([names.index(name) for name in into])
-            for axis, name in enumerate(into):
+            order = list(reversed(table.names))  # the last varies fastest
+            values = np.exp(factor.table).transpose([names.index(name) for name in order])
+            for axis, name in enumerate(order):
                 labels = problem.labels[factor.scope[names.index(name)]] or ()
                 theirs = self.network.variable(name).labels()
                 values = np.take(values, [labels.index(label) for label in theirs], axis)
             table.fillWith(values.ravel().tolist())
 
     def largest(self, library: Any) -> int:
-        """Return the entries of the largest clique that pyAgrum makes."""
+        """Return the number of entries of the largest clique that pyAgrum makes."""
         sizes = {node: self.network.variable(node).domainSize() for node in self.network.nodes()}
         tree = library.JunctionTreeGenerator().junctionTree(self.network)
         return max(int(math.prod(sizes[node] for node in tree.clique(clique))) for clique in tree.nodes())
 
-    def ask(self, evidence: Mapping[str, Label]) -> float:
-        """Make all posteriors; return the seconds."""
+    def query(self, evidence: Mapping[str, Label]) -> float:
+        """Compute all posteriors; return the seconds."""
         self.inference.eraseAllEvidence()
         self.inference.setEvidence(dict(evidence))
         start = time.perf_counter()
@@ -122,19 +130,21 @@ class Peer:
 
 
 def normalised(factor: Factor) -> Factor:
-    """Return a conditional table, its last variable's, whose rows add up to one."""
+    """Return a conditional table of its last variable, with rows that add up to one."""
     with np.errstate(divide="ignore"):
         rows = np.exp(factor.table)
         return Factor.of(factor.scope, np.log(rows / rows.sum(axis=-1, keepdims=True)))
 
 
-def beside(library: Any, file: Path, problem: Problem, seen: list[dict[str, Label]]) -> tuple[Peer, float, float]:
-    """Return pyAgrum's inference, and its seconds for everything, and with other observations."""
-    peer = Peer(library, file, problem)
-    theirs, changed = min(Peer(library, file, problem).ask({}) for _ in range(_REPEATS)), math.inf
+def measure_agrum(
+    library: Any, file: Path, problem: Problem, seen: list[dict[str, Label]]
+) -> tuple[AgrumInference, float, float]:
+    """Return pyAgrum's inference, its seconds for everything, and its seconds with other observations."""
+    peer = AgrumInference(library, file, problem)
+    theirs, changed = min(AgrumInference(library, file, problem).query({}) for _ in range(_REPEATS)), math.inf
     for _ in range(_REPEATS):
-        peer.ask(seen[0])
-        changed = min(changed, peer.ask(seen[1]))
+        peer.query(seen[0])
+        changed = min(changed, peer.query(seen[1]))
     return peer, theirs, changed
 
 
@@ -144,12 +154,12 @@ def measure(report: Report, library: Any, file: Path, memory: float) -> None:
     if file.suffix == ".bif":
         problem = replace(problem, factors=tuple(map(normalised, problem.factors)))
     (tree, plan) = timed(lambda: dmcmc.JunctionTree(problem), 1, 0)
-    if tree.cells > _LARGEST:
-        report(f"{file.name:<22} left out: {tree.cells:,} cells")
+    if tree.cells > _MAX_CELLS:
+        report(f"{file.name:<22} skipped: {tree.cells:,} cells")
         return
     first, second = observations(problem, tree)
 
-    def anew(seen: Mapping[str, Label], before: Mapping[str, Label]) -> float:
+    def update(seen: Mapping[str, Label], before: Mapping[str, Label]) -> float:
         tree.set_evidence(before)
         tree.propagate()
         start = time.perf_counter()
@@ -157,49 +167,60 @@ def measure(report: Report, library: Any, file: Path, memory: float) -> None:
         tree.propagate()
         return time.perf_counter() - start
 
-    def whole() -> float:
+    def propagate_all() -> float:
         fresh = dmcmc.JunctionTree(problem)
         start = time.perf_counter()
         fresh.propagate()
         return time.perf_counter() - start
 
-    own, again = min(whole() for _ in range(_REPEATS)), min(anew(second, first) for _ in range(_REPEATS))
+    all_seconds, evidence_seconds = (
+        min(propagate_all() for _ in range(_REPEATS)),
+        min(update(second, first) for _ in range(_REPEATS)),
+    )
     tree.set_evidence(second)
-    row: list[Any] = [file.name, problem.n_variables, tree.cells, plan.least, own, None, None, again]
+    row: list[Any] = [file.name, problem.n_variables, tree.cells, plan.least, all_seconds, None, None, evidence_seconds]
     if library is None:
         report(TABLE.line(*row))
         return
-    largest = Peer(library, file, problem).largest(library)
+    largest = AgrumInference(library, file, problem).largest(library)
     try:
         if 8 * largest > memory:
             raise MemoryError
-        peer, theirs, changed = beside(library, file, problem, [first, second])
+        peer, agrum_seconds, agrum_evidence_seconds = measure_agrum(library, file, problem, [first, second])
     except Exception as error:
         if not isinstance(error, MemoryError) and "bad_alloc" not in str(error):
             raise
-        report(f"{TABLE.line(*row).rstrip()}  pyAgrum: too large, a clique of {largest:,} entries")
+        report(f"{TABLE.line(*row).rstrip()}  pyAgrum: too large (a clique of {largest:,} entries)")
         return
-    row[5:] = [theirs, own / theirs, again, changed, again / changed, peer.difference(tree.marginals())]
+    row[5:] = [
+        agrum_seconds,
+        all_seconds / agrum_seconds,
+        evidence_seconds,
+        agrum_evidence_seconds,
+        evidence_seconds / agrum_evidence_seconds,
+        peer.difference(tree.marginals()),
+    ]
     report(TABLE.line(*row))
 
 
 def main() -> None:
+    """Print and write the table."""
     given = options(__file__, __doc__, memory="12GiB", only=True).parse_args()
     try:
         library = importlib.import_module("pyagrum")
     except ImportError:
         library = None
-    report = Report(__file__, given, pyAgrum=getattr(library, "__version__", "is not installed"))
+    report = Report(__file__, given, pyAgrum=getattr(library, "__version__", "not installed"))
     report(TABLE.head)
     with one_core():
         for folder in _FOLDERS:
             for file in sorted((instances("instances") / folder).iterdir()):
                 if file.name.endswith((".bif.gz", ".uai")) and given.only in file.name:
-                    with tempfile.TemporaryDirectory() as place:  # where no observations lie beside it
-                        plain = Path(place, file.name.removesuffix(".gz"))
-                        whole = file.read_bytes()
-                        plain.write_bytes(gzip.decompress(whole) if file.suffix == ".gz" else whole)
-                        measure(report, library, plain, given.memory)
+                    with tempfile.TemporaryDirectory() as temporary:  # a folder without observation files
+                        copy = Path(temporary, file.name.removesuffix(".gz"))
+                        content = file.read_bytes()
+                        copy.write_bytes(gzip.decompress(content) if file.suffix == ".gz" else content)
+                        measure(report, library, copy, given.memory)
     report.keep()
 
 

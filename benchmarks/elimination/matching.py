@@ -1,8 +1,9 @@
-"""Moment matching on the CPU and on a GPU: times, and whether all tables are the same.
+"""Compare moment matching on the CPU and on a GPU: times, and whether all tables are equal.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.elimination.matching [--device cuda] [--memory 20GiB] [--output FILE]
 
-FOLDER holds instances/. Eliminations with moment matching (scope-based partitions) without planning, milliseconds.
+FOLDER holds instances/. Times are milliseconds of eliminations with moment matching (scope-based partitions), without
+planning.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +16,13 @@ from benchmarks.harness import Report, instances, options, timed
 from dmcmc import Problem
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.minibuckets.moment_matching import Matched, eliminate_matched, with_headroom
+from dmcmc.inference.minibuckets.moment_matching import MatchedElimination, eliminate_matched, with_headroom
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.threads import cores
 
-# z: of GpuBE's runs, and what keeps a GPU busy
+# z of GpuBE's runs, and some that keep a GPU busy
 MATCHING = {
     "spot5/404": (10, 13, 16),
     "spot5/505b": (14,),
@@ -32,8 +33,8 @@ MATCHING = {
 }
 
 
-def tables_of(matched: Matched) -> Iterator[np.ndarray]:
-    """Yield all tables in an order that does not depend on who made them: inputs, then messages by variable."""
+def tables_of(matched: MatchedElimination) -> Iterator[np.ndarray]:
+    """Yield all tables in an order that does not depend on the device: inputs, then messages by variable."""
     plan = matched.elimination.plan
     given = plan.tables - plan.buckets
     for t in [*range(given), *(given + np.argsort(plan.program.variable, kind="stable")).tolist()]:
@@ -47,32 +48,32 @@ def match(problem: Problem, order: Sequence[int], z: int, memory: int, backend: 
     flat = flatten([t.scope for t in tables], [t.values for t in tables], arithmetic.dtype)
     plan = plan_mini_buckets(flat.scopes(), problem.domains, order, z=z, shifts=True)
     size = plan.entries * arithmetic.dtype.itemsize
-    about = f"{arithmetic.dtype.name:7s} {plan.buckets:7d} {plan.cells:9.3g}"
+    text = f"{arithmetic.dtype.name:7s} {plan.buckets:7d} {plan.cells:9.3g}"
     if size > memory:
-        return f"{about}   {size:.3g} bytes do not fit"
-    here, times = timed(lambda: eliminate_matched(flat, plan, arithmetic, backend.threads), 3, enough=2)
+        return f"{text}   {size:.3g} bytes do not fit the memory"
+    here, times = timed(lambda: eliminate_matched(flat, plan, arithmetic, backend.threads), 3, max_seconds=2)
     cpu = 1e3 * times.least
     total = here.elimination.total()
-    about += f" {here.shifts:6d} {'infeasible' if arithmetic.is_lowest(total) else problem.to_own_sense(total):>10}"
-    about += f" {cpu:10.2f}"
+    text += f" {here.shifts:6d} {'infeasible' if arithmetic.is_lowest(total) else problem.to_own_sense(total):>10}"
+    text += f" {cpu:10.2f}"
     if backend.device == "cpu":
-        return about
-    there, times = timed(lambda: backend.eliminate_matched(flat, plan, arithmetic), 3, enough=2)
+        return text
+    there, times = timed(lambda: backend.eliminate_matched(flat, plan, arithmetic), 3, max_seconds=2)
     gpu = 1e3 * times.least
     if not isinstance(there.elimination, GpuElimination):
-        return f"{about} {gpu:10.2f}   stayed on the CPU"
+        return f"{text} {gpu:10.2f}   stayed on the CPU"
     same = all(np.array_equal(a, b) for a, b in zip(tables_of(here), tables_of(there), strict=True))
-    same &= (here.live, here.shifts, here.skipped) == (there.live, there.shifts, there.skipped)
+    same &= (here.peak_magnitude, here.shifts, here.skipped) == (there.peak_magnitude, there.shifts, there.skipped)
     hybrid = there.elimination.hybrid
-    return f"{about} {gpu:10.2f} {cpu / gpu:6.1f}x {hybrid.last - hybrid.first:5d}   {'equal' if same else 'DIFFERENT'}"
+    return f"{text} {gpu:10.2f} {cpu / gpu:6.1f}x {hybrid.last - hybrid.first:5d}   {'equal' if same else 'DIFFERENT'}"
 
 
 def main() -> None:
     """Measure moment matching on the CPU and on the backend's device."""
     given = options(__file__, __doc__, device="cpu", memory="20GiB", only=True).parse_args()
     backend = Backend.of(given.device, cores())
-    say = Report(__file__, given, device=backend.device)
-    say(
+    report = Report(__file__, given, device=backend.device)
+    report(
         f"{'instance':24s} {'order':11s}   z numbers buckets     cells shifts      bound     CPU ms     GPU ms  ratio"
         " on GPU"
     )
@@ -81,13 +82,13 @@ def main() -> None:
         if given.only not in name:
             continue
         if not path.exists():
-            say(f"{name:24s} not in the folder")
+            report(f"{name:24s} not in $DMCMC_INSTANCES/instances")
             continue
         problem = dmcmc.load(path)
         for label, order in orders(problem).items():
             for z in limits:
-                say(f"{name:24s} {label:11s} {z:3d} {match(problem, order, z, given.memory, backend)}")
-    say.keep()
+                report(f"{name:24s} {label:11s} {z:3d} {match(problem, order, z, given.memory, backend)}")
+    report.keep()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A bucket four times the device memory that it may use, against the same bucket in one piece.
+"""Measure a bucket of four times the usable device memory, which is streamed, and the same bucket in one piece.
 
     python -m benchmarks.elimination.streaming [--cells 1e9] [--output FILE]
 
-Both start with the inputs in page-locked host memory and end with the message there. The one in pieces may use a
-quarter of what the bucket's tables take, once with the GPU alone and once with CPU cores taking chunks as well.
+All start with the inputs in page-locked host memory and end with the message there. The streamed bucket may use a
+quarter of the memory of its tables; it is measured on the GPU alone, and with CPU cores that take chunks as well.
 """
 
 import sys
@@ -27,13 +27,13 @@ def main() -> None:
     given = parser.parse_args()
     if gpu_problem() is not None:
         sys.exit(f"no GPU: {gpu_problem()}")
-    say = Report(__file__, given)
+    report = Report(__file__, given)
     for kind, domain in (("child", 10), ("split", 4)):
-        measure(kind, domain, given.cells, say)
-    say.keep()
+        measure(kind, domain, given.cells, report)
+    report.keep()
 
 
-def measure(kind: str, domain: int, cells: float, say: Report) -> None:
+def measure(kind: str, domain: int, cells: float, report: Report) -> None:
     """Measure one bucket in one piece and in chunks."""
     device = shared_device()
     flat, plan, _ = bucket(domain, 4, kind, cells)
@@ -44,8 +44,8 @@ def measure(kind: str, domain: int, cells: float, say: Report) -> None:
     message = work.table(plan.output(0)).values
     expected = message.copy()
     total = plan.entries * 4
-    say(f"{kind}, |D| = {domain}, {plan.cells:.3g} cells, tables of {total / 1e9:.2f} GB, {cores()} cores")
-    once = 0.0
+    report(f"{kind}, |D| = {domain}, {plan.cells:.3g} cells, tables of {total / 1e9:.2f} GB, {cores()} cores")
+    in_one_piece = 0.0
     for name, limit, share in (
         ("one piece", 4 * total, False),
         ("a quarter of the memory, GPU", total // 4, False),
@@ -58,9 +58,9 @@ def measure(kind: str, domain: int, cells: float, say: Report) -> None:
         message[...] = 0
         done, times = timed(stream, 4)
         assert np.array_equal(message, expected)
-        once = once or times.least
+        in_one_piece = in_one_piece or times.least
         chunks = len(cut(plan, 0, limit // 4).chunks)
-        say(f"  {name:38s} {times.least * 1e3:9.1f} ms  {times.least / once:5.2f} x  {chunks} chunks {done}")
+        report(f"  {name:38s} {times.least * 1e3:9.1f} ms  {times.least / in_one_piece:5.2f} x  {chunks} chunks {done}")
 
 
 if __name__ == "__main__":

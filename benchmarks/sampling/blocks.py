@@ -1,11 +1,12 @@
-"""Block moves beside single-site Gibbs at equal processor time, and their rate beside the elimination core's.
+"""Compare block moves with single-site Gibbs at equal processor time, and their rate with that of bucket elimination.
 
     python -m benchmarks.sampling.blocks [--networks 20] [--seconds 2] [--moves 200] [--output FILE]
 
-Networks: 150 variables of three values, 165 random factors over three of them, utilities ln of uniform numbers, 60 % of
-all entries forbidden; a hidden assignment is allowed everywhere. Both anneal from the same greedy start by the same
-schedule, on one thread; "single" draws one variable at a time, "blocks" mixes that with blocks. The rates are of draws
-at temperature 0, of blocks of one kind and size, on the first network; the core's is that of one large bucket.
+The networks have 150 variables of three values and 165 random factors over three of them. Utilities are logarithms of
+uniform numbers; 60 % of all entries are forbidden, but a hidden assignment is allowed everywhere. Both searches anneal
+from the same greedy start by the same schedule, on one thread: ``single`` draws one variable at a time, ``blocks`` adds
+block moves. The rates are those of draws at temperature 0, for blocks of one kind and size, on the first network.
+The rate of elimination is that of one large bucket.
 """
 
 import time
@@ -17,19 +18,19 @@ from benchmarks.harness import Report, options
 from dmcmc import Factor, Problem
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
-from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.inference.model.arithmetic import EncodedTable, choose_arithmetic
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.samplers.blocks.block_gibbs_kernels import redraw
-from dmcmc.samplers.blocks.block_workspace import Priced, new_room
+from dmcmc.samplers.blocks.block_workspace import PenalisedGraph, new_workspace
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts
 from dmcmc.samplers.blocks.neighbourhood_search_kernels import choose_block
 from dmcmc.samplers.local_search.ascent import Ascent
-from dmcmc.samplers.local_search.block_moves import priced
+from dmcmc.samplers.local_search.block_moves import penalised_graph
 
 VARIABLES, FACTORS, VALUES, FORBIDDEN = 150, 165, 3, 0.6
 KINDS = ("grown", "grown, wide", "cut", "cut, near")
 LIMITS = (1 << 8, 1 << 12, 1 << 15, 1 << 18)
-STEP = 1 << 22  # cells between two looks at the clock
+CELLS_PER_CHECK = 1 << 22  # cells between two readings of the clock
 
 
 def network(seed: int) -> Problem:
@@ -46,44 +47,44 @@ def network(seed: int) -> Problem:
     return Problem(names, np.full(VARIABLES, VALUES), ("all",), owner, tuple(factors))
 
 
-def annealed(graph: Priced, start: NDArray[np.int64], search: BlockSearch, seconds: float) -> NDArray[np.int64]:
-    """Return the best assignment that a worker finds in some seconds of processor time."""
+def anneal(graph: PenalisedGraph, start: NDArray[np.int64], search: BlockSearch, seconds: float) -> NDArray[np.int64]:
+    """Return the best assignment that a search finds in some seconds of processor time."""
     best, halt, begun = start.copy(), np.zeros(1, dtype=np.uint8), time.process_time()
     while time.process_time() - begun < seconds:
-        best = search.anneal(best, STEP, halt)
+        best = search.anneal(best, CELLS_PER_CHECK, halt)
     return best
 
 
-def worth(problem: Problem, values: NDArray[np.int64]) -> tuple[int, float]:
+def quality(problem: Problem, values: NDArray[np.int64]) -> tuple[int, float]:
     """Return an assignment's violations, negated, and its utility."""
     return -problem.evaluate(values).violation, float(problem.utility_inside(values))
 
 
 def compare(report: Report, networks: int, seconds: float) -> None:
-    """Let both anneal on every network."""
+    """Let both searches anneal on every network."""
     wins = ties = 0
     report(f"{'network':>7} {'greedy':>16} {'single':>16} {'blocks':>16}   violations, utility")
     for seed in range(networks):
         problem, key = network(seed), np.array([seed, 1], dtype=np.uint64)
-        ascent = Ascent(problem, 1, NO_STOP)
-        start, graph = ascent.climb(ascent.greedy()), priced(ascent.graph)
+        ascent = Ascent(problem, 1, NO_DEADLINE)
+        start, graph = ascent.climb(ascent.greedy()), penalised_graph(ascent.graph)
         blocks, single = BlockSearch(graph, key), BlockSearch(graph, key)
         single.arms = single.arms[:1].copy()
-        order = order_for_cuts(graph, NO_STOP)
+        order = order_for_cuts(graph, NO_DEADLINE)
         assert order is not None
         blocks.cut(order)
-        found = [worth(problem, annealed(graph, start, search, seconds)) for search in (single, blocks)]
+        found = [quality(problem, anneal(graph, start, search, seconds)) for search in (single, blocks)]
         wins, ties = wins + (found[1] > found[0]), ties + (found[1] == found[0])
-        shown = " ".join(f"{-hard:5d} {utility:10.3f}" for hard, utility in [worth(problem, start), *found])
+        shown = " ".join(f"{-hard:5d} {utility:10.3f}" for hard, utility in [quality(problem, start), *found])
         report(f"{seed:7d} {shown}")
     report(f"blocks are better on {wins} of {networks}, equal on {ties}")
 
 
-def core_rate() -> float:
-    """Return the cells a second that eliminating one large bucket joins."""
+def elimination_rate() -> float:
+    """Return the cells per second that the elimination of one large bucket joins."""
     domains, rng = np.full(14, 3), np.random.default_rng(0)
     scopes = [(0, *range(1, 8)), (0, *range(7, 14))]
-    tables = [Table(scope, rng.random((3,) * len(scope))) for scope in scopes]
+    tables = [EncodedTable(scope, rng.random((3,) * len(scope))) for scope in scopes]
     plan = plan_elimination(scopes, domains, [0], list(range(1, 14)))
     arithmetic = choose_arithmetic([Factor(t.scope, t.values) for t in tables])
     eliminate(tables, plan, arithmetic)
@@ -94,37 +95,35 @@ def core_rate() -> float:
 
 
 def rates(report: Report, moves: int) -> None:
-    """Measure draws of each kind and size."""
+    """Measure the draws of each kind and size of block."""
     problem = network(0)
-    ascent = Ascent(problem, 1, NO_STOP)
-    graph, start = priced(ascent.graph), ascent.climb(ascent.greedy())
-    order, core = order_for_cuts(graph, NO_STOP), core_rate()
+    ascent = Ascent(problem, 1, NO_DEADLINE)
+    graph, start = penalised_graph(ascent.graph), ascent.climb(ascent.greedy())
+    order, reference = order_for_cuts(graph, NO_DEADLINE), elimination_rate()
     assert order is not None
-    report(f"the core joins {core:.3g} cells/s in one large bucket of floats")
-    report(f"{'blocks':12} {'cells':>8} {'blocks/s':>9} {'variables':>9} {'draws/s':>9} {'cells/s':>9} {'of core':>8}")
-    state, room = np.ones(1, dtype=np.uint64), new_room(graph, True)
+    report(f"elimination joins {reference:.3g} cells/s in one large bucket of floats")
+    report(f"{'blocks':12} {'cells':>8} {'blocks/s':>9} {'variables':>9} {'draws/s':>9} {'cells/s':>9} {'relative':>8}")
+    state, workspace = np.ones(1, dtype=np.uint64), new_workspace(graph, True)
     for kind, name in enumerate(KINDS):
         for limit in LIMITS:
             z, drawn, joined, begun = start.copy(), 0, 0, time.process_time()
             for _ in range(moves):
-                size = choose_block(graph, z, room, order, np.argsort(order), kind, limit, state)
-                if size and (cells := redraw(graph, z, room, size, 0.0, state)[1]) > 0:
+                size = choose_block(graph, z, workspace, order, np.argsort(order), kind, limit, state)
+                if size and (cells := redraw(graph, z, workspace, size, 0.0, state)[1]) > 0:
                     drawn, joined = drawn + size, joined + cells
             seconds = time.process_time() - begun
             report(
                 f"{name:12} {limit:8d} {moves / seconds:9.0f} {drawn / moves:9.0f} {drawn / seconds:9.3g}"
-                f" {joined / seconds:9.3g} {joined / seconds / core:8.0%}"
+                f" {joined / seconds:9.3g} {joined / seconds / reference:8.0%}"
             )
 
 
 def main() -> None:
-    """Print all of it."""
+    """Print both tables."""
     parser = options(__file__, str(__doc__))
     parser.add_argument("--networks", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=2.0, help="processor time of each search")
-    parser.add_argument(
-        "--moves", type=int, default=200, help="of each kind and size, to see how many there are a second"
-    )
+    parser.add_argument("--moves", type=int, default=200, help="moves of each kind and size, to measure their rate")
     given = parser.parse_args()
     report = Report(__file__, given)
     compare(report, given.networks, given.seconds)

@@ -1,10 +1,10 @@
-"""What the samplers do on a GPU: updates a second, the default problem, equality with the CPU, many rows.
+"""Measure the samplers on a GPU: updates per second, the default problem, equality with the CPU, and many rows.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.sampling.gpu_samplers [speed default papers same rows meetings]
 
-One GPU of compute capability 9.0 is what the limits are for: 132 multiprocessors that read 128 bytes of shared memory
-and issue 4 instructions for 32 threads a cycle. ``--instructions N`` takes the measured instructions of an update (of a
-warp, per chain) from a profiler and adds the fraction of the instruction limit.
+The limits are those of a GPU of compute capability 9.0: 132 multiprocessors, each of which reads 128 bytes of shared
+memory and issues 4 instructions for 32 threads per cycle. ``--instructions N`` takes the instructions per update (of a
+warp, per chain) that a profiler has measured, and adds the fraction of the instruction limit.
 """
 
 import os
@@ -25,7 +25,7 @@ from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.device import gpu_limits, gpu_problem
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.cuda.batch import choose_launch, pack
+from dmcmc.samplers.cuda.batch import choose_launch, pack_models
 from dmcmc.samplers.cuda.launch import sample_rows
 from dmcmc.samplers.methods import gibbs, metropolis
 from dmcmc.samplers.model.chain_model import build_model
@@ -35,13 +35,13 @@ from dmcmc.samplers.model.schedule import Temperature
 
 CLOCK, PROCESSORS = 1.98e9, 132
 SIZES = ((10, 24, 400, 400), (10, 96, 100, 400), (50, 24, 400, 100), (200, 10, 1500, 20))  # |L|, |D|, R, S
-PROBES = {(10, 24): 8.0, (50, 24): 2.2}  # G updates/s of a CUDA C++ kernel with scores kept up to date
+PROBES = {(10, 24): 8.0, (50, 24): 2.2}  # 10^9 updates per second of a CUDA C++ kernel that keeps the scores up to date
 MEETINGS = ("A10_n10_D24", "A10_n25_D24", "A10_n50_D24", "A10_n10_D96", "A50_n10_D24")
 PAPER = (  # |A|, |X|, |D|, R, S
     (10, 10, 24, 10, 100), (50, 10, 24, 10, 100), (10, 5, 24, 10, 100), (10, 25, 24, 10, 100), (10, 50, 24, 10, 100),
     (10, 10, 96, 10, 100), (10, 10, 24, 100, 10_000),
 )  # fmt: skip
-BEST = {  # best utilities known before: optimum, or the best of toulbar2 and a prototype
+BEST = {  # best utilities known: the optimum, or the best of toulbar2 and a prototype
     "ms_A10_n10_D24": 4020, "ms_A10_n25_D24": 24153, "ms_A10_n50_D24": 92526, "ms_A10_n10_D96": 18510,
     "ms_A50_n10_D24": 20731, "mu_A10_n10_D24": 205017, "mu_A10_n25_D24": 1156515, "mu_A10_n50_D24": 4259492,
     "mu_A10_n10_D96": 215436,
@@ -50,7 +50,7 @@ WORK = {"n10_D24": (100, 200), "n25_D24": (128, 400), "n50_D24": (128, 240), "n1
 
 
 def agents_of(size: int, domain: int, count: int = 10) -> list[LocalProblem]:
-    """Return agents with one interface variable, half of all pairs linked, utilities 1 to 100."""
+    """Return agents with one boundary variable, half of all pairs linked, utilities 1 to 100."""
     rng = np.random.default_rng(1)
     pairs = [(i, j) for i in range(size) for j in range(i)]
     agents = []
@@ -62,20 +62,20 @@ def agents_of(size: int, domain: int, count: int = 10) -> list[LocalProblem]:
 
 
 def settings_of(device: str, runs: int, samples: int, threads: int, arithmetic: Any) -> Sampling:
-    """Return settings for one device."""
+    """Return the sampling settings for one device."""
     return Sampling(arithmetic=arithmetic, seed=3, runs=runs, samples=samples, backend=Backend(device, threads))
 
 
-def speed(instructions: Sequence[float], say: Report) -> None:
-    """Gibbs updates a second, cooled from hot to cold, and what limits them."""
-    say()
-    say("Gibbs, 10 agents, cooled; including launches and the transfer of the states")
-    say("|L|  |D|    R    S        ms   G upd/s  probe  staged       threads  shared-memory look-ups  instructions")
+def speed(instructions: Sequence[float], report: Report) -> None:
+    """Measure the Gibbs updates per second, annealed from hot to cold, and their limits."""
+    report()
+    report("Gibbs, 10 agents, annealed; including launches and the transfer of the states")
+    report("|L|  |D|    R    S        ms   G upd/s  probe  staged       threads  shared-memory look-ups  instructions")
     for number, (size, domain, runs, samples) in enumerate(SIZES):
         models = [build_model(local) for local in agents_of(size, domain)]
         keys = [chain_key(1, agent) for agent in range(len(models))]
         rounds = [one_round(model, samples, Temperature()) for model in models]
-        batch = pack(models, keys, runs)
+        batch = pack_models(models, keys, runs)
         launch = choose_launch(batch, runs, 1, *gpu_limits(80))
         assert launch is not None
         _, times = timed(lambda: sample_rows(gibbs.SAMPLER, models, keys, rounds, runs), 3)  # noqa: B023
@@ -83,45 +83,47 @@ def speed(instructions: Sequence[float], say: Report) -> None:
         rate = updates / times.least
         columns = float(np.mean([m.column_start[-1] / m.hidden for m in models]))
         words = -(-domain // 4)
-        looked_up = columns * (8 * words + 8 + 1)  # bytes an update: rows of tables, records, neighbours' values
+        looked_up = columns * (8 * words + 8 + 1)  # bytes per update: rows of tables, records, and values of neighbours
         limit = rate * looked_up / (PROCESSORS * 128 * CLOCK)
         issue = f"{rate * instructions[number] / (PROCESSORS * 4 * CLOCK):.0%}" if number < len(instructions) else "-"
-        stage = ("device memory", "one variable", "two in turns", "whole agent")[launch.shape.stage]
+        stage = ("device memory", "one variable", "two alternately", "whole agent")[launch.shape.stage]
         probe = f"{PROBES[size, domain]:5.1f}" if (size, domain) in PROBES else "    -"
-        say(
+        report(
             f"{size:3d} {domain:4d} {runs:4d} {samples:4d} {1e3 * times.least:9.2f} {rate / 1e9:9.2f}  {probe}"
             f"  {stage:12s} {launch.threads:7d} {limit:15.0%} (without conflicts)   {issue:>8s}"
         )
 
 
-def default_problem(threads: int, say: Report) -> None:
-    """A problem of the paper's default size: 10 agents, R = S = 100."""
+def default_problem(threads: int, report: Report) -> None:
+    """Measure a problem of the paper's default size: 10 agents, R = S = 100."""
     problem = dmcmc.generate("meeting-scheduling", agents=10)
     division, arithmetic = divide(problem), choose_arithmetic(problem.factors)
     models = [build_model(local) for local in division.locals]
     keys = [chain_key(3, agent) for agent in range(len(models))]
     rounds = [one_round(model, 100, Temperature()) for model in models]
     _, times = timed(lambda: sample_rows(gibbs.SAMPLER, models, keys, rounds, 100), 20)
-    say()
-    say("the default problem (10 agents, |X| = 10, |D| = 24), R = S = 100, gibbs")
-    say(f"sampling, from models in host memory to states in host memory: {1e3 * times.least:.2f} ms")
+    report()
+    report("the default problem (10 agents, |X| = 10, |D| = 24), R = S = 100, gibbs")
+    report(f"sampling, from models in host memory to states in host memory: {1e3 * times.least:.2f} ms")
     for device, workers in (("cuda", threads), ("cpu", threads), ("cpu", 1)):
         settings = settings_of(device, 100, 100, workers, arithmetic)
         _, times = timed(lambda: registry.get("gibbs").solve(division.locals, settings), 5)  # noqa: B023
-        say(f"models, sampling and table values: {device}, {workers:2d} threads {1e3 * times.least:8.2f} ms")
+        report(f"models, sampling and table values: {device}, {workers:2d} threads {1e3 * times.least:8.2f} ms")
 
 
-def _copied(function: Any) -> Any:
-    """Return the same function as another object."""
+def _copy_of(function: Any) -> Any:
+    """Return a copy of a function."""
     return FunctionType(function.__code__, function.__globals__, function.__name__)
 
 
-def papers(threads: int, say: Report) -> None:
-    """Gibbs and joint Metropolis-Hastings as the DMCMC paper samples (temperature 1), and whole runs around them."""
-    say()
-    say("the settings of the paper's Table 1 (R = 10, S = 100) and Fig. 5 (100, 10,000), temperature 1, meetings")
-    say("|A|  |X|  |D|    R      S   method              sampling ms   M samples/s   run ms  S = 1: GPU, CPU")
-    plain = metropolis.SAMPLER._replace(step=_copied(metropolis.step))  # the kernel around any sampler's functions
+def papers(threads: int, report: Report) -> None:
+    """Measure Gibbs and joint Metropolis-Hastings as in the DMCMC paper (temperature 1), alone and in solves."""
+    report()
+    report("settings of the paper's Table 1 (R = 10, S = 100) and Fig. 5 (100, 10,000), temperature 1, meetings")
+    report("|A|  |X|  |D|    R      S   method              sampling ms   M samples/s   run ms  S = 1: GPU, CPU")
+    # the general kernel calls a sampler's functions; a copied step function is not recognised by the special one
+    general = metropolis.SAMPLER._replace(step=_copy_of(metropolis.step))
+    plain_run = {"search": "none", "local_search": "none"}
     for agents, size, domain, runs, samples in PAPER:
         parameters = {"agents": agents, "variables_per_agent": size, "domain_size": domain}
         problem = dmcmc.generate("meeting-scheduling", **parameters)
@@ -129,24 +131,24 @@ def papers(threads: int, say: Report) -> None:
         keys = [chain_key(0, agent) for agent in range(len(models))]
         rounds = [one_round(model, samples, Temperature.constant(1.0)) for model in models]
         rows = sum(int(np.prod(m.domains[m.hidden :])) for m in models)
-        for name, sampler in (("gibbs", gibbs.SAMPLER), ("metropolis-hastings", metropolis.SAMPLER), ("", plain)):
+        for name, sampler in (("gibbs", gibbs.SAMPLER), ("metropolis-hastings", metropolis.SAMPLER), ("", general)):
             _, times = timed(lambda: sample_rows(sampler, models, keys, rounds, runs), 5)  # noqa: B023
             row = f"{agents:3d} {size:4d} {domain:4d} {runs:4d} {samples:6d}   {name or '(general kernel)':19s}"
             row += f" {1e3 * times.least:11.2f} {rows * runs * samples / times.least / 1e6:13.2f}"
             for device, drawn in (("cuda", samples), ("cuda", 1), ("cpu", 1)) if name else ():
                 local = {"method": name, "runs": runs, "samples": drawn, "temperature": 1, "bound": "none"}
                 _, times = timed(
-                    lambda: dmcmc.solve(problem, local=local, device=device, search="none", polish="none"),  # noqa: B023
+                    lambda: dmcmc.solve(problem, local=local, device=device, **plain_run),  # noqa: B023
                     5,
                 )
                 row += f" {1e3 * times.least:8.2f}{'' if drawn > 1 else '    '}"
-            say(row)
+            report(row)
 
 
-def same(threads: int, say: Report) -> None:
-    """Rows whose states differ between CPU and GPU."""
-    say()
-    say("the same seed on CPU and GPU: rows whose state differs (and the time of each, models included)")
+def same(threads: int, report: Report) -> None:
+    """Count the rows whose states differ between CPU and GPU."""
+    report()
+    report("the same seed on CPU and GPU: rows whose state differs (and the time of each, models included)")
     for size, domain, runs, samples in ((10, 24, 100, 100), (50, 24, 20, 50), (10, 96, 20, 50)):
         agents = agents_of(size, domain)
         arithmetic = choose_arithmetic([f for a in agents for f in a.factors])
@@ -163,22 +165,22 @@ def same(threads: int, say: Report) -> None:
                     differ += one.witness({0: value}) != other.witness({0: value})
             updates = sum(t.updates for t in tables["cuda"])
             rate, times_faster = updates / times["cuda"] / 1e9, times["cpu"] / times["cuda"]
-            say(
+            report(
                 f"|L| {size:3d} |D| {domain:3d} R {runs:3d} S {samples:3d} {name:27s} {differ} of {rows}"
                 f"   {rate:6.2f} G upd/s, {times_faster:5.1f} times {threads} threads"
             )
 
 
-def many_rows(threads: int, say: Report) -> None:
-    """100 agents with 13,824 rows each."""
+def many_rows(threads: int, report: Report) -> None:
+    """Measure 100 agents with 13,824 rows each."""
     from numba import cuda
 
     parameters = {"agents": 100, "variables_per_agent": 10, "domain_size": 24, "interface_variables": 3}
     problem = dmcmc.generate("random", **parameters)
     division, arithmetic = divide(problem), choose_arithmetic(problem.factors)
     rows = sum(local.rows for local in division.locals)
-    say()
-    say(f"100 agents, |B| = 3, |D| = 24: {rows:,} rows in all, annealing, R = 10, S = 20")
+    report()
+    report(f"100 agents, |B| = 3, |D| = 24: {rows:,} rows in all, annealing, R = 10, S = 20")
     settings = settings_of("cuda", 10, 20, threads, arithmetic)
     free = cuda.current_context().get_memory_info().free
     start = time.perf_counter()
@@ -187,19 +189,19 @@ def many_rows(threads: int, say: Report) -> None:
     used = free - cuda.current_context().get_memory_info().free
     start = time.perf_counter()
     tables = registry.get("annealing").solve(division.locals, settings)
-    again = time.perf_counter() - start
+    second = time.perf_counter() - start
     updates = sum(t.updates for t in tables)
-    say(
-        f"{first:.2f} s, again {again:.2f} s ({updates / again / 1e9:.2f} G upd/s);"
+    report(
+        f"{first:.2f} s, again {second:.2f} s ({updates / second / 1e9:.2f} G upd/s);"
         f" {used / 2**30:.2f} GiB of device memory"
     )
 
 
-def meetings(_: int, say: Report) -> None:
-    """The best utility within 100 ms of sampling on each reference instance."""
-    say()
-    say("reference meeting problems: annealing on the GPU")
-    say("instance             R    S   sampling ms   utility   best known before")
+def meetings(_: int, report: Report) -> None:
+    """Print the best utility within 100 ms of sampling on each reference instance."""
+    report()
+    report("reference meeting problems: annealing on the GPU")
+    report("instance             R    S   sampling ms   utility   best known")
     for kind in ("ms", "mu"):
         for size in MEETINGS:
             file = meeting(f"{kind}_{size}")
@@ -218,11 +220,11 @@ def meetings(_: int, say: Report) -> None:
             known = BEST[f"{kind}_{size}"]
             row = f"{kind}_{size:15s} {runs:4d} {samples:4d} {1e3 * times.least:11.1f}"
             mark = "=" if result.objective == known else (">" if (result.objective or 0) > known else "<")
-            say(f"{row} {result.objective:11}   {mark} {known}")
+            report(f"{row} {result.objective:11}   {mark} {known}")
 
 
 def main() -> None:
-    """Run the parts that are asked for."""
+    """Run the selected parts."""
     parser = options(__file__, __doc__)
     parser.add_argument("parts", nargs="*", default=["speed", "default", "papers", "same", "rows", "meetings"])
     parser.add_argument("--instructions", type=float, nargs="*", default=[])
@@ -230,10 +232,10 @@ def main() -> None:
     given = parser.parse_args()
     if gpu_problem() is not None:
         sys.exit(f"no GPU: {gpu_problem()}")
-    say = Report(__file__, given, device="cuda", CPU_threads=given.threads)
+    report = Report(__file__, given, device="cuda", CPU_threads=given.threads)
     for part in given.parts:
         if part == "speed":
-            speed(given.instructions, say)
+            speed(given.instructions, report)
         else:
             parts = {
                 "default": default_problem,
@@ -242,8 +244,8 @@ def main() -> None:
                 "rows": many_rows,
                 "meetings": meetings,
             }
-            parts[part](given.threads, say)
-    say.keep()
+            parts[part](given.threads, report)
+    report.keep()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Reference meeting problems on one core: utility and seconds beside a prototype's and toulbar2's VNS.
+"""Solve the reference meeting problems on one core: utility and seconds, compared with a prototype and toulbar2's VNS.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.sampling.meetings [--vns SECONDS] [--only TEXT] [--output FILE]
 
-``prototype``: what an annealed Gibbs sampler of 60 lines reached on an idle core of the same kind, and in how many
-seconds; ours has to reach that utility in half the time. Seconds of ours are those of the solve, warm, on one thread,
-best of three; VNS runs in the same script on the same core, and its seconds are toulbar2's own.
+``prototype``: the utility and the seconds of an annealed Gibbs sampler of 60 lines on an idle core of the same kind.
+The aim is to reach that utility in half the time. Our seconds are those of the solve with compiled kernels, on one
+thread, best of three. VNS runs in the same script on the same core; its seconds are toulbar2's own.
 """
 
 import dmcmc
@@ -12,7 +12,7 @@ from benchmarks.harness import Columns, Report, meeting, one_core, options, time
 from benchmarks.toulbar2 import search
 from dmcmc import Problem
 
-# instance, prototype's utility and seconds, our runs and samples
+# instance; utility and seconds of the prototype; our runs and samples
 PAIRS = (
     ("ms_A10_n10_D24", 4020, 0.17, 3, 48),
     ("ms_A10_n25_D24", 24147, 0.56, 2, 150),
@@ -29,7 +29,7 @@ PAIRS = (
     ("mu_A10_n10_D96", 213533, 0.85, 2, 40),
     ("mu_A10_n10_D96", 215436, 7.2, 6, 200),
 )
-LONG = (  # the most within ten seconds
+LONG = (  # best known utilities for runs of up to ten seconds
     ("ms_A10_n25_D24", 24147), ("ms_A10_n50_D24", 92526), ("ms_A10_n10_D96", 18510), ("ms_A10_n10_D24", 4020),
     ("ms_A50_n10_D24", 20731), ("mu_A10_n25_D24", 1156515), ("mu_A10_n50_D24", 4259492), ("mu_A10_n10_D96", 215436),
     ("mu_A10_n10_D24", 205017),
@@ -40,15 +40,15 @@ PROTOTYPE = Columns(
     ("S", ">4d"), ("reached", "<7"), ("share of its time", ">17.2f"),
 )  # fmt: skip
 LONGEST = Columns(
-    ("instance", "<16"), ("best listed", ">11d"), ("", "<1"), ("ours", ">10.0f"), ("s", ">7.2f"),
+    ("instance", "<16"), ("best known", ">11d"), ("", "<1"), ("ours", ">10.0f"), ("s", ">7.2f"),
     ("toulbar2 VNS", ">12.0f"), ("found at s", ">10.1f"),
 )  # fmt: skip
 
 
 def ours(problem: Problem, runs: int, samples: int) -> tuple[float, float]:
-    """Return utility and seconds, the least of three runs."""
+    """Return our utility, and the least seconds of three runs."""
     local = {"method": "annealing", "runs": runs, "samples": samples, "bound": "none"}
-    result, times = timed(lambda: dmcmc.solve(problem, local=local, device="cpu"), 3, warm=0)
+    result, times = timed(lambda: dmcmc.solve(problem, local=local, device="cpu"), 3, untimed=0)
     assert result.objective is not None
     return float(result.objective), times.least
 
@@ -65,20 +65,26 @@ def main() -> None:
     parser.add_argument("--vns", type=int, default=10, help="seconds for toulbar2's VNS on each instance (0: none)")
     given = parser.parse_args()
     with one_core():
-        say = Report(__file__, given)
+        report = Report(__file__, given)
         ours(dmcmc.load(meeting("ms_A10_n10_D24")), 1, 16)  # compiles
-        say(PROTOTYPE.head)
+        report(PROTOTYPE.head)
         for name, utility, seconds, runs, samples in (pair for pair in PAIRS if given.only in pair[0]):
-            found, took = ours(dmcmc.load(meeting(name)), runs, samples)
+            found, solve_seconds = ours(dmcmc.load(meeting(name)), runs, samples)
             reached = "yes" if found >= utility else "NO"
-            say(PROTOTYPE.line(name, utility, seconds, found, took, runs, samples, reached, took / seconds))
-        say("\nwithin ten seconds")
-        say(LONGEST.head)
+            report(
+                PROTOTYPE.line(
+                    name, utility, seconds, found, solve_seconds, runs, samples, reached, solve_seconds / seconds
+                )
+            )
+        report("\nwithin ten seconds")
+        report(LONGEST.head)
         for name, utility in (pair for pair in LONG if given.only in pair[0]):
-            found, took = ours(dmcmc.load(meeting(name)), 10, 400 if "n50" not in name else 250)
+            found, solve_seconds = ours(dmcmc.load(meeting(name)), 10, 400 if "n50" not in name else 250)
             mark = ">" if found > utility else ("=" if found == utility else "<")
-            say(LONGEST.line(name, utility, mark, found, took, *(vns(name, given.vns) if given.vns else ())))
-    say.keep()
+            report(
+                LONGEST.line(name, utility, mark, found, solve_seconds, *(vns(name, given.vns) if given.vns else ()))
+            )
+    report.keep()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Samplers' quality at equal work and at equal time, against the best known; one thread.
+"""Compare the samplers' objectives at equal work and at equal time with the best known ones, on one thread.
 
     python -m benchmarks.sampling.quality [--seeds 10] [--sets NAME ...] [--output FILE]
 
-Sets: generated meeting problems (the default, |X| = 25, |X| = 50, |D| = 96; preferences and uniform) and random DCOPs,
-a problem a seed. Equal work: R = 10 runs of S = 100 trials for all. Equal time: every sampler gets the seconds that
-annealing took, by changing S. Figures are means of objective / best known, in percent; best known is the optimum where
-it is proven, else the best of all runs.
+The sets are generated meeting problems (the default, |X| = 25, |X| = 50, |D| = 96; preferences and uniform utilities)
+and random DCOPs, one problem per seed. Equal work: R = 10 runs of S = 100 samples for all. Equal time: every sampler
+has the seconds that annealing took, by changing S. Figures are means of objective / best known, in per cent; the best
+known is the optimum if it is proven, or else the best of all runs.
 """
 
 from collections.abc import Mapping
@@ -29,35 +29,37 @@ SETS: Mapping[str, tuple[str, dict[str, Any]]] = {
 SAMPLERS: Mapping[str, dict[str, Any]] = {
     "the paper's Gibbs (T=1)": {"method": "gibbs", "temperature": 1},
     "the paper's MH (T=1)": {"method": "metropolis-hastings", "temperature": 1},
-    "gibbs, cooled": {"method": "gibbs"},
-    "MH single, cooled": {"method": "metropolis-hastings-single"},
+    "gibbs, annealed": {"method": "gibbs"},
+    "MH single, annealed": {"method": "metropolis-hastings-single"},
     "tempering": {"method": "tempering"},
     "annealing": {"method": "annealing"},
 }
 
 
-Found = dict[str, list[tuple[float, float]]]  # by sampler: objective and seconds of every problem
+SamplerResults = dict[str, list[tuple[float, float]]]  # objective and seconds of every problem, by sampler
 
 
 def run(problem: Problem, seed: int, **local: Any) -> tuple[float, float]:
-    """Return objective and seconds of one run on one core."""
+    """Return the objective and the seconds of one run on one core."""
     result, times = timed(
-        lambda: dmcmc.solve(problem, local={"bound": "none", **local}, seed=seed, device="cpu"), 1, warm=0
+        lambda: dmcmc.solve(problem, local={"bound": "none", **local}, seed=seed, device="cpu"), 1, untimed=0
     )
     assert result.objective is not None
     return float(result.objective), times.least
 
 
 def optimum(problem: Problem) -> float | None:
-    """Return the optimum where elimination takes less than 10^9 cells an agent."""
+    """Return the optimum if elimination takes less than 10^9 cells per agent, or else None."""
     result = dmcmc.solve(problem, local={"method": "auto", "cells": 10**9, "runs": 1, "samples": 1, "bound": "none"})
     return float(result.objective or 0) if result.status == "optimal" else None
 
 
-def measure(family: str, parameters: dict[str, Any], seeds: int) -> tuple[list[float | None], Found, Found]:
-    """Return optima, and what samplers find with equal work and in equal time."""
-    work: Found = {sampler: [] for sampler in SAMPLERS}
-    equal: Found = {sampler: [] for sampler in SAMPLERS}
+def measure(
+    family: str, parameters: dict[str, Any], seeds: int
+) -> tuple[list[float | None], SamplerResults, SamplerResults]:
+    """Return the optima, and the results of the samplers with equal work and in equal time."""
+    work: SamplerResults = {sampler: [] for sampler in SAMPLERS}
+    equal: SamplerResults = {sampler: [] for sampler in SAMPLERS}
     known: list[float | None] = []
     for seed in range(seeds):
         problem = dmcmc.generate(family, seed=seed, **parameters)
@@ -74,7 +76,7 @@ def measure(family: str, parameters: dict[str, Any], seeds: int) -> tuple[list[f
     return known, work, equal
 
 
-def lines(name: str, known: list[float | None], work: Found, equal: Found) -> list[str]:
+def lines(name: str, known: list[float | None], work: SamplerResults, equal: SamplerResults) -> list[str]:
     """Return the table of a set."""
     best = [
         value or max(found[sampler][i][0] for found in (work, equal) for sampler in SAMPLERS)
@@ -93,18 +95,18 @@ def lines(name: str, known: list[float | None], work: Found, equal: Found) -> li
 
 
 def main() -> None:
-    """Run all sets and print the two tables."""
+    """Measure all sets and print their tables."""
     parser = options(__file__, __doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--sets", nargs="*", default=list(SETS), choices=list(SETS), metavar="NAME")
     given = parser.parse_args()
     with one_core():
-        say = Report(__file__, given)
-        say(f"mean of {given.seeds} problems: objective / best known in percent (worst), seconds; one core")
+        report = Report(__file__, given)
+        report(f"mean of {given.seeds} problems: objective / best known in percent (worst), seconds; one core")
         for name in given.sets:
             for line in ["", *lines(name, *measure(*SETS[name], given.seeds))]:
-                say(line)
-    say.keep()
+                report(line)
+    report.keep()
 
 
 if __name__ == "__main__":

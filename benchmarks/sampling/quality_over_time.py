@@ -1,4 +1,4 @@
-"""How much utility a sampler finds in how much time, against the proven optimum: the picture of the README.
+"""Measure the utility of each sampler over time, relative to the proven optimum, and draw the README's picture.
 
     python -m benchmarks.sampling.quality_over_time [--picture docs/quality.png]
 
@@ -9,7 +9,7 @@ import statistics
 from pathlib import Path
 
 from benchmarks.harness import Report, options
-from benchmarks.solving.first_light import meetings, run, worth
+from benchmarks.solving.exact_and_sampled import meetings, run, utility_of
 
 SAMPLES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 SERIES = [
@@ -27,12 +27,12 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=5)
     parser.add_argument("--most", type=int, default=SAMPLES[-1], help="largest number of samples")
     given = parser.parse_args()
-    say = Report(__file__, given)
+    report = Report(__file__, given)
     problems = [meetings(seed, tables="uniform") for seed in range(given.problems)]
     run(problems[0], method="exact")
     exact = [run(p, method="exact") for p in problems]
     optimum = statistics.median(r.time for r in exact)
-    say(f"exact: {optimum:.3f} s")
+    report(f"exact: {optimum:.3f} s")
     curves = {}
     for method, temperature, label, style in SERIES:
         run(problems[0], method=method, samples=1)  # compile
@@ -40,17 +40,19 @@ def main() -> None:
         for samples in (s for s in SAMPLES if s <= given.most):
             results = [run(p, method=method, temperature=temperature, runs=1, samples=samples) for p in problems]
             times.append(statistics.median(r.time for r in results))
-            ratios.append(statistics.mean(100 * worth(r) / worth(e) for r, e in zip(results, exact, strict=True)))
-            say(f"{label:36s} {samples:4d} samples {times[-1]:8.3f} s {ratios[-1]:7.2f} %")
+            ratios.append(
+                statistics.mean(100 * utility_of(r) / utility_of(e) for r, e in zip(results, exact, strict=True))
+            )
+            report(f"{label:36s} {samples:4d} samples {times[-1]:8.3f} s {ratios[-1]:7.2f} %")
         curves[label, style] = times, ratios
     draw(curves, optimum, len(problems), given.picture)
-    say.keep()
+    report.keep()
 
 
 def draw(
     curves: dict[tuple[str, str], tuple[list[float], list[float]]], optimum: float, problems: int, picture: Path
 ) -> None:
-    """Draw a line a sampler, and a star for the exact solution."""
+    """Draw a line per sampler, and an asterisk for the exact solution."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -66,7 +68,7 @@ def draw(
     axes.minorticks_off()
     axes.set_xlabel("solve time in seconds, 2 cores")
     axes.set_ylabel("utility, % of the optimum")
-    about = f"10 agents × 10 events, 24 slots, uniform utilities: mean of {problems} problems, 1 run a row"
+    about = f"10 agents × 10 events, 24 time slots, uniform utilities: mean of {problems} problems, 1 run per row"
     axes.set_title(about, fontsize=9)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)

@@ -1,15 +1,14 @@
-"""Objective and proven bound over time on the meeting problems that nobody solves, beside toulbar2's.
+"""Measure objective and proven bound over time on the meeting problems that are not solved yet, compared with toulbar2.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.solving.anytime [--seconds 10 60] [--peers 60] [--only NAME]
-        [--output FILE.txt] [--device cuda] [--memory 100GiB] [--beside FILE.json] [--picture docs/anytime.png]
+        [--output FILE.txt] [--device cuda] [--memory 100GiB] [--add FILE.json] [--picture docs/anytime.png]
 
-FOLDER holds meetings/. Each of our runs is a ``budget.time`` on all cores, from a problem in memory, kernels compiled.
-toulbar2's HBFS (objective and bound) and VNS (objective) follow in the same run, each for ``--peers`` seconds of its
-own clock on one core (0: none); all start without a solution. Two gaps are named: that of the run itself, and `to
-best`, from its bound to the best utility known to anyone. `listed` is what was found before on an idle machine:
-toulbar2's gap after 60 s, and the best utility of toulbar2 and of a prototype. FILE.txt gets the table, FILE.json
-beside it all traces, ``--picture`` draws them (needs matplotlib), with the traces of ``--beside``, if that is given:
-what another machine's run has kept.
+FOLDER holds meetings/. Each of our runs has a time limit, on all cores, for a problem in memory, with compiled kernels.
+toulbar2's HBFS (objective and bound) and VNS (objective) follow in the same script, each for ``--peers`` seconds of its
+own clock on one core (0: not at all). All start without a solution. Two gaps are printed: that of the run itself, and
+``to best``, from its bound to the best known utility. ``listed`` are former results on an idle machine: toulbar2's gap
+after 60 s, and the best utility of toulbar2 and of a prototype. FILE.txt contains the table, FILE.json all traces.
+``--picture`` draws the traces (needs matplotlib), together with those of another run's file, ``--add``.
 """
 
 import json
@@ -22,8 +21,8 @@ from benchmarks.toulbar2 import search
 from dmcmc import Problem
 from dmcmc.files.write import replace_file
 
-# listed before: toulbar2's bound after 60 s, and the best utility
-LISTED = {
+# former results: toulbar2's bound after 60 s, and the best utility
+FORMER_RESULTS = {
     "ms_A10_n25_D24": (29560, 24147),
     "ms_A10_n50_D24": (119578, 92526),
     "ms_A10_n10_D96": (20776, 18510),
@@ -31,7 +30,7 @@ LISTED = {
     "mu_A10_n50_D24": (5797878, 4259492),
     "mu_A10_n10_D96": (226526, 215436),
 }
-TOULBAR2_GAP = {  # per cent after 60 s, to the best utility that toulbar2 itself found
+TOULBAR2_GAP = {  # per cent after 60 s, relative to the best utility that toulbar2 itself found
     "ms_A10_n25_D24": 22,
     "ms_A10_n50_D24": 29,
     "ms_A10_n10_D96": 12,
@@ -42,7 +41,7 @@ TOULBAR2_GAP = {  # per cent after 60 s, to the best utility that toulbar2 itsel
 
 
 def ours(problem: Problem, method: str, seconds: float, device: str, memory: int) -> dict[str, Any]:
-    """Solve for some seconds; return status, trace and the like."""
+    """Solve for some seconds; return status, objective, bound and trace."""
     budget = {"time": seconds, "memory": memory}
     result = dmcmc.solve(problem, local={"method": method}, budget=budget, device=device)
     return {
@@ -58,13 +57,13 @@ def ours(problem: Problem, method: str, seconds: float, device: str, memory: int
     }
 
 
-def toulbar2(path: Path, how: str, seconds: int) -> dict[str, Any]:
-    """Let toulbar2 search (``hbfs`` or ``vns``); return the same."""
-    trace = search(path, how, seconds)
+def toulbar2(path: Path, method: str, seconds: int) -> dict[str, Any]:
+    """Let toulbar2 search (``hbfs`` or ``vns``); return the same fields."""
+    trace = search(path, method, seconds)
     last = trace[-1] if trace else None
     objective, bound = (last.objective, last.bound) if last else (None, None)
     return {
-        "solver": f"toulbar2 {how}",
+        "solver": f"toulbar2 {method}",
         "budget": seconds,
         "seconds": last.seconds if last else None,
         "status": "optimal" if objective is not None and objective == bound else "timeout",
@@ -80,25 +79,26 @@ def gap(bound: float | None, utility: float | None) -> str:
 
 
 def table(found: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """Return the lines of the table: each run at its end, ours also against what was listed."""
+    """Return the lines of the table: each run at its end, ours also compared with the former results."""
     head = f"{'instance':16s} {'solver':18s} {'s':>6s} {'objective':>10s} {'bound':>10s} {'gap':>9s} {'to best':>9s}"
     lines = [head + "   listed: gap, utility"]
     for name, runs in found.items():
-        best = max([LISTED[name][1], *(run["objective"] for run in runs if run["objective"] is not None)])
+        best = max([FORMER_RESULTS[name][1], *(run["objective"] for run in runs if run["objective"] is not None)])
         for run in runs:
             objective, bound = run["objective"], run["bound"]
             line = f"{name:16s} {run['solver']:18s} {run['seconds'] or 0:6.1f} {objective!s:>10s} {bound!s:>10s}"
             line += f" {gap(bound, objective):>9s} {gap(bound, best):>9s}"
             if run["solver"].startswith("dmcmc"):
-                smaller = bound is not None and 100 * (bound / objective - 1) < TOULBAR2_GAP[name]
-                line += f"   {TOULBAR2_GAP[name]} % {'beaten' if smaller else 'NOT BEATEN'}"
-                line += f", {LISTED[name][1]} {'reached' if objective >= LISTED[name][1] else 'NOT REACHED'}"
+                is_tighter = bound is not None and 100 * (bound / objective - 1) < TOULBAR2_GAP[name]
+                line += f"   {TOULBAR2_GAP[name]} % {'beaten' if is_tighter else 'NOT BEATEN'}"
+                former = FORMER_RESULTS[name][1]
+                line += f", {former} {'reached' if objective >= former else 'NOT REACHED'}"
             lines.append(line)
     return lines
 
 
 def draw(found: dict[str, list[dict[str, Any]]], picture: Path) -> None:
-    """Draw every trace: bounds above, objectives below the best utility known."""
+    """Draw every trace: bounds above, objectives below the best known utility."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -114,7 +114,7 @@ def draw(found: dict[str, list[dict[str, Any]]], picture: Path) -> None:
     rows, columns = -(-len(found) // 3), min(3, len(found))
     figure, axes = plt.subplots(rows, columns, figsize=(3.6 * columns, 2.9 * rows), layout="constrained", squeeze=False)
     for panel, (name, runs) in zip(axes.flat, found.items(), strict=False):
-        best = max([LISTED[name][1], *(run["objective"] for run in runs if run["objective"] is not None)])
+        best = max([FORMER_RESULTS[name][1], *(run["objective"] for run in runs if run["objective"] is not None)])
         longest = {run["solver"]: run for run in sorted(runs, key=lambda run: run["budget"])}
         for solver, run in longest.items():
             for side, style in ((2, "-"), (1, "--")):
@@ -144,11 +144,11 @@ def draw(found: dict[str, list[dict[str, Any]]], picture: Path) -> None:
 
 
 def measure(name: str, given: Any) -> list[dict[str, Any]]:
-    """Return the runs of ours and of toulbar2 on a problem."""
+    """Return our runs and toulbar2's on a problem."""
     path = meeting(name)
     problem, runs = dmcmc.load(path), list[dict[str, Any]]()
     for method in given.methods:
-        ours(problem, method, 0.5, given.device, given.memory)  # compiles
+        ours(problem, method, 0.5, given.device, given.memory)  # compile the kernels
         runs += [ours(problem, method, seconds, given.device, given.memory) for seconds in given.seconds]
     if given.peers:
         runs += [toulbar2(path, how, given.peers) for how in ("hbfs", "vns")]
@@ -156,27 +156,27 @@ def measure(name: str, given: Any) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure, print, keep and draw."""
+    """Measure, print, save and draw."""
     parser = options(__file__, __doc__, device="cpu", memory="8GiB", only=True)
     parser.add_argument("--seconds", type=float, nargs="+", default=[10, 60])
     parser.add_argument("--methods", nargs="+", default=["auto", "annealing"])
     parser.add_argument("--peers", type=int, default=60, help="seconds of toulbar2's HBFS and VNS, 0 for neither")
-    parser.add_argument("--beside", type=Path, help="a .json of another run, for the picture")
+    parser.add_argument("--add", type=Path, metavar="FILE.json", help="traces of another run, for the picture")
     parser.add_argument("--picture", type=Path)
     given = parser.parse_args()
-    say = Report(__file__, given, seconds=given.seconds, toulbar2=f"{given.peers} s on one core")
-    machine = list(say.lines)
+    report = Report(__file__, given, seconds=given.seconds, toulbar2=f"{given.peers} s on one core")
+    machine = list(report.lines)
     found: dict[str, list[dict[str, Any]]] = {}
-    for name in (name for name in LISTED if given.only in name):
+    for name in (name for name in FORMER_RESULTS if given.only in name):
         found[name] = measure(name, given)
         for line in table({name: found[name]})[0 if len(found) == 1 else 1 :]:
-            say(line)
-    say.keep()
+            report(line)
+    report.keep()
     if given.output:
         raw = json.dumps({"machine": machine, "runs": found}, indent=1)
         replace_file(given.output.with_suffix(".json"), [raw, "\n"])
-    if given.beside:
-        for name, runs in json.loads(given.beside.read_text())["runs"].items():
+    if given.add:
+        for name, runs in json.loads(given.add.read_text())["runs"].items():
             found.setdefault(name, []).extend(runs)
     if given.picture:
         draw(found, given.picture)

@@ -1,12 +1,12 @@
-"""What ``auto`` chooses against each fixed choice, on small meeting problems over (|A|, |X|, |D|, p_l, |B|).
+"""Compare ``auto`` with each fixed choice of methods on small meeting problems over (|A|, |X|, |D|, p_l, |B|).
 
     python -m benchmarks.solving.auto_sweep [--time 4] [--gap 0.01] [--repeats 2] [--limit N] [--drawn N --seed S]
 
-A choice takes the seconds until the gap is proven; where it never is, the time limit × (1 + 10 × the gap that is left).
-Of several repeats, which alternate between the choices, the least counts: 2, and 8 where that is below half a second;
-what never proves the gap takes the whole limit and is not repeated. The last line is the share of problems on
-which ``auto`` is within 1.5 times the best fixed choice. The thresholds of ``auto`` were chosen with the list below in
-view; ``--drawn`` takes problems that nobody has seen, their sizes drawn from a seed.
+The cost of a choice is the seconds until the gap is proven; if it is not proven, the time limit × (1 + 10 × the
+remaining gap). The least cost of several repeats counts, which alternate between the choices: 2 repeats, and 8 if the
+cost is below half a second. A choice that does not prove the gap is not repeated. The last line is the share of
+problems on which ``auto`` costs at most 1.5 times the best fixed choice. The limits of ``auto`` were chosen by the
+problems listed here; ``--drawn`` takes new problems, whose sizes are drawn from a seed.
 """
 
 import sys
@@ -22,9 +22,12 @@ from dmcmc import Problem
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.runtime.errors import DmcmcError
 
-WITHIN = 1.5
-_MOST = 1.5e9  # cells a second
-_SHORT, _SHORT_REPEATS = 0.5, 4  # below so many seconds, so many times the repeats
+MAX_RATIO = 1.5
+_MAX_CELLS_PER_SECOND = 1.5e9  # cells per second: rate above which an exact elimination cannot be in time
+_SHORT_SECONDS, _SHORT_REPEAT_FACTOR = (
+    0.5,
+    4,
+)  # seconds below which a cost counts as short, and the factor of the repeats of short ones
 CHOICES: dict[str, dict[str, Any]] = {
     "auto": {},
     "exact": {"method": "exact"},
@@ -32,7 +35,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "dual": {"method": "annealing", "bound": "dual"},
     "mini-bucket": {"method": "annealing", "bound": "mini-bucket"},
 }
-Sizes = tuple[int, int, int, float, int]  # agents, variables, values, density, interface variables
+Sizes = tuple[int, int, int, float, int]  # agents, variables, values, density, boundary variables
 PROBLEMS = (
     (3, 5, 24, 0.5, 1), (10, 5, 24, 0.5, 1), (50, 5, 24, 0.5, 1), (3, 8, 24, 0.5, 1), (10, 8, 24, 0.5, 1),
     (3, 10, 24, 0.5, 1), (10, 10, 24, 0.5, 1), (30, 10, 24, 0.5, 1), (5, 10, 24, 0.8, 1), (10, 10, 12, 0.5, 1),
@@ -46,19 +49,19 @@ PROBLEMS = (
 
 
 def main() -> None:
-    """Print a line a problem, and the share."""
+    """Print a line per problem, and the share."""
     parser = options(__file__, __doc__)
     parser.add_argument("--time", type=float, default=4.0)
     parser.add_argument("--gap", type=float, default=0.01)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--limit", type=int, default=None)
-    parser.add_argument("--drawn", type=int, default=0, help="problems to draw in place of the list")
+    parser.add_argument("--drawn", type=int, default=0, help="number of drawn problems that replace the list")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    problems = drawn(given.drawn, given.seed) if given.drawn else PROBLEMS
-    say = Report(__file__, given, time=f"{given.time:g} s", gap=f"{given.gap:g}")
-    say(" ".join([" |A| |X| |D|  p_l |B| tables     ", *(f"{name:>11}" for name in CHOICES), " ratio  methods"]))
-    for choice in CHOICES:  # compiles
+    problems = drawn_sizes(given.drawn, given.seed) if given.drawn else PROBLEMS
+    report = Report(__file__, given, time=f"{given.time:g} s", gap=f"{given.gap:g}")
+    report(" ".join([" |A| |X| |D|  p_l |B| tables     ", *(f"{name:>11}" for name in CHOICES), " ratio  methods"]))
+    for choice in CHOICES:  # compile the kernels
         run(problem_of((3, 6, 12, 0.6, 1), "uniform"), choice, min(2.0, given.time), given.gap)
     ratios = []
     for number, sizes in enumerate(problems[: given.limit]):
@@ -66,19 +69,19 @@ def main() -> None:
         cost, methods = measure(problem_of(sizes, tables, 1 + given.seed), given.time, given.gap, given.repeats)
         ratios.append(cost["auto"] / min(value for name, value in cost.items() if name != "auto"))
         shown = "{:>4}{:>4}{:>4}{:>5}{:>4}".format(*sizes), f"{tables:<11}", *(f"{v:>11.3f}" for v in cost.values())
-        say(" ".join([*shown, f"{ratios[-1]:6.2f}  {methods}"]))
-    share = np.mean([ratio <= WITHIN for ratio in ratios])
-    say(f"auto within {WITHIN:g} times the best fixed choice on {100 * share:.0f} % of {len(ratios)} problems")
-    say.keep()
+        report(" ".join([*shown, f"{ratios[-1]:6.2f}  {methods}"]))
+    share = np.mean([ratio <= MAX_RATIO for ratio in ratios])
+    report(f"auto within {MAX_RATIO:g} times the best fixed choice on {100 * share:.0f} % of {len(ratios)} problems")
+    report.keep()
 
 
 def measure(problem: Problem, limit: float, gap: float, repeats: int) -> tuple[dict[str, float], str]:
-    """Return what every choice costs, and which methods the agents had by ``auto``."""
+    """Return the cost of every choice, and the methods that ``auto`` chose for the agents."""
     cost, chosen = dict.fromkeys(CHOICES, np.inf), ""
-    for repeat in range(_SHORT_REPEATS * repeats):
+    for repeat in range(_SHORT_REPEAT_FACTOR * repeats):
         for choice in CHOICES:
-            late, long = cost[choice] >= limit, cost[choice] >= _SHORT
-            if repeat and (late or (long and repeat >= repeats)):
+            too_slow, not_short = cost[choice] >= limit, cost[choice] >= _SHORT_SECONDS
+            if repeat and (too_slow or (not_short and repeat >= repeats)):
                 continue
             seconds, methods = run(problem, choice, limit, gap)
             cost[choice] = min(cost[choice], seconds)
@@ -86,8 +89,8 @@ def measure(problem: Problem, limit: float, gap: float, repeats: int) -> tuple[d
     return cost, chosen
 
 
-def drawn(count: int, seed: int) -> tuple[Sizes, ...]:
-    """Return sizes of problems whose agents' eliminations take between 10^4 and 10^12 cells."""
+def drawn_sizes(count: int, seed: int) -> tuple[Sizes, ...]:
+    """Return problem sizes at which the agents' eliminations take between 10^4 and 10^12 cells."""
     rng, found = np.random.default_rng(seed), list[Sizes]()
     while len(found) < count:
         sizes = (
@@ -111,10 +114,10 @@ def problem_of(sizes: Sequence[float], tables: str, seed: int = 1) -> Problem:
 
 
 def run(problem: Problem, choice: str, limit: float, gap: float) -> tuple[float, str]:
-    """Return what a choice costs, and which methods the agents had."""
+    """Return the cost of a choice, and the methods of the agents."""
     budget = {"time": limit, "gap": gap}
-    if choice == "exact" and local_cells(problem) > _MOST * limit:
-        return np.inf, ""  # longer than the others take in any case
+    if choice == "exact" and local_cells(problem) > _MAX_CELLS_PER_SECOND * limit:
+        return np.inf, ""  # longer than any other choice takes
     start = time.perf_counter()
     try:
         result = dmcmc.solve(problem, local=CHOICES[choice], budget=budget, device="cpu")
@@ -130,7 +133,7 @@ def run(problem: Problem, choice: str, limit: float, gap: float) -> tuple[float,
 
 
 def local_cells(problem: Problem) -> float:
-    """Return the joined cells of all agents' eliminations."""
+    """Return the joined cells of the eliminations of all agents."""
     return sum(local.order.cells for local in divide(problem).locals)
 
 

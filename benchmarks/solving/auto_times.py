@@ -1,11 +1,11 @@
-"""``auto`` on the reference problems that it proves: the first solve of the process, and later ones.
+"""Time ``auto`` on the reference problems that it proves: the first solve of the process, and later ones.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.solving.auto_times [--device cuda] [--memory 100GiB] [--repeats 10]
         [--large] [--output FILE]
 
-FOLDER holds meetings/. Milliseconds are those of a solve, from a problem in memory; the first may
-compile or load kernels and open a GPU. Each problem is solved without a time budget, and with one of 60 s. ``--large``
-adds 96 values, which takes a GPU, or a minute.
+FOLDER holds meetings/. Milliseconds are those of a solve of a problem in memory; the first one may compile or load
+kernels and open a GPU. Each problem is solved without a time limit, and with one of 60 s. ``--large`` adds a problem
+with 96 values, which needs a GPU, or a minute.
 """
 
 import dmcmc
@@ -20,10 +20,10 @@ TABLE = Columns(
 
 
 def measure(name: str, seconds: float | None, memory: int, device: str, repeats: int) -> str:
-    """Solve a problem several times; return a line."""
+    """Solve a problem several times; return its line of the table."""
     problem = dmcmc.load(meeting(name))
     budget = {"time": seconds, "memory": memory}
-    result, times = timed(lambda: dmcmc.solve(problem, budget=budget, device=device), 1 + repeats, warm=0)
+    result, times = timed(lambda: dmcmc.solve(problem, budget=budget, device=device), 1 + repeats, untimed=0)
     first, later = times.seconds[0], Times(times.seconds[1:])
     shown = [1e3 * t for t in (first, later.least, later.median, later.most)]
     limit = "-" if seconds is None else f"{seconds:g} s"
@@ -37,13 +37,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--large", action="store_true")
     given = parser.parse_args()
-    say = Report(__file__, given)
-    say(TABLE.head)
+    report = Report(__file__, given)
+    report(TABLE.head)
     for seconds in (None, 60.0):
         for name in (*NAMES, *([LARGE] if given.large else ())):
             if given.only in name:
-                say(measure(name, seconds, given.memory, given.device, 2 if name == LARGE else given.repeats))
-    say.keep()
+                report(measure(name, seconds, given.memory, given.device, 2 if name == LARGE else given.repeats))
+    report.keep()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""How fast a GPU is for the choices of ``auto``, and where the default problem's time goes.
+"""Measure the rates of a GPU for the choices of ``auto``, and where the time of the default problem goes.
 
     python -m benchmarks.solving.gpu_rates --output benchmarks/results/h200_rates.txt
 
-First the constants of samplers/auto/rates.py and inference/execution/backend.py, measured beside the values they have:
-random agents of several sizes are eliminated and sampled, and seconds = trip + buckets · bucket + cells · cell is
-fitted by least squares of relative errors. Then the default problem, solved exactly, warm, and a profile of that.
-``--quick`` takes tiny agents: to see that it runs.
+First, the constants of ``samplers/auto/rates.py`` and ``inference/execution/cost_model.py`` are measured and printed
+with their current values: random agents of several sizes are eliminated and sampled, and seconds = trip + buckets ·
+bucket + cells · cell is fitted by least squares of relative errors. Then the default problem is solved exactly with
+compiled kernels, and profiled. ``--quick`` takes tiny agents, to test the script.
 """
 
 import argparse
@@ -46,12 +46,12 @@ from dmcmc.samplers.contract.protocol import Sampling
 INT32 = Arithmetic(np.dtype(np.int32), -(2**29), 2**20)
 SIZES = ((9, 24), (10, 16), (10, 24), (10, 32), (11, 24), (12, 20), (12, 24))  # variables and values of an agent
 TINY = ((3, 2), (4, 2), (4, 3), (5, 2))
-GROUP = 10  # agents of a batch
-PARTS = 15  # functions of the profile
+AGENTS_PER_BATCH = 10  # agents per batch
+SHOWN_FUNCTIONS = 15  # functions of the profile that are printed
 
 
 def agents_of(size: int, domain: int, count: int) -> list[LocalProblem]:
-    """Return agents with one interface variable each, half of all pairs linked, utilities 1 to 100."""
+    """Return agents with one boundary variable each, half of all pairs linked, utilities 1 to 100."""
     rng = np.random.default_rng(size * domain)
     pairs = [(i, j) for i in range(size) for j in range(i)]
     domains, agents = np.full(size * count, domain, dtype=np.int64), []
@@ -70,12 +70,12 @@ def flat_of(agents: Sequence[LocalProblem]) -> FlatTables:
 
 
 def median(work: Callable[[], object], repeats: int = 9) -> float:
-    """Return the median seconds of some repeats, after two that may compile and allocate."""
-    return timed(work, repeats, warm=2)[1].median
+    """Return the median seconds of some calls, after two that may compile and allocate."""
+    return timed(work, repeats, untimed=2)[1].median
 
 
 def fit(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> tuple[list[float], float]:
-    """Return the factors of each column, none negative, and the largest relative error."""
+    """Return non-negative coefficients of the columns, and the largest relative error."""
     a, y = np.array(rows, dtype=np.float64), np.array(seconds)
     scale = np.maximum(np.abs(a).max(axis=0), 1e-300)
     matrix, used = a / scale / y[:, None], list(range(a.shape[1]))
@@ -90,8 +90,8 @@ def fit(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> tuple[list
     return (factors / scale).tolist(), error
 
 
-def measure_elimination(sizes: Sequence[tuple[int, int]], count: int, say: Report) -> tuple[list[float], float]:
-    """Fit trip, bucket and cell of an agent, eliminated with others in batches of ``count``."""
+def measure_elimination(sizes: Sequence[tuple[int, int]], count: int, report: Report) -> tuple[list[float], float]:
+    """Fit the seconds per trip, bucket and cell of an agent that is eliminated in batches of ``count``."""
     rows, seconds = [], []
     for size, domain in sizes:
         agents = agents_of(size, domain, count)
@@ -102,23 +102,24 @@ def measure_elimination(sizes: Sequence[tuple[int, int]], count: int, say: Repor
         def work(plans=plans, flat=flat, merged=merged, program=program):  # type: ignore[no-untyped-def]
             threshold, _ = best_threshold(
                 program.variable, program.input_start, program.inputs, program.cells,
-                merged.plan.tables - merged.plan.buckets, backends._BUCKETS, cost_model.COSTS.cell, cost_model.COSTS.wave,
+                merged.plan.tables - merged.plan.buckets, backends._GPU_THRESHOLDS,
+                cost_model.COSTS.seconds_per_cell, cost_model.COSTS.seconds_per_wave,
             )  # fmt: skip
             hybrid = divide_work(merged.plan, int(threshold))
             for done in eliminate_batch(flat, plans, merged, hybrid, INT32):
                 done.remaining()
 
-        taken = median(work) / count
-        large = program.cells[program.cells >= backends._BUCKETS[0]]
+        agent_seconds = median(work) / count
+        large = program.cells[program.cells >= backends._GPU_THRESHOLDS[0]]
         rows.append([1.0, large.size / count, float(large.sum(dtype=float)) / count])
-        seconds.append(taken)
-        say(f"  {count:3d} agents |L| {size:2d} |D| {domain:2d}: {rows[-1][1]:5.1f} buckets, {rows[-1][2]:9.3g} cells"
-            f" an agent, {1e3 * taken:8.3f} ms an agent")  # fmt: skip
+        seconds.append(agent_seconds)
+        report(f"  {count:3d} agents |L| {size:2d} |D| {domain:2d}: {rows[-1][1]:5.1f} buckets,"
+            f" {rows[-1][2]:9.3g} cells per agent, {1e3 * agent_seconds:8.3f} ms per agent")  # fmt: skip
     return fit(rows, seconds)
 
 
 def measure_waves(lengths: Sequence[int]) -> tuple[float, float]:
-    """Return the seconds of the way there and back, and of a wave: chains of tiny buckets, all on the GPU."""
+    """Return the seconds of a round trip to the GPU, and of a wave, by chains of tiny buckets on the GPU."""
     rows, seconds = [], []
     for length in lengths:
         domains = np.full(length + 1, 4, dtype=np.int64)
@@ -133,7 +134,7 @@ def measure_waves(lengths: Sequence[int]) -> tuple[float, float]:
 
 def measure_draws(device: str, size: int, domain: int, samples: Sequence[int]) -> tuple[float, float]:
     """Return the seconds of an agent's start and of a draw."""
-    agents = agents_of(size, domain, GROUP)
+    agents = agents_of(size, domain, AGENTS_PER_BATCH)
     rows, seconds = [], []
     for count in samples:
         settings = Sampling(INT32, runs=10 if device == "cpu" else 100, samples=count, backend=Backend(device, 1))
@@ -143,14 +144,14 @@ def measure_draws(device: str, size: int, domain: int, samples: Sequence[int]) -
             tables[:] = registry.get("annealing").solve(agents, settings)
 
         taken = median(work, 3)
-        rows.append([1.0, float(sum(table.updates for table in tables)) / GROUP])
-        seconds.append(taken / GROUP)
+        rows.append([1.0, float(sum(table.updates for table in tables)) / AGENTS_PER_BATCH])
+        seconds.append(taken / AGENTS_PER_BATCH)
     (start, draw), _ = fit(rows, seconds)
     return start, draw
 
 
 def open_device() -> None:
-    """Print, as JSON, the seconds until a new process has opened the GPU, eliminated and sampled, kernels loaded."""
+    """Print as JSON the seconds until a new process has opened the GPU, eliminated and sampled, with loaded kernels."""
     agents = agents_of(6, 8, 2)
     plans, flat = [local.plan for local in agents], flat_of(agents)
     merged = merge_plans(plans)
@@ -161,7 +162,7 @@ def open_device() -> None:
         lambda: registry.get("annealing").solve(agents, settings),
     ]
     for local in agents:
-        eliminate(flat, merged.plan, INT32)  # the CPU's kernels come from a cache
+        eliminate(flat, merged.plan, INT32)  # the CPU's kernels come from the cache
         registry.get("annealing").solve([local], Sampling(INT32, runs=1, samples=1))
     seconds = []
     for step in steps:
@@ -171,37 +172,41 @@ def open_device() -> None:
     print(json.dumps(seconds))
 
 
-def measure_default(repeats: int, parameters: dict[str, int], say: Report) -> None:
-    """Say what a warm, exact solve takes, and where that goes."""
+def measure_default(repeats: int, parameters: dict[str, int], report: Report) -> None:
+    """Print the time of an exact solve with compiled kernels, and its profile."""
     problem = dmcmc.generate("meeting-scheduling", agents=10, seed=0, **parameters)
 
     def work() -> Result:
         return dmcmc.solve(problem, local={"method": "exact"}, device="cuda")
 
-    result, times = timed(work, repeats, warm=3)
-    say()
-    say(f"solve, default meeting problem {parameters or ''}, device cuda, warm, {repeats} repeats, ms")
-    say(f"{result.status}: {result.objective}, bound {result.bound}")
-    say(f"least {1e3 * times.least:7.2f}   median {1e3 * times.median:7.2f}   most {1e3 * times.most:7.2f}")
-    say(f"of one under a profiler, {PARTS} functions that took longest, with all that they call:")
+    result, times = timed(work, repeats, untimed=3)
+    report()
+    report(f"solve, default meeting problem {parameters or ''}, device cuda, kernels compiled, {repeats} repeats, ms")
+    report(f"{result.status}: {result.objective}, bound {result.bound}")
+    report(f"least {1e3 * times.least:7.2f}   median {1e3 * times.median:7.2f}   most {1e3 * times.most:7.2f}")
+    report(
+        f"one solve under a profiler, {SHOWN_FUNCTIONS} functions that took longest, with the functions that they call:"
+    )
     profile = cProfile.Profile()
     profile.runcall(work)
     found = sorted(pstats.Stats(profile).stats.items(), key=lambda item: -item[1][3])  # type: ignore[attr-defined]
-    ours = [(Path(file), name, spent[3]) for (file, _, name), spent in found if ROOT in Path(file).resolve().parents]
-    for file, name, seconds in ours[:PARTS]:
-        say(f"  {1e3 * seconds:8.2f}  {file.resolve().relative_to(ROOT)}:{name}")
+    own_functions = [
+        (Path(file), name, spent[3]) for (file, _, name), spent in found if ROOT in Path(file).resolve().parents
+    ]
+    for file, name, seconds in own_functions[:SHOWN_FUNCTIONS]:
+        report(f"  {1e3 * seconds:8.2f}  {file.resolve().relative_to(ROOT)}:{name}")
 
 
-def row(name: str, now: float, measured: float, note: str = "") -> str:
-    """Return what a constant is and what it should be."""
-    return f"{name:32s} {now:10.3g} {measured:10.3g}   {note}"
+def row(name: str, current: float, measured: float, note: str = "") -> str:
+    """Return the line of a constant: its current value and the measured one."""
+    return f"{name:32s} {current:10.3g} {measured:10.3g}   {note}"
 
 
 def main() -> None:
     """Measure everything."""
     parser = options(__file__, __doc__)
-    parser.add_argument("--repeats", type=int, default=20, help="of solve")
-    parser.add_argument("--quick", action="store_true", help="tiny agents: to see that it runs")
+    parser.add_argument("--repeats", type=int, default=20, help="repeats of the solve")
+    parser.add_argument("--quick", action="store_true", help="tiny agents, to test the script")
     parser.add_argument("--open", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if gpu_problem() is not None:
@@ -209,21 +214,21 @@ def main() -> None:
     if given.open:
         open_device()
         return
-    say = Report(__file__, given, device="cuda")
+    report = Report(__file__, given, device="cuda")
     if given.quick:  # even tiny buckets go to the GPU
-        backends._BUCKETS, cost_model.COSTS = np.array([1]), cost_model.Costs(cell=1.0)
-    constants(given.quick, say)
-    measure_default(given.repeats, {"domain_size": 2, "variables_per_agent": 3} if given.quick else {}, say)
-    say.keep()
+        backends._GPU_THRESHOLDS, cost_model.COSTS = np.array([1]), cost_model.CostModel(seconds_per_cell=1.0)
+    constants(given.quick, report)
+    measure_default(given.repeats, {"domain_size": 2, "variables_per_agent": 3} if given.quick else {}, report)
+    report.keep()
 
 
-def constants(quick: bool, say: Report) -> None:
-    """Measure the constants of the cost model, and say them beside those that it has."""
+def constants(quick: bool, report: Report) -> None:
+    """Measure the constants of the cost model, and print them with their current values."""
     sizes = TINY if quick else SIZES
     size, domain, samples = (3, 2, (2, 4)) if quick else (10, 24, (50, 200, 800))
-    say("eliminations, int32")
-    alone, alone_error = measure_elimination(sizes, 1, say)
-    batch, batch_error = measure_elimination(sizes, GROUP if not quick else 2, say)
+    report("eliminations, int32")
+    alone, alone_error = measure_elimination(sizes, 1, report)
+    batch, batch_error = measure_elimination(sizes, AGENTS_PER_BATCH if not quick else 2, report)
     trip, wave = measure_waves((2, 4) if quick else (5, 20, 80, 200))
     agent = agents_of(size, domain, 1)[0]
     flat = flat_of([agent])
@@ -232,20 +237,27 @@ def constants(quick: bool, say: Report) -> None:
     start, cpu_draw = measure_draws("cpu", size, domain, samples[:2])
     command = [sys.executable, "-m", "benchmarks.solving.gpu_rates", "--open"]
     opening = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    say()
-    say("seconds                                 now   measured")
+    report()
+    report("seconds                             current   measured")
     for i, name in enumerate(("gpu_trip", "gpu_bucket", "gpu_cell")):
-        note = f"in a batch of {GROUP}: {batch[i]:.3g}"
-        say(row(f"rates.{name}, agent alone", getattr(NOMINAL, name), alone[i], note))
-    say(f"  largest error of the fits: alone {alone_error:.0%}, in a batch {batch_error:.0%}")
+        note = f"in a batch of {AGENTS_PER_BATCH}: {batch[i]:.3g}"
+        report(row(f"rates.{name}, agent alone", getattr(NOMINAL, name), alone[i], note))
+    report(f"  largest error of the fits: alone {alone_error:.0%}, in a batch {batch_error:.0%}")
     note = "context {:.2f}, elimination kernels {:.2f}, samplers {:.2f}".format(*opening)
-    say(row("rates.gpu_open", NOMINAL.gpu_open, sum(opening[:2]), note))
-    say(row("rates.gpu_update", NOMINAL.gpu_update, draw))
-    say(row("costs.trip", cost_model.COSTS.trip, trip))
-    say(row("costs.wave", cost_model.COSTS.wave, wave))
-    say(row("costs.cell", cost_model.COSTS.cell, cell, "one core"))
-    say(row("costs.update", cost_model.COSTS.update, cpu_draw, f"one core; {1e3 * start:.2f} ms to start an agent"))
-    say(row("costs.opening", cost_model.COSTS.opening, sum(opening[:2])))
+    report(row("rates.gpu_open", NOMINAL.gpu_open, sum(opening[:2]), note))
+    report(row("rates.gpu_update", NOMINAL.gpu_update, draw))
+    report(row("costs.trip", cost_model.COSTS.gpu_round_trip, trip))
+    report(row("costs.wave", cost_model.COSTS.seconds_per_wave, wave))
+    report(row("costs.cell", cost_model.COSTS.seconds_per_cell, cell, "one core"))
+    report(
+        row(
+            "costs.update",
+            cost_model.COSTS.seconds_per_draw,
+            cpu_draw,
+            f"one core; {1e3 * start:.2f} ms per start of an agent",
+        )
+    )
+    report(row("costs.opening", cost_model.COSTS.gpu_start, sum(opening[:2])))
 
 
 if __name__ == "__main__":

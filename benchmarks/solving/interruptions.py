@@ -1,15 +1,16 @@
-"""Signals at random moments: how soon a command and all its ranks are gone, and whether they leave the best so far.
+"""Send signals at random moments: how soon the command and all of its ranks end, and whether they leave the incumbent.
 
-    python -m benchmarks.solving.interruptions [--moments 20] [--signals INT TERM] [--caches warm cold] [--ranks 1 2]
+    python -m benchmarks.solving.interruptions [--moments 20] [--signals INT TERM] [--caches full empty] [--ranks 1 2]
         [--budgets none 10] [--span 20] [--seed 0] [--output FILE.txt]
 
-Each run is a process of its own: six agents of thirty variables that nobody solves soon, started, told to end at a
-random moment of the first ``--span`` seconds, and watched until it and all its ranks are gone. A cold run has an empty
-folder for compiled kernels; before the warm ones of a group, a run compiles. Of several ranks ``mpirun`` is told; with
-``--alone`` the last rank instead. What a run leaves is an `answer` (valid JSON with an assignment, printed and written
-alike), one `line` on stderr that there is none, or neither, which is `bad`; so are tracebacks and files in part. A run
-that was through before the signal counts as `before`; one that was told in the interpreter's own start, before any line
-of ours has run, as `start`. FILE.txt gets the table, FILE.jsonl beside it one line a run.
+Each run is a separate process: six agents of thirty variables, which take long to solve. It gets a signal at a random
+moment of the first ``--span`` seconds, and is observed until it and all of its ranks have ended. With an empty cache,
+no kernel is compiled; before the runs with a full cache, one run compiles. With several ranks, ``mpirun`` gets the
+signal, or with ``--last-rank`` only the last rank. A run leaves an ``answer`` (valid JSON with an assignment, the same
+on stdout and in the file), or one ``line`` on stderr that there is none; anything else is ``bad``, and so are
+tracebacks and partial files. A run that ended before the signal counts as ``before``; one that got it while the
+interpreter started, before the first line of dmcmc, as ``start``. FILE.txt contains the table, FILE.jsonl one line per
+run.
 """
 
 import argparse
@@ -28,21 +29,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.harness import Columns, Report, options
-from benchmarks.solving.runs import UNBOUND, launcher
+from benchmarks.solving.budget_runs import UNBOUND, launcher
 from dmcmc.files.write import replace_file
 
 PROBLEM = "{generator: random, agents: 6, variables_per_agent: 30, domain_size: 10, local_density: 0.5, seed: 0}"
-LIMIT = 60.0  # seconds after a signal; then it is killed
-NAP = 0.01
-MARK = "DMCMC_INTERRUPTIONS"  # in the environment of all processes of a run
+KILL_SECONDS = 60.0  # seconds after a signal; then the processes are killed
+POLL_SECONDS = 0.01
+ENVIRONMENT_MARK = "DMCMC_INTERRUPTIONS"  # environment variable of all processes of a run
 TABLE = Columns(
     ("cache", "<5"), ("ranks", ">5"), ("budget", ">6"), ("signal", "<6"), ("runs", ">4"), ("answer", ">6"),
-    ("line", ">4"), ("before", ">6"), ("start", ">5"), ("bad", ">3"), ("median s", ">8.2f"), ("most s", ">6.2f"),
+    ("line", ">4"), ("before", ">6"), ("start", ">5"), ("bad", ">3"), ("median s", ">8.2f"), ("max s", ">6.2f"),
 )  # fmt: skip
 
 
-class Group(NamedTuple):
-    """Runs that differ in the moment only; ``budget`` is in seconds, or ``none``."""
+class SignalGroup(NamedTuple):
+    """Settings of runs that differ in the moment of the signal only; ``budget`` is in seconds, or ``none``."""
 
     cache: str
     ranks: int
@@ -50,34 +51,46 @@ class Group(NamedTuple):
     signal: str
 
 
-class Process:
-    """A run: its process, its folder, and how to find its ranks."""
+class InterruptedRun:
+    """A run, its process, its folder, and its ranks.
 
-    def __init__(self, group: Group, folder: Path, cache: Path | None) -> None:
-        self.output, self.mark = folder / "result.json", f"{MARK}={folder}"
+    Attributes
+    ----------
+    output : Path
+        The result file.
+    mark : str
+        Environment variable and value that identify the processes of the run.
+    texts : list of file
+        Its stdout and stderr.
+    process : Popen
+        The command, or the MPI launcher.
+    """
+
+    def __init__(self, group: SignalGroup, folder: Path, cache: Path | None) -> None:
+        self.output, self.mark = folder / "result.json", f"{ENVIRONMENT_MARK}={folder}"
         (folder / "run.yaml").write_text(f"problem: {PROBLEM}\nlocal: {{samples: 1000000}}\n")
         launch = [launcher(), *UNBOUND, "-n", str(group.ranks)] if group.ranks > 1 else []
         command = [*launch, sys.executable, "-m", "dmcmc", "run", str(folder / "run.yaml"), "--json"]
         command += ["--output", str(self.output), *(["--timeout", group.budget] if group.budget != "none" else [])]
-        environment = os.environ | {MARK: str(folder)}
+        environment = os.environ | {ENVIRONMENT_MARK: str(folder)}
         if cache is not None:
             environment |= {"XDG_CACHE_HOME": str(cache)}
         self.texts = [open(folder / name, "w+", encoding="utf-8") for name in ("out", "err")]  # noqa: SIM115
         self.process = subprocess.Popen(command, stdout=self.texts[0], stderr=self.texts[1], env=environment)
 
     def alive(self) -> list[int]:
-        """Return what is left of it."""
+        """Return the processes of the run that are alive."""
         found = []
         for place in Path("/proc").glob("[0-9]*"):
             try:
                 if self.mark.encode() in (place / "environ").read_bytes().split(b"\0"):
                     found.append(int(place.name))
-            except OSError:  # it has ended, or is another user's
+            except OSError:  # it has ended, or belongs to another user
                 pass
         return found
 
     def rank(self, rank: int) -> int:
-        """Return the process of a rank; the launcher where there is none yet."""
+        """Return the process of a rank, or the launcher if there is none yet."""
         for number in self.alive():
             environment = Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
             if f"PMI_RANK={rank}".encode() in environment:
@@ -85,17 +98,17 @@ class Process:
         return self.process.pid
 
     def end(self) -> float:
-        """Wait until all are gone, or kill them; return the seconds."""
+        """Wait until all processes have ended, or kill them; return the seconds."""
         start = time.perf_counter()
         while self.process.poll() is None or self.alive():
-            if time.perf_counter() - start > LIMIT:
+            if time.perf_counter() - start > KILL_SECONDS:
                 for number in self.alive():
                     os.kill(number, signal.SIGKILL)
-            time.sleep(NAP)
+            time.sleep(POLL_SECONDS)
         return time.perf_counter() - start
 
-    def said(self) -> tuple[str, str]:
-        """Return what it has printed: results, and lines on stderr."""
+    def read_output(self) -> tuple[str, str]:
+        """Return what it has printed on stdout and stderr."""
         for text in self.texts:
             text.seek(0)
         out, err = (text.read() for text in self.texts)
@@ -104,9 +117,9 @@ class Process:
         return "\n".join(line for line in out.splitlines() if not line.startswith("[mpiexec")), err
 
 
-def outcome(process: Process, ended: bool) -> dict[str, Any]:
+def outcome(process: InterruptedRun, ended: bool) -> dict[str, Any]:
     """Return what a run has left."""
-    out, err = process.said()
+    out, err = process.read_output()
     code = process.process.returncode
     lines = [line for line in err.splitlines() if line.startswith("dmcmc: ")]
     found: dict[str, Any] = {"code": code, "lines": lines, "kind": "bad"}
@@ -115,50 +128,50 @@ def outcome(process: Process, ended: bool) -> dict[str, Any]:
         return found | {"stderr": err[-2000:], "parts": parts}
     try:
         printed = json.loads(out) if out.strip() else None
-        kept = json.loads(process.output.read_text()) if process.output.exists() else None
+        saved = json.loads(process.output.read_text()) if process.output.exists() else None
     except ValueError as error:
         return found | {"stderr": f"{error}"}
-    if printed is not None and printed == kept and printed["assignment"]:
+    if printed is not None and printed == saved and printed["assignment"]:
         trace = printed["trace"]
         kind = "before" if ended else "answer"
         return found | {"kind": kind, "objective": printed["objective"], "first": trace[0]["time"] if trace else None}
-    said = [line for line in lines if ": compiling kernels" not in line]  # which is progress
-    if printed is None and kept is None and len(said) == 1:
+    messages = [line for line in lines if ": compiling kernels" not in line]  # a progress message
+    if printed is None and saved is None and len(messages) == 1:
         return found | {"kind": "line"}
-    started = not lines and out == "" and kept is None
+    started = not lines and out == "" and saved is None
     return found | ({"kind": "start"} if started else {"stderr": err[-2000:]})
 
 
-def interrupted(group: Group, moment: float, alone: bool) -> dict[str, Any]:
-    """Tell a run to end after some seconds; return what came of it."""
+def interrupt(group: SignalGroup, moment: float, last_rank: bool) -> dict[str, Any]:
+    """Send a signal to a run after some seconds; return the outcome."""
     folder = Path(tempfile.mkdtemp(prefix="dmcmc-interruptions-"))
     try:
-        process = Process(group, folder, folder / "cache" if group.cache == "cold" else None)
+        process = InterruptedRun(group, folder, folder / "cache" if group.cache == "empty" else None)
         time.sleep(moment)
         ended = process.process.poll() is not None
         if not ended:
-            told = process.rank(group.ranks - 1) if alone and group.ranks > 1 else process.process.pid
-            os.kill(told, getattr(signal, f"SIG{group.signal}"))
+            target = process.rank(group.ranks - 1) if last_rank and group.ranks > 1 else process.process.pid
+            os.kill(target, getattr(signal, f"SIG{group.signal}"))
         seconds = process.end()
         return {**group._asdict(), "moment": moment, "seconds": seconds, **outcome(process, ended)}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def groups(given: argparse.Namespace) -> Iterator[Group]:
-    """Yield the groups that are asked for."""
+def groups(given: argparse.Namespace) -> Iterator[SignalGroup]:
+    """Yield the selected groups."""
     for cache in given.caches:
         for ranks in given.ranks:
             for budget in given.budgets:
                 for number in given.signals:
-                    yield Group(cache, ranks, budget, number)
+                    yield SignalGroup(cache, ranks, budget, number)
 
 
-def compile_all(group: Group) -> None:
-    """Let a run come to its end, so that its kernels are compiled."""
+def compile_all(group: SignalGroup) -> None:
+    """Let a run end by itself, so that its kernels are compiled."""
     folder = Path(tempfile.mkdtemp(prefix="dmcmc-interruptions-"))
     try:
-        Process(group._replace(budget="2"), folder, None).process.wait()
+        InterruptedRun(group._replace(budget="2"), folder, None).process.wait()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -168,27 +181,27 @@ def main() -> None:
     parser = options(__file__, __doc__)
     parser.add_argument("--moments", type=int, default=20)
     parser.add_argument("--signals", nargs="+", default=["INT", "TERM"], choices=("INT", "TERM"))
-    parser.add_argument("--caches", nargs="+", default=["warm", "cold"], choices=("warm", "cold"))
+    parser.add_argument("--caches", nargs="+", default=["full", "empty"], choices=("full", "empty"))
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--budgets", nargs="+", default=["none", "10"], help="seconds, or none")
     parser.add_argument("--span", type=float, default=20.0, help="seconds from the start that moments are drawn from")
-    parser.add_argument("--alone", action="store_true", help="tell the last rank alone")
+    parser.add_argument("--last-rank", action="store_true", help="send the signal to the last rank only")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     report, rows = Report(__file__, given), list[dict[str, Any]]()
     report(TABLE.head)
-    warm = False
+    compiled = False
     for group in groups(given):
-        if group.cache == "warm" and not warm:
+        if group.cache == "full" and not compiled:
             compile_all(group)
-            warm = True
+            compiled = True
         draw = random.Random(f"{given.seed} {group}")
-        found = [interrupted(group, draw.uniform(0, given.span), given.alone) for _ in range(given.moments)]
+        found = [interrupt(group, draw.uniform(0, given.span), given.last_rank) for _ in range(given.moments)]
         rows += found
-        kinds, seconds = Counter(row["kind"] for row in found), sorted(r["seconds"] for r in found)
-        counts = [kinds[kind] for kind in ("answer", "line", "before", "start", "bad")]
-        middle = seconds[len(seconds) // 2]
-        report(TABLE.line(*group, len(found), *counts, middle, seconds[-1]))
+        counts_by_kind, seconds = Counter(row["kind"] for row in found), sorted(r["seconds"] for r in found)
+        counts = [counts_by_kind[kind] for kind in ("answer", "line", "before", "start", "bad")]
+        median = seconds[len(seconds) // 2]
+        report(TABLE.line(*group, len(found), *counts, median, seconds[-1]))
     report.keep()
     if report.output is not None:
         replace_file(report.output.with_suffix(".jsonl"), [json.dumps(row) + "\n" for row in rows])

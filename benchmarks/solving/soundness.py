@@ -1,9 +1,9 @@
-"""Is every answer what it says? The checks of tests/support/soundness.py on as many seeds as there is time for.
+"""Check that every answer is sound: the checks of ``tests/support/soundness.py`` on many seeds.
 
     python -m benchmarks.solving.soundness [--problems 2000] [--first 0] [--simulated 40] [--output FILE]
 
-``--simulated`` runs some more, tiny ones, with `device: cuda` under Numba's simulator. Exit code 1 if anything is
-wrong; the line names the seed.
+``--simulated`` adds tiny problems with ``device: cuda`` under Numba's simulator. The exit code is 1 if any answer is
+wrong; its line names the seed.
 """
 
 import argparse
@@ -21,50 +21,54 @@ from dmcmc.inference.execution import cost_model
 
 
 def simulated(count: int) -> int:
-    """Check tiny problems with ``device: cuda`` in a process that simulates one."""
+    """Check tiny problems with ``device: cuda`` in a process that simulates a GPU; return its exit code."""
     environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
     module = ["-m", "benchmarks.solving.soundness", "--problems", str(count), "--tiny"]
     return subprocess.run([sys.executable, "-W", "ignore", *module], env=environment, check=False).returncode
 
 
-def check_all(first: int, problems: int, say: Report, how: dict[str, Any]) -> tuple[int, collections.Counter[str]]:
-    """Return how many answers are wrong, and how many there are of each kind."""
+def check_all(
+    first: int, problems: int, report: Report, options: dict[str, Any]
+) -> tuple[int, collections.Counter[str]]:
+    """Return the number of wrong answers, and the number of answers by outcome."""
     counts: collections.Counter[str] = collections.Counter()
     wrong = 0
     for seed in range(first, first + problems):
         try:
-            word, found = soundness.check(seed, **how)
+            outcome, found = soundness.check(seed, **options)
         except Exception as error:
-            word, found = "crashed", [f"{type(error).__name__}: {error}"]
-        counts[word] += 1
+            outcome, found = "crashed", [f"{type(error).__name__}: {error}"]
+        counts[outcome] += 1
         wrong += bool(found)
         for text in found[:3]:
-            say(f"seed {seed}: {word}: {text}")
+            report(f"seed {seed}: {outcome}: {text}")
     return wrong, counts
 
 
 def main() -> int:
-    """Check, print counts."""
+    """Check all seeds, and print the counts."""
     parser = options(__file__, __doc__)
     parser.add_argument("--problems", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--simulated", type=int, default=0)
-    parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)  # tiny problems, device: cuda
+    parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)  # tiny problems with device: cuda
     given = parser.parse_args()
-    how: dict[str, Any] = {}
-    if given.tiny:  # nothing is too little for the GPU
-        cost_model.COSTS = cost_model.Costs(trip=-1.0, wave=0.0, matched=0.0, cell=1.0)
-        how = {"tiny": True, "device": "cuda", "most_seconds": 0.05}
-    say, start = Report(__file__, given), time.perf_counter()
-    wrong, counts = check_all(given.first, given.problems, say, how)
+    check_options: dict[str, Any] = {}
+    if given.tiny:  # no work is too small for the GPU
+        cost_model.COSTS = cost_model.CostModel(
+            gpu_round_trip=-1.0, seconds_per_wave=0.0, seconds_per_matched_bucket=0.0, seconds_per_cell=1.0
+        )
+        check_options = {"tiny": True, "device": "cuda", "most_seconds": 0.05}
+    report, start = Report(__file__, given), time.perf_counter()
+    wrong, counts = check_all(given.first, given.problems, report, check_options)
     where = " (device: cuda, simulated)" if given.tiny else ""
     seconds = f"{time.perf_counter() - start:.0f} s"
-    say(f"{given.problems} problems from seed {given.first}{where}: {wrong} wrong; {seconds}")
-    for word, count in sorted(counts.items()):
-        say(f"  {word:24s} {count:6d}")
-    say.keep()
-    failed = simulated(given.simulated) if given.simulated else 0
-    return int(wrong > 0 or failed != 0)
+    report(f"{given.problems} problems from seed {given.first}{where}: {wrong} wrong; {seconds}")
+    for outcome, count in sorted(counts.items()):
+        report(f"  {outcome:24s} {count:6d}")
+    report.keep()
+    exit_code = simulated(given.simulated) if given.simulated else 0
+    return int(wrong > 0 or exit_code != 0)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""What is found, and proven, after 1, 2, 5, 10 and 60 seconds: this version beside the one before.
+"""Compare the objectives and bounds of this version after 1, 2, 5, 10 and 60 seconds with those of another version.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.solving.utility_over_time --before FOLDER [--only TEXT]
         [--jobs 7] [--cores 2] [--lines FILE.jsonl] [--picture docs/utility_over_time.png] [--output FILE]
 
 FOLDER holds meetings/ and instances/. Each problem is solved by ``dmcmc solve --timeout`` with the default methods:
-once for each of the short times (``--runs``), since a run may do otherwise when it has longer, and once for the
-longest, whose trace says what it had in between; with ``--repeat`` as often as that, and medians are compared. An
-answer that comes later than a second or 5 % beyond its time does not count. `found` and `bound` are in the problem's
-own sense; a violated constraint counts before any objective. The last columns say whether this version is better,
-equal or worse. ``--picture`` draws both, paired (needs matplotlib).
+once for each of the short times (``--runs``), because a run with more time may work differently, and once for the
+longest, whose trace has the results in between. With ``--repeat N``, each run is made N times and medians count. An
+answer that is later than one second or 5 % after its time limit does not count. ``found`` and ``bound`` are in the
+problem's own sense; a violated constraint counts before any objective. The last columns say whether this version is
+better, equal or worse. ``--picture`` draws both versions (needs matplotlib).
 """
 
 import math
@@ -20,10 +20,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.harness import Columns, Report, instances, options
-from benchmarks.jobs import Job, Line, add_options, ask, lines_of, programs, run_jobs, warm_up
+from benchmarks.jobs import (
+    JsonLine,
+    PinnedJob,
+    add_options,
+    compile_kernels,
+    lines_of,
+    programs,
+    run_jobs,
+    solve_to_json,
+)
 from dmcmc import Problem, load
 
-INSTANCES: dict[str, int] = {  # with the agents that they are given to; 0: their own
+INSTANCES: dict[str, int] = {  # number of agents of the division; 0: the problem's own agents
     "spot5/404.wcsp": 4,
     "spot5/42b.wcsp": 10,
     "spot5_from_uai/408.wcsp": 10,
@@ -35,104 +44,116 @@ INSTANCES: dict[str, int] = {  # with the agents that they are given to; 0: thei
     "linkage/pedigree13.uai": 10,
     "dcop_xcsp/RandomDCOP_20_10_1.xml": 0,
 }
-LATE = 60.0  # seconds beyond its time after which a run is given up; compiling and reading are among them
-GRACE = 1.05  # an answer that was asked for at a time may be so much later, or a second
+GRACE_SECONDS = 60.0  # seconds after its time limit, for compiling and reading, at which a run is stopped
+LATE_FACTOR = 1.05  # an answer may be later than its time limit by this factor, or by a second
 
 
-class Case(NamedTuple):
-    """A problem file and how it is divided."""
+class DividedInstance(NamedTuple):
+    """A problem file and the number of its agents."""
 
     name: str
     file: Path
     agents: int
 
     def command(self, program: Sequence[str], seconds: float) -> list[str]:
-        """Return the command line that solves it."""
+        """Return the command line that solves the problem."""
         agents = ["--agents", str(self.agents)] if self.agents else []
         return [*program, "solve", str(self.file), *agents, "--timeout", f"{seconds:g}"]
 
     def problem(self) -> Problem:
-        """Read it; who owns what does not matter here."""
+        """Read the problem; its agents are irrelevant here."""
         return load(self.file)
 
 
-def cases(only: str) -> list[Case]:
-    """Return the problems, those of meetings first."""
+def instance_list(only: str) -> list[DividedInstance]:
+    """Return the problems, those of meeting scheduling first."""
     meetings = sorted(instances("meetings").glob("*.npz"))
-    found = [Case(p.stem.replace("_pl0.5", "").removesuffix("_s0"), p, 0) for p in meetings]
-    found += [Case(name, instances("instances") / name, agents) for name, agents in INSTANCES.items()]
+    found = [DividedInstance(p.stem.replace("_pl0.5", "").removesuffix("_s0"), p, 0) for p in meetings]
+    found += [DividedInstance(name, instances("instances") / name, agents) for name, agents in INSTANCES.items()]
     return [case for case in found if only in case.name]
 
 
-def measure(case: Case, program: list[str], seconds: float, cores: set[int]) -> Line:
-    """Let a version solve a problem once; its assignment is evaluated here."""
-    line = ask(case.command(program, seconds), cores, seconds + LATE)
+def measure(case: DividedInstance, program: list[str], seconds: float, cores: set[int]) -> JsonLine:
+    """Let a version solve a problem once, and evaluate its assignment."""
+    line = solve_to_json(case.command(program, seconds), cores, seconds + GRACE_SECONDS)
     if line.get("assignment") is not None:
         line["evaluated"] = case.problem().evaluate(line.pop("assignment"))
     return line | {"sense": case.problem().sense, "asked": seconds}
 
 
-NOTHING = (sys.maxsize, math.inf)  # worse than any answer
+NO_RESULT = (sys.maxsize, math.inf)  # worse than any answer
 
 
-class State(NamedTuple):
-    """What there is at a time: violations and the objective as a cost (less is better), and the bound as a cost."""
+class ResultsAtTime(NamedTuple):
+    """The results at a time.
+
+    Attributes
+    ----------
+    found : (int, float) or None
+        Violations, and the objective as a cost; less is better.
+    bound : float or None
+        The bound as a cost.
+    """
 
     found: tuple[int, float] | None
     bound: float | None
 
 
-def late(line: Line) -> bool:
+def late(line: JsonLine) -> bool:
     """Return whether a run ended too late."""
-    return bool(line.get("time") and line["time"] > max(line["asked"] + 1, line["asked"] * GRACE))
+    return bool(line.get("time") and line["time"] > max(line["asked"] + 1, line["asked"] * LATE_FACTOR))
 
 
 def key(case: str, version: str, seconds: float, repeat: int) -> str:
-    """Return what no other run is called."""
+    """Return the unique key of a run."""
     return f"{case}|{version}|{seconds:g}" + (f"|{repeat}" if repeat else "")
 
 
-def at_end(line: Line) -> State:
-    """Return what a run answered; nothing if that was too late."""
+def at_end(line: JsonLine) -> ResultsAtTime:
+    """Return the results at the end of a run; none if that was too late."""
     sign = 1 if line["sense"] == "min" else -1
     if "evaluated" not in line or late(line):
-        return State(None, None)
+        return ResultsAtTime(None, None)
     objective, violation = line["evaluated"]
-    return State((violation, sign * objective), None if line["bound"] is None else sign * line["bound"])
+    return ResultsAtTime((violation, sign * objective), None if line["bound"] is None else sign * line["bound"])
 
 
-def on_the_way(line: Line, seconds: float) -> State:
-    """Return what a run had at a time, by its trace."""
+def at_time(line: JsonLine, seconds: float) -> ResultsAtTime:
+    """Return the results of a run at a time, by its trace."""
     sign = 1 if line["sense"] == "min" else -1
     points = [p for p in line.get("trace") or [] if p["time"] <= seconds]
     if not points:
-        return State(None, None)
+        return ResultsAtTime(None, None)
     objective, bound = points[-1]["objective"], points[-1]["bound"]
     found = None if objective is None else (0, sign * objective)
-    return State(found, None if bound is None else sign * bound)
+    return ResultsAtTime(found, None if bound is None else sign * bound)
 
 
-def state(lines: dict[str, Line], case: str, version: str, seconds: float, given: Namespace) -> State:
-    """Return the medians of what a version has at a time."""
-    each = [once(lines, case, version, seconds, repeat, given) for repeat in range(given.repeat)]
-    found = sorted(s.found or NOTHING for s in each)[(len(each) - 1) // 2]
+def median_results(
+    lines: dict[str, JsonLine], case: str, version: str, seconds: float, given: Namespace
+) -> ResultsAtTime:
+    """Return the medians of the results of a version at a time."""
+    each = [results_of_repeat(lines, case, version, seconds, repeat, given) for repeat in range(given.repeat)]
+    found = sorted(s.found or NO_RESULT for s in each)[(len(each) - 1) // 2]
     bound = sorted(-math.inf if s.bound is None else s.bound for s in each)[len(each) // 2]
-    return State(None if found == NOTHING else found, bound if bound > -math.inf else None)
+    return ResultsAtTime(None if found == NO_RESULT else found, bound if bound > -math.inf else None)
 
 
-def once(lines: dict[str, Line], case: str, version: str, seconds: float, repeat: int, given: Namespace) -> State:
-    """Return what a version had at a time: by a run of its own, or by the trace of the longest."""
+def results_of_repeat(
+    lines: dict[str, JsonLine], case: str, version: str, seconds: float, repeat: int, given: Namespace
+) -> ResultsAtTime:
+    """Return the results of a version at a time: of the run with that limit, or by the trace of the longest run."""
     line = lines.get(key(case, version, seconds, repeat))
     if line is not None:
         return at_end(line)
     longest = lines.get(key(case, version, max(given.runs), repeat))
     if longest is None or "asked" not in longest:
-        return State(None, None)
-    return at_end(longest) if (longest.get("time") or 1e9) <= seconds else on_the_way(longest, seconds)
+        return ResultsAtTime(None, None)
+    return at_end(longest) if (longest.get("time") or 1e9) <= seconds else at_time(longest, seconds)
 
 
 def compared(now: Any, before: Any, tolerance: float = 1e-9) -> str:
-    """Say whether less has become of something; None is more than anything."""
+    """Return whether a cost is better (lower) than another, and by how much; None is worse than any number."""
     if now is None or before is None:
         return "equal" if now is before else "better" if before is None else "WORSE"
     violations, cost = now
@@ -143,12 +164,12 @@ def compared(now: Any, before: Any, tolerance: float = 1e-9) -> str:
 
 
 def shown(value: float | None, sense: str) -> str:
-    """Return a cost as the problem has it."""
+    """Return a cost in the problem's own sense."""
     return "-" if value is None else f"{value if sense == 'min' else 0 - value:.10g}"
 
 
-def table(say: Report, names: list[str], versions: list[str], given: Namespace) -> int:
-    """Say what each version has at each time; return how often this one found less."""
+def table(report: Report, names: list[str], versions: list[str], given: Namespace) -> int:
+    """Print the results of each version at each time; return how often this version found less."""
     lines = {line["key"]: line for line in lines_of(given)}
     columns = Columns(
         ("problem", "<32"),
@@ -157,12 +178,12 @@ def table(say: Report, names: list[str], versions: list[str], given: Namespace) 
         ("found", "<13"),
         ("bound", "<13"),
     )
-    say(columns.head)
+    report(columns.head)
     counts: dict[str, int] = {}
     for name in names:
         sense = next((line["sense"] for line in lines.values() if line["key"].startswith(f"{name}|")), "max")
         for seconds in given.times:
-            states = [state(lines, name, version, seconds, given) for version in versions]
+            states = [median_results(lines, name, version, seconds, given) for version in versions]
             cells: list[object] = [name, seconds]
             for found, bound in states:
                 broken = f" ({found[0]}!)" if found and found[0] else ""
@@ -172,22 +193,22 @@ def table(say: Report, names: list[str], versions: list[str], given: Namespace) 
                 bounds = [None if s.bound is None else (0, -s.bound) for s in states]
                 words = compared(now.found, before.found), compared(bounds[0], bounds[1])
                 cells += words
-                for what, word in zip(("found", "bound"), words, strict=True):
-                    told = f"{what} at {seconds:g} s: {word.split()[0]}"
-                    counts[told] = counts.get(told, 0) + 1
-            say(columns.line(*cells))
+                for title, word in zip(("found", "bound"), words, strict=True):
+                    count_key = f"{title} at {seconds:g} s: {word.split()[0]}"
+                    counts[count_key] = counts.get(count_key, 0) + 1
+            report(columns.line(*cells))
     for word, count in sorted(counts.items()):
-        say(f"{word} {count}")
+        report(f"{word} {count}")
     for line in lines.values():
         if "error" in line:
-            say(f"{line['key']}: {line['error']}")
+            report(f"{line['key']}: {line['error']}")
         elif late(line):
-            say(f"{line['key']}: late, {line['time']:.1f} s")
+            report(f"{line['key']}: late, {line['time']:.1f} s")
     return sum(count for key, count in counts.items() if "found" in key and "WORSE" in key)
 
 
 def draw(picture: Path, names: list[str], versions: list[str], given: Namespace) -> None:
-    """Draw how far each version is from the best that either found, per cent, at each time, paired."""
+    """Draw the difference of each version from the best objective that either found, in per cent, at each time."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -201,8 +222,8 @@ def draw(picture: Path, names: list[str], versions: list[str], given: Namespace)
     for panel in axes.flat[len(names) :]:
         panel.set_axis_off()
     for panel, name in zip(axes.flat, names, strict=False):
-        states = {v: [state(lines, name, v, seconds, given) for seconds in given.times] for v in versions}
-        costs = [s.found[1] for own in states.values() for s in own if s.found and not s.found[0]]
+        states = {v: [median_results(lines, name, v, seconds, given) for seconds in given.times] for v in versions}
+        costs = [s.found[1] for of_version in states.values() for s in of_version if s.found and not s.found[0]]
         best = min(costs, default=0.0)
         for version, colour in zip(versions, ("C0", "C1"), strict=False):
             for side, style in ((0, "o-"), (1, "v--")):
@@ -228,28 +249,28 @@ def draw(picture: Path, names: list[str], versions: list[str], given: Namespace)
 
 
 def main() -> int:
-    """Run, compare, draw."""
+    """Solve, compare and draw."""
     parser = options(__file__, __doc__, only=True)
     parser.add_argument("--times", type=float, nargs="+", default=[1, 2, 5, 10, 60])
-    parser.add_argument("--runs", type=float, nargs="+", default=[1, 2, 5, 60], help="times with a run of their own")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="runs of each, of which medians are shown")
+    parser.add_argument("--runs", type=float, nargs="+", default=[1, 2, 5, 60], help="time limits of the runs")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="runs per time limit; medians are shown")
     parser.add_argument("--picture", type=Path, metavar="FILE.png")
     add_options(parser)
     given = parser.parse_args()
-    say = Report(__file__, given)
-    versions, found = programs(given), cases(given.only)
+    report = Report(__file__, given)
+    versions, found = programs(given), instance_list(given.only)
     jobs = [
-        Job(key(case.name, version, seconds, repeat), partial(measure, case, program, seconds))
+        PinnedJob(key(case.name, version, seconds, repeat), partial(measure, case, program, seconds))
         for repeat in range(given.repeat)
         for seconds in sorted(given.runs, reverse=True)
         for case in found
         for version, program in versions.items()
     ]
-    if given.warm:
-        warm_up(given, lambda program: [case.command(program, 1.0) for case in found])
+    if given.compile_first:
+        compile_kernels(given, lambda program: [case.command(program, 1.0) for case in found])
     run_jobs(jobs, given, lambda line: print(line["key"], line.get("error", "done"), file=sys.stderr, flush=True))
-    worse = table(say, [case.name for case in found], list(versions), given)
-    say.keep()
+    worse = table(report, [case.name for case in found], list(versions), given)
+    report.keep()
     if given.picture:
         draw(given.picture, [case.name for case in found], list(versions), given)
     return int(worse > 0)

@@ -1,5 +1,5 @@
-"""DCOP algorithms with one variable an agent, to compare with: MGM, MGM2, DSA, DGLS, Max-Sum, DUCT, DPOP and others.
+"""Baseline DCOP algorithms with one variable per agent: MGM, MGM2, DSA, DGLS, Max-Sum, distributed Gibbs, DUCT, DPOP.
 
-They act in synchronous cycles on the same problem, and say what messages they send. Others are found by the entry-point
-group ``dmcmc.algorithms`` (:mod:`dmcmc.algorithms.registry`).
+The algorithms run in synchronous cycles on the same problem and report the messages that they send. Other distributions
+add algorithms through the entry-point group ``dmcmc.algorithms`` (see :mod:`dmcmc.algorithms.registry`).
 """

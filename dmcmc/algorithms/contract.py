@@ -1,4 +1,4 @@
-"""What an algorithm promises: its name, its parameters, and cycles of messages, or another problem to solve instead."""
+"""The plug-in protocol of DCOP algorithms: a name, parameters, and either message cycles or a reformulated problem."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.algorithms.network import Network
+from dmcmc.algorithms.network import AgentNetwork
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.types import Ints
@@ -17,18 +17,18 @@ Values = Mapping[str, Value]
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: its default, and what it may be.
+    """One parameter of an algorithm: its default, and the values that it accepts.
 
     Attributes
     ----------
     default : int, float or str
-        A value has its type; whole numbers are floats, too.
+        Default value. It also fixes the type that is accepted; a float parameter accepts whole numbers, too.
     least, most : float
-        Limits of a number, both allowed.
+        Smallest and largest number that is accepted.
     choices : sequence of str
-        What a word may be.
+        Words that a parameter of type ``str`` accepts.
     text : str
-        A few words of help.
+        Short help text.
     """
 
     default: Value
@@ -38,7 +38,20 @@ class Parameter:
     text: str = ""
 
     def checked(self, value: Any, where: str) -> Value:
-        """Return a value, or raise what is wrong with it."""
+        """Return a value converted to the parameter's type.
+
+        Parameters
+        ----------
+        value
+            Value as the user gave it.
+        where : str
+            Name of the setting, which begins the error message.
+
+        Raises
+        ------
+        ConfigError
+            If the value has the wrong type or is out of range.
+        """
         if isinstance(self.default, str):
             if value in self.choices:
                 return str(value)
@@ -53,40 +66,44 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm of synchronous cycles.
+    """An algorithm that runs in synchronous message cycles.
 
     Attributes
     ----------
     name, summary : str
+        Name in the settings, and one line for the list of algorithms.
     steps : callable
-        ``steps(network, rng, values)`` yields an assignment, value indices (n,), after each cycle, and returns where no
-        cycle can change anything any more. ``rng`` is a NumPy generator that is the same on all ranks; ``values`` has
-        the parameters by name. Messages are told by :meth:`.Network.sends`. The best assignment of all is kept by the
-        caller.
+        ``steps(network, rng, values)`` yields one assignment (value indices, shape (n,), int64) after each cycle. It
+        returns when no later cycle can change anything. ``rng`` is a NumPy generator in the same state on all ranks.
+        ``values`` maps parameter names to values. The algorithm counts its messages with
+        :meth:`dmcmc.algorithms.network.AgentNetwork.sends`. The caller keeps the best assignment.
     parameters : mapping of str to Parameter
+        Parameters by name.
     cycles : int
-        How many there are where neither a number nor a time is asked for.
+        Number of cycles if the user sets neither a number of cycles nor a time budget.
     """
 
     name: str
     summary: str
-    steps: Callable[[Network, np.random.Generator, Values], Iterator[Ints]]
+    steps: Callable[[AgentNetwork, np.random.Generator, Values], Iterator[Ints]]
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     cycles: int = 200
 
 
 @dataclass(frozen=True)
 class Rewriting:
-    """An algorithm that this project's own run is, on another problem with other settings.
+    """An algorithm that is a dmcmc run on a reformulated problem with other settings.
 
     Attributes
     ----------
     name, summary : str
+        Name in the settings, and one line for the list of algorithms.
     rewrite : callable
-        Returns the problem to solve; its assignments are assignments of the problem given.
+        ``rewrite(problem)`` returns the problem to solve. Each of its assignments is an assignment of ``problem``.
     sections : callable
-        ``sections(values)`` returns settings by section and key: ``{"combine": {"method": "exact"}}``.
+        ``sections(values)`` returns settings by section and key, such as ``{"combine": {"method": "exact"}}``.
     parameters : mapping of str to Parameter
+        Parameters by name.
     """
 
     name: str
@@ -97,16 +114,25 @@ class Rewriting:
 
 
 def checked(algorithm: Algorithm | Rewriting, given: Mapping[str, Any], where: str) -> dict[str, Value]:
-    """Return all parameters of an algorithm, those given and the defaults of others.
+    """Return the values of all parameters of an algorithm: the given ones, and defaults for the rest.
+
+    Parameters
+    ----------
+    algorithm : Algorithm or Rewriting
+        The algorithm that declares the parameters.
+    given : mapping of str to object
+        Values as the user gave them.
+    where : str
+        Name of the settings section, which begins the error message.
 
     Raises
     ------
     ConfigError
-        For one that there is not, or a value that is not allowed; ``where`` is named before its name.
+        If a name is unknown or a value is not allowed.
     """
     for name in given:
         if name not in algorithm.parameters:
-            known = ", ".join(algorithm.parameters) or "there are none"
+            known = ", ".join(algorithm.parameters) or "it has none"
             raise ConfigError(f"{where}.{name}: unknown parameter of {algorithm.name} (known: {known})")
     return {
         name: parameter.checked(given[name], f"{where}.{name}") if name in given else parameter.default

@@ -1,9 +1,10 @@
-"""DGLS, distributed guided local search (after arXiv 2508.06899): MGM that penalises what keeps it where it is.
+"""DGLS, distributed guided local search (after arXiv 2508.06899): MGM with penalties that let it leave local optima.
 
-Where no neighbour of a variable gains anything, the entries that lose most around it are penalised, on both sides of
-each factor alike; penalties fade, so they are bounded by weight / evaporation times what an entry loses. The paper's
-parts are an adaptive condition of violation, evaporation and coordinated penalties; here an entry is violated that
-loses at least the mean of its variable's factors, and pays ``weight`` times its loss.
+If no neighbour of a variable gains anything, the entries with the largest loss around it are penalised, equally in all
+columns of a factor. Penalties decay, so a penalty is at most weight / evaporation times the loss of its entry. The
+paper's parts are an adaptive condition of violation, evaporation and coordinated penalties. Here an entry counts as
+violated if its loss is at least the mean loss of its variable's factors, and its penalty grows by ``weight`` times its
+loss.
 """
 
 from collections.abc import Iterator
@@ -12,14 +13,15 @@ import numpy as np
 
 from dmcmc.algorithms import local_kernels as kernels
 from dmcmc.algorithms.contract import Algorithm, Parameter, Values
-from dmcmc.algorithms.network import Network
+from dmcmc.algorithms.network import AgentNetwork
 from dmcmc.inference.runtime.types import Ints
 
 
-def dgls(network: Network, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
-    """Move as MGM does on utilities less penalties; raise penalties where nobody can move.
+def dgls(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
+    """Move as MGM does on utilities less penalties; raise penalties where no variable can gain.
 
-    A cycle is two rounds of messages, values and gains, and a third one, who is stuck, where penalties are raised.
+    A cycle has two rounds of messages (values and gains), and a third one (which variables are stuck) if penalties are
+    raised.
     """
     values, layout = network.start(rng), network.layout
     penalties = np.zeros(layout.data.size, dtype=np.int64)
@@ -42,10 +44,10 @@ def dgls(network: Network, rng: np.random.Generator, given: Values) -> Iterator[
 
 DGLS = Algorithm(
     "dgls",
-    "distributed guided local search: MGM with penalties that fade",
+    "distributed guided local search: MGM with decaying penalties",
     dgls,
     {
-        "weight": Parameter(0.4, 1e-6, 100.0, text="of a penalty, relative to what the entry loses"),
-        "evaporation": Parameter(0.2, 0.0, 1.0, text="which share of all penalties goes when new ones come"),
+        "weight": Parameter(0.4, 1e-6, 100.0, text="penalty per unit of an entry's loss"),
+        "evaporation": Parameter(0.2, 0.0, 1.0, text="share of all penalties that decays when new ones are added"),
     },
 )

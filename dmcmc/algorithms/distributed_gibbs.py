@@ -1,4 +1,4 @@
-"""Distributed Gibbs (Nguyen, Yeoh, Lau: Distributed Gibbs, AAMAS 2013): one chain over all variables, down a tree."""
+"""Distributed Gibbs (Nguyen, Yeoh, Lau, AAMAS 2013): one Gibbs chain over all variables, down a pseudo-tree."""
 
 from collections.abc import Iterator
 
@@ -6,38 +6,38 @@ import numpy as np
 
 from dmcmc.algorithms import local_kernels as kernels
 from dmcmc.algorithms.contract import Algorithm, Parameter, Values
-from dmcmc.algorithms.network import BYTES, Network
-from dmcmc.algorithms.tree import Tree
+from dmcmc.algorithms.network import BYTES, AgentNetwork
+from dmcmc.algorithms.tree import VariableTree
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.mpi.world import World
 
 
-def distributed_gibbs(network: Network, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
-    """Draw every variable given all others, parents before children; levels of the tree are drawn at the same time.
+def distributed_gibbs(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
+    """Draw every variable given all others, parents before children; one tree level is drawn concurrently.
 
-    A cycle is one sample: each variable tells its value to all neighbours, and what the sample is worth goes up the
-    tree. All ranks do the same work: a chain waits for itself.
+    A cycle is one sample: each variable sends its value to all neighbours, and the utility of the sample is summed up
+    the tree. All ranks do the same work, because the chain is sequential.
     """
-    network = network if network.world.size == 1 else _alone(network)
+    network = network if network.world.size == 1 else _on_one_rank(network)
     values = network.start(rng)
-    scores, tree, owner = network.scores(values), Tree.of(network.problem), network.problem.owner
+    scores, tree, owner = network.scores(values), VariableTree.of(network.problem), network.problem.owner
     work = np.diff(network.layout.column_start) + 1.0
     if values.size:
         network.parallel = float(sum(work[tree.levels == level].max() for level in np.unique(tree.levels)) / work.sum())
     _, children = tree.edges_across(owner)
-    up = np.bincount(owner[children], minlength=network.problem.n_agents)
-    cold = 1.0 / (float(given["temperature"]) * network.layout.scale)
+    messages_up = np.bincount(owner[children], minlength=network.problem.n_agents)
+    inverse_temperature = 1.0 / (float(given["temperature"]) * network.layout.scale)
     yield values
     while values.size:
-        kernels.gibbs_sweep(network.layout, values, scores, tree.top_down, cold, rng.random(values.size))
+        kernels.gibbs_sweep(network.layout, values, scores, tree.top_down, inverse_temperature, rng.random(values.size))
         network.sends(1)
-        network.sends(1, BYTES, up)
+        network.sends(1, BYTES, messages_up)
         yield values
 
 
-def _alone(network: Network) -> Network:
-    """Return the network on this rank alone, whose counts are the same arrays."""
-    single = Network(network.problem, World())
+def _on_one_rank(network: AgentNetwork) -> AgentNetwork:
+    """Return the network on this rank alone; its message counters are the same arrays as those of ``network``."""
+    single = AgentNetwork(network.problem, World())
     single.messages, single.bytes = network.messages, network.bytes
     return single
 
@@ -48,7 +48,7 @@ GIBBS = Algorithm(
     distributed_gibbs,
     {
         "temperature": Parameter(
-            1.0, 1e-9, 1e15, text="of the distribution exp(utility / temperature); the paper's is 1"
+            1.0, 1e-9, 1e15, text="temperature of the distribution exp(utility / temperature); the paper uses 1"
         )
     },
     cycles=1000,

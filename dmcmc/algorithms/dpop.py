@@ -1,25 +1,32 @@
-"""DPOP and ADPOP with one variable an agent (Petcu, Faltings: IJCAI 2005, CP 2005): a run of ours, divided that way."""
+"""DPOP and ADPOP with one variable per agent (Petcu, Faltings: IJCAI 2005, CP 2005), as dmcmc runs on that division."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from dmcmc.algorithms.contract import Parameter, Rewriting, Values
-from dmcmc.algorithms.tree import apart
+from dmcmc.algorithms.tree import one_agent_per_variable
 
 
-def _exact(given: Values) -> Mapping[str, Mapping[str, Any]]:
+def _dpop_sections(given: Values) -> Mapping[str, Mapping[str, Any]]:
+    """Return the settings of DPOP."""
     return {"local": {"method": "exact"}, "combine": {"method": "exact"}}
 
 
-def _bounded(given: Values) -> Mapping[str, Mapping[str, Any]]:
+def _adpop_sections(given: Values) -> Mapping[str, Mapping[str, Any]]:
+    """Return the settings of ADPOP."""
     return {"local": {"method": "exact"}, "combine": {"method": "mini-bucket", "z": given["z"], "partition": "scope"}}
 
 
-DPOP = Rewriting("dpop", "DPOP with one variable an agent: exact, tables as large as the tree is wide", apart, _exact)
+DPOP = Rewriting(
+    "dpop",
+    "DPOP with one variable per agent: exact, tables as large as the tree is wide",
+    one_agent_per_variable,
+    _dpop_sections,
+)
 ADPOP = Rewriting(
     "adpop",
-    "ADPOP with one variable an agent: messages of at most z variables, a proven bound",
-    apart,
-    _bounded,
-    {"z": Parameter(2, 1, 1000, text="variables of a message at most")},
+    "ADPOP with one variable per agent: messages of at most z variables, a proven bound",
+    one_agent_per_variable,
+    _adpop_sections,
+    {"z": Parameter(2, 1, 1000, text="largest number of variables of a message")},
 )

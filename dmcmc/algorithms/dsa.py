@@ -6,15 +6,15 @@ import numpy as np
 
 from dmcmc.algorithms import local_kernels as kernels
 from dmcmc.algorithms.contract import Algorithm, Parameter, Values
-from dmcmc.algorithms.network import Network
+from dmcmc.algorithms.network import AgentNetwork
 from dmcmc.inference.runtime.types import Ints
 
 
-def dsa(network: Network, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
-    """Let everyone who may take its best value with a probability; at a tie another one than it has, at random.
+def dsa(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
+    """Let each variable take its best value with a fixed probability; at a tie, a random best value other than its own.
 
-    Variant A moves for a gain only, B also without one where a factor could be worth more, C without one anyway. A
-    cycle is one round of messages: values.
+    Variant A moves only for a gain. Variant B also moves without a gain if a factor of the variable is below its
+    largest entry. Variant C also moves without a gain anyway. A cycle is one round of messages: values.
     """
     values = network.start(rng)
     scores, everyone = network.scores(values), np.arange(values.size)
@@ -38,10 +38,14 @@ def dsa(network: Network, rng: np.random.Generator, given: Values) -> Iterator[I
 
 DSA = Algorithm(
     "dsa",
-    "distributed stochastic algorithm: everyone takes its best value with a probability",
+    "distributed stochastic algorithm: each variable takes its best value with a fixed probability",
     dsa,
     {
-        "probability": Parameter(0.7, 0.01, 1.0, text="of a move"),
-        "variant": Parameter("C", choices=("A", "B", "C"), text="moves without a gain: none, in conflict, all"),
+        "probability": Parameter(0.7, 0.01, 1.0, text="probability of a move"),
+        "variant": Parameter(
+            "C",
+            choices=("A", "B", "C"),
+            text="who moves without a gain: nobody (A), variables in conflict (B), all (C)",
+        ),
     },
 )

@@ -1,9 +1,10 @@
-"""A problem as flat arrays of whole numbers in which one comparison is lexicographic: violations, then utility.
+"""Factor tables as flat integer arrays in which one comparison is lexicographic: violations, then utility.
 
-For every factor and every variable v in it there is a copy of the table with v's axis last, so that the factor's
-utilities for all values of v are one contiguous *column*. An entry is a 64-bit integer: the utility, less ``violation``
-where it is forbidden, which is more than all utilities together can differ by. Integers that leave room for that are
-exact; others, and floats, are scaled by a power of two and rounded, to about twelve digits of their sum.
+For every factor and every variable v in its scope there is a copy of the table with the axis of v last. The utilities
+of the factor for all values of v are then one contiguous *column*. An entry is a 64-bit integer: the scaled utility, or
+``-violation`` if the entry is forbidden. ``violation`` exceeds the largest possible difference of total utility.
+Integer tables are exact if their sums fit below ``violation``. Other integers, and floats, are scaled by a power of two
+and rounded to about twelve digits of their sum.
 """
 
 from math import floor, log2
@@ -16,44 +17,55 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.types import Ints
 
-_ROOM = 2**61  # of any sum of entries
-_DIGITS = 2**42  # what the utilities of a problem of floats are scaled to together
+_MAX_ABS_SUM = 2**61  # largest absolute value of any sum of entries; leaves headroom in int64
+_MAX_SCALED_TOTAL = 2**42  # largest total of the scaled utilities of a problem with float tables
 
 
-class Layout(NamedTuple):
-    """What the algorithms read.
+class ColumnLayout(NamedTuple):
+    """Factor tables, columns and neighbours of a problem as flat arrays, which the kernels read.
+
+    A column is the vector of utilities of one factor for all values of one of its variables v, with the other variables
+    fixed. Each (variable, factor) pair has one column number; ``n`` is the number of variables.
 
     Attributes
     ----------
     domains : (n,) int64
-    most : int
-        The largest domain.
+        Domain sizes.
+    max_domain : int
+        Size of the largest domain.
     data : (entries,) int64
-        All columns.
+        All tables, one transposed copy per column number.
     violation : int
-        What a forbidden entry costs; more than twice the sum of all utilities.
+        Cost of a forbidden entry; more than twice the sum of the absolute utilities of all factors.
     scale : float
-        How many units of ``data`` one unit of utility is.
+        Units of ``data`` per unit of utility.
     mine : (n,) bool
-        The variables of this rank: only their scores are kept up to date.
+        True for the variables of this rank. Only their scores are kept up to date.
     column_start : (n + 1,) int64
-        Columns of variable v are ``column_start[v]:column_start[v + 1]``, one a factor of v.
-    column_at, column_top, column_factor : (columns,) int64
-        Offset of the column for other variables all 0; the best entry of its factor, and which one it is.
+        The columns of variable v are ``column_start[v]:column_start[v + 1]``, one per factor of v.
+    column_at : (columns,) int64
+        Offset in ``data`` of the column for the first value of each other variable.
+    column_top : (columns,) int64
+        Largest entry of the column's factor.
+    column_factor : (columns,) int64
+        Index of the column's factor.
     other_start : (columns + 1,) int64
+        The other variables of column c are the entries ``other_start[c]:other_start[c + 1]`` of the next two arrays.
     other_variable, other_stride : (others,) int64
-        The other variables of a column's factor, and their strides in ``data``.
+        Each other variable, and its stride in ``data``.
     pair_start : (n + 1,) int64
-        Neighbours of v are ``neighbour[pair_start[v]:pair_start[v + 1]]``, in ascending order.
+        The neighbours of v are ``neighbour[pair_start[v]:pair_start[v + 1]]``, in ascending order.
     neighbour : (pairs,) int64
+        Second variable of each ordered pair of neighbours.
     touch_start : (pairs + 1,) int64
-        Columns of the neighbour that move when v changes are ``touch_start[p]:touch_start[p + 1]`` of pair p.
+        For pair p = (v, w), entries ``touch_start[p]:touch_start[p + 1]`` of the next two arrays are the columns of w
+        whose offset depends on v.
     touch_column, touch_stride : (touches,) int64
-        Those columns, and the stride of v in them.
+        Each of those columns, and the stride of v in it.
     """
 
     domains: NDArray[np.int64]
-    most: int
+    max_domain: int
     data: NDArray[np.int64]
     violation: int
     scale: float
@@ -72,74 +84,95 @@ class Layout(NamedTuple):
     touch_stride: NDArray[np.int64]
 
 
-def lay_out(problem: Problem, mine: NDArray[np.bool_] | None = None) -> Layout:
-    """Lay out a problem of dense tables; ``mine`` are the variables of this rank, all if None."""
-    tables, violation, scale = whole_tables(problem)
+def build_layout(problem: Problem, mine: NDArray[np.bool_] | None = None) -> ColumnLayout:
+    """Build the flat arrays of a problem with dense tables.
+
+    Parameters
+    ----------
+    problem : Problem
+        Problem whose factors are dense tables.
+    mine : (n,) bool, optional
+        True for the variables of this rank; all variables by default.
+    """
+    tables, violation, scale = integer_tables(problem)
     n = problem.n_variables
-    of_variable: list[list[tuple[int, int]]] = [[] for _ in range(n)]  # (factor, axis)
+    factors_of_variable: list[list[tuple[int, int]]] = [[] for _ in range(n)]  # (factor, axis)
     for f, (scope, _) in enumerate(tables):
         for axis, v in enumerate(scope):
-            of_variable[v].append((f, axis))
-    columns = [(v, f, axis) for v in range(n) for f, axis in of_variable[v]]
-    parts, at, top = list[NDArray[np.int64]](), [0], list[int]()
+            factors_of_variable[v].append((f, axis))
+    columns = [(v, f, axis) for v in range(n) for f, axis in factors_of_variable[v]]
+    blocks, offsets, largest = list[NDArray[np.int64]](), [0], list[int]()
     other_start, other_variable, other_stride = [0], list[int](), list[int]()
-    touches: list[tuple[int, int, int, int]] = []  # who changes, whose column, which column, stride
+    touches: list[tuple[int, int, int, int]] = []  # (changed variable, variable of the column, column, stride)
     for column, (v, f, axis) in enumerate(columns):
         scope, table = tables[f]
-        turned = np.ascontiguousarray(np.moveaxis(table, axis, -1))
-        parts.append(turned.reshape(-1))
-        at.append(at[-1] + turned.size)
-        top.append(int(table.max()))
-        for u, stride in zip((u for u in scope if u != v), turned.strides, strict=False):
+        transposed = np.ascontiguousarray(np.moveaxis(table, axis, -1))
+        blocks.append(transposed.reshape(-1))
+        offsets.append(offsets[-1] + transposed.size)
+        largest.append(int(table.max()))
+        for u, stride in zip((u for u in scope if u != v), transposed.strides, strict=False):
             other_variable.append(u)
-            other_stride.append(stride // turned.itemsize)
-            touches.append((u, v, column, stride // turned.itemsize))
+            other_stride.append(stride // transposed.itemsize)
+            touches.append((u, v, column, stride // transposed.itemsize))
         other_start.append(len(other_variable))
     touches.sort()
     pairs = sorted({(u, v) for u, v, _, _ in touches})
-    number = {pair: p for p, pair in enumerate(pairs)}
-    of_pair = np.array([number[u, v] for u, v, _, _ in touches], dtype=np.int64)
-    return Layout(
+    pair_index = {pair: p for p, pair in enumerate(pairs)}
+    pair_of_touch = np.array([pair_index[u, v] for u, v, _, _ in touches], dtype=np.int64)
+    return ColumnLayout(
         domains=problem.domains,
-        most=int(problem.domains.max(initial=1)),
-        data=np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64),
+        max_domain=int(problem.domains.max(initial=1)),
+        data=np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.int64),
         violation=violation,
         scale=scale,
         mine=np.ones(n, dtype=np.bool_) if mine is None else mine,
         column_start=_starts(np.array([v for v, _, _ in columns], dtype=np.int64), n),
-        column_at=np.array(at[:-1], dtype=np.int64),
-        column_top=np.array(top, dtype=np.int64),
+        column_at=np.array(offsets[:-1], dtype=np.int64),
+        column_top=np.array(largest, dtype=np.int64),
         column_factor=np.array([f for _, f, _ in columns], dtype=np.int64),
         other_start=np.array(other_start, dtype=np.int64),
         other_variable=np.array(other_variable, dtype=np.int64),
         other_stride=np.array(other_stride, dtype=np.int64),
         pair_start=_starts(np.array([u for u, _ in pairs], dtype=np.int64), n),
         neighbour=np.array([v for _, v in pairs], dtype=np.int64),
-        touch_start=_starts(of_pair, len(pairs)),
+        touch_start=_starts(pair_of_touch, len(pairs)),
         touch_column=np.array([column for _, _, column, _ in touches], dtype=np.int64),
         touch_stride=np.array([stride for _, _, _, stride in touches], dtype=np.int64),
     )
 
 
 def _starts(groups: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return where each group of ascending numbers begins, and the end."""
+    """Return where each group begins in an ascending array of group numbers, and the end of the last one."""
     return np.searchsorted(groups, np.arange(count + 1)).astype(np.int64)
 
 
-def whole_tables(problem: Problem) -> tuple[list[tuple[tuple[int, ...], Ints]], int, float]:
-    """Return all factors with a scope as tables of integers, what a violation costs, and what a utility of 1 is."""
+def integer_tables(problem: Problem) -> tuple[list[tuple[tuple[int, ...], Ints]], int, float]:
+    """Return all factors with a scope as integer tables.
+
+    Returns
+    -------
+    tables : list of (tuple of int, ndarray of int64)
+        Scope and integer table of each factor.
+    violation : int
+        Cost of a forbidden entry, in the units of the tables.
+    scale : float
+        Units of the tables per unit of utility.
+    """
     factors = [(f.scope, f.table, forbidden(f.table)) for f in problem.factors if f.scope]
-    reach = sum(float(np.abs(np.where(hard, 0, table).astype(np.float64)).max(initial=0)) for _, table, hard in factors)
-    room = _ROOM / (2 + 3 * sum(bool(hard.any()) for _, _, hard in factors))
-    whole = all(table.dtype.kind == "i" for _, table, _ in factors)
-    if whole and 3 * reach + len(factors) + 1 < room:
+    total_magnitude = sum(
+        float(np.abs(np.where(is_forbidden, 0, table).astype(np.float64)).max(initial=0))
+        for _, table, is_forbidden in factors
+    )
+    limit = _MAX_ABS_SUM / (2 + 3 * sum(bool(is_forbidden.any()) for _, _, is_forbidden in factors))
+    all_integer = all(table.dtype.kind == "i" for _, table, _ in factors)
+    if all_integer and 3 * total_magnitude + len(factors) + 1 < limit:
         scale = 1.0
     else:
-        scale = 2.0 ** floor(log2(min(_DIGITS, room / 4) / reach)) if reach else 1.0
-    violation = int(2 * (reach * scale + len(factors)) + 1)
+        scale = 2.0 ** floor(log2(min(_MAX_SCALED_TOTAL, limit / 4) / total_magnitude)) if total_magnitude else 1.0
+    violation = int(2 * (total_magnitude * scale + len(factors)) + 1)
     tables = []
-    for scope, table, hard in factors:
-        soft = np.where(hard, 0, table)
-        entries = soft.astype(np.int64) if scale == 1.0 and whole else np.rint(soft * scale).astype(np.int64)
-        tables.append((scope, np.where(hard, np.int64(-violation), entries)))
+    for scope, table, is_forbidden in factors:
+        soft = np.where(is_forbidden, 0, table)
+        entries = soft.astype(np.int64) if scale == 1.0 and all_integer else np.rint(soft * scale).astype(np.int64)
+        tables.append((scope, np.where(is_forbidden, np.int64(-violation), entries)))
     return tables, violation, scale

@@ -1,8 +1,19 @@
 # mypy: ignore-errors
-"""What agents of one variable each compute in a cycle, compiled; :class:`.Layout` is the problem.
+"""Compiled CPU kernels for agents with one variable each.
 
-``scores[v, d]`` is what the factors of v are worth if v took d and all others stayed; :func:`change` keeps it up to
-date for the variables of this rank. A state's worth is its sum of entries.
+Arguments that several kernels share:
+
+layout : ColumnLayout
+    Flat arrays of the problem; see :class:`dmcmc.algorithms.layout.ColumnLayout`.
+z : (n,) int64
+    Current assignment (value indices).
+scores : (n, largest domain) int64
+    ``scores[v, d]`` is the sum of the entries of the factors of v if v takes d and all others stay.
+    :func:`set_value` keeps it up to date for the variables of this rank.
+row : (largest domain,) int64
+    Scratch space.
+
+All sums are in the integer units of ``layout.data``.
 """
 
 import numpy as np
@@ -13,7 +24,7 @@ from dmcmc.inference.runtime.compile import njit
 
 @njit(inline="always")
 def column_of(layout, column, z):
-    """Return where a column starts for the values of the factor's other variables."""
+    """Return where a column starts in ``layout.data`` for the values of the factor's other variables."""
     at = layout.column_at[column]
     for o in range(layout.other_start[column], layout.other_start[column + 1]):
         at += z[layout.other_variable[o]] * layout.other_stride[o]
@@ -22,7 +33,7 @@ def column_of(layout, column, z):
 
 @njit()
 def fill_scores(layout, z, scores):
-    """Compute all scores of a state from nothing."""
+    """Compute all scores of an assignment from scratch."""
     for v in range(layout.domains.size):
         size = layout.domains[v] if layout.mine[v] else 0
         scores[v, :size] = 0
@@ -33,8 +44,8 @@ def fill_scores(layout, z, scores):
 
 
 @njit()
-def worth(layout, z):
-    """Return the sum of all entries of a state: that of a factor is read by the rank of its first variable."""
+def total_score(layout, z):
+    """Return the sum of all entries of an assignment; the rank of a factor's first variable reads its entry."""
     total = np.int64(0)
     for v in range(layout.domains.size):
         if not layout.mine[v]:
@@ -49,8 +60,8 @@ def worth(layout, z):
 
 
 @njit()
-def change(layout, z, scores, v, value):
-    """Let v take a value; return the gain, if v is of this rank."""
+def set_value(layout, z, scores, v, value):
+    """Set variable v to a value and update the scores; return the gain, which is valid if v belongs to this rank."""
     gain = scores[v, value] - scores[v, z[v]]
     step = value - z[v]
     for p in range(layout.pair_start[v], layout.pair_start[v + 1]):
@@ -68,7 +79,7 @@ def change(layout, z, scores, v, value):
 
 @njit(inline="always")
 def best_value(scores, v, size):
-    """Return the lowest of the best values."""
+    """Return the best of the first ``size`` values of v, the lowest index at a tie."""
     best = 0
     for d in range(1, size):
         if scores[v, d] > scores[v, best]:
@@ -78,7 +89,7 @@ def best_value(scores, v, size):
 
 @njit()
 def in_conflict(layout, z, v):
-    """Return whether a factor of v is worth less than it could be."""
+    """Return whether a factor of v is below its largest entry."""
     for c in range(layout.column_start[v], layout.column_start[v + 1]):
         if layout.data[column_of(layout, c, z) + z[v]] < layout.column_top[c]:
             return True
@@ -87,9 +98,15 @@ def in_conflict(layout, z, v):
 
 @njit()
 def best_pair(layout, z, scores, row, u, p):
-    """Return the best joint move of u and its neighbour of pair p: the gain and both values (the lowest at a tie)."""
+    """Return the best joint move of u and its neighbour of pair p.
+
+    Returns
+    -------
+    gain, value_u, value_v : int
+        The gain, and both values (the lowest indices at a tie).
+    """
     v = layout.neighbour[p]
-    most, best_u, best_v = np.int64(0), z[u], z[v]
+    best_gain, best_u, best_v = np.int64(0), z[u], z[v]
     for a in range(layout.domains[u]):
         for d in range(layout.domains[v]):
             row[d] = scores[v, d]
@@ -100,14 +117,14 @@ def best_pair(layout, z, scores, row, u, p):
                 row[d] += layout.data[new + d] - layout.data[old + d]
         base = scores[u, a] - scores[u, z[u]] - row[z[v]]
         for d in range(layout.domains[v]):
-            if base + row[d] > most:
-                most, best_u, best_v = base + row[d], a, d
-    return most, best_u, best_v
+            if base + row[d] > best_gain:
+                best_gain, best_u, best_v = base + row[d], a, d
+    return best_gain, best_u, best_v
 
 
 @njit()
 def is_2_optimal(layout, z, scores, row):
-    """Return whether no one and no two neighbours can gain anything."""
+    """Return whether no variable and no pair of neighbours can gain anything."""
     for u in range(z.size):
         if scores[u, best_value(scores, u, layout.domains[u])] > scores[u, z[u]]:
             return False
@@ -118,34 +135,34 @@ def is_2_optimal(layout, z, scores, row):
 
 
 @njit()
-def move(layout, z, scores, new):
-    """Let all variables take new values, one after another."""
+def set_values(layout, z, scores, new):
+    """Set all variables to the values ``new`` (n,), one after another, and update the scores."""
     for v in range(z.size):
         if new[v] != z[v]:
             change(layout, z, scores, v, new[v])
 
 
 @njit()
-def conflicts(layout, z, found):
-    """Write which variables have a factor that is worth less than it could be."""
+def conflicts(layout, z, in_conflict_flags):
+    """Write to ``found`` (n,) bool which variables have a factor below its largest entry."""
     for v in range(z.size):
-        found[v] = layout.mine[v] and in_conflict(layout, z, v)
+        in_conflict_flags[v] = layout.mine[v] and in_conflict(layout, z, v)
 
 
 @njit()
 def answer_offers(layout, z, scores, to, gain, partner, joint, values):
-    """Let every variable that offers nothing accept the joint move that gains most, if it gains more than its own.
+    """Let variables without an offer accept the joint move with the largest gain, if it exceeds their own gain (MGM2).
 
     Parameters
     ----------
     to : (n,) int64
-        The pair over which each variable makes an offer, -1 for none.
+        Pair over which each variable makes an offer; -1 for none.
     gain : (n,) int64
-        Of each variable's own best move.
+        Gain of each variable's own best move.
     partner, joint : (n,) int64
-        Written: whose offer each variable accepts (-1 for none), and the joint gain.
+        Written: the variable whose offer each variable accepts (-1 for none), and the joint gain.
     values : (n, 2) int64
-        Written: the values of who offered and who accepted.
+        Written for each acceptor: the values of the offering and of the accepting variable.
     """
     row = np.empty(layout.most, dtype=np.int64)
     partner[:] = -1
@@ -154,36 +171,49 @@ def answer_offers(layout, z, scores, to, gain, partner, joint, values):
         if to[u] >= 0:
             v = layout.neighbour[to[u]]
             if to[v] < 0 and layout.mine[v]:
-                most, a, b = best_pair(layout, z, scores, row, u, to[u])
-                if most > joint[v]:
-                    partner[v], joint[v] = u, most
+                joint_gain, a, b = best_pair(layout, z, scores, row, u, to[u])
+                if joint_gain > joint[v]:
+                    partner[v], joint[v] = u, joint_gain
                     values[v, 0], values[v, 1] = a, b
 
 
 @njit()
 def penalise(layout, z, penalties, guided, stuck, weight, keep):
-    """Let penalties fade, and raise those of current entries that lose more than is usual around a stuck variable.
+    """Decay all penalties, and penalise current entries with an above-average loss around stuck variables (DGLS).
 
-    A factor is penalised once, in all of its columns, if one of its variables is stuck and it loses at least the mean
-    of what that variable's factors lose (DGLS). ``keep`` is in 1/1024; ``guided`` is the data less penalties.
+    A factor is penalised once, in all of its columns, if one of its variables is stuck and the factor loses at least
+    the mean loss of that variable's factors. The loss of a factor is its largest entry less its current one.
+
+    Parameters
+    ----------
+    penalties : (entries,) int64
+        Penalty of each entry of ``layout.data``; updated.
+    guided : (entries,) int64
+        Written: ``layout.data`` less the penalties.
+    stuck : (n,) bool
+        Variables without a gain in their neighbourhood.
+    weight : float
+        Penalty per unit of loss.
+    keep : int
+        Share of a penalty that remains, in units of 1/1024.
     """
     n = z.size
-    chosen = np.zeros(layout.column_at.size, dtype=np.bool_)  # by factor: there are fewer
+    factor_chosen = np.zeros(layout.column_at.size, dtype=np.bool_)  # by factor index, below the number of columns
     for v in range(n):
         first, last = layout.column_start[v], layout.column_start[v + 1]
         if stuck[v] and last > first:
-            lost = 0.0
+            total_loss = 0.0
             for c in range(first, last):
-                lost += layout.column_top[c] - layout.data[column_of(layout, c, z) + z[v]]
+                total_loss += layout.column_top[c] - layout.data[column_of(layout, c, z) + z[v]]
             for c in range(first, last):
                 loss = layout.column_top[c] - layout.data[column_of(layout, c, z) + z[v]]
-                if loss > 0 and loss >= lost / (last - first):
-                    chosen[layout.column_factor[c]] = True
+                if loss > 0 and loss >= total_loss / (last - first):
+                    factor_chosen[layout.column_factor[c]] = True
     for i in range(penalties.size):
         penalties[i] = penalties[i] * keep // 1024
     for v in range(n):
         for c in range(layout.column_start[v], layout.column_start[v + 1]):
-            if chosen[layout.column_factor[c]]:
+            if factor_chosen[layout.column_factor[c]]:
                 i = column_of(layout, c, z) + z[v]
                 loss = min(layout.column_top[c] - layout.data[i], layout.violation)
                 penalties[i] = min(penalties[i] + max(np.int64(1), np.int64(weight * loss)), layout.violation)
@@ -193,7 +223,17 @@ def penalise(layout, z, penalties, guided, stuck, weight, keep):
 
 @njit()
 def gibbs_sweep(layout, z, scores, order, inverse_temperature, uniforms):
-    """Draw each variable in turn from its distribution given all others; ``uniforms`` has a number in [0, 1) each."""
+    """Draw each variable in turn from its conditional distribution given all others.
+
+    Parameters
+    ----------
+    order : (n,) int64
+        Order of the variables.
+    inverse_temperature : float
+        Factor on the scores in the exponent, per unit of ``layout.data``.
+    uniforms : (n,) float64
+        One number in [0, 1) per variable.
+    """
     weights = np.empty(layout.most, dtype=np.float64)
     for i in range(order.size):
         v = order[i]

@@ -7,95 +7,107 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.algorithms.contract import Algorithm, Parameter, Values
-from dmcmc.algorithms.layout import whole_tables
-from dmcmc.algorithms.network import BYTES, Network
+from dmcmc.algorithms.layout import integer_tables
+from dmcmc.algorithms.network import BYTES, AgentNetwork
 from dmcmc.inference.runtime.types import Ints
 
 Floats = NDArray[np.float64]
 
 
-class _Group(NamedTuple):
-    """Factors of one shape: their variables (m, arity), their tables (m, *shape), messages from variables an axis."""
+class _FactorGroup(NamedTuple):
+    """Factors of one shape, and the messages that their variables sent last.
+
+    Attributes
+    ----------
+    scopes : (m, arity) int64
+        Variables of each factor.
+    tables : (m, *shape) float64
+        Utilities of each factor.
+    from_variables : list of (m, domain) float64
+        Damped messages from the variables, one array per axis.
+    """
 
     scopes: Ints
     tables: Floats
-    heard: list[Floats]
+    from_variables: list[Floats]
 
 
-def max_sum(network: Network, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
-    """Send messages from variables to factors and back; each variable takes the value with the largest sum.
+def max_sum(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
+    """Send messages from variables to factors and back; each variable takes the value with the largest belief.
 
-    On a tree without damping it is exact after as many cycles as the tree is deep. Very small random utilities, less
-    than 1/2 in all where tables are whole numbers, settle ties. A cycle is two rounds: to factors and from them; a
-    factor lives with its first variable.
+    Without damping the result is exact on a tree after as many cycles as the tree is deep. Tiny random unary utilities
+    break ties; their total is below half a unit of the integer tables. A cycle has two rounds: to factors and from
+    factors. A factor is computed by the agent of its first variable.
     """
     problem, layout = network.problem, network.layout
     n, damping = problem.n_variables, float(given["damping"])
-    dust = rng.random((n, layout.most)) * (0.5 / max(n, 1))
-    beyond = np.arange(layout.most) >= layout.domains[:, None]
+    tie_breakers = rng.random((n, layout.max_domain)) * (0.5 / max(n, 1))
+    is_padding = np.arange(layout.max_domain) >= layout.domains[:, None]
     groups = _groups(network)
-    links, sizes = _links(network)
-    beliefs = np.where(beyond, -np.inf, dust)
+    message_counts, message_bytes = _count_messages(network)
+    beliefs = np.where(is_padding, -np.inf, tie_breakers)
     while True:
-        told = np.zeros_like(dust)
-        answers = [[_answer(group, axis) for axis in range(group.scopes.shape[1])] for group in groups]
-        for group, messages in zip(groups, answers, strict=True):
+        received = np.zeros_like(tie_breakers)
+        factor_messages = [[_factor_message(group, axis) for axis in range(group.scopes.shape[1])] for group in groups]
+        for group, messages in zip(groups, factor_messages, strict=True):
             for axis, message in enumerate(messages):
-                np.add.at(told[:, : message.shape[1]], group.scopes[:, axis], message)
-        beliefs = np.where(beyond, -np.inf, dust + sum(network.world.allgather(told)))
-        for group, messages in zip(groups, answers, strict=True):
+                np.add.at(received[:, : message.shape[1]], group.scopes[:, axis], message)
+        beliefs = np.where(is_padding, -np.inf, tie_breakers + sum(network.world.allgather(received)))
+        for group, messages in zip(groups, factor_messages, strict=True):
             for axis, message in enumerate(messages):
-                fresh = beliefs[group.scopes[:, axis], : message.shape[1]] - message
-                fresh -= fresh.max(axis=1, keepdims=True)
-                group.heard[axis][:] = damping * group.heard[axis] + (1 - damping) * fresh
-        network.messages += 2 * links
-        network.bytes += 2 * sizes
+                new_message = beliefs[group.scopes[:, axis], : message.shape[1]] - message
+                new_message -= new_message.max(axis=1, keepdims=True)
+                group.from_variables[axis][:] = damping * group.from_variables[axis] + (1 - damping) * new_message
+        network.messages += 2 * message_counts
+        network.bytes += 2 * message_bytes
         yield beliefs.argmax(axis=1) if n else np.zeros(0, dtype=np.int64)
 
 
-def _groups(network: Network) -> list[_Group]:
-    """Return this rank's factors by shape."""
-    tables, _, _ = whole_tables(network.problem)
+def _groups(network: AgentNetwork) -> list[_FactorGroup]:
+    """Return this rank's factors, grouped by table shape, with zero messages."""
+    tables, _, _ = integer_tables(network.problem)
     by_shape: dict[tuple[int, ...], list[tuple[tuple[int, ...], Ints]]] = {}
     for scope, table in tables:
         if network.layout.mine[scope[0]]:
             by_shape.setdefault(table.shape, []).append((scope, table))
     return [
-        _Group(
-            np.array([scope for scope, _ in found], dtype=np.int64),
-            np.stack([table for _, table in found]).astype(np.float64),
-            [np.zeros((len(found), size)) for size in shape],
+        _FactorGroup(
+            np.array([scope for scope, _ in members], dtype=np.int64),
+            np.stack([table for _, table in members]).astype(np.float64),
+            [np.zeros((len(members), size)) for size in shape],
         )
-        for shape, found in by_shape.items()
+        for shape, members in by_shape.items()
     ]
 
 
-def _answer(group: _Group, axis: int) -> Floats:
-    """Return what factors tell the variable of an axis: the best utility for each of its values."""
+def _factor_message(group: _FactorGroup, axis: int) -> Floats:
+    """Return the messages (m, domain) of factors to the variable of an axis: the best utility for each value."""
     total, arity = group.tables, group.scopes.shape[1]
-    for other, heard in enumerate(group.heard):
+    for other, message in enumerate(group.from_variables):
         if other != axis:
-            total = total + heard.reshape(len(heard), *(heard.shape[1] if a == other else 1 for a in range(arity)))
-    rest = tuple(1 + a for a in range(arity) if a != axis)
-    return np.asarray(total.max(axis=rest) if rest else total, dtype=np.float64)
+            total = total + message.reshape(
+                len(message), *(message.shape[1] if a == other else 1 for a in range(arity))
+            )
+    other_axes = tuple(1 + a for a in range(arity) if a != axis)
+    return np.asarray(total.max(axis=other_axes) if other_axes else total, dtype=np.float64)
 
 
-def _links(network: Network) -> tuple[Ints, Ints]:
+def _count_messages(network: AgentNetwork) -> tuple[Ints, Ints]:
     """Return how many messages and bytes each agent sends in one of the two rounds."""
     problem = network.problem
-    links, sizes = np.zeros(problem.n_agents, dtype=np.int64), np.zeros(problem.n_agents, dtype=np.int64)
+    counts, sizes = np.zeros(problem.n_agents, dtype=np.int64), np.zeros(problem.n_agents, dtype=np.int64)
     for factor in problem.factors:
         for v in factor.scope[1:]:
             if problem.owner[v] != problem.owner[factor.scope[0]]:
-                links[problem.owner[v]] += 1
+                counts[problem.owner[v]] += 1
                 sizes[problem.owner[v]] += BYTES * int(problem.domains[v])
-    return links, sizes
+    return counts, sizes
 
 
 MAX_SUM = Algorithm(
     "max-sum",
     "Max-Sum with damping: messages between variables and factors",
     max_sum,
-    {"damping": Parameter(0.9, 0.0, 0.999, text="which share of a variable's message is that of the cycle before")},
+    {"damping": Parameter(0.9, 0.0, 0.999, text="share of the previous cycle's message in a variable's message")},
     cycles=1000,
 )

@@ -1,4 +1,4 @@
-"""MGM and MGM2 (Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004): an answer never gets worse."""
+"""MGM and MGM2 (Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004): monotone local search."""
 
 from collections.abc import Iterator
 
@@ -6,16 +6,16 @@ import numpy as np
 
 from dmcmc.algorithms import local_kernels as kernels
 from dmcmc.algorithms.contract import Algorithm, Parameter, Values
-from dmcmc.algorithms.network import BYTES, Network
+from dmcmc.algorithms.network import BYTES, AgentNetwork
 from dmcmc.inference.runtime.types import Ints
 
-_OFFERS = "offers"
+_OFFER_PROBABILITY = "offers"
 
 
-def mgm(network: Network, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
-    """Let those move who gain more than all neighbours, until nobody can: the end is 1-optimal.
+def mgm(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
+    """Move the variables that gain more than all neighbours, until none gains anything: the result is 1-optimal.
 
-    A cycle is two rounds of messages: values, gains.
+    A cycle has two rounds of messages: values and gains.
     """
     values = network.start(rng)
     scores = network.scores(values)
@@ -30,73 +30,78 @@ def mgm(network: Network, rng: np.random.Generator, given: Values) -> Iterator[I
         yield values
 
 
-def mgm2(network: Network, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
-    """Let neighbours move together where that gains most, until no one and no two can: the end is 2-optimal.
+def mgm2(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
+    """Let pairs of neighbours move jointly, too, until no pair gains anything: the result is 2-optimal.
 
-    A cycle is five rounds: values, offers (the gain of each pair of values), answers, gains, who moves.
+    A cycle has five rounds of messages: values, offers (the gain of each pair of values), answers, gains, and moves.
     """
     values, layout = network.start(rng), network.layout
     scores = network.scores(values)
     degree = np.diff(layout.pair_start)
-    offer = BYTES * int(layout.most) ** 2
-    checked = False
+    offer_bytes = BYTES * int(layout.max_domain) ** 2
+    known_not_optimal = False
     yield values
     while True:
         best, gain = network.best_moves(values, scores)
-        (full,) = network.tell(scores)
-        to = np.full(values.size, -1, dtype=np.int64)
-        offers = (rng.random(values.size) < float(given[_OFFERS])) & (degree > 0)
-        to[offers] = (layout.pair_start[:-1] + (rng.random(values.size) * degree).astype(np.int64))[offers]
-        partner, gain, best = _accepted(network, full, values, to, gain, best)
+        (all_scores,) = network.tell(scores)
+        offer_pair = np.full(values.size, -1, dtype=np.int64)
+        makes_offer = (rng.random(values.size) < float(given[_OFFER_PROBABILITY])) & (degree > 0)
+        offer_pair[makes_offer] = (layout.pair_start[:-1] + (rng.random(values.size) * degree).astype(np.int64))[
+            makes_offer
+        ]
+        partner, gain, best = _answer_offers(network, all_scores, values, offer_pair, gain, best)
         network.sends(4)
-        offering = np.bincount(
-            network.problem.owner[offers & _outside(network, to)], minlength=network.problem.n_agents
+        offers_per_agent = np.bincount(
+            network.problem.owner[makes_offer & _to_other_agents(network, offer_pair)],
+            minlength=network.problem.n_agents,
         )
-        network.sends(1, offer, offering)
+        network.sends(1, offer_bytes, offers_per_agent)
         moves = (gain > 0) & network.leads(gain, partner)
         moves &= (partner < 0) | moves[partner]
         if moves.any():
-            checked = False
+            known_not_optimal = False
             network.move(values, scores, np.where(moves, best, values))
             yield values
             continue
-        if not checked:  # offers are random: that there was none says nothing
-            row = np.empty(layout.most, dtype=np.int64)
-            if kernels.is_2_optimal(layout, values, full, row):
+        if not known_not_optimal:  # offers are random: a cycle without a move does not show 2-optimality
+            row = np.empty(layout.max_domain, dtype=np.int64)
+            if kernels.is_2_optimal(layout, values, all_scores, row):
                 return
-            checked = True
+            known_not_optimal = True
         yield values
 
 
-def _accepted(
-    network: Network, scores: Ints, values: Ints, to: Ints, gain: Ints, best: Ints
+def _answer_offers(
+    network: AgentNetwork, scores: Ints, values: Ints, offer_pair: Ints, gain: Ints, best: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """Return partners, gains and values to take, once offers have been answered."""
+    """Return the partner, the gain and the value to take of each variable after offers have been answered."""
     n = values.size
     partner, joint, pairs = np.full(n, -1), gain.copy(), np.zeros((n, 2), dtype=np.int64)
-    kernels.answer_offers(network.layout, values, scores, to, gain, partner, joint, pairs)
+    kernels.answer_offers(network.layout, values, scores, offer_pair, gain, partner, joint, pairs)
     partner, joint, pairs = network.tell(partner, joint, pairs)
     accepted = np.flatnonzero(partner >= 0)
-    offered = partner[accepted]
+    offering = partner[accepted]
     gain, best = gain.copy(), best.copy()
-    gain[accepted] = gain[offered] = joint[accepted]
-    best[offered], best[accepted] = pairs[accepted, 0], pairs[accepted, 1]
-    partner[offered] = accepted
+    gain[accepted] = gain[offering] = joint[accepted]
+    best[offering], best[accepted] = pairs[accepted, 0], pairs[accepted, 1]
+    partner[offering] = accepted
     return partner, gain, best
 
 
-def _outside(network: Network, to: Ints) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
-    """Return whose offers go to another agent."""
-    owner, found = network.problem.owner, np.zeros(to.size, dtype=np.bool_)
-    asked = np.flatnonzero(to >= 0)
-    found[asked] = owner[network.neighbour[to[asked]]] != owner[asked]
-    return found
+def _to_other_agents(network: AgentNetwork, offer_pair: Ints) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
+    """Return which variables make an offer to a variable of another agent."""
+    owner, crosses = network.problem.owner, np.zeros(offer_pair.size, dtype=np.bool_)
+    offering = np.flatnonzero(offer_pair >= 0)
+    crosses[offering] = owner[network.neighbour[offer_pair[offering]]] != owner[offering]
+    return crosses
 
 
-MGM = Algorithm("mgm", "maximum gain messages: who gains most among neighbours moves; ends 1-optimal", mgm)
+MGM = Algorithm(
+    "mgm", "maximum gain messages: the variable with the largest gain among its neighbours moves; ends 1-optimal", mgm
+)
 MGM2 = Algorithm(
     "mgm2",
     "MGM with pairs of neighbours that move together; ends 2-optimal",
     mgm2,
-    {_OFFERS: Parameter(0.5, 0.01, 0.99, text="probability of making an offer")},
+    {_OFFER_PROBABILITY: Parameter(0.5, 0.01, 0.99, text="probability of making an offer")},
 )

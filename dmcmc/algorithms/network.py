@@ -1,4 +1,4 @@
-"""Agents of one variable each, on ranks: their scores, what they tell each other, and how many messages that takes."""
+"""Single-variable agents distributed over ranks: their scores, the values that ranks exchange, and message counts."""
 
 from typing import Any
 
@@ -6,99 +6,133 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.algorithms import local_kernels as kernels
-from dmcmc.algorithms.layout import Layout, lay_out
+from dmcmc.algorithms.layout import ColumnLayout, build_layout
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.mpi.placement import place_agents
 from dmcmc.mpi.world import World
 
-BYTES = 8  # of a value, a gain or a utility in a message
-_LOWEST = -(2**62)  # the score of a value that a variable does not have
+BYTES = 8  # bytes of a value, a gain or a utility in a message
+_LOWEST = -(2**62)  # score of the padding entries beyond a variable's domain
 
 
-class Network:
-    """What an algorithm works on. Each rank computes for the agents that it has; all ranks know all values.
+class AgentNetwork:
+    """The agents that an algorithm controls. Each rank computes for its own agents; all ranks know all values.
 
     Attributes
     ----------
     problem : Problem
-        Of dense tables.
-    layout : Layout
-        Its tables as whole numbers, hard constraints as large ones.
+        Problem with dense tables.
+    layout : ColumnLayout
+        The tables as integers; a violated hard constraint costs more than all utilities together.
     world : World
+        The ranks.
     place : tuple of int
-        The rank of each agent.
+        Rank of each agent.
     source, neighbour : (pairs,) int64
-        All ordered pairs of variables that share a factor, by source.
+        All ordered pairs of variables that share a factor, sorted by ``source``.
     messages, bytes : (agents,) int64
-        What each agent has sent so far. Variables of one agent tell each other for nothing.
+        Messages and bytes that each agent has sent so far. Variables of the same agent exchange values free of charge.
     parallel : float
-        Which share of the work of a cycle the busiest agent of this rank has, where all work at the same time.
+        Share of this rank's work per cycle that its busiest agent does, if all agents work at the same time.
     """
 
     def __init__(self, problem: Problem, world: World | None = None) -> None:
         self.problem, self.world = problem, world or World()
-        work = _work(problem)
+        work = _work_per_variable(problem)
         self.place = place_agents(np.bincount(problem.owner, work, problem.n_agents).tolist(), self.world.size)
         rank = np.array(self.place, dtype=np.int64)[problem.owner]
-        self._own = [np.flatnonzero(rank == r) for r in range(self.world.size)]
-        self.layout: Layout = lay_out(problem, rank == self.world.rank)
+        self._variables_of_rank = [np.flatnonzero(rank == r) for r in range(self.world.size)]
+        self.layout: ColumnLayout = build_layout(problem, rank == self.world.rank)
         self.neighbour = self.layout.neighbour
         self.source = np.repeat(np.arange(problem.n_variables), np.diff(self.layout.pair_start))
         self.messages = np.zeros(problem.n_agents, dtype=np.int64)
         self.bytes = np.zeros(problem.n_agents, dtype=np.int64)
-        self._links = _links(problem, self.source, self.neighbour)
+        self._messages_per_round = _count_links(problem, self.source, self.neighbour)
         mine = np.where(self.layout.mine, work, 0.0)
         self.parallel = float(np.bincount(problem.owner, mine, problem.n_agents).max(initial=0) / max(mine.sum(), 1.0))
 
     @property
     def links(self) -> Ints:
-        """Of each agent: from its variables to other agents with neighbours of theirs, both counted (agents,)."""
-        return self._links
+        """Messages that each agent sends per round, shape (agents,), int64: one per variable and neighbouring agent."""
+        return self._messages_per_round
 
     def sends(self, rounds: int, size: "int | Ints" = BYTES, links: "Ints | None" = None) -> None:
-        """Note that all variables have told something of ``size`` bytes to the agents of their neighbours.
+        """Count one message of ``size`` bytes from each variable to each agent of its neighbours, in each round.
 
         Parameters
         ----------
-        rounds
-            How often.
-        links
-            How many messages each agent sends a round, in place of :attr:`links`.
+        rounds : int
+            Number of rounds.
+        size : int or (agents,) int64
+            Bytes per message.
+        links : (agents,) int64, optional
+            Messages that each agent sends per round; :attr:`links` by default.
         """
-        count = rounds * (self._links if links is None else links)
+        count = rounds * (self._messages_per_round if links is None else links)
         self.messages += count
         self.bytes += count * size
 
     def start(self, rng: np.random.Generator) -> Ints:
-        """Return a random assignment."""
+        """Return a random assignment, shape (n,), int64."""
         return rng.integers(self.layout.domains, dtype=np.int64)
 
-    def scores(self, values: Ints, layout: Layout | None = None) -> Ints:
-        """Return what every value is worth to every variable of this rank (n, largest domain), all others fixed."""
+    def scores(self, values: Ints, layout: ColumnLayout | None = None) -> Ints:
+        """Return the score of every value of every variable of this rank, with all other variables fixed.
+
+        Parameters
+        ----------
+        values : (n,) int64
+            Current assignment.
+        layout : ColumnLayout, optional
+            Tables to use in place of the network's own.
+
+        Returns
+        -------
+        (n, largest domain) int64
+            ``scores[v, d]`` is the sum of the entries of the factors of v if v takes d. Padding entries are very low.
+        """
         layout = layout or self.layout
-        scores = np.full((values.size, layout.most), _LOWEST, dtype=np.int64)
+        scores = np.full((values.size, layout.max_domain), _LOWEST, dtype=np.int64)
         kernels.fill_scores(layout, values, scores)
         return scores
 
-    def move(self, values: Ints, scores: Ints, new: Ints, layout: Layout | None = None) -> None:
-        """Let variables take new values, in place, and keep the scores up to date."""
-        kernels.move(layout or self.layout, values, scores, new)
+    def move(self, values: Ints, scores: Ints, new: Ints, layout: ColumnLayout | None = None) -> None:
+        """Assign new values to variables in place, and update the scores.
+
+        Parameters
+        ----------
+        values, new : (n,) int64
+            Current assignment, which is overwritten, and the new one.
+        scores : (n, largest domain) int64
+            Scores of :meth:`scores`, which are updated.
+        layout : ColumnLayout, optional
+            Tables to use in place of the network's own.
+        """
+        kernels.set_values(layout or self.layout, values, scores, new)
 
     def best_moves(self, values: Ints, scores: Ints) -> tuple[Ints, Ints]:
-        """Return each variable's best value, the lowest at a tie, and its gain."""
+        """Return each variable's best value (the lowest index of several) and its gain, both shape (n,), int64."""
         everyone = np.arange(values.size)
         best = scores.argmax(axis=1) if values.size else values
         found: tuple[Ints, Ints] = self.tell(best, scores[everyone, best] - scores[everyone, values])
         return found
 
     def leads(self, gain: Ints, partner: Ints | None = None) -> NDArray[np.bool_]:
-        """Return who gains more than all neighbours, a partner left out; at a tie the lowest index leads."""
-        own = np.arange(gain.size)
+        """Return which variables gain more than all their neighbours; at a tie the lowest index wins.
+
+        Parameters
+        ----------
+        gain : (n,) int64
+            Gain of each variable's best move.
+        partner : (n,) int64, optional
+            Variable that moves jointly with each variable, or -1. Partners do not compete with each other.
+        """
+        index = np.arange(gain.size)
         ahead = gain[self.neighbour] > gain[self.source]
         if partner is not None:
-            own = np.where(partner >= 0, np.minimum(own, partner), own)
-        ahead |= (gain[self.neighbour] == gain[self.source]) & (own[self.neighbour] < own[self.source])
+            index = np.where(partner >= 0, np.minimum(index, partner), index)
+        ahead |= (gain[self.neighbour] == gain[self.source]) & (index[self.neighbour] < index[self.source])
         if partner is not None:
             ahead &= partner[self.source] != self.neighbour
         beaten = np.zeros(gain.size, dtype=np.bool_)
@@ -106,29 +140,37 @@ class Network:
         return ~beaten
 
     def near(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which variables are flagged themselves or have a neighbour that is."""
+        """Return which variables are flagged or have a flagged neighbour, shape (n,), bool."""
         found = flags.copy()
         found[self.source[flags[self.neighbour]]] = True
         return found
 
-    def worth(self, values: Ints) -> int:
-        """Return what an assignment is worth, in the layout's whole numbers."""
-        return sum(self.world.allgather(int(kernels.worth(self.layout, values))))
+    def total_score(self, values: Ints) -> int:
+        """Return the total score of an assignment, in the integer units of the layout."""
+        return sum(self.world.allgather(int(kernels.total_score(self.layout, values))))
 
     def tell(self, *rows: NDArray[Any]) -> Any:
-        """Return arrays, a row a variable, in which every rank's own rows are as that rank has them."""
+        """Exchange arrays between ranks: return copies in which each variable's row comes from the rank that owns it.
+
+        Parameters
+        ----------
+        rows : arrays of shape (n, ...)
+            One row per variable; each rank sends the rows of its own variables.
+        """
         if self.world.size == 1:
             return rows
-        own = self._own[self.world.rank]
-        whole = tuple(row.copy() for row in rows)
-        for variables, parts in zip(self._own, self.world.allgather(tuple(row[own] for row in rows)), strict=True):
-            for row, part in zip(whole, parts, strict=True):
+        mine = self._variables_of_rank[self.world.rank]
+        merged = tuple(row.copy() for row in rows)
+        for variables, received in zip(
+            self._variables_of_rank, self.world.allgather(tuple(row[mine] for row in rows)), strict=True
+        ):
+            for row, part in zip(merged, received, strict=True):
                 row[variables] = part
-        return whole
+        return merged
 
 
-def _work(problem: Problem) -> NDArray[np.float64]:
-    """Return how many table entries each variable looks at in a cycle."""
+def _work_per_variable(problem: Problem) -> NDArray[np.float64]:
+    """Return the number of table entries that each variable reads in a cycle."""
     work = np.ones(problem.n_variables)
     for factor in problem.factors:
         for v in factor.scope:
@@ -136,8 +178,8 @@ def _work(problem: Problem) -> NDArray[np.float64]:
     return work
 
 
-def _links(problem: Problem, source: Ints, neighbour: Ints) -> Ints:
-    """Return how many messages each agent sends when each variable tells something to all neighbours' agents."""
-    told = problem.owner[neighbour]
-    pairs = np.unique(np.stack([source, told])[:, told != problem.owner[source]], axis=1)
+def _count_links(problem: Problem, source: Ints, neighbour: Ints) -> Ints:
+    """Return the messages that each agent sends when each variable informs the agents of all its neighbours once."""
+    receiver = problem.owner[neighbour]
+    pairs = np.unique(np.stack([source, receiver])[:, receiver != problem.owner[source]], axis=1)
     return np.bincount(problem.owner[pairs[0]], minlength=problem.n_agents).astype(np.int64)

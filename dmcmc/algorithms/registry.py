@@ -1,4 +1,4 @@
-"""Algorithms by name: ours, and those that other distributions register under ``dmcmc.algorithms``."""
+"""Algorithms by name: the built-in ones, and those that other distributions register under ``dmcmc.algorithms``."""
 
 from dmcmc.algorithms.contract import Algorithm, Rewriting
 from dmcmc.algorithms.dgls import DGLS
@@ -11,21 +11,22 @@ from dmcmc.algorithms.mgm import MGM, MGM2
 from dmcmc.inference.runtime.plugins import Plugins
 
 GROUP = "dmcmc.algorithms"
-OWN = "dmcmc"  # this project's own way, which is none of them
-_OURS: tuple[Algorithm | Rewriting, ...] = (MGM, MGM2, DSA, DGLS, MAX_SUM, GIBBS, DUCT, DPOP, ADPOP)
+OWN = "dmcmc"  # dmcmc's own algorithm, which is not in the registry
+_BUILT_IN: tuple[Algorithm | Rewriting, ...] = (MGM, MGM2, DSA, DGLS, MAX_SUM, GIBBS, DUCT, DPOP, ADPOP)
 
 
 def _accept(loaded: object) -> Algorithm | Rewriting | None:
+    """Return a plug-in if it is an algorithm, else None."""
     return loaded if isinstance(loaded, Algorithm | Rewriting) else None
 
 
 _PLUGINS: Plugins[Algorithm | Rewriting] = Plugins(
     group=GROUP,
-    what="algorithm",
-    ours={algorithm.name: algorithm for algorithm in _OURS},
+    noun="algorithm",
+    built_in={algorithm.name: algorithm for algorithm in _BUILT_IN},
     accept=_accept,
     expected="is neither an Algorithm nor a Rewriting",
-    also=(OWN,),
+    other_names=(OWN,),
 )
 names = _PLUGINS.names
 get = _PLUGINS.get

@@ -1,4 +1,4 @@
-"""Pseudo-trees over variables, for algorithms in which each variable is an agent of its own."""
+"""Pseudo-trees over variables, for algorithms in which each variable has its own agent."""
 
 from dataclasses import dataclass, replace
 
@@ -10,8 +10,8 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.types import Ints
 
 
-def apart(problem: Problem) -> Problem:
-    """Return the problem in which every variable has an agent of its own, of its own name."""
+def one_agent_per_variable(problem: Problem) -> Problem:
+    """Return the same problem with one agent per variable; the agent has the variable's name."""
     n = problem.n_variables
     if n == 0:
         return problem
@@ -19,17 +19,19 @@ def apart(problem: Problem) -> Problem:
 
 
 @dataclass(frozen=True)
-class Tree:
+class VariableTree:
     """A pseudo-tree over variables.
 
     Attributes
     ----------
-    division, pseudotree
-        Of the problem with an agent a variable: agent v owns variable v.
+    division : Division
+        Division of the problem with one agent per variable: agent v owns variable v.
+    pseudotree : PseudoTree
+        Pseudo-tree of that division.
     top_down : (n,) int64
-        Parents before children.
+        Variables, parents before children.
     levels : (n,) int64
-        How deep each variable is, 0 for roots; no two of a level share a factor.
+        Depth of each variable; 0 for roots. Variables on the same level share no factor.
     """
 
     division: Division
@@ -38,9 +40,9 @@ class Tree:
     levels: Ints
 
     @classmethod
-    def of(cls, problem: Problem) -> "Tree":
-        """Build the tree of a problem."""
-        single = apart(problem)
+    def of(cls, problem: Problem) -> "VariableTree":
+        """Build the pseudo-tree of a problem."""
+        single = one_agent_per_variable(problem)
         division = divide(single)
         pseudotree = build_pseudotree(single, division)
         levels = np.zeros(problem.n_variables, dtype=np.int64)
@@ -51,7 +53,7 @@ class Tree:
         return cls(division, pseudotree, np.array(top_down, dtype=np.int64), levels)
 
     def edges_across(self, owner: Ints) -> tuple[Ints, Ints]:
-        """Return (parents, children) of the tree edges between variables of different agents."""
+        """Return parents and children of the tree edges between variables of different agents, two arrays of int64."""
         child = np.array([v for v in range(owner.size) if self.pseudotree.parent[v] >= 0], dtype=np.int64)
         parent = np.array([self.pseudotree.parent[v] for v in child], dtype=np.int64)
         across = owner[child] != owner[parent] if child.size else np.zeros(0, dtype=np.bool_)

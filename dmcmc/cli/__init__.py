@@ -1,1 +1,1 @@
-"""The command line: arguments, what each command does, how failures are told, exit codes. Nothing imports it."""
+"""The command line: arguments, commands, progress, signals, errors and exit codes. No other package imports it."""

@@ -1,4 +1,4 @@
-"""Calendars on the command line: how they are solved unless something else is asked for, and where the answer goes."""
+"""Calendars on the command line: default settings, and the web page and iCalendar files of the answer."""
 
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
@@ -13,21 +13,21 @@ from dmcmc.results.result import Result
 if TYPE_CHECKING:
     from dmcmc.formats.calendar.plan import Calendar
 
-_SECONDS = 60
+_SECONDS = 60  # default time limit of a calendar
 _DEFAULT = "a calendar's default"
 
 
 def set_defaults(document: Document, searched: bool) -> None:
-    """Set what suits a calendar where nobody has said anything else.
+    """Set the default settings of calendars for keys that are not given.
 
     Parameters
     ----------
     document
         The options as the sections of a configuration.
     searched
-        Whether methods are left to ``auto``.
+        Whether all methods are ``auto``, so that a background search is useful.
     """
-    defaults: dict[tuple[str, str], Any] = {("budget", "time"): _SECONDS, ("problem", "reduce"): "merge"}
+    defaults: dict[tuple[str, str], Any] = {("budget", "time"): _SECONDS, ("problem", "presolve"): "merge"}
     for (section, name), value in defaults.items():
         if name not in (document.data.get(section) or {}):
             document.override((section, name), value, _DEFAULT)
@@ -36,18 +36,18 @@ def set_defaults(document: Document, searched: bool) -> None:
 
 
 def check_options(arguments: Namespace, path: str) -> None:
-    """Raise what is wrong with ``--html`` and ``--ics`` before any work is done."""
+    """Check ``--html`` and ``--ics`` before any work is done; raise an error if a file cannot be written."""
     for option in ("html", "ics"):
         target = getattr(arguments, option, None)
         if target is None:
             continue
         if not is_calendar(path):
-            raise ConfigError(f"--{option}: is for calendars, and {path} is none ('dmcmc init calendar' writes one)")
+            raise ConfigError(f"--{option}: is for calendars, not for {path} ('dmcmc init calendar' writes an example)")
         check_writable(target if option == "html" or target.lower().endswith(".ics") else f"{target}/all.ics")
 
 
 def calendar_at(path: Any) -> "Calendar | None":
-    """Return the calendar of a file; None if it holds something else."""
+    """Return the calendar in a file; None for other files."""
     if not isinstance(path, str) or not is_calendar(path):
         return None
     from dmcmc.formats.calendar.read import read_calendar
@@ -57,7 +57,7 @@ def calendar_at(path: Any) -> "Calendar | None":
 
 
 def write(result: Result, calendar: "Calendar", arguments: Namespace) -> list[str]:
-    """Write the web page and the iCalendar files that are asked for; return what was written.
+    """Write the web page and the iCalendar files that the options ask for; return the files as text.
 
     Raises
     ------

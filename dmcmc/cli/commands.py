@@ -1,4 +1,4 @@
-"""What each command does, once its arguments are parsed."""
+"""Carry out the commands after their arguments are parsed."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from dmcmc.cli.file_roles import is_calendar
 from dmcmc.cli.inputs import check_run, configuration, explainer, load, options_of
 from dmcmc.cli.signals import SIGNALS
 from dmcmc.cli.terminal import emit
-from dmcmc.cli.write_result import Work, deliver
+from dmcmc.cli.write_result import SolvedJob, deliver
 from dmcmc.config.configuration import Config
 from dmcmc.config.problem_section import problem_of
 from dmcmc.config.yaml_lines import value_of
@@ -25,31 +25,31 @@ from dmcmc.mpi.launcher import launched
 from dmcmc.results.result import Output
 
 if TYPE_CHECKING:
-    from dmcmc.cli.solve_command import Job as SolveJob
+    from dmcmc.cli.solve_command import SolveJob
     from dmcmc.mpi.world import World
-    from dmcmc.run.monitoring.interrupt import Ending
+    from dmcmc.run.monitoring.interrupt import RunHandle
 
 
-class _Told(Work, Protocol):
-    """A job of which rank 0 tells the others what they need."""
+class _SharedJob(SolvedJob, Protocol):
+    """A job that rank 0 prepares and sends to the other ranks."""
 
-    def told(self, world: "World") -> Self:
-        """Return what other ranks are told of what rank 0 knows."""
+    def for_other_ranks(self, world: "World") -> Self:
+        """Return the job without the data that other ranks do not need."""
 
 
-J = TypeVar("J", bound=_Told)
+J = TypeVar("J", bound=_SharedJob)
 
-_GRACE = 2.0  # seconds
-_FORWARDING = 0.5  # seconds; less than the grace
+_OTHER_RANKS_WAIT = 2.0  # seconds that a failed rank waits for a more informative error of another one
+_FORWARDING = 0.5  # seconds for the launcher to pass an error line on; less than the wait above
 
 
 def run(arguments: Namespace) -> int:
-    """Solve the problem of a configuration file on all ranks; returns this rank's exit code."""
+    """Solve the problem of a configuration file on all ranks; return this rank's exit code."""
     return _on_all_ranks(arguments, _prepare, _solve)
 
 
 def solve(arguments: Namespace) -> int:
-    """Solve a problem file on all ranks; returns this rank's exit code."""
+    """Solve a problem file on all ranks; return this rank's exit code."""
     from dmcmc.cli import solve_command
 
     return _on_all_ranks(arguments, solve_command.prepare, solve_command.work)
@@ -58,19 +58,19 @@ def solve(arguments: Namespace) -> int:
 def _on_all_ranks(
     arguments: Namespace,
     prepare: Callable[[Namespace], J],
-    work: Callable[[J, "World", "Ending | None"], Output | None],
+    work: Callable[[J, "World", "RunHandle | None"], Output | None],
 ) -> int:
-    """Let rank 0 prepare a job, all ranks do it, and rank 0 deliver what comes out: sooner if a signal asks for it."""
+    """Prepare a job on rank 0, carry it out on all ranks, and deliver the result on rank 0, earlier after a signal."""
     from dmcmc.mpi.world import connect
 
-    with warnings.catch_warnings(), SIGNALS.unheard():
-        warnings.filterwarnings("ignore", "suspicious MPI execution environment")  # connect says it in one line
+    with warnings.catch_warnings(), SIGNALS.default_handling():
+        warnings.filterwarnings("ignore", "suspicious MPI execution environment")  # connect reports it in one line
         world = connect()
-    SIGNALS.join(world)
-    if world.rank == 0 and world.bound is not None:
-        from dmcmc.mpi.compute_node import advice
+    SIGNALS.set_world(world)
+    if world.rank == 0 and world.core_binding is not None:
+        from dmcmc.mpi.compute_node import binding_advice
 
-        print(f"dmcmc: warning: {advice(world.bound)}", file=sys.stderr, flush=True)
+        print(f"dmcmc: warning: {binding_advice(world.core_binding)}", file=sys.stderr, flush=True)
     ready = _prepare_together(world, arguments, prepare)
     if isinstance(ready, int):
         return ready
@@ -78,7 +78,7 @@ def _on_all_ranks(
     try:
         result = work(ready, world, ending)
     except (Exception, KeyboardInterrupt) as error:
-        if SIGNALS.told:  # work that was given up, or a rank that has gone
+        if SIGNALS.received:  # the run was ended, or another rank has ended
             return SIGNALS.finish()
         if world.size == 1:
             raise
@@ -87,7 +87,7 @@ def _on_all_ranks(
 
 
 def _prepare_together(world: "World", arguments: Namespace, prepare: Callable[[Namespace], J]) -> J | int:
-    """Let rank 0 read configuration and problem, and give the job, or the exit code of its failure, to all."""
+    """Read configuration and problem on rank 0, and return the job, or the exit code of a failure, on all ranks."""
     ready: J | int = 0
     failure: BaseException | None = None
     if world.rank == 0:
@@ -95,53 +95,67 @@ def _prepare_together(world: "World", arguments: Namespace, prepare: Callable[[N
             ready = prepare(arguments)
         except (Exception, KeyboardInterrupt) as error:
             ready, failure = exit_code(error), error
-    told = ready if isinstance(ready, int) else ready.told(world)
+    sent = ready if isinstance(ready, int) else ready.for_other_ranks(world)
     try:
-        found = world.bcast(told)
+        received = world.bcast(sent)
     finally:
         if failure is not None:
             report(failure)
-    return ready if world.rank == 0 else cast("J | int", found)
+    return ready if world.rank == 0 else cast("J | int", received)
 
 
-class _Job(NamedTuple):
-    """What every rank knows before the work starts."""
+class _RunJob(NamedTuple):
+    """The data of ``dmcmc run`` that all ranks need.
+
+    Attributes
+    ----------
+    config : Config
+        The configuration.
+    problem : Problem or None
+        The problem; None if each rank reads its agents' files, or gets their parts from rank 0.
+    explain : bool
+        Whether to print the plan first.
+    share_assignment : bool
+        Whether rank 0 gathers the assignment of a problem with one file per agent.
+    """
 
     config: Config
-    problem: Problem | None  # None where each rank reads its own agents' files, or gets their parts from rank 0
+    problem: Problem | None
     explain: bool
     share_assignment: bool = False
 
-    def told(self, world: "World") -> Self:
-        """Leave out a problem that is dealt out."""
-        from dmcmc.run.planning.divided_problem import is_dealt_out
+    def for_other_ranks(self, world: "World") -> Self:
+        """Return the job without the problem if its parts are scattered over the ranks."""
+        from dmcmc.run.planning.divided_problem import is_scattered
 
-        dealt = self.problem is not None and is_dealt_out(self.problem, self.config, world)
-        return self._replace(problem=None) if dealt else self
+        scattered = self.problem is not None and is_scattered(self.problem, self.config, world)
+        return self._replace(problem=None) if scattered else self
 
 
-def _prepare(arguments: Namespace) -> "_Job | SolveJob":
+def _prepare(arguments: Namespace) -> "_RunJob | SolveJob":
+    """Read the configuration and the problem of ``dmcmc run``; a calendar becomes a job of ``dmcmc solve``."""
     if is_calendar(arguments.config):
         from dmcmc.cli import solve_command
         from dmcmc.cli.arguments import command_parsers
 
-        usual = {action.dest: action.default for action in command_parsers()["solve"]._actions}
-        return solve_command.prepare(Namespace(**usual | vars(arguments) | {"file": arguments.config}))
+        defaults = {action.dest: action.default for action in command_parsers()["solve"]._actions}
+        return solve_command.prepare(Namespace(**defaults | vars(arguments) | {"file": arguments.config}))
     check_options(arguments, arguments.config)
     config, document = configuration(arguments.config, arguments.set, options_of(arguments))
     check_run(config, document)
     if "directory" in config.problem:
         if arguments.explain:
-            raise Unavailable("--explain: nobody knows what all agents will do; leave it out with problem.directory")
+            raise Unavailable("--explain: is not possible with problem.directory: no rank knows all agents; remove it")
         shared = arguments.share_assignment or config.problem.get("share_assignment", False)
-        return _Job(config, None, False, shared)
+        return _RunJob(config, None, False, shared)
     if arguments.share_assignment:
-        raise ConfigError("--share-assignment: is for problem.directory; the answer to one file is whole anyway")
-    return _Job(config, problem_of(config.problem, document), arguments.explain)
+        raise ConfigError("--share-assignment: is for problem.directory; other results are complete without it")
+    return _RunJob(config, problem_of(config.problem, document), arguments.explain)
 
 
-def _solve(job: "_Job | SolveJob", world: "World", ending: "Ending | None") -> Output | None:
-    if not isinstance(job, _Job):
+def _solve(job: "_RunJob | SolveJob", world: "World", ending: "RunHandle | None") -> Output | None:
+    """Solve the problem of a job; return the result on rank 0."""
+    if not isinstance(job, _RunJob):
         from dmcmc.cli import solve_command
 
         return solve_command.work(job, world, ending)
@@ -159,23 +173,23 @@ def _solve(job: "_Job | SolveJob", world: "World", ending: "Ending | None") -> O
 def _abort(world: "World", error: BaseException) -> int:
     """Report an error and end all ranks.
 
-    A rank other than 0 waits a moment: mostly rank 0 fails in the same way, says so once, and ends the others. A rank
-    that only knows that another one has failed waits longer: that one says more, and ends the others.
+    Ranks other than 0 wait a moment: mostly rank 0 fails in the same way, reports it once and ends the others. A rank
+    that only knows that another one failed waits longer, since that one has the more informative error.
     """
-    from dmcmc.mpi.world import FailedElsewhere
+    from dmcmc.mpi.world import OtherRankError
 
-    if isinstance(error, FailedElsewhere):
-        time.sleep(2 * _GRACE)
+    if isinstance(error, OtherRankError):
+        time.sleep(2 * _OTHER_RANKS_WAIT)
     elif world.rank != 0:
-        time.sleep(_GRACE)
+        time.sleep(_OTHER_RANKS_WAIT)
     report(error, world.rank or None)
-    time.sleep(_FORWARDING)  # an abort at once can outrun the line on its way through the launcher
+    time.sleep(_FORWARDING)  # an immediate abort can overtake the line in the launcher
     world.abort(exit_code(error))
     return exit_code(error)
 
 
 def generate(arguments: Namespace) -> int:
-    """Write a generated problem to a file and say what it is."""
+    """Write a generated problem to a file and print its size."""
     from dmcmc.formats.convert import check, write
     from dmcmc.generators import registry
 
@@ -206,7 +220,7 @@ def _description(problem: Problem) -> str:
 
     >>> from dmcmc import Factor
     >>> _description(Problem(("x", "y"), [2, 3], ("a",), [0, 0], (Factor.of((0,), [1, 2]),)))
-    '1 agent, 2 variables, 2 to 3 values each, 1 factor over up to 1 variable, 0 forbidden entries, sense max'
+    '1 agent, 2 variables, 2 to 3 values each, 1 factor over at most 1 variable, 0 forbidden entries, sense max'
     """
     low, high = int(problem.domains.min(initial=2**62)), int(problem.domains.max(initial=0))
     values = f"{low} values each" if low == high else f"{low} to {high} values each"
@@ -215,19 +229,20 @@ def _description(problem: Problem) -> str:
         _count(problem.n_agents, "agent"),
         _count(problem.n_variables, "variable"),
         values if problem.n_variables else "no values",
-        f"{_count(len(problem.factors), 'factor')} over up to {_count(arity, 'variable')}",
+        f"{_count(len(problem.factors), 'factor')} over at most {_count(arity, 'variable')}",
         f"{problem.forbidden_entries()} forbidden entries",
         f"sense {problem.sense}",
     ]
     return ", ".join(parts)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count(number: int, noun: str) -> str:
+    """Return a number with a noun in the right form."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def convert(arguments: Namespace) -> int:
-    """Write a problem in another format and say what it is."""
+    """Write a problem in another format and print its size."""
     from dmcmc.formats.convert import check, write
 
     check(arguments.output, arguments.to, arguments.drop)
@@ -238,17 +253,17 @@ def convert(arguments: Namespace) -> int:
 
 
 def split(arguments: Namespace) -> int:
-    """Write one file an agent and say how many there are."""
+    """Write one file per agent and print their number."""
     from dmcmc.formats import agent_files
 
     problem, config = load(arguments.input, arguments)
     count = agent_files.write(problem, arguments.output, config.budget.bytes)
-    emit(f"{arguments.output}: {_count(count, 'agent')}, a file each, and {agent_files.INDEX}")
+    emit(f"{arguments.output}: {_count(count, 'file')}, one per agent, and {agent_files.INDEX}")
     return 0
 
 
 def graph(arguments: Namespace) -> int:
-    """Show and draw a problem's graphs."""
+    """Show the properties of a problem's graphs, and draw them."""
     from dmcmc.report.graph import facts_of
     from dmcmc.report.graph_summary import summary
 
@@ -284,7 +299,7 @@ def samplers(arguments: Namespace) -> int:
     """List the local solvers."""
     from dmcmc.samplers import registry
 
-    auto = {"auto": "exact where the budget allows it, else annealing with a bound"}
+    auto = {"auto": "exact if the time and memory limits allow it, otherwise a sampler with a bound"}
     _list(auto | dict(sorted(registry.names().items())), arguments.json)
     return 0
 
@@ -293,29 +308,33 @@ def algorithms(arguments: Namespace) -> int:
     """List the algorithms."""
     from dmcmc.algorithms import registry
 
-    ours = {registry.OWN: "agents of many variables: exact or sampled tables, bounds, DPOP or ADPOP (the default)"}
+    ours = {registry.OWN: "the default: exact or sampled tables of agents with many variables, bounds, DPOP or ADPOP"}
     _list(ours | registry.names(), arguments.json)
     return 0
 
 
 def info(arguments: Namespace) -> int:
-    """Show what this installation is and what it may use."""
-    from dmcmc.results.provenance import machine, seat
+    """Show the versions and the hardware that this installation uses."""
+    from dmcmc.results.provenance import machine, rank_machine
 
     if not launched(os.environ):
         _list(machine(), arguments.json)
         return 0
-    from dmcmc.mpi.compute_node import advice
+    from dmcmc.mpi.compute_node import binding_advice
     from dmcmc.mpi.world import connect
 
     world = connect()
-    seats = world.gather({"rank": world.rank} | seat() | ({"bound": advice(world.bound)} if world.bound else {}))
-    if seats is not None:
+    machines = world.gather(
+        {"rank": world.rank}
+        | rank_machine()
+        | ({"bound": binding_advice(world.core_binding)} if world.core_binding else {})
+    )
+    if machines is not None:
         rows: dict[str, Any] = machine()
         if arguments.json:
-            rows["ranks"] = seats
+            rows["ranks"] = machines
         else:
-            rows |= {f"rank {one.pop('rank')}": ", ".join(f"{k} {v}" for k, v in one.items()) for one in seats}
+            rows |= {f"rank {one.pop('rank')}": ", ".join(f"{k} {v}" for k, v in one.items()) for one in machines}
         _list(rows, arguments.json)
     return 0
 
@@ -344,18 +363,18 @@ def completion(arguments: Namespace) -> int:
 
 
 def warm_up(arguments: Namespace) -> int:
-    """Compile ahead what runs use."""
+    """Compile all kernels in advance."""
     from dmcmc.cli.progress import progress_for
     from dmcmc.cli.setup_commands.warm_up import warm_up as compile_ahead
 
     with progress_for(0) as progress:
         kernels, seconds = compile_ahead(arguments.device, progress)
-    emit(f"{kernels} kernels are compiled ({seconds:.0f} s)")
+    emit(f"{kernels} compiled kernels are stored ({seconds:.0f} s)")
     return 0
 
 
 def init(arguments: Namespace) -> int:
-    """Write a commented example."""
+    """Write a commented example file."""
     from dmcmc.cli.setup_commands.example import write_example
 
     emit(write_example(arguments.what, arguments.path))

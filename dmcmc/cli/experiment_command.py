@@ -1,4 +1,4 @@
-"""``dmcmc experiment CONFIG --output DIR``: a sweep, alone, on several processes, or on ranks."""
+"""``dmcmc experiment CONFIG --output DIR``: carry out an experiment, in parallel processes or on MPI ranks."""
 
 import sys
 from argparse import Namespace
@@ -9,30 +9,32 @@ from dmcmc.cli.terminal import emit
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.inference.runtime.errors import ConfigError
 
-_MOST_JOBS = 512
+_MAX_JOBS = 512  # parallel processes
 
 
 def experiment(arguments: Namespace) -> int:
-    """Carry out an experiment; returns the exit code."""
+    """Carry out an experiment and return the exit code."""
     from dmcmc.experiments.plan import chosen, read_experiment
-    from dmcmc.experiments.run_experiment import conduct
+    from dmcmc.experiments.run_experiment import run_experiment
     from dmcmc.mpi.world import connect
 
     jobs = value_of(arguments.jobs, "--jobs")
-    if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= _MOST_JOBS:
-        raise ConfigError(f"--jobs: expected a whole number from 1 to {_MOST_JOBS}, got {arguments.jobs!r}")
-    with SIGNALS.unheard():
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= _MAX_JOBS:
+        raise ConfigError(f"--jobs: expected a whole number from 1 to {_MAX_JOBS}, got {arguments.jobs!r}")
+    with SIGNALS.default_handling():
         world = connect()
-    SIGNALS.join(world)
+    SIGNALS.set_world(world)
     folder = Path(arguments.output)
-    found, runs = world.decided(lambda: read_experiment(arguments.config, arguments.quick))
+    found, runs = world.on_first_rank(lambda: read_experiment(arguments.config, arguments.quick))
     methods = chosen(found, arguments.method)
-    told = conduct(found, runs, folder, methods=methods, resume=arguments.resume, jobs=jobs, world=world, tell=_tell)
+    options = {"methods": methods, "resume": arguments.resume, "jobs": jobs}
+    counts = run_experiment(found, runs, folder, **options, world=world, report=_print_line)
     if world.rank == 0:
-        failed = f", {told.failed} of them without an answer" if told.failed else ""
-        emit(f"{folder}: {told.runs} runs, {told.runs - told.before} of them new{failed}")
+        failed = f", {counts.failed} of them failed" if counts.failed else ""
+        emit(f"{folder}: {counts.runs} runs, {counts.runs - counts.before} of them new{failed}")
     return 0
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
+    """Print a line to standard error."""
     print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""From an exception to one line on stderr and an exit code."""
+"""Turn exceptions and warnings into lines on standard error, and exceptions into exit codes."""
 
 import os
 import sys
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dmcmc.config.legacy_keys import RenamedWarning
 from dmcmc.inference.runtime.errors import CheckpointWarning, DivisionWarning, DmcmcError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -16,27 +17,35 @@ _ROOTS = (_PACKAGE, *(p.resolve() for p in map(_PACKAGE.joinpath, ("inference", 
 
 
 def exit_code(error: BaseException) -> int:
-    """Return what the command line exits with: 2 for bad input, 130 for Ctrl-C, 1 for everything unforeseen."""
+    """Return the exit code of an error: 2 for bad input, 130 for Ctrl-C, 1 for unexpected errors."""
     if isinstance(error, DmcmcError):
         return error.exit_code
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
 def describe(error: BaseException) -> str:
-    """Return an error as one line: its message if it is meant for users, else its type, message and place."""
+    """Return an error as one line: the message of a ``DmcmcError``; of others the type, the message and the place."""
     message = " ".join(str(error).split())
     if isinstance(error, DmcmcError):
         return f"error: {message}"
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, MemoryError):
-        return f"error: out of memory{_place(error)}; lower budget.memory or make the problem smaller"
+        return f"error: out of memory{_place(error)}; set a lower budget.memory or use a smaller problem"
     message = f": {message[:500]}" if message else ""
-    return f"internal error: {type(error).__name__}{message}{_place(error)}; DMCMC_DEBUG=1 shows the traceback"
+    return f"internal error: {type(error).__name__}{message}{_place(error)}; set DMCMC_DEBUG=1 to see the traceback"
 
 
 def report(error: BaseException, rank: int | None = None) -> None:
-    """Print an error's line to stderr (and its traceback before that with DMCMC_DEBUG=1); ``rank`` is named."""
+    """Print an error as one line to standard error, with ``DMCMC_DEBUG=1`` after its traceback.
+
+    Parameters
+    ----------
+    error
+        The error.
+    rank
+        The MPI rank to name; None for none.
+    """
     if os.environ.get("DMCMC_DEBUG") == "1":
         traceback.print_exception(error)
     where = "" if rank is None else f"rank {rank}: "
@@ -45,22 +54,26 @@ def report(error: BaseException, rank: int | None = None) -> None:
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Print our own warnings as one line each, without the place in the code."""
+    """Print warnings of dmcmc as one line each, without the place in the code and each text once."""
     with warnings.catch_warnings():
-        others = warnings.showwarning
+        warnings.simplefilter("always", RenamedWarning)
+        others, shown = warnings.showwarning, set[str]()
 
-        def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
-            if issubclass(category, DivisionWarning | CheckpointWarning):
+        def show(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+            if issubclass(category, RenamedWarning) and str(message) in shown:
+                return
+            shown.add(str(message))
+            if issubclass(category, DivisionWarning | CheckpointWarning | RenamedWarning):
                 print(f"dmcmc: warning: {message}", file=sys.stderr, flush=True)
             else:
-                others(message, category, *rest, **named)
+                others(message, category, *place, **options)
 
         warnings.showwarning = show
         yield
 
 
 def _place(error: BaseException) -> str:
-    """Return `` (file:line)`` of the innermost frame in our own code."""
+    """Return `` (file:line)`` of the innermost frame in the code of dmcmc; empty if there is none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename).resolve()
         for root in _ROOTS:

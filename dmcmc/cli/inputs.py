@@ -1,4 +1,4 @@
-"""Problems named on the command line: a problem file, or a configuration that says which."""
+"""Read the problem and the configuration that a command line names."""
 
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +17,11 @@ from dmcmc.inference.runtime.errors import ConfigError, FileError
 if TYPE_CHECKING:
     from dmcmc.run.planning.setup import Setup
 
-_IN_YAML = ("agents", "seed", *OPTION_OF.values())  # the others are words
+_IN_YAML = ("agents", "seed", *OPTION_OF.values())  # options whose values are read as YAML; the others are text
 
 
 def options_of(arguments: Namespace) -> dict[str, Any]:
-    """Return the options that a command has and was given as keys of a configuration."""
+    """Return the given options of a command as keys and values of a configuration."""
     words = ("algorithm", "seed", "device", "output", "checkpoint")
     keys = {name: f"problem.{name}" for name in FILE_OPTIONS} | {name: name for name in words}
     keys |= {option: key for key, option in OPTION_OF.items()}
@@ -36,17 +36,17 @@ def options_of(arguments: Namespace) -> dict[str, Any]:
 def configuration(
     path: str, overrides: Sequence[str] = (), options: Mapping[str, Any] | None = None
 ) -> tuple[Config, Document]:
-    """Read a configuration as :func:`dmcmc.config.configuration.read_config` does; say what else a file is."""
+    """Read a configuration file (:func:`dmcmc.config.configuration.read_config`); reject problem files."""
     if is_configuration(path):
         if is_packed(path):
-            raise ConfigError(f"{path}: is packed; a configuration is read as it is, so unpack it first")
+            raise ConfigError(f"{path}: is compressed; decompress the configuration first")
     elif kind := problem_kind(path):
         raise ConfigError(f"{path}: is a problem file ({kind}), not a configuration; use 'dmcmc solve {path}'")
     return read_config(path, overrides, options)
 
 
 def load(path: str, arguments: Namespace) -> tuple[Problem, Config]:
-    """Return the problem of a problem file or of a configuration file, and the configuration (or a default one)."""
+    """Return the problem and the configuration of a file; a problem file has the default configuration."""
     options = options_of(arguments)
     if is_configuration(path):
         config, document = configuration(path, options=options)
@@ -64,7 +64,7 @@ def load(path: str, arguments: Namespace) -> tuple[Problem, Config]:
 
 
 def check_run(config: Config, document: Document) -> None:
-    """Raise what is wrong with a run's output file or device before any work is done."""
+    """Check the output file and the device of a run before any work is done; raise an error if one is not usable."""
     if config.output is not None:
         try:
             check_writable(config.output)
@@ -77,7 +77,7 @@ def check_run(config: Config, document: Document) -> None:
 
 
 def explainer(wanted: bool) -> "Callable[[Setup], None] | None":
-    """Return what prints the choices of a run, if that is wanted."""
+    """Return a function that prints the plan of a run (``--explain``); None if it is not wanted."""
     if not wanted:
         return None
     from dmcmc.report.explain import print_explanation

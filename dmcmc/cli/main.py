@@ -1,4 +1,4 @@
-"""The command line: ``dmcmc run``, ``solve``, ``convert``, ``graph`` and others. Only rank 0 prints."""
+"""Entry point of the command line: ``dmcmc run``, ``solve``, ``convert``, ``graph`` and others. Only rank 0 prints."""
 
 import os
 import sys
@@ -11,8 +11,13 @@ from dmcmc.mpi.launcher import announced_rank, launched
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0 done, 1 failed, 2 bad input or not available, 3 infeasible.
 
-    Every error is one line on stderr; ``DMCMC_DEBUG=1`` adds the traceback. Without ``argv`` the process is this
-    command line's own: signals are heard from here on, and what they end is left at once.
+    Each error is one line on standard error; ``DMCMC_DEBUG=1`` adds the traceback.
+
+    Parameters
+    ----------
+    argv
+        The arguments. None: those of the process; then signals are handled as well, and after a signal the process
+        ends without waiting for background work.
     """
     if argv is not None:
         return _run(argv)
@@ -23,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    # what takes long is imported when signals are heard
+    """Parse the arguments, run the command and report its errors."""
+    # slow imports follow when signals are handled
     from dmcmc.cli.failure import exit_code, report, warnings_as_lines
 
     quiet = announced_rank(os.environ) != 0
@@ -33,11 +39,11 @@ def _run(argv: Sequence[str]) -> int:
             return 0
         from dmcmc.cli import commands
         from dmcmc.cli.arguments import parse_arguments
-        from dmcmc.cli.verbosity import listen
+        from dmcmc.cli.verbosity import set_verbosity
 
         arguments = parse_arguments(list(argv))
         with warnings_as_lines():
-            listen(arguments)
+            set_verbosity(arguments)
             return commands.COMMANDS[arguments.command](arguments)
     except SystemExit as end:  # --help and --version
         try:
@@ -54,11 +60,10 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _keep_output_plain() -> None:
-    """Keep what libraries write for terminals out of the output.
+    """Keep terminal control codes of libraries out of the output.
 
-    Where colorama is there, Numba colours its errors with it, and it resets the colours of the terminal when a process
-    ends: in the middle of JSON where a launcher, as Open MPI's, gives each rank a terminal of its own. On such a
-    terminal nothing else is to be shown either.
+    If colorama is installed, Numba colours its errors, and colorama resets the colours when the process ends. Under a
+    launcher that gives each rank a pseudo-terminal, such as Open MPI's, this would end up in the JSON output.
     """
     os.environ["NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING"] = "1"
     if launched(os.environ):
@@ -66,5 +71,5 @@ def _keep_output_plain() -> None:
 
 
 def _answered_alone(argv: Sequence[str]) -> bool:
-    """Return whether rank 0 answers a command line without the other ranks."""
+    """Return whether rank 0 alone carries out a command line."""
     return not argv or argv[0] not in ("run", "solve", "experiment", "info") or "-h" in argv or "--help" in argv

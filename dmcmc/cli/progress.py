@@ -1,4 +1,4 @@
-"""How far a run is: a line that changes on a terminal, a line now and then in a log file and under a launcher."""
+"""Show the progress of a run: one updated line on a terminal, or otherwise a new line every few seconds."""
 
 import sys
 import time
@@ -8,29 +8,30 @@ from typing import Any, Self
 from dmcmc.cli.signals import SIGNALS
 from dmcmc.cli.verbosity import Logged, logs, quiet
 from dmcmc.results.result import TracePoint
-from dmcmc.run.monitoring.progress import Silent
+from dmcmc.run.monitoring.progress import NoProgress
 
-_SOON, _OFTEN = 5.0, 4.0  # seconds until the first plain line, unless something is compiled; and between two
+_FIRST_LINE_SECONDS = 5.0  # until the first line, unless kernels are compiled; short runs print nothing
+_LINE_INTERVAL = 4.0  # seconds between two lines
+# Stages that are shown without objective and time: their titles contain them, or their time does not count.
+_COMPLETE_TITLES = ("improving", "compiling", "opening")
 
-_WHOLE = ("improving", "compiling", "opening")  # titles that say it all, or what the clock stands still for
 
-
-class _Informed(Silent):
-    """Knows what is being done, and how far the answer is.
+class _KnownProgress(NoProgress):
+    """Keeps the title of the stage, and the best objective and bound so far.
 
     Parameters
     ----------
     seconds
-        The time budget; None without one.
+        The time budget in seconds; None without one.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
         self._seconds, self._began, self._title, self._known = seconds, 0.0, "", ""
 
     def point(self, point: TracePoint) -> None:
-        """Take in a new objective or bound."""
+        """Keep a new objective or bound."""
         self._began = time.perf_counter() - point.time
-        found = [] if point.objective is None else [f"{point.objective}"]
+        found = [] if point.objective is None else [f"objective {point.objective}"]
         if point.bound is not None:
             found.append(f"bound {point.bound}")
             if point.objective is not None:
@@ -39,9 +40,9 @@ class _Informed(Silent):
         self._known = ", ".join(found)
 
     @property
-    def words(self) -> str:
-        """What is being done, the objective, the bound, the gap and the time left, as far as they are known."""
-        if not self._known or self._title.startswith(_WHOLE):
+    def text(self) -> str:
+        """The stage with objective, bound, gap and remaining time, as far as they are known."""
+        if not self._known or self._title.startswith(_COMPLETE_TITLES):
             return self._title
         left = ""
         if self._seconds is not None:
@@ -49,8 +50,8 @@ class _Informed(Silent):
         return f"{self._title}: {self._known}{left}"
 
 
-class Terminal(_Informed):
-    """One line on stderr, wiped at the end."""
+class TerminalProgress(_KnownProgress):
+    """Shows one line on standard error, which is removed at the end."""
 
     def __init__(self, seconds: float | None = None) -> None:
         from rich.console import Console
@@ -61,14 +62,14 @@ class Terminal(_Informed):
         self._task: Any = None
 
     def stage(self, title: str, total: int | None = None) -> None:
-        """Begin a stage; see :class:`~dmcmc.run.monitoring.progress.Progress`."""
+        """Begin a stage; see :class:`~dmcmc.run.monitoring.progress.ProgressReporter`."""
         self._title = title
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(self._shown, total=total)
 
     def advance(self, steps: int = 1) -> None:
-        """Report steps; see :class:`~dmcmc.run.monitoring.progress.Progress`."""
+        """Report steps; see :class:`~dmcmc.run.monitoring.progress.ProgressReporter`."""
         if self._task is not None:
             self._bar.update(self._task, advance=steps, description=self._shown)
 
@@ -80,11 +81,12 @@ class Terminal(_Informed):
 
     @property
     def _shown(self) -> str:
-        return self.words.replace("[", r"\[")
+        """The text with rich markup escaped."""
+        return self.text.replace("[", r"\[")
 
     def __enter__(self) -> Self:
         self._bar.start()
-        SIGNALS.tidy = self._bar.stop
+        SIGNALS.clear_display = self._bar.stop
         return self
 
     def __exit__(
@@ -93,42 +95,43 @@ class Terminal(_Informed):
         self._bar.stop()
 
 
-class Plain(_Informed):
-    """Writes to stderr what is being done as a line every few seconds; nothing of a run that is soon over."""
+class PeriodicProgress(_KnownProgress):
+    """Writes a line to standard error every few seconds; nothing for short runs."""
 
     def __init__(self, seconds: float | None = None) -> None:
         super().__init__(seconds)
-        self._start, self._due = time.perf_counter(), _SOON
+        self._start, self._due = time.perf_counter(), _FIRST_LINE_SECONDS
 
     def stage(self, title: str, total: int | None = None) -> None:
-        """Begin a stage; see :class:`~dmcmc.run.monitoring.progress.Progress`."""
+        """Begin a stage; see :class:`~dmcmc.run.monitoring.progress.ProgressReporter`."""
         self._title = title
-        self._tell(at_once=title.startswith("compiling") and self._due == _SOON)
+        self._print(at_once=title.startswith("compiling") and self._due == _FIRST_LINE_SECONDS)
 
     def advance(self, steps: int = 1) -> None:
-        """Report steps; see :class:`~dmcmc.run.monitoring.progress.Progress`."""
-        self._tell()
+        """Report steps; see :class:`~dmcmc.run.monitoring.progress.ProgressReporter`."""
+        self._print()
 
     def point(self, point: TracePoint) -> None:
         """Report a new objective or bound."""
         super().point(point)
-        self._tell()
+        self._print()
 
-    def _tell(self, at_once: bool = False) -> None:
+    def _print(self, at_once: bool = False) -> None:
+        """Print the text if a line is due."""
         now = time.perf_counter() - self._start
         if now >= self._due or at_once:
-            self._due = now + _OFTEN
-            print(f"dmcmc: {now:.0f} s: {self.words}", file=sys.stderr, flush=True)
+            self._due = now + _LINE_INTERVAL
+            print(f"dmcmc: {now:.0f} s: {self.text}", file=sys.stderr, flush=True)
 
 
-def progress_for(rank: int, seconds: float | None = None) -> Silent:
-    """Return the terminal's progress, the log's, or that of a file for rank 0, and silence for the others.
+def progress_for(rank: int, seconds: float | None = None) -> NoProgress:
+    """Return the progress display of a rank: rank 0 has a terminal line, a log or plain lines; the others have none.
 
     Parameters
     ----------
     seconds
-        The time budget; None without one.
+        The time budget in seconds; None without one.
     """
     if rank != 0 or quiet():
-        return Silent()
-    return Logged() if logs() else Terminal(seconds) if sys.stderr.isatty() else Plain(seconds)
+        return NoProgress()
+    return Logged() if logs() else TerminalProgress(seconds) if sys.stderr.isatty() else PeriodicProgress(seconds)

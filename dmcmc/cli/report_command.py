@@ -1,4 +1,4 @@
-"""``dmcmc report``: the page of an experiment's folder, or of one result."""
+"""``dmcmc report``: write the report of an experiment, or the page of one result."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -8,24 +8,24 @@ from dmcmc.inference.runtime.errors import ConfigError
 
 
 def report(arguments: Namespace) -> int:
-    """Write a report and say where it is."""
+    """Write a report and print its path."""
     place = Path(arguments.input)
     if place.is_dir():
         from dmcmc.report.experiment.report import write_report
 
         if arguments.output is not None:
-            raise ConfigError("--output: the report of an experiment goes into its folder; leave it out")
+            raise ConfigError("--output: is for a single result; an experiment's report is written into its folder")
         if arguments.figures is not None:
             from dmcmc.report.experiment.figures import check_figures
 
             check_figures(arguments.figures)
         files = write_report(place, arguments.figures)
-        emit(f"{files[0]}: the page; beside it {', '.join(file.name for file in files[1:])}")
+        emit(f"{files[0]}: written, with {', '.join(file.name for file in files[1:])}")
         return 0
     from dmcmc.report.experiment.single_run import write_single
 
     if arguments.figures is not None:
-        raise ConfigError("--figures: is for the report of an experiment's folder")
+        raise ConfigError("--figures: is for the folder of an experiment, not for a single result")
     output = place.with_suffix(".html") if arguments.output is None else Path(arguments.output)
-    emit(f"{write_single(place, output)}: the page")
+    emit(f"{write_single(place, output)}: written")
     return 0

@@ -1,16 +1,17 @@
-"""SIGINT and SIGTERM on the command line: the best so far within about a second; a second signal ends at once.
+"""Handle SIGINT and SIGTERM: deliver the best result so far within about a second; a second signal ends at once.
 
-A thread of its own hears them, as the main one may be anywhere: importing, in a compiler, in a kernel, waiting for
-another rank. It asks the run to end, which then mostly delivers its answer itself. Where that takes too long, the
-thread delivers the best so far, and ends the process where it stands; where there is nothing yet, one line says so.
+A separate thread receives the signals, because the main thread may be importing, compiling, running a kernel or
+waiting for another rank. The thread asks the run to end; mostly the run then delivers its result itself. If that takes
+too long, the thread delivers the best result so far and ends the process. If there is no result yet, one line says so.
 
-A run whose time budget is over for some while is treated alike: some work does not hear of the end.
+A run that exceeds its time limit by some time is ended in the same way, since some work cannot be interrupted.
 
-Rank 0 delivers, and the launcher ends the others when it is gone. A rank that is told alone tells those of its machine;
-elsewhere it is heard when the ranks next agree, or all are ended with it.
+Rank 0 delivers the result, and the launcher ends the other ranks when rank 0 has ended. A signal to one rank only is
+passed on to the ranks of its machine. On other machines it is noticed when the ranks next communicate, or they are all
+ended together.
 
-Open MPI's launcher leaves little time, and passes on nothing that is printed then: its SIGCONT, which comes first, lets
-rank 0 prepare the best so far, and what follows is printed where the launcher prints.
+Open MPI's launcher leaves little time and discards output from then on. It sends SIGCONT first, at which rank 0
+prepares the best result so far; the output is then written directly to the launcher's standard output.
 """
 
 import contextlib
@@ -27,42 +28,42 @@ from dmcmc.mpi.launcher import announced_rank, by_open_mpi, print_as_launcher
 
 if TYPE_CHECKING:
     from dmcmc.mpi.world import World
-    from dmcmc.run.monitoring.interrupt import Ending
+    from dmcmc.run.monitoring.interrupt import RunHandle
 
-_GRACE = 0.35  # seconds in which a run delivers its answer itself: launchers that pass a signal on leave two in all
-_OPEN_MPI_GRACE = 0.05  # likewise, of the quarter of a second that Open MPI leaves
-_FRESH = 1.0  # seconds that a prepared answer is as good as a new one
-_OTHERS = 1.3  # likewise, on ranks that wait for rank 0 to end them
-_LAST = 1.7  # then the process ends, whatever it does
-_SAME = 0.25  # seconds between two that count as one: `timeout` and some launchers send each twice
-_BEHIND = 600.0  # seconds after rank 0 that others end by themselves where they cannot see it: mostly it has ended them
-# Seconds for other ranks to leave what they alone know, and for an answer to pass the launcher: ranks that are about to
-# be ended cannot say that they are done, and no launcher says when it has passed everything on.
-_LEAVING = 0.3
-_GLANCE = 0.05  # seconds between two looks at a run's end
-_PLACES = 5
+_GRACE = 0.35  # seconds for the run to deliver its result itself; launchers end ranks about two seconds after a signal
+_OPEN_MPI_GRACE = 0.05  # the same under Open MPI, which leaves a quarter of a second
+_PREPARED_VALID = 1.0  # seconds for which a prepared result is used without preparing it again
+_OTHER_RANKS_WAIT = 1.3  # seconds that other ranks wait for rank 0 to end them
+_FORCED_END = 1.7  # seconds after the signal at which the process ends in any case
+_DUPLICATE = 0.25  # seconds; two signals within them count as one: `timeout` and some launchers send each twice
+_LATE_OTHERS = 600.0  # seconds after the deadline at which other ranks end by themselves if they cannot see rank 0
+# Seconds for other ranks to save what only they know, and for the result to pass the launcher. Ranks that are about to
+# be ended cannot report that they are done, and launchers do not report that they passed all output on.
+_SAVE_AND_FORWARD = 0.3
+_POLL_SECONDS = 0.05  # between two checks whether a run exceeds its time limit
+_TRACE_DEPTH = 5  # frames of the place that DMCMC_DEBUG reports for a late run
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-_PASSED_ON: dict[int, signal.Signals] = {}  # from a rank of the same machine
+_PASSED_ON: dict[int, signal.Signals] = {}  # signals that a rank passes on to the other ranks of its machine
 if hasattr(signal, "SIGUSR1"):  # not on Windows
     _PASSED_ON = {signal.SIGUSR1: signal.SIGINT, signal.SIGUSR2: signal.SIGTERM}
 
 
 class Signals:
-    """What has been heard, and the one answer that is given to it.
+    """The state of signal handling in this process, and the single delivery of a result.
 
     Attributes
     ----------
-    told : int
-        The signal that asked for the end; 0 before.
-    tidy : callable
-        Takes what shows the progress from the terminal.
+    received : int
+        Number of the signal that asked for the end; 0 before.
+    clear_display : callable
+        Removes the progress display from the terminal.
     """
 
     def __init__(self) -> None:
-        self.told: int = 0
-        self.tidy: Callable[[], object] = _nothing
+        self.received: int = 0
+        self.clear_display: Callable[[], object] = _nothing
         self._listening = False
-        self._ending: Ending | None = None
+        self._ending: RunHandle | None = None
         self._deliver: Callable[[Any], int] | None = None
         self._world: World | None = None
         self._claim, self._claimed = threading.Lock(), False
@@ -74,21 +75,21 @@ class Signals:
         self._preparing = threading.Lock()
 
     def listen(self) -> None:
-        """Hear signals from now on; for a process that is a command line's own."""
+        """Handle signals from now on; only for a process that runs one command line."""
         if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "siginterrupt"):
-            return  # on Windows
+            return  # without siginterrupt: Windows
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
-        threading.Thread(target=self._hear, args=(reader,), name="signals", daemon=True).start()
+        threading.Thread(target=self._receive, args=(reader,), name="signals", daemon=True).start()
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in (*_WORDS, *_PASSED_ON, *([signal.SIGCONT] if self._hurried else [])):
-            signal.signal(number, _noted)
+            signal.signal(number, _ignore)
             signal.siginterrupt(number, False)
         self._listening = True
 
     @contextlib.contextmanager
-    def unheard(self) -> Iterator[None]:
-        """Let signals end the process by default: MPI starts without letting other threads run."""
+    def default_handling(self) -> Iterator[None]:
+        """Let signals end the process as by default, while MPI starts: no other thread can run then."""
         before = {number: signal.signal(number, signal.SIG_DFL) for number in _WORDS} if self._listening else {}
         try:
             yield
@@ -96,225 +97,230 @@ class Signals:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def join(self, world: "World") -> None:
-        """Know the ranks from now on."""
+    def set_world(self, world: "World") -> None:
+        """Set the MPI ranks of this process."""
         self._world = world
 
-    def begin(self, deliver: Callable[[Any], int]) -> "Ending | None":
-        """Return what a run is to look at, and leave its best so far with; None where nobody listens.
+    def begin(self, deliver: Callable[[Any], int]) -> "RunHandle | None":
+        """Return the handle by which a run can be ended and its best result be read; None without signal handling.
 
         Parameters
         ----------
         deliver
-            Writes and prints a result; returns the exit code.
+            Writes and prints a result, and returns the exit code.
         """
-        from dmcmc.run.monitoring.interrupt import Ending
+        from dmcmc.run.monitoring.interrupt import RunHandle
 
-        self._deliver, ending = deliver, Ending()
-        if self.told:
-            ending.wish.ask()
+        self._deliver, ending = deliver, RunHandle()
+        if self.received:
+            ending.cancellation.request()
         self._ending = ending if self._listening else None
         if self._listening:
             threading.Thread(target=self._watch, args=(ending,), name="clock", daemon=True).start()
         return self._ending
 
     def deliver(self, result: Any) -> int:
-        """Deliver a run's own result, if nobody has delivered one yet; return the exit code."""
+        """Deliver the final result of a run, unless one was delivered already; return the exit code."""
         assert self._deliver is not None
         if not self._listening:
             return self._deliver(result)
         return self._once(result) if self._claims() else self._waited()
 
     def finish(self) -> int:
-        """Deliver the best so far, or say that there is none; return the exit code."""
+        """Deliver the best result so far, or print that there is none; return the exit code."""
         if not self._claims():
             return self._waited()
         best = self._best()
         if best is not None:
             return self._once(best)
-        self.tidy()
-        self._say("" if self._deliver is None else "there is no answer yet")
-        self._code = 128 + self.told
+        self.clear_display()
+        self._print_line("" if self._deliver is None else "there is no result yet")
+        self._code = 128 + self.received
         self._delivered.set()
         return self._code
 
     def _best(self) -> Any:
-        """Return the best so far as a result; what has just been prepared is that."""
+        """Return the best result so far; a recently prepared one is used again."""
         with self._preparing:
-            if self._ending is None or time.perf_counter() - self._prepared_at < _FRESH:
+            if self._ending is None or time.perf_counter() - self._prepared_at < _PREPARED_VALID:
                 return self._prepared
             return self._ending.best()
 
     def _prepare(self) -> None:
-        """Have the best so far at hand: the end may be near."""
+        """Prepare the best result so far, since the process may be ended soon."""
         with self._preparing:
             if self._rank == 0 and self._ending is not None and self._ending.running:
                 self._prepared = self._ending.best()
                 self._prepared_at = 0.0 if self._prepared is None else time.perf_counter()
 
     def leave(self, code: int) -> None:
-        """End a process that has been told to, however much still works in it; rank 0 first."""
-        if not self.told:
+        """End the process after a signal without waiting for other threads; rank 0 ends first."""
+        if not self.received:
             return
         self._code = code
-        if self._rank != 0:  # MPI_Finalize could wait for ever, and nothing would be heard: rank 0 ends all
-            time.sleep(_OTHERS)
-        self._give_up_others(code)
+        if self._rank != 0:  # MPI_Finalize could wait for ever without receiving signals; rank 0 ends all ranks
+            time.sleep(_OTHER_RANKS_WAIT)
+        self._abort_others(code)
         _exit(code)
 
-    def _hear(self, reader: int) -> None:
-        """Wait for signals: the first starts the end, and if that takes too long, ends the process; so does another."""
+    def _receive(self, reader: int) -> None:
+        """Wait for signals in a thread: the first one starts the end; the process ends after a second one or a time."""
         while (first := signal.Signals(os.read(reader, 1)[0])) == signal.SIGCONT:
             threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
-        told, self.told = time.perf_counter(), _PASSED_ON.get(first, first)
+        received_at, self.received = time.perf_counter(), _PASSED_ON.get(first, first)
         if self._hurried and self._rank == 0:
             print_as_launcher(os.getpid())
         threading.Thread(target=self._end, args=(first,), name="end", daemon=True).start()
-        while (left := told + _LAST - time.perf_counter()) > 0:
+        while (left := received_at + _FORCED_END - time.perf_counter()) > 0:
             if select.select([reader], [], [], left)[0]:
                 number = signal.Signals(os.read(reader, 1)[0])
-                if number in _WORDS and time.perf_counter() - told > _SAME:
+                if number in _WORDS and time.perf_counter() - received_at > _DUPLICATE:
                     self._end_now(128 + number)
-        self._end_now(128 + self.told if self._code is None else self._code)
+        self._end_now(128 + self.received if self._code is None else self._code)
 
     def _end(self, first: signal.Signals) -> None:
-        """Do what the first signal asks for."""
+        """End the run: deliver its result on rank 0, and end the process."""
         if self._ending is not None:
-            self._ending.wish.ask()
+            self._ending.cancellation.request()
         if first in _WORDS:
-            self._tell_others()
-        self._leave_own()
+            self._forward()
+        self._save_partial()
         if self._rank == 0:
             if self._ending is not None and self._ending.running:
                 self._delivered.wait(_OPEN_MPI_GRACE if self._hurried else _GRACE)
             code = self.finish()
-        elif self._world is None:  # MPI may be about to start: it would hear nothing then
-            code = 128 + self.told
+        elif self._world is None:  # MPI may be starting: then no thread could run
+            code = 128 + self.received
         else:
-            time.sleep(_OTHERS)
-            self._say(f"rank {self._rank}")
-            code = 128 + self.told
-        self._give_up_others(code)
+            time.sleep(_OTHER_RANKS_WAIT)
+            self._print_line(f"rank {self._rank}")
+            code = 128 + self.received
+        self._abort_others(code)
         _exit(code)
 
-    def _watch(self, ending: "Ending") -> None:
-        """Deliver the best so far where a run is late: what it does, on whichever rank, is not waited for."""
-        from dmcmc.inference.runtime.memory import ACCOUNT
+    def _watch(self, ending: "RunHandle") -> None:
+        """Deliver the best result so far if a run exceeds its time limit, without waiting for its work on any rank."""
+        from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
-        compiled, left = 0.0, False
-        while (now := time.perf_counter()) < max(ending.due, compiled) or not self._may_leave(now - ending.due):
-            if ACCOUNT.compiles:  # what no warm-up has foreseen: else it would be compiled anew in every run
+        compiled, saved = 0.0, False
+        while (now := time.perf_counter()) < max(ending.due, compiled) or not self._may_end(now - ending.due):
+            if MEMORY_ACCOUNT.is_compiling:  # let it finish: otherwise every run would compile this kernel again
                 compiled = now + _GRACE
-            if now >= ending.due and not left:  # another rank, which rank 0 ends soon
-                left = True
-                self._leave_own()
-            time.sleep(_GLANCE)
-        if self.told:
+            if now >= ending.due and not saved:  # other ranks: rank 0 ends them soon
+                saved = True
+                self._save_partial()
+            time.sleep(_POLL_SECONDS)
+        if self.received:
             return
         if self._rank == 0:
-            best, where = ending.best(), _place()
+            best, where = ending.best(), _main_thread_place()
             if best is None or not self._claims():
                 return
             if "DMCMC_DEBUG" in os.environ:
-                os.write(2, f"dmcmc: late: {where}\n".encode())
+                os.write(2, f"dmcmc: time limit exceeded in {where}\n".encode())
             self._once(best)
-            self._leave_own()
-        self._give_up_others(0)
+            self._save_partial()
+        self._abort_others(0)
         _exit(self._code or 0)
 
-    def _leave_own(self) -> None:
-        """Let this rank leave what no other one knows."""
-        if self._ending is not None and self._ending.leave is not None:
-            self._ending.leave()
+    def _save_partial(self) -> None:
+        """Save the data that only this rank has."""
+        if self._ending is not None and self._ending.save_partial is not None:
+            self._ending.save_partial()
 
-    def _may_leave(self, late: float) -> bool:
-        """Return whether a late rank is not waited for: rank 0 has delivered, as it does, or it is rank 0."""
+    def _may_end(self, late: float) -> bool:
+        """Return whether this rank may end although its run is late: it is rank 0, or rank 0 has ended."""
         if self._rank == 0 or self._world is None:
             return True
-        if self._world.local_rank == 0 or not self._world.neighbours:
-            return late > _BEHIND
+        if self._world.local_rank == 0 or not self._world.local_processes:
+            return late > _LATE_OTHERS
         try:
-            os.kill(self._world.neighbours[0], 0)
+            os.kill(self._world.local_processes[0], 0)
         except OSError:
             return True
         return False
 
     @property
     def _rank(self) -> int:
+        """The MPI rank of this process; before MPI starts, the rank that the launcher announces."""
         return announced_rank(os.environ) if self._world is None else self._world.rank
 
     def _claims(self) -> bool:
-        """Return whether the caller is the first that delivers; only rank 0 does."""
+        """Return whether the caller is to deliver the result: the first one, on rank 0."""
         with self._claim:
             claimed, self._claimed = self._claimed, True
         return not claimed and self._rank == 0
 
     def _once(self, result: Any) -> int:
-        import msgspec  # with the result it is there
+        """Deliver a result and return the exit code."""
+        import msgspec  # already imported by the result
 
         assert self._deliver is not None
-        self.tidy()
-        if self.told and getattr(result, "status", "") == "timeout":
-            result = msgspec.structs.replace(result, note=_WORDS[signal.Signals(self.told)])
+        self.clear_display()
+        if self.received and getattr(result, "status", "") == "timeout":
+            result = msgspec.structs.replace(result, note=_WORDS[signal.Signals(self.received)])
         self._code = self._deliver(result)
         self._delivered.set()
         return self._code
 
     def _waited(self) -> int:
-        """Return the exit code of the answer that another thread gives."""
+        """Wait for the delivery by another thread and return its exit code."""
         self._delivered.wait()
         return 1 if self._code is None else self._code
 
-    def _say(self, more: str) -> None:
-        line = f"dmcmc: {_WORDS[signal.Signals(self.told)]}{more and ': '}{more}\n"
+    def _print_line(self, text: str) -> None:
+        """Print one line with the kind of signal and a text to standard error."""
+        line = f"dmcmc: {_WORDS[signal.Signals(self.received)]}{text and ': '}{text}\n"
         os.write(2, line.encode())
 
-    def _tell_others(self) -> None:
-        """Pass it on to the ranks of this machine."""
-        for neighbour in [] if self._world is None else self._world.neighbours:
+    def _forward(self) -> None:
+        """Pass the signal on to the other ranks of this machine."""
+        for neighbour in [] if self._world is None else self._world.local_processes:
             with contextlib.suppress(OSError):  # it has ended
-                os.kill(neighbour, next(code for code, meant in _PASSED_ON.items() if meant == self.told))
+                os.kill(neighbour, next(code for code, meant in _PASSED_ON.items() if meant == self.received))
 
-    def _give_up_others(self, code: int) -> None:
-        """End all ranks by MPI: launchers do not all do so when one ends, or call that a failure of those they end.
+    def _abort_others(self, code: int) -> None:
+        """End all other ranks by ``MPI_Abort``.
 
-        Open MPI's would say more than is wanted, and does not need it on one machine.
+        Some launchers do not end them when one rank ends, or report the ranks that they end as failures. Open MPI's
+        launcher ends them itself on one machine, and would print more after an abort.
         """
         world = self._world
         if world is None or world.size == 1:
             return
-        if world.rank == 0 and not (self._hurried and self.told):  # there Open MPI leaves no time
-            time.sleep(_LEAVING)
+        if world.rank == 0 and not (self._hurried and self.received):  # after a signal Open MPI leaves no time
+            time.sleep(_SAVE_AND_FORWARD)
         if world.size > world.local_size or (world.rank == 0 and not self._hurried):
-            _leave_nothing()
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # all is said: what MPI adds is nobody's concern
+            _clean_up()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # suppress messages of MPI about the abort
             world.abort(code)
 
     def _end_now(self, code: int) -> NoReturn:
-        if self._claimed:  # what is being written is worth a moment
-            self._delivered.wait(_SAME)
+        """End the process, after a moment for a result that is being written."""
+        if self._claimed:
+            self._delivered.wait(_DUPLICATE)
         _exit(code)
 
 
 def _exit(code: int) -> NoReturn:
-    """End the process at once."""
-    _leave_nothing()
+    """End the process immediately, after removing unfinished files."""
+    _clean_up()
     os._exit(code)
 
 
-def _leave_nothing() -> None:
-    """Leave no part of a file, and the terminal as it was."""
+def _clean_up() -> None:
+    """Remove unfinished files, and show the cursor of the terminal again."""
     write = sys.modules.get("dmcmc.inference.runtime.atomic_write")
     if write is not None:
-        write.discard_parts()
+        write.discard_partial_files()
     if os.isatty(2):
         os.write(2, b"\x1b[?25h")  # a progress bar hides the cursor
 
 
-def _place() -> str:
-    """Return where in this package the main thread is: modules and functions, the innermost last."""
+def _main_thread_place() -> str:
+    """Return the functions of dmcmc that the main thread is in, the innermost last."""
     found, frame = list[str](), sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and len(found) < _PLACES:
+    while frame is not None and len(found) < _TRACE_DEPTH:
         module = str(frame.f_globals.get("__name__", ""))
         if module.startswith("dmcmc."):
             found.append(f"{module.removeprefix('dmcmc.')}.{frame.f_code.co_name}:{frame.f_lineno}")
@@ -323,11 +329,11 @@ def _place() -> str:
 
 
 def _nothing() -> None:
-    pass
+    """Do nothing: there is no progress display."""
 
 
-def _noted(number: int, frame: object) -> None:
-    """Do nothing: the thread hears of it."""
+def _ignore(number: int, frame: object) -> None:
+    """Do nothing: the wake-up descriptor passes the signal to the receiving thread."""
 
 
 SIGNALS = Signals()

@@ -1,4 +1,4 @@
-"""``dmcmc solve FILE``: from the command line to a configuration, and to the answer."""
+"""``dmcmc solve FILE``: turn the command line into a configuration, and solve the problem file."""
 
 import sys
 from argparse import Namespace
@@ -17,38 +17,54 @@ from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.results.explanation import explained
 from dmcmc.results.result import Output, Result
-from dmcmc.run.monitoring.interrupt import Ending
-from dmcmc.run.planning.divided_problem import is_dealt_out, sharing_memory
+from dmcmc.run.monitoring.interrupt import RunHandle
+from dmcmc.run.planning.divided_problem import is_scattered, with_memory_limit
 from dmcmc.run.whole_problem.marginals import marginals, with_max_marginals
 from dmcmc.run.whole_problem.partition_and_count import sums
 
 TASKS = ("mpe", "pr", "count", "mar", "max-marginals")
-_ALL_CELLS = 2**62
+_NO_CELL_LIMIT = 2**62  # local.cells without a time budget: exact wherever the memory allows it
 
 
-class Job(NamedTuple):
-    """What every rank knows before the work starts; ``logarithms``: utilities are ln of the file's numbers."""
+class SolveJob(NamedTuple):
+    """The data of a job that all ranks need.
+
+    Attributes
+    ----------
+    config : Config
+        The configuration.
+    problem : Problem or None
+        The problem. None on ranks that do not need it: rank 0 works alone, or sends each rank its agents' parts.
+    task : str
+        One of :data:`TASKS`.
+    logarithms : bool
+        Whether utilities are natural logarithms of the numbers in the file.
+    explain : bool
+        Whether to print the plan first.
+    max_marginals : bool
+        Whether to compute the best objective for each value as well.
+    """
 
     config: Config
-    problem: Problem | None  # None where rank 0 alone works on it, or hands each rank its agents' parts
+    problem: Problem | None
     task: Literal["mpe", "pr", "count", "mar", "max-marginals"]
     logarithms: bool
     explain: bool
     max_marginals: bool = False
 
-    def told(self, world: World) -> Self:
-        """Leave out a problem that other ranks do not need: it is dealt out, or rank 0 does all."""
-        alone = self.task != "mpe" or (self.problem is not None and is_dealt_out(self.problem, self.config, world))
-        return self._replace(problem=None) if alone else self
+    def for_other_ranks(self, world: World) -> Self:
+        """Return the job without the problem if other ranks do not need it: it is scattered, or rank 0 works alone."""
+        omit = self.task != "mpe" or (self.problem is not None and is_scattered(self.problem, self.config, world))
+        return self._replace(problem=None) if omit else self
 
 
-def prepare(arguments: Namespace) -> Job:
-    """Check the options, read the file.
+def prepare(arguments: Namespace) -> SolveJob:
+    """Check the options and read the problem file; called on rank 0.
 
     Raises
     ------
     DmcmcError
-        For anything wrong with one of them.
+        If an option is not allowed, or the file cannot be read.
     """
     path, task = arguments.file, arguments.task
     if task not in TASKS:
@@ -62,13 +78,13 @@ def prepare(arguments: Namespace) -> Job:
     given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
     found, problem = formats.load_with_format(path, **given)
     problem, wanted = divided(problem, config.problem, document.at), arguments.max_marginals
-    return Job(config, problem, task, found.logarithms, arguments.explain, wanted)
+    return SolveJob(config, problem, task, found.logarithms, arguments.explain, wanted)
 
 
 def _document(arguments: Namespace) -> Document:
-    """Return the options as the sections of a configuration; what is not asked for is left to the memory."""
+    """Return the options as the sections of a configuration."""
     document = Document("", {"problem": {"file": arguments.file}})
-    cells = _ALL_CELLS if arguments.timeout is None and not is_calendar(arguments.file) else "auto"
+    cells = _NO_CELL_LIMIT if arguments.timeout is None and not is_calendar(arguments.file) else "auto"
     document.data["local"] = {"cells": cells}
     for text in arguments.set:
         override(document, text)
@@ -82,7 +98,7 @@ def _document(arguments: Namespace) -> Document:
 
 
 def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
-    """Return what ``--method`` and ``--z`` say, by key, each with the option to name in errors."""
+    """Return the keys that ``--method``, ``--z`` and ``--order`` set, each with its value and the option for errors."""
     method, z, task = arguments.method, arguments.z, arguments.task
     allowed = ("auto", "exact", "mini-bucket") if task == "pr" else ("auto", "exact")
     if task != "mpe":
@@ -90,21 +106,23 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
             raise ConfigError(f"--method: --task {task} takes {', '.join(allowed)}, got {method!r}")
         if arguments.timeout is not None or arguments.gap is not None:
             name = "--gap" if arguments.timeout is None else "--timeout"
-            remedy = "; --z N makes it short" if task == "pr" else ""
-            raise ConfigError(f"{name}: --task {task} is one elimination, which is not interrupted{remedy}")
+            remedy = "; --z N is faster" if task == "pr" else ""
+            raise ConfigError(f"{name}: --task {task} is one elimination, which cannot be interrupted{remedy}")
         if arguments.algorithm is not None:
-            raise ConfigError(f"--algorithm: --task {task} is one elimination; leave it out")
+            raise ConfigError(
+                f"--algorithm: --task {task} is one elimination without a choice of algorithm; remove the option"
+            )
         if arguments.max_marginals:
-            raise ConfigError(f"--max-marginals: --task {task} has no answer to put them to; leave it out")
+            raise ConfigError(f"--max-marginals: is for --task mpe, not for --task {task}; remove the option")
         if arguments.explain:
-            raise ConfigError(f"--explain: --task {task} is one elimination: there is nothing to choose")
+            raise ConfigError(f"--explain: is for --task mpe; --task {task} is one elimination; remove the option")
     if z is not None and (method == "exact" or task not in ("mpe", "pr")):
         what = "--method exact" if method == "exact" else f"--task {task}"
-        raise ConfigError(f"--z: {what} splits nothing; leave it out")
+        raise ConfigError(f"--z: is for mini-buckets, not for {what}; remove the option")
     options: dict[str, tuple[Any, str]] = {}
     if arguments.order is not None:
         if method not in ("auto", "exact") or z is not None or task != "mpe":
-            raise ConfigError("--order: is for the eliminations of --method auto and exact; leave it out")
+            raise ConfigError("--order: is for --method auto and exact only; remove the option")
         options["local.order"] = (arguments.order, "--order")
     if method not in ("auto", "mini-bucket"):
         options["local.method"] = (method, "--method")
@@ -117,13 +135,13 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
     return options
 
 
-def work(job: Job, world: World, ending: Ending | None) -> Output | None:
-    """Do a job; called by every rank, returns the answer on rank 0.
+def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None:
+    """Solve the problem of a job and return the result on rank 0; called by every rank.
 
-    Mini-buckets of one agent's problem, partition functions, counts and marginals are the work of rank 0 alone.
+    Rank 0 alone computes mini-buckets of a problem with one agent, partition functions, counts and marginals.
     """
     config, problem = job.config, job.problem
-    alone = sharing_memory(config, World())
+    alone = with_memory_limit(config, World())
     if job.task != "mpe":
         if world.rank != 0 or problem is None:
             return None
@@ -133,7 +151,7 @@ def work(job: Job, world: World, ending: Ending | None) -> Output | None:
     single = problem is not None and problem.n_agents == 1
     split = config.combine.method == "mini-bucket" and single and config.algorithm == "dmcmc"
     if split and config.local.method != "auto":
-        raise ConfigError(f"--z: one agent sends no messages that {config.local.method} could split; leave it out")
+        raise ConfigError(f"--z: is for problems with several agents with --method {config.local.method}; remove it")
     if split and world.rank != 0:
         return None
     result: Result | None
@@ -141,14 +159,14 @@ def work(job: Job, world: World, ending: Ending | None) -> Output | None:
         from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
 
         if job.explain:
-            print("one agent: mini-buckets of the whole problem, as asked for", file=sys.stderr, flush=True)
+            print("one agent: mini-buckets of the whole problem, as set by the options", file=sys.stderr, flush=True)
         result = solve_single_agent(problem, alone, ending)
     else:
         from dmcmc.cli.progress import progress_for
         from dmcmc.run.algorithms.choose_algorithm import solve
 
         with progress_for(world.rank, config.budget.time) as progress:
-            settings = sharing_memory(config, world)
+            settings = with_memory_limit(config, world)
             result = solve(problem, settings, world, progress, explainer(job.explain), ending)
     if result is not None and problem is not None and job.max_marginals:
         result = with_max_marginals(result, problem, alone)

@@ -1,17 +1,17 @@
-"""Printing results to stdout."""
+"""Print results to standard output."""
 
 import os
 import sys
 
 from rich.console import Console, RenderableType
 
-_WIDTH_ELSEWHERE = 120  # columns where stdout is no terminal
+_FILE_WIDTH = 120  # columns if standard output is not a terminal
 
 
 def emit(content: RenderableType) -> None:
-    """Print text as it is, or a rich renderable as a table; a reader that has gone away is no error."""
+    """Print text, or a rich renderable as text. A closed pipe is not an error."""
     if not isinstance(content, str):
-        console = Console() if sys.stdout.isatty() else Console(width=_WIDTH_ELSEWHERE)
+        console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
         with console.capture() as capture:
             console.print(content)
         content = "\n".join(line.rstrip() for line in capture.get().splitlines())
@@ -23,7 +23,7 @@ def emit(content: RenderableType) -> None:
 
 
 def close_quietly() -> None:
-    """Point stdout nowhere, so that the flush at exit does not fail."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    """Redirect standard output to the null device, so that the flush at exit does not fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

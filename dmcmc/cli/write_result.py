@@ -1,4 +1,4 @@
-"""What is done with a result: files are written, then it is printed."""
+"""Write a result to files, and print it."""
 
 from argparse import Namespace
 from typing import TYPE_CHECKING, Protocol
@@ -17,32 +17,32 @@ if TYPE_CHECKING:
     from dmcmc.formats.calendar.plan import Calendar
 
 
-class Work(Protocol):
-    """What was asked for."""
+class SolvedJob(Protocol):
+    """The job that a result belongs to."""
 
     @property
     def config(self) -> Config:
-        """How, and where the result goes."""
+        """The configuration, with the output file."""
 
     @property
     def problem(self) -> Problem | None:
-        """What was solved; None where nobody knows all of it."""
+        """The problem; None if no rank knows all of it."""
 
 
-def deliver(result: Output, work: Work, arguments: Namespace) -> int:
-    """Write the files, then print; a result that cannot be written is printed all the same, and is a failure.
+def deliver(result: Output, job: SolvedJob, arguments: Namespace) -> int:
+    """Write the files, then print the result; if a file cannot be written, the result is printed with exit code 1.
 
     Returns
     -------
     int
-        The exit code.
+        The exit code of the command line.
     """
     code, written = result.exit_code, list[str]()
-    calendar = calendars.calendar_at(work.config.problem.get("file")) if isinstance(result, Result) else None
+    calendar = calendars.calendar_at(job.config.problem.get("file")) if isinstance(result, Result) else None
     try:
-        if work.config.output is not None:
-            result.write(work.config.output)
-            written.append(work.config.output)
+        if job.config.output is not None:
+            result.write(job.config.output)
+            written.append(job.config.output)
         if calendar is not None and isinstance(result, Result):
             written += calendars.write(result, calendar, arguments)
     except FileError as error:
@@ -51,11 +51,12 @@ def deliver(result: Output, work: Work, arguments: Namespace) -> int:
     if arguments.json:
         emit(result.to_json())
     else:
-        emit(_summary(result, work, calendar, written))
+        emit(_summary(result, job, calendar, written))
     return code
 
 
-def _summary(result: Output, work: Work, calendar: "Calendar | None", written: list[str]) -> "RenderableType":
+def _summary(result: Output, job: SolvedJob, calendar: "Calendar | None", written: list[str]) -> "RenderableType":
+    """Return the text or table to print."""
     files = ", ".join(written) or None
     if calendar is not None and isinstance(result, Result):
         from dmcmc.report.calendar.table import summary as of_calendar
@@ -63,4 +64,4 @@ def _summary(result: Output, work: Work, calendar: "Calendar | None", written: l
         return of_calendar(result, calendar, files)
     from dmcmc.report.solve_summary import summary
 
-    return summary(result, work.problem, files)
+    return summary(result, job.problem, files)

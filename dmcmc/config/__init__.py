@@ -1,4 +1,4 @@
-"""Configurations: what the keys are (`settings`, `units`), reading YAML with the line of every key, Python keywords.
+"""Configurations: the keys (`settings`, `units`), reading YAML with the line of every key, and Python keywords.
 
-Gives `Settings` to everything that solves, and `Config`, which also says what, to the command line.
+`Settings` say how a problem is solved; `Config` adds the problem, for the command line.
 """

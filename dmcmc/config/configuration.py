@@ -1,4 +1,4 @@
-"""A configuration: what to solve, and how."""
+"""Read configuration files: the ``problem`` section and the settings, with options that override keys."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -8,24 +8,33 @@ import msgspec
 from msgspec import Meta
 
 from dmcmc.config.document import Document
+from dmcmc.config.legacy_keys import current_key, rename_keys
 from dmcmc.config.problem_section import check_section
 from dmcmc.config.settings import Settings, check_settings
 from dmcmc.config.validate import struct_of
 from dmcmc.config.yaml_lines import read, value_of
 from dmcmc.inference.runtime.errors import ConfigError
 
-OPTION_OF = {"budget.time": "timeout", "budget.gap": "gap", "budget.memory": "memory"}  # keys that have options
+OPTION_OF = {
+    "budget.time": "timeout",
+    "budget.gap": "gap",
+    "budget.memory": "memory",
+}  # keys with a command-line option of another name
 
 
 class Config(Settings, frozen=True, kw_only=True):
-    """What to solve, and how.
+    """A configuration: the problem and the settings.
 
-    ``problem`` is ``{file: PATH}``, ``{generator: NAME, ...}`` with the generator's parameters, or
-    ``{directory: PATH}`` as ``dmcmc split`` writes it, with ``share_assignment`` where all may know the answer. Beside
-    a file, ``format`` may say what :data:`dmcmc.formats.registry.FORMATS` calls it, ``evidence`` where the observations
-    of a UAI or BIF network are, ``distribution`` where a pyDCOP problem's owners are; ``agents`` (a number) and
-    ``split`` (one of :data:`dmcmc.inference.dpop.assign_variables.METHODS`) give the variables to new agents. ``reduce`` stands
-    there too.
+    Attributes
+    ----------
+    problem : dict
+        One of ``{file: PATH}``, ``{generator: NAME, ...}`` with the generator's parameters, and ``{directory: PATH}``
+        with the files of ``dmcmc split``. Keys next to ``file``: ``format`` (a name in
+        :data:`dmcmc.formats.registry.FORMATS`), ``evidence`` (the observations of a UAI or BIF network),
+        ``distribution`` (which agent hosts which variable of a pyDCOP problem), ``agents`` (the number of agents that
+        the variables are assigned to) and ``split`` (how: one of
+        :data:`dmcmc.inference.dpop.assign_variables.METHODS`). Next to ``directory``: ``share_assignment`` (whether
+        rank 0 gathers the assignment). Next to ``file`` and ``generator``: ``presolve``.
     """
 
     problem: Annotated[dict[str, Any], Meta(description="{file: PATH} or {generator: NAME, ...}")]
@@ -34,7 +43,7 @@ class Config(Settings, frozen=True, kw_only=True):
 def read_config(
     path: str | os.PathLike[str], overrides: Sequence[str] = (), options: Mapping[str, Any] | None = None
 ) -> tuple[Config, Document]:
-    """Read a configuration file, with the place of each key for later errors.
+    """Read and check a configuration file; return it together with the place of each key, for later errors.
 
     Parameters
     ----------
@@ -42,18 +51,19 @@ def read_config(
         A YAML file. ``problem.file``, ``.directory``, ``.evidence`` and ``.distribution`` in it are relative to its
         folder; everything else (``output``, and what is given as an override) is relative to the current folder.
     overrides
-        ``"key.sub=value"`` each, the value in YAML; sections are created where needed.
+        Texts ``"key.sub=value"`` with the value in YAML; missing sections are created.
     options
-        Keys (``output``, ``problem.agents``) set by options of their own; errors name those.
+        Keys (``output``, ``problem.agents``) and values that command-line options set; errors name the option.
 
     Raises
     ------
     ConfigError
-        One line with the file, the line and the key.
+        If a key or a value is not allowed; the message is one line with the file, the line and the key.
     Unavailable
-        For what later versions bring.
+        If an optional package that the configuration needs is not installed.
     """
     document = read(os.fspath(path))
+    rename_keys(document)
     problem = document.data.get("problem")
     if isinstance(problem, dict):
         for name in ("file", "evidence", "distribution", "directory"):
@@ -67,7 +77,7 @@ def read_config(
 
 
 def option_place(name: str) -> str:
-    """Return the option that sets a key.
+    """Return the command-line option that sets a key.
 
     >>> option_place("problem.agents"), option_place("budget.time")
     ('--agents', '--timeout')
@@ -85,20 +95,21 @@ def parse(data: Mapping[str, Any]) -> Config:
 
 
 def override(document: Document, text: str) -> None:
-    """Apply one ``key.sub=value``, as ``--set`` has it."""
+    """Set one key of a document from the text ``key.sub=value`` of ``--set``."""
     dotted, equals, value = text.partition("=")
     key = tuple(part.strip() for part in dotted.split("."))
     if not equals or not all(key):
         raise ConfigError(f"--set {text}: expected KEY=VALUE, such as local.runs=20")
     place = f"--set {'.'.join(key)}"
-    document.override(key, value_of(value, place), place)
+    document.override(current_key(key, place), value_of(value, place), place)
 
 
 def config_of(document: Document) -> Config:
-    """Build a configuration and check what one field alone does not show."""
+    """Build a configuration from a document and check it, also keys that depend on each other."""
+    rename_keys(document)
     config = struct_of(Config, document.data, document.at)
     check_section(config.problem, document)
-    if "reduce" in config.problem:
-        config = msgspec.structs.replace(config, reduce=config.problem["reduce"])
+    if "presolve" in config.problem:
+        config = msgspec.structs.replace(config, presolve=config.problem["presolve"])
     check_settings(config, document)
     return config

@@ -1,4 +1,4 @@
-"""Nested sections as plain data, with the place of every key, so that an error can name the file and the line."""
+"""Plain data of a configuration with the place of every key, so that errors can name the file and the line."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,13 +13,13 @@ class Document:
     Attributes
     ----------
     name : str
-        The file, as errors name it; empty where there is none.
+        The file name for errors; empty without a file.
     data : dict
-        What it holds.
+        The contents.
     places : dict of tuple of str to str
-        ``"run.yaml:7"`` for a key of the file.
+        File and line of each key of the file: ``"run.yaml:7"``.
     given : dict of tuple of str to str
-        What has set a key in its place, as errors name it: ``"--set local.runs"``, ``"timeout"``.
+        The option or keyword that replaced a key: ``"--set local.runs"``, ``"timeout"``.
     """
 
     name: str
@@ -28,9 +28,9 @@ class Document:
     given: dict[Key, str] = field(default_factory=dict)
 
     def at(self, key: Key) -> str:
-        """Return how an error names a key: ``run.yaml:7: local.runs``, or ``--set local.runs``.
+        """Return the name of a key for errors: ``run.yaml:7: local.runs`` or ``--set local.runs``.
 
-        A key that does not stand anywhere gets the place of the section that should hold it.
+        A missing key has the place of the section that it belongs to.
         """
         for length in range(len(key), 0, -1):
             if key[:length] in self.given:
@@ -40,7 +40,7 @@ class Document:
         return ": ".join(part for part in (self.name, ".".join(key)) if part)
 
     def override(self, key: Key, value: Any, what: str) -> None:
-        """Set ``key`` to ``value``, creating the sections on the way; ``what`` (``--seed``) is named in errors."""
+        """Set ``key`` to ``value`` and create missing sections; errors name the option ``what`` (``--seed``)."""
         section = self.data
         for part in key[:-1]:
             if not isinstance(section.get(part), dict):
@@ -52,11 +52,11 @@ class Document:
 
 
 def show(value: Any) -> str:
-    """Return a value as an error quotes it: on one line, short, with YAML's words for None and booleans."""
+    """Return a value for an error message: on one line, shortened, with the YAML words for None and booleans."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     try:
         text = repr(value)
-    except ValueError:  # an integer of thousands of digits
+    except ValueError:  # Python refuses to print integers of thousands of digits
         text = "a very long number"
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,10 +1,10 @@
-"""What may stand beside ``problem.file`` in a configuration, and as an option on the command line."""
+"""Options for reading a problem file: keys next to ``problem.file`` in a configuration, and command-line options."""
 
 FILE_OPTIONS = {
-    "format": ("FORMAT", "read the problem file as this format"),
-    "agents": ("N", "give the variables to N agents"),
-    "split": ("METHOD", "how: tree (default), grow or blocks"),
-    "distribution": ("FILE", "which pyDCOP agent hosts what"),
-    "evidence": ("FILE", "observations of a UAI or BIF network"),
+    "format": ("FORMAT", "format of the problem file (default: recognised from its content)"),
+    "agents": ("N", "assign the variables to N agents"),
+    "split": ("METHOD", "how to assign them with --agents: tree (default), grow or blocks"),
+    "distribution": ("FILE", "file with the variables that each pyDCOP agent hosts"),
+    "evidence": ("FILE", "file with the observations of a UAI or BIF network"),
 }
-"""By name: what stands for the value in a help text, and the text."""
+"""By name: the placeholder of the value in a help text, and the help text."""

@@ -1,4 +1,4 @@
-"""Settings from keywords: every key of a configuration by its own name, or a section as a whole."""
+"""Make settings from keyword arguments: single keys of a configuration, or whole sections."""
 
 import os
 from collections.abc import Mapping
@@ -9,7 +9,17 @@ import msgspec
 import numpy as np
 
 from dmcmc.config.document import Document, Key
-from dmcmc.config.settings import Algorithm, Budget, Combine, Cooling, Guarantee, Local, Settings, settings_of
+from dmcmc.config.legacy_keys import current_keywords
+from dmcmc.config.settings import (
+    AlgorithmSettings,
+    Budget,
+    Combine,
+    Cooling,
+    Guarantee,
+    Local,
+    Settings,
+    settings_of,
+)
 from dmcmc.config.validate import suggestion
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.memo import Memo
@@ -18,13 +28,14 @@ Data = Mapping[str, Any]
 
 
 class Keywords(TypedDict, total=False):
-    """What :func:`dmcmc.solve` and others take beside :class:`~dmcmc.config.settings.Settings`, and instead of it.
+    """Keyword arguments of :func:`dmcmc.solve` and others, in addition to ``settings`` or in place of it.
 
-    ``timeout`` is ``budget.time``. A section (``local``, ``combine``, ``budget``) is given as its struct, or as a
-    mapping of some of its keys; ``combine`` also as its method alone.
+    Each keyword is a key of a configuration; ``timeout`` is ``budget.time``. A section (``local``, ``combine``,
+    ``budget``) is given as its class, or as a mapping of some of its keys; ``combine`` may also be a method's name.
+    Former names (:data:`dmcmc.config.legacy_keys.RENAMED_SETTINGS`) are accepted with a ``DeprecationWarning``.
     """
 
-    algorithm: str | Algorithm | Data
+    algorithm: str | AlgorithmSettings | Data
     local: Local | Data
     method: str
     runs: int
@@ -47,56 +58,59 @@ class Keywords(TypedDict, total=False):
     memory: int | str
     gap: float
     search: str
-    polish: str
+    local_search: str
     device: str
     seed: int
-    reduce: str
+    presolve: str
     output: str | os.PathLike[str] | None
     checkpoint: str | os.PathLike[str] | None
 
 
 _SIMPLE = (str, int, float, bool, NoneType)
-_READ = Memo[Settings](64)  # by simple keywords: to check them takes longer than some stages of a small problem
+# Settings by their keywords, if these are plain values: checking them takes longer than solving a tiny problem.
+_CACHE = Memo[Settings](64)
 _SECTIONS = {"local": Local, "combine": Combine, "budget": Budget}
-_PLAIN = ("algorithm", "search", "polish", "device", "seed", "reduce", "output", "checkpoint")
-_KEYS: dict[str, Key] = {name: (name,) for name in _PLAIN}
+_TOP_LEVEL = ("algorithm", "search", "local_search", "device", "seed", "presolve", "output", "checkpoint")
+_KEYS: dict[str, Key] = {name: (name,) for name in _TOP_LEVEL}
 _KEYS["timeout"] = ("budget", "time")
 for _section, _kind in _SECTIONS.items():
     for _name in _kind.__struct_fields__:
-        _KEYS.setdefault(_name, (_section, _name))  # of the two methods, local's
+        _KEYS.setdefault(_name, (_section, _name))  # the keyword ``method`` is local.method, not combine.method
 
 
 def settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Settings:
-    """Return settings with what keywords change in them.
+    """Return settings with some keys replaced by keyword arguments.
 
     Parameters
     ----------
     settings
-        None for the defaults.
+        The settings to start from; None for the defaults.
     keywords
-        Those of :class:`Keywords`.
+        The keyword arguments, see :class:`Keywords`.
 
     Raises
     ------
     ConfigError
-        For an unknown keyword, or a value that is not allowed; names the key.
+        If a keyword is unknown or its value is not allowed; names the key.
 
     Examples
     --------
     >>> settings_from(None, {"runs": 3, "timeout": 20, "combine": {"z": 4}}).budget.time
     20.0
     """
+    keywords = current_keywords(keywords)
     if settings is not None or not all(type(value) in _SIMPLE for value in keywords.values()):
         return _settings_from(settings, keywords)
     key = tuple([(name, type(value), value) for name, value in keywords.items()])
-    return _READ.get(key, lambda: _settings_from(None, keywords))
+    return _CACHE.get(key, lambda: _settings_from(None, keywords))
 
 
 def _settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Settings:
-    names = () if settings is None else Settings.__struct_fields__  # those of a configuration, without its problem
+    # A configuration that is passed as settings has a problem, too: only the fields of Settings are taken.
+    names = () if settings is None else Settings.__struct_fields__
     document = Document("", {name: _plain(getattr(settings, name)) for name in names})
     if settings is not None and settings.local.guarantee is not None and "samples" not in keywords:
-        del document.data["local"]["samples"]  # what the guarantee has made of them
+        del document.data["local"]["samples"]  # computed from the guarantee, not given
     if "time" in keywords and "timeout" in keywords:
         raise ConfigError("timeout: is given twice (time and timeout)")
     for name, value in keywords.items():
@@ -115,7 +129,7 @@ def _settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Se
 
 
 def _plain(value: Any) -> Any:
-    """Return structs as mappings, NumPy's numbers as Python's, paths as text."""
+    """Return a value as plain data: structs as mappings, NumPy numbers as Python numbers, paths as text."""
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""A configuration's ``problem`` section: what it may say, and the problem that it describes."""
+"""The ``problem`` section of a configuration: check its keys, and load or generate the problem."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,11 +8,11 @@ from dmcmc.config.file_options import FILE_OPTIONS
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 
-REDUCE = ("auto", "merge", "none")
+PRESOLVE = ("auto", "merge", "none")
 
 
 def check_section(problem: Mapping[str, Any], document: Document) -> None:
-    """Raise what is wrong with the section, as far as that shows without reading the file."""
+    """Raise a ``ConfigError`` for unknown keys and wrong values; the problem file itself is not read."""
     given = [name for name in ("file", "generator", "directory") if name in problem]
     if len(given) != 1:
         found = " and ".join(given) if given else "none of them"
@@ -23,30 +23,30 @@ def check_section(problem: Mapping[str, Any], document: Document) -> None:
         raise ConfigError(f"{place}: expected {what}, got {show(problem[given[0]])}")
     if given == ["file"]:
         if "partition" in problem:
-            raise ConfigError(f"{document.at(('problem', 'partition'))}: is called problem.split")
-        for name in problem.keys() - {"file", "reduce", *FILE_OPTIONS}:
-            known = ", ".join((*FILE_OPTIONS, "reduce"))
-            raise ConfigError(f"{document.at(('problem', name))}: unknown key; beside a problem file: {known}")
+            raise ConfigError(f"{document.at(('problem', 'partition'))}: is now called problem.split")
+        for name in problem.keys() - {"file", "presolve", *FILE_OPTIONS}:
+            known = ", ".join((*FILE_OPTIONS, "presolve"))
+            raise ConfigError(f"{document.at(('problem', name))}: unknown key; keys of a problem file: {known}")
         agents = problem.get("agents", 1)
         if isinstance(agents, bool) or not isinstance(agents, int):
             raise ConfigError(f"{document.at(('problem', 'agents'))}: expected a whole number, got {show(agents)}")
         if "split" in problem and "agents" not in problem:
-            raise ConfigError(f"{document.at(('problem', 'split'))}: problem.agents says how many; it is missing")
+            raise ConfigError(f"{document.at(('problem', 'split'))}: needs problem.agents, the number of agents")
     if given == ["directory"]:
         _check_directory(problem, document)
-    if problem.get("reduce", "auto") not in REDUCE:
-        given_value = show(problem["reduce"])
-        raise ConfigError(f"{document.at(('problem', 'reduce'))}: expected auto, merge or none, got {given_value}")
+    if problem.get("presolve", "auto") not in PRESOLVE:
+        given_value = show(problem["presolve"])
+        raise ConfigError(f"{document.at(('problem', 'presolve'))}: expected auto, merge or none, got {given_value}")
     for name, value in problem.items():
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{document.at(('problem', name))}: expected a word or a number, got {show(value)}")
 
 
 def _check_directory(problem: Mapping[str, Any], document: Document) -> None:
-    """Raise what is wrong with the section of a problem whose agents have files of their own."""
+    """Raise a ``ConfigError`` for wrong keys of a ``directory`` problem, which has one file per agent."""
     for name in problem.keys() - {"directory", "share_assignment"}:
         place = document.at(("problem", name))
-        raise ConfigError(f"{place}: unknown key; beside a folder of agents' files: share_assignment")
+        raise ConfigError(f"{place}: unknown key; the only key of a folder of agents' files is share_assignment")
     shared = problem.get("share_assignment", False)
     if not isinstance(shared, bool):
         place = document.at(("problem", "share_assignment"))
@@ -54,23 +54,23 @@ def _check_directory(problem: Mapping[str, Any], document: Document) -> None:
 
 
 def problem_of(section: Mapping[str, Any], document: Document | None = None) -> Problem:
-    """Generate or load the problem that a section describes. Its seed is its own, 0 by default.
+    """Generate or load the problem of a ``problem`` section; the seed of a generated problem is 0 by default.
 
     Parameters
     ----------
     section
-        As a :class:`~dmcmc.config.configuration.Config` has it.
+        The field ``problem`` of a :class:`~dmcmc.config.configuration.Config`.
     document
-        Where it stands, so that errors name the line.
+        The configuration file, so that errors name the line.
 
     Raises
     ------
     DmcmcError
-        What the generator or the file reader finds wrong, after the place in the configuration.
+        If the generator or the file reader fails; the message begins with the place in the configuration.
     """
     at = (document or Document("")).at
     if "directory" in section:
-        raise ConfigError(f"{at(('problem', 'directory'))}: each agent has a file of its own; only 'run' reads them")
+        raise ConfigError(f"{at(('problem', 'directory'))}: has one file per agent, which only 'dmcmc run' reads")
     if "file" in section:
         from dmcmc.formats import registry as formats
 
@@ -83,7 +83,7 @@ def problem_of(section: Mapping[str, Any], document: Document | None = None) -> 
         return divided(problem, section, at)
     from dmcmc.generators import registry
 
-    params = {"seed": 0} | {name: value for name, value in section.items() if name != "reduce"}
+    params = {"seed": 0} | {name: value for name, value in section.items() if name != "presolve"}
     family = params.pop("generator")
     try:
         return registry.generate(family, params)
@@ -92,7 +92,7 @@ def problem_of(section: Mapping[str, Any], document: Document | None = None) -> 
 
 
 def divided(problem: Problem, section: Mapping[str, Any], at: Callable[[Key], str]) -> Problem:
-    """Return the problem with its variables given to ``problem.agents`` agents, if that is asked for."""
+    """Return the problem with its variables assigned to ``problem.agents`` agents, if the section has that key."""
     if "agents" not in section:
         return problem
     from dmcmc.inference.dpop.assign_variables import split
@@ -105,10 +105,10 @@ def divided(problem: Problem, section: Mapping[str, Any], at: Callable[[Key], st
 
 
 def _generator_error(message: str, params: Mapping[str, Any], at: Any) -> str:
-    """Return a generator's error, which starts with the parameter's name, with the parameter's place in front."""
-    name, colon, rest = message.partition(":")
+    """Return a generator's error message with the place of the parameter that it names in front."""
+    name, colon, text = message.partition(":")
     if colon and name.isidentifier():
-        return f"{at(('problem', name))}:{rest}"
+        return f"{at(('problem', name))}:{text}"
     name = message.split(maxsplit=1)[0] if message else ""
     if name in params:
         return f"{at(('problem', name))}:{message[len(name) :]}"

@@ -1,28 +1,49 @@
-"""How a problem is solved: how each agent samples, how the tables are combined, what it may cost, and where it runs."""
+"""The settings of a run: how agents' tables are made and combined, time and memory limits, and the device."""
 
 import math
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from dmcmc.config.document import Document
-from dmcmc.config.units import MOST, Cells, Count, Memory, Positive, Seed, Share
+from dmcmc.config.legacy_keys import RENAMED_CLASSES, current_keywords, rename_keys, renamed_attribute, warn_renamed
+from dmcmc.config.units import MAX_COUNT, Cells, Count, Memory, Positive, Seed, Share
 from dmcmc.config.validate import struct_of
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
-from dmcmc.inference.runtime.memory import MOST_BYTES, free_memory
+from dmcmc.inference.runtime.memory import MAX_TABLE_BYTES, free_memory
 
-_SHARE = 2  # one part in so many of what is free
-_LEAST = 1 << 26  # bytes that a rank has anyway
+if TYPE_CHECKING:
+    from msgspec import StructMeta
+else:  # not exported by the oldest supported msgspec
+    StructMeta = type(msgspec.Struct)
+
+_FREE_MEMORY_DIVISOR = 2  # with memory: auto, all ranks of a machine together take half of its free memory
+_MIN_RANK_BYTES = 1 << 26  # bytes; memory: auto gives each rank at least this
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of the configuration: immutable, and strict about its keys."""
+    """Base class of the sections of a configuration: immutable, and strict about its keys."""
+
+
+class _RenamingType(StructMeta):
+    """Metaclass of :class:`Settings`: accepts former names of fields as keywords, with a warning."""
+
+    def __call__(cls, *values: Any, **fields: Any) -> Any:
+        return super().__call__(*values, **current_keywords(fields))
 
 
 class Cooling(Section, frozen=True):
-    """A temperature that falls (or rises) from ``start`` in the first step to ``end`` in the last."""
+    """A temperature schedule: from ``start`` in a chain's first step to ``end`` in its last.
+
+    Attributes
+    ----------
+    start, end : float
+        Temperatures > 0, in the unit of the problem's utilities.
+    schedule : str
+        ``geometric`` (a constant factor per step) or ``linear`` (a constant difference per step).
+    """
 
     start: Positive
     end: Positive
@@ -30,44 +51,60 @@ class Cooling(Section, frozen=True):
 
 
 class Guarantee(Section, frozen=True):
-    """Property 1: N = ⌈1/(alpha·epsilon)⌉ samples find one of the best ``alpha`` with probability ``1 - epsilon``."""
+    """A number of samples chosen for a probabilistic guarantee (DMCMC paper, Property 1).
+
+    N = ⌈1/(alpha·epsilon)⌉ samples contain one of the best ``alpha`` of all assignments with probability
+    ``1 - epsilon``.
+
+    Attributes
+    ----------
+    alpha : float
+        The percentile, between 0 and 1.
+    epsilon : float
+        The probability of missing it, between 0 and 1.
+    """
 
     alpha: Share
     epsilon: Share
 
     @property
     def samples(self) -> int:
-        """N, from the decimal numbers as they were written (0.1·0.1 is 0.01)."""
+        """The number of samples N, computed from the decimal numbers as written (0.1·0.1 is 0.01)."""
         return math.ceil(1 / (Fraction(repr(self.alpha)) * Fraction(repr(self.epsilon))))
 
 
 class Local(Section, frozen=True):
-    """How an agent's subproblem becomes a table.
+    """How the table of an agent is computed: the best utility of its variables for each boundary assignment.
+
+    A row of the table belongs to one boundary assignment: one combination of values of the variables that the agent
+    shares factors over with other agents.
 
     Attributes
     ----------
     method : str
-        ``auto``, ``exact`` or a sampler (``dmcmc samplers`` lists them).
+        ``auto``, ``exact`` or the name of a sampler (``dmcmc samplers`` lists them). ``auto`` is exact where the
+        agent's elimination has at most ``cells`` table cells, and otherwise samples and bounds.
     runs, samples : int
-        Chains a row, and samples a chain. With a ``guarantee``, ``samples`` is ⌈N / runs⌉, so that all chains of a row
-        together draw at least N.
-    temperature
-        ``"auto"``, a constant, or a :class:`Cooling`.
+        Markov chains per row, and samples per chain. With a ``guarantee``, ``samples`` is ⌈N / runs⌉, so that the
+        chains of a row together draw at least N samples.
+    temperature : float, Cooling or "auto"
+        Temperature of the chains: constant, or a schedule. ``auto`` is the sampler's own default.
     guarantee : Guarantee or None
-        In place of ``samples``.
+        Sets the number of samples in place of ``samples``.
     starts : str
-        Where a row's chains begin: ``random``, as the paper has it, or ``dual``: at what a short dual ascent of the
-        agent's problem is rounded to, given the row. ``auto``: ``dual`` for ``blocks``, ``random`` for all others.
+        First state of a row's chains: ``random``, as in the paper, or ``dual``: the assignment that a short dual
+        ascent on the agent's problem rounds to, given the row. ``auto``: ``dual`` for the sampler ``blocks``,
+        ``random`` for all others.
     cells : int or "auto"
-        ``auto`` solves exactly where an agent's elimination takes at most so many table cells. Where this is
-        ``auto``: as many as ``budget.time`` allows; without one, 4·10^9, or 4·10^12 with a GPU.
+        Largest number of table cells of an agent's elimination that ``method: auto`` computes exactly. ``auto``: as
+        many as ``budget.time`` allows; without a time budget 4·10^9, or 4·10^12 with a GPU.
     rows : int or "auto"
-        A sampled agent with more interface assignments than this has a table of so many of them, the most promising
-        ones; its bound covers all. ``auto`` lists 4096 where there are more than 2^17.
+        Largest number of rows of a sampled agent's table. If the agent has more boundary assignments, its table
+        lists the most promising ones; its bound covers all. ``auto``: 4096 if there are more than 2^17.
     order : str or None
-        A file that names the variables in the order of their elimination, one a line. None: one is searched for.
+        A file with the names of the variables in elimination order, one per line. None: an order is searched for.
     bound : str
-        How the table is bounded from above where it is not exact: ``auto``, ``none`` or the name of a bound provider.
+        Upper bound of the rows of a table that is not exact: ``auto``, ``none`` or the name of a bound provider.
     """
 
     method: Annotated[str, Meta(min_length=1, description="auto, exact or the name of a sampler")] = "auto"
@@ -90,28 +127,30 @@ class Local(Section, frozen=True):
 
 
 class Combine(Section, frozen=True):
-    """How the agents' tables are combined, by DPOP's messages.
+    """How the agents' tables are combined, by the UTIL and VALUE messages of DPOP.
 
     Attributes
     ----------
     method : str
-        ``exact``; ``mini-bucket`` (ADPOP): tables of at most ``z`` + 1 variables are joined, which bounds the optimum;
-        ``sliced``: exact; where an agent's tables do not fit ``budget.memory``, variables are worked off value by
-        value, which takes time in place of memory (MB-DPOP); ``auto``: exact where the tables fit, by slices where
-        that takes little time, else mini-buckets.
+        ``exact``: DPOP. ``mini-bucket``: ADPOP; tables are joined only up to ``z`` + 1 variables, which gives a bound
+        on the optimum. ``sliced``: MB-DPOP; exact, but where an agent's tables exceed ``budget.memory``, some
+        variables are fixed to one value after the other, which takes more time and less memory. ``auto``: exact where
+        the tables fit, sliced where that takes little time, otherwise mini-buckets.
     tree : str
-        ``auto``: the cheapest of many trees of agents, which one rank finds for all. ``depth-first``: agents find one
-        by a token that goes from neighbour to neighbour.
+        The pseudo-tree of the agents. ``auto``: the cheapest of many trees, which one rank finds for all.
+        ``depth-first``: the agents find one by a token that goes from neighbour to neighbour.
     mode : str
-        ``dpop``: agents send each other messages. ``shared``: the first rank of each node has its ranks' tables through
-        shared memory, and eliminates their agents' variables together; nodes send each other messages. The answer is
-        the same. ``auto``: ``shared`` where ranks share a GPU and tables are worth it.
-    z
-        The most variables a mini-bucket's message has; ``"auto"``: for each agent what fits ``budget.memory``.
+        ``dpop``: agents send messages to each other. ``shared``: the first rank of each node reads its ranks' tables
+        through shared memory and eliminates their agents' variables together; only nodes exchange messages. Both give
+        the same answer. ``auto``: ``shared`` where ranks share a GPU and the tables are large enough.
+    z : int or "auto"
+        Largest number of variables of a mini-bucket's message. ``auto``: for each agent what fits ``budget.memory``.
     partition : str
-        How a bucket is split: ``scope`` (by size) or ``content`` (by what a split costs).
+        How a bucket is split into mini-buckets: by ``scope`` (number of variables) or by ``content`` (the error that
+        a split causes).
     moment_matching : bool
-        Even mini-buckets out before they are eliminated: a better bound for about twice the time.
+        Whether mini-buckets are moment-matched before their variable is eliminated: a better bound for about twice
+        the time.
     """
 
     method: Annotated[
@@ -125,34 +164,39 @@ class Combine(Section, frozen=True):
 
 
 def automatic_memory(ranks: int = 1) -> int:
-    """Return the bytes that each of the ranks that share a machine may take: half of what is free, divided.
+    """Return the default memory limit of a rank in bytes: its part of half of the machine's free memory.
 
-    It is cut to a power of two, or one and a half times that, so that what else runs seldom changes an answer.
+    The number is rounded down to 2^k or 1.5·2^k, so that other programs seldom change an answer.
+
+    Parameters
+    ----------
+    ranks : int
+        Number of ranks that share the machine.
     """
     free = free_memory()
-    part = (MOST_BYTES if free is None else free // _SHARE) // ranks
-    if part < _LEAST:
-        return _LEAST
+    part = (MAX_TABLE_BYTES if free is None else free // _FREE_MEMORY_DIVISOR) // ranks
+    if part < _MIN_RANK_BYTES:
+        return _MIN_RANK_BYTES
     power = 1 << (part.bit_length() - 1)
     return power + power // 2 if part >= power + power // 2 else power
 
 
 class Budget(Section, frozen=True):
-    """What a run may take.
+    """Limits of a run, and when it stops early.
 
     Attributes
     ----------
     time : float or None
-        Wall seconds of the solve; what is left after a first answer goes where the gap is. None: one answer, by the
-        amount of work that the other settings say.
+        Wall-clock seconds of the solve. After the first answer, the remaining time is spent on closing the gap. None:
+        one answer, with the amount of work that the other settings define.
     memory : int or "auto"
-        Bytes of one rank's tables and all else that a run makes; the interpreter and its libraries come on top, less
-        than 300 MB. Every rank may take as much: ranks that share a machine need it as many times. ``auto``: half of
-        what the machine (or container) has free when the run begins, divided by the ranks that share it, cut to a power
-        of two or one and a half times that.
+        Bytes that each rank may use for tables and everything else that a run allocates. The interpreter and its
+        libraries need up to 300 MB in addition. Ranks that share a machine need this once each. ``auto``: half of the
+        memory that is free on the machine (or in the container) when the run begins, divided by the ranks that share
+        it, and rounded down to 2^k or 1.5·2^k.
     gap : float
-        The run ends when |bound − objective| / max(1, |objective|) is no larger; 0: when the answer is proven optimal.
-        Constants of the problem are part of the objective: large ones make the gap look small.
+        The run stops when |bound − objective| / max(1, |objective|) is at most this; 0: when the answer is proven
+        optimal. Constants of the problem are part of the objective, so large ones make the gap look small.
     """
 
     time: Annotated[Positive | None, Meta(description="seconds > 0")] = None
@@ -161,25 +205,25 @@ class Budget(Section, frozen=True):
 
     @property
     def bytes(self) -> int:
-        """``memory`` as a number; what ``auto`` is for a process that shares the machine with no other rank."""
+        """The memory limit in bytes; ``auto`` is resolved for a process that shares the machine with no other rank."""
         return automatic_memory() if isinstance(self.memory, str) else self.memory
 
     def shared(self, bytes: int) -> "Budget":
-        """Return the budget with a number for ``auto``."""
+        """Return the budget with ``memory: auto`` replaced by a number of bytes."""
         return msgspec.structs.replace(self, memory=bytes) if isinstance(self.memory, str) else self
 
 
-class Algorithm(Section, frozen=True):
-    """Which algorithm solves the problem.
+class AlgorithmSettings(Section, frozen=True):
+    """The algorithm that solves the problem.
 
     Attributes
     ----------
     name : str
-        ``dmcmc`` is this project's own way; ``dmcmc algorithms`` lists the others.
+        ``dmcmc`` (agents of many variables, the default) or a name that ``dmcmc algorithms`` lists.
     cycles : int or "auto"
-        How many there are; ``auto``: as many as ``budget.time`` allows, without one the algorithm's own number.
+        Number of cycles. ``auto``: as many as ``budget.time`` allows; without a time budget the algorithm's default.
     parameters : dict
-        Those of the algorithm that differ from its defaults.
+        Parameters of the algorithm by name; all others have their defaults.
     """
 
     name: Annotated[str, Meta(min_length=1, description="dmcmc or the name of an algorithm")] = "dmcmc"
@@ -187,31 +231,43 @@ class Algorithm(Section, frozen=True):
     parameters: Annotated[dict[str, Any], Meta(description="the algorithm's parameters by name")] = {}
 
 
-class Settings(Section, frozen=True):
-    """How to solve: a configuration without its ``problem`` section.
+class Settings(Section, frozen=True, metaclass=_RenamingType):
+    """How a problem is solved: a configuration without its ``problem`` section.
 
     Attributes
     ----------
-    algorithm : str or Algorithm
-        A name, or a section. Other algorithms than ``dmcmc`` look at ``budget`` and ``seed`` only.
-    reduce : str
-        ``auto``: what cannot matter is taken out of the problem first, where its elimination would be large. In a
-        configuration it is called ``problem.reduce``. ``merge``: variables that must be equal become one, too, whoever
-        owns them.
+    algorithm : str or AlgorithmSettings
+        Name of the algorithm, or a section. Algorithms other than ``dmcmc`` use only ``budget`` and ``seed``.
+    local : Local
+        How each agent's table is computed.
+    combine : Combine
+        How the tables are combined.
+    budget : Budget
+        Limits on time and memory, and the gap at which the run stops.
     search : str
-        A search engine beside the run, on a core of its own: ``auto`` (one, if there is a time budget and nobody has
-        chosen methods: toulbar2 where it is installed, else our own), ``toulbar2``, ``branch-and-bound`` (our own) or
-        ``none``.
-    polish : str
-        ``none``: the answer is what the tables say, as the papers have it: no local search over the whole assignment
-        before, nor after. Work is fixed then.
+        A search engine for the whole problem that runs in the background on one core: ``auto`` (if there is a time
+        budget and all methods are ``auto``: toulbar2 if it is installed, otherwise ``branch-and-bound``),
+        ``toulbar2``, ``branch-and-bound`` (dmcmc's own) or ``none``.
+    local_search : str
+        ``auto``: local search over the whole assignment gives the first answer and improves the final one. ``none``:
+        the answer is the assignment that the tables give, as in the papers; only without a time budget.
+    device : str
+        ``auto`` (a GPU where it is faster), ``cpu`` or ``cuda``.
+    seed : int
+        Seed of all random numbers. Without a time budget, the same seed gives the same answer.
+    presolve : str
+        ``auto``: before a large elimination, values and variables that cannot change the optimum are removed.
+        ``merge``: in addition, variables that must be equal are merged, also across agents. ``none``: no presolve. In
+        a configuration file the key is ``problem.presolve``.
+    output : str or None
+        A file that the result is written to as JSON.
     checkpoint : str or None
-        A folder for agents' finished tables, from which a run with the same problem and configuration goes on; with a
-        time budget for the best assignment, too.
+        A folder for finished tables of agents; a later run with the same problem and configuration reuses them. With
+        a time budget it also holds the best assignment.
     """
 
     algorithm: Annotated[
-        Annotated[str, Meta(min_length=1)] | Algorithm,
+        Annotated[str, Meta(min_length=1)] | AlgorithmSettings,
         Meta(description="the name of an algorithm or {name: ..., cycles: ..., parameters: {...}}"),
     ] = "dmcmc"
     local: Local = Local()
@@ -221,49 +277,63 @@ class Settings(Section, frozen=True):
         Literal["auto", "none", "toulbar2", "branch-and-bound"],
         Meta(description="auto, none, toulbar2 or branch-and-bound"),
     ] = "auto"
-    polish: Annotated[Literal["auto", "none"], Meta(description="auto or none")] = "auto"
+    local_search: Annotated[Literal["auto", "none"], Meta(description="auto or none")] = "auto"
     device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="auto, cpu or cuda")] = "auto"
     seed: Seed = 0
-    reduce: Annotated[Literal["auto", "merge", "none"], Meta(description="auto, merge or none")] = "auto"
+    presolve: Annotated[Literal["auto", "merge", "none"], Meta(description="auto, merge or none")] = "auto"
     output: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="a file path")] = None
     checkpoint: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="a folder")] = None
 
+    polish = renamed_attribute("polish", "local_search")
+    reduce = renamed_attribute("reduce", "presolve")
+
     @property
-    def asked_algorithm(self) -> Algorithm:
-        """The algorithm as a section."""
-        return Algorithm(name=self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
+    def algorithm_settings(self) -> AlgorithmSettings:
+        """The algorithm as a section, whether it was given as a name or as a section."""
+        return AlgorithmSettings(name=self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
+
+
+def __getattr__(name: str) -> Any:
+    """Return a class by a former name, with a warning."""
+    if name not in RENAMED_CLASSES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn_renamed(f"{__name__}.{name}", RENAMED_CLASSES[name])
+    return globals()[RENAMED_CLASSES[name]]
 
 
 def settings_of(document: Document) -> Settings:
-    """Build settings and check what one key alone does not show.
+    """Build settings from a document and check them, also keys that depend on each other.
 
     Raises
     ------
     ConfigError
-        One line with the place of the key.
+        If a key is unknown or a value is not allowed; the message is one line with the place of the key.
     Unavailable
-        For what later versions bring.
+        If an optional package that the settings need is not installed.
     """
+    rename_keys(document)
     settings = struct_of(Settings, document.data, document.at)
     check_settings(settings, document)
     return settings
 
 
 def check_settings(settings: Settings, document: Document) -> None:
-    """Raise what is wrong with keys of which each alone is right."""
-    _check_algorithm(settings.asked_algorithm, document)
+    """Raise a ``ConfigError`` if keys that are valid alone do not fit together."""
+    _check_algorithm(settings.algorithm_settings, document)
     _check_local(settings.local, document)
     _check_combine(settings.combine, document)
-    if settings.polish == "none" and settings.budget.time is not None:
-        place = document.at(("polish",))
-        raise ConfigError(f"{place}: with a time budget the whole assignment is searched; leave one of the two out")
+    if settings.local_search == "none" and settings.budget.time is not None:
+        place = document.at(("local_search",))
+        raise ConfigError(f"{place}: none needs a run without a time budget; remove budget.time or local_search")
 
 
-def _check_algorithm(asked: Algorithm, document: Document) -> None:
-    """Raise what is wrong with the name or the parameters of an algorithm."""
+def _check_algorithm(asked: AlgorithmSettings, document: Document) -> None:
+    """Raise an error if the algorithm is unknown or does not take the given parameters."""
     if asked.name == "dmcmc":
-        if asked != Algorithm():
-            raise ConfigError(f"{document.at(('algorithm',))}: dmcmc has neither cycles nor parameters; leave them out")
+        if asked != AlgorithmSettings():
+            raise ConfigError(
+                f"{document.at(('algorithm',))}: the algorithm dmcmc has no cycles and no parameters; remove them"
+            )
         return
     from dmcmc.algorithms import registry
     from dmcmc.algorithms.contract import checked
@@ -276,21 +346,26 @@ def _check_algorithm(asked: Algorithm, document: Document) -> None:
 
 
 def _check_combine(combine: Combine, document: Document) -> None:
+    """Raise a ``ConfigError`` for a key of mini-buckets if the method has none."""
     for name in ("z", "partition", "moment_matching") if combine.method in ("exact", "sliced") else ():
         if getattr(combine, name) != getattr(Combine(), name):
             place = document.at(("combine", name))
-            raise ConfigError(f"{place}: combine.method: {combine.method} splits nothing; leave it out")
+            raise ConfigError(
+                f"{place}: applies to mini-buckets only, not to combine.method: {combine.method}; remove it"
+            )
 
 
 def _check_local(local: Local, document: Document) -> None:
+    """Raise an error for an unknown sampler or bound provider, or for a guarantee that cannot be met."""
     section = document.data.get("local") or {}
     if local.guarantee is not None:
         if section.get("samples", local.samples) != local.samples:
             place = document.at(("local", "samples"))
-            raise ConfigError(f"{place}: local.guarantee sets the number of samples; give one of the two")
-        if local.samples > MOST:
+            raise ConfigError(f"{place}: is computed from local.guarantee; remove one of the two")
+        if local.samples > MAX_COUNT:
             place = document.at(("local", "guarantee"))
-            raise ConfigError(f"{place}: needs {local.guarantee.samples:.3e} samples a row; raise alpha or epsilon")
+            samples = f"{local.guarantee.samples:.3e}"
+            raise ConfigError(f"{place}: needs {samples} samples per row, more than 2^31 - 1; raise alpha or epsilon")
     if local.bound not in ("auto", "none"):
         from dmcmc.inference.bounds import registry as bounds
 

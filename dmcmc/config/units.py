@@ -1,4 +1,4 @@
-"""What a configuration's numbers and sizes may be, and how an error says so."""
+"""Types of numbers and sizes in configurations, with their ranges and their descriptions for errors."""
 
 import re
 from fractions import Fraction
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-MOST = 2**31 - 1  # of what is counted
+MAX_COUNT = 2**31 - 1  # largest number of samples, rows and other counts
 _UNITS = {"": 1, "B": 1} | {
     f"{prefix}{suffix}": base**power
     for suffix, base in (("B", 1000), ("IB", 1024))
@@ -15,7 +15,9 @@ _UNITS = {"": 1, "B": 1} | {
 
 
 def bytes_of(text: str) -> int:
-    """Return a size such as ``"8GiB"`` in bytes (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB; ValueError for others).
+    """Return a size such as ``"8GiB"`` in bytes.
+
+    Units are B, KB, MB, GB, TB, KiB, MiB, GiB and TiB; other texts raise a ``ValueError``.
 
     >>> bytes_of("1.5 KiB"), bytes_of("2MB"), bytes_of("77")
     (1536, 2000000, 77)
@@ -31,13 +33,13 @@ def bytes_or_auto(text: str) -> int | str:
     return text if text == "auto" else bytes_of(text)
 
 
-Count = Annotated[int, Meta(ge=1, le=MOST, description="a whole number >= 1 (and < 2^31)")]
+Count = Annotated[int, Meta(ge=1, le=MAX_COUNT, description="a whole number >= 1 (and < 2^31)")]
 Cells = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number >= 0 (and < 2^63)")]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number >= 0 (and < 2^63)")]
 Memory = Annotated[
     Literal["auto"] | Annotated[int, Meta(ge=1, le=2**63 - 1)],
     Meta(description="auto, a size such as 8GiB, 500MB or a number of bytes", extra={"parse": bytes_or_auto}),
 ]
-# Chains hold temperatures as float32.
+# Chains store temperatures as float32.
 Positive = Annotated[float, Meta(ge=1e-30, le=1e30, description="a number > 0 (from 1e-30 to 1e30)")]
 Share = Annotated[float, Meta(gt=0, lt=1, description="a number between 0 and 1, both excluded")]

@@ -1,7 +1,7 @@
-"""Reading plain data into frozen structs, with errors that say where, what was expected and what was there.
+"""Convert plain data into frozen structs, with errors that name the place, the expected and the given value.
 
-The structs declare everything: a field's type and bounds are its annotation, and the ``description`` in its
-:class:`msgspec.Meta` is what an error says was expected.
+The structs are the specification: the annotation of a field has its type and range, and the ``description`` in its
+:class:`msgspec.Meta` is the expected value in errors.
 """
 
 import difflib
@@ -24,19 +24,19 @@ def struct_of(kind: type[S], data: Any, at: At, key: Key = ()) -> S:
     Parameters
     ----------
     kind
-        A struct whose fields are structs, or annotated with a ``Meta`` that has a ``description``, and with
-        ``extra={"parse": function}`` if text stands for the value (a ValueError there means it does not).
+        A struct whose fields are structs, or are annotated with a ``Meta`` that has a ``description``. With
+        ``extra={"parse": function}`` the function converts text to the value, or raises a ``ValueError``.
     data
         A mapping; None is an empty one.
     at
-        Names a key in errors.
+        Returns the name of a key for errors.
     key
-        Where ``data`` stands.
+        The key of ``data`` itself.
 
     Raises
     ------
     ConfigError
-        For a key that is not known, missing or of the wrong type.
+        If a key is unknown or missing, or its value is not allowed.
     """
     fields = _fields(kind)
     if data is None:
@@ -52,13 +52,14 @@ def struct_of(kind: type[S], data: Any, at: At, key: Key = ()) -> S:
     return kind(**{name: _value(fields[name].type, value, at, (*key, name)) for name, value in data.items()})
 
 
-@cache  # types are read anew at every call
+@cache  # msgspec resolves the annotations at every call
 def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    """Return the fields of a struct by name."""
     return {f.name: f for f in msgspec.structs.fields(kind)}
 
 
 def suggestion(name: str, known: Iterable[str], what: str = "known") -> str:
-    """Return ``did you mean 'x'? (known: x, y)``, or just the known names."""
+    """Return ``did you mean 'x'? (known: x, y)``, or only the known names if none is similar."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     listed = f"{what}: {', '.join(names)}"
@@ -66,7 +67,7 @@ def suggestion(name: str, known: Iterable[str], what: str = "known") -> str:
 
 
 def _value(annotation: Any, value: Any, at: At, key: Key) -> Any:
-    """Return one field's value, checked against its annotation."""
+    """Return the value of one field, checked against its annotation."""
     meta = annotation.__metadata__[0] if get_origin(annotation) is Annotated else msgspec.Meta()
     kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     inner = next((t for t in (kind, *get_args(kind)) if isinstance(t, type) and issubclass(t, msgspec.Struct)), None)

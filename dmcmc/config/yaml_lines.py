@@ -1,4 +1,4 @@
-"""YAML as plain data that remembers where every key stood, so that an error can name the file and the line."""
+"""Read YAML as plain data with the line of every key, so that errors can name the file and the line."""
 
 import re
 from collections.abc import Iterator
@@ -12,20 +12,20 @@ from dmcmc.config.document import Document, Key, show
 from dmcmc.files.text import STANDARD_INPUT, standard_input
 from dmcmc.inference.runtime.errors import ConfigError
 
-MOST_BYTES = 1 << 20  # of a configuration
-_MAX_NODES = 20_000  # of a configuration, after aliases are expanded
-_MAX_DEPTH = 20
-_MAX_EVENTS = 3_000_000  # of any file, before that
-_MAX_COPIES = 300_000  # that a problem file's aliases may make
+MAX_CONFIG_BYTES = 1 << 20  # size of a configuration file
+_MAX_NODES = 20_000  # values of a configuration, after aliases are expanded
+_MAX_DEPTH = 20  # nested sections and lists
+_MAX_EVENTS = 3_000_000  # YAML events of any file, before aliases are expanded
+_MAX_COPIES = 300_000  # values that the aliases of a problem file add
 _TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
-_DATE = "tag:yaml.org,2002:timestamp"  # stays text
+_DATE = "tag:yaml.org,2002:timestamp"  # dates stay text
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The fast loader, where PyYAML has it; reads 1e3 as a number, as YAML 1.2 does and YAML 1.1 does not."""
+    """PyYAML's fast loader if it is available; reads 1e3 as a number, as in YAML 1.2."""
 
 
-# What YAML 1.2 reads as a float and YAML 1.1 does not, as resolvers take it: tag, form, first characters.
+# Arguments of a resolver for floats of YAML 1.2 that YAML 1.1 reads as text: tag, pattern, first characters.
 FLOATS = ("tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789"))
 _Loader.add_implicit_resolver(*FLOATS)
 
@@ -36,14 +36,15 @@ def read(path: str | Path) -> Document:
     Raises
     ------
     ConfigError
-        For a file that cannot be read, is no YAML, is too large or too deep, has a key twice, or is not a mapping.
+        If the file cannot be read, is not valid YAML, is too large or too deeply nested, has a key twice, or is not a
+        mapping.
     """
     name = str(path)
     if name == STANDARD_INPUT:
         return read_content(standard_input(), "standard input")
     try:
         with open(path, "rb") as stream:
-            content = stream.read(MOST_BYTES + 1)
+            content = stream.read(MAX_CONFIG_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(f"{name}: no such file") from None
     except (OSError, ValueError) as error:
@@ -52,9 +53,9 @@ def read(path: str | Path) -> Document:
 
 
 def read_content(content: bytes, name: str) -> Document:
-    """Parse what a configuration file holds; see :func:`read`."""
-    if len(content) > MOST_BYTES:
-        raise ConfigError(f"{name}: larger than {MOST_BYTES} bytes; this is no configuration")
+    """Parse the contents of a configuration file; see :func:`read`."""
+    if len(content) > MAX_CONFIG_BYTES:
+        raise ConfigError(f"{name}: larger than {MAX_CONFIG_BYTES} bytes, too large for a configuration")
     document = Document(name)
     data = _parse(content, name, document.places, _MAX_NODES)
     if data is None:
@@ -66,12 +67,12 @@ def read_content(content: bytes, name: str) -> Document:
 
 
 def read_data(content: bytes, name: str) -> Document:
-    """Parse a problem file: like :func:`read`, for contents that may be long; 1e3 stays a float.
+    """Parse a problem file: like :func:`read`, without the size limit; 1e3 stays a float.
 
     Raises
     ------
     ConfigError
-        As :func:`read` does.
+        As for :func:`read`.
     """
     document = Document(name)
     data = _parse(content, name, document.places, None, whole=False)
@@ -82,34 +83,45 @@ def read_data(content: bytes, name: str) -> Document:
 
 
 def value_of(text: str, where: str) -> Any:
-    """Return a piece of YAML (the right side of ``--set key=value``) as plain data."""
+    """Return a YAML text (the right side of ``--set key=value``) as plain data."""
     return _parse(text.encode(errors="surrogatepass"), where, None, _MAX_NODES)
 
 
-def _parse(content: bytes, name: str, places: dict[Key, str] | None, most: int | None, whole: bool = True) -> Any:
-    """Parse one document; the place of each key goes to ``places`` (None: errors give no line).
+def _parse(content: bytes, name: str, places: dict[Key, str] | None, max_nodes: int | None, whole: bool = True) -> Any:
+    """Parse one YAML document.
 
-    At most ``most`` values are built (None: what the file has, and some copies); with ``whole``, 1e3 is read as 1000.
+    Parameters
+    ----------
+    content
+        The text in UTF-8.
+    name
+        The name of the file or option for errors.
+    places
+        Receives the file and line of each key; None: errors have no line.
+    max_nodes
+        Largest number of values; None: those of the file and some copies by aliases.
+    whole
+        Whether 1e3 is read as the integer 1000.
     """
     try:
         count = _count_events(content, name, places is not None)
         loader = _Loader(content)
         node = loader.get_single_node()
-        most = count + _MAX_COPIES if most is None else most
-        return None if node is None else _Builder(loader, name, places, most, whole).build(node, (), 0)
+        max_nodes = count + _MAX_COPIES if max_nodes is None else max_nodes
+        return None if node is None else _YamlBuilder(loader, name, places, max_nodes, whole).build(node, (), 0)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None and places is not None else ""
         problem = " ".join(part for part in (error.problem, error.context) if part)
-        if "nesting depth" in problem:  # PyYAML from 6.0.4 on counts it, too
+        if "nesting depth" in problem:  # PyYAML from 6.0.4 on has its own limit
             raise ConfigError(f"{name}{line}: too many or too deeply nested values") from None
         raise ConfigError(f"{name}{line}: not valid YAML: {problem}") from None
-    except (yaml.YAMLError, ValueError) as error:  # bytes that are no text
+    except (yaml.YAMLError, ValueError) as error:  # bytes that are not valid text
         raise ConfigError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from None
 
 
 def _count_events(content: bytes, name: str, lines: bool) -> int:
-    """Return how many values there are; refuse deep nesting and endless lists before anything is built of them."""
+    """Return the number of values; reject deep nesting and very long lists before any value is built."""
     depth = count = 0
     for event in yaml.parse(content, Loader=_Loader):
         count += 1
@@ -121,19 +133,26 @@ def _count_events(content: bytes, name: str, lines: bool) -> int:
 
 
 @dataclass
-class _Builder:
-    """Turns nodes into plain data and counts them, so that aliases of aliases end."""
+class _YamlBuilder:
+    """Builds plain data from YAML nodes and counts them, which limits the expansion of nested aliases.
+
+    Attributes
+    ----------
+    nodes : int
+        Number of values built so far.
+    """
 
     loader: Any
     name: str
     places: dict[Key, str] | None
-    most: int
+    max_nodes: int
     whole: bool
     nodes: int = 0
 
     def build(self, node: yaml.Node, key: Key, depth: int) -> Any:
+        """Return the plain data of a node."""
         self.nodes += 1
-        if self.nodes > self.most or depth > _MAX_DEPTH:
+        if self.nodes > self.max_nodes or depth > _MAX_DEPTH:
             raise ConfigError(f"{self._place(node)}: too many or too deeply nested values")
         if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
             return {name: self.build(value, (*key, name), depth + 1) for name, value in self._entries(node, key)}
@@ -145,7 +164,7 @@ class _Builder:
             return node.value
         try:
             value = self.loader.construct_object(node)
-        except (ValueError, LookupError):  # PyYAML takes a tag's word for what follows: !!int '', !!bool 3
+        except (ValueError, LookupError):  # an explicit tag that does not fit its value, such as !!int '' or !!bool 3
             raise ConfigError(f"{self._place(node)}: {show(node.value)} is not a valid value") from None
         if (
             self.whole
@@ -154,10 +173,11 @@ class _Builder:
             and value.is_integer()
             and abs(value) < 2**63
         ):
-            return int(value)  # 1e3 is as whole as 1000
+            return int(value)
         return value
 
     def _entries(self, node: yaml.MappingNode, key: Key) -> Iterator[tuple[str, yaml.Node]]:
+        """Yield the keys and values of a mapping; reject keys that occur twice."""
         seen: dict[str, int] = {}
         for key_node, value in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
@@ -165,11 +185,12 @@ class _Builder:
             name = str(key_node.value)
             if name in seen:
                 dotted = ".".join((*key, name))
-                raise ConfigError(f"{self._place(key_node)}: {dotted}: stands twice (first in line {seen[name]})")
+                raise ConfigError(f"{self._place(key_node)}: {dotted}: is given twice (first in line {seen[name]})")
             seen[name] = key_node.start_mark.line + 1
             if self.places is not None:
                 self.places[(*key, name)] = self._place(key_node)
             yield name, value
 
     def _place(self, node: yaml.Node) -> str:
+        """Return the file, and the line if lines are known, of a node."""
         return self.name if self.places is None else f"{self.name}:{node.start_mark.line + 1}"

@@ -1,1 +1,1 @@
-"""Commented examples that ``dmcmc init`` writes: a calendar and a configuration."""
+"""Example files of ``dmcmc init``: a calendar and a configuration, with comments."""

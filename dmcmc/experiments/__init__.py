@@ -1,1 +1,1 @@
-"""Sweeps: grids over configurations, seeds, methods and peers; every run a line of JSON; limits, failures, resuming."""
+"""Experiments: runs over grids of configurations, seeds, methods and other solvers, with a journal of all results."""

@@ -1,4 +1,4 @@
-"""The task ``bucket``: the largest bucket of a problem's elimination alone, as GpuBE's Fig. 10 looks at it."""
+"""The task ``bucket``: time the largest bucket of an elimination alone (GpuBE, Figure 10)."""
 
 import time
 from statistics import median
@@ -17,38 +17,38 @@ from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import cores
 
-_MOST = 100  # of an entry
-_TIMES = 5
+_MAX_ENTRY = 100  # table entries are drawn from 0 to this
+_REPETITIONS = 5  # timed eliminations, after one that loads the kernels
 _ARITHMETIC = Arithmetic(np.dtype(np.int32), -(2**29), 2**27)
 
 
 def largest_bucket(problem: Problem, config: Config) -> dict[str, Any]:
-    """Eliminate the variable of the largest joined table, several times, and keep the median of the times.
+    """Eliminate the variable of the largest joined table several times and return the median time.
 
-    What its tables hold does not change what is done: the entries are drawn, 0 to 100. The objective is the largest
-    entry of the message, which is the same on every device; ``cells`` are those of the joined table.
+    The entries of its tables are drawn at random, since the work does not depend on them. The objective is the largest
+    entry of the message, which is the same on every device; ``cells`` is the size of the joined table.
 
     Raises
     ------
     ResourceError
-        If the tables would not fit the memory.
+        If the tables do not fit ``budget.memory``.
     """
     dense = densify(problem, config.budget.bytes).problem
     scopes = dense.flat.scopes()
     order = best_order(scopes, dense.domains, range(dense.n_variables))
-    whole = plan_elimination(scopes, dense.domains, order.variables)
-    bucket = int(np.argmax(whole.program.cells))
-    inputs, separator = whole.inputs(bucket), whole.scope(whole.output(bucket))
-    entries = sum(int(whole.sizes[t]) for t in (*inputs, whole.output(bucket)))
+    full_plan = plan_elimination(scopes, dense.domains, order.variables)
+    bucket = int(np.argmax(full_plan.program.cells))
+    inputs, separator = full_plan.inputs(bucket), full_plan.scope(full_plan.output(bucket))
+    entries = sum(int(full_plan.sizes[t]) for t in (*inputs, full_plan.output(bucket)))
     if 3 * _ARITHMETIC.dtype.itemsize * entries > config.budget.bytes:
-        raise ResourceError(f"the largest bucket has {entries} entries: more than budget.memory allows")
+        raise ResourceError(f"the largest bucket has {entries} table entries, more than budget.memory allows")
     rng = np.random.default_rng(config.seed)
-    tables = [rng.integers(0, _MOST, whole.shape(t), dtype=np.int32, endpoint=True) for t in inputs]
-    flat = flatten([whole.scope(t) for t in inputs], tables, _ARITHMETIC.dtype)
-    variable = int(whole.program.variable[bucket])
-    plan = plan_flat(flat.scope_start, flat.scope, whole.program.domains, [variable], separator)
+    tables = [rng.integers(0, _MAX_ENTRY, full_plan.shape(t), dtype=np.int32, endpoint=True) for t in inputs]
+    flat = flatten([full_plan.scope(t) for t in inputs], tables, _ARITHMETIC.dtype)
+    variable = int(full_plan.program.variable[bucket])
+    plan = plan_flat(flat.scope_start, flat.scope, full_plan.program.domains, [variable], separator)
     backend, seconds, best = Backend.of(config.device, cores()), list[float](), 0
-    for _ in range(_TIMES + 1):  # kernels are loaded by the first
+    for _ in range(_REPETITIONS + 1):  # the first one loads the kernels
         start = time.perf_counter()
         found = backend.eliminate(flat, plan, _ARITHMETIC)
         best = int(found.table(plan.output(0)).values.max())
@@ -61,7 +61,7 @@ def largest_bucket(problem: Problem, config: Config) -> dict[str, Any]:
         "violation": 0,
         "sense": problem.sense,
         "time": median(seconds[1:]),
-        "cells": int(whole.program.cells[bucket]),
+        "cells": int(full_plan.program.cells[bucket]),
         "width": len(separator),
         "trace": [],
     }

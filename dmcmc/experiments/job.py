@@ -1,4 +1,4 @@
-"""One run of an experiment, from its configuration to what is kept of it."""
+"""Carry out one run of an experiment, and make the record that the journal keeps of it."""
 
 import json
 import time
@@ -13,31 +13,44 @@ from dmcmc.experiments.peers.registry import PEERS
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import DmcmcError, ResourceError
 from dmcmc.mpi.world import World
-from dmcmc.results.outcome import worth_of
+from dmcmc.results.outcome import quality_of
 from dmcmc.results.result import Result, gap_of
 
-_MOST_POINTS = 200  # of a trace
+_MAX_POINTS = 200  # points of a trace
+# Small problems that compile the kernels of all kinds of factors.
 _SMALL: dict[str, dict[str, Any]] = {
     "meeting-scheduling": {"agents": 3, "variables_per_agent": 4, "domain_size": 6},
     "random-network": {"nodes": 8, "domain_size": 4, "tightness": 0.1, "agents": 4},
 }
-_KEPT = ("status", "objective", "bound", "gap", "violation", "sense", "time", "simulated_time", "msg_count", "msg_size")
+_FIELDS = (
+    "status",
+    "objective",
+    "bound",
+    "gap",
+    "violation",
+    "sense",
+    "time",
+    "simulated_time",
+    "msg_count",
+    "msg_size",
+)
 
 
 def carry_out(job: Mapping[str, Any], world: World | None = None) -> dict[str, Any] | None:
-    """Solve what a job says; never raises but for what ends a process.
+    """Carry out a job; errors become part of the record, except those that end a process.
 
     Parameters
     ----------
     job
-        ``data`` (a configuration), ``peer`` and ``seconds``.
+        ``data`` (a configuration), ``peer``, ``seconds`` and ``task``, see :class:`dmcmc.experiments.plan.PlannedRun`.
     world
-        The ranks that do it together; a peer runs on rank 0.
+        The MPI ranks that solve it together; a peer runs on rank 0 only.
 
     Returns
     -------
     dict or None
-        ``outcome`` (done, failed, out of memory) with what is known of the answer, or ``error``; None on other ranks.
+        ``outcome`` (``done``, ``failed`` or ``out of memory``) with the fields of the answer or with ``error``; None on
+        ranks other than 0.
     """
     try:
         return _solved(job, world or World())
@@ -48,10 +61,17 @@ def carry_out(job: Mapping[str, Any], world: World | None = None) -> dict[str, A
 
 
 def warm_up(job: Mapping[str, Any], warmed: set[str]) -> None:
-    """Let kernels be compiled by a small problem, once for a method: their time is nobody's.
+    """Compile the kernels of a job by solving small problems, once per method, before the time of the run starts.
 
-    Peers do so themselves. A run with a time budget has one second. A GPU's kernels are made for a problem's shape:
-    there the first run of a case is carried out twice.
+    Peers compile nothing here. A job with a time budget has one second. The kernels of a GPU depend on the problem's
+    shape, so on a GPU the first run of a case is carried out twice.
+
+    Parameters
+    ----------
+    job
+        The job that follows.
+    warmed
+        Methods and cases whose kernels are compiled; this one is added.
     """
     data = {name: part for name, part in job["data"].items() if name not in ("problem", "seed", "output")}
     if job.get("peer"):
@@ -68,7 +88,7 @@ def warm_up(job: Mapping[str, Any], warmed: set[str]) -> None:
 
 
 def _warm_up_gpu(job: Mapping[str, Any], warmed: set[str]) -> None:
-    """Carry out a run on a GPU if it is the first of its case; not one that takes as long as it may."""
+    """Carry out a GPU job without a time budget once before, if it is the first of its case."""
     data = job["data"]
     case = json.dumps([{**data, "seed": 0, "problem": {**data["problem"], "seed": 0}}, job.get("task")], sort_keys=True)
     if data.get("device") == "cuda" and not (data.get("budget") or {}).get("time") and case not in warmed:
@@ -77,13 +97,15 @@ def _warm_up_gpu(job: Mapping[str, Any], warmed: set[str]) -> None:
 
 
 def _line(error: BaseException) -> str:
+    """Return an error as one line of text."""
     text = " ".join(str(error).split())[:500]
     return text if isinstance(error, DmcmcError) else f"{type(error).__name__}: {text}"
 
 
 def _solved(job: Mapping[str, Any], world: World) -> dict[str, Any] | None:
+    """Carry out a job and return its record; None on ranks other than 0."""
     config = config_of(Document("", dict(job["data"])))
-    problem = world.decided(lambda: problem_of(config.problem))
+    problem = world.on_first_rank(lambda: problem_of(config.problem))
     size = {"agents": problem.n_agents, "variables": problem.n_variables, "factors": len(problem.factors)}
     if job.get("peer"):
         return {**_by_peer(job, problem), **size} if world.rank == 0 else None
@@ -98,9 +120,9 @@ def _solved(job: Mapping[str, Any], world: World) -> dict[str, Any] | None:
 
 
 def _marginals(problem: Problem, config: Config, task: Literal["mar", "max-marginals"]) -> dict[str, Any]:
-    """Compute all marginals; the objective is the partition function's logarithm, or the best utility.
+    """Compute all marginals and return the record; the objective is ln Z, or the best utility.
 
-    Time is that of messages and tables; the junction tree is built before, as ``planning`` says.
+    ``time`` is that of messages and tables; building the junction tree is in ``planning``.
     """
     from dmcmc.run.whole_problem.marginals import marginals
 
@@ -123,11 +145,11 @@ def _marginals(problem: Problem, config: Config, task: Literal["mar", "max-margi
 
 
 def _by_peer(job: Mapping[str, Any], problem: Any) -> dict[str, Any]:
-    """Let another solver solve a problem; its answers are evaluated on the problem."""
+    """Let another solver solve the problem, evaluate its answer, and return the record."""
     seconds = job.get("seconds") or (job["data"].get("budget") or {}).get("time") or 60.0
     answer = PEERS[job["peer"]].solve(problem, seconds, job["data"].get("seed", 0))
-    worth = None if answer.values is None else worth_of(problem, answer.values)
-    objective = None if worth is None or worth.kept else worth.objective
+    quality = None if answer.values is None else quality_of(problem, answer.values)
+    objective = None if quality is None or quality.negated_violation else quality.objective
     proven = answer.bound is not None and answer.bound == objective
     status = "infeasible" if answer.infeasible else "optimal" if proven else "feasible" if objective is not None else ""
     return {
@@ -136,7 +158,7 @@ def _by_peer(job: Mapping[str, Any], problem: Any) -> dict[str, Any]:
         "objective": objective,
         "bound": answer.bound,
         "gap": gap_of(objective, answer.bound),
-        "violation": None if worth is None else -worth.kept,
+        "violation": None if quality is None else -quality.negated_violation,
         "sense": problem.sense,
         "time": answer.time,
         "trace": thinned(answer.trace),
@@ -144,14 +166,14 @@ def _by_peer(job: Mapping[str, Any], problem: Any) -> dict[str, Any]:
 
 
 def record_of(result: Result) -> dict[str, Any]:
-    """Return what is kept of a result."""
+    """Return the record of a result."""
     plain = json.loads(result.to_json())
     trace = [(p["time"], p["objective"], p["bound"]) for p in plain["trace"]]
-    kept = {name: plain[name] for name in _KEPT}
+    fields = {name: plain[name] for name in _FIELDS}
     methods = sorted({agent["method"] for agent in plain["agents"]})
     return {
         "outcome": "done",
-        **kept,
+        **fields,
         "cycle": plain["cycle"],
         "device": plain["provenance"].get("device"),
         "methods": methods,
@@ -160,11 +182,11 @@ def record_of(result: Result) -> dict[str, Any]:
 
 
 def thinned(trace: list[tuple[float, Any, Any]]) -> list[list[Any]]:
-    """Return at most 200 points of a trace, the last one among them."""
-    step = max(1, -(-len(trace) // _MOST_POINTS))
+    """Return at most 200 points of a trace (seconds, objective, bound), always with the last one."""
+    step = max(1, -(-len(trace) // _MAX_POINTS))
     return [[round(t, 6), objective, bound] for t, objective, bound in trace[::-1][::step][::-1]]
 
 
 def elapsed(since: float) -> float:
-    """Return wall seconds since a moment, to the millisecond."""
+    """Return the wall-clock seconds since a time of ``time.perf_counter``, rounded to milliseconds."""
     return round(time.perf_counter() - since, 3)

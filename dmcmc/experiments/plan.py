@@ -1,4 +1,4 @@
-"""An experiment's file: what is solved, by which methods, how often; and the list of runs that this stands for."""
+"""Read experiment files: problems, methods and seeds, and the list of runs that they define."""
 
 import itertools
 import json
@@ -13,16 +13,18 @@ from msgspec import Meta
 
 from dmcmc.config.configuration import config_of
 from dmcmc.config.document import Document
+from dmcmc.config.legacy_keys import former_names, warn_renamed
 from dmcmc.config.settings import Section
 from dmcmc.config.units import Memory, Positive
 from dmcmc.config.validate import struct_of, suggestion
 from dmcmc.config.yaml_lines import read
+from dmcmc.experiments.legacy_plans import current_experiment, run_key
 from dmcmc.experiments.peers.registry import PEERS
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 
-RESULTS = "runs.jsonl"
-PLAN = "experiment.json"
-_MOST_RUNS = 100_000
+RESULTS = "runs.jsonl"  # the journal of results in the folder of an experiment
+PLAN = "experiment.json"  # the experiment and the order of its runs, in the same folder
+_MAX_RUNS = 100_000  # runs of one experiment
 _TASKS = ("mar", "max-marginals", "bucket")
 _WORD = Meta(min_length=1, description="a word or a line of text")
 _KEYS = Meta(description="configuration keys and values, such as {problem.agents: 5}")
@@ -36,49 +38,69 @@ Cases = Annotated[list[dict[str, Any]], _CASES]
 Seeds = Annotated[Annotated[int, Meta(ge=1)] | list[Annotated[int, Meta(ge=0)]], _SEEDS]
 
 
-class Limits(Section, frozen=True):
-    """What one run may take: wall seconds once kernels are compiled, and resident bytes; beyond that it is ended."""
+class RunLimits(Section, frozen=True):
+    """Limits of one run; a run that exceeds them is ended.
+
+    Attributes
+    ----------
+    time : float
+        Wall-clock seconds, from the moment at which the kernels are compiled.
+    memory : int or "auto"
+        Resident memory in bytes.
+    """
 
     time: Positive = 300.0
     memory: Memory = 4 << 30
 
 
 class Quick(Section, frozen=True):
-    """What ``--quick`` changes: each key that is given replaces the experiment's; ``set`` changes the base."""
+    """Changes that ``--quick`` makes to an experiment.
+
+    Attributes
+    ----------
+    set : dict
+        Configuration keys and values that replace those of ``base``.
+    grid, cases, seeds, limits
+        Replace the fields of the same name of :class:`Experiment`; None keeps them.
+    methods : list of str or None
+        Names of the methods to run; None for all.
+    """
 
     set: Overrides = msgspec.field(default_factory=dict)
     grid: Annotated[dict[str, list[Any]] | None, _LISTS] = None
     cases: Annotated[list[dict[str, Any]] | None, _CASES] = None
     seeds: Annotated[Annotated[int, Meta(ge=1)] | list[Annotated[int, Meta(ge=0)]] | None, _SEEDS] = None
     methods: Annotated[list[str] | None, Meta(description="a list of names of methods")] = None
-    limits: Limits | None = None
+    limits: RunLimits | None = None
 
 
 class Experiment(Section, frozen=True, kw_only=True):
-    """What an experiment's file says.
+    """The contents of an experiment file.
 
     Attributes
     ----------
     title, text : str
-        For the report: a headline, and what a reader should know of it.
+        Headline and description for the report.
     base : dict
-        A configuration as ``dmcmc run`` takes it; all runs begin with it.
+        The configuration, as for ``dmcmc run``, that all runs start from.
     grid : dict
-        Configuration keys and lists of values: all combinations are run.
+        Configuration keys with lists of values; all combinations are run.
     cases : list of dict
-        Further keys and values, one combination after the other; each is combined with the grid.
+        Further combinations of keys and values; each is combined with the grid.
     seeds : int or list of int
-        Instances and seeds: sets ``seed`` and, for generated problems, ``problem.seed``.
+        Seeds, or their number. A seed sets ``seed`` and, for generated problems, ``problem.seed``.
     methods : dict
-        By name: keys and values, or ``{peer: toulbar2}`` with ``seconds`` for another solver; with ``task: mar`` or
-        ``max-marginals`` marginals are computed.
-    limits : Limits
+        Configuration keys and values by name of the method. ``{peer: toulbar2}``, optionally with ``seconds``, runs
+        another solver; ``task: mar`` or ``max-marginals`` computes marginals, ``task: bucket`` times one bucket.
+    limits : RunLimits
+        Time and memory limits of one run.
     quick : Quick
+        Changes that ``--quick`` makes.
     paper : list of dict
-        Published numbers: ``{case: {...}, method: NAME, time: ..., simulated_time: ..., objective: ...}``.
+        Published results: ``{case: {...}, method: NAME, time: ..., simulated_time: ..., objective: ...}``.
     report : dict
-        ``compare``: what a method's objective is divided by, a method's name or ``bound`` (the best bound known);
-        ``note``: what differs from the paper.
+        ``compare``: the reference that objectives are divided by: the name of a method, or ``bound`` (the best bound).
+        ``note``: a remark, such as differences from the paper.
     """
 
     title: Annotated[str, _WORD]
@@ -88,7 +110,7 @@ class Experiment(Section, frozen=True, kw_only=True):
     cases: Cases = msgspec.field(default_factory=list)
     seeds: Seeds = 1
     methods: Annotated[dict[str, dict[str, Any]], Meta(description="names, each with {key: value, ...}")]
-    limits: Limits = Limits()
+    limits: RunLimits = RunLimits()
     quick: Quick = Quick()
     paper: Annotated[list[dict[str, Any]], Meta(description="a list of published numbers")] = msgspec.field(
         default_factory=list
@@ -99,23 +121,25 @@ class Experiment(Section, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run of a plan.
+class PlannedRun:
+    """One run of an experiment.
 
     Attributes
     ----------
     case : dict
-        Configuration keys and values that tell it from others of its method.
+        Configuration keys and values in which it differs from other runs of its method.
     method : str
+        Name of the method.
     seed : int
+        Seed of the instance and of the run.
     data : dict
-        Its whole configuration.
+        The complete configuration.
     peer : str or None
-        Another solver that it is for.
+        Name of another solver that solves the problem; None for dmcmc.
     seconds : float or None
-        That solver's time.
+        Time limit of that solver.
     task : str or None
-        ``mar`` or ``max-marginals``: what is computed in place of an assignment.
+        ``mar``, ``max-marginals`` or ``bucket``: the task if it is not to find an assignment.
     """
 
     case: Mapping[str, Any]
@@ -128,38 +152,49 @@ class Run:
 
     @property
     def key(self) -> str:
-        """What it is known by in the results."""
-        return json.dumps([dict(sorted(self.case.items())), self.method, self.seed], ensure_ascii=False)
+        """The key of the run in plans and journals."""
+        return run_key(self.case, self.method, self.seed)
 
 
-def read_experiment(path: str | os.PathLike[str], quick: bool = False) -> tuple[Experiment, list[Run]]:
-    """Read an experiment's file and check all of its runs.
+def read_experiment(path: str | os.PathLike[str], quick: bool = False) -> tuple[Experiment, list[PlannedRun]]:
+    """Read an experiment file and check the configurations of all runs.
 
     Parameters
     ----------
     path
-        A YAML file. ``problem.file`` is relative to its folder, after variables such as ``$DMCMC_INSTANCES`` are
-        replaced.
+        A YAML file. ``problem.file`` is relative to its folder, after environment variables such as
+        ``$DMCMC_INSTANCES`` are expanded.
     quick
-        With what ``quick`` changes.
+        Whether to apply the changes of the section ``quick``.
 
     Raises
     ------
     ConfigError
-        One line: which key, of which method and case, and what would be right.
+        If a key or a value is not allowed; one line with the method, the case and the key.
     """
     document = read(os.fspath(path))
-    experiment = struct_of(Experiment, document.data, document.at)
+    experiment = _with_current_keys(struct_of(Experiment, document.data, document.at), document)
     experiment = quickened(experiment, document) if quick else experiment
     if "problem" not in experiment.base:
-        raise ConfigError(f"{document.at(('base',))}: has no section 'problem'")
+        raise ConfigError(f"{document.at(('base',))}: the section 'problem' is missing")
     runs = list(_runs(experiment, document, Path(path).parent))
     _check(runs, document)
     return experiment, runs
 
 
+def _with_current_keys(experiment: Experiment, document: Document) -> Experiment:
+    """Return the experiment with former configuration keys replaced, with one warning for each key."""
+    data = msgspec.to_builtins(experiment)
+    current = current_experiment(data)
+    if current == data:
+        return experiment
+    for old, new in former_names(data).items():
+        warn_renamed(f"{document.name}: {old}", new)
+    return msgspec.convert(current, Experiment)
+
+
 def quickened(experiment: Experiment, document: Document) -> Experiment:
-    """Return the experiment with what ``quick`` changes."""
+    """Return the experiment with the changes of its section ``quick``."""
     quick, changes = experiment.quick, dict[str, Any]()
     for name in ("grid", "cases", "seeds", "limits"):
         if getattr(quick, name) is not None:
@@ -175,12 +210,12 @@ def quickened(experiment: Experiment, document: Document) -> Experiment:
 
 
 def chosen(experiment: Experiment, methods: Sequence[str] | None) -> frozenset[str]:
-    """Return the names of the methods to run now: all, where none is named.
+    """Return the names of the methods to run: those given, or all.
 
     Raises
     ------
     ConfigError
-        If there is none of a name.
+        If a name is unknown.
     """
     for name in methods or ():
         if name not in experiment.methods:
@@ -189,28 +224,28 @@ def chosen(experiment: Experiment, methods: Sequence[str] | None) -> frozenset[s
 
 
 def with_keys(data: Mapping[str, Any], keys: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return nested sections with dotted keys set in them; what is given is not changed."""
+    """Return a copy of nested sections with some dotted keys set."""
     changed = Document("", json.loads(json.dumps(data)))
     for key, value in keys.items():
         parts = tuple(key.split("."))
         if not all(parts):
-            raise ConfigError(f"{place}: '{key}' is no key")
+            raise ConfigError(f"{place}: '{key}' is not a configuration key")
         changed.override(parts, value, f"{place}: {key}")
     return changed.data
 
 
-def _runs(experiment: Experiment, document: Document, folder: Path) -> Iterator[Run]:
-    """Yield all runs: seed by seed, case by case, method by method, so that an early end leaves some of every case."""
+def _runs(experiment: Experiment, document: Document, folder: Path) -> Iterator[PlannedRun]:
+    """Yield all runs by seed, case and method, so that an interrupted experiment has runs of every case."""
     seeds = range(experiment.seeds) if isinstance(experiment.seeds, int) else experiment.seeds
     points = [
         dict(zip(experiment.grid, values, strict=True)) for values in itertools.product(*experiment.grid.values())
     ]
     cases = [dict(case) | point for case in experiment.cases or [{}] for point in points]
-    if len(cases) * len(seeds) * len(experiment.methods) > _MOST_RUNS:
-        raise ConfigError(f"{document.name}: more than {_MOST_RUNS} runs")
+    if len(cases) * len(seeds) * len(experiment.methods) > _MAX_RUNS:
+        raise ConfigError(f"{document.name}: the experiment has more than {_MAX_RUNS} runs")
     known = {json.dumps(case, sort_keys=True) for case in cases}
     if len(known) < len(cases):
-        raise ConfigError(f"{document.at(('cases',))}: a case stands there twice")
+        raise ConfigError(f"{document.at(('cases',))}: a case is given twice")
     for seed, case, (method, keys) in itertools.product(seeds, cases, experiment.methods.items()):
         keys = dict(keys)
         peer, seconds, task = keys.pop("peer", None), keys.pop("seconds", None), keys.pop("task", None)
@@ -218,7 +253,7 @@ def _runs(experiment: Experiment, document: Document, folder: Path) -> Iterator[
         if peer is not None and peer not in PEERS:
             raise ConfigError(f"{place}: unknown peer; {suggestion(str(peer), PEERS, 'peers')}")
         if seconds is not None and (peer is None or not isinstance(seconds, int | float) or not seconds > 0):
-            raise ConfigError(f"{place}: seconds: expected a number > 0, of a peer")
+            raise ConfigError(f"{place}: seconds: expected a number > 0, and only for a peer")
         if task not in (None, *_TASKS):
             raise ConfigError(f"{place}: unknown task; {suggestion(str(task), _TASKS, 'tasks')}")
         data = with_keys(experiment.base, case, document.at(("cases",)))
@@ -227,11 +262,11 @@ def _runs(experiment: Experiment, document: Document, folder: Path) -> Iterator[
         _place_file(data["problem"], folder)
         if "generator" in data["problem"]:
             data["problem"]["seed"] = seed
-        yield Run(case, method, seed, data, peer, None if seconds is None else float(seconds), task)
+        yield PlannedRun(case, method, seed, data, peer, None if seconds is None else float(seconds), task)
 
 
-def _memory(data: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-    """Return half of the limit as the budget, the same on every machine, where there is none."""
+def _memory(data: Mapping[str, Any], limits: RunLimits) -> dict[str, Any]:
+    """Return ``budget.memory`` as half of the memory limit, if it is not set: the same on every machine."""
     given = (data.get("budget") or {}).get("memory")
     if given is not None or not isinstance(limits.memory, int):
         return {}
@@ -239,13 +274,13 @@ def _memory(data: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
 
 
 def _place_file(problem: Any, folder: Path) -> None:
-    """Make a problem's file absolute."""
+    """Make the path of a problem file absolute, in place."""
     if isinstance(problem, dict) and isinstance(problem.get("file"), str):
         problem["file"] = os.path.abspath(folder / os.path.expandvars(problem["file"]))
 
 
-def _check(runs: list[Run], document: Document) -> None:
-    """Raise what is wrong with the configurations: one seed stands for all."""
+def _check(runs: list[PlannedRun], document: Document) -> None:
+    """Raise an error if a configuration is wrong; one seed of each case and method is checked."""
     for run in {json.dumps([run.case, run.method], sort_keys=True): run for run in reversed(runs)}.values():
         try:
             config_of(Document("", json.loads(json.dumps(run.data))))
@@ -255,8 +290,8 @@ def _check(runs: list[Run], document: Document) -> None:
             raise type(error)(f"{place}{f' ({where})' if where else ''}: {error}") from error
 
 
-def count_of(experiment: Experiment, runs: list[Run]) -> str:
-    """Return how much there is to do, in a line."""
+def count_of(experiment: Experiment, runs: list[PlannedRun]) -> str:
+    """Return the size of an experiment in one line."""
     cases = len({json.dumps(run.case, sort_keys=True) for run in runs})
     seeds = len({run.seed for run in runs})
     parts = ((len(runs), "run"), (cases, "case"), (len(experiment.methods), "method"), (seeds, "seed"))

@@ -1,4 +1,4 @@
-"""Processes that carry out runs side by side, each ended where it takes more time or memory than it may."""
+"""Carry out runs in parallel worker processes, and end a process that exceeds its time or memory limit."""
 
 import json
 import os
@@ -13,40 +13,48 @@ from contextlib import suppress
 from typing import Any
 
 from dmcmc.experiments.worker import READY
-from dmcmc.inference.runtime.memory import readable
+from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.processes import end_process
 from dmcmc.mpi.launcher import launched
 
-_LOOK = 0.1  # seconds between two looks at a process
-_READY_BY = 900.0  # seconds in which kernels are compiled, before a run's time begins
-Answer = dict[str, Any]
+_POLL_SECONDS = 0.1  # between two checks of a process
+_COMPILE_SECONDS = 900.0  # limit for compiling kernels, before the time of a run starts
+Record = dict[str, Any]
 
 
 class Worker:
-    """A process that is started when it is needed, and anew after it was ended.
+    """A worker process, started on the first job and again after it was ended.
 
     Parameters
     ----------
     cores : sequence of int
-        Those that it may use; empty for all.
+        The CPU cores that the process may use; empty for all.
     """
 
     def __init__(self, cores: Sequence[int]) -> None:
         self._cores = list(cores)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def carry_out(self, job: Answer, seconds: float, memory: int) -> Answer:
-        """Return what a job brings: an answer, or that its process was ended or has died."""
+    def carry_out(self, job: Record, seconds: float, memory: int) -> Record:
+        """Carry out a job and return its record, also if the process was ended or died.
+
+        Parameters
+        ----------
+        job
+            See :func:`dmcmc.experiments.job.carry_out`.
+        seconds, memory
+            Limits: wall-clock seconds after compilation, and resident bytes.
+        """
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
-        begun, line, limit = time.perf_counter(), b"", _READY_BY
+        begun, line, limit = time.perf_counter(), b"", _COMPILE_SECONDS
         try:
             process.stdin.write(json.dumps(job).encode() + b"\n")
             process.stdin.flush()
         except OSError:
             return self._died()
         while not line.endswith(b"\n"):
-            ready, _, _ = select.select([process.stdout], [], [], _LOOK)
+            ready, _, _ = select.select([process.stdout], [], [], _POLL_SECONDS)
             if ready:
                 piece = os.read(process.stdout.fileno(), 1 << 16)
                 if not piece:
@@ -59,11 +67,12 @@ class Worker:
                 return {"outcome": "out of time", "error": f"more than {limit:g} s"}
             elif _resident(process.pid) > memory:
                 self.end()
-                return {"outcome": "out of memory", "error": f"more than {readable(memory)}"}
-        found: Answer = json.loads(line)
+                return {"outcome": "out of memory", "error": f"more than {format_bytes(memory)}"}
+        found: Record = json.loads(line)
         return found
 
     def _started(self) -> "subprocess.Popen[bytes]":
+        """Return the running process; start one if there is none."""
         if self._process is None or self._process.poll() is not None:
             self.end()
             clean = {name: value for name, value in os.environ.items() if not launched({name: value})}
@@ -77,27 +86,34 @@ class Worker:
             )
         return self._process
 
-    def _died(self) -> Answer:
+    def _died(self) -> Record:
+        """Return the record of a run whose process ended unexpectedly."""
         code = None if self._process is None else self._process.wait()
         self.end()
-        return {"outcome": "failed", "error": f"its process has ended (exit code {code})"}
+        return {"outcome": "failed", "error": f"the worker process ended unexpectedly (exit code {code})"}
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """End the process immediately."""
         if self._process is not None:
             end_process(self._process)
             self._process = None
 
 
 def carry_out_all(
-    jobs: Sequence[Answer], workers: int, limits: tuple[float, int], done: Callable[[int, Answer], None]
+    jobs: Sequence[Record], workers: int, limits: tuple[float, int], done: Callable[[int, Record], None]
 ) -> None:
-    """Carry out jobs on so many processes; ``done`` is called with each one's place and answer, one call at a time.
+    """Carry out jobs on several worker processes.
 
     Parameters
     ----------
+    jobs
+        The jobs, see :func:`dmcmc.experiments.job.carry_out`.
+    workers
+        Number of processes.
     limits
-        Seconds and resident bytes of a job.
+        Wall-clock seconds and resident bytes of a job.
+    done
+        Called with the index of a job and its record, one call at a time.
     """
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for place in range(len(jobs)):
@@ -120,7 +136,7 @@ def carry_out_all(
         finally:
             worker.end()
 
-    threads = [threading.Thread(target=work, args=(cores,), daemon=True) for cores in _divided(workers)]
+    threads = [threading.Thread(target=work, args=(cores,), daemon=True) for cores in _cores_of(workers)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -129,17 +145,17 @@ def carry_out_all(
         raise failures[0]
 
 
-def _divided(workers: int) -> list[list[int]]:
-    """Return which cores each process may use: all for one, else as many each as there are."""
+def _cores_of(workers: int) -> list[list[int]]:
+    """Return the cores of each process: equal parts, or all cores (empty) for one process or too few cores."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    each = len(cores) // workers
-    if workers == 1 or not each:
+    count = len(cores) // workers
+    if workers == 1 or not count:
         return [[] for _ in range(workers)]
-    return [cores[i * each : (i + 1) * each] for i in range(workers)]
+    return [cores[i * count : (i + 1) * count] for i in range(workers)]
 
 
 def _resident(process: int) -> int:
-    """Return the bytes of a process that are in memory; 0 where the system does not say."""
+    """Return the resident memory of a process in bytes; 0 if the system does not report it."""
     with suppress(OSError, ValueError, IndexError), open(f"/proc/{process}/statm") as stream:
         return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0

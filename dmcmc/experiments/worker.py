@@ -1,4 +1,7 @@
-"""The process that carries out runs: a line of JSON in, a line of JSON out. It ends with the one that started it."""
+"""A process that carries out runs: it reads a job and writes a result, one line of JSON each.
+
+It ends with the process that started it.
+"""
 
 import ctypes
 import json
@@ -7,16 +10,16 @@ import signal
 import sys
 from contextlib import suppress
 
-READY = b"ready\n"  # kernels are compiled: the time of the run begins
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+READY = b"ready\n"  # written when the kernels are compiled: the time of the run starts
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 def main() -> None:
-    """Carry out one job after the other; what libraries print goes nowhere."""
+    """Carry out jobs from standard input one after the other; the output of libraries is discarded."""
     parent, cores = int(sys.argv[1]), json.loads(sys.argv[2])
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:  # it went before that
+    if os.getppid() != parent:  # the parent ended before prctl was called
         os._exit(1)
     if cores and hasattr(os, "sched_setaffinity"):
         with suppress(OSError):

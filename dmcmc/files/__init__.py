@@ -1,1 +1,1 @@
-"""Files whatever their format: opening and unpacking within limits, doubtful archives, atomic writing."""
+"""Read and write files of any format: decompression within memory limits, validated archives, atomic writes."""

@@ -1,4 +1,4 @@
-"""Opening problem files: unpacking within limits, and errors that name the line."""
+"""Open problem files: decompress them within memory limits, and report errors with line numbers."""
 
 import bz2
 import gzip
@@ -13,28 +13,29 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from dmcmc.inference.runtime.errors import FileError, Unavailable
-from dmcmc.inference.runtime.memory import memory_limit, readable
+from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 
-_PIECE = 1 << 20  # bytes unpacked at once
-_TEXT_SHARE = 8  # of the memory: numbers take four times their text, and the text is there twice for a moment
-_LONGEST = 400  # characters of a message
-PACKERS = (".gz", ".xz", ".bz2")
-STANDARD_INPUT = "-"  # in place of a file's name
-_ZIP = b"PK"
+_CHUNK_BYTES = 1 << 20  # bytes decompressed at once
+# Text may take 1/8 of the memory: its numbers take four times as much, and the text is briefly held twice.
+_MEMORY_PER_TEXT = 8
+_MAX_MESSAGE_LENGTH = 400  # characters of an error message
+COMPRESSED_SUFFIXES = (".gz", ".xz", ".bz2")
+STANDARD_INPUT = "-"  # file name that stands for standard input
+_ZIP_SIGNATURE = b"PK"
 
 
 @dataclass(frozen=True)
-class Source:
-    """An unpacked problem file.
+class SourceFile:
+    """Content of an uncompressed problem file.
 
     Attributes
     ----------
     name : str
-        How errors call it.
+        Name of the file in error messages.
     data : bytes
-        What it holds.
+        Its content.
     path : Path or None
-        Where it is, for files beside it; None for text from memory.
+        Its path, to find companion files in the same folder; None for text from memory.
     """
 
     name: str
@@ -42,15 +43,15 @@ class Source:
     path: Path | None = None
 
     def line(self, offset: int) -> int:
-        """Return the line of a byte, from 1."""
+        """Return the number of the line that contains a byte offset, counted from 1."""
         return 1 + self.data.count(b"\n", 0, offset)
 
     def error(self, offset: int, message: str) -> FileError:
-        """Return the error for a byte of the file."""
+        """Return the error for a byte offset; it names the file and the line."""
         return FileError(f"{self.name}: line {self.line(offset)}: {clipped(message)}")
 
     def refusal(self, offset: int, what: str) -> Unavailable:
-        """Return the error for what this version does not read; ``what`` ends with "is" or "are"."""
+        """Return the error for a feature that this version does not read; ``what`` ends with "is" or "are"."""
         return Unavailable(f"{self.name}: line {self.line(offset)}: {clipped(what)} not available in this version")
 
     def text(self) -> str:
@@ -62,29 +63,33 @@ class Source:
 
 
 def clipped(message: str) -> str:
-    """Return a message on one line, without the middle if it is long: names may be."""
+    """Return a message as one line of limited length; the middle of a long message is omitted."""
     line = " ".join(message.split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
+    return (
+        line
+        if len(line) <= _MAX_MESSAGE_LENGTH
+        else f"{line[: _MAX_MESSAGE_LENGTH // 2]} ... {line[-_MAX_MESSAGE_LENGTH // 2 :]}"
+    )
 
 
 @cache
 def standard_input() -> bytes:
-    """Return all that standard input has; read once, whoever asks.
+    """Return the content of standard input; it is read once and cached.
 
     Raises
     ------
     FileError
-        If it is more than fits the memory.
+        If the content does not fit the memory.
     """
-    limit = memory_limit() // _TEXT_SHARE
+    limit = memory_limit() // _MEMORY_PER_TEXT
     content = sys.stdin.buffer.read(limit + 1)
     if len(content) > limit:
-        raise FileError(f"standard input: has more than {readable(limit)}, which does not fit the memory")
+        raise FileError(f"standard input: has more than {format_bytes(limit)}, which does not fit the memory")
     return content
 
 
-def open_source(path: str | os.PathLike[str], native: bool = False) -> Source | None:
-    """Read and unpack a file; what it is packed with is told by its first bytes.
+def open_source(path: str | os.PathLike[str], native: bool = False) -> SourceFile | None:
+    """Read and decompress a file; its first bytes give the compression.
 
     Parameters
     ----------
@@ -96,36 +101,40 @@ def open_source(path: str | os.PathLike[str], native: bool = False) -> Source | 
     Raises
     ------
     FileError
-        If there is no such file, it is damaged, or its text does not fit the memory.
+        If the file does not exist, is damaged, or its text does not fit the memory.
     """
-    file, limit, own = Path(path), memory_limit() // _TEXT_SHARE, os.fspath(path) == STANDARD_INPUT
+    file, limit, is_standard_input = Path(path), memory_limit() // _MEMORY_PER_TEXT, os.fspath(path) == STANDARD_INPUT
     try:
         if file.is_dir():
             raise FileError(f"{path}: is a folder; a problem file is needed")
-        with io.BytesIO(standard_input()) if own else open(file, "rb") as raw:
+        with io.BytesIO(standard_input()) if is_standard_input else open(file, "rb") as raw:
             head = raw.read(6)
-            if native and not own and head.startswith(_ZIP):
+            if native and not is_standard_input and head.startswith(_ZIP_SIGNATURE):
                 return None
             raw.seek(0)
-            pieces, size = [], 0
-            with unpacked(raw, head) as stream:
-                while piece := stream.read(_PIECE):
-                    pieces.append(piece)
-                    size += len(piece)
+            chunks, size = [], 0
+            with decompressed(raw, head) as stream:
+                while chunk := stream.read(_CHUNK_BYTES):
+                    chunks.append(chunk)
+                    size += len(chunk)
                     if size > limit:
                         raise FileError(
-                            f"{path}: has more than {readable(limit)} of text, which does not fit the memory"
+                            f"{path}: has more than {format_bytes(limit)} of text, which exceeds the memory limit"
                         )
     except FileNotFoundError:
         raise FileError(f"{path}: no such file") from None
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error, MemoryError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error or "out of memory").split())
         raise FileError(f"{path}: cannot be read: {reason}") from None
-    return Source("standard input" if own else os.fspath(path), b"".join(pieces), None if own else file)
+    return SourceFile(
+        "standard input" if is_standard_input else os.fspath(path),
+        b"".join(chunks),
+        None if is_standard_input else file,
+    )
 
 
-def unpacked(raw: BinaryIO, head: bytes) -> BinaryIO:
-    """Return a stream of the unpacked bytes of ``raw``, whose first bytes are ``head``."""
+def decompressed(raw: BinaryIO, head: bytes) -> BinaryIO:
+    """Return a stream of the decompressed bytes of ``raw``, whose first bytes are ``head``."""
     if head.startswith(b"\x1f\x8b"):
         return cast(BinaryIO, gzip.open(raw))
     if head.startswith(b"\xfd7zXZ\x00"):

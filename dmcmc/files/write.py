@@ -1,4 +1,4 @@
-"""Writing files: whole or not at all, packed as their names say, and found out beforehand where that cannot be."""
+"""Write files atomically, compressed according to their suffix, and check beforehand whether they can be written."""
 
 import bz2
 import contextlib
@@ -11,51 +11,59 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from dmcmc.inference.runtime.atomic_write import replacing
+from dmcmc.inference.runtime.atomic_write import open_replacement
 from dmcmc.inference.runtime.errors import FileError
 
 
 @contextlib.contextmanager
-def writing(path: str | os.PathLike[str], synced: bool = True) -> Iterator[BinaryIO]:
-    """Open a file to write, whole or not at all: a killed run leaves no partial file under this name.
+def open_packed_atomically(path: str | os.PathLike[str], synced: bool = True) -> Iterator[BinaryIO]:
+    """Open a file for atomic writing: a killed run leaves no partial file under this name.
 
-    Folders that are missing are made. ``synced`` as for :func:`.replacing`.
+    Missing folders are created.
+
+    Parameters
+    ----------
+    path
+        The file.
+    synced
+        Whether to flush the file to the disk, as for
+        :func:`dmcmc.inference.runtime.atomic_write.open_replacement`.
 
     Raises
     ------
     FileError
-        If it cannot be written.
+        If the file cannot be written.
     """
     check_writable(path)
     try:
         Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path, synced) as stream:
+        with open_replacement(path, synced) as stream:
             yield stream
     except (OSError, ValueError) as error:
         raise _failure(path, getattr(error, "strerror", None) or error) from None
 
 
 def replace_file(path: str | os.PathLike[str], pieces: Iterable[str | bytes]) -> None:
-    """Write text or bytes, packed as the name says, whole or not at all.
+    """Write text or bytes atomically, compressed if the file's suffix says so.
 
     Raises
     ------
     FileError
-        If it cannot be written.
+        If the file cannot be written.
     """
-    with writing(path) as raw, _packed(raw, Path(path).suffix.lower()) as stream:
+    with open_packed_atomically(path) as raw, _compressor(raw, Path(path).suffix.lower()) as stream:
         for piece in pieces:
             stream.write(piece.encode("utf-8") if isinstance(piece, str) else piece)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise :class:`FileError` if a file could not be written, before any work is done. Leaves nothing behind."""
+    """Raise ``FileError`` if a file cannot be written; called before any work is done, and leaves nothing behind."""
     try:
         if os.fspath(path).endswith(os.sep):
             raise _failure(path, "is a folder; a file is needed")
-        place = Path(os.path.abspath(path))
-        # /dev/stdout may be a link to a file someone has open
-        if place.is_relative_to("/dev") and not place.is_relative_to("/dev/shm"):
+        absolute = Path(os.path.abspath(path))
+        # /dev/stdout may be a link to a file that another program has open
+        if absolute.is_relative_to("/dev") and not absolute.is_relative_to("/dev/shm"):
             raise _failure(path, "a device, not a file")
         target = Path(os.path.realpath(path))
         if not stat.S_ISREG(target.stat().st_mode):
@@ -70,18 +78,19 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise _failure(path, f"no permission in {folder}")
     try:
-        with tempfile.TemporaryFile(dir=folder):  # not every folder that allows it can have files: /proc, a full quota
+        with tempfile.TemporaryFile(dir=folder):  # some writable folders cannot hold files: /proc, a full quota
             pass
     except OSError as error:
         raise _failure(path, f"{folder}: {error.strerror or error}") from None
 
 
 def _failure(path: str | os.PathLike[str], reason: object) -> FileError:
+    """Return the error for a file that cannot be written."""
     return FileError(f"{os.fspath(path)}: cannot be written: {reason}")
 
 
-def _packed(raw: BinaryIO, suffix: str) -> BinaryIO:
-    """Return a stream that packs into ``raw``; closing it leaves ``raw`` open. Equal texts give equal bytes."""
+def _compressor(raw: BinaryIO, suffix: str) -> BinaryIO:
+    """Return a stream that compresses into ``raw``; closing it leaves ``raw`` open. Equal texts give equal bytes."""
     match suffix:
         case ".gz":
             return cast(BinaryIO, gzip.GzipFile("", "wb", fileobj=raw, mtime=0))

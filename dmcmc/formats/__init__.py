@@ -1,4 +1,5 @@
-"""Problem files. `registry` knows every format, how its first bytes look, its reader and its writer.
+"""Readers and writers of problem files.
 
-A format is a folder with `read.py` and, where it can be written, `write.py`; what they share is in `common/`.
+`registry` lists every format with the pattern that recognises it, its reader and its writer. Each format is a package
+with `read.py` and, if the format can be written, `write.py`; code that several formats share is in `common/`.
 """

@@ -1,13 +1,14 @@
-"""A problem as a folder: one file an agent with only what that agent may know, and a small index for all.
+"""Store a problem as a folder: one file per agent with the agent's private data, and a small index for all agents.
 
 ==============  ===========================================================================================
-``index.json``  sense, name, agents, who owns which variable (by number), sizes of those that are shared,
-                scopes of the factors between agents, constants, how large each agent's tables are
-``agent-N``     (``.npz``, the native format) agent N's variables with names, sizes and labels, its factors,
-                those that it shares, and names and sizes of the variables of others in these
+``index.json``  sense, name, agents, owner of each variable (by number), domain sizes of the shared variables,
+                scopes of the factors between agents, constants, total size of each agent's tables
+``agent-N``     (``.npz``, the native format) agent N's variables with names, domain sizes and labels, its
+                factors, the factors that it shares, and names and domain sizes of the other agents' variables
+                in these factors
 ==============  ===========================================================================================
 
-The index says nothing about variables that one agent alone has factors over but how many there are.
+A variable is *shared* if a factor between agents contains it. The index tells only the number of private variables.
 """
 
 import hashlib
@@ -22,9 +23,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.files.write import replace_file, writing
+from dmcmc.files.write import open_packed_atomically, replace_file
 from dmcmc.formats import native
-from dmcmc.inference.model.compact_sequences import Groups, Names
+from dmcmc.inference.model.compact_sequences import CompactNames, IndexGroups
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
@@ -33,14 +34,18 @@ from dmcmc.inference.runtime.types import Ints
 
 INDEX = "index.json"
 
-_DIGEST = 32  # bytes
-_HIDDEN = 1  # the domain size of variables that nobody else may know of
+_DIGEST_BYTES = 32  # bytes of a SHA-256 digest
+_PRIVATE_DOMAIN_SIZE = 1  # domain size that the index gives for private variables
 
 Scope = tuple[int, ...]
 
 
-class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The index as its file has it: digests are SHA-256 of each agent's file, None a forbidden constant."""
+class _IndexFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Hold the index as ``index.json`` stores it.
+
+    ``sizes`` maps each shared variable to its domain size, *crossing* lists the scopes of the factors between agents,
+    ``digests`` are hexadecimal SHA-256 digests of the agents' files, and a constant of None is a forbidden one.
+    """
 
     format: Literal["dmcmc agents"]
     version: Literal[1]
@@ -56,70 +61,89 @@ class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, eq=False)
-class Index:
-    """What everybody may know: on every rank, so in a few bytes an agent.
+class AgentIndex:
+    """Public part of a problem that is divided by agents.
+
+    Every rank holds it, so it is stored compactly.
 
     Attributes
     ----------
-    sense, name : str
+    sense : {"max", "min"}
+        Whether the objective is maximised or minimised.
+    name : str
+        Name of the problem.
     agents : Names
+        Names of the agents.
     owner : (variables,) int64
-        The agent of each variable.
+        Agent of each variable.
     domains : (variables,) int64
-        Domain sizes of the variables that a factor between agents is over; 1 for all others.
-    crossing : Groups
-        Scopes of these factors.
+        Domain size of each shared variable; 1 for private variables.
+    shared_scopes : Groups
+        Scope of each factor between agents.
     constants : tuple of number or None
-        Factors over nothing; None is forbidden.
-    entries : (agents,) int64
-        Of all tables of each agent: what its work may be guessed by.
+        Values of the factors without variables; None is a forbidden one.
+    table_entries : (agents,) int64
+        Total number of entries in each agent's tables; an estimate of the agent's work.
     digests : bytes
-        SHA-256 of each agent's file, one after another; empty where there are none.
+        SHA-256 digests of the agents' files, concatenated (32 bytes per agent); empty if there are no files.
     """
 
     sense: str
     name: str
-    agents: Names
+    agents: CompactNames
     owner: Ints
     domains: Ints
-    crossing: Groups
+    shared_scopes: IndexGroups
     constants: tuple[int | float | None, ...]
-    entries: Ints
+    table_entries: Ints
     digests: bytes = b""
 
     @cached_property
     def is_shared(self) -> NDArray[np.bool_]:
-        """Whether a factor between agents is over each variable."""
-        found = np.zeros(self.owner.size, dtype=np.bool_)
-        found[self.crossing.flat] = True
-        return found
+        """(variables,) bool. Whether a factor between agents contains each variable."""
+        is_shared = np.zeros(self.owner.size, dtype=np.bool_)
+        is_shared[self.shared_scopes.flat] = True
+        return is_shared
 
     @cached_property
-    def shared(self) -> Groups:
-        """Of each agent the factors between agents that it takes part in, ascending."""
-        factor = np.repeat(np.arange(len(self.crossing)), self.crossing.lengths)
+    def shared_factors(self) -> IndexGroups:
+        """The factors between agents in which each agent takes part, as ascending factor numbers."""
+        factor = np.repeat(np.arange(len(self.shared_scopes)), self.shared_scopes.lengths)
         agents = len(self.agents)
-        codes = np.unique(self.owner[self.crossing.flat] * max(1, len(self.crossing)) + factor)
-        return Groups.by(codes // max(1, len(self.crossing)), agents, codes % max(1, len(self.crossing)))
+        codes = np.unique(self.owner[self.shared_scopes.flat] * max(1, len(self.shared_scopes)) + factor)
+        return IndexGroups.by_group(
+            codes // max(1, len(self.shared_scopes)), agents, codes % max(1, len(self.shared_scopes))
+        )
 
     @cached_property
-    def own(self) -> Groups:
-        """The variables of each agent, ascending."""
-        return Groups.by(self.owner, len(self.agents))
+    def variables_by_agent(self) -> IndexGroups:
+        """The variables of each agent, in ascending order."""
+        return IndexGroups.by_group(self.owner, len(self.agents))
 
-    def variables(self, agent: int) -> list[int]:
-        """Return the variables that an agent knows of, ascending: its own, and those of factors that it shares."""
-        return sorted({*self.own[agent], *(v for number in self.shared[agent] for v in self.crossing[number])})
+    def known_variables(self, agent: int) -> list[int]:
+        """Return the variables that an agent knows, ascending: its own variables and those of its shared factors."""
+        return sorted(
+            {
+                *self.variables_by_agent[agent],
+                *(v for factor in self.shared_factors[agent] for v in self.shared_scopes[factor]),
+            }
+        )
 
     def constant_factors(self) -> tuple[Factor, ...]:
-        """Return the constants as factors."""
+        """Return the constants as factors with an empty scope."""
         tables = [np.array(-np.inf if c is None else c) for c in self.constants]
         return tuple(Factor.of((), table) for table in tables)
 
-    def written(self, digests: Sequence[str]) -> _Written:
-        """Return it as its file has it."""
+    def to_file(self, digests: Sequence[str]) -> _IndexFile:
+        """Return the record that ``index.json`` stores.
+
+        Parameters
+        ----------
+        digests
+            Hexadecimal SHA-256 digest of each agent's file.
+        """
         shared = np.flatnonzero(self.is_shared).tolist()
-        return _Written(
+        return _IndexFile(
             "dmcmc agents",
             1,
             cast(Any, self.sense),
@@ -127,52 +151,65 @@ class Index:
             tuple(self.agents),
             self.owner.tolist(),
             dict(zip(shared, self.domains[shared].tolist(), strict=True)),
-            list(self.crossing),
+            list(self.shared_scopes),
             self.constants,
-            self.entries.tolist(),
+            self.table_entries.tolist(),
             tuple(digests),
         )
 
 
-def _index_of(known: _Written) -> Index:
-    """Return what a file says, in few bytes."""
-    owner = np.array(known.owner, dtype=np.int64)
-    domains = np.full(owner.size, _HIDDEN, dtype=np.int64)
-    domains[list(known.sizes)] = list(known.sizes.values())
-    return Index(
-        known.sense,
-        known.name,
-        Names(known.agents),
+def _compact_index(stored: _IndexFile) -> AgentIndex:
+    """Return the compact index for the record that ``index.json`` stores."""
+    owner = np.array(stored.owner, dtype=np.int64)
+    domains = np.full(owner.size, _PRIVATE_DOMAIN_SIZE, dtype=np.int64)
+    domains[list(stored.sizes)] = list(stored.sizes.values())
+    return AgentIndex(
+        stored.sense,
+        stored.name,
+        CompactNames(stored.agents),
         owner,
         domains,
-        Groups.of(known.crossing),
-        known.constants,
-        np.array(known.entries, dtype=np.int64),
-        b"".join(map(bytes.fromhex, known.digests)),
+        IndexGroups.of(stored.crossing),
+        stored.constants,
+        np.array(stored.entries, dtype=np.int64),
+        b"".join(map(bytes.fromhex, stored.digests)),
     )
 
 
-class Parts(Sequence[Problem]):
-    """Each agent's own part of a problem: made when it is asked for, as all of them take more than the problem does."""
+class AgentProblems(Sequence[Problem]):
+    """Sequence of the agents' local problems, each built on access.
 
-    def __init__(self, problem: Problem, index: Index, own: Sequence[Sequence[Factor]]) -> None:
-        self._problem, self._index, self._own = problem, index, own
+    All local problems together take more memory than the problem, because shared factors occur in several of them.
+    """
+
+    def __init__(self, problem: Problem, index: AgentIndex, factors_by_agent: Sequence[Sequence[Factor]]) -> None:
+        """Store the problem, its index, and the factors in which each agent takes part."""
+        self._problem, self._index, self._factors_by_agent = problem, index, factors_by_agent
 
     def __len__(self) -> int:
-        return len(self._own)
+        """Return the number of agents."""
+        return len(self._factors_by_agent)
 
     @overload
     def __getitem__(self, agent: int) -> Problem: ...
     @overload
     def __getitem__(self, agent: slice) -> list[Problem]: ...
     def __getitem__(self, agent: int | slice) -> Problem | list[Problem]:
+        """Return the local problem of one agent, or of each agent in a slice."""
         if isinstance(agent, slice):
-            return [self[one] for one in range(*agent.indices(len(self)))]
-        return _part(self._problem, self._index, range(len(self))[agent], self._own[agent])
+            return [self[number] for number in range(*agent.indices(len(self)))]
+        return _local_problem(self._problem, self._index, range(len(self))[agent], self._factors_by_agent[agent])
 
 
-def divided(problem: Problem, memory: int) -> tuple[Index, Parts]:
-    """Return what everybody may know of a problem, and each agent's own part of it.
+def split_by_agent(problem: Problem, memory: int) -> tuple[AgentIndex, AgentProblems]:
+    """Divide a problem by agents: return the public index and the agents' local problems.
+
+    Parameters
+    ----------
+    problem
+        The problem; factors given by automata are converted to tables first.
+    memory
+        Bytes that the tables may take.
 
     Raises
     ------
@@ -181,39 +218,41 @@ def divided(problem: Problem, memory: int) -> tuple[Index, Parts]:
     """
     dense = densify(problem, memory).problem
     if dense.n_variables > problem.n_variables:
-        raise ProblemError("a factor is too large for a table, and whose its automaton's states are is nobody's to say")
+        raise ProblemError("a factor is too large for a table; private agents need tables (raise budget.memory)")
     owner = dense.owner.tolist()
-    own: list[list[Factor]] = [[] for _ in dense.agents]
+    factors_by_agent: list[list[Factor]] = [[] for _ in dense.agents]
     crossing, constants = list[Scope](), list[Any]()
     for factor in dense.factors:
         owners = {owner[v] for v in factor.scope}
         for agent in owners:
-            own[agent].append(factor)
+            factors_by_agent[agent].append(factor)
         if len(owners) > 1:
             crossing.append(factor.scope)
         elif not owners:
-            never = factor.table == forbidden_value(factor.table.dtype)
-            constants.append(None if never else factor.table.item())
-    scopes = Groups.of(crossing)
+            is_forbidden = factor.table == forbidden_value(factor.table.dtype)
+            constants.append(None if is_forbidden else factor.table.item())
+    scopes = IndexGroups.of(crossing)
     shared = np.zeros(dense.n_variables, dtype=np.bool_)
     shared[scopes.flat] = True
-    index = Index(
+    index = AgentIndex(
         sense=dense.sense,
         name=dense.name,
-        agents=Names(dense.agents),
+        agents=CompactNames(dense.agents),
         owner=dense.owner,
-        domains=np.where(shared, dense.domains, _HIDDEN),
-        crossing=scopes,
+        domains=np.where(shared, dense.domains, _PRIVATE_DOMAIN_SIZE),
+        shared_scopes=scopes,
         constants=tuple(constants),
-        entries=np.array([sum(factor.table.size for factor in factors) for factors in own], dtype=np.int64),
+        table_entries=np.array(
+            [sum(factor.table.size for factor in factors) for factors in factors_by_agent], dtype=np.int64
+        ),
     )
-    return index, Parts(dense, index, own)
+    return index, AgentProblems(dense, index, factors_by_agent)
 
 
-def _part(problem: Problem, index: Index, agent: int, factors: Sequence[Factor]) -> Problem:
-    """Return an agent's own part: labels of its own variables only, and its neighbours' names."""
-    known = index.variables(agent)
-    number = {v: place for place, v in enumerate(known)}
+def _local_problem(problem: Problem, index: AgentIndex, agent: int, factors: Sequence[Factor]) -> Problem:
+    """Return an agent's local problem: the labels of its own variables only, and the names of its neighbours."""
+    known = index.known_variables(agent)
+    number = {v: position for position, v in enumerate(known)}
     owners = index.owner[known].tolist()
     agents = sorted({agent, *owners})
     return Problem(
@@ -229,30 +268,32 @@ def _part(problem: Problem, index: Index, agent: int, factors: Sequence[Factor])
 
 
 def write(problem: Problem, folder: str | os.PathLike[str], memory: int) -> int:
-    """Write a problem as a folder; return how many agents' files there are. The index comes last.
+    """Write a problem as a folder and return the number of agent files; the index is written last.
 
     Raises
     ------
-    FileError, ProblemError
-        If that cannot be written, or a factor is too large for a table.
+    FileError
+        If a file cannot be written.
+    ProblemError
+        If a factor is too large for a table.
     """
-    index, parts = divided(problem, memory)
-    place, digests = Path(folder), list[str]()
-    if place.exists() and not place.is_dir():
-        raise FileError(f"{place}: is a file; a folder is needed")
-    (place / INDEX).unlink(missing_ok=True)
-    for agent, part in enumerate(parts):
-        path = agent_file(place, agent)
-        data = native.packed(part, path)
-        with writing(path, synced=False) as stream:  # one that does not come to the disk is known by its digest
+    index, local_problems = split_by_agent(problem, memory)
+    root, digests = Path(folder), list[str]()
+    if root.exists() and not root.is_dir():
+        raise FileError(f"{root}: is a file; a folder is needed")
+    (root / INDEX).unlink(missing_ok=True)
+    for agent, local_problem in enumerate(local_problems):
+        path = agent_file(root, agent)
+        data = native.native_bytes(local_problem, path)
+        with open_packed_atomically(path, synced=False) as stream:  # an incomplete file is detected by its digest
             stream.write(data)
         digests.append(hashlib.sha256(data).hexdigest())
-    replace_file(place / INDEX, [msgspec.json.encode(index.written(digests)), "\n"])
-    return len(parts)
+    replace_file(root / INDEX, [msgspec.json.encode(index.to_file(digests)), "\n"])
+    return len(local_problems)
 
 
 def agent_file(folder: str | os.PathLike[str], agent: int) -> Path:
-    """Return the name of an agent's file.
+    """Return the path of an agent's file.
 
     >>> agent_file("parts", 12).as_posix()
     'parts/agent-12.npz'
@@ -260,17 +301,17 @@ def agent_file(folder: str | os.PathLike[str], agent: int) -> Path:
     return Path(folder) / f"agent-{agent}.npz"
 
 
-def read_index(folder: str | os.PathLike[str]) -> Index:
-    """Read what everybody may know.
+def read_index(folder: str | os.PathLike[str]) -> AgentIndex:
+    """Read the public index of a folder.
 
     Raises
     ------
     FileError
-        If the folder has no index, or it is none.
+        If the folder has no index, or the file is not a valid index.
     """
     path = Path(folder) / INDEX
     try:
-        known = msgspec.json.decode(path.read_bytes(), type=_Written)
+        known = msgspec.json.decode(path.read_bytes(), type=_IndexFile)
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise FileError(f"{path}: {reason}; 'dmcmc split' writes such folders") from None
@@ -282,37 +323,37 @@ def read_index(folder: str | os.PathLike[str]) -> Index:
     fits = fits and all(len(digest) == 64 and set(digest) <= set("0123456789abcdef") for digest in known.digests)
     if not fits or shared != known.sizes.keys() or not all(0 <= v < variables for v in shared):
         raise FileError(f"{path}: its parts do not fit together; 'dmcmc split' writes it anew")
-    return _index_of(known)
+    return _compact_index(known)
 
 
-def read_agent(folder: str | os.PathLike[str], index: Index, agent: int) -> Problem:
-    """Read an agent's own part.
+def read_agent(folder: str | os.PathLike[str], index: AgentIndex, agent: int) -> Problem:
+    """Read an agent's local problem.
 
     Raises
     ------
     FileError
-        If its file is missing, or is not the one that belongs to the index.
+        If the file is missing, or its digest differs from the one in the index.
     """
     path = agent_file(folder, agent)
     try:
         digest = hashlib.sha256(path.read_bytes()).digest()
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        raise FileError(f"{path}: {reason}; it has what agent {index.agents[agent]!r} knows") from None
-    if digest != index.digests[_DIGEST * agent : _DIGEST * (agent + 1)]:
+        raise FileError(f"{path}: {reason}; it holds the problem of agent {index.agents[agent]!r}") from None
+    if digest != index.digests[_DIGEST_BYTES * agent : _DIGEST_BYTES * (agent + 1)]:
         raise FileError(f"{path}: is damaged, or belongs to another {INDEX}; 'dmcmc split' writes both")
-    return checked(native.load(path), index, agent, path)
+    return check_agent_problem(native.load(path), index, agent, path)
 
 
-def checked(part: Problem, index: Index, agent: int, path: object) -> Problem:
-    """Return an agent's part, or refuse what does not fit the index."""
-    known = index.variables(agent)
-    own = set(index.own[agent])
-    scopes = [tuple(known[v] for v in f.scope) for f in part.factors if max(f.scope, default=-1) < len(known)]
-    between = [scope for scope in scopes if not own.issuperset(scope)]
-    wanted = [index.crossing[number] for number in index.shared[agent]]
-    fits = len(known) == part.n_variables and between == wanted and all(map(len, scopes))
+def check_agent_problem(local_problem: Problem, index: AgentIndex, agent: int, path: object) -> Problem:
+    """Return an agent's local problem if it agrees with the index; otherwise raise ``FileError``."""
+    known = index.known_variables(agent)
+    own_variables = set(index.variables_by_agent[agent])
+    scopes = [tuple(known[v] for v in f.scope) for f in local_problem.factors if max(f.scope, default=-1) < len(known)]
+    shared_scopes = [scope for scope in scopes if not own_variables.issuperset(scope)]
+    expected = [index.shared_scopes[number] for number in index.shared_factors[agent]]
+    fits = len(known) == local_problem.n_variables and shared_scopes == expected and all(map(len, scopes))
     shared = index.is_shared[known]
-    if not fits or not np.array_equal(part.domains[shared], index.domains[known][shared]):
+    if not fits or not np.array_equal(local_problem.domains[shared], index.domains[known][shared]):
         raise FileError(f"{path}: does not fit {INDEX}; 'dmcmc split' writes both")
-    return part
+    return local_problem

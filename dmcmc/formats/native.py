@@ -1,21 +1,23 @@
-"""The native problem file: an ``.npz`` archive of a few flat arrays, no pickle.
+"""Read and write the native problem file: an ``.npz`` archive of a few flat arrays, without pickle.
 
 ==================  ========================================================================================
 ``text``            uint8, UTF-8 of one JSON object: format, version, sense, name, variables, agents, labels,
-                    factors (names; absent if none has one)
+                    factors (names; absent if no factor has a name)
 ``domains``         int64 (n,), domain sizes
 ``owner``           int64 (n,), agent of each variable
 ``scope_start``     int64 (m + 1,), factor f has the scope ``scopes[scope_start[f]:scope_start[f + 1]]``
 ``scopes``          int64, variable indices
-``kind``            uint8 (m,), where the table is: 0 ``tables_int32``, 1 ``tables_int64``, 2 ``tables_float64``;
-                    3 to 5 likewise for a sparse factor: the utilities of its tuples, and last the default
-``tables_*``        utilities (costs are stored negated), one table after another in factor order, C order
-``listed``          int64, how many tuples each sparse factor lists (where there are any, and the version is 2)
-``tuples``          int32, their value indices, one factor after another, C order
+``kind``            uint8 (m,), array that holds the table: 0 ``tables_int32``, 1 ``tables_int64``,
+                    2 ``tables_float64``; 3 to 5 likewise for a sparse factor, whose entries are the utilities
+                    of its tuples followed by the default
+``tables_*``        utilities (costs are stored negated), the tables concatenated in factor order, C order
+``listed``          int64, number of tuples of each sparse factor (only in files of version 2, which have some)
+``tuples``          int32, value indices of these tuples, concatenated in factor order, C order
 ==================  ========================================================================================
 
-Equal problems give equal bytes (with one zlib). :func:`load` also reads the simpler layout of binary benchmark
-problems: ``agent`` (n,), ``dom`` (n,), ``edges`` (m, 2), ``tables`` (concatenated), ``meta`` (JSON string, optional).
+Equal problems give identical bytes (with the same zlib). :func:`load` also reads the simpler layout of binary
+benchmark problems: ``agent`` (n,), ``dom`` (n,), ``edges`` (m, 2), ``tables`` (concatenated), ``meta`` (JSON string,
+optional).
 """
 
 import contextlib
@@ -33,19 +35,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.files.archive import BROKEN, Archive
-from dmcmc.files.write import writing
+from dmcmc.files.archive import DAMAGE_ERRORS, Archive
+from dmcmc.files.write import open_packed_atomically
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.runtime.errors import FileError, ProblemError
 from dmcmc.inference.runtime.types import Array
 
-_KINDS = ("int32", "int64", "float64")
-_MOST_AXES = 64  # of a dense table
+_DTYPES = ("int32", "int64", "float64")
+_MAX_DENSE_AXES = 64  # NumPy's limit for the axes of a dense table
 
 
-class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _NativeHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Hold the JSON object in the array ``text``."""
+
     format: Literal["dmcmc problem"]
     version: Literal[1, 2]
     sense: Literal["max", "min"]
@@ -57,35 +61,36 @@ class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def save(problem: Problem, path: str | os.PathLike[str]) -> None:
-    """Write a problem, whole or not at all: a killed run leaves no partial file under this name.
+    """Write a problem atomically: a killed run leaves no partial file under this name.
 
     Raises
     ------
     FileError
         If the file cannot be written, or a label is not a string, integer or float.
     """
-    text = _text_for(problem, path)
-    with writing(path) as stream:
+    text = _checked_header(problem, path)
+    with open_packed_atomically(path) as stream:
         _write(problem, text, stream)
 
 
-def packed(problem: Problem, path: str | os.PathLike[str]) -> bytes:
-    """Return what :func:`save` writes; the path is for what is said where that cannot be."""
+def native_bytes(problem: Problem, path: str | os.PathLike[str]) -> bytes:
+    """Return the bytes that :func:`save` writes; ``path`` only names the file in error messages."""
     stream = io.BytesIO()
-    _write(problem, _text_for(problem, path), stream)
+    _write(problem, _checked_header(problem, path), stream)
     return stream.getvalue()
 
 
-def _text_for(problem: Problem, path: str | os.PathLike[str]) -> bytes:
+def _checked_header(problem: Problem, path: str | os.PathLike[str]) -> bytes:
+    """Return the JSON header of a problem, or raise a ``FileError`` that names the file."""
     try:
-        return _text(problem)
+        return _header_json(problem)
     except TypeError as error:
         reason = f"labels must be strings, integers or floats ({error})"
         raise FileError(f"{os.fspath(path)}: cannot be written: {reason}") from None
 
 
-def _text(problem: Problem) -> bytes:
-    """Return names and labels as ASCII JSON, which keeps int and float apart."""
+def _header_json(problem: Problem) -> bytes:
+    """Return names and labels as ASCII JSON, which distinguishes int from float."""
     version = 2 if any(isinstance(factor, SparseFactor) for factor in problem.factors) else 1
     text: dict[str, object] = {"format": "dmcmc problem", "version": version}
     text |= {"sense": problem.sense, "name": problem.name}
@@ -98,6 +103,7 @@ def _text(problem: Problem) -> bytes:
 
 
 def _write(problem: Problem, text: bytes, stream: IO[bytes]) -> None:
+    """Write the archive of a problem with the given JSON header to a stream."""
     factors = problem.factors
     sparse = [f for f in factors if isinstance(f, SparseFactor)]
     tables = [f.utilities if isinstance(f, SparseFactor) else f.table for f in factors]
@@ -108,38 +114,39 @@ def _write(problem: Problem, text: bytes, stream: IO[bytes]) -> None:
         "owner": problem.owner,
         "scope_start": np.cumsum(arities),
         "scopes": np.array([v for f in factors for v in f.scope], dtype=np.int64),
-        "kind": np.array([_kind(f, t) for f, t in zip(factors, tables, strict=True)], dtype=np.uint8),
+        "kind": np.array([_kind_code(f, t) for f, t in zip(factors, tables, strict=True)], dtype=np.uint8),
     }
     if sparse:
         flat["listed"] = np.array([len(f.tuples) for f in sparse], dtype=np.int64)
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
         for name, array in flat.items():
             _write_array(file, name, array.dtype, [array])
-        for kind in _KINDS:
+        for kind in _DTYPES:
             _write_array(file, f"tables_{kind}", np.dtype(kind), [t for t in tables if t.dtype.name == kind])
         if sparse:
             _write_array(file, "tuples", np.dtype(np.int32), [f.tuples for f in sparse])
 
 
-def _kind(factor: Factor, table: Array) -> int:
-    return _KINDS.index(table.dtype.name) + len(_KINDS) * isinstance(factor, SparseFactor)
+def _kind_code(factor: Factor, table: Array) -> int:
+    """Return the code in ``kind`` that tells which array holds a factor's table."""
+    return _DTYPES.index(table.dtype.name) + len(_DTYPES) * isinstance(factor, SparseFactor)
 
 
-def _write_array(file: zipfile.ZipFile, name: str, dtype: np.dtype[np.generic], parts: Iterable[Array]) -> None:
-    """Write the parts as one flat little-endian array, without joining them in memory first."""
-    parts = list(parts)
-    count = sum(part.size for part in parts)
+def _write_array(file: zipfile.ZipFile, name: str, dtype: np.dtype[np.generic], arrays: Iterable[Array]) -> None:
+    """Write several arrays as one flat little-endian array, without joining them in memory first."""
+    arrays = list(arrays)
+    count = sum(array.size for array in arrays)
     little = dtype.newbyteorder("<")
     info = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
     info.compress_type = zipfile.ZIP_DEFLATED
     info.create_system = 3  # the same bytes on every system
     info.external_attr = 0o644 << 16
-    info.file_size = 128 + count * dtype.itemsize  # decides on zip64
+    info.file_size = 128 + count * dtype.itemsize  # zipfile decides by this size whether it needs zip64
     with file.open(info, "w") as member:
         header = {"descr": little.str, "fortran_order": False, "shape": (count,)}
         np.lib.format.write_array_header_1_0(member, header)  # type: ignore[no-untyped-call,unused-ignore]
-        for part in parts:
-            member.write(np.ascontiguousarray(part, dtype=little).reshape(-1).view(np.uint8).data)
+        for array in arrays:
+            member.write(np.ascontiguousarray(array, dtype=little).reshape(-1).view(np.uint8).data)
 
 
 def load(path: str | os.PathLike[str]) -> Problem:
@@ -148,31 +155,33 @@ def load(path: str | os.PathLike[str]) -> Problem:
     Raises
     ------
     FileError
-        If the file is missing, no ``.npz`` archive, damaged, larger than the memory, or an array in it does not fit.
+        If the file is missing, is not an ``.npz`` archive, is damaged, exceeds the memory, or has an array of the wrong
+        shape or type.
     ProblemError
-        If the arrays are sound but not a problem.
+        If the arrays are valid but do not form a problem.
     """
-    where = Path(path)
+    file_path = Path(path)
     try:
-        if where.is_dir():
-            raise FileError(f"{where}: is a folder; a problem file (.npz) is needed")
-        with open(where, "rb") as stream, zipfile.ZipFile(stream) as file:
-            archive = Archive(file, where)
+        if file_path.is_dir():
+            raise FileError(f"{file_path}: is a folder; a problem file (.npz) is needed")
+        with open(file_path, "rb") as stream, zipfile.ZipFile(stream) as file:
+            archive = Archive(file, file_path)
             layout = _load_native if "text" in archive.members else _load_edges
             return layout(archive)
     except FileNotFoundError:
-        raise FileError(f"{where}: no such file") from None
+        raise FileError(f"{file_path}: no such file") from None
     except ProblemError as error:
-        raise ProblemError(f"{where}: {' '.join(str(error).split())}") from None
+        raise ProblemError(f"{file_path}: {' '.join(str(error).split())}") from None
     except MemoryError:
-        raise FileError(f"{where}: does not fit the memory") from None
+        raise FileError(f"{file_path}: does not fit the memory") from None
     except OSError as error:
-        raise FileError(f"{where}: cannot be read: {error.strerror or error}") from None
-    except BROKEN as error:
-        raise FileError(f"{where}: not a whole .npz archive: {str(error) or type(error).__name__}") from None
+        raise FileError(f"{file_path}: cannot be read: {error.strerror or error}") from None
+    except DAMAGE_ERRORS as error:
+        raise FileError(f"{file_path}: not a complete .npz archive: {str(error) or type(error).__name__}") from None
 
 
 def _load_native(archive: Archive) -> Problem:
+    """Read the native layout."""
     text = _read_text(archive)
     domains, owner, start, scopes = (
         archive.array(name, "<i8") for name in ("domains", "owner", "scope_start", "scopes")
@@ -182,28 +191,28 @@ def _load_native(archive: Archive) -> Problem:
     if len(domains) != n:
         raise archive.fail("domains", f"has {len(domains)} entries for {n} variables")
     if domains.min(initial=1) < 1:
-        raise archive.fail("domains", f"has the size {domains.min()}; each is at least 1")
+        raise archive.fail("domains", f"has the size {domains.min()}; each must be at least 1")
     if len(start) != m + 1 or start[0] != 0 or start[-1] != len(scopes) or (np.diff(start) < 0).any():
         raise archive.fail("scope_start", f"must rise from 0 to {len(scopes)} in {m + 1} entries, one more than 'kind'")
-    widest = np.diff(start)[kind < len(_KINDS)].max(initial=0)
-    if widest > _MOST_AXES:
-        raise archive.fail("scope_start", f"has a factor of {widest} variables; at most {_MOST_AXES}")
+    widest = np.diff(start)[kind < len(_DTYPES)].max(initial=0)
+    if widest > _MAX_DENSE_AXES:
+        raise archive.fail("scope_start", f"has a factor of {widest} variables; at most {_MAX_DENSE_AXES}")
     if len(scopes) and (scopes.min() < 0 or scopes.max() >= n):
         raise archive.fail("scopes", f"must hold variables 0..{n - 1}, not {scopes.min()}..{scopes.max()}")
-    most = len(_KINDS) * text.version
-    if kind.max(initial=0) >= most:
-        raise archive.fail("kind", f"must hold 0..{most - 1}, not {kind.max()}")
+    kind_limit = len(_DTYPES) * text.version
+    if kind.max(initial=0) >= kind_limit:
+        raise archive.fail("kind", f"must hold 0..{kind_limit - 1}, not {kind.max()}")
     names = ("",) * m if text.factors is None else text.factors
     if len(names) != m:
-        raise archive.fail("text", f"names {len(names)} factors of {m}")
+        raise archive.fail("text", f"names {len(names)} of {m} factors")
     sizes, ends, variables = domains.tolist(), start.tolist(), scopes.tolist()
     scope = [tuple(variables[ends[f] : ends[f + 1]]) for f in range(m)]
     shapes = [tuple(sizes[v] for v in s) for s in scope]
-    sparse = np.flatnonzero(kind >= len(_KINDS)).tolist()
-    listed = dict(zip(sparse, _listed(archive, len(sparse)), strict=True))
+    sparse = np.flatnonzero(kind >= len(_DTYPES)).tolist()
+    listed = dict(zip(sparse, _tuple_counts(archive, len(sparse)), strict=True))
     stored = [(listed[f] + 1,) if f in listed else shape for f, shape in enumerate(shapes)]
-    tables = _tables(archive, stored, (kind % len(_KINDS)).tolist())
-    rows = _rows(archive, [(count, shapes[f]) for f, count in listed.items()])
+    tables = _tables(archive, stored, (kind % len(_DTYPES)).tolist())
+    rows = _tuple_arrays(archive, [(count, shapes[f]) for f, count in listed.items()])
     tuples = dict(zip(sparse, rows, strict=True))
     factors = tuple(
         SparseFactor(scope[f], shapes[f], tuples[f], tables[f], names[f])
@@ -214,28 +223,37 @@ def _load_native(archive: Archive) -> Problem:
     return Problem(text.variables, domains, text.agents, owner, factors, text.labels, text.sense, text.name)
 
 
-def _read_text(archive: Archive) -> _Text:
+def _read_text(archive: Archive) -> _NativeHeader:
+    """Read and validate the JSON header."""
     try:
-        return msgspec.convert(json.loads(archive.array("text", "|u1").tobytes()), _Text)
+        return msgspec.convert(json.loads(archive.array("text", "|u1").tobytes()), _NativeHeader)
     except (ValueError, RecursionError) as error:  # a ValidationError is a ValueError
         raise archive.fail("text", f"is not the header of a problem file: {error}") from None
 
 
-def _listed(archive: Archive, count: int) -> list[int]:
-    """Return how many tuples each sparse factor lists."""
+def _tuple_counts(archive: Archive, count: int) -> list[int]:
+    """Return the number of tuples of each sparse factor."""
     if not count:
         return []
     listed = archive.array("listed", "<i8")
     if len(listed) != count or listed.min() < 0:
-        raise archive.fail("listed", f"must hold {count} whole numbers, one a sparse factor")
+        raise archive.fail("listed", f"must hold {count} whole numbers, one per sparse factor")
     return cast(list[int], listed.tolist())
 
 
-def _rows(archive: Archive, sizes: list[tuple[int, tuple[int, ...]]]) -> list[NDArray[np.int32]]:
-    """Return the tuples of each sparse factor: distinct, in order, inside the domains."""
+def _tuple_arrays(archive: Archive, sizes: list[tuple[int, tuple[int, ...]]]) -> list[NDArray[np.int32]]:
+    """Return the tuples of each sparse factor, after a check that they are distinct, sorted and inside the domains.
+
+    Parameters
+    ----------
+    archive
+        The file.
+    sizes
+        Number of tuples and shape of each sparse factor.
+    """
     if not sizes:
         return []
-    flat, used, found = archive.array("tuples", "<i4"), 0, []
+    flat, used, arrays = archive.array("tuples", "<i4"), 0, []
     needed = sum(count * len(shape) for count, shape in sizes)
     if flat.size != needed:
         raise archive.fail("tuples", f"has {flat.size} entries; the scopes need {needed}")
@@ -245,23 +263,35 @@ def _rows(archive: Archive, sizes: list[tuple[int, tuple[int, ...]]]) -> list[ND
         if ((rows < 0) | (rows >= np.array(shape, dtype=np.int64))).any():
             raise archive.fail("tuples", "has a value outside its domain")
         order = np.lexsort(rows.T[::-1]) if shape else np.arange(count)
-        if (order != np.arange(count)).any() or (count > 1 and not (rows[1:] != rows[:-1]).any(axis=1).all()):
+        if (order != np.arange(count)).any() or (
+            count > 1 and not (rows[1:] != rows[:-1]).any(axis=1).all()
+        ):
             raise archive.fail("tuples", "must be in lexicographic order, each only once")
-        found.append(rows)
-    return found
+        arrays.append(rows)
+    return arrays
 
 
 def _tables(archive: Archive, shapes: list[tuple[int, ...]], kinds: list[int]) -> list[Array]:
-    """Return each factor's table as a view into the array of its dtype."""
+    """Return each factor's table as a view into the array of its dtype.
+
+    Parameters
+    ----------
+    archive
+        The file.
+    shapes
+        Shape of each stored table.
+    kinds
+        Index into ``_DTYPES`` for each table.
+    """
     counts = [math.prod(shape) for shape in shapes]
-    flat = [archive.array(f"tables_{name}", np.dtype(name).newbyteorder("<").str) for name in _KINDS]
-    for k, name in enumerate(_KINDS):
+    flat = [archive.array(f"tables_{name}", np.dtype(name).newbyteorder("<").str) for name in _DTYPES]
+    for k, name in enumerate(_DTYPES):
         needed = sum(count for count, kind in zip(counts, kinds, strict=True) if kind == k)
         if flat[k].size != needed:
             raise archive.fail(f"tables_{name}", f"has {flat[k].size} entries; the scopes need {needed}")
     if np.isnan(flat[2]).any() or np.isposinf(flat[2]).any():
         raise archive.fail("tables_float64", "contains NaN or +inf; utilities are finite or -inf")
-    tables, used = [], [0] * len(_KINDS)
+    tables, used = [], [0] * len(_DTYPES)
     for shape, count, k in zip(shapes, counts, kinds, strict=True):
         tables.append(flat[k][used[k] : used[k] + count].reshape(shape))
         used[k] += count
@@ -269,11 +299,11 @@ def _tables(archive: Archive, shapes: list[tuple[int, ...]], kinds: list[int]) -
 
 
 def _load_edges(archive: Archive) -> Problem:
-    """Read the layout of binary benchmark problems: every factor on two variables, all tables in one array."""
+    """Read the layout of binary benchmark problems: every factor has two variables, all tables are in one array."""
     owner, domains, edges = archive.array("agent", "iu"), archive.array("dom", "iu"), archive.array("edges", "iu", 2)
     n = len(domains)
     if domains.min(initial=1) < 1:
-        raise archive.fail("dom", f"has the size {domains.min()}; each is at least 1")
+        raise archive.fail("dom", f"has the size {domains.min()}; each must be at least 1")
     if len(owner) != n:
         raise archive.fail("agent", f"has {len(owner)} entries for {n} variables")
     if n and (owner.min() < 0 or owner.max() >= n):
@@ -282,23 +312,23 @@ def _load_edges(archive: Archive) -> Problem:
         raise archive.fail("edges", f"has shape {edges.shape}; (m, 2) is needed")
     if edges.size and (edges.min() < 0 or edges.max() >= n):
         raise archive.fail("edges", f"must hold variables 0..{n - 1}, not {edges.min()}..{edges.max()}")
-    given, sizes = archive.array("tables", "iuf"), domains.tolist()
+    stored, sizes = archive.array("tables", "iuf"), domains.tolist()
     scopes = [(u, v) for u, v in edges.tolist()]
     ends = list(accumulate((sizes[u] * sizes[v] for u, v in scopes), initial=0))
-    if given.size != ends[-1]:
-        raise archive.fail("tables", f"has {given.size} entries; the edges need {ends[-1]}")
-    whole = normalise(given, where="array 'tables'")
+    if stored.size != ends[-1]:
+        raise archive.fail("tables", f"has {stored.size} entries; the edges need {ends[-1]}")
+    utilities = normalise(stored, where="array 'tables'")
     factors = []
     for (u, v), first, last in zip(scopes, ends, ends[1:], strict=False):
-        part = whole[first:last].reshape(sizes[u], sizes[v])
-        # int32 is as narrow as it gets; a part of a wider array may be narrower alone.
-        factors.append(Factor((u, v), part) if whole.dtype == np.int32 else Factor.of((u, v), part))
+        table = utilities[first:last].reshape(sizes[u], sizes[v])
+        # int32 is the narrowest dtype; a slice of a wider array may fit a narrower one.
+        factors.append(Factor((u, v), table) if utilities.dtype == np.int32 else Factor.of((u, v), table))
     variables, agents = tuple(f"x{i}" for i in range(n)), tuple(f"a{i}" for i in range(int(owner.max(initial=-1)) + 1))
     return Problem(variables, domains, agents, owner, tuple(factors), name=_name(archive))
 
 
 def _name(archive: Archive) -> str:
-    """Return the name in ``meta``, or else the file's."""
+    """Return the name in ``meta``, or the file's stem if there is none."""
     if "meta" in archive.members:
         with contextlib.suppress(ValueError, RecursionError):
             meta = json.loads(str(archive.array("meta", "U", 0)))

@@ -1,8 +1,9 @@
-"""Problem files: one registry says what each format is called, how it is recognised, read and written.
+"""Registry of problem file formats: name, recognition, reader and writer of each.
 
-A reader is ``read(source: Source) -> Problem`` (pyDCOP's takes the path of a distribution, too); a writer is
-``write(problem: Problem) -> Iterable[str]``, pieces of text. Both raise only
-:class:`~dmcmc.inference.runtime.errors.DmcmcError`. Compression, files, evidence and names are dealt with here.
+A reader is ``read(source: SourceFile) -> Problem`` (pyDCOP's reader also takes the path of a distribution file). A
+writer is ``write(problem: Problem) -> Iterable[str]`` and yields pieces of text. Both raise only
+:class:`~dmcmc.inference.runtime.errors.DmcmcError`. This module handles compression, evidence files, file suffixes and
+error messages for all of them.
 """
 
 import os
@@ -12,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from dmcmc.files.text import PACKERS, Source, clipped, open_source
+from dmcmc.files.text import COMPRESSED_SUFFIXES, SourceFile, clipped, open_source
 from dmcmc.files.write import replace_file
 from dmcmc.formats import sniffing
 from dmcmc.inference.model.problem import Problem
@@ -21,25 +22,25 @@ from dmcmc.inference.runtime.errors import FileError, ProblemError, Unavailable
 
 @dataclass(frozen=True)
 class Format:
-    """A file format.
+    """Describe a file format.
 
     Attributes
     ----------
     name : str
-        What ``--format`` takes.
+        Value of ``--format``.
     suffixes : tuple of str
-        File names end so (before ``.gz``, ``.xz`` or ``.bz2``): the format to write, and to read where the content
-        does not tell.
+        File suffixes (before ``.gz``, ``.xz`` or ``.bz2``). They select the format to write, and the format to read if
+        the content does not identify it.
     summary : str
-        For the reader.
+        One-line description for help texts.
     sniff : callable
-        Whether the first bytes of an unpacked file look like it.
+        Whether the first bytes of an uncompressed file look like this format.
     reader, writer : str
-        ``"module:function"``, imported on first use; empty where there is none.
+        ``"module:function"``, imported on first use; empty if the format cannot be read or written.
     companion : str
-        The option of :func:`load` that names a second file, if the format has one.
+        Option of :func:`load` that names a second file, if the format has one.
     logarithms : bool
-        Whether utilities are the logarithms of the file's numbers.
+        Whether utilities are the logarithms of the numbers in the file.
     """
 
     name: str
@@ -130,20 +131,20 @@ def load(
     path
         The file.
     format
-        A name of :data:`FORMATS`; None looks at the content, then at the name.
+        Name of a format in :data:`FORMATS`; None recognises it by the content, then by the suffix.
     evidence
         For UAI and BIF files: the file with observed values, by index or by name
-        (:mod:`dmcmc.formats.common.evidence`); None takes ``PATH.evid`` where there is one.
+        (:mod:`dmcmc.formats.common.evidence`); None takes ``PATH.evid`` if it exists.
     distribution
-        For pyDCOP files: the file that says which agent hosts what; None takes ``NAME_dist.yaml`` beside ``NAME.yaml``
-        where there is one.
+        For pyDCOP files: the file that assigns variables to agents; None takes ``NAME_dist.yaml`` next to
+        ``NAME.yaml`` if it exists.
 
     Raises
     ------
     FileError
-        If the file cannot be read, is not well formed or does not fit the memory; names the place.
+        If the file cannot be read, is malformed or exceeds the memory; the message names the place.
     Unavailable
-        For what this version does not read.
+        For features that this version does not read.
     """
     return load_with_format(path, format, evidence, distribution)[1]
 
@@ -154,37 +155,47 @@ def load_with_format(
     evidence: str | os.PathLike[str] | None = None,
     distribution: str | os.PathLike[str] | None = None,
 ) -> tuple[Format, Problem]:
-    """Read a problem file as :func:`load` does; return also what format it has."""
-    chosen = named(format) if format is not None else None
+    """Read a problem file as :func:`load` does, and return its format as well."""
+    selected = format_named(format) if format is not None else None
     given = {"evidence": evidence, "distribution": distribution}
     companions = {name: Path(file) for name, file in given.items() if file is not None}
-    if chosen is None or chosen.name != "native":
-        source = open_source(path, native=chosen is None)
+    if selected is None or selected.name != "native":
+        source = open_source(path, native=selected is None)
         if source is not None:
-            chosen = chosen or recognise(source)
-            if chosen.name != "native" or source.path is None:
-                return chosen, _read(chosen, source, companions)
+            selected = selected or recognise(source)
+            if selected.name != "native" or source.path is None:
+                return selected, _read(selected, source, companions)
     for option in companions:
-        raise FileError(f"{path}: a native archive takes no {option}")
+        raise FileError(f"{path}: a native archive takes no {option} file")
     problem: Problem = _function(FORMATS[0].reader)(path)
     return FORMATS[0], problem
 
 
 def parse(data: bytes, format: str | None = None, name: str = "text") -> Problem:
-    """Read a problem from memory; ``name`` is how errors call it. Native archives need a file."""
-    source = Source(name, data)
-    return _read(named(format) if format is not None else recognise(source), source)
+    """Read a problem from memory.
+
+    Parameters
+    ----------
+    data
+        Content of the file. A native archive cannot be read from memory.
+    format
+        Name of a format in :data:`FORMATS`; None recognises it by the content.
+    name
+        Name of the text in error messages.
+    """
+    source = SourceFile(name, data)
+    return _read(format_named(format) if format is not None else recognise(source), source)
 
 
 def save(problem: Problem, path: str | os.PathLike[str], format: str | None = None) -> None:
-    """Write a problem, whole or not at all; compressed where the name says so.
+    """Write a problem atomically, compressed if the file's suffix says so.
 
     Raises
     ------
     FileError
-        If the file cannot be written, or the format cannot say what the problem says.
+        If the file cannot be written, or the format cannot express the problem.
     """
-    chosen = to_write(path, format)
+    chosen = format_to_write(path, format)
     write = _function(chosen.writer)
     if chosen.name == "native":
         write(problem, path)
@@ -196,27 +207,27 @@ def save(problem: Problem, path: str | os.PathLike[str], format: str | None = No
         raise FileError(f"{path}: {chosen.name}: {error}") from None
 
 
-def to_write(path: str | os.PathLike[str], format: str | None = None) -> Format:
-    """Return the format that a file will have: a name of :data:`FORMATS`, or what the file's name says.
+def format_to_write(path: str | os.PathLike[str], format: str | None = None) -> Format:
+    """Return the format in which to write a file: the named one, or the one that the file's suffix gives.
 
     Raises
     ------
     FileError
-        If the name says none.
+        If the suffix gives no format.
     Unavailable
-        For a format that is not written.
+        For a format that cannot be written.
     """
-    chosen = named(format) if format is not None else by_suffix(path)
+    chosen = format_named(format) if format is not None else by_suffix(path)
     if chosen is None:
         known = ", ".join(s for f in FORMATS if f.writer for s in f.suffixes)
-        raise FileError(f"{path}: its name says no format; known are {known}, or give --to")
+        raise FileError(f"{path}: its suffix gives no format; use one of {known}, or give --to")
     if not chosen.writer:
-        raise Unavailable(f"{path}: {chosen.name} files are read, not written, in this version")
+        raise Unavailable(f"{path}: {chosen.name} files can be read but not written in this version")
     return chosen
 
 
-def named(format: str) -> Format:
-    """Return the format of a name, or say which there are."""
+def format_named(format: str) -> Format:
+    """Return the format with this name; the error for an unknown name lists the known ones."""
     for known in FORMATS:
         if known.name == format:
             return known
@@ -224,20 +235,20 @@ def named(format: str) -> Format:
 
 
 def by_suffix(path: str | os.PathLike[str]) -> Format | None:
-    """Return the format that a file's name says.
+    """Return the format that a file's suffix gives, or None.
 
     >>> by_suffix("a/b.WCSP.xz").name, by_suffix("b.txt")
     ('wcsp', None)
     """
     name = os.fspath(path).lower()
-    packing = next((s for s in PACKERS if name.endswith(s)), "")
-    stem = name[: len(name) - len(packing)]
+    compression = next((s for s in COMPRESSED_SUFFIXES if name.endswith(s)), "")
+    stem = name[: len(name) - len(compression)]
     return next((f for f in FORMATS if stem.endswith(f.suffixes)), None)
 
 
-def recognise(source: Source) -> Format:
-    """Return the format of a file by its first bytes, or else by its name."""
-    head = source.data[: sniffing.HEAD]
+def recognise(source: SourceFile) -> Format:
+    """Return the format of a file by its first bytes, or else by its suffix."""
+    head = source.data[: sniffing.HEAD_BYTES]
     found = next((f for f in FORMATS if f.sniff(head)), None) or by_suffix(source.name)
     if found is None:
         known = ", ".join(f.name for f in FORMATS)
@@ -245,17 +256,18 @@ def recognise(source: Source) -> Format:
     return found
 
 
-def _read(chosen: Format, source: Source, companions: dict[str, Path] | None = None) -> Problem:
+def _read(chosen: Format, source: SourceFile, companions: dict[str, Path] | None = None) -> Problem:
+    """Read a problem from a source in a known format, with its companion file."""
     if chosen.name == "native":
-        raise FileError(f"{source.name}: a native archive is needed as a plain file")
+        raise FileError(f"{source.name}: a native archive must be a regular, uncompressed file")
     options = companions or {}
     for option in options.keys() - {chosen.companion}:
-        raise FileError(f"{source.name}: a {chosen.name} file takes no {option}")
+        raise FileError(f"{source.name}: a {chosen.name} file takes no {option} file")
     given = {} if chosen.companion == "evidence" else options
     try:
         problem: Problem = _function(chosen.reader)(source, **given)
         if chosen.companion == "evidence":
-            from dmcmc.formats.common.evidence import observe  # compiles: not before it is needed
+            from dmcmc.formats.common.evidence import observe  # imported late because it loads compiled code
 
             problem = observe(problem, source.path, options.get("evidence"), chosen.suffixes[0])
     except ProblemError as error:
@@ -266,6 +278,7 @@ def _read(chosen: Format, source: Source, companions: dict[str, Path] | None = N
 
 
 def _function(name: str) -> Callable[..., Any]:
+    """Import the function given as ``"module:function"``."""
     module, function = name.split(":")
     found: Callable[..., Any] = getattr(import_module(module), function)
     return found

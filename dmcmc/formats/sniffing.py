@@ -1,8 +1,8 @@
-"""What the first bytes of a file say about its format."""
+"""Recognise the format of a file by its first bytes."""
 
 import re
 
-HEAD = 4096  # bytes that a format is told by
+HEAD_BYTES = 4096  # bytes at the start of a file that suffice to recognise its format
 
 _UAI = re.compile(rb"\s*(?:MARKOV|BAYES)\s", re.IGNORECASE)
 _BIF = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*(?:network|variable)\b[^:{]*\{", re.DOTALL)
@@ -13,12 +13,12 @@ _YAML = re.compile(rb"(?:^|\n)(?:name|description|objective|domains|variables|co
 
 
 def is_native(head: bytes) -> bool:
-    """Return whether it is a zip archive."""
+    """Return whether the file is a zip archive."""
     return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
 def is_xml(head: bytes) -> bool:
-    """Return whether the first character opens a tag."""
+    """Return whether the first character opens an XML tag."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<")
 
 
@@ -28,25 +28,25 @@ def is_uai(head: bytes) -> bool:
 
 
 def is_bif(head: bytes) -> bool:
-    """Return whether it opens a network or a variable block, perhaps after comments."""
+    """Return whether the file starts with a ``network`` or ``variable`` block, possibly after comments."""
     return _BIF.match(head) is not None
 
 
 def is_cfn(head: bytes) -> bool:
-    """Return whether it opens with a brace, perhaps after comments."""
+    """Return whether the file starts with a brace, possibly after comments."""
     return _CFN.match(head) is not None
 
 
 def is_wcsp(head: bytes) -> bool:
-    """Return whether it begins with a word and four numbers."""
+    """Return whether the file begins with a word and four numbers."""
     return _WCSP.match(head) is not None
 
 
 def is_yaml(head: bytes) -> bool:
-    """Return whether a line holds one of pyDCOP's top-level keys."""
+    """Return whether a line starts with one of pyDCOP's top-level keys."""
     return _YAML.search(head) is not None
 
 
 def is_calendar(head: bytes) -> bool:
-    """Return whether a line holds a calendar's first key."""
+    """Return whether a line starts with the key ``calendar``."""
     return _CALENDAR.search(head) is not None

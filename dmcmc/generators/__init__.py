@@ -1,1 +1,1 @@
-"""Problem families: meeting scheduling, random DCOPs, random networks. The same parameters give the same problem."""
+"""Problem families: meeting scheduling, random DCOPs, random networks. Equal parameters give equal problems."""

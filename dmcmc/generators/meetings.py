@@ -1,12 +1,12 @@
-"""Meeting scheduling in a hierarchical organisation, as private events as variables (PEAV).
+"""Generate meeting scheduling problems in a hierarchical organisation, as private events as variables (PEAV).
 
-An agent is a member of the organisation, a variable one event in its diary, a value the slot the event starts in. Two
-events that share participants are joined by a factor: their starts must lie a gap of 1 to 3 slots apart (duration and
-way), and both should get slots that the member likes. The first events of each member are meetings of the whole
-organisation: a superior's copy and a report's copy of one of them should agree.
+An agent is a member of the organisation, a variable is one event in its diary, and a value is the slot in which the
+event starts. Two events that share participants are joined by a factor: their starts must lie a gap of 1 to 3 slots
+apart (duration and travel), and both should get slots that the member likes. The first events of each member are
+meetings of the whole organisation: a superior's copy and a report's copy of such a meeting should agree.
 
-After the DMCMC paper, §6, which says what it models and how large it is, but not how utilities are made: those, gaps
-and priorities are ours.
+The model and its sizes follow the DMCMC paper, §6. The paper does not specify utilities, gaps and priorities; those
+used here are our own choice.
 """
 
 from typing import Literal
@@ -22,32 +22,32 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.errors import ConfigError
 
-_MOST_PRIORITY = 3
-_MOST_GAP = 3
+_MAX_PRIORITY = 3  # priorities of events are 1.._MAX_PRIORITY
+_MAX_GAP = 3  # gaps between joined events are 1.._MAX_GAP slots
 _FORBIDDEN = int(forbidden_value(np.dtype(np.int32)))
-_GRAPH, _UNIFORM, _GAPS, _WISHES, _BUSY, _SCHEDULE = range(6)  # what each random stream is for
+_GRAPH, _UNIFORM, _GAPS, _PREFERENCES, _BUSY, _SCHEDULE = range(6)  # purposes of the random streams
 
 
 class Meetings(Parameters, frozen=True, kw_only=True):
-    """Parameters of ``meeting-scheduling``; |A|, |X_i|, |D_i| and p_l are by default the paper's (§6).
+    """Parameters of ``meeting-scheduling``; the defaults of |A|, |X_i|, |D_i| and p_l are the paper's (§6).
 
     Attributes
     ----------
     agents, variables_per_agent, domain_size : int
-        Members, events of each, slots.
+        Numbers of members, of events per member, and of slots.
     local_density : float
         p_l: ⌊n(n−1)p_l/2⌋ pairs of an agent's n events share participants, at least the n−1 of a spanning tree.
     interface_variables : int
-        How many of each agent's events (the first ones) are shared along every edge of the hierarchy.
+        Number of each agent's events (the first ones) that are shared along every edge of the hierarchy.
     tables : {"preferences", "uniform", "hard"}
-        * ``preferences``: 0 where two events overlap, else the priority-weighted preferences for the two slots (0 for
+        * ``preferences``: 0 if two events overlap, else the priority-weighted preferences for the two slots (0 for
           a busy slot); two copies of one meeting earn a reward if they agree.
         * ``hard``: the same, but overlaps, disagreeing copies and busy slots are forbidden (−∞).
         * ``uniform``: the same graph, utilities uniform in 1..1000.
     busy : float
         Share of the slots in which an agent is not available.
     seed : int
-        Same seed, same problem.
+        Seed of the random streams; equal seeds give equal problems.
     """
 
     agents: Count = 10
@@ -59,7 +59,7 @@ class Meetings(Parameters, frozen=True, kw_only=True):
     busy: Ratio = 0.2
 
     def check(self) -> None:
-        """Hold the interface against the variables."""
+        """Check that an agent has at least as many variables as interface variables."""
         if self.interface_variables > self.variables_per_agent:
             raise ConfigError(
                 f"interface_variables: must be at most variables_per_agent ({self.variables_per_agent}),"
@@ -70,13 +70,14 @@ class Meetings(Parameters, frozen=True, kw_only=True):
 def generate(params: Meetings) -> Problem:
     """Return a meeting-scheduling problem.
 
-    A ``hard`` one is drawn around a schedule: busy slots avoid it and gaps that it breaks are shortened, so that it can
-    be met. Only where an agent's events are too many for the slots (greedy colouring failed) may it be infeasible.
+    A ``hard`` problem is built around a schedule so that it is feasible: busy slots avoid the schedule, and gaps that
+    it violates are shortened. It may be infeasible only if an agent has too many events for the slots, so that greedy
+    colouring fails.
 
     Raises
     ------
     ResourceError
-        If it would not fit the memory.
+        If the problem does not fit the memory.
     """
     a, n, d, b = params.agents, params.variables_per_agent, params.domain_size, params.interface_variables
     inside = edge_count(n, params.local_density, at_least=n - 1)
@@ -103,50 +104,63 @@ def generate(params: Meetings) -> Problem:
 def _preferences(
     params: Meetings, local: NDArray[np.int64], edges: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the tables of ``preferences`` and ``hard``, and who is busy; ``local`` is (agents, edges inside, 2)."""
+    """Return the tables of ``preferences`` and ``hard``, and in which slots each agent is busy.
+
+    Parameters
+    ----------
+    params
+        The parameters.
+    local
+        (agents, edges per agent, 2) int64. Pairs of events of the same agent, as event numbers.
+    edges
+        (edges, 2) int64. Pairs of variables: the local edges of all agents, then the copies of meetings.
+    """
     a, n, d = params.agents, params.variables_per_agent, params.domain_size
     hard, inside = params.tables == "hard", local.shape[1]
-    gaps = uniform(stream(params.seed, _GAPS), 1, _MOST_GAP, (a, inside))
-    rng = stream(params.seed, _WISHES)
-    priority = uniform(rng, 1, _MOST_PRIORITY, (a, n))
-    wishes = uniform(rng, 1, max(d - 1, 1), (a, n, d))
+    gaps = uniform(stream(params.seed, _GAPS), 1, _MAX_GAP, (a, inside))
+    rng = stream(params.seed, _PREFERENCES)
+    priority = uniform(rng, 1, _MAX_PRIORITY, (a, n))
+    preferences = uniform(rng, 1, max(d - 1, 1), (a, n, d))
     meetings = _meeting_slots(params) if hard else np.empty(0, dtype=np.int64)
     busy = _busy_slots(params, meetings)
-    wishes *= priority[:, :, None]
-    wishes[np.broadcast_to(busy[:, None, :], wishes.shape)] = 0
+    preferences *= priority[:, :, None]
+    preferences[np.broadcast_to(busy[:, None, :], preferences.shape)] = 0
     if hard:
         rng = stream(params.seed, _SCHEDULE)
         for agent in range(a):
             slots = planted(rng, local[agent], gaps[agent], ~busy[agent], meetings, n)
             apart = np.abs(slots[local[agent, :, 0]] - slots[local[agent, :, 1]])
             gaps[agent] = np.where(apart > 0, np.minimum(gaps[agent], apart), gaps[agent])
-    never = _FORBIDDEN if hard else 0
-    tables = np.full((len(edges), d, d), never, dtype=np.int32)
+    violation = _FORBIDDEN if hard else 0
+    tables = np.full((len(edges), d, d), violation, dtype=np.int32)
     distance = np.abs(np.arange(d)[:, None] - np.arange(d))
     for agent in range(a):
         block = tables[agent * inside : (agent + 1) * inside]
-        left, right = wishes[agent, local[agent, :, 0]], wishes[agent, local[agent, :, 1]]
+        left, right = preferences[agent, local[agent, :, 0]], preferences[agent, local[agent, :, 1]]
         np.add(left[:, :, None], right[:, None, :], out=block)
-        block //= 2 * _MOST_PRIORITY  # so that a pair is worth less than d, whatever the priorities
-        block[distance < gaps[agent][:, None, None]] = never
+        block //= 2 * _MAX_PRIORITY  # so that a pair's utility is less than d for any priorities
+        block[distance < gaps[agent][:, None, None]] = violation
     weight = priority.reshape(-1)[edges[a * inside :]].sum(axis=1)
     slot = np.arange(d)
-    tables[a * inside :, slot, slot] = (weight * d // _MOST_PRIORITY)[:, None]
+    tables[a * inside :, slot, slot] = (weight * d // _MAX_PRIORITY)[:, None]
     return tables, busy
 
 
 def _meeting_slots(params: Meetings) -> NDArray[np.int64]:
-    """Return the slots that the organisation's meetings get in the planted schedule: distinct while slots last."""
+    """Return the slots of the organisation's meetings in the planted schedule; distinct if there are enough slots."""
     b, d = params.interface_variables, params.domain_size
     rng = stream(params.seed, _SCHEDULE + 1)
     return np.resize(graphs.distinct(rng, d, min(b, d)), b)
 
 
-def _busy_slots(params: Meetings, keep: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return (agents, slots): ⌊busy · slots⌋ of each agent's slots at random, none of those to keep, never all."""
+def _busy_slots(params: Meetings, excluded: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return the busy slots as an (agents, slots) bool array.
+
+    ⌊busy · slots⌋ random slots of each agent are busy, but none of the slots in ``excluded``, and never all slots.
+    """
     a, d = params.agents, params.domain_size
     rng = stream(params.seed, _BUSY)
-    free = np.setdiff1d(np.arange(d), keep)
+    free = np.setdiff1d(np.arange(d), excluded)
     count = min(share(d, params.busy), len(free), d - 1)
     busy = np.zeros((a, d), dtype=bool)
     for agent in range(a):
@@ -155,7 +169,7 @@ def _busy_slots(params: Meetings, keep: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _availability(busy: NDArray[np.bool_], events: int) -> tuple[Factor, ...]:
-    """Return a unary factor an event that forbids its agent's busy slots."""
+    """Return one unary factor per event that forbids its agent's busy slots."""
     tables = np.where(busy, np.int32(_FORBIDDEN), np.int32(0)).astype(np.int32)
     tables.flags.writeable = False
     return tuple(Factor((agent * events + e,), tables[agent]) for agent in range(len(busy)) for e in range(events))

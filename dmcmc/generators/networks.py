@@ -1,4 +1,4 @@
-"""The binary networks of the GpuBE paper (journal, §8.1): random, scale-free, grid; costs, some of them forbidden."""
+"""Generate the binary networks of the GpuBE paper (journal, §8.1): random, scale-free, grid; some entries forbidden."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,23 +10,23 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.errors import ConfigError
 
-_MOST_COST = 100
-_BLOCK = 2**21  # table entries whose forbidden places are drawn at once
+_MAX_COST = 100  # costs are uniform in 0.._MAX_COST
+_ENTRIES_PER_BLOCK = 2**21  # table entries for which the forbidden positions are drawn at once
 
 
-class Network(Parameters, frozen=True, kw_only=True):
-    """What the three topologies share.
+class NetworkParameters(Parameters, frozen=True, kw_only=True):
+    """Parameters that the three topologies share.
 
     Attributes
     ----------
     domain_size : int
-        Values of each variable.
+        Number of values of each variable.
     tightness : float
-        p2: ⌊p2·d²⌋ entries of each table, at random, have cost ∞. Draws without a solution are kept.
+        p2: ⌊p2·d²⌋ random entries of each table have cost ∞. Infeasible problems are not rejected.
     agents : int, optional
-        Owners of contiguous blocks of variables; one agent a variable if absent.
+        Number of agents, which own contiguous blocks of variables; by default one agent per variable.
     seed : int
-        Same seed, same problem.
+        Seed of the random streams; equal seeds give equal problems.
     """
 
     domain_size: Count = 10
@@ -39,12 +39,12 @@ class Network(Parameters, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def check(self) -> None:
-        """Hold the agents against the variables."""
+        """Check that there are at most as many agents as variables."""
         if self.agents is not None and self.agents > self.size:
-            raise ConfigError(f"agents: must be at most one a variable ({self.size}), not {self.agents}")
+            raise ConfigError(f"agents: must be at most one per variable ({self.size}), not {self.agents}")
 
 
-class RandomNetwork(Network, frozen=True, kw_only=True):
+class RandomNetwork(NetworkParameters, frozen=True, kw_only=True):
     """Parameters of ``random-network``: ⌊n(n−1)p1/2⌋ edges, at least a spanning tree; ``density`` is p1."""
 
     nodes: Count = 10
@@ -57,19 +57,20 @@ class RandomNetwork(Network, frozen=True, kw_only=True):
 
 
 class Colouring(Parameters, frozen=True, kw_only=True):
-    """Parameters of ``colouring``: a random graph whose neighbours should differ.
+    """Parameters of ``colouring``: a random graph whose neighbours should have different colours.
 
     Attributes
     ----------
     nodes : int
+        Number of nodes.
     density : float
-        ⌊n(n−1)p/2⌋ edges, at least a spanning tree.
+        p: the graph has ⌊n(n−1)p/2⌋ edges, at least a spanning tree.
     domain_size : int
-        Colours.
+        Number of colours.
     agents : int, optional
-        Owners of contiguous blocks of variables; one agent a variable if absent.
+        Number of agents, which own contiguous blocks of variables; by default one agent per variable.
     seed : int
-        Same seed, same problem.
+        Seed of the random streams; equal seeds give equal problems.
     """
 
     nodes: Count = 120
@@ -78,12 +79,12 @@ class Colouring(Parameters, frozen=True, kw_only=True):
     agents: Count | None = None
 
     def check(self) -> None:
-        """Hold the agents against the variables."""
+        """Check that there are at most as many agents as variables."""
         if self.agents is not None and self.agents > self.nodes:
-            raise ConfigError(f"agents: must be at most one a variable ({self.nodes}), not {self.agents}")
+            raise ConfigError(f"agents: must be at most one per variable ({self.nodes}), not {self.agents}")
 
 
-class ScaleFree(Network, frozen=True, kw_only=True):
+class ScaleFree(NetworkParameters, frozen=True, kw_only=True):
     """Parameters of ``scale-free``: 2(n−2)+1 edges."""
 
     nodes: Count = 10
@@ -94,8 +95,8 @@ class ScaleFree(Network, frozen=True, kw_only=True):
         return self.nodes
 
 
-class Grid(Network, frozen=True, kw_only=True):
-    """Parameters of ``grid``: rows × columns, square if ``columns`` is absent."""
+class GridNetwork(NetworkParameters, frozen=True, kw_only=True):
+    """Parameters of ``grid``: rows × columns; a square if ``columns`` is absent."""
 
     rows: Count = 10
     columns: Count | None = None
@@ -116,24 +117,24 @@ def random_network(params: RandomNetwork) -> Problem:
 
 
 def colouring(params: Colouring) -> Problem:
-    """Return a weighted colouring: two neighbours of one colour cost 1 to 100, the same for each colour of an edge."""
+    """Return a weighted colouring problem: two neighbours of equal colour cost 1 to 100, a random number per edge."""
     n, d, agents = params.nodes, params.domain_size, params.agents or params.nodes
     count = edge_count(n, params.density, at_least=n - 1)
     check_size(agents, n, count, count * d * d)
     edges = graphs.connected(stream(params.seed, 0), n, count)
     tables = np.zeros((len(edges), d, d), dtype=np.int32)
     colour = np.arange(d)
-    tables[:, colour, colour] = -uniform(stream(params.seed, 1), 1, _MOST_COST, (len(edges),))[:, None]
+    tables[:, colour, colour] = -uniform(stream(params.seed, 1), 1, _MAX_COST, (len(edges),))[:, None]
     name = f"colouring_n{n}_d{d}_p{params.density:g}_s{params.seed}"
     return binary_problem(edges, tables, lambda factors: _problem(name, n, d, agents, factors))
 
 
 def scale_free(params: ScaleFree) -> Problem:
-    """Return a Barabási–Albert network: each new node joins two nodes, likelier the more edges they have."""
+    """Return a Barabási–Albert network: each new node is joined to two nodes, chosen in proportion to their degree."""
     n = params.nodes
     _check(params, max(2 * n - 3, 0))
     rng = stream(params.seed, 0)
-    ends = [0, 1]  # every node as often as it has edges
+    ends = [0, 1]  # contains every node once per edge
     for node in range(2, n):
         first = second = ends[int(rng.integers(len(ends)))]
         while second == first:
@@ -143,8 +144,8 @@ def scale_free(params: ScaleFree) -> Problem:
     return _costs(params, graphs.ordered(edges), f"scale-free_n{n}_d{params.domain_size}")
 
 
-def grid(params: Grid) -> Problem:
-    """Return a rectangular grid: neighbours in a row or a column share a factor."""
+def grid(params: GridNetwork) -> Problem:
+    """Return a rectangular grid: horizontal and vertical neighbours share a factor."""
     rows, columns = params.rows, params.columns or params.rows
     _check(params, rows * (columns - 1) + (rows - 1) * columns)
     node = np.arange(rows * columns, dtype=np.int64).reshape(rows, columns)
@@ -154,33 +155,34 @@ def grid(params: Grid) -> Problem:
     return _costs(params, edges, f"grid_{rows}x{columns}_d{params.domain_size}")
 
 
-def _check(params: Network, edges: int) -> None:
+def _check(params: NetworkParameters, edges: int) -> None:
+    """Raise ``ResourceError`` if the problem does not fit the memory."""
     agents = params.agents or params.size
-    # Choosing the forbidden entries takes 16 bytes more an entry, a block (or at least one table) at a time.
-    block = max(_BLOCK, params.domain_size**2)
+    # Choosing the forbidden entries needs 16 more bytes per entry of a block of tables (at least one table).
+    block = max(_ENTRIES_PER_BLOCK, params.domain_size**2)
     check_size(
         agents, params.size, edges, edges * params.domain_size**2 + 2 * min(block, edges * params.domain_size**2)
     )
 
 
-def _costs(params: Network, edges: NDArray[np.int64], name: str) -> Problem:
-    """Return the problem over a graph: costs uniform in 0..100, the same number of ∞ in each table."""
+def _costs(params: NetworkParameters, edges: NDArray[np.int64], name: str) -> Problem:
+    """Return the problem on a graph: costs uniform in 0..100, with the same number of ∞ in each table."""
     n, d = params.size, params.domain_size
     agents = params.agents or n
     rng = stream(params.seed, 1)
-    tables = uniform(rng, 0, _MOST_COST, (len(edges), d, d))
+    tables = uniform(rng, 0, _MAX_COST, (len(edges), d, d))
     np.negative(tables, out=tables)
-    hard, step = share(d * d, params.tightness), max(1, _BLOCK // (d * d))
-    for first in range(0, len(edges) if hard else 0, step):
+    forbidden_count, step = share(d * d, params.tightness), max(1, _ENTRIES_PER_BLOCK // (d * d))
+    for first in range(0, len(edges) if forbidden_count else 0, step):
         block = tables[first : first + step].reshape(-1, d * d)
-        places = np.argsort(rng.integers(2**62, size=block.shape), axis=1, kind="stable")[:, :hard]
-        np.put_along_axis(block, places, forbidden_value(tables.dtype), axis=1)
+        positions = np.argsort(rng.integers(2**62, size=block.shape), axis=1, kind="stable")[:, :forbidden_count]
+        np.put_along_axis(block, positions, forbidden_value(tables.dtype), axis=1)
     name = f"{name}_t{params.tightness:g}_s{params.seed}"
     return binary_problem(edges, tables, lambda factors: _problem(name, n, d, agents, factors))
 
 
 def _problem(name: str, n: int, d: int, agents: int, factors: tuple[Factor, ...]) -> Problem:
-    """Return a problem of costs whose agents own contiguous blocks of variables."""
+    """Return a minimisation problem whose agents own contiguous blocks of variables."""
     return Problem(
         variables=tuple(f"x{i}" for i in range(n)),
         domains=np.full(n, d, dtype=np.int64),

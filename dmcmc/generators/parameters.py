@@ -1,4 +1,4 @@
-"""What the families share: checked parameters, random streams and a look at the memory before anything is allocated."""
+"""Code that all families share: validated parameters, random streams, and a memory check before any allocation."""
 
 import math
 from fractions import Fraction
@@ -9,27 +9,33 @@ import numpy as np
 from msgspec import inspect
 
 from dmcmc.inference.runtime.errors import ConfigError, ResourceError
-from dmcmc.inference.runtime.memory import memory_limit, readable
+from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
-_BYTES_PER_OBJECT = 400  # a name or a factor, as Python holds it
+_BYTES_PER_OBJECT = 400  # bytes of a Python object for a name or a factor
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of a family's parameters: checked when built, by the types of its fields.
+    """Base class of a family's parameters, validated by the types of their fields on construction.
+
+    Attributes
+    ----------
+    seed : int
+        Seed of the random streams; equal seeds give equal problems.
 
     Raises
     ------
     ConfigError
-        For a value of the wrong type or out of range; starts with the parameter's name.
+        For a value of the wrong type or out of range; the message starts with the parameter's name.
     """
 
     seed: Seed = 0
 
     def __post_init__(self) -> None:
+        """Validate every field, then the combination of fields."""
         info = inspect.type_info(type(self))
         assert isinstance(info, inspect.StructType)
         for field in info.fields:
@@ -39,11 +45,11 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         self.check()
 
     def check(self) -> None:
-        """Hold the parameters against each other."""
+        """Check conditions that involve several parameters."""
 
 
 def _problem(kind: inspect.Type, value: object) -> str:
-    """Return what a value should have been, or nothing."""
+    """Return an error message that states the expected value; empty if the value is valid."""
     if isinstance(kind, inspect.UnionType):
         if value is None:
             return ""
@@ -51,20 +57,20 @@ def _problem(kind: inspect.Type, value: object) -> str:
     if isinstance(kind, inspect.LiteralType):
         return "" if value in kind.values else f"must be one of {', '.join(map(str, kind.values))}, not {value!r}"
     assert isinstance(kind, inspect.IntType | inspect.FloatType)
-    whole = isinstance(kind, inspect.IntType)
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        return f"must be {'an integer' if whole else 'a number'}, not {value!r}"
+    is_integer = isinstance(kind, inspect.IntType)
+    if isinstance(value, bool) or not isinstance(value, int if is_integer else int | float):
+        return f"must be {'an integer' if is_integer else 'a number'}, not {value!r}"
     low, high = kind.ge, kind.le
     assert low is not None and high is not None
     if low <= value <= high:
         return ""
-    if not whole:
+    if not is_integer:
         return f"must be between {low} and {high}, not {value}"
     return f"must be at least {low}, not {value}" if value < low else f"must be at most {high}, not {value}"
 
 
 def edge_count(nodes: int, density: float, at_least: int = 0) -> int:
-    """Return ⌊n(n−1)p/2⌋, or ``at_least`` if that is more; p as it is written (0.29 is 29/100, not the nearest double).
+    """Return ⌊n(n−1)p/2⌋, at least ``at_least``; p is taken as the decimal number written (0.29 is 29/100).
 
     Examples
     --------
@@ -75,41 +81,41 @@ def edge_count(nodes: int, density: float, at_least: int = 0) -> int:
 
 
 def share(count: int, ratio: float) -> int:
-    """Return ⌊count · ratio⌋, the ratio as it is written."""
+    """Return ⌊count · ratio⌋, with the ratio taken as the decimal number written."""
     return math.floor(count * Fraction(repr(ratio)))
 
 
 def stream(seed: int, purpose: int) -> np.random.Generator:
-    """Return the random stream of one purpose: Philox keyed by (seed, purpose), so that streams never depend on others.
+    """Return the random stream for one purpose: Philox keyed by (seed, purpose), so that streams are independent.
 
-    Only integers may be drawn: they are the same on every platform.
+    Only integers may be drawn, because they are identical on every platform.
     """
     return np.random.Generator(np.random.Philox(key=seed + (purpose << 64)))
 
 
 def check_size(agents: int, variables: int, factors: int, entries: int) -> None:
-    """Refuse a problem that cannot fit, before anything is allocated.
+    """Raise an error for a problem that does not fit the memory, before anything is allocated.
 
     Parameters
     ----------
     agents, variables, factors
-        How many of each.
+        Number of each.
     entries
-        Table entries in all, 4 bytes each; drawing them takes as much again.
+        Total number of table entries of 4 bytes each; drawing them takes as much again.
 
     Raises
     ------
     ResourceError
-        With the numbers.
+        States the sizes.
     """
     needed, limit = 8 * entries + _BYTES_PER_OBJECT * (agents + variables + factors), memory_limit()
     if needed > limit:
         raise ResourceError(
             f"the problem is too large: {_number(variables)} variables and {_number(factors)} factors with"
-            f" {_number(entries)} table entries need {readable(needed)}; at most {readable(limit)} is allowed"
+            f" {_number(entries)} table entries need {format_bytes(needed)}; at most {format_bytes(limit)} is allowed"
         )
 
 
 def _number(count: int) -> str:
-    """Return a count, short however large it is."""
+    """Return a count as text, in scientific notation if it is very large."""
     return f"{count:,}" if count < 10**12 else f"{count:.3g}"

@@ -1,6 +1,7 @@
-"""Random DCOPs after the DMCMC paper, §6: dense local graphs, a graph over the interface variables.
+"""Generate random DCOPs after the DMCMC paper, §6: dense local graphs, and a graph over the interface variables.
 
-A graph of n vertices has ⌊n(n−1)p/2⌋ edges here; the paper prints ⌊n(n−1)p⌋, which more than fills it at p = 1.
+A graph of n vertices has ⌊n(n−1)p/2⌋ edges here. The paper prints ⌊n(n−1)p⌋, which exceeds the complete graph at
+p = 1.
 """
 
 import numpy as np
@@ -13,8 +14,7 @@ from dmcmc.inference.runtime.errors import ConfigError
 
 
 class RandomDcop(Parameters, frozen=True, kw_only=True):
-    """Parameters of ``random``; the defaults are those of the paper's Fig. 5, which leaves
-    ``interface_variables`` open.
+    """Parameters of ``random``; the defaults are from the paper's Fig. 5, which leaves ``interface_variables`` open.
 
     Attributes
     ----------
@@ -26,9 +26,9 @@ class RandomDcop(Parameters, frozen=True, kw_only=True):
         p_g: ⌊b(b−1)p_g/2⌋ edges among the b interface variables of all agents, each between two agents; at least
         a spanning tree over the agents, at most all pairs across agents.
     interface_variables : int
-        How many of each agent's variables (the first ones) may share a factor with another agent's.
+        Number of each agent's variables (the first ones) that may share a factor with another agent's.
     seed : int
-        Same seed, same problem.
+        Seed of the random streams; equal seeds give equal problems.
     """
 
     agents: Count = 5
@@ -39,7 +39,7 @@ class RandomDcop(Parameters, frozen=True, kw_only=True):
     interface_variables: Count = 1
 
     def check(self) -> None:
-        """Hold the interface against the variables."""
+        """Check that an agent has at least as many variables as interface variables."""
         if self.interface_variables > self.variables_per_agent:
             raise ConfigError(
                 f"interface_variables: must be at most variables_per_agent ({self.variables_per_agent}),"
@@ -48,12 +48,12 @@ class RandomDcop(Parameters, frozen=True, kw_only=True):
 
 
 def generate(params: RandomDcop) -> Problem:
-    """Return a random DCOP with utilities uniform in 1..1000 (DMCMC paper §6).
+    """Return a random DCOP with utilities uniform in 1..1000 (DMCMC paper, §6).
 
     Raises
     ------
     ResourceError
-        If it would not fit the memory.
+        If the problem does not fit the memory.
     """
     a, n, d, b = params.agents, params.variables_per_agent, params.domain_size, params.interface_variables
     inside = edge_count(n, params.local_density, at_least=n - 1)
@@ -61,9 +61,9 @@ def generate(params: RandomDcop) -> Problem:
     m = a * inside + between
     check_size(a, a * n, m, m * d * d)
     rng = stream(params.seed, 0)
-    parts = [graphs.connected(rng, n, inside) + agent * n for agent in range(a)]
+    edges = [graphs.connected(rng, n, inside) + agent * n for agent in range(a)]
     ends = graphs.across(rng, a, b, between)
-    parts.append(np.stack([ends[:, 0] * n + ends[:, 1], ends[:, 2] * n + ends[:, 3]], axis=1))
+    edges.append(np.stack([ends[:, 0] * n + ends[:, 1], ends[:, 2] * n + ends[:, 3]], axis=1))
     tables = uniform(stream(params.seed, 1), 1, 1000, (m, d, d))
     name = f"random_A{a}_n{n}_D{d}_pl{params.local_density:g}_pg{params.global_density:g}_B{b}_s{params.seed}"
-    return binary_problem(np.concatenate(parts), tables, lambda factors: agents_problem(name, a, n, d, factors, "x"))
+    return binary_problem(np.concatenate(edges), tables, lambda factors: agents_problem(name, a, n, d, factors, "x"))

@@ -1,4 +1,4 @@
-"""The families by name."""
+"""Registry of the problem families by name."""
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,17 @@ from dmcmc.inference.runtime.errors import ConfigError
 
 
 class Family(NamedTuple):
-    """A family: what it is in a line, its parameters, and the function from these to a problem."""
+    """A problem family.
+
+    Attributes
+    ----------
+    summary : str
+        Description in one line.
+    parameters : type
+        Class of its parameters.
+    generate : callable
+        Builds a problem from the parameters.
+    """
 
     summary: str
     parameters: type[Parameters]
@@ -19,12 +29,12 @@ class Family(NamedTuple):
 
 
 def names() -> dict[str, str]:
-    """Return every family with a line about it."""
+    """Return the summary of every family by name."""
     return {name: family.summary for name, family in _FAMILIES.items()}
 
 
 def get(name: str) -> Family:
-    """Return a family.
+    """Return a family by name.
 
     Raises
     ------
@@ -37,28 +47,28 @@ def get(name: str) -> Family:
 
 
 def defaults(name: str) -> dict[str, object]:
-    """Return a family's parameters with their defaults."""
+    """Return the default values of a family's parameters."""
     kind = get(name).parameters
     return dict(zip(kind.__struct_fields__, kind.__struct_defaults__, strict=True))
 
 
 def generate(name: str, parameters: Mapping[str, object]) -> Problem:
-    """Return a problem of a family.
+    """Generate a problem of a family.
 
     Parameters
     ----------
     name
-        One of :func:`names`.
+        A family; :func:`names` lists them.
     parameters
-        Those that differ from the defaults.
+        Parameters that differ from the defaults.
 
     Raises
     ------
     ConfigError
-        For an unknown family, or for a parameter that is unknown, of the wrong type or out of range; then the message
-        starts with the parameter's name and a colon.
+        For an unknown family, or for a parameter that is unknown, of the wrong type or out of range; in the latter
+        cases the message starts with the parameter's name and a colon.
     ResourceError
-        If the problem would not fit the memory; raised before anything is allocated.
+        If the problem does not fit the memory; raised before anything is allocated.
     """
     family = get(name)
     known = family.parameters.__struct_fields__
@@ -69,6 +79,7 @@ def generate(name: str, parameters: Mapping[str, object]) -> Problem:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
+    """Return a suggestion for a misspelt name, or an empty string."""
     close = difflib.get_close_matches(str(name), list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
@@ -89,5 +100,5 @@ _FAMILIES = {
     "colouring": Family(
         "random graph whose neighbours should differ, costs 1..100", networks.Colouring, networks.colouring
     ),
-    "grid": Family("grid network, costs 0..100, some forbidden", networks.Grid, networks.grid),
+    "grid": Family("grid network, costs 0..100, some forbidden", networks.GridNetwork, networks.grid),
 }

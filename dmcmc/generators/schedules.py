@@ -1,4 +1,4 @@
-"""A diary that can be met, for the hard meeting problems to be drawn around."""
+"""Build a feasible diary, around which a hard meeting problem is generated."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,41 +12,49 @@ def planted(
     fixed: NDArray[np.int64],
     events: int,
 ) -> NDArray[np.int64]:
-    """Return a slot for each event, such that joined events start in different slots, by a gap apart where possible.
+    """Return a slot for each event such that joined events start in different slots, if possible a full gap apart.
 
-    Greedy colouring, the events with most neighbours first, random among the good slots; if that fails, once more with
-    the first good slot. If that fails too, some joined events share a slot.
+    Events with the most neighbours are coloured first (greedy colouring), each with a random valid slot. If that fails,
+    a second attempt ignores the gaps and takes the first slot that differs from the neighbours'. If that fails too,
+    some joined events share a slot.
 
     Parameters
     ----------
-    edges : shape (m, 2)
-        Pairs of events.
-    gaps : shape (m,)
-        How far apart each pair should start.
-    available : shape (slots,)
-        Where an event may start.
-    fixed : shape (b,)
-        Slots of the first b events, given.
-    events
-        How many there are.
+    rng
+        Source of randomness.
+    edges : (m, 2) int64
+        Pairs of joined events.
+    gaps : (m,) int32
+        Number of slots by which the starts of each pair should differ.
+    available : (slots,) bool
+        Slots in which an event may start.
+    fixed : (b,) int64
+        Given slots of the first b events.
+    events : int
+        Number of events.
+
+    Returns
+    -------
+    (events,) int64
+        Slot of each event.
     """
     gap = np.zeros((events, events), dtype=np.int64)
     gap[edges[:, 0], edges[:, 1]] = gap[edges[:, 1], edges[:, 0]] = gaps
     order = np.argsort(-(gap > 0).sum(axis=1), kind="stable")
     slots = np.flatnonzero(available)
-    for spread in (True, False):
+    for use_gaps in (True, False):
         chosen = np.full(events, -1, dtype=np.int64)
         chosen[: len(fixed)] = fixed
-        met = True
+        is_feasible = True
         for event in order[order >= len(fixed)]:
-            near = np.flatnonzero((gap[event] > 0) & (chosen >= 0))
-            apart = np.abs(slots[:, None] - chosen[near])
-            good = slots[(apart >= gap[event, near]).all(axis=1)] if spread else slots[:0]
-            if not len(good):
-                good = slots[(apart > 0).all(axis=1)]
-            met &= len(good) > 0
-            good = good if len(good) else slots
-            chosen[event] = good[int(rng.integers(len(good))) if spread else 0]
-        if met:
+            neighbours = np.flatnonzero((gap[event] > 0) & (chosen >= 0))
+            apart = np.abs(slots[:, None] - chosen[neighbours])
+            valid = slots[(apart >= gap[event, neighbours]).all(axis=1)] if use_gaps else slots[:0]
+            if not len(valid):
+                valid = slots[(apart > 0).all(axis=1)]
+            is_feasible &= len(valid) > 0
+            valid = valid if len(valid) else slots
+            chosen[event] = valid[int(rng.integers(len(valid))) if use_gaps else 0]
+        if is_feasible:
             break
     return chosen

@@ -1,4 +1,4 @@
-"""From scopes and one block of tables to a problem."""
+"""Build a problem from scopes and one block of tables."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,7 +16,15 @@ def uniform(rng: np.random.Generator, low: int, high: int, shape: Sequence[int])
 
 
 def binary_factors(edges: NDArray[np.int64], tables: Array) -> tuple[Factor, ...]:
-    """Return one factor an edge; ``tables`` (m, d, d) is int32, so already as narrow as tables get."""
+    """Return one factor per edge.
+
+    Parameters
+    ----------
+    edges
+        (m, 2) int64. Scopes.
+    tables
+        (m, d, d) int32, already the narrowest dtype; becomes read-only.
+    """
     tables.flags.writeable = False
     return tuple(Factor((u, v), table) for (u, v), table in zip(edges.tolist(), tables, strict=True))
 
@@ -24,7 +32,7 @@ def binary_factors(edges: NDArray[np.int64], tables: Array) -> tuple[Factor, ...
 def agents_problem(
     name: str, agents: int, each: int, domain_size: int, factors: tuple[Factor, ...], letter: str
 ) -> Problem:
-    """Return a problem whose agents own ``each`` variables, ``a3.x7`` the eighth one of the fourth agent."""
+    """Return a problem whose agents own ``each`` variables; ``a3.x7`` is the eighth variable of the fourth agent."""
     return Problem(
         variables=tuple(f"a{a}.{letter}{i}" for a in range(agents) for i in range(each)),
         domains=np.full(agents * each, domain_size, dtype=np.int64),
@@ -36,11 +44,11 @@ def agents_problem(
 
 
 def binary_problem(edges: NDArray[np.int64], tables: Array, make: Callable[[tuple[Factor, ...]], Problem]) -> Problem:
-    """Return what ``make`` makes of one factor an edge; the problem knows that its tables lie in one block.
+    """Return the problem that ``make`` builds from one factor per edge, with the block of tables attached.
 
-    So nobody lays them out once more.
+    Compiled code can then use the block without copying the tables again.
     """
-    data = tables.reshape(-1)  # compiled code takes what may be written; the tables of the factors may not
+    data = tables.reshape(-1)  # compiled code needs a writable view; the factors' tables are read-only
     problem = make(binary_factors(edges, tables))
     ends = data.size // max(1, len(edges)) * np.arange(len(edges) + 1)
     problem.take_flat(FlatTables(np.arange(0, 2 * len(edges) + 1, 2), edges.reshape(-1).astype(np.int64), ends, data))

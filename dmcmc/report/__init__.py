@@ -1,1 +1,1 @@
-"""What people look at: summaries, explanations, drawings of graphs. Takes results and plans, decides nothing."""
+"""Output for people: summaries, explanations, drawings, web pages and calendars, made from results and plans."""

@@ -1,4 +1,4 @@
-"""Pictures of a problem's graphs: the primal graph coloured by agents, and the agents' pseudo-tree."""
+"""Draw a problem's graphs: the primal graph, coloured by agents, and the pseudo-tree of the agents."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -15,30 +15,30 @@ from dmcmc.inference.runtime.errors import FileError, Unavailable
 from dmcmc.report.graph import GraphFacts, primal_graph
 
 PICTURES = (".png", ".svg", ".pdf")
-_MOST_VARIABLES = 2000  # that a picture shows
-_NAMED = 60  # nodes that are named
-_LETTERS = 18  # of a name
-_INK = "#333333"
+_MAX_VARIABLES = 2000  # variables of a picture; a larger one takes minutes and shows nothing
+_MAX_NAMED_NODES = 60  # graphs with more nodes have dots in place of names
+_MAX_NAME_LENGTH = 18  # characters of a node's name
+_TEXT_COLOUR = "#333333"
 
 
 def draw(problem: Problem, facts: GraphFacts, path: str | os.PathLike[str]) -> None:
-    """Draw to a file: ``.png``, ``.svg`` or ``.pdf`` with matplotlib, or ``.dot`` for Graphviz.
+    """Draw both graphs to a file: ``.png``, ``.svg`` or ``.pdf`` with matplotlib, or ``.dot`` for Graphviz.
 
     Raises
     ------
     FileError
-        For other names, and where the file cannot be written.
+        If the file has another suffix or cannot be written.
     Unavailable
-        Without matplotlib, and for problems too large for a picture.
+        If matplotlib is not installed, or the problem is too large for a picture.
     """
     check_picture(path)
     suffix = Path(path).suffix.lower()
     if suffix == ".dot":
         replace_file(path, dot(problem, facts))
         return
-    if problem.n_variables > _MOST_VARIABLES:
+    if problem.n_variables > _MAX_VARIABLES:
         count = problem.n_variables
-        raise Unavailable(f"{path}: a picture shows at most {_MOST_VARIABLES} variables, not {count}; use .dot")
+        raise Unavailable(f"{path}: a picture shows at most {_MAX_VARIABLES} variables, not {count}; use .dot")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 6), layout="constrained")
@@ -51,24 +51,25 @@ def draw(problem: Problem, facts: GraphFacts, path: str | os.PathLike[str]) -> N
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
-    """Raise what is wrong with a picture's name, or that there is nothing to draw it with, before there is a problem.
+    """Check that a picture can be drawn, before the problem is read.
 
     Raises
     ------
     FileError
-        For an unknown suffix, and where the file cannot be written.
+        If the suffix is unknown or the file cannot be written.
     Unavailable
-        Without matplotlib.
+        If matplotlib is not installed.
     """
     suffix = Path(path).suffix.lower()
     if suffix != ".dot" and suffix not in PICTURES:
-        raise FileError(f"{path}: a picture's name ends with .dot, {', '.join(PICTURES)}")
+        raise FileError(f"{path}: unknown kind of picture; use a name that ends in .dot, {', '.join(PICTURES)}")
     if suffix != ".dot" and find_spec("matplotlib") is None:
-        raise Unavailable(f"{path}: pictures need matplotlib (pip install 'dmcmc[plot]'); .dot needs nothing")
+        raise Unavailable(f"{path}: pictures need matplotlib (pip install 'dmcmc[plot]'); a .dot file needs none")
     check_writable(path)
 
 
 def _draw_primal(problem: Problem, axes: Any) -> None:
+    """Draw the primal graph with variables in the colours of their agents."""
     from matplotlib import colormaps
 
     graph = primal_graph(problem)
@@ -77,13 +78,13 @@ def _draw_primal(problem: Problem, axes: Any) -> None:
     fill = [colours(int(agent) % 20) for agent in problem.owner]
     nx.draw_networkx_edges(graph, place, ax=axes, edge_color="#bbbbbb")
     _draw_nodes(graph, place, list(problem.variables), fill, axes)
-    axes.set_title("variables, coloured by agent", fontsize=10, color=_INK)
+    axes.set_title("variables, coloured by agent", fontsize=10, color=_TEXT_COLOUR)
     axes.axis("off")
 
 
 def _draw_nodes(graph: Any, place: Any, names: Sequence[str], fill: Sequence[Any], axes: Any) -> None:
-    """Draw nodes: as boxes around their names, or as dots where there are many."""
-    if len(graph) > _NAMED:
+    """Draw nodes as boxes with names, or as dots if there are many."""
+    if len(graph) > _MAX_NAMED_NODES:
         nx.draw_networkx_nodes(graph, place, ax=axes, node_size=40, node_color=fill)
         return
     for node, name, colour in zip(graph, names, fill, strict=True):
@@ -92,21 +93,25 @@ def _draw_nodes(graph: Any, place: Any, names: Sequence[str], fill: Sequence[Any
     for axis, limit in enumerate((axes.set_xlim, axes.set_ylim)):
         ends = [float(at[axis]) for at in place.values()] or [0.0]
         low, high = min(ends), max(ends)
-        room = 0.12 * (high - low) or 1.0  # for what stands beside the middle of the outermost
-        limit(low - room, high + room)
+        margin = 0.12 * (high - low) or 1.0  # so that the boxes of the outermost nodes are visible
+        limit(low - margin, high + margin)
 
 
 def _clipped(name: str) -> str:
-    """Return a name that fits its place.
+    """Return a name shortened to the largest length of a node's name.
 
     >>> _clipped("a"), _clipped("meeting of the whole department")
     ('a', 'meeting ...partment')
     """
-    return name if len(name) <= _LETTERS else f"{name[: _LETTERS // 2 - 1]}...{name[-(_LETTERS // 2 - 1) :]}"
+    return (
+        name
+        if len(name) <= _MAX_NAME_LENGTH
+        else f"{name[: _MAX_NAME_LENGTH // 2 - 1]}...{name[-(_MAX_NAME_LENGTH // 2 - 1) :]}"
+    )
 
 
 def back_edges(problem: Problem, facts: GraphFacts) -> list[tuple[str, str]]:
-    """Return the pairs of agents that share factors and are not parent and child, as the problem orders them."""
+    """Return the pairs of agents that share factors without being parent and child, in the order of the problem."""
     tree = {frozenset((agent.name, agent.parent)) for agent in facts.agents if agent.parent is not None}
     owner = problem.owner.tolist()
     pairs = {tuple(sorted({owner[a], owner[b]})) for a, b in primal_graph(problem).edges if owner[a] != owner[b]}
@@ -115,9 +120,9 @@ def back_edges(problem: Problem, facts: GraphFacts) -> list[tuple[str, str]]:
 
 
 def _draw_tree(problem: Problem, facts: GraphFacts, axes: Any) -> None:
-    """Draw the pseudo-tree; a number at an edge is how many variables the UTIL message ranges over.
+    """Draw the pseudo-tree. The number at an edge is the number of variables of the UTIL message.
 
-    Dashed are back edges, between agents that share factors and are not parent and child.
+    Dashed lines are back edges: between agents that share factors without being parent and child.
     """
     from matplotlib import colormaps
 
@@ -127,7 +132,7 @@ def _draw_tree(problem: Problem, facts: GraphFacts, axes: Any) -> None:
     tree.add_edges_from((agent.parent, agent.name) for agent in facts.agents if agent.parent is not None)
     place = _layered(tree)
     colours = colormaps["tab20"]
-    named = len(tree) <= _NAMED
+    named = len(tree) <= _MAX_NAMED_NODES
     nx.draw_networkx_edges(tree, place, ax=axes, edge_color="#888888", arrows=False)
     nx.draw_networkx_edges(
         nx.DiGraph(back_edges(problem, facts)),
@@ -144,12 +149,16 @@ def _draw_tree(problem: Problem, facts: GraphFacts, axes: Any) -> None:
     if named:
         separators = {(a.parent, a.name): len(a.separator) for a in facts.agents if a.parent is not None}
         nx.draw_networkx_edge_labels(tree, place, separators, ax=axes, font_size=7, rotate=False)
-    axes.set_title("pseudo-tree of the agents, variables in each message; dashed: back edges", fontsize=10, color=_INK)
+    axes.set_title(
+        "pseudo-tree of the agents, with the number of variables per message; dashed: back edges",
+        fontsize=10,
+        color=_TEXT_COLOUR,
+    )
     axes.axis("off")
 
 
 def _layered(tree: "nx.DiGraph[str]") -> dict[str, tuple[float, float]]:
-    """Return places: leaves next to each other, parents above the middle of their children."""
+    """Return node positions: leaves side by side, parents above the middle of their children."""
     place: dict[str, tuple[float, float]] = {}
     leaves = 0
     for root in (name for name in tree if tree.in_degree(name) == 0):
@@ -163,7 +172,7 @@ def _layered(tree: "nx.DiGraph[str]") -> dict[str, tuple[float, float]]:
 
 
 def dot(problem: Problem, facts: GraphFacts) -> Iterator[str]:
-    """Yield both graphs in Graphviz's language: agents as clusters of variables, the pseudo-tree between them."""
+    """Yield both graphs as Graphviz text: the variables in one cluster per agent, and the pseudo-tree."""
     yield "graph problem {\n  compound=true;\n  node [shape=circle];\n"
     for a, agent in enumerate(problem.agents):
         yield f"  subgraph cluster_{a} {{\n    label={_quoted(agent)};\n"
@@ -184,4 +193,5 @@ def dot(problem: Problem, facts: GraphFacts) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
+    """Return text as a quoted string of Graphviz."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -1,4 +1,4 @@
-"""What the graphs of a problem look like: variables, agents, pseudo-tree, widths and table sizes."""
+"""Compute properties of a problem's graphs: primal graph, agents, pseudo-tree, induced widths and table sizes."""
 
 from dataclasses import asdict, dataclass
 from math import prod
@@ -6,7 +6,7 @@ from typing import Any
 
 import networkx as nx
 
-from dmcmc.inference.dpop.assign_variables import primal
+from dmcmc.inference.dpop.assign_variables import primal_neighbours
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.division_cost import cost_of
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
@@ -17,22 +17,24 @@ from dmcmc.inference.orders.best_order import best_order
 
 @dataclass(frozen=True)
 class AgentFacts:
-    """An agent.
+    """Properties of one agent.
 
     Attributes
     ----------
+    name : str
+        The agent's name.
     variables, interface : int
-        How many it owns, and how many of these it shares factors over.
+        Number of its variables, and of those that share a factor with another agent's variables.
     rows : int
-        Assignments of the interface.
+        Number of assignments of its interface variables.
     width, cells : int
-        Induced width of the elimination of its hidden variables, and the table cells that this joins.
+        Induced width of the elimination of its other variables, and the number of table cells of this elimination.
     parent : str or None
-        In the pseudo-tree.
+        Its parent in the pseudo-tree; None for a root.
     separator : tuple of str
-        Variables of ancestors that its UTIL message ranges over.
+        The variables of its UTIL message.
     message : int
-        Cells of that message.
+        Number of cells of that message.
     """
 
     name: str
@@ -48,22 +50,27 @@ class AgentFacts:
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """A problem's graphs.
+    """Properties of a problem's graphs.
 
     Attributes
     ----------
+    variables, factors, arity : int
+        Number of variables and factors, and the largest number of variables of a factor.
     edges, components, degree : int
-        Of the primal graph: edges, connected components, largest degree.
-    width, largest, cells
-        Of the best elimination order found for the whole problem: induced width, cells of its largest joined table and
-        of all.
+        Number of edges and of connected components of the primal graph, and its largest degree.
+    width : int
+        Induced width of the best elimination order that was found for the whole problem.
+    largest, cells : float
+        Cells of the largest table in this elimination, and of all its tables.
     divided_cells, largest_message : float
-        What exact elimination joins agent by agent, and cells of the largest UTIL message: beside ``cells``, what the
-        division costs.
+        Table cells of exact elimination agent by agent, and cells of the largest UTIL message. Comparing
+        ``divided_cells`` with ``cells`` shows what the division into agents costs.
     links : int
-        Pairs of agents that share factors.
+        Number of pairs of agents that share factors.
     depth : int
-        Agents on the longest path of the pseudo-tree.
+        Number of agents on the longest path of the pseudo-tree.
+    agents : tuple of AgentFacts
+        Properties of each agent.
     """
 
     variables: int
@@ -82,20 +89,20 @@ class GraphFacts:
     agents: tuple[AgentFacts, ...]
 
     def plain(self) -> dict[str, Any]:
-        """Return everything as plain data."""
+        """Return all properties as plain data for JSON."""
         return asdict(self)
 
 
 def primal_graph(problem: Problem) -> "nx.Graph[int]":
-    """Return the graph of variables that share a factor."""
+    """Return the primal graph: an edge connects two variables (by number) that share a factor."""
     graph: nx.Graph[int] = nx.Graph()
     graph.add_nodes_from(range(problem.n_variables))
-    graph.add_edges_from((v, u) for v, around in enumerate(primal(problem)) for u in around if u > v)
+    graph.add_edges_from((v, u) for v, neighbours in enumerate(primal_neighbours(problem)) for u in neighbours if u > v)
     return graph
 
 
 def facts_of(problem: Problem, memory: int) -> GraphFacts:
-    """Return the facts of a problem; ``memory`` is what a table may take, as in ``budget.memory``."""
+    """Return the properties of a problem's graphs; ``memory`` is the memory limit of dense tables in bytes."""
     graph = primal_graph(problem)
     order = best_order([f.scope for f in problem.factors], problem.domains, range(problem.n_variables))
     dense = densify(problem, memory).problem
@@ -134,7 +141,7 @@ def facts_of(problem: Problem, memory: int) -> GraphFacts:
         largest=order.largest,
         cells=order.cells,
         divided_cells=cost.cells,
-        largest_message=cost.message,
+        largest_message=cost.message_cells,
         links=sum(a < b for a, b in links),
         depth=max(depth, default=0),
         agents=tuple(agents),

@@ -1,43 +1,50 @@
-"""What a run would do: each agent's method with what it takes, and how their tables are combined."""
+"""The plan of a run: the method of each agent with its estimated cost, and how the tables are combined."""
 
 from math import prod
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from dmcmc.inference.runtime.device import opened
-from dmcmc.inference.runtime.memory import readable
+from dmcmc.config.legacy_keys import renamed_attribute
+from dmcmc.inference.runtime.device import is_gpu_in_use
+from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.results.result import Output
 
 if TYPE_CHECKING:
     from dmcmc.run.planning.setup import Setup
 
-_MOST_INCOMPLETE = 20  # agents
-_ASCENTS = ("dual", "triangles", "semidefinite")  # bounds that rows may be searched in by, and lifted
-_MOST_FACTORS = 20_000  # of a problem whose division is looked at
+_MAX_SPARSE_AGENTS = 20  # agents whose sparse tables are described
+_ASCENTS = ("dual", "triangles", "semidefinite")  # bounds that branch and bound and per-row relaxations can follow
+_MAX_FACTORS = 20_000  # factors; the cost of dividing a larger problem into agents takes too long to compute
 
 
 class AgentPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one agent would do.
+    """The plan of one agent.
 
     Attributes
     ----------
     name : str
+        The agent's name.
     variables, interface : int
-        How many the agent owns, and how many of them share a factor with another agent's.
+        Number of its variables, and of those that share a factor with another agent's variables.
     rows : int
-        Interface assignments.
-    width, cells, bytes
-        Of the exact elimination, whether it is chosen or not: induced width, joined table cells, bytes of its tables.
-        None where another method is asked for.
-    method, bound : str
-        The local solver, and what bounds its table from above (``none`` where the table is exact).
+        Number of boundary assignments (assignments of the interface variables): rows of the agent's table.
+    width : int or None
+        Induced width of exact elimination, whether it is chosen or not; None if another method was asked for.
+    cells : float or None
+        Number of table cells of exact elimination; None if another method was asked for.
+    bytes : int or None
+        Memory of the tables of exact elimination in bytes; None if another method was asked for.
+    method : str
+        The chosen method: ``exact`` or the name of a sampler.
+    bound : str
+        The bound provider that gives upper bounds of the table; ``none`` if the table is exact.
     device : str
         ``cpu`` or ``cuda``.
     seconds : float
-        Estimate of the method's time.
+        Estimated time of the chosen method in seconds.
     reason : str
-        Why this method.
+        Why this method was chosen.
     """
 
     name: str
@@ -55,27 +62,33 @@ class AgentPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(Output, frozen=True, kw_only=True):
-    """What a run would do. ``print`` shows it as a table.
+    """The plan of a run, as :func:`dmcmc.plan` returns it. ``print`` shows it as a table.
 
     Attributes
     ----------
     agents : tuple of AgentPlan
-    width, cells, bytes
-        The largest width, all cells, and the most bytes of an agent; None where no agent's elimination is counted.
+        The plan of each agent.
+    width : int or None
+        Largest induced width of an agent's exact elimination; None if no agent is planned for exact elimination.
+    cells : float or None
+        Table cells of the exact eliminations of all agents; None as for ``width``.
+    bytes : int or None
+        Largest memory of an agent's exact elimination in bytes; None as for ``width``.
     arithmetic : str
-        The numbers of all sums: ``int32``, ``int64`` or ``float64``.
+        The number type of all sums: ``int32``, ``int64`` or ``float64``.
     division : str
-        What exact elimination takes agent by agent, and in one piece.
+        The cost of exact elimination agent by agent, and of the whole problem at once. Empty for one agent.
     combine : str
-        How the agents' tables are combined, or how that is decided.
+        How the agents' tables are combined, or how this is decided during the run.
     later : tuple of str
-        What time can be spent on after that, of which what gains most a second is done; empty without a time budget.
-    reduced : str
-        What was taken out of the problem beforehand; empty where it is solved as it is. All else is about what is left.
-    incomplete : tuple of str
-        What elimination with incomplete tables would hold, agent by agent where that is offered.
+        The improvers that a time budget can be spent on after the first answer, each with its work. The run always
+        chooses the one with the largest expected gain per second. Empty without a time budget.
+    presolve : str
+        What presolve removed; empty if the problem is unchanged. The other fields describe the remaining problem.
+    sparse_tables : tuple of str
+        Expected sizes of sparse tables, for each agent that can be eliminated without the entries that cannot win.
     search : str
-        Of what searches beside the run, a search engine or a GPU; empty where none is wanted.
+        The search engine or GPU chains that run in the background; empty if there are none.
     """
 
     agents: tuple[AgentPlan, ...]
@@ -86,9 +99,12 @@ class Plan(Output, frozen=True, kw_only=True):
     division: str
     combine: str
     later: tuple[str, ...] = ()
-    reduced: str = ""
-    incomplete: tuple[str, ...] = ()
+    presolve: str = ""
+    sparse_tables: tuple[str, ...] = ()
     search: str = ""
+
+    reduced = renamed_attribute("reduced", "presolve")
+    incomplete = renamed_attribute("incomplete", "sparse_tables")
 
     def __str__(self) -> str:
         from dmcmc.report.explain import text_of
@@ -97,7 +113,7 @@ class Plan(Output, frozen=True, kw_only=True):
 
 
 def plan_of(setup: "Setup") -> Plan:
-    """Return what a run would do, from what was chosen for it."""
+    """Return the plan of a run from its setup."""
     from dmcmc.run.improvers import background_search, gpu_chains
 
     agents = []
@@ -128,149 +144,162 @@ def plan_of(setup: "Setup") -> Plan:
         division=_division(setup),
         combine=_combination(setup),
         later=_later(setup) if setup.timed else (),
-        reduced=_reduced(setup),
-        incomplete=_incomplete(setup),
+        presolve=_presolve(setup),
+        sparse_tables=_sparse_tables(setup),
         search="; ".join(filter(None, [background_search.outlook(setup), gpu_chains.outlook(setup.config)])),
     )
 
 
-def _reduced(setup: "Setup") -> str:
-    """Return what was taken out of the problem beforehand."""
+def _presolve(setup: "Setup") -> str:
+    """Return what presolve removed from the problem."""
     reduction, asked, left = setup.asked.reduction, setup.asked.problem, setup.original
     if reduction is None:
         return ""
     if reduction.infeasible:
-        return "no assignment satisfies the hard constraints: propagation proves it"
+        return "no assignment satisfies the hard constraints (proven by propagation)"
     removed = reduction.removed
     parts = {
-        "values inconsistent": removed.inconsistent,
-        "dominated": removed.dominated,
-        "variables fixed": removed.fixed,
-        "eliminated in place": removed.eliminated,
-        "free": removed.free,
+        "inconsistent values": removed.inconsistent,
+        "dominated values": removed.dominated,
+        "fixed variables": removed.fixed,
+        "eliminated variables": removed.eliminated,
+        "variables without factors": removed.free,
     }
-    what = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count) or "factors joined"
+    reasons = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count) or "factors joined"
     sizes = f"{asked.n_variables:,} variables and {len(asked.factors):,} factors to {left.n_variables:,}"
-    return f"{sizes} and {len(left.factors):,} ({what}; {removed.seconds:.2g} s)"
+    return f"{sizes} and {len(left.factors):,} ({reasons}; {removed.seconds:.2g} s)"
 
 
 def _division(setup: "Setup") -> str:
-    """Return what the agents make of the problem's cells; nothing for one agent, and where it takes long to say."""
+    """Return the cost of solving agent by agent; empty for one agent, and if computing it would take long."""
     from dmcmc.inference.dpop.division_cost import cost_of
     from dmcmc.inference.orders.best_order import best_order
 
     problem = setup.problem
-    if problem.n_agents == 1 or len(problem.factors) > _MOST_FACTORS:
+    if problem.n_agents == 1 or len(problem.factors) > _MAX_FACTORS:
         return ""
     cost = cost_of(problem, setup.division, setup.tree)
     order = best_order([f.scope for f in problem.factors], problem.domains, range(problem.n_variables))
-    return f"{cost.cells:.2g} cells agent by agent, largest message {cost.message:.2g}; in one piece {order.cells:.2g}"
+    by_agent = f"{cost.cells:.2g} table cells agent by agent, largest message {cost.message_cells:.2g}"
+    return f"{by_agent}; whole problem at once: {order.cells:.2g}"
 
 
 def _later(setup: "Setup") -> tuple[str, ...]:
-    """Return what time can be spent on after the first combination."""
+    """Return the improvers that can follow the first combination: ``name: work`` each."""
+    from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable, runs_after_branch_and_bound
+    from dmcmc.run.scheduler.proposal import (
+        BOUND,
+        BRANCH,
+        EXACT_ELIMINATION,
+        FUNCTION_FILTERING,
+        LOCAL_SEARCH,
+        RECOMBINATION,
+        SAMPLING,
+        SEMIDEFINITE,
+    )
+
     sampled = [choice for choice in setup.choices if choice.method != "exact"]
     bounded = sum(choice.bound != "none" for choice in sampled)
     prices = [price for price in map(setup.exact_price, range(setup.problem.n_agents)) if price is not None]
-    from dmcmc.inference.bounds.semidefinite.relaxation import follows_search, suits
-
-    offers = ["search the whole"]
+    lines = [f"{LOCAL_SEARCH}: the whole assignment"]
     if prices:
-        each = f"{min(prices):.2g} s" if len(prices) == 1 else f"{min(prices):.2g} to {max(prices):.2g} s"
-        offers.append(f"eliminate {_agents(len(prices))} ({each}, {sum(prices):.2g} s in all)")
-    filtered = sum(map(setup.filters, range(setup.problem.n_agents)))
+        each = f"{min(prices):.2g} s" if len(prices) == 1 else f"{min(prices):.2g} to {max(prices):.2g} s each"
+        lines.append(f"{EXACT_ELIMINATION}: {_agents(len(prices))} ({each}, {sum(prices):.2g} s in total)")
+    filtered = sum(map(setup.may_filter, range(setup.problem.n_agents)))
     if filtered:
-        offers.append(f"eliminate {_agents(filtered)} without what cannot beat the incumbent (filter)")
+        lines.append(f"{FUNCTION_FILTERING}: {_agents(filtered)}, without entries that cannot beat the best answer")
     if sampled:
-        offers.append(f"sample {_agents(len(sampled))}")
+        lines.append(f"{SAMPLING}: {_agents(len(sampled))}")
     if bounded:
-        offers.append(f"bound {_agents(bounded)}")
+        lines.append(f"{BOUND}: {_agents(bounded)}")
     searched = sum(choice.bound.startswith(_ASCENTS) for choice in sampled)
     if searched:
-        offers.append(f"branch in rows of {_agents(searched)} that ascent does not close")
-    where = _where_lifted(setup)
-    lifted = [
+        lines.append(f"{BRANCH}: {_agents(searched)}, in table rows whose gap dual ascent leaves open")
+    where = _where_relaxed(setup)
+    relaxed = [
         local
         for choice, local in zip(setup.choices, setup.division.locals, strict=True)
         if choice.method != "exact" and choice.bound.startswith(_ASCENTS)
-        if suits(local, _gpu_in_use(setup) and not where)
+        if is_suitable(local, _gpu_in_use(setup) and not where)
     ]
-    if lifted:
-        later = ", once searches in rows stall" if all(map(follows_search, lifted)) else ""
-        offers.append(f"semidefinite lifts of {_agents(len(lifted))}{later}{where}")
+    if relaxed:
+        later = ", once branch and bound makes no progress" if all(map(runs_after_branch_and_bound, relaxed)) else ""
+        lines.append(f"{SEMIDEFINITE}: bounds of {_agents(len(relaxed))} by semidefinite relaxation{later}{where}")
     if setup.config.combine.method == "auto" and setup.config.combine.z == "auto":
-        offers.append("combine with larger tables, if some are split")
-    return tuple(offers)
+        lines.append(f"{RECOMBINATION}: with larger tables, if some are split")
+    return tuple(lines)
 
 
 def _gpu_in_use(setup: "Setup") -> bool:
-    return setup.backend.device != "cpu" and bool(setup.limits.gpu or opened())
+    """Return whether the run may use a GPU and one is there."""
+    return setup.backend.device != "cpu" and bool(setup.limits.gpu or is_gpu_in_use())
 
 
-def _where_lifted(setup: "Setup") -> str:
-    """Return why lifts stay on the CPU where there is a GPU in use; nothing else."""
+def _where_relaxed(setup: "Setup") -> str:
+    """Return why semidefinite relaxations run on the CPU although a GPU is in use; empty otherwise."""
     if not _gpu_in_use(setup):
         return ""
-    from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import lift_problem
+    from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import relaxation_gpu_problem
 
-    why = lift_problem()
+    why = relaxation_gpu_problem()
     return "" if why is None else f" (on the CPU: {why})"
 
 
-def _incomplete(setup: "Setup") -> tuple[str, ...]:
-    """Return what is dense and what is incomplete where an agent would be eliminated without what cannot win."""
-    from dmcmc.inference.sparse.size_statistics import DENSE, forecast
+def _sparse_tables(setup: "Setup") -> tuple[str, ...]:
+    """Return the expected sizes of sparse tables for agents that can be eliminated by function filtering."""
+    from dmcmc.inference.sparse.size_statistics import MAX_DENSE_CELLS, forecast
 
     found, size = [], setup.arithmetic.dtype.itemsize
-    for agent in filter(setup.filters, range(setup.problem.n_agents)):
+    for agent in filter(setup.may_filter, range(setup.problem.n_agents)):
         local = setup.division.locals[agent]
         cells = [float(prod(factor.shape)) for factor in local.factors]
         possible = [n - factor.forbidden_entries() for n, factor in zip(cells, local.factors, strict=True)]
         expected = forecast(local.plan, [p / n for p, n in zip(possible, cells, strict=True)], size)
-        small = int((local.plan.program.cells <= DENSE).sum())
+        small = int((local.plan.program.cells <= MAX_DENSE_CELLS).sum())
         found.append(
             f"{setup.problem.agents[agent]}: {100 * sum(possible) / max(1.0, sum(cells)):.3g} % of the factors' entries"
-            f" are possible; messages: {small} dense, {expected.messages - small} dense or incomplete, whichever costs"
-            f" less with what the incumbent leaves; with what the factors leave, {expected.incomplete} incomplete,"
-            f" {readable(expected.bytes)} in place of {readable(local.plan.entries * size)}"
+            f" are allowed; {small} messages dense, {expected.messages - small} dense or sparse, whichever is cheaper"
+            f" once the best answer rules out entries; before that {expected.sparse_messages} sparse, with"
+            f" {format_bytes(expected.bytes)} instead of {format_bytes(local.plan.entries * size)}"
         )
-    return tuple(found[:_MOST_INCOMPLETE])
+    return tuple(found[:_MAX_SPARSE_AGENTS])
 
 
 def _agents(count: int) -> str:
+    """Return a number of agents in words."""
     return f"{count} agent{'s' * (count != 1)}"
 
 
 def _combination(setup: "Setup") -> str:
-    """Return how the agents' tables are combined, or how that is decided."""
+    """Return how the agents' tables are combined, or how this is decided during the run."""
     from dmcmc.run.planning.combination_plan import largest_join
 
-    combine, allowed = setup.config.combine, setup.room
+    combine, allowed = setup.config.combine, setup.step_bytes
     if setup.slicing is not None:
         return _slices(setup)
     if combine.method == "exact":
-        return "exact, as combine.method says"
+        return "exact, as set by combine.method"
     if combine.method == "mini-bucket":
-        limit = "as large as budget.memory allows" if combine.z == "auto" else f"z = {combine.z}"
-        return f"mini-buckets, as combine.method says; {limit}"
-    memory, most = readable(allowed), largest_join(setup) * setup.arithmetic.dtype.itemsize
+        limit = "z as large as budget.memory allows" if combine.z == "auto" else f"z = {combine.z}"
+        return f"mini-buckets, as set by combine.method; {limit}"
+    memory, most = format_bytes(allowed), largest_join(setup) * setup.arithmetic.dtype.itemsize
     if most <= allowed:
-        return f"exact: joined tables take at most {readable(int(most))}, budget.memory leaves an agent {memory}"
+        return f"exact: joined tables need at most {format_bytes(int(most))}, the limit per agent is {memory}"
     return (
-        f"exact where an agent's tables fit its part of budget.memory ({memory}), else mini-buckets; decided when they"
-        " are there"
+        f"exact if an agent's tables fit its part of budget.memory ({memory}), otherwise mini-buckets; decided when the"
+        " tables are computed"
     )
 
 
 def _slices(setup: "Setup") -> str:
-    """Return what is worked off value by value, and about how long that takes."""
+    """Return how many variables are fixed value by value, and about how long this takes."""
     from dmcmc.run.planning.combination_plan import slicing_seconds
 
     assert setup.slicing is not None
     slicing, size = setup.slicing, setup.arithmetic.dtype.itemsize
     cut = sum(map(len, slicing.cut.values()))
     return (
-        f"exact, in slices: {cut} variable{'s' * (cut != 1)} value by value, {slicing.steps:.3g} steps of at most"
-        f" {readable(int(slicing.largest * size))} in place of {readable(int(slicing.whole * size))},"
-        f" {slicing.cells:.2g} cells; about {slicing_seconds(setup):.2g} s"
+        f"exact, in slices: {cut} variable{'s' * (cut != 1)} fixed value by value, {slicing.steps:.3g} steps with at"
+        f" most {format_bytes(int(slicing.largest * size))} instead of {format_bytes(int(slicing.largest_unsliced * size))},"
+        f" {slicing.cells:.2g} table cells; about {slicing_seconds(setup):.2g} s"
     )

@@ -1,4 +1,4 @@
-"""What ``dmcmc solve`` found, as a table for people."""
+"""Show the result of ``dmcmc run`` and ``dmcmc solve`` as text, for each kind of result."""
 
 import math
 from collections.abc import Mapping
@@ -14,27 +14,27 @@ from dmcmc.results.marginals import Marginals
 from dmcmc.results.result import Output, Result
 from dmcmc.results.sums import Sums
 
-_MOST_VALUES = 20
-_MOST_LABELS = 4
-_MOST_DIGITS = 60
+_MAX_VARIABLES = 20  # variables whose marginals are shown
+_MAX_LABELS = 4  # values per variable
+_MAX_DIGITS = 60  # digits of a count; larger ones are written with an exponent
 
 
 def summary(output: Output, problem: Problem | None = None, written: str | None = None) -> RenderableType:
-    """Return what matters of an output of ``run`` or ``solve``.
+    """Return the summary of any kind of result.
 
     Parameters
     ----------
     output
-        What came out.
+        The result.
     problem
-        What was solved; of an assignment the first values are shown then.
+        The solved problem; if it is given, the first values of the assignment are shown.
     written
-        The file that the output has been written to.
+        The file that the result was written to.
     """
     if isinstance(output, Sums):
-        return overview([*_measured(output), *_place(written)])
+        return overview([*_sums(output), *_file(written)])
     if isinstance(output, Marginals):
-        return overview([*_tables(output), *_place(written)])
+        return overview([*_marginals(output), *_file(written)])
     assert isinstance(output, Result)
     details = []
     if isinstance(output, Explanation) and output.objective is not None:
@@ -42,59 +42,61 @@ def summary(output: Output, problem: Problem | None = None, written: str | None 
     return summary_of_result(output, details, problem, written)
 
 
-def _place(written: str | None) -> list[tuple[str, str]]:
-    return [] if written is None else [("written", written)]
+def _file(written: str | None) -> list[tuple[str, str]]:
+    """Return the line that names the file of the result."""
+    return [] if written is None else [("written to", written)]
 
 
-def _measured(found: Sums) -> list[tuple[str, str]]:
+def _sums(found: Sums) -> list[tuple[str, str]]:
+    """Return the lines of a partition function or a count."""
     name = {"pr": "Z", "count": "solutions"}[found.task]
     meaning = {
         "exact": "exact",
-        "bound": f"upper bound (mini-buckets of z = {found.z})",
+        "bound": f"upper bound (mini-buckets, z = {found.z})",
         "infeasible": "infeasible (proven: no assignment satisfies the hard constraints)",
     }
     rows = [("status", meaning[found.status])]
     if found.ln is None:
         rows.append((name, "0"))
-    elif isinstance(found.value, int) and found.ln < _MOST_DIGITS * math.log(10):
+    elif isinstance(found.value, int) and found.ln < _MAX_DIGITS * math.log(10):
         rows.append((name, str(found.value)))
     else:
         rows.append((name, _power(found.ln)))
     if found.ln is not None:
         rows += [(f"ln {name}", f"{found.ln:.10g}"), (f"log10 {name}", f"{found.log10:.10g}")]
-    rows += [("time", f"{found.time:.3f} s"), ("elimination", f"width {found.width}, {found.cells:,} cells")]
+    rows += [("time", f"{found.time:.3f} s"), ("elimination", f"width {found.width}, {found.cells:,} table cells")]
     return rows
 
 
-def _tables(found: Marginals) -> list[tuple[str, str]]:
-    """Return the first variables, each with its best values."""
+def _marginals(found: Marginals) -> list[tuple[str, str]]:
+    """Return the lines of marginals: the first variables, each with its best values."""
     meaning = {"exact": "exact", "infeasible": "infeasible (proven: no assignment satisfies the hard constraints)"}
     rows = [("status", meaning[found.status])]
     if found.ln is not None:
         rows.append(("ln Z", f"{found.ln:.10g}"))
     if found.objective is not None:
         rows.append(("objective", f"{found.objective:.12g}"))
-    rows.append(("time", f"{found.time:.3f} s ({found.planning:.3f} s of it planning)"))
-    work = f"{found.cells:,} {'rows, tables incomplete' if found.tables == 'incomplete' else 'cells'}"
-    rows.append(("junction tree", f"{found.cliques} cliques, width {found.width}, {work}"))
-    rows += [(name, _values(values, found.task)) for name, values in list(found.marginals.items())[:_MOST_VALUES]]
-    more = len(found.marginals) - _MOST_VALUES
+    rows.append(("time", f"{found.time:.3f} s ({found.planning:.3f} s of it for building the junction tree)"))
+    size = f"{found.cells:,} {'entries of sparse tables' if found.tables == 'sparse' else 'table cells'}"
+    rows.append(("junction tree", f"{found.cliques} cliques, width {found.width}, {size}"))
+    rows += [(name, _values(values, found.task)) for name, values in list(found.marginals.items())[:_MAX_VARIABLES]]
+    more = len(found.marginals) - _MAX_VARIABLES
     return [*rows, ("...", f"and {more} more (all of them with --json)")] if more > 0 else rows
 
 
 def _values(values: Mapping[Label, Number | None], task: str) -> str:
-    """Return a variable's values: the most probable first, or in their order."""
+    """Return the values of a variable: by descending probability, or for max-marginals in the order of the domain."""
     listed = [(label, value) for label, value in values.items() if value is not None]
     if task == "mar":
         listed.sort(key=lambda pair: -pair[1])
     digits = 6 if task == "mar" else 10
-    first = ", ".join(f"{label}: {value:.{digits}g}" for label, value in listed[:_MOST_LABELS])
-    more = len(values) - min(len(listed), _MOST_LABELS)
-    return f"{first}, ... {more} more" if more and len(listed) > _MOST_LABELS else first
+    first = ", ".join(f"{label}: {value:.{digits}g}" for label, value in listed[:_MAX_LABELS])
+    more = len(values) - min(len(listed), _MAX_LABELS)
+    return f"{first}, ... {more} more" if more and len(listed) > _MAX_LABELS else first
 
 
 def _power(ln: float) -> str:
-    """Return e^ln with ten digits, however large.
+    """Return e^ln as text with ten digits; also for numbers beyond the range of floats.
 
     >>> _power(0.0), _power(2302.585092994046)
     ('1', '1.0000000000e+1000')

@@ -1,4 +1,4 @@
-"""A result as a table for people."""
+"""Show a result as text: status, objective, bound, gap, improvers, agents and the assignment."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -7,24 +7,26 @@ from rich.table import Table
 from rich.text import Text
 
 from dmcmc.inference.model.problem import Label, Problem
-from dmcmc.inference.runtime.memory import readable
+from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.types import Number
-from dmcmc.report.numbers import parts_of, short
-from dmcmc.results.result import AgentMetrics, KeptEntries, Reductions, Result, WorkDone
+from dmcmc.report.numbers import shares_of, short
+from dmcmc.results.result import AgentMetrics, PresolveReport, Result, RetainedEntries, WorkDone
 
-_MOST_AGENTS = 20
-_MOST_BROKEN = 5
-_MOST_LINES = 4  # of agents' assignments
-_NAME = 24  # columns of an agent's name
-_LITTLE = 1e-6  # a gap that four digits of per cent do not show
+_MAX_AGENTS = 20  # lines of the table of agents
+_MAX_LISTED = 5  # broken constraints, and agents with sparse messages
+_MAX_ASSIGNMENTS = 4  # agents whose assignment is shown
+_NAME_WIDTH = 24  # columns of an agent's name
+_MIN_SHOWN_GAP = 1e-6  # smaller gaps would be shown as 0 %
 
 _MEANING = {
     "optimal": "optimal (proven)",
     "feasible": "feasible (no hard constraint broken)",
     "infeasible": "infeasible (proven: no assignment satisfies the hard constraints)",
-    "timeout": "stopped by the budget",
+    "timeout": "time limit reached",
     "unsatisfied": "unsatisfied (hard constraints broken; infeasibility not proven)",
 }
+_INTERRUPTIONS = ("interrupted", "terminated")  # notes of runs that a signal ended; their status is timeout, too
+_WORK_NOTE = "Seconds are summed over threads and ranks, so they may add up to more than the run's time."
 
 
 def summary(
@@ -33,36 +35,45 @@ def summary(
     problem: Problem | None = None,
     written: str | None = None,
 ) -> RenderableType:
-    """Return what matters of a result: status, objective, bound, gap, cost, a line a kind of work, and one an agent.
+    """Return the summary of a result: an overview, a table of improvers, and a table of agents.
 
     Parameters
     ----------
     result
-        What came out.
+        The result.
     details
-        More lines after the gap, a name and a value each.
+        Further lines after the gap, each a name and a value.
     problem
-        What was solved: the assignment is shown by agent then, and the constraints that it breaks by name.
+        The solved problem; if it is given, the assignment is shown by agent, and broken constraints by name.
     written
-        The file that the result has been written to.
+        The file that the result was written to.
     """
     parts: list[RenderableType] = [overview(_lines(result, details, problem, written))]
     if result.work:
-        parts += [Text(), _work(result.work)]
+        parts += [Text(), _work(result.work), Text(_WORK_NOTE, style="dim")]
     if result.agents:
-        parts += [Text(), _agents(result.agents[:_MOST_AGENTS])]
-    if len(result.agents) > _MOST_AGENTS:
-        parts.append(Text(f"... and {len(result.agents) - _MOST_AGENTS} more agents (all of them with --json)"))
+        parts += [Text(), _agents(result.agents[:_MAX_AGENTS])]
+    if len(result.agents) > _MAX_AGENTS:
+        parts.append(Text(f"... and {len(result.agents) - _MAX_AGENTS} more agents (all of them with --json)"))
     if problem is not None and result.assignment:
         parts += [Text(), _Assignment(problem, result.assignment)]
     return Group(*parts)
 
 
+def status_text(status: str, note: str | None = None) -> str:
+    """Return a status in words for people; ``note`` distinguishes an interruption from a time limit.
+
+    >>> status_text("timeout"), status_text("timeout", "interrupted")
+    ('time limit reached', 'interrupted')
+    """
+    return note if status == "timeout" and note in _INTERRUPTIONS else _MEANING.get(status, status)
+
+
 def headlines(result: Result) -> list[tuple[str, str]]:
-    """Return what a result is worth, and what is proven of it."""
+    """Return the lines with status, objective, bound and gap."""
     goal = {"max": "maximise", "min": "minimise"}[result.sense]
     return [
-        ("status", _MEANING[result.status]),
+        ("status", status_text(result.status, result.note)),
         ("objective", f"{_number(result.objective)} ({goal})"),
         ("bound", _number(result.bound)),
         ("gap", _gap(result)),
@@ -70,66 +81,68 @@ def headlines(result: Result) -> list[tuple[str, str]]:
 
 
 def _gap(result: Result) -> str:
-    """Return the gap; 0 only where the answer is proven."""
+    """Return the gap in per cent; 0 only if the answer is proven optimal."""
     if result.status == "optimal" and result.gap is not None:
         return "0 %"
     if result.gap is None:
         return "-"
-    return f"{100 * result.gap:.4g} %" if result.gap >= _LITTLE else "less than 0.0001 %"
+    return f"{100 * result.gap:.4g} %" if result.gap >= _MIN_SHOWN_GAP else "less than 0.0001 %"
 
 
 def _lines(
     result: Result, details: Sequence[tuple[str, str]], problem: Problem | None, written: str | None
 ) -> list[tuple[str, str]]:
+    """Return the overview: names and values."""
     rows = [*headlines(result), *details]
     if result.violation:
         rows.append(("violations", str(result.violation)))
         if problem is not None and result.assignment:
             rows.append(("broken", _broken(problem, result.assignment)))
-    if result.reductions is not None:
-        rows.append(("reduced", _removed(result.reductions)))
-    kept = [agent for agent in result.agents if agent.kept is not None]
-    rows += [("kept", _kept(agent.kept, agent.name if len(result.agents) > 1 else "")) for agent in kept[:_MOST_BROKEN]]
-    if result.note is not None:
+    if result.presolve is not None:
+        rows.append(("presolve", _removed(result.presolve)))
+    several = len(result.agents) > 1
+    sizes = [(agent.retained, agent.name) for agent in result.agents if agent.retained is not None]
+    rows += [("sparse tables", _retained(one, name if several else "")) for one, name in sizes[:_MAX_LISTED]]
+    if result.note is not None and result.note not in _INTERRUPTIONS:
         rows.append(("note", result.note))
     rows.append(("time", f"{result.time:.3f} s"))
-    rows.append(("messages", f"{result.msg_count} ({readable(result.msg_size)})"))
+    rows.append(("messages", f"{result.msg_count:,} ({format_bytes(result.msg_size)})"))
     if result.guarantee is not None:
         g = result.guarantee
         rows.append(("guarantee", f"top {100 * g.alpha:g} % with probability {g.probability:.4f} ({g.note})"))
     if written is not None:
-        rows.append(("written", written))
+        rows.append(("written to", written))
     return rows
 
 
 def _broken(problem: Problem, assignment: Mapping[str, Label]) -> str:
-    """Return the names of the hard constraints that an assignment breaks, the first of them."""
+    """Return the names of the first hard constraints that an assignment breaks."""
     values = problem.values_of(assignment).tolist()
     names = []
     for i, factor in enumerate(problem.factors):
         if factor.entry([values[v] for v in factor.scope]) is None:
             scope = ", ".join(f"{problem.variables[v]} = {problem.label(v, values[v])}" for v in factor.scope)
             names.append(f"{factor.name or f'factor {i}'} ({scope})")
-    more = len(names) - _MOST_BROKEN
-    return "; ".join(names[:_MOST_BROKEN]) + (f"; and {more} more" if more > 0 else "")
+    more = len(names) - _MAX_LISTED
+    return "; ".join(names[:_MAX_LISTED]) + (f"; and {more} more" if more > 0 else "")
 
 
 class _Assignment:
-    """The first agents, each with the values of as many of its variables as fit the line."""
+    """Renders the assignment: one line for each of the first agents, with as many variables as fit."""
 
     def __init__(self, problem: Problem, values: Mapping[str, Label]) -> None:
         own: dict[int, list[str]] = {}
         for name, agent in zip(problem.variables, problem.owner.tolist(), strict=True):
             own.setdefault(agent, []).append(f"{name} = {values[name]}")
         listed = sorted(own.items())
-        self.agents = [(problem.agents[agent], words) for agent, words in listed[:_MOST_LINES]]
+        self.agents = [(problem.agents[agent], words) for agent, words in listed[:_MAX_ASSIGNMENTS]]
         self.more = len(listed) - len(self.agents)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(box=None, header_style="bold", padding=(0, 1))
-        width = max(len("agent"), *(min(len(name), _NAME) for name, _ in self.agents))
+        width = max(len("agent"), *(min(len(name), _NAME_WIDTH) for name, _ in self.agents))
         table.add_column("agent", overflow="fold", width=width)
-        table.add_column("assignment (all of it with --json)", overflow="fold")
+        table.add_column("assignment (complete with --json)", overflow="fold")
         for name, words in self.agents:
             table.add_row(Text(name), Text(_fitting(words, options.max_width - width - 4)))
         if self.more > 0:
@@ -138,7 +151,7 @@ class _Assignment:
 
 
 def _fitting(words: Sequence[str], width: int) -> str:
-    """Return as many words as fit, at least one.
+    """Return the first words that fit a width in characters, at least one.
 
     >>> _fitting(["x = 1", "y = 2", "z = 3"], 17)
     'x = 1, y = 2, ...'
@@ -150,21 +163,22 @@ def _fitting(words: Sequence[str], width: int) -> str:
     return words[0] + (", ..." if len(words) > 1 else "")
 
 
-def _kept(kept: KeptEntries | None, agent: str) -> str:
-    """Return what was kept of an elimination's messages."""
-    assert kept is not None
-    part = f"{short(int(kept.rows))} of {short(int(kept.entries))} entries, {readable(kept.bytes)}"
-    return f"{part}; {kept.incomplete} of {kept.messages} messages incomplete{f' ({agent})' if agent else ''}"
+def _retained(sizes: RetainedEntries, agent: str) -> str:
+    """Return the sizes of the messages of an elimination that drops entries."""
+    retained, dense = short(int(sizes.retained_entries)), short(int(sizes.dense_entries))
+    text = f"{retained} of {dense} entries retained, {format_bytes(sizes.bytes)}"
+    return f"{text}; {sizes.sparse_messages} of {sizes.messages} messages are sparse{f' ({agent})' if agent else ''}"
 
 
-def _removed(removed: Reductions) -> str:
-    """Return what was taken out beforehand."""
+def _removed(removed: PresolveReport) -> str:
+    """Return what presolve removed."""
     variables = removed.fixed + removed.merged + removed.eliminated + removed.free
-    return f"by {variables:,} variables, {removed.inconsistent + removed.dominated:,} values in {removed.seconds:.3f} s"
+    values = removed.inconsistent + removed.dominated
+    return f"removed {variables:,} variables and {values:,} values in {removed.seconds:.3f} s"
 
 
 def overview(rows: Iterable[tuple[str, str]]) -> Table:
-    """Return names and values in two columns."""
+    """Return a table of two columns: names and values."""
     table = Table.grid(padding=(0, 2))
     for name, value in rows:
         table.add_row(Text(name, style="bold"), Text(value))
@@ -172,29 +186,30 @@ def overview(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def _work(work: Sequence[WorkDone]) -> Table:
-    """Return what each kind of work took and brought: its part of all that was brought, and what it earned a second."""
+    """Return a table with one line per improver: its time, its gains, their share of all gains, and gain per second."""
     table = Table(box=None, header_style="bold", padding=(0, 1))
-    table.add_column("work", no_wrap=True)
-    for name in ("time", "objective", "bound", "of all", "a second"):
-        table.add_column(name, justify="right", no_wrap=True)
-    gains = [done.objective + done.bound for done in work]
-    for done, gain, part in zip(work, gains, parts_of(gains), strict=True):
-        cells = (f"{done.seconds:.3f} s", _better(done.objective), _better(done.bound))
-        pace = f"{gain / done.seconds:.4g}" if gain > 0 and done.seconds > 0 else "-"
-        table.add_row(done.kind, *cells, f"{100 * part:.3g} %" if gain > 0 else "-", pace)
+    table.add_column("improver", no_wrap=True)
+    for name in ("seconds", "objective gain", "bound gain", "share of gains", "gain per second"):
+        table.add_column(name, justify="right")
+    gains = [done.objective_gain + done.bound_gain for done in work]
+    for done, gain, share in zip(work, gains, shares_of(gains), strict=True):
+        cells = (f"{done.seconds:.3f}", _gain(done.objective_gain), _gain(done.bound_gain))
+        rate = f"{gain / done.seconds:.4g}" if gain > 0 and done.seconds > 0 else "-"
+        table.add_row(done.improver, *cells, f"{100 * share:.3g} %" if gain > 0 else "-", rate)
     return table
 
 
-def _better(gain: float) -> str:
-    """Return how much better something became; nothing for nothing."""
-    return f"{gain:.6g} better" if gain > 0 else "-"
+def _gain(gain: float) -> str:
+    """Return a gain as text; a dash for none."""
+    return f"{gain:.6g}" if gain > 0 else "-"
 
 
 def _agents(agents: tuple[AgentMetrics, ...]) -> Table:
+    """Return a table with one line per agent."""
     table = Table(box=None, header_style="bold", padding=(0, 1))
-    table.add_column("agent", overflow="fold", max_width=_NAME)
+    table.add_column("agent", overflow="fold", max_width=_NAME_WIDTH)
     table.add_column("method", overflow="fold")
-    for name in ("variables", "interface", "rows", "work", "time"):
+    for name in ("variables", "shared", "table rows", "work", "time"):
         table.add_column(name, justify="right", no_wrap=True)
     for agent in agents:
         sampled = agent.updates and not agent.exact
@@ -206,6 +221,7 @@ def _agents(agents: tuple[AgentMetrics, ...]) -> Table:
 
 
 def _number(value: Number | None) -> str:
+    """Return an objective or a bound as text; a dash if there is none."""
     if value is None:
         return "-"
     return str(value) if isinstance(value, int) else f"{value:.10g}"

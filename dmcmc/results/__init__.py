@@ -1,1 +1,1 @@
-"""What a run returns: the assignment judged against the bound, metrics, provenance, JSON."""
+"""Results: the assignment with its objective and bound, measurements, provenance, and their JSON form."""

@@ -1,4 +1,4 @@
-"""Results of belief networks, in the network's own terms."""
+"""Results of belief networks, with the objective as a probability."""
 
 import math
 
@@ -8,14 +8,14 @@ from dmcmc.results.result import Result
 
 
 class Explanation(Result, frozen=True, kw_only=True):
-    """The most probable explanation of a belief network: a result with the value in the file's own terms.
+    """The most probable explanation of a belief network: a result with the product of probabilities.
 
     Attributes
     ----------
-    value
-        The product of the file's numbers, e^objective; None where a float cannot hold it.
-    log10
-        Its logarithm.
+    value : float or None
+        The product of the numbers in the file, e^objective; None if it is outside the range of floats.
+    log10 : float or None
+        Its decimal logarithm.
     """
 
     value: float | None
@@ -23,7 +23,7 @@ class Explanation(Result, frozen=True, kw_only=True):
 
 
 def explained(result: Result) -> Explanation:
-    """Return a result with its objective, a logarithm, in the file's own terms."""
+    """Return a result with the product of the numbers in the file; its objective is the natural logarithm of that."""
     ln = result.objective
     return Explanation(
         **msgspec.structs.asdict(result),
@@ -33,7 +33,7 @@ def explained(result: Result) -> Explanation:
 
 
 def exp_or_none(ln: float) -> float | None:
-    """Return e^ln; None where that is beyond a float64, or 0 for one although it is not.
+    """Return e^ln; None if it overflows a float64, or underflows to 0.
 
     >>> exp_or_none(0.0), exp_or_none(1000.0), exp_or_none(-1000.0)
     (1.0, None, None)

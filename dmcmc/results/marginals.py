@@ -1,4 +1,4 @@
-"""What is known of every variable's values: their probabilities, or the best that each allows."""
+"""Results of the tasks ``mar`` and ``max-marginals``: one number for each value of each variable."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -11,27 +11,30 @@ from dmcmc.results.result import Output
 
 
 class Marginals(Output, frozen=True, kw_only=True):
-    """A table over each variable.
+    """Marginals or max-marginals of all variables.
 
     Attributes
     ----------
-    task
-        ``mar``: probabilities, proportional to Σ exp(utility) over all assignments with a value. ``max-marginals``: the
-        best objective of an assignment with it.
-    status
-        ``exact``; ``infeasible``: every assignment breaks a hard constraint.
-    marginals
-        By variable, by label; None for a value that no assignment can have (``max-marginals``). Empty if infeasible.
-    ln, log10
+    task : str
+        ``mar``: probabilities, proportional to Σ exp(utility) over all assignments with the value. ``max-marginals``:
+        the best objective of an assignment with the value.
+    status : str
+        ``exact``, or ``infeasible`` if every assignment breaks a hard constraint.
+    marginals : dict
+        The number of each value, by variable name and label. With ``max-marginals``, None for a value that no allowed
+        assignment has. Empty if infeasible.
+    ln, log10 : float or None
         ln Z and its decimal logarithm (``mar``); None if infeasible.
-    objective
-        The best of all assignments (``max-marginals``); None if infeasible.
-    time, planning
-        Wall seconds after start-up, and what of them was needed once: new evidence would not need it again.
-    variables, cliques, width, cells
-        Of the problem and of the junction tree; entries of all cliques.
-    tables
-        ``dense``; ``incomplete``: only what is possible was listed, and cells are rows.
+    objective : int, float or None
+        The best objective of all assignments (``max-marginals``); None if infeasible.
+    time, planning : float
+        Wall-clock seconds after start-up, and the part of them for building the junction tree.
+    variables, cliques, width, cells : int
+        Number of variables and cliques, induced width, and entries of all cliques.
+    tables : str
+        ``dense``, or ``sparse`` if only allowed entries are stored; then ``cells`` counts these.
+    provenance : dict
+        Configuration, versions and hardware of the run.
     """
 
     task: Literal["mar", "max-marginals"]
@@ -46,10 +49,10 @@ class Marginals(Output, frozen=True, kw_only=True):
     cliques: int
     width: int
     cells: int
-    tables: Literal["dense", "incomplete"] = "dense"
+    tables: Literal["dense", "sparse"] = "dense"
     provenance: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
-        """What the command line exits with: 3 when proven infeasible, else 0."""
+        """The exit code of the command line: 3 if proven infeasible, otherwise 0."""
         return 3 if self.status == "infeasible" else 0

@@ -1,4 +1,4 @@
-"""What an assignment and a proven bound together say: status, objective, bound and gap."""
+"""Derive status, objective, bound and gap of a result from an assignment and proven upper bounds."""
 
 import math
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.exact_sum import Exact, exact_sum, not_below
+from dmcmc.inference.model.exact_sum import Exact, exact_sum, round_up
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.result import Status, gap_of
 
 
-class Outcome(NamedTuple):
-    """The part of a result that is about the answer; in the problem's own sense."""
+class SolveOutcome(NamedTuple):
+    """Status, objective, bound, gap and violation of a result, in the problem's own sense; see ``Result``."""
 
     status: Status
     objective: Number | None
@@ -25,86 +25,105 @@ class Outcome(NamedTuple):
     violation: int | None
 
 
-class Worth(NamedTuple):
-    """What an assignment is worth: less violation is better, then more utility.
+class AssignmentQuality(NamedTuple):
+    """The quality of an assignment: first fewer broken hard constraints, then more utility.
 
     Attributes
     ----------
-    kept : int
-        Minus the hard constraints that it breaks.
+    negated_violation : int
+        Minus the number of hard constraints that it breaks.
     utility : int or Fraction
-        Exact, without constants, forbidden entries left out; to be maximised.
+        Exact sum of utilities, without constants and without forbidden entries; to be maximised.
     objective : int or float
-        The same with constants in the problem's own sense.
+        The objective with constants, in the problem's own sense.
     """
 
-    kept: int
+    negated_violation: int
     utility: Exact
     objective: Number
 
-    def better(self, other: "Worth | None") -> bool:
-        """Return whether an assignment of this worth is better than one of that, or than none."""
+    def is_better_than(self, other: "AssignmentQuality | None") -> bool:
+        """Return whether this quality is better than ``other``, or than no assignment (None)."""
         return other is None or self[:2] > other[:2]
 
 
-def worth_of(problem: Problem, values: NDArray[np.int64]) -> Worth:
-    """Evaluate an assignment, value indices, on a problem's factors."""
-    evaluation, inside = problem.appraise(values)
-    return Worth(-evaluation.violation, inside, evaluation.objective)
-
-
-class Proof(NamedTuple):
-    """Upper UTIL values that hold for the whole problem.
-
-    Attributes
-    ----------
-    roots
-        Encoded upper bounds of the components of the agents' graph.
-    arithmetic
-        The numbers they are encoded in.
-    addends
-        Tables that they sum over.
-    margin
-        What moment matching of floats adds to them for its own rounding, and reductions for theirs.
-    beside
-        What the whole is worth beside them, constants not counted: what reductions have taken out. Exact.
-    """
-
-    roots: Sequence[Number]
-    arithmetic: Arithmetic
-    addends: int
-    margin: float = 0.0
-    beside: Exact = 0
-
-
-def judge(problem: Problem, worth: Worth, constants: Sequence[Factor], proof: Proof | None) -> Outcome:
-    """Hold what an assignment is worth against proven UTIL values.
-
-    ``optimal`` is a proof, see :meth:`.Arithmetic.same`: integers are equal, floats no further apart than the rounding
-    error of this problem's sums, whatever constants are added and whatever the reported gap is relative to.
+def quality_of(problem: Problem, values: NDArray[np.int64]) -> AssignmentQuality:
+    """Return the quality of an assignment.
 
     Parameters
     ----------
+    problem : Problem
+        The problem.
+    values : (n,) int64
+        Value index of each variable.
+    """
+    evaluation, inside = problem.appraise(values)
+    return AssignmentQuality(-evaluation.violation, inside, evaluation.objective)
+
+
+class BoundProof(NamedTuple):
+    """Proven upper bounds on the utility of a problem.
+
+    Attributes
+    ----------
+    root_bounds : sequence of number
+        Encoded upper bounds of the connected components of the agents' graph.
+    arithmetic : Arithmetic
+        The arithmetic that they are encoded in.
+    addends : int
+        Number of tables that they sum over; rounding errors grow with it.
+    margin : float
+        Allowance for rounding errors of moment matching and presolve with floats.
+    removed_utility : int or Fraction
+        Exact utility of the parts that presolve removed, without constants; added to the root bounds.
+    """
+
+    root_bounds: Sequence[Number]
+    arithmetic: Arithmetic
+    addends: int
+    margin: float = 0.0
+    removed_utility: Exact = 0
+
+
+def judge(
+    problem: Problem, quality: AssignmentQuality, constants: Sequence[Factor], proof: BoundProof | None
+) -> SolveOutcome:
+    """Compare the quality of an assignment with proven upper bounds.
+
+    ``optimal`` is a proof (``Arithmetic.proves_optimal``): integers are equal, and floats differ by no more than the rounding
+    error of this problem's sums, independent of constants and of the reported gap.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    worth
+        The quality of the assignment.
     constants
-        Factors without variables: they count once, here.
+        Factors without variables; they are added once, here.
     proof
-        None where nothing is proven.
+        The proven upper bounds; None if there are none.
+
+    Returns
+    -------
+    Outcome
+        Status, objective, bound, gap and violation.
     """
     if any(f.table == forbidden_value(f.table.dtype) for f in constants):
-        return Outcome("infeasible", None, None, None, None)
-    feasible = worth.kept == 0
-    objective = worth.objective if feasible else None
+        return SolveOutcome("infeasible", None, None, None, None)
+    feasible = quality.negated_violation == 0
+    objective = quality.objective if feasible else None
     bound: Number | None = None
     proven = False
     if proof is not None:
-        roots, arithmetic, terms, margin, beside = proof
+        roots, arithmetic, terms, margin, removed = proof
         if any(arithmetic.is_lowest(root) for root in roots):
-            return Outcome("infeasible", None, None, None, None)
+            return SolveOutcome("infeasible", None, None, None, None)
         outward = arithmetic.outward(sum(roots) + margin if margin else sum(roots), terms)
         if math.isfinite(outward):
-            utility = not_below(beside + exact_sum([outward, *(f.table.item() for f in constants)]))
+            utility = round_up(removed + exact_sum([outward, *(f.table.item() for f in constants)]))
             bound = problem.to_own_sense(utility) if math.isfinite(utility) else None
-        proven = arithmetic.same(worth.utility, exact_sum(roots) + beside, terms, margin)
+        proven = arithmetic.proves_optimal(quality.utility, exact_sum(roots) + removed, terms, margin)
     if not feasible:
-        return Outcome("unsatisfied", None, bound, None, -worth.kept)
-    return Outcome("optimal" if proven else "feasible", objective, bound, gap_of(objective, bound), 0)
+        return SolveOutcome("unsatisfied", None, bound, None, -quality.negated_violation)
+    return SolveOutcome("optimal" if proven else "feasible", objective, bound, gap_of(objective, bound), 0)

@@ -1,4 +1,4 @@
-"""Where a result comes from: versions, machine and settings; nothing that names a host, a user or a folder."""
+"""The provenance of results: versions, hardware and settings, without names of hosts, users or folders."""
 
 import os
 import platform
@@ -14,17 +14,19 @@ import msgspec
 from dmcmc.config.settings import Settings
 from dmcmc.inference.runtime.device import describe_gpu
 from dmcmc.inference.runtime.kernel_cache import kernel_folder
-from dmcmc.inference.runtime.memory import process_memory, readable
+from dmcmc.inference.runtime.memory import format_bytes, process_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.results.version import __version__
 
-_ASK = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+_MPI_VERSION_SCRIPT = (
+    "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+)
 _PACKAGES = ("numpy", "numba", "networkx", "mpi4py", "msgspec", "PyYAML", "rich")
 
 
 @lru_cache
 def versions() -> Mapping[str, str | None]:
-    """Return the versions of dmcmc, Python and the packages it stands on (None: not installed), importing none."""
+    """Return the versions of dmcmc, Python and its packages (None: not installed) without importing them."""
     found: dict[str, str | None] = {"dmcmc": __version__, "python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -37,18 +39,18 @@ def versions() -> Mapping[str, str | None]:
 def provenance(
     config: Settings, ranks: int, threads: int, plan: Mapping[str, Any] | None = None, device: str = "cpu"
 ) -> dict[str, Any]:
-    """Return what it takes to repeat a run.
+    """Return the data that is needed to repeat a run.
 
     Parameters
     ----------
     config
-        As resolved: defaults and overrides filled in.
+        The settings with all defaults and overrides.
     ranks, threads
-        Processes, and threads in each.
+        Number of MPI ranks, and of threads per rank.
     plan
-        What was chosen, as plain data.
+        The choices of the run as plain data.
     device
-        ``cuda`` if any process used a GPU.
+        ``cuda`` if any rank used a GPU, otherwise ``cpu``.
     """
     return {
         "config": msgspec.to_builtins(config),
@@ -63,7 +65,7 @@ def provenance(
 
 
 def machine() -> dict[str, Any]:
-    """Return what ``dmcmc info`` shows, by name."""
+    """Return versions and hardware by name, as ``dmcmc info`` shows them."""
     return {
         **versions(),
         "mpi": _mpi_library(),
@@ -71,34 +73,37 @@ def machine() -> dict[str, Any]:
         "cores": f"{cores()} usable of {os.cpu_count()}",
         "threads": cores(),
         "memory": _memory(),
-        "cache": str(kernel_folder() or "__pycache__ beside the installed sources"),
+        "cache": str(kernel_folder() or "__pycache__ folders of the installed sources"),
         "gpu": describe_gpu(),
     }
 
 
-def seat() -> dict[str, Any]:
-    """Return where this process works: host, cores and GPU. For the user's eyes; no result names a host."""
+def rank_machine() -> dict[str, Any]:
+    """Return host, cores and GPU of this process, for display only: results contain no host names."""
     return {"host": platform.node(), "cores": cores(), "gpu": describe_gpu()}
 
 
 def _mpi_library() -> str:
-    """Return the first line of what the MPI library calls itself.
+    """Return the first line of the MPI library's version text.
 
-    MPI is not started for it, so another process loads it: in this one nobody could start MPI any more.
+    Another process loads the library, unless MPI is running already: after loading it without starting MPI, this
+    process could not start MPI any more.
     """
     if "mpi4py.MPI" in sys.modules:
         from mpi4py import MPI
 
         text = MPI.Get_library_version()
     else:
-        asked = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False)
-        if asked.returncode:
-            return f"not found ({' '.join(asked.stderr.splitlines()[-1:])[:100]})"
-        text = asked.stdout
+        completed = subprocess.run(
+            [sys.executable, "-c", _MPI_VERSION_SCRIPT], capture_output=True, text=True, check=False
+        )
+        if completed.returncode:
+            return f"not found ({' '.join(completed.stderr.splitlines()[-1:])[:100]})"
+        text = completed.stdout
     return " ".join(text.strip("\0 \n").splitlines()[0].split())
 
 
 def _memory() -> str:
-    """Return the memory of this process: the machine's, its container's or its own limit's, whichever is least."""
-    there = process_memory()
-    return "unknown" if there is None else readable(there)
+    """Return the memory that this process may use: the least of the machine, the container and the process limit."""
+    available = process_memory()
+    return "unknown" if available is None else format_bytes(available)

@@ -1,4 +1,4 @@
-"""What a run returns: an assignment, what it is worth, what is proven about it, and what it took."""
+"""The result of a run: assignment, objective, bound, measurements of agents and messages, and the trace."""
 
 import json
 import math
@@ -10,53 +10,74 @@ from typing import Any, Literal
 
 import msgspec
 
+from dmcmc.config.legacy_keys import renamed_attribute, warn_renamed
 from dmcmc.files.write import replace_file
 from dmcmc.inference.model.exact_sum import nearest
 from dmcmc.inference.model.problem import Label
 from dmcmc.inference.runtime.types import Number
+from dmcmc.results.legacy_names import RENAMED_CLASSES
 
 Status = Literal["optimal", "feasible", "infeasible", "timeout", "unsatisfied"]
 
+FORMAT_VERSION = 2
+"""Version of the JSON text of results; its first field. Version 1 has no such field, and other field names."""
+
 
 class MessageCount(msgspec.Struct, frozen=True):
-    """How many messages there were, and bytes in all of them."""
+    """The number of messages of one kind, and their total size.
+
+    Attributes
+    ----------
+    count : int
+        Number of messages.
+    size : int
+        Bytes of all of them together.
+    """
 
     count: int
     size: int
 
 
 class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """What one agent did.
+    """Measurements of one agent.
 
     Attributes
     ----------
+    name : str
+        The agent's name.
     method : str
-        The local solver, after ``auto`` has been resolved; ``exact`` says whether its table is exact.
+        The method that its table was computed with, after ``auto`` was resolved.
+    exact : bool
+        Whether its table is exact.
     variables, interface : int
-        How many the agent owns, and how many of them share a factor with another agent's.
+        Number of its variables, and of those that share a factor with another agent's variables.
+    rank : int
+        The MPI rank that it ran on.
     rows : int
-        Interface assignments the agent's table covers.
+        Number of boundary assignments that its table covers.
     cells, updates : int
-        Table cells eliminated, and variable updates sampled.
+        Table cells of its eliminations, and variable updates of its chains.
     samples : int
-        That every interface assignment has had at least, all runs together; 0 where only a list of them was sampled.
+        Least number of samples that any boundary assignment has had, all runs together; 0 if only some boundary
+        assignments were sampled.
     time : float
-        Wall seconds of the local solver.
+        Wall-clock seconds of the local method.
     msg_count, msg_size : int
-        Messages sent in the first cycle, one UTIL and one VALUE an edge of the agents' tree, and their bytes.
+        Messages that it sent in the first cycle, and their bytes: one UTIL and one VALUE message per edge of the
+        pseudo-tree.
     extra_msg_count, extra_msg_size : int
-        Likewise in later cycles, which improve the answer: UTIL, VALUE, and what others add to an agent's rows.
-    messages : dict
-        All that it sent, of each kind: ``UTIL``, ``VALUE``, ``OUTSIDE`` (what others add to an agent's rows),
-        ``REQUEST`` (for a slice's message), ``TABLE`` (to its node's core), ``TREE`` (to
-        find the agents' tree, where they do).
+        The same for later cycles, which improve the answer: UTIL, VALUE and OUTSIDE messages.
+    messages : dict of str to MessageCount
+        All messages that it sent, by kind: ``UTIL``, ``VALUE``, ``OUTSIDE`` (upper bounds on what all other agents
+        can add to its rows), ``REQUEST`` (for the message of a slice), ``TABLE`` (to the first rank of its node) and
+        ``TREE`` (if the agents find their pseudo-tree themselves).
     z : int or None
-        Limit of the mini-buckets that its interface was eliminated with; None if that was exact.
+        Largest number of variables of the mini-buckets that its message was computed with; None if it is exact.
     gap : float or None
-        How much of the bound is this agent's: its table from above less that from below, where the bound is attained,
-        in units of utility. None without a bound.
-    kept : KeptEntries or None
-        Where it was eliminated without what cannot beat the incumbent.
+        The agent's part of the gap, in units of utility: upper bound minus lower bound of its table, at the assignment
+        where the bound is attained. None without a bound.
+    retained : RetainedEntries or None
+        Sizes of the messages, if the agent was eliminated without the entries that cannot beat the incumbent.
     """
 
     name: str
@@ -77,99 +98,136 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     messages: Mapping[str, MessageCount] = {}
     z: int | None = None
     gap: float | None = None
-    kept: "KeptEntries | None" = None
+    retained: "RetainedEntries | None" = None
+
+    kept = renamed_attribute("kept", "retained")
 
 
-class KeptEntries(msgspec.Struct, frozen=True):
-    """What an elimination's messages have held.
+class RetainedEntries(msgspec.Struct, frozen=True):
+    """Sizes of the messages of an elimination that drops entries which cannot beat the incumbent (function filtering).
 
     Attributes
     ----------
-    messages, incomplete : int
-        All of them, and those that list only what can still win; the others are dense.
-    entries, rows : float
-        Of all messages made dense, and what was kept of them.
+    messages, sparse_messages : int
+        Number of messages, and of those that are stored as sparse tables (which CUBE calls incomplete).
+    dense_entries, retained_entries : float
+        Entries of all messages as dense tables, and entries that were retained.
     bytes : int
+        Memory of the retained entries in bytes.
     """
 
     messages: int
-    incomplete: int
-    entries: float
-    rows: float
+    sparse_messages: int
+    dense_entries: float
+    retained_entries: float
     bytes: int
+
+    incomplete = renamed_attribute("incomplete", "sparse_messages")
+    entries = renamed_attribute("entries", "dense_entries")
+    rows = renamed_attribute("rows", "retained_entries")
 
 
 class Solution(msgspec.Struct, frozen=True):
-    """An assignment without violations, better than all before it.
+    """An assignment that breaks no hard constraint and is better than all earlier ones.
 
     Attributes
     ----------
     time : float
-        Seconds from the start of the run.
-    objective : number
-    assignment : dict
-        Value labels by the names of variables.
-    by : str
-        What kinds of work brought it.
+        Seconds since the start of the run.
+    objective : int or float
+        Its objective.
+    assignment : dict of str to label
+        The label of the value of each variable, by variable name.
+    found_by : str
+        Names of the improvers that found it, separated by commas, or the name of the algorithm.
     """
 
     time: float
     objective: Number
     assignment: Mapping[str, Label]
-    by: str = ""
+    found_by: str = ""
+
+    by = renamed_attribute("by", "found_by")
 
 
 class TracePoint(msgspec.Struct, frozen=True):
-    """The best objective and bound known after ``time`` seconds, and what kinds of work brought it.
+    """The best objective and bound at one point in time.
 
-    ``parts`` are their parts of how much better the bound is than before, all of them 1 together; nothing where that is
-    not known. ``kept`` is what messages hold by then of agents that are eliminated without what cannot beat the
-    incumbent, None without any.
+    Attributes
+    ----------
+    time : float
+        Seconds since the start of the run.
+    objective : int, float or None
+        The best objective; None before the first assignment that breaks no hard constraint.
+    bound : int, float or None
+        The best proven bound; None before there is one.
+    found_by : str
+        Names of the improvers that found them, separated by commas, or the name of the algorithm.
+    retained : RetainedEntries or None
+        Sizes of the messages so far of agents that are eliminated without the entries that cannot beat the incumbent;
+        None if there are none.
+    bound_shares : dict of str to float
+        The share of each improver in the improvement of the bound since the point before; they add up to 1. Empty if
+        not known.
     """
 
     time: float
     objective: Number | None
     bound: Number | None
-    by: str = ""
-    kept: KeptEntries | None = None
-    parts: Mapping[str, float] = {}
+    found_by: str = ""
+    retained: RetainedEntries | None = None
+    bound_shares: Mapping[str, float] = {}
+
+    by = renamed_attribute("by", "found_by")
+    kept = renamed_attribute("kept", "retained")
+    parts = renamed_attribute("parts", "bound_shares")
 
 
 class WorkDone(msgspec.Struct, frozen=True):
-    """What one kind of work took and brought.
+    """What one improver cost, and what it improved.
 
     Attributes
     ----------
-    kind : str
-        ``search`` (local search over the whole assignment), ``eliminate`` (agents, exactly), ``sample``, ``bound``,
-        ``semidefinite`` (lifts of rows' bounds), ``branch`` (search in rows), ``filter``,
-        ``combine`` (again, with more), or beside all else ``toulbar2`` and ``gpu search`` (chains of the whole).
+    improver : str
+        The name of a component that improves the answer or the bound (:mod:`dmcmc.run.improvers.registry`).
     seconds : float
-        Summed over agents; of work by all ranks together, as the first one has it.
-    objective, bound : float
-        How much better the answer and its bound are by it, in the problem's own unit; the first answer and the first
-        bound are no gain.
+        Working time in seconds, summed over threads and ranks: the total of all improvers may exceed the time of the
+        run.
+    objective_gain, bound_gain : float
+        By how much it improved the objective and the bound, in units of the objective. The first answer and the first
+        bound do not count as improvements.
     """
 
-    kind: str
+    improver: str
     seconds: float
-    objective: float
-    bound: float
+    objective_gain: float
+    bound_gain: float
+
+    kind = renamed_attribute("kind", "improver")
+    objective = renamed_attribute("objective", "objective_gain")
+    bound = renamed_attribute("bound", "bound_gain")
 
 
-class Reductions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was taken out of the problem before anything else, by what; the answer has it back.
+class PresolveReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What presolve removed from the problem, by reason. The answer covers the removed variables, too.
 
     Attributes
     ----------
     inconsistent, dominated : int
-        Values that no assignment has, by arc consistency; values that others are never worse than.
-    fixed, merged, eliminated, free : int
-        Variables that had one value left, that were copies of others (``reduce: merge``), that were maximised out in
-        place, and that no factor is over.
+        Removed values: those that no allowed assignment has (arc consistency), and those that another value of the
+        variable is never worse than (dominance).
+    fixed : int
+        Removed variables that had one value left.
+    merged : int
+        Removed variables that must be equal to another one (``presolve: merge``).
+    eliminated : int
+        Removed variables that were maximised out.
+    free : int
+        Removed variables that have no factor.
     factors, cells : int
-        How many fewer factors there are, and fewer entries in all.
+        By how much the number of factors, and the number of their table entries, decreased.
     seconds : float
+        Wall-clock seconds of presolve.
     """
 
     inconsistent: int = 0
@@ -184,7 +242,19 @@ class Reductions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuaranteeReport(msgspec.Struct, frozen=True):
-    """Theorem 1 of the DMCMC paper; see :func:`guarantee_report`."""
+    """The claim of Theorem 1 of the DMCMC paper for a run; see :func:`guarantee_report`.
+
+    Attributes
+    ----------
+    alpha, epsilon : float
+        The percentile and the error probability of ``local.guarantee``.
+    samples : int
+        Least number of samples per row; 0 if no agent sampled.
+    probability : float
+        The probability that the solution is in the top ``alpha`` percentile.
+    note : str
+        What the claim depends on.
+    """
 
     alpha: float
     epsilon: float
@@ -194,87 +264,108 @@ class GuaranteeReport(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command may print and write as JSON."""
+    """Base class of results that a command prints and writes as JSON."""
 
     def to_json(self) -> str:
-        """Return everything as JSON: numbers are finite or null, integers exact whatever their size."""
+        """Return the result as JSON text: ``format_version`` first, then all fields.
+
+        Numbers are finite or null; integers are exact, however large.
+        """
         limit = sys.get_int_max_str_digits()
         sys.set_int_max_str_digits(0)
         try:
-            return json.dumps(_plain(self), indent=2, allow_nan=False)
+            return json.dumps({"format_version": FORMAT_VERSION, **_plain(self)}, indent=2, allow_nan=False)
         finally:
             sys.set_int_max_str_digits(limit)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the JSON to a file, all of it or nothing; folders are created.
+        """Write the JSON text to a file, completely or not at all; missing folders are created.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
 
         Raises
         ------
         FileError
-            If that is not possible; names the path.
+            If the file cannot be written; names the path.
         """
         replace_file(path, [self.to_json(), "\n"])
 
     @property
     def exit_code(self) -> int:
-        """What the command line exits with."""
+        """The exit code of the command line: 0."""
         return 0
 
 
 class Result(Output, frozen=True, kw_only=True):
-    """The outcome of a run, in the problem's own sense.
+    """The result of a run. Objective and bound are in the problem's own sense (``max`` or ``min``).
+
+    The JSON text (:meth:`to_json`, ``--json``, ``--output``) has the fields below after the integer ``format_version``,
+    which is 2 for these names. A file without ``format_version`` is version 1 with the former names in
+    :data:`dmcmc.results.legacy_names.RENAMED_FIELDS`; :func:`dmcmc.results.legacy_names.current_result` converts it.
+    The former names can still be read as Python attributes, with a ``DeprecationWarning``.
 
     Attributes
     ----------
-    status
-        ``optimal`` (proven: integers are equal to their bound, floats as near as the rounding of this problem's sums
-        lets them be, whatever constants are added), ``feasible`` (no hard constraint broken), ``infeasible`` (proven),
-        ``timeout`` (the budget ended), ``unsatisfied`` (hard constraints broken, infeasibility not proven).
-    objective
-        The assignment on the original factors; None when it breaks a hard constraint, or there is none.
-    bound
-        Proven: no assignment is better. None when nothing is.
-    gap
-        :func:`gap_of` the two: relative to the objective, constants included, but at least to 1.
-    violation
-        Hard constraints that the assignment breaks.
-    assignment
-        Value labels by variable name; None where there is none, and where agents keep theirs to themselves.
-    sense
+    status : str
+        ``optimal``: proven optimal. Integers equal their bound; floats differ from it by no more than the rounding
+        error of this problem's sums. ``feasible``: breaks no hard constraint. ``infeasible``: proven that every
+        assignment breaks one. ``timeout``: the time limit was reached (``feasible`` or not), or the run was
+        interrupted. ``unsatisfied``: the assignment breaks hard constraints, infeasibility is not proven.
+    objective : int, float or None
+        The value of the assignment on the original factors; None if it breaks a hard constraint or there is none.
+    bound : int, float or None
+        Proven: no assignment is better. None if there is no proven bound.
+    gap : float or None
+        Relative gap of objective and bound, see :func:`gap_of`.
+    violation : int or None
+        Number of hard constraints that the assignment breaks; None if there is no assignment.
+    assignment : dict or None
+        The label of the value of each variable, by variable name. None if there is no assignment, or if the agents do
+        not disclose theirs.
+    sense : str
         ``max`` or ``min``.
-    time
-        Wall seconds of the solve after start-up.
-    simulated_time
-        Seconds until the last agent is done if every agent had a machine like its rank's share of this one to itself,
-        and messages took no time (Sultanik et al. 2008): an agent waits for those that it hears from, and works as long
-        as it did here. Planning is not counted, nor what all others add to an agent's rows in later cycles.
-    msg_count, msg_size
-        Messages and bytes of the first cycle, by all agents: one UTIL and one VALUE an edge of the agents' tree,
-        whether MPI carries it or both agents are on one rank; bytes are those of tables' entries and of indices.
-    extra_msg_count, extra_msg_size
-        Likewise of later cycles, which a time budget or a small memory brings.
-    ncccs
-        Non-concurrent constraint checks (Meisels et al. 2002), on clocks as those of ``simulated_time``: cells that
-        eliminations join, and values of a variable that draws look at.
-    messages
-        All agents' messages of each kind, in all cycles.
-    control
-        What ranks tell each other besides, by what it is for: choices that rank 0 makes (``decided``), whether all is
-        well (``agree``), what all have to know (``merged``, ``allgather``), results (``gather``); bytes that leave a
-        rank, all ranks together. No agents' messages.
-    cycle
-        Rounds of a cyclic algorithm.
-    note
-        What a reader should know besides: why a run ended early. None where there is nothing.
-    reductions
-        What was taken out of the problem beforehand, by what; None where it was solved as it is.
-    work
-        What each kind of work took and brought, in the order of their first use.
-    max_marginals
-        By variable, by label: the best objective of an assignment with that value, None for a value that none can
-        have; where the problem was solved exactly and they were asked for, else None.
-    agents, trace, guarantee, provenance
-        Details.
+    time : float
+        Wall-clock seconds of the solve, without start-up.
+    simulated_time : float or None
+        Seconds until the last agent finishes if each agent had its own machine, like its rank's share of this one, and
+        messages took no time (Sultanik et al. 2008). An agent waits for the messages that it needs, and works as long
+        as it did here. Planning does not count, nor do OUTSIDE messages in later cycles.
+    msg_count, msg_size : int
+        Messages of all agents in the first cycle, and their bytes: one UTIL and one VALUE message per edge of the
+        pseudo-tree, also between agents on the same rank. Bytes are those of table entries and of indices.
+    extra_msg_count, extra_msg_size : int
+        The same for later cycles, which a time budget or a small memory limit cause.
+    ncccs : int
+        Non-concurrent constraint checks (Meisels et al. 2002) on the clocks of ``simulated_time``: table cells that
+        eliminations join, and values of a variable that samplers evaluate.
+    messages : dict of str to MessageCount
+        All messages of all agents in all cycles, by kind; see :class:`AgentMetrics`.
+    control : dict of str to MessageCount
+        Communication of the ranks that belongs to no agent, by purpose: decisions of rank 0 (``decided``), checks that
+        no rank failed (``agree``), data that all ranks need (``merged``, ``allgather``) and results (``gather``).
+        Bytes leave a rank; all ranks are added up.
+    cycle : int or None
+        Number of cycles of a synchronous algorithm; None for others.
+    note : str or None
+        A remark, such as why the run ended early.
+    presolve : PresolveReport or None
+        What presolve removed; None if the problem was solved unchanged.
+    work : tuple of WorkDone
+        Time and improvements of each improver, in the order of their first use. Empty without a time budget.
+    max_marginals : dict or None
+        The best objective of an assignment with each value, by variable and label; None for a value that no
+        assignment can have. Only if they were asked for and the problem was solved exactly.
+    agents : tuple of AgentMetrics
+        Measurements of each agent.
+    trace : tuple of TracePoint
+        Objective and bound over time.
+    guarantee : GuaranteeReport or None
+        The claim of Theorem 1 of the DMCMC paper, if ``local.guarantee`` was given and applies.
+    provenance : dict
+        Configuration, plan, seed, versions, platform, device, ranks and threads of the run.
     """
 
     status: Status
@@ -295,7 +386,7 @@ class Result(Output, frozen=True, kw_only=True):
     control: Mapping[str, MessageCount] = {}
     cycle: int | None = None
     note: str | None = None
-    reductions: Reductions | None = None
+    presolve: PresolveReport | None = None
     work: tuple[WorkDone, ...] = ()
     max_marginals: Mapping[str, Mapping[Label, Number | None]] | None = None
     agents: tuple[AgentMetrics, ...] = ()
@@ -303,9 +394,11 @@ class Result(Output, frozen=True, kw_only=True):
     guarantee: GuaranteeReport | None = None
     provenance: Mapping[str, Any] = {}
 
+    reductions = renamed_attribute("reductions", "presolve")
+
     @property
     def exit_code(self) -> int:
-        """What the command line exits with: 0 for an assignment that breaks nothing, 3 if proven infeasible, else 1."""
+        """The exit code of the command line: 0 if no hard constraint is broken, 3 if proven infeasible, otherwise 1."""
         if self.status == "infeasible":
             return 3
         return 0 if self.violation == 0 else 1
@@ -314,9 +407,16 @@ class Result(Output, frozen=True, kw_only=True):
 def gap_of(objective: Number | None, bound: Number | None) -> float | None:
     """Return |bound - objective| / max(1, |objective|); None if either is missing or not finite.
 
-    It is relative to the objective as it is reported, constants included, and to 1 where that is smaller. So it says
-    how much is open, but proves nothing: it may round to 0. ``status`` says what is proven.
+    The objective includes the problem's constants. The gap measures how much may still be improved, but proves nothing:
+    it may round to 0. ``status`` says what is proven.
 
+    Parameters
+    ----------
+    objective, bound : int, float or None
+        The objective of an assignment and a proven bound, in the problem's own sense.
+
+    Examples
+    --------
     >>> gap_of(200, 210), gap_of(0.5, 0.75), gap_of(None, 3)
     (0.05, 0.25, None)
     """
@@ -335,11 +435,11 @@ def guarantee_report(alpha: float, epsilon: float, samples: int, agents: int) ->
     Parameters
     ----------
     alpha, epsilon
-        As configured, the same for all agents.
+        The configured percentile and error probability, the same for all agents.
     samples
-        Really drawn a row at least, all runs together; 0 if no agent sampled.
+        Least number of samples per row that were drawn, all runs together; 0 if no agent sampled.
     agents
-        How many agents sampled; for those solved exactly ε_i is 0.
+        Number of agents that sampled; ε_i is 0 for agents that were solved exactly.
     """
     return GuaranteeReport(alpha, epsilon, samples, (1 - epsilon) ** agents)
 
@@ -349,7 +449,7 @@ def _finite(number: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return structs, mappings, sequences and NumPy values as what JSON has."""
+    """Return a value as plain JSON data: structs and mappings as objects, NumPy values and sequences as lists."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -363,3 +463,11 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # NumPy scalars and arrays
         return _plain(value.tolist())
     return str(value)
+
+
+def __getattr__(name: str) -> Any:
+    """Return a class by a former name, with a warning."""
+    if name not in RENAMED_CLASSES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn_renamed(f"{__name__}.{name}", RENAMED_CLASSES[name])
+    return globals()[RENAMED_CLASSES[name]]

@@ -1,4 +1,4 @@
-"""What is known of all assignments together: a partition function, or a count."""
+"""Results of the tasks ``pr`` and ``count``: one number about all assignments."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -10,24 +10,28 @@ from dmcmc.results.result import Output
 
 
 class Sums(Output, frozen=True, kw_only=True):
-    """A number about all assignments.
+    """A partition function, or the number of solutions.
 
     Attributes
     ----------
-    task
-        ``pr``: Z = Σ exp(utility) over all assignments; ``count``: how many break no hard constraint.
-    status
-        ``exact``; ``bound``: the number is no larger; ``infeasible``: it is 0, every assignment breaks a constraint.
-    value
-        The number: an exact integer, or a float; None where no float is large enough.
-    ln, log10
-        Its logarithms; None for those of 0.
-    time
-        Wall seconds after start-up.
-    variables, width, cells
-        Of the problem, and induced width and joined cells of the elimination.
-    z
-        Limit of the mini-buckets of a bound.
+    task : str
+        ``pr``: Z = Σ exp(utility) over all assignments. ``count``: the number of assignments that break no hard
+        constraint.
+    status : str
+        ``exact``; ``bound``: the number is an upper bound; ``infeasible``: it is 0, since every assignment breaks a
+        hard constraint.
+    value : int, float or None
+        The number: an exact integer, or a float; None if it is outside the range of floats.
+    ln, log10 : float or None
+        Its natural and decimal logarithm; None if it is 0.
+    time : float
+        Wall-clock seconds after start-up.
+    variables, width, cells : int
+        Number of variables, induced width and table cells of the elimination.
+    z : int or None
+        Largest number of variables of a mini-bucket's message, if the number is a bound.
+    provenance : dict
+        Configuration, versions and hardware of the run.
     """
 
     task: Literal["pr", "count"]
@@ -44,5 +48,5 @@ class Sums(Output, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """What the command line exits with: 3 when proven infeasible, else 0."""
+        """The exit code of the command line: 3 if proven infeasible, otherwise 0."""
         return 3 if self.status == "infeasible" else 0

@@ -1,3 +1,3 @@
-"""The version, importable without anything else."""
+"""The version of dmcmc; this module imports nothing."""
 
 __version__ = "0.2.0"

@@ -1,1 +1,1 @@
-"""One run: set-up, first tables, cycles of UTIL and VALUE, improving what can still matter, and the result."""
+"""Solve a problem: setup, initial tables, UTIL and VALUE cycles, improvement of tables and bounds, and the result."""

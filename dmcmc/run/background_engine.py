@@ -1,4 +1,4 @@
-"""A search engine beside a run: when it begins, what it finds and proves, and when it ends."""
+"""Run an external search engine in the background of a run: start it, take its solutions and bounds, and end it."""
 
 import math
 import time
@@ -9,225 +9,245 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation.compile_ahead import warm_up_branching
-from dmcmc.run.improvers.background_search import engine_for, has_core, in_time, memory_of
+from dmcmc.run.compilation.compile_ahead import compile_branch_and_bound
+from dmcmc.run.improvers.background_search import choose_engine, engine_memory, has_own_core, starts_in_time
 from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.monitoring.progress import Progress
+from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.planning.combination_plan import will_prove
-from dmcmc.run.planning.divided_problem import Divided
+from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, TOULBAR2, Brought
+from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, TOULBAR2, MeasuredGain
 from dmcmc.samplers.local_search.local_search import LocalSearch
-from dmcmc.samplers.toulbar2.background_search import Beside, Listener
-from dmcmc.samplers.toulbar2.costs import Costs
+from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
+from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
 
-_LOOK = 0.02  # seconds between two looks at it
-_TRIAL, _TRIAL_SHARE = 1.0, 0.1  # seconds, and of what is left, that it has before anything else is compiled
-_AT_ONCE = 0.3  # seconds in which a plan may show that no search engine is needed
-_MOMENT = 2.0  # seconds of exact tables that need none
-_MEANWHILE, _LEAST_MEANWHILE = 0.25, 2.0  # of what exact tables take, one may search beside them; and seconds at least
+_CHECK_INTERVAL = 0.02  # seconds between two checks of the engine
+_TRIAL_SECONDS = 1.0  # seconds that the engine searches before anything else is compiled, at most
+_TRIAL_PART = 0.1  # part of the remaining time for the same
+_START_DELAY = 0.3  # seconds until the engine starts; planning may show earlier that no engine is needed
+_SHORT_PROOF_SECONDS = 2.0  # seconds of exact tables that prove the optimum so soon that no engine is needed
+_OVERLAP_PART = 0.25  # part of the estimated seconds of exact tables that the engine may search concurrently
+_MIN_OVERLAP_SECONDS = 2.0  # seconds for the same, at least
 
 
-class RunEngine:
-    """What all ranks know of a search engine beside a run; its process is rank 0's.
+class BackgroundEngine:
+    """An external search engine in the background of a run; all ranks have this object, rank 0 the engine's process.
 
     Parameters
     ----------
+    parts : DividedProblem
+    incumbent : Incumbent
+    world : World
     search : LocalSearch
-        Makes what the engine finds 1-optimal; gives it a core of its own where that pays.
-    stop : Stop
-        When the run ends; :meth:`engage` and :meth:`delay` may change it.
+        Makes the engine's assignments 1-optimal; gives a core to the engine if that is worth it.
+    stop : Deadline
+        Deadline of the run; :meth:`engage` and :meth:`shift_clock` may change it.
 
     Attributes
     ----------
-    beside : Beside or None
+    process : Beside or None
         The engine, on rank 0.
     name : str or None
-        Which one there is, on all ranks; None without any.
+        Name of the engine, on all ranks; None without an engine.
     """
 
-    def __init__(self, parts: Divided, incumbent: Incumbent, world: World, search: LocalSearch, stop: Stop) -> None:
+    def __init__(
+        self, parts: DividedProblem, incumbent: Incumbent, world: World, search: LocalSearch, stop: Deadline
+    ) -> None:
         self.parts, self.incumbent, self.world, self.stop = parts, incumbent, world, stop
         self._search = search
-        self.beside: Beside | None = None
+        self.process: BackgroundSearch | None = None
         self.name: str | None = None
-        self._core, self._in_time = False, True
-        self._entered, self._raised, self._lowered = 0.0, 0.0, 0.0
+        self._has_own_core, self._starts_in_time = False, True
+        self._recorded_until, self._objective_gain, self._bound_gain = 0.0, 0.0, 0.0
 
     def end(self) -> None:
-        """End it and wait until its process is gone."""
-        if self.beside is not None:
-            self.beside.end()
+        """End the engine and wait until its process is gone."""
+        if self.process is not None:
+            self.process.end()
 
-    def engage(self, stop: Stop) -> Stop:
-        """Let a search engine begin beside the run, where it is wanted; called by all ranks.
+    def engage(self, stop: Deadline) -> Deadline:
+        """Start the engine in the background if the settings want it; called by all ranks.
 
         Returns
         -------
-        Stop
-            When the run ends: also when there is a proof.
+        Deadline
+            Deadline of the run, which also ends with a proof.
         """
         config, problem = self.parts.config, self.parts.problem
         if config.search == "none" or (config.search == "auto" and not self.parts.timed):
             return stop
-        self.name = self.world.decided(lambda: engine_for(config, problem))
+        self.name = self.world.on_first_rank(lambda: choose_engine(config, problem))
         if self.name is None:
             return stop
-        self._in_time = self.world.decided(lambda: in_time(config, problem))
-        if stop is NO_STOP:
-            self.stop = stop = Stop(wish=Wish())
+        self._starts_in_time = self.world.on_first_rank(lambda: starts_in_time(config, problem))
+        if stop is NO_DEADLINE:
+            self.stop = stop = Deadline(cancellation=CancellationToken())
         if self.world.rank == 0:
-            told = Listener(lambda: self.incumbent.utility, self._found, self._proven, lambda: self.stop.until)
-            self._entered = time.perf_counter()
-            self.beside = self._engine(told)
+            observer = SearchObserver(
+                lambda: self.incumbent.utility, self._take_found, self._take_bound, lambda: self.stop.until
+            )
+            self._recorded_until = time.perf_counter()
+            self.process = self._make_process(observer)
         return stop
 
-    def _engine(self, told: Listener) -> Beside:
-        """Return the engine: it begins soon, or when it is known to be needed.
+    def _make_process(self, observer: SearchObserver) -> BackgroundSearch:
+        """Return the engine; it starts after a short delay, or once planning shows that it is needed.
 
-        That is waited for where its kernels have to be there, and where it takes long to begin.
+        The latter applies to our own engine, whose kernels have to be compiled first, and to problems whose start takes
+        long.
         """
-        memory = memory_of(self.parts.config)
+        memory = engine_memory(self.parts.config)
         if self.name == TOULBAR2:
-            return Beside(self._costs, memory, told, _AT_ONCE if self._in_time else math.inf)
+            return BackgroundSearch(
+                self._problem_costs, memory, observer, _START_DELAY if self._starts_in_time else math.inf
+            )
         from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
 
-        return Beside(self._costs, memory, told, math.inf, BranchAndBound)
+        return BackgroundSearch(self._problem_costs, memory, observer, math.inf, BranchAndBound)
 
-    def compiled(self, setup: Setup, progress: Progress) -> float:
-        """Compile what the engine uses where it will be needed; called by all ranks. Returns the seconds it took."""
-        if self.name != BRANCH_AND_BOUND or not self._needed(setup):
+    def compile_kernels(self, setup: Setup, progress: ProgressReporter) -> float:
+        """Compile the engine's kernels if it will be needed; return the seconds that this took. Called by all ranks."""
+        if self.name != BRANCH_AND_BOUND or not self._is_needed(setup):
             return 0.0
-        return warm_up_branching(self.world, progress)
+        return compile_branch_and_bound(self.world, progress)
 
-    def tries_first(self, setup: Setup) -> bool:
-        """Let the engine search alone for a moment; return whether that has ended the run. Called by all ranks."""
-        if self.beside is not None and self._needed(setup):
-            until = time.perf_counter() + min(_TRIAL, _TRIAL_SHARE * self.stop.left)
-            self.beside.go()
-            while self.beside.on and not self.stop.over and (left := until - time.perf_counter()) > 0:
-                self.beside.wait(min(left, _LOOK))
+    def searches_first(self, setup: Setup) -> bool:
+        """Let the engine search alone for a short time; return whether that has ended the run. Called by all ranks."""
+        if self.process is not None and self._is_needed(setup):
+            until = time.perf_counter() + min(_TRIAL_SECONDS, _TRIAL_PART * self.stop.left)
+            self.process.begin()
+            while self.process.on and not self.stop.over and (left := until - time.perf_counter()) > 0:
+                self.process.wait(min(left, _CHECK_INTERVAL))
         self.world.wait()
-        return self.won()
+        return self.has_ended_run()
 
     @contextmanager
-    def compiling(self) -> Iterator[None]:
-        """While kernels are compiled or loaded, the clock stands still: what the search engine finds comes later."""
-        if self.beside is not None:
-            self.beside.hold()
+    def clock_stopped(self) -> Iterator[None]:
+        """Stop the run's clock while kernels are compiled or loaded; the engine reports its results afterwards."""
+        if self.process is not None:
+            self.process.hold_reports()
         yield
-        if self.beside is not None:
-            self.beside.resume()
+        if self.process is not None:
+            self.process.resume_reports()
 
-    def settle(self, setup: Setup) -> Setup:
-        """Say whether the search engine is needed, now that all is planned; return the setup less the core it takes.
+    def assign_cores(self, setup: Setup) -> Setup:
+        """Start or end the engine, now that the run is planned; return the setup without the engine's core.
 
-        Where exact tables prove the answer it has some of the time that they take, and no core of its own; where there
-        are several agents, and what they send fits as it is, it has what their work leaves of the cores.
+        If exact tables will prove the optimum, the engine gets a part of their time and no dedicated core. If
+        there are several agents, and their messages fit without splitting, it uses what other work leaves of the cores.
         """
-        if self.beside is None or self.name is None:
+        if self.process is None or self.name is None:
             return setup
-        if not self._needed(setup):
-            self.beside.leave()
+        if not self._is_needed(setup):
+            self.process.cancel()
             return setup
-        asked = setup.config.search != "auto"
-        if will_prove(setup) and not asked:
-            self.beside.go(max(_LEAST_MEANWHILE, _MEANWHILE * self._price(setup)))
+        asked_for = setup.config.search != "auto"
+        if will_prove(setup) and not asked_for:
+            self.process.begin(max(_MIN_OVERLAP_SECONDS, _OVERLAP_PART * self._table_seconds(setup)))
             return setup
-        core = has_core(setup, self.name)
-        self.beside.go(behind=not core and not asked)  # if it is slow then, it waits for what agents' tables prove
-        self._core = setup.backend.threads > 1 and core
-        return self._with_threads(setup, setup.backend.threads - 1) if self._core else setup
+        own_core = has_own_core(setup, self.name)
+        self.process.begin(
+            low_priority=not own_core and not asked_for
+        )  # if it is slow then, it pauses until the tables are finished
+        self._has_own_core = setup.backend.threads > 1 and own_core
+        return self._with_threads(setup, setup.backend.threads - 1) if self._has_own_core else setup
 
-    def _needed(self, setup: Setup) -> bool:
-        """Return whether it may bring something: exact tables that prove the answer in a moment need none."""
+    def _is_needed(self, setup: Setup) -> bool:
+        """Return whether the engine may gain something; exact tables that soon prove the optimum need no engine."""
         if setup.config.search != "auto":
             return True
         if will_prove(setup):
-            return self._in_time and self._price(setup) > _MOMENT
-        return self._in_time or (self.name is not None and has_core(setup, self.name))
+            return self._starts_in_time and self._table_seconds(setup) > _SHORT_PROOF_SECONDS
+        return self._starts_in_time or (self.name is not None and has_own_core(setup, self.name))
 
-    def _price(self, setup: Setup) -> float:
-        """Return the seconds that agents' tables take."""
+    def _table_seconds(self, setup: Setup) -> float:
+        """Return the estimated seconds of all agents' tables."""
         return sum(choice.seconds for choice in setup.choices) / (max(1, setup.limits.threads) * self.world.size)
 
-    def go_on(self) -> None:
-        """Let the search engine go on if it has paused."""
-        if self.beside is not None:
-            self.beside.go_on()
+    def resume(self) -> None:
+        """Let the engine continue if it has paused."""
+        if self.process is not None:
+            self.process.end_pause()
 
-    def alone(self) -> None:
-        """Let the search engine begin, if it has not: there are no tables."""
-        if self.beside is not None:
-            self.beside.go()
+    def start_without_tables(self) -> None:
+        """Start the engine, if it has not started: there will be no tables."""
+        if self.process is not None:
+            self.process.begin()
 
     def disengage(self, setup: Setup) -> Setup:
-        """End the search engine; return the setup with the core that it had."""
-        if self.beside is not None:
-            self.beside.leave()
-        if not self._core:
+        """End the engine; return the setup with the core that the engine had."""
+        if self.process is not None:
+            self.process.cancel()
+        if not self._has_own_core:
             return setup
-        self._core = False
+        self._has_own_core = False
         return self._with_threads(setup, setup.backend.threads + 1)
 
     def _with_threads(self, setup: Setup, threads: int) -> Setup:
+        """Return the setup with another number of threads, which the local search uses, too."""
         self._search.threads = threads
         return replace(setup, backend=replace(setup.backend, threads=threads))
 
     @property
-    def hopeful(self) -> bool:
-        """Whether a search engine beside this rank may still bring something."""
+    def may_improve(self) -> bool:
+        """Whether the engine of this rank may still improve the incumbent or the bound."""
         utility, bound = self.incumbent.utility, self.incumbent.bound
         known, proven = None if utility is None else float(utility), None if bound is None else float(bound)
-        return self.beside is not None and self.beside.on and not self.beside.hopeless(known, proven)
+        return self.process is not None and self.process.on and not self.process.unpromising(known, proven)
 
-    def brought(self) -> list[Brought]:
-        """Return what a search engine has brought since this was last asked."""
-        if self.beside is None or not (self.beside.on or self._raised or self._lowered):
+    def take_gains(self) -> list[MeasuredGain]:
+        """Return the cost and gain of the engine since the last call."""
+        if self.process is None or not (self.process.on or self._objective_gain or self._bound_gain):
             return []
         now = time.perf_counter()
-        one = Brought(self.name or TOULBAR2, now - self._entered, closed=self._lowered, objective=self._raised)
-        self._entered, self._raised, self._lowered = now, 0.0, 0.0
-        return [one]
+        gain = MeasuredGain(
+            self.name or TOULBAR2,
+            now - self._recorded_until,
+            closed_gap=self._bound_gain,
+            objective_gain=self._objective_gain,
+        )
+        self._recorded_until, self._objective_gain, self._bound_gain = now, 0.0, 0.0
+        return [gain]
 
-    def _costs(self) -> Costs:
-        """Return the whole problem as a search engine takes it; constants are added at the end."""
+    def _problem_costs(self) -> CostProblem:
+        """Return the whole problem as costs for the engine; constants are added at the end."""
         return costs_of_problem(self.parts.original, self.parts.config.budget.bytes, constants=False)
 
-    def _found(self, values: NDArray[np.int64]) -> None:
-        """Take in what the search engine has found, on its thread."""
+    def _take_found(self, values: NDArray[np.int64]) -> None:
+        """Take an assignment that the engine has found; called on the engine's thread."""
         before = self.incumbent.utility
-        self.incumbent.update(self._search.polish(values), self.name or TOULBAR2)
+        self.incumbent.update(self._search.one_opt(values), self.name or TOULBAR2)
         after = self.incumbent.utility
         if before is not None and after is not None:
-            self._raised += max(0.0, float(after - before))
-        self._ask_to_end()
+            self._objective_gain += max(0.0, float(after - before))
+        self._end_if_reached()
 
-    def _proven(self, bound: Number | None) -> None:
-        """Take in what the search engine has proven, on its thread."""
+    def _take_bound(self, bound: Number | None) -> None:
+        """Take a proven bound (None: no better assignment exists); called on the engine's thread."""
         arithmetic, before = self.parts.arithmetic, self.incumbent.bound
         if bound is None:
             encoded: Number = arithmetic.lowest
         else:
             encoded = math.floor(bound) if arithmetic.exact else float(bound)
         if self.incumbent.update_bound(encoded, self.name or TOULBAR2) and before is not None:
-            self._lowered += max(0.0, float(before - encoded))
-        self._ask_to_end()
+            self._bound_gain += max(0.0, float(before - encoded))
+        self._end_if_reached()
 
-    def _ask_to_end(self) -> None:
-        """End all work of this rank where nothing more is wanted."""
+    def _end_if_reached(self) -> None:
+        """End all work of this rank if the run has reached its goal."""
         if self.incumbent.reached:
-            self.stop.wish.ask()
+            self.stop.cancellation.request()
 
-    def won(self) -> bool:
-        """Return whether a search engine has ended the run; called by all ranks."""
-        return self.name is not None and self.world.decided(lambda: self.incumbent.reached)
+    def has_ended_run(self) -> bool:
+        """Return whether the engine has ended the run; called by all ranks."""
+        return self.name is not None and self.world.on_first_rank(lambda: self.incumbent.reached)
 
-    def delay(self, seconds: float, stop: Stop) -> None:
-        """Hear that the run began so much later, and when it ends now."""
-        self._entered += seconds
+    def shift_clock(self, seconds: float, stop: Deadline) -> None:
+        """Shift the start of the run by some seconds, and set its new deadline."""
+        self._recorded_until += seconds
         self.stop = stop

@@ -1,94 +1,114 @@
-"""What has been combined so far, and how large tables are in the next combination: larger ones, where that pays."""
+"""Keep the combinations so far, and the table size of the next one: larger tables if they are worth their cost."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
-from dmcmc.mpi.message_contents import Sent
-from dmcmc.run.improvers.recombine import LARGER
-from dmcmc.run.planning.combination_plan import attempts_of, relaxation_of
+from dmcmc.mpi.message_contents import SentMessages
+from dmcmc.run.improvers.recombine import TABLE_GROWTH_FACTOR
+from dmcmc.run.planning.combination_plan import relaxation_of, step_attempts
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.scheduler.proposal import COMBINE, Brought
+from dmcmc.run.scheduler.proposal import RECOMBINATION, MeasuredGain
 from dmcmc.run.util_value_cycle import Cycle
 from dmcmc.samplers.contract.protocol import SampledTable
 
-_LATE = 0.02  # of the time budget that a combination may end later, besides
-_GRACE = 0.5  # seconds beyond the deadline, and after Ctrl-C, for a combination of what has been found
-_AMPLE = 4.0  # times what it should take, a combination with larger tables is given up
+_MAX_DELAY_PART = 0.02  # part of the time budget by which a combination may end later, at most
+_GRACE_SECONDS = 0.5  # seconds after the deadline or Ctrl-C for a combination of the tables so far
+_MAX_OVERRUN = 4.0  # multiple of its estimated seconds after which a combination with larger tables is given up
 
 
-class Combined(NamedTuple):
-    """What the last combination was of, and what came out."""
+class FinishedCombination(NamedTuple):
+    """A finished combination: the agents' tables that it used, and its outcome.
+
+    Attributes
+    ----------
+    tables : dict of SampledTable
+        By agent of this rank.
+    cycle : Cycle
+        Messages, chosen values and bounds.
+    """
 
     tables: Mapping[int, SampledTable]
     cycle: Cycle
 
 
-class Combining:
-    """Combinations, one after the other.
+class CombinationHistory:
+    """The combinations of a run, one after the other.
 
     Attributes
     ----------
-    last : Combined or None
-        The last one that came to its end.
-    larger : float
-        Tables in the next one, times what the time budget says.
-    again : float or None
-        Seconds that the next one should take, if it is made for its larger tables.
+    last : FinishedCombination or None
+        The last combination that was completed.
+    size_factor : float
+        Table size in the next combination, relative to the size that the time budget allows.
+    enlarged_seconds : float or None
+        Estimated seconds of the next combination if it is made for its larger tables; None otherwise.
     """
 
     def __init__(self) -> None:
-        self.last: Combined | None = None
-        self.larger, self._at_most = 1.0, float("inf")
-        self.again: float | None = None
-        self._first_sent: list[Mapping[int, Sent]] = []
-        self._later_sent: list[Mapping[int, Sent]] = []
+        self.last: FinishedCombination | None = None
+        self.size_factor, self._excluded_factor = 1.0, float("inf")
+        self.enlarged_seconds: float | None = None
+        self._first_messages: list[Mapping[int, SentMessages]] = []
+        self._later_messages: list[Mapping[int, SentMessages]] = []
 
-    def end(self, setup: Setup, begun: float, before: float) -> Stop:
-        """Return when the next one has to end, which is begun now; the one before took ``before`` seconds."""
-        longer = min(before, _LATE * (setup.config.budget.time or 0.0))
-        stop = setup.backend.stop.later(_GRACE, longer=longer)
-        return stop if self.again is None else stop.by(begun + _AMPLE * max(_GRACE, self.again))
+    def deadline(self, setup: Setup, begun: float, before: float) -> Deadline:
+        """Return the deadline of a combination that starts at ``begun``; the previous one took ``before`` seconds."""
+        delay = min(before, _MAX_DELAY_PART * (setup.config.budget.time or 0.0))
+        stop = setup.backend.stop.later(_GRACE_SECONDS, extension=delay)
+        return (
+            stop
+            if self.enlarged_seconds is None
+            else stop.by(begun + _MAX_OVERRUN * max(_GRACE_SECONDS, self.enlarged_seconds))
+        )
 
-    def take(self, made: Combined, seconds: float) -> list[Brought]:
-        """Keep one that came to its end; return what larger tables are said to have brought."""
-        (self._first_sent if self.last is None else self._later_sent).extend(made.cycle.sent)
-        self.last, again, self.again = made, self.again, None
-        return [] if again is None else [Brought(COMBINE, seconds, again)]
+    def record(self, combination: FinishedCombination, seconds: float) -> list[MeasuredGain]:
+        """Store a completed combination; return its cost as a measured gain if it was made for larger tables."""
+        (self._first_messages if self.last is None else self._later_messages).extend(combination.cycle.sent)
+        self.last, estimated, self.enlarged_seconds = combination, self.enlarged_seconds, None
+        return [] if estimated is None else [MeasuredGain(RECOMBINATION, seconds, estimated)]
 
-    def go_back(self, seconds: float) -> Brought:
-        """Go on with tables as large as in the last one: larger ones took too much."""
-        assert self.last is not None and self.again is not None
-        brought = Brought(COMBINE, seconds, self.again)
-        self.larger, self.again, self._at_most = self.larger / LARGER, None, self.larger
-        return brought
+    def undo_enlargement(self, seconds: float) -> MeasuredGain:
+        """Return to the table size of the last combination, because larger tables took too much time or memory."""
+        assert self.last is not None and self.enlarged_seconds is not None
+        gain = MeasuredGain(RECOMBINATION, seconds, self.enlarged_seconds)
+        self.size_factor, self.enlarged_seconds, self._excluded_factor = (
+            self.size_factor / TABLE_GROWTH_FACTOR,
+            None,
+            self.size_factor,
+        )
+        return gain
 
     def enlarge(self, seconds: float) -> None:
-        """Let the next one have larger tables, in about some seconds."""
-        self.larger, self.again = LARGER * self.larger, seconds
+        """Let the next combination have larger tables; it is estimated to take some seconds."""
+        self.size_factor, self.enlarged_seconds = TABLE_GROWTH_FACTOR * self.size_factor, seconds
 
     def may_enlarge(self, setup: Setup) -> bool:
-        """Return whether larger tables are possible, and have not been too much."""
-        return LARGER * self.larger < self._at_most and len(attempts_of(setup, self.larger)) > 1
+        """Return whether larger tables are possible and have not failed yet."""
+        return (
+            TABLE_GROWTH_FACTOR * self.size_factor < self._excluded_factor
+            and len(step_attempts(setup, self.size_factor)) > 1
+        )
 
-    def sent_later(self, sent: Mapping[int, Sent]) -> None:
-        """Keep what agents have sent beside combinations."""
-        self._later_sent.append(sent)
+    def record_extra_messages(self, sent: Mapping[int, SentMessages]) -> None:
+        """Store the messages that agents have sent outside combinations."""
+        self._later_messages.append(sent)
 
-    def sent_by(self, number: int) -> tuple[list[Sent], list[Sent]]:
-        """Return what an agent has sent in the first combination, and later."""
+    def messages_of(self, number: int) -> tuple[list[SentMessages], list[SentMessages]]:
+        """Return the messages that an agent has sent in the first combination, and later."""
         first, later = (
-            [phase[number] for phase in phases if number in phase] for phases in (self._first_sent, self._later_sent)
+            [phase[number] for phase in phases if number in phase]
+            for phases in (self._first_messages, self._later_messages)
         )
         return first, later
 
 
-def may_end_by(setup: Setup, error: ResourceError) -> bool:
-    """Return whether the incumbent will do where a first combination fails: not if its z was asked for.
+def may_end_with_incumbent(setup: Setup, error: ResourceError) -> bool:
+    """Return whether the run may end with the incumbent if its first combination fails; not if a fixed z was asked for.
 
-    Tables that do not fit are an error where there is no time budget: more of it would be no remedy.
+    Tables that do not fit the memory are an error in a run without time budget: more time would not help.
     """
     relaxation = relaxation_of(setup.config.combine)
-    open_ended = relaxation.open or (setup.timed and relaxation.z is None)
-    return isinstance(error, OutOfTime | OutOfMemory) or open_ended
+    z_is_free = relaxation.chooses_z or (setup.timed and relaxation.z is None)
+    return isinstance(error, OutOfTime | OutOfMemory) or z_is_free

@@ -1,4 +1,4 @@
-"""The incumbent: the best assignment and the best proven bound so far, and whether to go on (for rank 0)."""
+"""The incumbent: the best assignment and the best proven bound so far, and the decision whether to go on (rank 0)."""
 
 import threading
 import time
@@ -11,108 +11,112 @@ from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.exact_sum import not_below
+from dmcmc.inference.model.exact_sum import round_up
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.inference.sparse.size_statistics import Kept
-from dmcmc.results.outcome import Outcome, Proof, Worth, judge, worth_of
-from dmcmc.results.result import KeptEntries, TracePoint
-from dmcmc.run.monitoring.saved_incumbent import KeptIncumbent
-from dmcmc.run.planning.divided_problem import Divided
+from dmcmc.inference.sparse.size_statistics import SizeStatistics
+from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
+from dmcmc.results.result import RetainedEntries, TracePoint
+from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
+from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.proposal import COMBINE, SEARCH, Grant
-from dmcmc.run.scheduler.rank_report import Report
-from dmcmc.run.scheduler.scheduler import Controller, State
+from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, RECOMBINATION, Allocation
+from dmcmc.run.scheduler.rank_report import RankReport
+from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
 
-# To leave rows out, messages go up and down and the combination is made once more: some times what one takes, and half
-# of what is left at most. The rest is the search's.
-_PRUNING, _FOR_PRUNING = 2.5, 0.5
+# Pruning rows takes a pass of messages up and down and another combination: about this many times the last combination.
+_PRUNING_COST = 2.5
+_MAX_PRUNING_SHARE = 0.5  # of the time that is left; the rest is for the search
 
 
 @dataclass
 class Incumbent:
-    """The best so far, and the points of the trace as it got better.
+    """The best assignment and bound of a run so far, and the trace of their improvements.
 
     Attributes
     ----------
     original : Problem
-        What was asked, or what reductions have left of it.
+        The problem as given, or after presolve.
     settings : Settings
+        Settings of the run.
     start : float
-        When the solve began (``time.perf_counter``).
+        Start of the solve (``time.perf_counter``).
     deadline : float or None
-        When it has to end; None for a single cycle.
-    tell : callable
+        End of the solve (``time.perf_counter``); None for a single cycle.
+    on_trace_point : callable
         Called with each new point of the trace.
-    tell_better : callable
-        Called when there is a better assignment that breaks nothing.
+    on_better : callable
+        Called after each better feasible assignment.
     parts : Divided or None
-        What bounds are encoded by.
+        The divided problem, whose arithmetic encodes the bounds.
     setup : Setup or None
-        None until all is planned.
+        The plan of the run; None until there is one.
     values : ndarray of int64 or None
-        The best assignment, of the variables of the dense problem.
+        The best assignment: value indices of all variables of the dense problem.
     worth : Worth or None
-        What that is worth.
+        Violations and utility of ``values``.
     answer : tuple or None
-        Values and outcome that belong together, for other threads.
+        Consistent pair of values and outcome, for other threads.
     timed_out : bool
-        Whether the run ends for want of time, or because somebody asked for it.
+        Whether the run ends because its time is over or because it was asked to end.
     note : str or None
-        Why it ended earlier than it had to.
-    combining : float
-        Seconds that the last cycle's combination took: the next one needs them too.
-    controller : Controller or None
-        Knows what time is best spent on.
-    by, above : str
-        What brings the next assignment, and the next bound where no agent's part of it is known.
-    kept : KeptIncumbent or None
-        Where the best assignment is kept on disk.
-    filtered : Kept or None
-        What the messages hold of agents that are eliminated without what cannot beat the incumbent.
-    held : float or None
-        Since when the clock stands still (``time.perf_counter``), as kernels are compiled; None while it runs.
+        Why the run ended early.
+    combination_seconds : float
+        Seconds of the last combination; this time is reserved for the next one.
+    controller : Scheduler or None
+        Scheduler that allocates the time of the improvers.
+    by, bound_by : str
+        Improvers to name in the trace for the next assignment, and for the next bound if its source is not known.
+    saved : SavedIncumbent or None
+        File that keeps the best assignment.
+    filtered : SizeStatistics or None
+        Table sizes of the agents that are eliminated by function filtering.
+    paused_at : float or None
+        Time at which the clock was stopped (``time.perf_counter``) while kernels are compiled; None while it runs.
+    trace : list of TracePoint
+        Improvements so far.
     """
 
     original: Problem
     settings: Settings
     start: float
     deadline: float | None
-    tell: Callable[[TracePoint], object] = lambda point: None
-    parts: Divided | None = None
+    on_trace_point: Callable[[TracePoint], object] = lambda point: None
+    parts: DividedProblem | None = None
     setup: Setup | None = None
     values: NDArray[np.int64] | None = None
-    worth: Worth | None = None
-    answer: tuple[NDArray[np.int64], Outcome] | None = None
+    worth: AssignmentQuality | None = None
+    answer: tuple[NDArray[np.int64], SolveOutcome] | None = None
     timed_out: bool = False
     note: str | None = None
-    combining: float = 0.0
-    controller: Controller | None = None
-    by: str = SEARCH
-    above: str = ""
-    kept: KeptIncumbent | None = None
-    filtered: Kept | None = None
-    held: float | None = None
+    combination_seconds: float = 0.0
+    controller: Scheduler | None = None
+    by: str = LOCAL_SEARCH
+    bound_by: str = ""
+    saved: SavedIncumbent | None = None
+    filtered: SizeStatistics | None = None
+    paused_at: float | None = None
     trace: list[TracePoint] = field(default_factory=list)
-    tell_better: Callable[[], object] = lambda: None
-    _bound: Number | None = None  # the best proven one on the utility, encoded
-    _lock: threading.RLock = field(default_factory=threading.RLock)  # what finds and proves may have its own thread
+    on_better: Callable[[], object] = lambda: None
+    _bound: Number | None = None  # best proven upper bound on the utility, encoded
+    # local search and bounds may run in their own threads
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def elapsed(self) -> float:
-        """Seconds of the run so far."""
-        return (self.held or time.perf_counter()) - self.start
+        """Seconds since the start of the run."""
+        return (self.paused_at or time.perf_counter()) - self.start
 
     @property
     def feasible(self) -> bool:
-        """Whether the best assignment breaks nothing."""
-        return self.worth is not None and self.worth.kept == 0
+        """Whether there is an assignment without violations."""
+        return self.worth is not None and self.worth.negated_violation == 0
 
     @property
     def bound(self) -> Number | None:
-        """The best proven bound on the utility, encoded; None if there is none."""
+        """The best proven upper bound on the utility, encoded; None if there is none."""
         return self._bound
 
     @property
@@ -122,79 +126,84 @@ class Incumbent:
 
     @property
     def utility(self) -> Number | None:
-        """What the best is worth where it breaks nothing, rounded up to a table's numbers."""
-        return None if self.worth is None or self.worth.kept else not_below(self.worth.utility)
+        """Utility of the best feasible assignment, rounded up to the tables' arithmetic; None if there is none."""
+        return None if self.worth is None or self.worth.negated_violation else round_up(self.worth.utility)
 
     @property
-    def outcome(self) -> Outcome:
-        """What the best assignment and the best bound say together."""
-        assert self.worth is not None, "there has been no assignment"
+    def outcome(self) -> SolveOutcome:
+        """Status, objective, bound and gap of the best assignment and the best bound."""
+        assert self.worth is not None, "there is no assignment yet"
         return judge(self.original, self.worth, self._constants, self.proof)
 
     @property
-    def proof(self) -> Proof | None:
-        """The best bound as it is judged by; None where nothing is proven."""
+    def proof(self) -> BoundProof | None:
+        """The best bound with its rounding error; None if nothing is proven."""
         if self._bound is None:
             return None
         assert self.parts is not None
-        return Proof([self._bound], self.parts.arithmetic, self.addends)
+        return BoundProof([self._bound], self.parts.arithmetic, self.n_addends)
 
     @property
-    def addends(self) -> int:
-        """How many factors are added up."""
+    def n_addends(self) -> int:
+        """Number of factors whose utilities are summed, which bounds the rounding error."""
         assert self.parts is not None
         return len(self.parts.problem.factors)
 
     @cached_property
     def _constants(self) -> list[Factor]:
+        """Return the factors without variables."""
         return [factor for factor in self.original.factors if not factor.scope]
 
     @property
     def reached(self) -> bool:
-        """Whether nothing more is wanted: all is proven, or the gap is as small as was asked for."""
+        """Whether the run has reached its goal: optimality or infeasibility is proven, or the requested gap."""
         outcome, target = self.outcome, self.settings.budget.gap
         return outcome.status in ("optimal", "infeasible") or (outcome.gap is not None and 0 < target >= outcome.gap)
 
     def delay(self, seconds: float) -> None:
-        """Move the start and the end of the run, whose clock goes on; the trace stays as it is."""
-        self.start, self.held = self.start + seconds, None
+        """Move the start and the deadline of the run by some seconds, and let its clock run again."""
+        self.start, self.paused_at = self.start + seconds, None
         if self.deadline is not None:
             self.deadline += seconds
 
     def update(self, values: NDArray[np.int64], by: str | None = None) -> bool:
-        """Take in an assignment of the dense problem's variables; return whether it is better than the best so far.
+        """Record an assignment if it is better than the best so far; return whether it is.
 
         Parameters
         ----------
+        values
+            Value indices of the variables of the dense problem.
         by
-            What has found it, if that is not the run's own work.
+            Improver that found it; by default the one named in ``self.by``.
         """
-        worth = worth_of(self.original, values[: self.original.n_variables])
+        worth = quality_of(self.original, values[: self.original.n_variables])
         with self._lock:
-            better = worth.better(self.worth)
+            better = worth.is_better_than(self.worth)
             if better:
                 self.values, self.worth = values.copy(), worth
-                self._point(by)
-                if self.kept is not None:
-                    self.kept.keep(self.values)
+                self._add_trace_point(by)
+                if self.saved is not None:
+                    self.saved.save(self.values)
                 if self.feasible:
-                    self.tell_better()
+                    self.on_better()
         return better
 
     def update_bound(
         self, bound: Number | None, by: str | None = None, parts: Mapping[str, float] | None = None
     ) -> bool:
-        """Take in an upper bound (encoded) on the utility; return whether it is tighter than the best so far.
+        """Record an upper bound on the utility (encoded) if it is tighter than the best so far; return whether it is.
 
-        It may hold for solutions better than the best so far only: rows that cannot be in one are left out of it. An
-        assignment has to be there first.
+        There has to be an assignment first. The bound may hold only for solutions better than the incumbent, because
+        rows of worse solutions are pruned; it is therefore raised to at least the incumbent's utility.
 
         Parameters
         ----------
+        bound
+            The bound, or None if a table has none.
         by
-            What has proven it, if that is not the run's own work.
+            Source of the bound to name in the trace; by default the improvers in ``parts``, or ``self.bound_by``.
         parts
-            Of that, by kinds of work: what each has closed of agents' parts of the gap, 1 together.
+            Share of the closed gap per improver; the shares sum to 1.
         """
         if bound is None:
             return False
@@ -205,88 +214,92 @@ class Incumbent:
             tighter = self._bound is None or bound < self._bound
             if tighter:
                 self._bound = bound
-                self._point(by or ", ".join(parts or ()) or self.above, parts)
+                self._add_trace_point(by or ", ".join(parts or ()) or self.bound_by, parts)
         return tighter
 
-    def _point(self, by: str | None, parts: Mapping[str, float] | None = None) -> None:
-        """Add a point to the trace where it says something new."""
+    def _add_trace_point(self, by: str | None, parts: Mapping[str, float] | None = None) -> None:
+        """Append a point to the trace if its objective or bound is new."""
         assert self.values is not None
         outcome = self.outcome
         self.answer = self.values, outcome
-        kept = None if self.filtered is None else KeptEntries(*self.filtered)
-        told = by or self.by
-        point = TracePoint(self.elapsed, outcome.objective, outcome.bound, told, kept, dict(parts or {}))
+        retained_entries = None if self.filtered is None else RetainedEntries(*self.filtered)
+        source = by or self.by
+        point = TracePoint(self.elapsed, outcome.objective, outcome.bound, source, retained_entries, dict(parts or {}))
         last = self.trace[-1] if self.trace else None
         if last is None or (last.objective, last.bound) != (point.objective, point.bound):
             self.trace.append(point)
-            self.tell(point)
+            self.on_trace_point(point)
 
     def give_up(self, error: ResourceError) -> Directive:
-        """End with what there is: tables had no time, or they did not fit the memory."""
+        """End the run with the incumbent, because the time or the memory was not enough for the tables."""
         if isinstance(error, OutOfTime):
             self.timed_out = True
         else:
-            self.note = f"for want of memory: {error}"
+            self.note = f"out of memory: {error}"
         return Directive(True)
 
-    def direct(self, reports: Sequence[Report]) -> Directive:
-        """Decide whether to go on, and with what.
+    def direct(self, reports: Sequence[RankReport]) -> Directive:
+        """Return the directive of the next cycle: whether to stop, and otherwise the allocations of the improvers.
 
         Parameters
         ----------
         reports
-            Of all ranks; what they have found has been taken in.
+            Reports of all ranks. Their assignments and bounds have already been recorded.
         """
         setup, controller = self.setup, self.controller
         assert setup is not None and controller is not None
         state, reached = self._state(), self.reached
-        controller.enter(state, [one for report in reports for one in report.brought])
-        interrupted = any(report.asked for report in reports)
-        over = state.left <= 0 or interrupted
-        self.timed_out = over and not reached
-        if reached or over:
+        controller.record(state, [gain for report in reports for gain in report.gains])
+        interrupted = any(report.stop_requested for report in reports)
+        time_is_up = state.left <= 0 or interrupted
+        self.timed_out = time_is_up and not reached
+        if reached or time_is_up:
             return Directive(True)
-        grants = controller.decide([offer for report in reports for offer in report.offers])
-        prune = self._prunes(reports, grants, state.left)
-        if not grants and not prune:  # what is offered takes longer than there is time
-            self.timed_out = any(report.offers for report in reports) and not controller.settled
-            if controller.settled:
-                self.note = "ended early: only the search was left, and it has long found nothing better"
+        allocations = controller.decide([offer for report in reports for offer in report.proposals])
+        prune = self._should_prune(reports, allocations, state.left)
+        if not allocations and not prune:  # every proposal takes longer than the time that is left
+            self.timed_out = any(report.proposals for report in reports) and not controller.search_converged
+            if controller.search_converged:
+                self.note = (
+                    "ended early: local search has found nothing better for a long time, and nothing else is left to do"
+                )
             return Directive(True)
         roots = {agent: value for report in reports for agent, value in report.roots.items()}
-        thresholds = self._thresholds(dict(sorted(roots.items())))
+        cutoffs = self._component_cutoffs(dict(sorted(roots.items())))
         best = self.values if self.feasible else None
-        return Directive(False, thresholds, grants, prune, best, self.bounded, self.combining)
+        return Directive(False, cutoffs, allocations, prune, best, self.bounded, self.combination_seconds)
 
-    def _prunes(self, reports: Sequence[Report], grants: Sequence[Grant], left: float) -> bool:
-        """Return whether rows that cannot matter are left out: where that may help, and there is time for it."""
-        helps = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
-        again = any(grant.kind == COMBINE for grant in grants)  # which begins from the same tables
-        wanted = helps and self.feasible and self.settings.combine.method == "auto" and not again
-        return wanted and _PRUNING * self.combining <= _FOR_PRUNING * left
+    def _should_prune(self, reports: Sequence[RankReport], allocations: Sequence[Allocation], left: float) -> bool:
+        """Return whether to prune rows that cannot beat the incumbent: it may help, and there is time for it."""
+        can_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
+        recombines = any(
+            grant.improver == RECOMBINATION for grant in allocations
+        )  # recombination starts from the same tables
+        should_prune = can_help and self.feasible and self.settings.combine.method == "auto" and not recombines
+        return should_prune and _PRUNING_COST * self.combination_seconds <= _MAX_PRUNING_SHARE * left
 
-    def _state(self) -> State:
-        """Return where the run stands."""
+    def _state(self) -> SchedulingState:
+        """Return the state of the run for the scheduler."""
         now, objective = time.perf_counter(), self.outcome.objective
-        left = float("inf") if self.deadline is None else self.deadline - now - self.combining
+        left = float("inf") if self.deadline is None else self.deadline - now - self.combination_seconds
         utility = None if self.utility is None else float(self.utility)
         bound = None if self._bound is None else float(self._bound)
         goal = 0.0 if objective is None else self.settings.budget.gap * max(1.0, abs(float(objective)))
-        return State(now - self.start, left, utility, bound, goal)
+        return SchedulingState(now - self.start, left, utility, bound, goal)
 
-    def _thresholds(self, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
-        """Return what each component must be worth: the best so far less what all others can be worth."""
+    def _component_cutoffs(self, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
+        """Return the utility that each component must reach: the incumbent's less the others' upper bounds."""
         assert self.setup is not None
         total = total_of(roots, self.setup.arithmetic)
         if self.utility is None or total is None or self.setup.arithmetic.is_lowest(total):
             return dict.fromkeys(roots)
-        # A row goes only if it is worse by more than the rounding of all the sums that say so.
-        slack = 4 * self.setup.arithmetic.rounding(self.addends)
+        # A row is pruned only if it is worse by more than the rounding error of the sums involved.
+        slack = 4 * self.setup.arithmetic.rounding(self.n_addends)
         return {a: self.utility - (total - value) - slack for a, value in roots.items() if value is not None}
 
 
 def total_of(roots: Mapping[int, Number | None], arithmetic: Arithmetic) -> Number | None:
-    """Return the sum of the roots' upper values, clamped; None where one has none."""
+    """Return the sum of the roots' upper bounds, at least the arithmetic's lowest number; None if one is missing."""
     total: Number = 0
     for value in roots.values():
         if value is None:
@@ -297,12 +310,12 @@ def total_of(roots: Mapping[int, Number | None], arithmetic: Arithmetic) -> Numb
     return total
 
 
-def title_of(incumbent: Incumbent, kinds: Sequence[str], left: float) -> str:
-    """Return what a user wants to see while it works on; ``left`` in seconds."""
+def title_of(incumbent: Incumbent, improvers: Sequence[str], left: float) -> str:
+    """Return the progress title of an improvement cycle; ``left`` is the remaining time in seconds."""
     if incumbent.worth is None:  # not rank 0
         return "improving"
     outcome = incumbent.outcome
     gap = outcome.gap
-    known = "no bound yet" if gap is None else f"bound {outcome.bound}, gap {100 * gap:.3g} %"
+    bound_text = "no bound yet" if gap is None else f"bound {outcome.bound}, gap {100 * gap:.3g} %"
     time_left = f", {max(0.0, left):.0f} s left" if left < float("inf") else ""
-    return f"improving: {outcome.objective}, {known}{time_left} ({', '.join(kinds) or 'prune'})"
+    return f"improving: {outcome.objective}, {bound_text}{time_left} ({', '.join(improvers) or 'prune'})"

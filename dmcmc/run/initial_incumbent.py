@@ -1,33 +1,45 @@
-"""The beginning of a run: a search with a first incumbent, before anything is planned."""
+"""The first step of a run: a local search with an initial incumbent, before anything is planned."""
 
 from functools import partial
 
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.mpi.world import World
 from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.local_search import Search
+from dmcmc.run.local_search import IncumbentSearch
 from dmcmc.run.metrics import solution_of
-from dmcmc.run.monitoring.progress import Progress
-from dmcmc.run.planning.divided_problem import Divided
+from dmcmc.run.monitoring.progress import ProgressReporter
+from dmcmc.run.planning.divided_problem import DividedProblem
 
 
-def begin(parts: Divided, world: World, stop: Stop, start: float, progress: Progress, may_wait: bool = False) -> Search:
-    """Return a search with a first incumbent; called by all ranks.
+def begin(
+    parts: DividedProblem,
+    world: World,
+    stop: Deadline,
+    start: float,
+    progress: ProgressReporter,
+    may_wait: bool = False,
+) -> IncumbentSearch:
+    """Return a local search with an initial incumbent; called by all ranks.
 
     Parameters
     ----------
+    parts
+        The divided problem.
+    stop
+        Deadline of the run.
     start
-        When the clock started (``time.perf_counter``).
+        Time at which the run's clock started (``time.perf_counter``).
     progress
-        Told each point of the trace, and each better assignment.
+        Receives each point of the trace, and each better assignment.
     may_wait
-        As for :meth:`.Search.first`: what follows sees to ``Search.meanwhile``.
+        Whether the first assignment may be computed later, while a GPU is at work; see
+        ``IncumbentSearch.first``. The caller then has to run ``IncumbentSearch.overlapped``.
     """
     deadline = stop.until if parts.timed else None
     incumbent = Incumbent(parts.original, parts.config, start, deadline, progress.point, parts)
-    incumbent.tell_better = lambda: progress.solution(partial(solution_of, parts, incumbent))
-    search = Search(parts, incumbent, world, stop)
+    incumbent.on_better = lambda: progress.solution(partial(solution_of, parts, incumbent))
+    search = IncumbentSearch(parts, incumbent, world, stop)
     search.first(may_wait)
     if parts.timed and parts.config.checkpoint is not None:
-        search.go_on(parts.config.checkpoint)
+        search.resume_from(parts.config.checkpoint)
     return search

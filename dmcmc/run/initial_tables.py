@@ -1,4 +1,4 @@
-"""Every agent's first table: exact, or sampled and bounded. With a time budget, what takes too long is given up."""
+"""Every agent's initial table: exact, or sampled and bounded; with a time budget, slow eliminations are given up."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,59 +10,60 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.tighten import Allowance, tighten
+from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.interface_rows import Rows
-from dmcmc.inference.model.arithmetic import Table
-from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.inference.model.arithmetic import EncodedTable
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.team import Team
+from dmcmc.mpi.team import MpiTeam
 from dmcmc.mpi.world import World
-from dmcmc.run.agent.agent import Agent, Means
+from dmcmc.run.agent.agent import Agent, AgentContext
 from dmcmc.run.agent.checkpoint import Checkpoint
 from dmcmc.run.agent.filtered_table import FilteredTable
 from dmcmc.run.agent.lower_table import LowerTable
-from dmcmc.run.agent.uncombined_bound import loose_bounds
+from dmcmc.run.agent.uncombined_bound import uncombined_bounds
 from dmcmc.run.agent_steps import Sides, gather_sides
-from dmcmc.run.improvers.exact_elimination import Eliminated, eliminate_in_turn
-from dmcmc.run.improvers.semidefinite import soon_lifted
+from dmcmc.run.improvers.exact_elimination import EliminatedTables, eliminate_in_turn
+from dmcmc.run.improvers.semidefinite import agents_with_relaxation_in_time
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.scheduler.proposal import BOUND, ELIMINATE, SAMPLE, Brought
+from dmcmc.run.scheduler.proposal import BOUND, EXACT_ELIMINATION, SAMPLING, MeasuredGain
 from dmcmc.samplers import improve_in_team, registry
-from dmcmc.samplers.auto.choose import FIRST_SHARE, SOON, Choice, bound_seconds, sampled_choice
+from dmcmc.samplers.auto.choose import FIRST_SHARE, FIRST_TABLE_TIME, AgentChoice, bound_seconds, sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import Resumable, SampledTable, Sampling
-from dmcmc.samplers.contract.team import said_by_first
-from dmcmc.samplers.methods.block_chains import frozen
-from dmcmc.samplers.methods.blocks import BlockSolver, sampled_from
+from dmcmc.samplers.contract.team import broadcast_from_first
+from dmcmc.samplers.methods.block_chains import draws_are_frozen
+from dmcmc.samplers.methods.blocks import BlockSolver, sample_agent
 from dmcmc.samplers.row_choice import choose_rows
 
-_FIRST_SWEEPS = 3  # of a row's dual ascent, where no time is given
-_SOME, _ALL = 0.5, 0.8  # of the time budget: then exact agents give up; where all agents are
-_PLANNED = 2.0  # times what eliminations should take: then they are given up, where other agents wait for a table
-_SAMPLED = 0.2  # of the time that first tables have a share of goes to the first samples at most
-_FIRST = 0.25  # of a long time budget is what they have a share of
-_LEAST = 0.1  # seconds that exact agents get even when the budget is over
-_GRACE = 0.25  # seconds beyond the budget, and after Ctrl-C, for a first answer that is worth something
-_PORTION = 2.0  # seconds of sampling, about, after which what is finished is kept
-_FIRST_LEAST = 0.02  # seconds of an agent's first bound
+_FIRST_SWEEPS = 3  # sweeps of the dual ascent per row, in runs without a time budget
+_EXACT_SHARE = 0.5  # of the time budget, after which exact agents give up if other agents are sampled
+_ALL_EXACT_SHARE = 0.8  # of the time budget, after which exact agents give up if all agents are exact
+_ELIMINATION_TOLERANCE = 2.0  # times their estimate, after which eliminations are given up if other agents wait
+_SAMPLING_SHARE = 0.2  # of the time for initial tables: limit of the first samples
+_INITIAL_SHARE = 0.25  # of a long time budget: time for initial tables
+_MIN_EXACT_SECONDS = 0.1  # seconds that exact agents get even if the budget is over
+_FIRST_ANSWER_GRACE = 0.25  # seconds after the deadline or Ctrl-C for a useful first answer
+_BATCH_SECONDS = 2.0  # estimated seconds of sampling after which finished tables are saved in the checkpoint
+_MIN_FIRST_BOUND_SECONDS = 0.02  # shortest time for an agent's first bound, seconds
 
 
-class First(NamedTuple):
-    """What first tables come to on a rank.
+class InitialTables(NamedTuple):
+    """The initial tables of a rank.
 
     Attributes
     ----------
     setup : Setup
-        As it is now.
-    agents : dict
-        This rank's, with their first tables.
+        The plan, with the changed choices.
+    agents : dict of int to Agent
+        This rank's agents, with their initial tables.
     sides : Sides
-        How those are indexed.
+        How the tables are indexed.
     helped : Resumable or None
-        The chains of another rank's agent, a share of whose rows was sampled here: to go on with.
+        Chains of another rank's agent, some rows of which were sampled here; they can be resumed.
     """
 
     setup: Setup
@@ -71,193 +72,203 @@ class First(NamedTuple):
     helped: Resumable | None
 
 
-def team_of(setup: Setup, world: World, private: bool = False) -> Team:
-    """Return the ranks that work on the rows of one agent with this rank; a context that all ranks enter and leave."""
-    helped = setup.helped_by(world.rank)
-    agents = setup.of_rank(world.rank) if helped is None else [helped]
-    return Team(world, agents[0] if any(setup.helpers) else None, helped is None, private)
+def team_of(setup: Setup, world: World, private: bool = False) -> MpiTeam:
+    """Return the ranks that work on the rows of one agent with this rank; all ranks enter and leave this context."""
+    helped = setup.agent_helped_by(world.rank)
+    agents = setup.agents_of_rank(world.rank) if helped is None else [helped]
+    return MpiTeam(world, agents[0] if any(setup.helpers) else None, helped is None, private)
 
 
 def first_tables(
     setup: Setup,
-    team: Team,
+    team: MpiTeam,
     world: World,
     best: NDArray[np.int64] | None,
     advance: Callable[[int], None],
     near: Callable[[Mapping[int, Number]], bool],
     ended: Callable[[], bool],
-) -> First:
-    """Make this rank's agents' first tables.
+) -> InitialTables:
+    """Make the initial tables of this rank's agents.
 
-    An exact elimination that takes too long is given up; the agent is sampled instead, and ``setup.choices`` say so on
-    all ranks. Sampling has a part of the time that is left, so that there soon is a first combination.
+    An exact elimination that takes too long is given up and the agent is sampled instead; ``setup.choices`` then says
+    so on all ranks. Sampling gets only a share of the remaining time, so that the first combination comes soon.
 
     Parameters
     ----------
+    setup
+        The plan.
+    team
+        The ranks that work on the rows of one agent.
+    world
+        All ranks.
     best
-        The best assignment so far: rows begin with its hidden values; None where nobody has one.
+        The best assignment so far, from whose hidden values the rows start; None if there is none.
+    advance
+        Called with the number of further rows that are done.
     near
-        Whether at most what some agents can be worth makes the gap as small as was asked for.
+        ``near(bounds)`` tells whether upper bounds of some agents make the gap as small as requested.
     ended
-        Whether nothing more is wanted; asked on rank 0.
+        Tells whether the run has reached its goal; called on rank 0.
 
     Raises
     ------
     OutOfTime
-        If eliminations were given up because nothing more is wanted: what would be sampled then is of no use.
+        If eliminations were given up because the run has reached its goal.
     """
-    helped, mine = setup.helped_by(world.rank), setup.of_rank(world.rank)
-    served = mine if helped is None else [helped]
+    helped, mine = setup.agent_helped_by(world.rank), setup.agents_of_rank(world.rank)
+    served_agents = mine if helped is None else [helped]
     checkpoint = None if team.rank else _checkpoint(setup, best)
-    eliminating = partial(_exact_tables, setup, served, advance, checkpoint, team)
-    exact, given_up = world.together(partial(team.run, eliminating))
-    sampled = world.merged({} if team.rank else given_up)
-    over: bool = bool(sampled) and world.decided(ended)
-    if over:
+    eliminating = partial(_eliminate_exact_agents, setup, served_agents, advance, checkpoint, team)
+    exact, given_up = world.on_all_ranks(partial(team.run, eliminating))
+    sampled = world.union({} if team.rank else given_up)
+    goal_reached: bool = bool(sampled) and world.on_first_rank(ended)
+    if goal_reached:
         raise OutOfTime("out of time")
-    setup = setup.changed(sampled)
+    setup = setup.with_choices(sampled)
     settings = _first_sampling(setup, best, advance)
-    sides = gather_sides(setup, world, world.together(partial(_row_lists, setup, mine, settings)), {})
+    sides = gather_sides(setup, world, world.on_all_ranks(partial(_choose_row_lists, setup, mine, settings)), {})
     settings = replace(settings, team=team)
     if helped is not None:
-        helping = partial(_help, setup, helped, sides, settings)
-        return First(setup, {}, sides, world.together(partial(team.run, helping)))
-    sampling = partial(_agents, setup, mine, exact, sides, settings, checkpoint, best, near)
-    return First(setup, world.together(partial(team.run, sampling)), sides, None)
+        helping = partial(_help_another_rank, setup, helped, sides, settings)
+        return InitialTables(setup, {}, sides, world.on_all_ranks(partial(team.run, helping)))
+    sampling = partial(_make_agents, setup, mine, exact, sides, settings, checkpoint, best, near)
+    return InitialTables(setup, world.on_all_ranks(partial(team.run, sampling)), sides, None)
 
 
 def _first_sampling(setup: Setup, best: NDArray[np.int64] | None, advance: Callable[[int], None]) -> Sampling:
-    """Return what local solvers are told for first tables."""
-    stop = setup.backend.stop.later(_GRACE) if setup.timed else NO_STOP
-    seconds = _SAMPLED * _soon(setup) if setup.timed else None
-    known = None if setup.config.polish == "none" else best
+    """Return the sampling settings of the initial tables."""
+    stop = setup.backend.stop.later(_FIRST_ANSWER_GRACE) if setup.timed else NO_DEADLINE
+    seconds = _SAMPLING_SHARE * _initial_seconds(setup) if setup.timed else None
+    incumbent = None if setup.config.local_search == "none" else best
     backend = replace(setup.backend, stop=stop)
-    return replace(setup.sampling(), progress=advance, backend=backend, seconds=seconds, incumbent=known)
+    return replace(setup.sampling_settings(), progress=advance, backend=backend, seconds=seconds, incumbent=incumbent)
 
 
-def _agents(
+def _make_agents(
     setup: Setup,
     mine: Sequence[int],
-    exact: Eliminated,
+    exact: EliminatedTables,
     sides: Sides,
     settings: Sampling,
     checkpoint: Checkpoint | None,
     best: NDArray[np.int64] | None,
     near: Callable[[Mapping[int, Number]], bool],
 ) -> dict[int, Agent]:
-    """Return this rank's agents: those that have been eliminated, and all others sampled and bounded."""
+    """Return this rank's agents: eliminated exactly, loaded from the checkpoint, or sampled and bounded."""
 
     def bounds_of(agents: Mapping[int, Agent]) -> dict[int, Number]:
-        return loose_bounds(
+        return uncombined_bounds(
             setup.division, setup.arithmetic, [a for a in agents if agents[a].table.upper is not None], agents
         )
 
-    means = Means(setup.sampling(), setup.config.budget.gap)
-    made = {a: _agent(setup, means, a, table) for a, table in exact.tables.items()}
+    means = AgentContext(setup.sampling_settings(), setup.config.budget.gap)
+    agents_so_far = {a: _exact_agent(setup, means, a, table) for a, table in exact.tables.items()}
     if checkpoint is not None and not setup.timed:
-        made |= _restored(setup, means, [a for a in mine if a not in made], sides, checkpoint)
-    left = [a for a in mine if a not in made]
+        agents_so_far |= _load_agents(setup, means, [a for a in mine if a not in agents_so_far], sides, checkpoint)
+    left = [a for a in mine if a not in agents_so_far]
     if settings.team.size > 1:
-        said_by_first(settings.team, bool(left))
-    for numbers in _portions(setup, left, checkpoint is not None):
+        broadcast_from_first(settings.team, bool(left))
+    for numbers in _batches(setup, left, checkpoint is not None):
         new = _sampled_agents(setup, means, numbers, sides, settings)
         for number, spent in exact.given_up.items():
             if number in new:
-                new[number].in_vain = spent
-                new[number].brought.append(Brought(ELIMINATE, spent, new[number].price or 0.0))
-        made.update(new)
-        unbounded = [made[a] for a in numbers if made[a].table.upper is None]
-        _first_bounds(setup, unbounded, lambda: near(bounds_of(made)))
+                new[number].failed_elimination_seconds = spent
+                new[number].gains.append(MeasuredGain(EXACT_ELIMINATION, spent, new[number].elimination_seconds or 0.0))
+        agents_so_far.update(new)
+        unbounded = [agents_so_far[a] for a in numbers if agents_so_far[a].table.upper is None]
+        _first_bounds(setup, unbounded, lambda: near(bounds_of(agents_so_far)))
         if checkpoint is not None and not setup.timed:
-            _keep(setup, new.values(), checkpoint)
+            _save(setup, new.values(), checkpoint)
     if not setup.timed:
-        for agent in made.values():
+        for agent in agents_so_far.values():
             if agent.filtered is not None:
                 agent.filter(best, setup.backend, float("inf"))
     improve_in_team.end(settings.team)
-    return made
+    return agents_so_far
 
 
-def _help(setup: Setup, number: int, sides: Sides, settings: Sampling) -> Resumable | None:
-    """Work on a share of the rows of another rank's agent, if that has no table of it yet; return its chains."""
+def _help_another_rank(setup: Setup, number: int, sides: Sides, settings: Sampling) -> Resumable | None:
+    """Sample some rows of another rank's agent, if it has no table yet; return its chains."""
     method, chains = setup.methods[number], None
-    if said_by_first(settings.team, False) and isinstance(registry.get(method), ChainSolver | BlockSolver):
+    if broadcast_from_first(settings.team, False) and isinstance(registry.get(method), ChainSolver | BlockSolver):
         chains = _sampled(setup, method, [sides.lower.local(setup.division.locals[number])], settings)[1][0]
     return improve_in_team.help_on(chains, settings.backend, settings.team)
 
 
 def _checkpoint(setup: Setup, best: NDArray[np.int64] | None) -> Checkpoint | None:
-    """Return where this rank's finished tables are kept, if anywhere; what depends on the clock is not."""
+    """Return the checkpoint of this rank's finished tables, if there is one; its key is independent of the clock."""
     folder, config = setup.config.checkpoint, setup.config
     if folder is None:
         return None
     settings = msgspec.json.encode([config.local, config.seed]) + (b"" if best is None else best.tobytes())
-    return Checkpoint(folder, setup.arithmetic, replace(setup.backend, stop=NO_STOP), settings)
+    return Checkpoint(folder, setup.arithmetic, replace(setup.backend, stop=NO_DEADLINE), settings)
 
 
-def _restored(
-    setup: Setup, means: Means, numbers: Sequence[int], sides: Sides, checkpoint: Checkpoint
+def _load_agents(
+    setup: Setup, means: AgentContext, numbers: Sequence[int], sides: Sides, checkpoint: Checkpoint
 ) -> dict[int, Agent]:
-    """Return those of some sampled agents whose tables have been kept."""
+    """Return the sampled agents whose tables are in the checkpoint."""
     agents: dict[int, Agent] = {}
     for number in numbers:
         local, choice = sides.lower.local(setup.division.locals[number]), setup.choices[number]
-        if not setup.filters(number) and (table := checkpoint.find(local, choice.method, choice.bound)) is not None:
-            whole, weight = setup.division.locals[number], setup.weights[number]
-            agents[number] = Agent(means, whole, table, LowerTable(local), weight=weight)
+        if not setup.may_filter(number) and (table := checkpoint.load(local, choice.method, choice.bound)) is not None:
+            full_problem, weight = setup.division.locals[number], setup.weights[number]
+            agents[number] = Agent(means, full_problem, table, LowerTable(local), weight=weight)
     return agents
 
 
-def _keep(setup: Setup, agents: Iterable[Agent], checkpoint: Checkpoint) -> None:
-    """Keep the tables of sampled agents, but for those that will be filtered."""
+def _save(setup: Setup, agents: Iterable[Agent], checkpoint: Checkpoint) -> None:
+    """Save the tables of sampled agents in the checkpoint, except those of agents that will be filtered."""
     for agent in agents:
         if agent.filtered is None:
-            checkpoint.keep(setup.choices[agent.local.agent].bound, agent.below.local, agent.table)
+            checkpoint.save(setup.choices[agent.local.agent].bound, agent.lower.local, agent.table)
 
 
-def _portions(setup: Setup, numbers: Sequence[int], kept: bool) -> Iterator[list[int]]:
-    """Yield agents that are sampled together: all, or, where their tables are kept, so many that it takes a while."""
-    portion, seconds = list[int](), 0.0
+def _batches(setup: Setup, numbers: Sequence[int], has_checkpoint: bool) -> Iterator[list[int]]:
+    """Yield batches of agents to sample together: all of them, or, with a checkpoint, batches of a few seconds."""
+    batch, seconds = list[int](), 0.0
     for number in numbers:
-        portion.append(number)
+        batch.append(number)
         seconds += setup.choices[number].seconds
-        if kept and not setup.timed and seconds >= _PORTION:
-            yield portion
-            portion, seconds = [], 0.0
-    if portion:
-        yield portion
+        if has_checkpoint and not setup.timed and seconds >= _BATCH_SECONDS:
+            yield batch
+            batch, seconds = [], 0.0
+    if batch:
+        yield batch
 
 
-def _agent(setup: Setup, means: Means, number: int, table: SampledTable) -> Agent:
+def _exact_agent(setup: Setup, means: AgentContext, number: int, table: SampledTable) -> Agent:
     """Return an agent with an exact table."""
     local, choice = setup.division.locals[number], setup.choices[number]
-    brought = [Brought(ELIMINATE, table.seconds, choice.seconds)]
-    return Agent(means, local, table, LowerTable(local), weight=setup.weights[number], brought=brought)
+    brought = [MeasuredGain(EXACT_ELIMINATION, table.seconds, choice.seconds)]
+    return Agent(means, local, table, LowerTable(local), weight=setup.weights[number], gains=brought)
 
 
-def _row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> dict[int, Rows]:
-    """Return the rows that are sampled of agents with too many."""
-    return {a: choose_rows(setup.division.locals[a], setup.listed[a], settings) for a in mine if setup.listed[a]}
+def _choose_row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> dict[int, Rows]:
+    """Return the sampled rows of the agents that have too many rows to sample all."""
+    return {
+        a: choose_rows(setup.division.locals[a], setup.listed_rows[a], settings) for a in mine if setup.listed_rows[a]
+    }
 
 
 def _sampled_agents(
-    setup: Setup, means: Means, numbers: Sequence[int], sides: Sides, settings: Sampling
+    setup: Setup, means: AgentContext, numbers: Sequence[int], sides: Sides, settings: Sampling
 ) -> dict[int, Agent]:
-    """Return agents whose methods do not eliminate all of them: sampled, those of one method together."""
+    """Return agents that are not eliminated exactly: sampled, in one batch per method."""
     agents: dict[int, Agent] = {}
-    watched = setup.config.local.method == "auto"
+    checks_frozen_chains = setup.config.local.method == "auto"
     for method in sorted({setup.methods[a] for a in numbers}):
         batch = [a for a in numbers if setup.methods[a] == method]
         locals_ = [sides.lower.local(setup.division.locals[a]) for a in batch]
         tables, chains = _sampled(setup, method, locals_, settings)
         for number, local, run, table in zip(batch, locals_, chains, tables, strict=True):
-            whole = setup.division.locals[number]
-            if local is not whole:  # exact for the listed rows only
+            full_problem = setup.division.locals[number]
+            if local is not full_problem:  # exact for the listed rows only
                 table = replace(table, upper=None)
-            agent = Agent(means, whole, table, LowerTable(local, run), weight=setup.weights[number])
-            agent.watched, agent.team = watched, settings.team
-            agent.price, agent.brought = setup.exact_price(number), [Brought(SAMPLE, table.seconds)]
-            if setup.filters(number):
+            agent = Agent(means, full_problem, table, LowerTable(local, run), weight=setup.weights[number])
+            agent.checks_for_frozen_chains, agent.team = checks_frozen_chains, settings.team
+            agent.elimination_seconds, agent.gains = setup.exact_price(number), [MeasuredGain(SAMPLING, table.seconds)]
+            if setup.may_filter(number):
                 agent.filtered = FilteredTable(setup.limits.memory, setup.timed)
             agents[number] = agent
     return agents
@@ -266,104 +277,111 @@ def _sampled_agents(
 def _sampled(
     setup: Setup, method: str, locals_: Sequence[LocalProblem], settings: Sampling
 ) -> tuple[list[SampledTable], Sequence[Resumable | None]]:
-    """Return sampled tables, and chains to go on with later where that may be."""
+    """Return sampled tables, and the chains that can be resumed later (None if they cannot)."""
     solver, tables = registry.get(method), list[SampledTable]()
     if setup.timed and isinstance(solver, ChainSolver | BlockSolver):
         started: Sequence[Any] = solver.start(locals_, settings)
-        for begun in started:
+        for chains in started:
             settings.backend.stop.check()
-            tables.append(begun.table())
+            tables.append(chains.table())
         return tables, started
     if setup.config.local.method == "auto" and isinstance(solver, ChainSolver):
         started = solver.start(locals_, settings)
-        tables = [_thawed(local, one, settings) for local, one in zip(locals_, started, strict=True)]
+        tables = [_unfrozen_table(local, one, settings) for local, one in zip(locals_, started, strict=True)]
     else:
         tables = solver.solve(locals_, settings)
     return tables, [None] * len(locals_)
 
 
-def _thawed(local: LocalProblem, chains: Resumable, settings: Sampling) -> SampledTable:
-    """Return what an agent's chains have found; where they are frozen, what block moves then make of it."""
+def _unfrozen_table(local: LocalProblem, chains: Resumable, settings: Sampling) -> SampledTable:
+    """Return an agent's sampled table; if its chains are frozen, improve it by block moves."""
     table = chains.table()
-    if not frozen(local, chains.states):
+    if not draws_are_frozen(local, chains.states):
         return table
-    more = sampled_from(local, settings, chains.states, local.rows).table()
+    more = sample_agent(local, settings, chains.states, local.rows).table()
     return replace(more, seconds=table.seconds + more.seconds, updates=table.updates)
 
 
-def _exact_tables(
-    setup: Setup, served: Sequence[int], advance: Callable[[int], None], checkpoint: Checkpoint | None, team: Team
-) -> tuple[Eliminated, dict[int, Choice]]:
-    """Return the tables of exact agents, and what those do instead that were given up."""
-    kept: dict[int, SampledTable] = {}
-    wanted = [(setup.division.locals[a], setup.choices[a].seconds) for a in served if setup.methods[a] == "exact"]
+def _eliminate_exact_agents(
+    setup: Setup, served: Sequence[int], advance: Callable[[int], None], checkpoint: Checkpoint | None, team: MpiTeam
+) -> tuple[EliminatedTables, dict[int, AgentChoice]]:
+    """Return the tables of exact agents, and new choices for those whose elimination was given up."""
+    loaded: dict[int, SampledTable] = {}
+    exact_agents = [(setup.division.locals[a], setup.choices[a].seconds) for a in served if setup.methods[a] == "exact"]
     if checkpoint is not None:
-        found_before = {local.agent: checkpoint.find(local, "exact", "none") for local, _ in wanted}
-        kept = {agent: table for agent, table in found_before.items() if table is not None}
-    finished = None if checkpoint is None else partial(checkpoint.keep, "none")
-    exact = [(local, seconds) for local, seconds in wanted if local.agent not in kept]
-    if team.size > 1 and not said_by_first(team, bool(exact)):
+        found_before = {local.agent: checkpoint.load(local, "exact", "none") for local, _ in exact_agents}
+        loaded = {agent: table for agent, table in found_before.items() if table is not None}
+    finished = None if checkpoint is None else partial(checkpoint.save, "none")
+    exact = [(local, seconds) for local, seconds in exact_agents if local.agent not in loaded]
+    if team.size > 1 and not broadcast_from_first(team, bool(exact)):
         exact = []
     stop = setup.backend.stop.by(_exact_end(setup))
-    settings = replace(setup.sampling(), progress=advance, backend=replace(setup.backend, stop=stop), team=team)
-    sure = setup.timed and setup.never_given_up
-    obstacles = setup.facts.once("obstacles", lambda: frozenset(w.agent for w in setup.surveys if w.obstacle))
+    settings = replace(
+        setup.sampling_settings(), progress=advance, backend=replace(setup.backend, stop=stop), team=team
+    )
+    never_gives_up = setup.timed and setup.never_given_up
+    obstacles = setup.facts.get_or_compute("obstacles", lambda: frozenset(w.agent for w in setup.surveys if w.obstacle))
 
-    def has_to_be(local: LocalProblem) -> bool:
-        return sure or local.agent in obstacles
+    def must_be_exact(local: LocalProblem) -> bool:
+        return never_gives_up or local.agent in obstacles
 
-    found = eliminate_in_turn([one for one in exact if not has_to_be(one[0])], settings, setup.timed, finished=finished)
-    if needed := [one for one in exact if has_to_be(one[0])]:  # there is no other way
-        stop = setup.backend.stop.later(_GRACE) if sure else setup.backend.stop
+    found = eliminate_in_turn(
+        [one for one in exact if not must_be_exact(one[0])], settings, setup.timed, on_finished=finished
+    )
+    if required := [one for one in exact if must_be_exact(one[0])]:  # these agents have no alternative to elimination
+        stop = setup.backend.stop.later(_FIRST_ANSWER_GRACE) if never_gives_up else setup.backend.stop
         settings = replace(settings, backend=replace(setup.backend, stop=stop))
-        more = eliminate_in_turn(needed, settings, setup.timed, patient=True, finished=finished)
-        if more.given_up and (stop.over or not sure):
+        more = eliminate_in_turn(required, settings, setup.timed, use_all_time=True, on_finished=finished)
+        if more.given_up and (stop.over or not never_gives_up):
             raise OutOfTime("out of time")
         found.tables.update(more.tables)
-        found.given_up.update(more.given_up)  # memory was short
+        found.given_up.update(more.given_up)  # they did not fit the memory
     if found.given_up and not setup.timed and setup.config.local.method == "exact":
-        raise OutOfMemory("local.method: exact: an agent's tables do not fit beside the others'; raise budget.memory")
-    found.tables.update(kept)
+        raise OutOfMemory("local.method: exact: the tables of all agents together do not fit; raise budget.memory")
+    found.tables.update(loaded)
     sampled = {}
     for agent, spent in found.given_up.items():
-        why = f"exact elimination was given up after {spent:.2g} s"
-        sampled[agent] = sampled_choice(setup.surveys[agent], SAMPLER, why, setup.limits, setup.rates)
+        reason = f"exact elimination was given up after {spent:.2g} s"
+        sampled[agent] = sampled_choice(setup.surveys[agent], SAMPLER, reason, setup.limits, setup.rates)
     return found, sampled
 
 
 def _now() -> float:
+    """Return the clock's time in seconds."""
     return time.perf_counter()
 
 
 def _exact_end(setup: Setup) -> float:
-    """Return when exact agents give up: there is little else to do with the time where all are."""
+    """Return the time at which exact agents give up; it is later if all agents are exact."""
     budget = setup.config.budget.time
     if budget is None:
         return float("inf")
     if all(method == "exact" for method in setup.methods):
-        return max(setup.backend.stop.until - (1 - _ALL) * budget, _now() + _LEAST)
-    end = setup.backend.stop.until - (1 - _SOME) * budget
-    if setup.config.local.method == "auto":  # what is given up is offered again, when all have a table
+        return max(setup.backend.stop.until - (1 - _ALL_EXACT_SHARE) * budget, _now() + _MIN_EXACT_SECONDS)
+    end = setup.backend.stop.until - (1 - _EXACT_SHARE) * budget
+    if setup.config.local.method == "auto":  # a given-up elimination is proposed again when all agents have a table
         planned = sum(choice.seconds for choice in setup.choices if choice.method == "exact")
-        end = min(end, _now() + max(_SOME * min(budget, SOON), _PLANNED * planned))
-    return max(end, _now() + _LEAST)
+        end = min(end, _now() + max(_EXACT_SHARE * min(budget, FIRST_TABLE_TIME), _ELIMINATION_TOLERANCE * planned))
+    return max(end, _now() + _MIN_EXACT_SECONDS)
 
 
-def _soon(setup: Setup) -> float:
-    """Return the seconds that first tables have a share of: what comes later goes where the gap is."""
+def _initial_seconds(setup: Setup) -> float:
+    """Return the seconds for the initial tables; later time goes to the agents with the largest gaps."""
     left = max(0.0, setup.backend.stop.until - _now())
-    return min(max(SOON, _FIRST * left), left)
+    return min(max(FIRST_TABLE_TIME, _INITIAL_SHARE * left), left)
 
 
 def _first_bounds(setup: Setup, agents: Sequence[Agent], near: Callable[[], bool]) -> None:
-    """Bound tables from above; where there is no time, by the sum of what each factor can be worth.
+    """Make upper-bound tables of agents; if there is no time, use the sum of the factors' largest entries.
 
     Parameters
     ----------
+    agents
+        Agents without an upper table.
     near
-        Whether the gap is as small as was asked for.
+        Whether the gap is as small as requested.
     """
-    stop, started = setup.backend.stop.later(_GRACE), list[Agent]()
+    stop, started = setup.backend.stop.later(_FIRST_ANSWER_GRACE), list[Agent]()
     for agent in agents:
         start, provider = _now(), setup.choices[agent.local.agent].bound
         if provider == "none":
@@ -373,37 +391,42 @@ def _first_bounds(setup: Setup, agents: Sequence[Agent], near: Callable[[], bool
             continue
         agent.start_bound(provider)
         agent.table = replace(agent.table, seconds=agent.table.seconds + _now() - start)
-        agent.brought.append(Brought(BOUND, _now() - start))
+        agent.gains.append(MeasuredGain(BOUND, _now() - start))
         started.append(agent)
 
-    def enough(place: int) -> bool:
-        started[place].take_bound()
-        return started[place].close_enough() or near()
+    def is_tight_enough(position: int) -> bool:
+        started[position].update_bound()
+        return started[position].close_enough() or near()
 
-    requests = [agent.request(None) for agent in started]
-    tightened = tighten(requests, setup.backend, _first_allowance(setup, started), enough)
+    requests = [agent.bound_request(None) for agent in started]
+    tightened = tighten(requests, setup.backend, _first_allowance(setup, started), is_tight_enough)
     for agent, bound in zip(started, tightened, strict=True):
-        agent.take_bound(bound.seconds)
-        agent.brought.append(Brought(BOUND, bound.seconds))
+        agent.update_bound(bound.seconds)
+        agent.gains.append(MeasuredGain(BOUND, bound.seconds))
 
 
-def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> Allowance:
-    """Return what the first bounds may take: some time for each, or a fixed amount of work."""
-    core, numbers = replace(setup.limits, gpu=False, threads=1), [agent.local.agent for agent in agents]
+def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> TighteningBudget:
+    """Return the effort of the first bounds: seconds per agent, or a fixed number of sweeps."""
+    one_core, numbers = replace(setup.limits, gpu=False, threads=1), [agent.local.agent for agent in agents]
     effort = sum(
-        bound_seconds(setup.surveys[a], core, setup.rates, _FIRST_SWEEPS, setup.choices[a].bound) for a in numbers
+        bound_seconds(setup.surveys[a], one_core, setup.rates, _FIRST_SWEEPS, setup.choices[a].bound) for a in numbers
     )
     if not setup.timed:
-        return Allowance(effort, sweeps=_FIRST_SWEEPS)
-    left = FIRST_SHARE * _soon(setup) / max(1, len(agents))
-    lifted = {agent.local.agent for agent in soon_lifted(agents, setup.backend)}
-    most = {a: _FIRST_LEAST if a in lifted else max(_FIRST_LEAST, setup.choices[a].first_bound) for a in numbers}
-    return Allowance(effort, [min(left, most[a]) for a in numbers])
+        return TighteningBudget(effort, sweeps=_FIRST_SWEEPS)
+    seconds_each = FIRST_SHARE * _initial_seconds(setup) / max(1, len(agents))
+    with_relaxation = {agent.local.agent for agent in agents_with_relaxation_in_time(agents, setup.backend)}
+    seconds_of = {
+        a: _MIN_FIRST_BOUND_SECONDS
+        if a in with_relaxation
+        else max(_MIN_FIRST_BOUND_SECONDS, setup.choices[a].first_bound)
+        for a in numbers
+    }
+    return TighteningBudget(effort, [min(seconds_each, seconds_of[a]) for a in numbers])
 
 
-def _constant(setup: Setup, agent: Agent) -> Table:
-    """Return the least that needs no work as a table: the sum of all factors' largest entries, for every row."""
+def _constant(setup: Setup, agent: Agent) -> EncodedTable:
+    """Return the cheapest upper bound as a table without variables: the sum of all factors' largest entries."""
     arithmetic, total = setup.arithmetic, 0
     for factor in agent.local.factors:
         total = max(total + arithmetic.encode(factor).values.max().item(), arithmetic.lowest)
-    return Table((), np.array(arithmetic.outward(total, len(agent.local.factors)), dtype=arithmetic.dtype))
+    return EncodedTable((), np.array(arithmetic.outward(total, len(agent.local.factors)), dtype=arithmetic.dtype))

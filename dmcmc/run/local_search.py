@@ -1,7 +1,7 @@
-"""Local search over the whole assignment, beside the tables: where the incumbent comes from, and what polishes answers.
+"""Local search over the whole assignment: the source of incumbents, and the 1-opt descent of decoded answers.
 
-Every rank runs some of the chains; where rank 0 alone knows the problem (``dealt``) it runs all of them, for all ranks
-that share its cores. The values that come out are complete, and the same on all ranks.
+Every rank runs some of the chains. If rank 0 alone knows the problem (``parts.scattered``), it runs all chains, with the
+threads of all ranks that share its cores. The best assignment is complete, and the same on all ranks.
 """
 
 import time
@@ -16,381 +16,413 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
-from dmcmc.inference.runtime.threads import cores, step_back
+from dmcmc.inference.runtime.threads import cores, lower_priority
 from dmcmc.mpi.world import World
-from dmcmc.results.outcome import Worth, worth_of
+from dmcmc.results.outcome import AssignmentQuality, quality_of
 from dmcmc.results.result import Result
-from dmcmc.run.background_engine import RunEngine
+from dmcmc.run.background_engine import BackgroundEngine
 from dmcmc.run.improvers import gpu_chains
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.metrics import early_result
-from dmcmc.run.monitoring.saved_incumbent import KeptIncumbent
-from dmcmc.run.overlapped_work import Meanwhile, may_soon_wait, proves_on_gpu
+from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
+from dmcmc.run.overlapped_work import OverlappedWork, may_wait_for_gpu, proves_on_gpu
 from dmcmc.run.planning.combination_plan import will_prove
-from dmcmc.run.planning.divided_problem import Divided
+from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.scheduler.proposal import GPU_SEARCH, SEARCH
+from dmcmc.run.scheduler.proposal import GPU_CHAINS, LOCAL_SEARCH
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.local_search import LocalSearch
-from dmcmc.samplers.local_search.rank_exchange import ALONE
+from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS
 
-SWEEPS = 400  # of all chains together, where work is fixed
-_SHARE = 0.03  # of the time that is left: search before there are tables, at most; then it goes on beside them
-_BESIDE = 0.02  # of what exact tables take: likewise, where they prove what is best
-_LEAST = 0.02  # seconds of a slice
-_MOMENT = 0.01  # seconds of a search beside tables that prove what is best, at least
-_LAYOUT = 2e-8  # seconds that an entry of chains' columns takes to lay out
-_SLICE = 0.3  # seconds of the first
-PAYS = 5e-4  # of the utility: less than this in a slice as long as all before it
-_AT_LEAST = 0.1  # seconds that work takes where a search beside it is worth while
-_POLISH = 0.3  # seconds beyond the end that an answer may take to have no better neighbour
+SWEEPS = 400  # sweeps of all chains together in a run without a time budget
+# Of the remaining time: maximum search before there are tables; later it goes on in the background
+_MAX_SHARE_BEFORE_TABLES = 0.03
+# Of the estimated time of exact tables: the same limit if those tables prove the optimum
+_MAX_SHARE_OF_EXACT_TABLES = 0.02
+_MIN_SLICE = 0.02  # shortest time slice, seconds
+_MIN_BRIEF_SEARCH = 0.01  # shortest brief search in the background of tables that prove the optimum, seconds
+_LAYOUT_SECONDS_PER_ENTRY = 2e-8  # estimated seconds per entry for laying out the columns that chains read
+_FIRST_SLICE = 0.3  # first time slice, seconds
+MIN_RELATIVE_GAIN = 5e-4  # relative gain in utility below which a slice as long as all earlier ones was not worthwhile
+_MIN_FOREGROUND_SECONDS = 0.1  # foreground work shorter than this (seconds) gets no background search
+_ONE_OPT_GRACE = 0.3  # seconds after the deadline in which an answer may still be made 1-optimal
 
-_NOTHING = Problem((), np.zeros(0, dtype=np.int64), (), np.zeros(0, dtype=np.int64), ())
+_EMPTY_PROBLEM = Problem((), np.zeros(0, dtype=np.int64), (), np.zeros(0, dtype=np.int64), ())
 
 
-class _Ranks:
-    """Hands between ranks, as the search wants it, how chains have ended: once a heat."""
+class _RankExchange:
+    """Exchanges the final states of chains between ranks, once per tournament round, as the search expects."""
 
     def __init__(self, world: World) -> None:
         self.rank, self.size, self.all = world.rank, world.size, partial(world.allgather, what="search")
 
 
-class Search:
-    """This rank's part of the search.
+class IncumbentSearch:
+    """This rank's part of the local search over the whole assignment.
+
+    Parameters
+    ----------
+    parts
+        The divided problem as this rank knows it.
+    incumbent
+        The incumbent; rank 0 records better assignments there.
+    world
+        The ranks.
+    stop
+        Deadline of the run.
 
     Attributes
     ----------
     best : ndarray of int64
-        The best assignment so far, values of all variables of the dense problem; the same on all ranks.
+        The best assignment so far: value indices of all variables of the dense problem; the same on all ranks.
     worth : Worth
-        What it is worth, likewise.
+        Violations and utility of ``best``; the same on all ranks.
     engine : RunEngine
-        The search engine beside the run, if there is one.
-    plain : bool
-        Whether the answer is what the tables say, without any search over the whole assignment.
-    on_gpu : OnGpu or None
-        The search on the GPU beside the run, on rank 0 once it has begun.
-    unready : callable or None
-        Compiles what looks for better assignments, and returns the seconds that this took; None where it is there. It
-        is left until it is needed where tables should soon prove the answer: then the clock stands still.
-    meanwhile : Meanwhile
-        The first assignment, where that is left for when a GPU is at work.
+        The external search engine in the background, if there is one.
+    decodes_only : bool
+        Whether the answer is decoded from the tables, without local search (``local_search: none``).
+    gpu_search : BackgroundGpuChains or None
+        The search on the GPU in the background, on rank 0 once it has begun.
+    compile_when_needed : callable or None
+        Compiles the chains, and returns the seconds that this took; None if they are compiled. If tables will probably
+        prove the answer soon, the chains are compiled only when they are needed, while the clock stands still.
+    overlapped : OverlappedWork
+        The search for the first assignment, if it is postponed until a GPU is at work.
     """
 
     best: NDArray[np.int64]
-    worth: Worth
+    worth: AssignmentQuality
 
-    def __init__(self, parts: Divided, incumbent: Incumbent, world: World, stop: Stop) -> None:
+    def __init__(self, parts: DividedProblem, incumbent: Incumbent, world: World, stop: Deadline) -> None:
         self.parts, self.incumbent, self.world = parts, incumbent, world
-        self.plain = parts.config.polish == "none"
-        self._for = world.core_sharers if parts.dealt else 1  # ranks that share its cores
-        threads = max(1, cores() * self._for // world.core_sharers)
-        self._leads = world.rank == 0 or not parts.dealt  # others know too little to search
-        known = (parts.original, parts.problem) if self._leads else (_NOTHING, _NOTHING)
-        ranks = ALONE if parts.dealt else _Ranks(world)
-        self._search = LocalSearch(*known, parts.config.seed, threads, stop, ranks)
-        self._until(stop)
-        self.engine = RunEngine(parts, incumbent, world, self._search, stop)
-        self.on_gpu: gpu_chains.OnGpu | None = None
-        self.unready: Callable[[], float] | None = None
-        self.meanwhile = Meanwhile()
+        self.decodes_only = parts.config.local_search == "none"
+        self._ranks_served = world.core_sharers if parts.scattered else 1  # ranks whose cores this rank's search uses
+        threads = max(1, cores() * self._ranks_served // world.core_sharers)
+        self._searches = world.rank == 0 or not parts.scattered  # other ranks know too little of the problem to search
+        problems = (parts.original, parts.problem) if self._searches else (_EMPTY_PROBLEM, _EMPTY_PROBLEM)
+        ranks = SINGLE_PROCESS if parts.scattered else _RankExchange(world)
+        self._search = LocalSearch(*problems, parts.config.seed, threads, stop, ranks)
+        self._set_deadline(stop)
+        self.engine = BackgroundEngine(parts, incumbent, world, self._search, stop)
+        self.gpu_search: gpu_chains.BackgroundGpuChains | None = None
+        self.compile_when_needed: Callable[[], float] | None = None
+        self.overlapped = OverlappedWork()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.engine.end()
-        if self.on_gpu is not None:
-            self.on_gpu.end()
-        if self.incumbent.kept is not None:
-            self.incumbent.kept.flush()
+        if self.gpu_search is not None:
+            self.gpu_search.end()
+        if self.incumbent.saved is not None:
+            self.incumbent.saved.flush()
 
-    def _until(self, stop: Stop) -> None:
-        """Say when to end; an answer may take a little longer to become 1-optimal."""
+    def _set_deadline(self, stop: Deadline) -> None:
+        """Set the deadline of the search; the 1-opt descent of an answer may take a little longer."""
         self._stop = stop
-        self._search.stop, self._search.ascent.stop = stop, stop.later(_POLISH)
+        self._search.stop, self._search.ascent.stop = stop, stop.later(_ONE_OPT_GRACE)
 
     @property
-    def stop(self) -> Stop:
-        """When the run ends."""
+    def stop(self) -> Deadline:
+        """Deadline of the run."""
         return self._stop
 
     @property
     def stoppable(self) -> bool:
-        """Whether anything may end the run before it is through."""
-        return self._stop is not NO_STOP
+        """Whether a deadline or a cancellation can end the run early."""
+        return self._stop is not NO_DEADLINE
 
-    def engage(self, stop: Stop) -> Stop:
-        """Let a search engine begin beside the run, where it is wanted; return when the run ends: also by a proof."""
+    def start_engine(self, stop: Deadline) -> Deadline:
+        """Start the external search engine if it is wanted; return the deadline, which the engine's proof ends, too."""
         stop = self.engine.engage(stop)
-        self._until(stop)
+        self._set_deadline(stop)
         return stop
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """While kernels are compiled the clock stands still; the body moves the run's start by what that took."""
-        self.incumbent.held = time.perf_counter()
+        """Stop the clock while the body compiles kernels; the body calls :meth:`shift_clock` with the seconds taken."""
+        self.incumbent.paused_at = time.perf_counter()
         try:
-            with self.engine.compiling():
+            with self.engine.clock_stopped():
                 yield
         finally:
-            self.incumbent.held = None
+            self.incumbent.paused_at = None
 
-    def early(self) -> Result | None:
-        """Return what is known before there are tables, on rank 0."""
+    def result_without_tables(self) -> Result | None:
+        """Return the result before there are tables, on rank 0; None on other ranks."""
         return self.best_so_far() if self.world.rank == 0 else None
 
     def best_so_far(self) -> Result:
-        """Return what would be the result if nothing else came, from any thread (rank 0)."""
-        return early_result(self.parts, self.incumbent, self.world.size, 0, self.polish_asked)
+        """Return the result if the run ended now; callable from any thread of rank 0."""
+        return early_result(self.parts, self.incumbent, self.world.size, 0, self.make_original_1_optimal)
 
-    def delay(self, seconds: float) -> Stop:
-        """Move the start of the run, and its end: something was compiled. Return when it ends now."""
+    def delay(self, seconds: float) -> Deadline:
+        """Move the start and the deadline of the run by some seconds of compilation; return the new deadline."""
         stop = self._search.stop
         if stop.until < float("inf"):
             stop = replace(stop, until=stop.until + seconds)
         self.incumbent.delay(seconds)
-        self._until(stop)
-        self.engine.delay(seconds, stop)
+        self._set_deadline(stop)
+        self.engine.shift_clock(seconds, stop)
         return stop
 
     def first(self, may_wait: bool = False) -> None:
-        """Make the first incumbent; of a plain run each variable's first value, which is no search.
+        """Find the first incumbent; if the answer is only decoded from tables, take each variable's first value.
 
         Parameters
         ----------
         may_wait
-            Whether that is enough at first where a GPU may soon be at work: the rest is left for then.
+            Whether each variable's first value may do at first, if a GPU will soon be at work. The search is then left
+            to ``overlapped``.
         """
-        later = may_wait and not self.plain and self._leads and may_soon_wait(self.parts, self.world)
-        if self.plain or later:
-            self._take(np.zeros(self.parts.problem.n_variables, dtype=np.int64))
-        if later:
-            self.meanwhile.leave(self._find_first)
-        elif not self.plain:
+        postponed = may_wait and not self.decodes_only and self._searches and may_wait_for_gpu(self.parts, self.world)
+        if self.decodes_only or postponed:
+            self._share_best(np.zeros(self.parts.problem.n_variables, dtype=np.int64))
+        if postponed:
+            self.overlapped.defer(self._find_first)
+        elif not self.decodes_only:
             self._find_first()
 
     def _find_first(self) -> None:
-        self._take(self._search.first(self._tell) if self._leads else None)
+        """Search for the first incumbent, and share it with all ranks."""
+        self._share_best(self._search.first(self._report_better) if self._searches else None)
 
-    def go_on(self, folder: str) -> None:
-        """Begin with the best assignment that an earlier run has kept in a folder, and keep the best there (rank 0)."""
+    def resume_from(self, folder: str) -> None:
+        """Start from the best assignment that an earlier run saved in a folder, and save better ones there."""
 
         def found() -> NDArray[np.int64] | None:
-            if self.incumbent.kept is None:
-                self.incumbent.kept = KeptIncumbent(folder, self.parts.problem)
-            return self.incumbent.kept.find()
+            if self.incumbent.saved is None:
+                self.incumbent.saved = SavedIncumbent(folder, self.parts.problem)
+            return self.incumbent.saved.load()
 
-        values = self.world.decided(found)
+        values = self.world.on_first_rank(found)
         if values is not None:
-            self._take(values)
+            self._share_best(values)
 
-    def polish(self, values: NDArray[np.int64] | None) -> None:
-        """Make rank 0's assignment 1-optimal, and the incumbent if that is better; a plain run takes it as it is."""
-        self._take(values if self.plain or values is None else self._search.polish(values))
+    def make_1_optimal(self, values: NDArray[np.int64] | None) -> None:
+        """Improve rank 0's assignment to a local optimum and record it; with ``decodes_only`` record it unchanged."""
+        self._share_best(values if self.decodes_only or values is None else self._search.one_opt(values))
 
     def suggest(self, starts: Sequence[NDArray[np.int64]]) -> None:
-        """Let this rank's search begin at some assignments, too."""
-        for start in starts if self._leads else ():
+        """Let this rank's search start from some given assignments, too."""
+        for start in starts if self._searches else ():
             self._search.suggest(start)
 
     @contextmanager
-    def beside(
-        self, wanted: bool = True, enough: float = 0.0, behind: bool = True, moment: float = 0.0
+    def in_background(
+        self, wanted: bool = True, enough: float = 0.0, behind: bool = True, brief_seconds: float = 0.0
     ) -> Iterator[None]:
-        """Search in a thread of its own while the body works, on half of the cores; it rests where it brings nothing.
+        """Search in a background thread on half of the cores while the body works; pause while nothing is found.
 
-        What has little of the cores does not rest before it has come to the end of a heat. By the clock only. The
-        body may look at the best so far, but must not ask for a search.
+        It does not pause before a whole tournament round is finished. It runs only in runs with a time budget. The body
+        may read the best assignment so far, but must not start a search.
 
         Parameters
         ----------
+        wanted
+            Whether to search for the whole duration of the body.
         enough
-            What it has to bring in a slice as long as all before it, of the utility.
+            Relative gain in utility that a slice as long as all earlier ones has to bring; below it the search pauses.
         behind
-            Whether it has what the body leaves of those cores, where agents' tables make assignments, too.
-        moment
-            Where it is not wanted otherwise: search at once, and no longer than so many seconds.
+            Whether the search has a lower priority than the body. It applies to several agents only, because their
+            tables give assignments, too.
+        brief_seconds
+            If the search is not wanted: search once at the start for at most this many seconds.
         """
         behind = behind and self.parts.problem.n_agents > 1
         search, stop, threads = self._search, self._search.stop, self._search.threads
-        wish, best = Wish(stop.wish.asked), self.best
+        cancellation, best = CancellationToken(stop.cancellation.requested_at), self.best
         ended = Event()
 
         def work() -> None:
             nonlocal best
-            spent, rest = 0.0, _AT_LEAST
+            spent, pause = 0.0, _MIN_FOREGROUND_SECONDS
             with suppress(OutOfMemory):
                 if not wanted:
-                    step_back()
-                    for seconds in (0.0, moment):  # the first lays out tables for chains
-                        best = search.improve(best, seconds, 0, self._tell)
+                    lower_priority()
+                    for seconds in (0.0, brief_seconds):  # the first call lays out the columns for the chains
+                        best = search.improve(best, seconds, 0, self._report_better)
                     return
-                while not ended.wait(rest) and not search.stop.over:
+                while not ended.wait(pause) and not search.stop.over:
                     if behind and not spent:
-                        step_back()
-                    before, seconds, heats = best, max(_SLICE, spent), search.heats
-                    best = search.improve(before, seconds, 0, self._tell)
-                    gained = search.better(best, before)
-                    if enough and gained:
-                        gained = _pays(self._worth_of(before), self._worth_of(best), enough)
-                    spent, rest = spent + seconds, 0.0 if gained or search.heats == heats else seconds
+                        lower_priority()
+                    before, seconds, heats = best, max(_FIRST_SLICE, spent), search.rounds
+                    best = search.improve(before, seconds, 0, self._report_better)
+                    improved = search.better(best, before)
+                    if enough and improved:
+                        improved = _is_worthwhile(self._worth_of(before), self._worth_of(best), enough)
+                    spent, pause = spent + seconds, 0.0 if improved or search.rounds == heats else seconds
 
-        if not (wanted or moment) or not self.parts.timed or self.unready is not None:
+        if not (wanted or brief_seconds) or not self.parts.timed or self.compile_when_needed is not None:
             yield
             return
-        if not self._leads:
+        if not self._searches:
             yield
-            self._take(None)
+            self._share_best(None)
             return
         thread = Thread(target=work, name="dmcmc search", daemon=True)
-        search.stop, search.threads, search.behind = replace(stop, wish=wish), self._beside(threads), behind
+        search.stop, search.threads, search.behind = (
+            replace(stop, cancellation=cancellation),
+            self._background_threads(threads),
+            behind,
+        )
         thread.start()
         try:
             yield
         finally:
-            wish.ask()
+            cancellation.request()
             ended.set()
             thread.join()
             search.stop, search.threads, search.behind = stop, threads, False
-        self._take(best)
+        self._share_best(best)
 
-    def _beside(self, threads: int) -> int:
-        """Return how many threads search beside other work: half of each rank's that it searches for, one at least."""
-        return min(threads, self._for * max(1, threads // self._for // 2))
+    def _background_threads(self, threads: int) -> int:
+        """Return the number of threads of a background search: half of each rank's threads, but at least one."""
+        return min(threads, self._ranks_served * max(1, threads // self._ranks_served // 2))
 
-    def moment(self, setup: Setup) -> float:
-        """Return the seconds of a search beside tables that will prove what is best; 0 where that would delay them.
+    def brief_search_seconds(self, setup: Setup) -> float:
+        """Return the seconds of a brief search in the background of tables that will prove the optimum.
 
-        They show something better than the first incumbent meanwhile. What chains read has to be laid out for it.
+        It shows a better assignment than the first incumbent while the tables are made. The result is 0 if laying out
+        the columns for the chains would delay the tables.
         """
-        if not setup.timed or self.plain or not will_prove(setup):
+        if not setup.timed or self.decodes_only or not will_prove(setup):
             return 0.0
-        most = self._most(setup, proven=True)
+        max_seconds = self._max_seconds_before_tables(setup, proven=True)
 
-        def pays() -> bool:  # other ranks may know too little
-            return most >= _MOMENT and _LAYOUT * self._search.ascent.graph.columns <= 3 * most
+        def is_affordable() -> bool:  # other ranks may know too little
+            return (
+                max_seconds >= _MIN_BRIEF_SEARCH
+                and _LAYOUT_SECONDS_PER_ENTRY * self._search.ascent.graph.columns <= 3 * max_seconds
+            )
 
-        return most if self.world.decided(pays) else 0.0
+        return max_seconds if self.world.on_first_rank(is_affordable) else 0.0
 
-    def _worth_of(self, values: NDArray[np.int64]) -> Worth:
-        return worth_of(self.parts.original, values[: self.parts.original.n_variables])
+    def _worth_of(self, values: NDArray[np.int64]) -> AssignmentQuality:
+        """Return violations and utility of an assignment."""
+        return quality_of(self.parts.original, values[: self.parts.original.n_variables])
 
-    def _tell(self, values: NDArray[np.int64]) -> None:
-        """Let rank 0 know of a better assignment at once."""
+    def _report_better(self, values: NDArray[np.int64]) -> None:
+        """Record a better assignment at once, if this is rank 0."""
         if self.world.rank == 0:
-            self.incumbent.update(values, SEARCH)
+            self.incumbent.update(values, LOCAL_SEARCH)
 
-    def polish_asked(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Make an assignment of what was asked, before it was reduced, 1-optimal."""
-        if self.plain:
+    def make_original_1_optimal(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return a local optimum of the original problem (before presolve) reached from an assignment."""
+        if self.decodes_only:
             return values
         stop = self._search.ascent.stop
-        if stop.over:  # a little longer: nothing else is done any more
-            stop = Stop(time.perf_counter() + _POLISH)
+        if stop.over:  # the run is over: allow a little more time
+            stop = Deadline(time.perf_counter() + _ONE_OPT_GRACE)
         return Ascent(self.parts.asked.problem, 1, stop).climb(values)
 
     def before_tables(self, setup: Setup) -> None:
-        """Search as long as it pays before there are tables; not where they will soon prove what is best."""
+        """Search while it is worthwhile before there are tables; only briefly if these will soon prove the optimum."""
         if not proves_on_gpu(setup):
-            self.meanwhile.do()
+            self.overlapped.run()
         if setup.timed:
-            self.improve_while_it_pays(self._most(setup, will_prove(setup)))
-        elif not will_prove(setup) and not self.plain:
+            self.improve_while_it_pays(self._max_seconds_before_tables(setup, will_prove(setup)))
+        elif not will_prove(setup) and not self.decodes_only:
             self.improve(None, SWEEPS)
 
-    def improve_while_it_pays(self, most: float) -> None:
-        """Search in slices of growing length, as long as they bring something, for so many seconds at most."""
+    def improve_while_it_pays(self, max_seconds: float) -> None:
+        """Search in slices of growing length as long as they bring a gain, for at most ``most`` seconds."""
         spent = 0.0
-        if most >= _LEAST:
-            self.improve(0.0)  # lays out tables for chains
-        while (seconds := min(max(_SLICE, spent), most - spent)) >= _LEAST:
+        if max_seconds >= _MIN_SLICE:
+            self.improve(0.0)  # lays out the columns for the chains
+        while (seconds := min(max(_FIRST_SLICE, spent), max_seconds - spent)) >= _MIN_SLICE:
             before, start = self.worth, time.perf_counter()
             self.improve(seconds)
             spent, over = self.world.bcast((spent + time.perf_counter() - start, self._search.stop.over))
-            if over or not _pays(before, self.worth):
+            if over or not _is_worthwhile(before, self.worth):
                 return
 
     def without_tables(self, error: ResourceError) -> Result | None:
-        """Search until the time is over, as no plan fits what a run may take; return the result on rank 0."""
+        """Search until the time is over, because no plan fits the resources; return the result on rank 0."""
         self.incumbent.give_up(error)
-        self.engine.alone()
-        self.until_the_end()
+        self.engine.start_without_tables()
+        self.use_remaining_time()
         return self.best_so_far() if self.world.rank == 0 else None
 
     def begin_on_gpu(self, setup: Setup) -> None:
-        """Let chains go on beside the run on the GPU of rank 0, where that is wanted and tables do not prove all soon.
+        """Start background chains on rank 0's GPU, if they are wanted and tables will not prove the optimum soon.
 
-        Where agents' tables use the GPU, too, chains take a part of it.
+        If agents' tables use the GPU, too, the chains take a part of it.
         """
         if self.world.rank or will_prove(setup) or not gpu_chains.wanted(setup.config):
             return
-        alone = setup.backend.device != "cuda" and all(choice.device == "cpu" for choice in setup.choices)
-        self.on_gpu = gpu_chains.OnGpu(self._search, self._known, self._found_on_gpu, alone, self._stop)
+        no_tables_on_gpu = setup.backend.device != "cuda" and all(choice.device == "cpu" for choice in setup.choices)
+        self.gpu_search = gpu_chains.BackgroundGpuChains(
+            self._search, self._incumbent_values, self._record_gpu_result, no_tables_on_gpu, self._stop
+        )
 
-    def _known(self) -> NDArray[np.int64]:
+    def _incumbent_values(self) -> NDArray[np.int64]:
+        """Return the best assignment so far (rank 0)."""
         assert self.incumbent.values is not None
         return self.incumbent.values
 
-    def _found_on_gpu(self, values: NDArray[np.int64]) -> float:
-        """Take in what chains on the GPU have found, on their thread; return what the best is better by."""
+    def _record_gpu_result(self, values: NDArray[np.int64]) -> float:
+        """Record an assignment of the GPU chains, on their thread; return the gain in utility."""
         before = self.incumbent.utility
-        self.incumbent.update(values, GPU_SEARCH)
+        self.incumbent.update(values, GPU_CHAINS)
         after = self.incumbent.utility
         return 0.0 if before is None or after is None else max(0.0, float(after - before))
 
-    def until_the_end(self) -> None:
-        """Search as long as there is time, where more is wanted."""
+    def use_remaining_time(self) -> None:
+        """Search until the deadline, unless the run has reached its goal."""
 
         def seconds() -> float:
             return 0.0 if self.incumbent.reached else self._search.stop.left
 
-        left = self.world.decided(seconds)
-        if _LEAST < left < float("inf"):
+        left = self.world.on_first_rank(seconds)
+        if _MIN_SLICE < left < float("inf"):
             self.improve(left)
         self.incumbent.timed_out = self._search.stop.over
 
-    def _most(self, setup: Setup, proven: bool) -> float:
-        """Return the seconds that a search may take before there are tables; the same on all ranks."""
+    def _max_seconds_before_tables(self, setup: Setup, proven: bool) -> float:
+        """Return the maximum seconds of search before there are tables; the same on all ranks."""
 
         def seconds() -> float:
             left = max(0.0, self._search.stop.until - time.perf_counter())
             if not proven:
-                return _SHARE * left
+                return _MAX_SHARE_BEFORE_TABLES * left
             work = sum(choice.seconds for choice in setup.choices) / max(1, setup.limits.threads * self.world.size)
-            return min(_SHARE * left, _BESIDE * work)
+            return min(_MAX_SHARE_BEFORE_TABLES * left, _MAX_SHARE_OF_EXACT_TABLES * work)
 
-        most: float = self.world.decided(seconds)
-        return most
+        max_seconds: float = self.world.on_first_rank(seconds)
+        return max_seconds
 
     def improve(self, seconds: float | None, sweeps: int = 0) -> bool:
-        """Look for a better incumbent for some seconds, or by so many sweeps; return whether there is one now."""
+        """Search for a better incumbent for some seconds or a number of sweeps; return whether one was found."""
         before = self.worth
-        if self.unready is not None:
-            ready, self.unready = self.unready, None
-            self.delay(ready())
-        self._take(self._search.improve(self.best, seconds, sweeps, self._tell) if self._leads else None)
-        return self.worth.better(before)
+        if self.compile_when_needed is not None:
+            compile_chains, self.compile_when_needed = self.compile_when_needed, None
+            self.delay(compile_chains())
+        self._share_best(
+            self._search.improve(self.best, seconds, sweeps, self._report_better) if self._searches else None
+        )
+        return self.worth.is_better_than(before)
 
-    def _take(self, values: NDArray[np.int64] | None) -> None:
-        """Let rank 0 take in the best of what ranks have found, and tell all of them."""
-        self.best, self.worth = self.world.decided(partial(self._best_of, self.world.gather(values)))
+    def _share_best(self, values: NDArray[np.int64] | None) -> None:
+        """Record the best assignment of all ranks on rank 0, and broadcast the incumbent."""
+        self.best, self.worth = self.world.on_first_rank(partial(self._best_of, self.world.gather(values)))
 
-    def _best_of(self, found: Sequence[NDArray[np.int64] | None] | None) -> tuple[NDArray[np.int64], Worth]:
-        """Return the best assignment that there is, those found by the ranks included (rank 0)."""
-        for one in found or []:
-            if one is None:
+    def _best_of(self, found: Sequence[NDArray[np.int64] | None] | None) -> tuple[NDArray[np.int64], AssignmentQuality]:
+        """Record the ranks' assignments; return the incumbent (rank 0)."""
+        for values in found or []:
+            if values is None:
                 continue
-            if self.incumbent.values is None or not np.array_equal(one, self.incumbent.values):
-                self.incumbent.update(one)
+            if self.incumbent.values is None or not np.array_equal(values, self.incumbent.values):
+                self.incumbent.update(values)
         assert self.incumbent.values is not None and self.incumbent.worth is not None
         return self.incumbent.values, self.incumbent.worth
 
 
-def _pays(before: Worth, after: Worth, enough: float = PAYS) -> bool:
-    """Return whether the way from one worth to another was worth its time."""
-    if after.kept != before.kept or after.kept < 0:
+def _is_worthwhile(before: AssignmentQuality, after: AssignmentQuality, enough: float = MIN_RELATIVE_GAIN) -> bool:
+    """Return whether the improvement from one assignment to another was worthwhile."""
+    if after.negated_violation != before.negated_violation or after.negated_violation < 0:
         return True
     return float(after.utility - before.utility) > enough * abs(float(before.utility))

@@ -1,4 +1,4 @@
-"""From what the ranks have at the end to a Result."""
+"""Build the ``Result`` of a run from what the ranks report at its end."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,62 +7,93 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.runtime.device import opened
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.message_contents import Chosen, Clock, Sent, latest
+from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, latest
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import (
     AgentMetrics,
     GuaranteeReport,
-    KeptEntries,
     MessageCount,
     Result,
+    RetainedEntries,
     Solution,
     WorkDone,
     guarantee_report,
 )
 from dmcmc.run.agent.uncombined_bound import largest_sum
 from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.planning.divided_problem import Divided
+from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.planning.setup import Setup, temperature_of
-from dmcmc.run.presolve.presolve_problem import report_of
-from dmcmc.samplers.auto.choose import Choice
+from dmcmc.run.presolve.presolve_problem import presolve_report
+from dmcmc.samplers.auto.choose import AgentChoice
 from dmcmc.samplers.contract.protocol import SampledTable
 
-_CLAIMED = {"gibbs", "metropolis-hastings", "metropolis-hastings-single"}  # by Property 1, at a constant temperature
+_METHODS_WITH_GUARANTEE = {
+    "gibbs",
+    "metropolis-hastings",
+    "metropolis-hastings-single",
+}  # at a constant temperature (Property 1)
 
 
-class Share(NamedTuple):
-    """What one rank reports at the end; ``loose`` bounds what each of its agents can be worth.
+class RankOutcome(NamedTuple):
+    """The report of one rank at the end of a run.
 
-    ``control`` is what it has told other ranks beside agents' messages (:meth:`.World.counted`).
+    Attributes
+    ----------
+    metrics : dict of AgentMetrics
+        By agent of this rank.
+    clock : Clock
+        Simulated seconds and constraint checks.
+    used_gpu : bool
+    upper_bounds : dict of Number or None
+        Encoded upper bound on the utility of each agent's factors.
+    control : dict of (int, int)
+        Number and bytes of messages between ranks other than agents' messages, by kind (:meth:`.World.counted`).
     """
 
     metrics: dict[int, AgentMetrics]
     clock: Clock
     used_gpu: bool
-    loose: Mapping[int, Number | None]
+    upper_bounds: Mapping[int, Number | None]
     control: Mapping[str, tuple[int, int]] = {}
 
 
-class Work(NamedTuple):
-    """What an agent has done: its table, the limit of its mini-buckets, and what was chosen in the last cycle.
+class AgentWork(NamedTuple):
+    """The work of one agent.
 
-    None where it did not come to that, or nothing was split.
+    Attributes
+    ----------
+    table : SampledTable or None
+        None if the run ended before its first table.
+    z : int or None
+        Limit of its mini-buckets; None if no bucket was split.
+    chosen : Chosen or None
+        Its boundary values in the last cycle; None without a completed cycle.
     """
 
     table: SampledTable | None
     z: int | None
-    chosen: Chosen | None
+    chosen: ChosenValues | None
 
 
 def metrics_of(
-    setup: Setup, agent: int, work: Work, rank: int, sent: Sequence[Sent], extra: Sequence[Sent]
+    setup: Setup, agent: int, work: AgentWork, rank: int, sent: Sequence[SentMessages], extra: Sequence[SentMessages]
 ) -> AgentMetrics:
-    """Return what one agent did."""
-    table, told = work.table, [setup.told[agent]] if agent in setup.told else []
+    """Return the metrics of one agent.
+
+    Parameters
+    ----------
+    work
+        The agent's work.
+    rank
+        The agent's rank.
+    sent, extra
+        Its messages in the first combination, and later.
+    """
+    table, tree_messages = work.table, [setup.tree_messages[agent]] if agent in setup.tree_messages else []
     common: dict[str, Any] = {
         "name": setup.problem.agents[agent],
         "variables": setup.owned[0][agent],
@@ -73,7 +104,7 @@ def metrics_of(
         "msg_size": sum([s.size for s in sent]),
         "extra_msg_count": sum([s.count for s in extra]),
         "extra_msg_size": sum([s.size for s in extra]),
-        "messages": _by_kind([*sent, *extra, *told]),
+        "messages": _totals_by_kind([*sent, *extra, *tree_messages]),
     }
     if table is None:
         return AgentMetrics(method=setup.methods[agent], exact=False, **common)
@@ -82,17 +113,17 @@ def metrics_of(
         exact=table.exact,
         cells=table.cells,
         updates=table.updates,
-        samples=0 if setup.listed[agent] else table.drawn,
+        samples=0 if setup.listed_rows[agent] else table.drawn,
         time=table.seconds,
         z=work.z,
         gap=None if work.chosen is None else gap_at(table, work.chosen, setup.arithmetic),
-        kept=None if table.kept is None else KeptEntries(*table.kept),
+        retained=None if table.sparse_sizes is None else RetainedEntries(*table.sparse_sizes),
         **common,
     )
 
 
-def _by_kind(sent: Sequence[Sent]) -> dict[str, MessageCount]:
-    """Return messages and bytes of each kind."""
+def _totals_by_kind(sent: Sequence[SentMessages]) -> dict[str, MessageCount]:
+    """Return the number and bytes of messages by kind."""
     kinds: dict[str, tuple[int, int]] = {one.kind: (0, 0) for one in sent if one.count}
     for one in sent:
         if one.kind in kinds:
@@ -102,93 +133,107 @@ def _by_kind(sent: Sequence[Sent]) -> dict[str, MessageCount]:
 
 
 def messages_of(agents: Sequence[AgentMetrics]) -> dict[str, MessageCount]:
-    """Return all agents' messages and bytes of each kind."""
-    return _by_kind([Sent(n.count, n.size, kind) for agent in agents for kind, n in agent.messages.items()])
+    """Return the number and bytes of all agents' messages by kind."""
+    return _totals_by_kind(
+        [SentMessages(n.count, n.size, kind) for agent in agents for kind, n in agent.messages.items()]
+    )
 
 
 def control_of(counted: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, MessageCount]:
-    """Return what all ranks have told each other beside agents' messages."""
-    return _by_kind([Sent(count, size, what) for one in counted for what, (count, size) in one.items()])
+    """Return the number and bytes of messages between ranks other than agents' messages, by kind."""
+    return _totals_by_kind(
+        [SentMessages(count, size, kind) for rank_counts in counted for kind, (count, size) in rank_counts.items()]
+    )
 
 
 def checks_of(setup: Setup, agent: int, table: SampledTable) -> int:
-    """Return what an agent's own table has taken: joined cells, and values that draws have looked at."""
+    """Return the constraint checks of an agent's table: joined cells, and values evaluated by Markov chain draws."""
     return table.cells + (int(table.updates * setup.surveys[agent].values) if table.updates else 0)
 
 
-def gap_at(table: SampledTable, chosen: Chosen, arithmetic: Arithmetic) -> float | None:
-    """Return how far an agent's table from above is over that from below, where the bound is attained.
+def gap_at(table: SampledTable, chosen: ChosenValues, arithmetic: Arithmetic) -> float | None:
+    """Return an agent's part of the optimality gap; None if it is not known.
 
-    These gaps of all agents, and what better interface values would bring, are the gap of the whole.
+    That is how far its upper table exceeds its lower table at the row where the cycle's upper bound is attained.
+
+    The optimality gap of the whole problem is the sum of these gaps over all agents, plus what better boundary values
+    would gain. The row may be missing from a table that was sampled for a list of rows.
     """
     if table.upper is None or chosen.upper is None:
         return None
     if table.exact:
         return 0.0
     scopes = {v for t in table.lower for v in t.scope}
-    if not scopes <= chosen.upper.keys():  # sampled for a list of rows: no number there for the bound's row
+    if not scopes <= chosen.upper.keys():  # sampled for a list of rows without the row of the bound
         return None
-    upper, lower = (sum(_entry(t, chosen.upper) for t in side) for side in (table.upper, table.lower))
-    if arithmetic.is_lowest(upper):  # nothing is better than the best known
+    upper, lower = (sum(_table_entry(t, chosen.upper) for t in side) for side in (table.upper, table.lower))
+    if arithmetic.is_lowest(upper):  # no assignment is better than the incumbent
         return 0.0
     return None if arithmetic.is_lowest(lower) else float(upper - lower)
 
 
-def _entry(table: Table, values: Mapping[int, int]) -> float:
+def _table_entry(table: EncodedTable, values: Mapping[int, int]) -> float:
+    """Return the entry of a table at some values by variable."""
     return float(table.values[tuple(values[v] for v in table.scope)])
 
 
-def solution_of(parts: Divided, incumbent: Incumbent) -> Solution:
-    """Return the best assignment so far, which breaks nothing, as callers have it."""
+def solution_of(parts: DividedProblem, incumbent: Incumbent) -> Solution:
+    """Return the incumbent, which violates no hard constraint, in terms of the original problem."""
     assert incumbent.answer is not None
-    values, outcome = parts.asked.answer(incumbent.answer, incumbent.proof)
+    values, outcome = parts.asked.restore(incumbent.answer, incumbent.proof)
     last = incumbent.trace[-1]
     assert outcome.objective is not None
-    return Solution(last.time, outcome.objective, parts.asked.problem.assignment(values), last.by)
+    return Solution(last.time, outcome.objective, parts.asked.problem.assignment(values), last.found_by)
 
 
 def early_result(
-    parts: Divided,
+    parts: DividedProblem,
     incumbent: Incumbent,
     ranks: int,
     cycles: int,
-    polish: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
+    make_1_optimal: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
 ) -> Result:
-    """Return what would be the result if nothing else came, from any thread of rank 0; ``polish`` as there."""
+    """Return the result if the run ended now; may be called from any thread of rank 0.
+
+    Parameters
+    ----------
+    make_1_optimal
+        As for :func:`result_of`.
+    """
     assert incumbent.answer is not None
     if not incumbent.bounded and parts.config.local.bound != "none":
         factors = [factor for factor in parts.problem.factors if factor.scope]
         incumbent.update_bound(largest_sum(factors, parts.arithmetic))
     incumbent.timed_out = incumbent.answer[1].status not in ("optimal", "infeasible")
-    share = Share({}, Clock(), opened(), {})
-    return result_of(parts, incumbent, [share], ranks, incumbent.elapsed, cycles, polish)
+    share = RankOutcome({}, Clock(), is_gpu_in_use(), {})
+    return result_of(parts, incumbent, [share], ranks, incumbent.elapsed, cycles, make_1_optimal)
 
 
 def result_of(
-    parts: Divided,
+    parts: DividedProblem,
     incumbent: Incumbent,
-    shares: Sequence[Share],
+    shares: Sequence[RankOutcome],
     ranks: int,
     seconds: float,
     cycles: int,
-    polish: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
+    make_1_optimal: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
 ) -> Result:
-    """Put the ranks' parts together; agents of which nothing is reported are left out.
+    """Merge the ranks' reports into a result; agents without report are left out.
 
     Parameters
     ----------
     parts
-        The setup, where all has been planned.
-    polish
-        As for :meth:`dmcmc.run.presolve.restore_result.Asked.answer`.
+        The setup if the run was planned.
+    make_1_optimal
+        Local search on the original problem, as for :meth:`dmcmc.run.presolve.restore_result.OriginalProblem.restore`.
     """
     assert incumbent.answer is not None
     problem = parts.asked.problem
-    values, outcome = parts.asked.answer(incumbent.answer, incumbent.proof, polish)
+    values, outcome = parts.asked.restore(incumbent.answer, incumbent.proof, make_1_optimal)
     metrics: dict[int, AgentMetrics] = {}
     for share in shares:
         metrics |= share.metrics
-    agents = tuple(_of_what_was_asked(parts, a, metrics[a]) for a in sorted(metrics))
+    agents = tuple(_with_original_counts(parts, a, metrics[a]) for a in sorted(metrics))
     guarantee, why_not = guarantee_of(parts, agents)
     clock = latest(share.clock for share in shares)
     status = "timeout" if incumbent.timed_out and not incumbent.reached else outcome.status
@@ -211,7 +256,7 @@ def result_of(
         extra_msg_size=sum(m.extra_msg_size for m in agents),
         cycle=cycles,
         note=incumbent.note or why_not,
-        reductions=report_of(parts.asked.reduction),
+        presolve=presolve_report(parts.asked.reduction),
         work=work_of(incumbent),
         agents=agents,
         trace=tuple(incumbent.trace),
@@ -226,36 +271,38 @@ def result_of(
     )
 
 
-def _of_what_was_asked(parts: Divided, agent: int, metrics: AgentMetrics) -> AgentMetrics:
-    """Return an agent's metrics with its variables counted, where its rank does not know what was asked (rank 0)."""
-    if not parts.dealt:
+def _with_original_counts(parts: DividedProblem, agent: int, metrics: AgentMetrics) -> AgentMetrics:
+    """Return an agent's metrics with the variable counts of the original problem, which only rank 0 may know."""
+    if not parts.scattered:
         return metrics
     return msgspec.structs.replace(metrics, variables=parts.owned[0][agent], interface=parts.owned[1][agent])
 
 
 def work_of(incumbent: Incumbent) -> tuple[WorkDone, ...]:
-    """Return what each kind of work took and brought, as plain data."""
-    accounts = {} if incumbent.controller is None else incumbent.controller.ledger.accounts
-    return tuple(WorkDone(kind, one.seconds, one.objective, one.bound) for kind, one in accounts.items())
+    """Return the seconds and gains of each improver as plain data."""
+    records = {} if incumbent.controller is None else incumbent.controller.statistics.records
+    return tuple(
+        WorkDone(improver, record.seconds, record.objective, record.bound) for improver, record in records.items()
+    )
 
 
-def guarantee_of(parts: Divided, agents: Sequence[AgentMetrics]) -> tuple[GuaranteeReport | None, str | None]:
-    """Return what Theorem 1 claims of what was done, or why it claims nothing; neither if that was not asked for.
+def guarantee_of(parts: DividedProblem, agents: Sequence[AgentMetrics]) -> tuple[GuaranteeReport | None, str | None]:
+    """Return the guarantee of Theorem 1, or the reason why there is none; (None, None) if it was not asked for.
 
-    It is about samples of one Markov chain that is irreducible and aperiodic, drawn for every row, of which DPOP finds
-    the best combination. A chain that is cooled is another one in every step.
+    The theorem holds for samples of one irreducible and aperiodic Markov chain that are drawn for every row, if DPOP
+    finds the best combination. An annealed chain is a different chain at every step.
     """
     options = parts.config.local
     asked, temperature = options.guarantee, temperature_of(options.temperature)
     if asked is None:
         return None, None
     sampled = [agent for agent in agents if not agent.exact]
-    others = sorted({agent.method for agent in sampled} - _CLAIMED)
+    others = sorted({agent.method for agent in sampled} - _METHODS_WITH_GUARANTEE)
     drawn = min((agent.samples for agent in sampled), default=0)
     if len(agents) < parts.asked.problem.n_agents:
         why = "the run ended before all agents had reported"
     elif others:
-        why = f"{others[0]} is none of {', '.join(sorted(_CLAIMED))}"
+        why = f"{others[0]} is none of {', '.join(sorted(_METHODS_WITH_GUARANTEE))}"
     elif sampled and (temperature.start is None or temperature.start != temperature.end):
         why = "the temperature is not constant"
     elif sampled and drawn < asked.samples:
@@ -268,10 +315,10 @@ def guarantee_of(parts: Divided, agents: Sequence[AgentMetrics]) -> tuple[Guaran
 
 
 def choices_of(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object]:
-    """Return what was chosen, as plain data."""
+    """Return the planned choices as plain data, for the result's provenance."""
     names = setup.problem.agents
-    different = {id(choice): choice for choice in setup.choices}  # many agents have the same one
-    words = {number: _choice(choice) for number, choice in different.items()}
+    distinct = {id(choice): choice for choice in setup.choices}  # many agents have the same one
+    choice_data = {number: _choice_data(choice) for number, choice in distinct.items()}
     helpers = {"helpers": dict(zip(names, map(list, setup.helpers), strict=True))} if any(setup.helpers) else {}
     return {
         "arithmetic": setup.arithmetic.name,
@@ -280,7 +327,7 @@ def choices_of(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object
             names[a]: [setup.problem.variables[v] for v in sep] for a, sep in enumerate(setup.tree.separators) if sep
         },
         "methods": dict(zip(names, setup.methods, strict=True)),
-        "choices": {name: words[id(choice)] for name, choice in zip(names, setup.choices, strict=True)},
+        "choices": {name: choice_data[id(choice)] for name, choice in zip(names, setup.choices, strict=True)},
         "orders": {
             names[local.agent]: [setup.problem.variables[v] for v in local.order.variables]
             for local in setup.division.locals
@@ -292,8 +339,8 @@ def choices_of(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object
     }
 
 
-def _choice(choice: Choice) -> dict[str, object]:
-    """Return what an agent did, why, and what the estimates were (seconds), as plain data."""
+def _choice_data(choice: AgentChoice) -> dict[str, object]:
+    """Return an agent's method, the reason for it, and the estimated seconds, as plain data."""
     return {
         "bound": choice.bound,
         "device": choice.device,

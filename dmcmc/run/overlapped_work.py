@@ -1,60 +1,60 @@
-"""Work of the host that is left for when a GPU is at work: without it the host would only wait."""
+"""Do deferred work on the host while a GPU kernel runs and the host would only wait."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dmcmc.inference.runtime.device import opened, shared_device
+from dmcmc.inference.runtime.device import is_gpu_in_use, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.run.planning.combination_plan import will_prove
-from dmcmc.run.planning.divided_problem import Divided
+from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.planning.setup import Setup
 
 
-class Meanwhile:
-    """One piece of work, if any is left."""
+class OverlappedWork:
+    """Holds at most one piece of deferred work."""
 
     def __init__(self) -> None:
         self._work: Callable[[], None] | None = None
 
-    def leave(self, work: Callable[[], None]) -> None:
-        """Leave a piece of work for later."""
+    def defer(self, work: Callable[[], None]) -> None:
+        """Defer a piece of work."""
         self._work = work
 
-    def do(self) -> None:
-        """Do what is left."""
+    def run(self) -> None:
+        """Do the deferred work, if there is any."""
         work, self._work = self._work, None
         if work is not None:
             work()
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Do what is left as soon as the device is at work in the body, or else at its end.
+    def overlapping(self) -> Iterator[None]:
+        """Do the deferred work as soon as the GPU is busy in the body, otherwise at the end of the body.
 
-        Also where that is for want of memory or time: the run then ends with what there is.
+        The work is also done if the body ends for lack of memory or time: the run then ends with the results so far.
         """
         if self._work is None:
             yield
             return
         device = shared_device()
-        device.meanwhile = self.do
+        device.overlapped_work = self.run
         try:
             yield
         except ResourceError:
-            self.do()
+            self.run()
             raise
         finally:
-            device.meanwhile = None
-        self.do()
+            device.overlapped_work = None
+        self.run()
 
 
-def may_soon_wait(parts: Divided, world: World) -> bool:
-    """Return whether this rank, alone and without a clock, may soon wait for a GPU that it uses already."""
+def may_wait_for_gpu(parts: DividedProblem, world: World) -> bool:
+    """Return whether this single rank, without time budget, may soon wait for a GPU that is already open."""
     config = parts.config
-    alone = world.size == 1 and not parts.timed and config.search in ("auto", "none")
-    return alone and config.device != "cpu" and opened()
+    single_untimed_rank = world.size == 1 and not parts.timed and config.search in ("auto", "none")
+    return single_untimed_rank and config.device != "cpu" and is_gpu_in_use()
 
 
 def proves_on_gpu(setup: Setup) -> bool:
-    """Return whether tables will prove the answer, and a GPU makes some of them."""
+    """Return whether the tables will prove the optimum, and a GPU computes some of them."""
     return will_prove(setup) and any(choice.device != "cpu" for choice in setup.choices)

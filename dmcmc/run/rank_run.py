@@ -1,4 +1,4 @@
-"""One rank's part of a run: its agents, their messages and clocks, and what all ranks agree on."""
+"""One rank's part of a run: its agents, messages and clocks, and the decisions that all ranks make together."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,305 +9,362 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage
-from dmcmc.inference.runtime.deadline import NO_STOP
-from dmcmc.inference.runtime.device import opened
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
+from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.inference.sparse.size_statistics import together
-from dmcmc.mpi.mailbox import Post
+from dmcmc.inference.sparse.size_statistics import total_statistics
+from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_contents import Clock, latest
-from dmcmc.mpi.team import Team
+from dmcmc.mpi.team import MpiTeam
 from dmcmc.mpi.world import World
 from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.agent.agent import Agent
-from dmcmc.run.agent.uncombined_bound import clamped_sum, largest_sums, loose_bounds, whole_bound
+from dmcmc.run.agent.uncombined_bound import clamped_sum, largest_sums, problem_bound, uncombined_bounds
 from dmcmc.run.agent_steps import Sides, gather_sides
-from dmcmc.run.combination_limits import Combined, Combining, may_end_by
-from dmcmc.run.improvers.protocol import Slice, Standing
-from dmcmc.run.improvers.recombine import LARGER
-from dmcmc.run.improvers.registry import OF_ALL, offers_of
+from dmcmc.run.combination_limits import CombinationHistory, FinishedCombination, may_end_with_incumbent
+from dmcmc.run.improvers.protocol import RankState, TimeSlice
+from dmcmc.run.improvers.recombine import TABLE_GROWTH_FACTOR
+from dmcmc.run.improvers.registry import GLOBAL_IMPROVERS, proposals_of
 from dmcmc.run.incumbent import title_of, total_of
 from dmcmc.run.initial_tables import first_tables
-from dmcmc.run.local_search import PAYS, Search
-from dmcmc.run.metrics import Share, Work, checks_of, early_result, metrics_of, result_of
-from dmcmc.run.monitoring.progress import Progress
+from dmcmc.run.local_search import MIN_RELATIVE_GAIN, IncumbentSearch
+from dmcmc.run.metrics import AgentWork, RankOutcome, checks_of, early_result, metrics_of, result_of
+from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.planning.combination_plan import slicing_seconds, will_prove
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.run_improvers import Around, gap_of, improve_agents, slice_of
+from dmcmc.run.run_improvers import CombinationContext, gap_of, improve_agents, time_slice_of
 from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.improver_statistics import decoded_by, lowered_by
-from dmcmc.run.scheduler.proposal import BESIDE, BOUND, GPU_SEARCH, SAMPLE, SEARCH, Brought, Offer
-from dmcmc.run.scheduler.rank_report import Report
-from dmcmc.run.scheduler.scheduler import Controller
+from dmcmc.run.scheduler.improver_statistics import improvers_of_assignment, shares_of_bound_gain
+from dmcmc.run.scheduler.proposal import (
+    BOUND,
+    EXTERNAL_SEARCH,
+    GPU_CHAINS,
+    LOCAL_SEARCH,
+    SAMPLING,
+    MeasuredGain,
+    Proposal,
+)
+from dmcmc.run.scheduler.rank_report import RankReport
+from dmcmc.run.scheduler.scheduler import Scheduler
 from dmcmc.run.util_value_cycle import Cycle, run_cycle, run_outside
 from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.contract.protocol import Resumable
 
-_LOOK = 0.05  # seconds between two looks at what is waited for
+_POLL_SECONDS = 0.05  # seconds between two polls of the external search engine
 
 
-class Run:
+class RankRun:
     """A run as one rank sees it.
 
     Parameters
     ----------
     setup
-        What all ranks know; its backend knows when to end.
+        The plan, which all ranks share; its backend has the deadline.
+    world
+        The ranks.
     search
         Local search over the whole assignment, which has an incumbent.
     progress
-        Told how it goes.
+        Receives the stages of the run.
     explain
-        Called with the setup when that has changed.
+        Called with the setup if it has changed.
     team
-        The ranks that work on the rows of one agent, of :func:`.team_of`; this rank alone if None.
+        The ranks that work on the rows of one agent, from ``team_of``; this rank alone if None.
 
     Attributes
     ----------
-    agents : dict
+    agents : dict of int to Agent
         This rank's agents.
     sides : Sides
-        How their tables are indexed.
-    clocks : dict
-        When each would be ready if every agent had a machine of its own.
+        How the agents' tables are indexed.
+    clocks : dict of int to Clock
+        Per agent of this rank: its ready time if every agent had its own machine (simulated time).
     incumbent : Incumbent
-        The best so far, on rank 0.
+        Best assignment and bound so far, on rank 0.
     enough : bool
-        Whether nothing more is wanted than what the first tables have proven.
+        Whether the first tables already reach the goal of the run.
     cycles : int
-        Combinations begun.
+        Number of combinations begun.
     """
 
     sides: Sides
-    _helped: Resumable | None  # chains of an agent of another rank
-    _largest: tuple[dict[int, Number], Number]  # at most what agents' factors are worth, and those between agents
+    _helped: Resumable | None  # chains of another rank's agent
+    # largest total utility of each agent's factors, and of all factors between agents
+    _largest_utilities: tuple[dict[int, Number], Number]
 
     def __init__(
         self,
         setup: Setup,
         world: World,
-        search: Search,
-        progress: Progress,
+        search: IncumbentSearch,
+        progress: ProgressReporter,
         explain: Callable[[Setup], None],
-        team: Team | None = None,
+        team: MpiTeam | None = None,
     ) -> None:
         self.setup, self.world, self.search = setup, world, search
-        self.team, self._helped = team or Team(world, None, True), None
+        self.team, self._helped = team or MpiTeam(world, None, True), None
         self.progress, self.explain = progress, explain
-        self.mine = setup.of_rank(world.rank)
-        self.post = Post(world, setup.owner)
+        self.mine = setup.agents_of_rank(world.rank)
+        self.post = Mailbox(world, setup.owner)
         self.incumbent = search.incumbent
-        self.incumbent.setup, self.incumbent.controller = setup, Controller(setup.owner)
-        if setup.config.local.method == "exact" and (others := setup.methods.count(SAMPLER)):
-            what = "1 agent is" if others == 1 else f"{others} agents are"
-            self.incumbent.note = f"{what} sampled: local.method: exact does not fit budget.memory there"
+        self.incumbent.setup, self.incumbent.controller = setup, Scheduler(setup.owner)
+        if setup.config.local.method == "exact" and (sampled := setup.methods.count(SAMPLER)):
+            subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
+            self.incumbent.note = f"{subject} sampled: local.method: exact does not fit budget.memory there"
         self.agents: dict[int, Agent] = {}
         self.clocks = dict.fromkeys(self.mine, Clock())
         self._checks: dict[int, int] = {}
-        self.cycles, self._pruned = 0, True  # pruning has not been tried: it may help
+        self.cycles, self._rows_pruned = 0, True  # pruning has not been tried yet, so it may help
         self.enough = False
-        self._changed, self._brought = True, list[Brought]()
-        self._combining = Combining()
+        self._tables_changed, self._measured_gains = True, list[MeasuredGain]()
+        self._combining = CombinationHistory()
 
     def first_tables(self) -> None:
-        """Make each agent's first table, after some search; some agents may change their methods on the way."""
+        """Make each agent's first table, after some search; agents whose elimination is given up are sampled."""
         self.progress.stage("searching")
         self.search.before_tables(self.setup)
         self.search.begin_on_gpu(self.setup)
         self.progress.stage("local tables", len(self.mine))
-        chosen = self.setup
-        if self._looks_for_gap:
-            self._largest = self.world.decided(partial(largest_sums, self.setup.division, self.setup.arithmetic))
-        before, begun, searching = self.incumbent.utility, time.perf_counter(), not will_prove(chosen)
-        beside = self.search.beside(searching, PAYS, moment=self.search.moment(chosen))
-        with beside, self.search.meanwhile.at_work():
+        plan = self.setup
+        if self._stops_at_gap:
+            self._largest_utilities = self.world.on_first_rank(
+                partial(largest_sums, self.setup.division, self.setup.arithmetic)
+            )
+        before, start_time, searching = self.incumbent.utility, time.perf_counter(), not will_prove(plan)
+        background_search = self.search.in_background(
+            searching, MIN_RELATIVE_GAIN, brief_seconds=self.search.brief_search_seconds(plan)
+        )
+        with background_search, self.search.overlapped.overlapping():
             self.setup, self.agents, self.sides, self._helped = first_tables(
-                chosen, self.team, self.world, self.search.best, self.progress.advance, self._near, self._ended
+                plan,
+                self.team,
+                self.world,
+                self.search.best,
+                self.progress.advance,
+                self._gap_is_small_enough,
+                self._goal_reached,
             )
         self.incumbent.setup = self.setup
-        if self.setup is not chosen:
+        if self.setup is not plan:
             self.explain(self.setup)
         self._checks = {number: checks_of(self.setup, number, agent.table) for number, agent in self.agents.items()}
         self.clocks = {a: Clock(agent.table.seconds, self._checks[a]) for a, agent in self.agents.items()}
-        self._brought += [one for agent in self.agents.values() for one in agent.brought]
-        self._name_work([one.kind for one in self._brought])
+        self._measured_gains += [one for agent in self.agents.values() for one in agent.gains]
+        self._set_trace_labels([one.improver for one in self._measured_gains])
         if self.setup.timed and searching and self.world.rank == 0:
             after = self.incumbent.utility
-            gained = 0.0 if before is None or after is None else float(after - before)
-            self._brought.append(Brought(SEARCH, time.perf_counter() - begun, objective=gained))
-        if self.search.engine.won():
+            gain = 0.0 if before is None or after is None else float(after - before)
+            self._measured_gains.append(
+                MeasuredGain(LOCAL_SEARCH, time.perf_counter() - start_time, objective_gain=gain)
+            )
+        if self.search.engine.has_ended_run():
             self.enough = True
         elif self.setup.config.budget.gap > 0:
-            self._look_at_gap()
+            self._check_gap()
 
-    def _look_at_gap(self) -> None:
-        """Find out whether the tables' bounds alone say that the gap is as small as was asked for."""
-        parts = self.world.gather(loose_bounds(self.setup.division, self.setup.arithmetic, self.mine, self.agents))
+    def _check_gap(self) -> None:
+        """Check whether the sum of the tables' bounds already meets the requested gap."""
+        parts = self.world.gather(uncombined_bounds(self.setup.division, self.setup.arithmetic, self.mine, self.agents))
 
         def reached() -> bool:
             if self.setup.config.local.bound != "none":
-                self.incumbent.update_bound(whole_bound(self.setup.division, self.setup.arithmetic, parts or []))
+                self.incumbent.update_bound(problem_bound(self.setup.division, self.setup.arithmetic, parts or []))
             return self.incumbent.reached
 
-        self.enough = self.world.decided(reached)
+        self.enough = self.world.on_first_rank(reached)
 
-    def _near(self, bounds: Mapping[int, Number]) -> bool:
-        """Return whether bounds of some agents, and the largest entries of all others, make the gap small enough."""
-        if not self._looks_for_gap or self.search.worth.kept < 0:
+    def _gap_is_small_enough(self, bounds: Mapping[int, Number]) -> bool:
+        """Return whether bounds of some agents, with the largest entries of all others, meet the requested gap."""
+        if not self._stops_at_gap or self.search.worth.negated_violation < 0:
             return False
         target, worth = self.setup.config.budget.gap, self.search.worth
-        own, between = self._largest
-        bound = clamped_sum([*({**own, **bounds}).values(), between], self.setup.arithmetic)
-        apart = float(bound) - float(worth.utility)
-        return apart <= target * max(1.0, abs(float(worth.objective)))
+        largest, between = self._largest_utilities
+        bound = clamped_sum([*({**largest, **bounds}).values(), between], self.setup.arithmetic)
+        difference = float(bound) - float(worth.utility)
+        return difference <= target * max(1.0, abs(float(worth.objective)))
 
-    def _ended(self) -> bool:
-        """Return whether a search engine has proven what is best (rank 0)."""
+    def _goal_reached(self) -> bool:
+        """Return whether the goal is reached, for instance by a proof of the search engine (rank 0)."""
         return self.incumbent.reached
 
     @property
-    def _looks_for_gap(self) -> bool:
-        """Whether first bounds are held against a gap that was asked for: fixed work is the same on any ranks."""
+    def _stops_at_gap(self) -> bool:
+        """Whether first tables stop early at the requested gap; not in fixed work, which is the same on any ranks."""
         return self.setup.timed and self.setup.config.budget.gap > 0
 
     def combine(self) -> Cycle | ResourceError:
-        """Send UTIL messages up and VALUE messages down; return why not where it is late, or a later one fails.
+        """Send UTIL messages up and VALUE messages down; return the cycle, or the error if it did not finish or fit.
 
-        Where no table is another, neither is what comes out.
+        If no table has changed since the last combination, return its result again.
+
+        Raises
+        ------
+        ResourceError
+            If the first combination fails and the run cannot end with the incumbent, or other ranks did not fail.
         """
-        made = self._combining
-        if made.last is not None and not self._changed and made.again is None:
-            return made.last.cycle
+        history = self._combining
+        if history.last is not None and not self._tables_changed and history.enlarged_seconds is None:
+            return history.last.cycle
         self.cycles += 1
         slices = "" if self.setup.slicing is None else f", in slices: about {slicing_seconds(self.setup):.2g} s"
         self.progress.stage(f"combining{slices}")
         tables = {number: agent.exported() for number, agent in self.agents.items()}
-        begun = time.perf_counter()
-        stop = made.end(self.setup, begun, self.incumbent.combining) if self.setup.timed else NO_STOP
+        start_time = time.perf_counter()
+        stop = (
+            history.deadline(self.setup, start_time, self.incumbent.combination_seconds)
+            if self.setup.timed
+            else NO_DEADLINE
+        )
         try:
-            with self.search.beside(not will_prove(self.setup)):
-                cycle = run_cycle(self.setup, self.post, self.clocks, tables, self.sides, stop, made.larger)
+            with self.search.in_background(not will_prove(self.setup)):
+                cycle = run_cycle(self.setup, self.post, self.clocks, tables, self.sides, stop, history.size_factor)
         except ResourceError as error:
             if not self.world.is_agreed(error):
                 raise
-            if made.again is not None and made.last is not None:
-                self._brought.append(made.go_back(time.perf_counter() - begun))
-                return made.last.cycle
-            if made.last is None and not may_end_by(self.setup, error):
+            if history.enlarged_seconds is not None and history.last is not None:
+                self._measured_gains.append(history.undo_enlargement(time.perf_counter() - start_time))
+                return history.last.cycle
+            if history.last is None and not may_end_with_incumbent(self.setup, error):
                 raise
             return error
-        self.incumbent.combining = time.perf_counter() - begun
-        self._brought += made.take(Combined(tables, cycle), self.incumbent.combining)
+        self.incumbent.combination_seconds = time.perf_counter() - start_time
+        self._measured_gains += history.record(FinishedCombination(tables, cycle), self.incumbent.combination_seconds)
         return cycle
 
     def agree(self, cycle: Cycle | ResourceError) -> Directive:
-        """Let rank 0 take in what this cycle found, and tell all ranks whether and how to go on."""
+        """Record the results of the cycle on rank 0, and broadcast its directive for the next one."""
         if isinstance(cycle, ResourceError):
             directive = self.incumbent.give_up(cycle)
             if self.setup.timed and not isinstance(cycle, OutOfTime):
-                self.search.until_the_end()
+                self.search.use_remaining_time()
             return directive
-        self._take_in(cycle)
-        self._brought += self.search.engine.brought()
-        on_gpu = self.search.on_gpu
-        self._brought += [] if on_gpu is None else on_gpu.brought()
-        report = Report(
+        self._record_assignment(cycle)
+        self._measured_gains += self.search.engine.take_gains()
+        gpu_search = self.search.gpu_search
+        self._measured_gains += [] if gpu_search is None else gpu_search.take_gains()
+        report = RankReport(
             cycle.roots,
             self._offers(cycle),
-            tuple(self._brought),
+            tuple(self._measured_gains),
             any(above is not None for _, above in cycle.z.values()),
-            self._pruned,
-            self.setup.backend.stop.asked,
-            tuple(one.filtered.kept for one in self.agents.values() if one.filtered and one.filtered.kept),
+            self._rows_pruned,
+            self.setup.backend.stop.is_cancelled,
+            tuple(one.filtered.sizes for one in self.agents.values() if one.filtered and one.filtered.sizes),
         )
-        self._brought.clear()
+        self._measured_gains.clear()
         reports = self.world.gather(report)
-        directive = self.world.decided(lambda: self._direct(reports or []))
-        if directive.stop and not self.search.plain and self.world.decided(lambda: self.incumbent.timed_out):
-            self.search.until_the_end()  # what was kept for combining once more is not needed
+        directive = self.world.on_first_rank(lambda: self._decide(reports or []))
+        if (
+            directive.stop
+            and not self.search.decodes_only
+            and self.world.on_first_rank(lambda: self.incumbent.timed_out)
+        ):
+            self.search.use_remaining_time()  # the time reserved for another combination is free
             self.incumbent.timed_out = True
         return directive
 
-    def _take_in(self, cycle: Cycle) -> None:
-        """Let rank 0 see what the cycle has found."""
-        found = cycle.values
-        own = np.array([[*found], [*found.values()]], dtype=np.int64).T
-        parts = self.world.gather(own, "values")
+    def _record_assignment(self, cycle: Cycle) -> None:
+        """Gather the assignment of the cycle, and record it on rank 0."""
+        own_values = cycle.values
+        own_pairs = np.array([[*own_values], [*own_values.values()]], dtype=np.int64).T
+        parts = self.world.gather(own_pairs, "values")
         values: NDArray[np.int64] | None = None
         if parts is not None:
             values = np.zeros(self.setup.problem.n_variables, dtype=np.int64)
             for variables, chosen in (part.T for part in parts):
                 values[variables] = chosen
-        self.search.polish(values)
+        self.search.make_1_optimal(values)
 
-    def _direct(self, reports: list[Report]) -> Directive:
-        """Take in what all ranks have proven, and decide (rank 0)."""
-        found: dict[int, Number | None] = {}
+    def _decide(self, reports: list[RankReport]) -> Directive:
+        """Record what all ranks have proven, and return the directive for the next cycle (rank 0)."""
+        bounds_of_roots: dict[int, Number | None] = {}
         for report in reports:
-            found |= report.roots
-        roots = {agent: found[agent] for agent in sorted(found)}
-        self.incumbent.filtered = together([kept for report in reports for kept in report.kept])
-        parts = lowered_by(one for report in reports for one in report.brought)
-        self.incumbent.update_bound(total_of(roots, self.setup.arithmetic), parts=parts)
+            bounds_of_roots |= report.roots
+        roots = {agent: bounds_of_roots[agent] for agent in sorted(bounds_of_roots)}
+        self.incumbent.filtered = total_statistics([kept for report in reports for kept in report.filtered_sizes])
+        shares_of_gain = shares_of_bound_gain(gain for report in reports for gain in report.gains)
+        self.incumbent.update_bound(total_of(roots, self.setup.arithmetic), parts=shares_of_gain)
         return self.incumbent.direct(reports)
 
-    def _name_work(self, kinds: Sequence[str]) -> None:
-        """Say what the next points of the trace come of: an assignment of tables from below, a bound of the others."""
-        above = [kind for kind in dict.fromkeys(kinds) if kind not in (SAMPLE, SEARCH)] or kinds
-        self.incumbent.by = ", ".join(decoded_by(kinds)) or "prune"
-        self.incumbent.above = ", ".join(above) or "prune"
+    def _set_trace_labels(self, kinds: Sequence[str]) -> None:
+        """Set the improver names of the next trace points, for a new assignment and for a new bound."""
+        bound_kinds = [kind for kind in dict.fromkeys(kinds) if kind not in (SAMPLING, LOCAL_SEARCH)] or kinds
+        self.incumbent.by = ", ".join(improvers_of_assignment(kinds)) or "prune"
+        self.incumbent.bound_by = ", ".join(bound_kinds) or "prune"
 
-    def _offers(self, cycle: Cycle) -> tuple[Offer, ...]:
-        """Return what this rank could do next."""
+    def _offers(self, cycle: Cycle) -> tuple[Proposal, ...]:
+        """Return the improvers' proposals for this rank."""
         if not self.setup.timed:
-            return offers_of(Standing({}, {}, first=False, beside=self.search.engine.hopeful))
+            return proposals_of(
+                RankState({}, {}, is_first_rank=False, external_search_active=self.search.engine.may_improve)
+            )
         gaps = {number: gap_of(self.setup, cycle.chosen, agent) for number, agent in self.agents.items()}
         relaxed = any(z is not None for both in cycle.z.values() for z in both)
         open_ended = self._combining.may_enlarge(self.setup)
-        again = LARGER * self.incumbent.combining if relaxed and open_ended else None
-        return offers_of(
-            Standing(self.agents, gaps, self.world.rank == 0, again, self.search.engine.hopeful, self._on_gpu)
+        recombination_seconds = (
+            TABLE_GROWTH_FACTOR * self.incumbent.combination_seconds if relaxed and open_ended else None
+        )
+        return proposals_of(
+            RankState(
+                self.agents,
+                gaps,
+                self.world.rank == 0,
+                recombination_seconds,
+                self.search.engine.may_improve,
+                self._gpu_search_active,
+            )
         )
 
     @property
-    def _on_gpu(self) -> bool:
-        """Whether a search on the GPU beside this rank may still bring something."""
-        return self.search.on_gpu is not None and self.search.on_gpu.on
+    def _gpu_search_active(self) -> bool:
+        """Whether a background search on this rank's GPU is still active."""
+        return self.search.gpu_search is not None and self.search.gpu_search.running
 
     def improve(self, directive: Directive) -> None:
-        """Carry out what is granted: for this rank's agents, then together with all ranks."""
+        """Run the improvers in their allocated time: for this rank's agents, then for all ranks together."""
         last = self._combining.last
-        assert last is not None, "there has been no cycle"
-        self.progress.stage(title_of(self.incumbent, directive.kinds, self.setup.backend.stop.left))
-        if directive.of(BESIDE):
-            self.search.engine.go_on()
+        assert last is not None, "there has been no combination yet"
+        self.progress.stage(title_of(self.incumbent, directive.improvers, self.setup.backend.stop.left))
+        if directive.allocations_of(EXTERNAL_SEARCH):
+            self.search.engine.resume()
         else:
             self.setup = self.incumbent.setup = self.search.engine.disengage(self.setup)
-        if self.search.on_gpu is not None:
-            self.search.on_gpu.allow(sum(grant.seconds for grant in directive.of(GPU_SEARCH)))
+        if self.search.gpu_search is not None:
+            self.search.gpu_search.allow(sum(grant.seconds for grant in directive.allocations_of(GPU_CHAINS)))
         cycle, outsides = last.cycle, dict[int, UtilMessage]()
-        self._changed = directive.changes_tables
-        if directive.bounded and self._changed and cycle.whole:
-            with self.search.beside():
+        self._tables_changed = directive.changes_tables
+        if directive.bounded and self._tables_changed and cycle.whole:
+            with self.search.in_background():
                 outsides, sent = run_outside(self.setup, self.post, cycle, last.tables, self.sides.upper)
-            self._combining.sent_later(sent)
-        around = Around(cycle.chosen, outsides, self.sides)
-        slice = slice_of(self.setup, self.agents, around, directive, self._search, self._combining.enlarge, self._wait)
-        if self._changed:
-            self._pruned = self.world.together(partial(self.team.run, partial(self._improve_agents, slice, directive)))
+            self._combining.record_extra_messages(sent)
+        context = CombinationContext(cycle.chosen, outsides, self.sides)
+        slice = time_slice_of(
+            self.setup,
+            self.agents,
+            context,
+            directive,
+            self._search_on_all_ranks,
+            self._combining.enlarge,
+            self._wait_for_engine,
+        )
+        if self._tables_changed:
+            self._rows_pruned = self.world.on_all_ranks(
+                partial(self.team.run, partial(self._improve_agents, slice, directive))
+            )
             self._gather_sides()
-        if directive.of(BOUND):
-            self._suggest()
-        for kind in OF_ALL:
-            if granted := directive.of(kind.name):
+        if directive.allocations_of(BOUND):
+            self._suggest_roundings()
+        for kind in GLOBAL_IMPROVERS:
+            if allocations := directive.allocations_of(kind.name):
                 self.incumbent.by = kind.name
-                kind.carry_out(slice, granted)
-        self._name_work([kind for kind in directive.kinds if kind not in (BESIDE, GPU_SEARCH)])
-        self._brought += slice.brought
+                kind.carry_out(slice, allocations)
+        self._set_trace_labels([kind for kind in directive.improvers if kind not in (EXTERNAL_SEARCH, GPU_CHAINS)])
+        self._measured_gains += slice.gains
 
-    def _improve_agents(self, slice: Slice, directive: Directive) -> bool:
-        """Let this rank's agents have what they are granted, or help another's; return whether rows were pruned."""
+    def _improve_agents(self, slice: TimeSlice, directive: Directive) -> bool:
+        """Improve this rank's agents, or help with another rank's agent; return whether rows were pruned."""
         if self.team.rank > 0:
             self._helped = improve_in_team.help_on(self._helped, self.setup.backend, self.team)
             return False
@@ -315,96 +372,102 @@ class Run:
         improve_in_team.end(self.team)
         return pruned
 
-    def _suggest(self) -> None:
-        """Let the search begin at what the shares of bounds say is good, too: of agents that share nothing."""
+    def _suggest_roundings(self) -> None:
+        """Suggest roundings of the dual bounds as start points to the search, for agents without boundary variables."""
         starts: dict[int, NDArray[np.int64]] = {}
         for agent in self.agents.values():
             if not agent.local.interface and not agent.table.exact:
                 hidden = list(agent.local.hidden)
-                for number, values in enumerate(agent.above.roundings(self.setup.config.seed + self.cycles)):
+                for number, values in enumerate(agent.upper.roundings(self.setup.config.seed + self.cycles)):
                     starts.setdefault(number, self.search.best.copy())[hidden] = values
         self.search.suggest([*starts.values()])
 
-    def _search(self, seconds: float) -> float:
-        """Search for some seconds, all ranks together; return what that has brought (rank 0)."""
+    def _search_on_all_ranks(self, seconds: float) -> float:
+        """Search for some seconds on all ranks together; return the gain in utility (rank 0)."""
         before = self.incumbent.utility
-        self._pruned = self.search.improve(seconds, 0) or self._pruned
+        self._rows_pruned = self.search.improve(seconds, 0) or self._rows_pruned
         after = self.incumbent.utility
         return 0.0 if before is None or after is None else float(after - before)
 
-    def _wait(self, seconds: float) -> None:
-        """Wait for the search engine, all ranks together, until it ends or the time does."""
-        engine, until = self.search.engine.beside, time.perf_counter() + seconds
+    def _wait_for_engine(self, seconds: float) -> None:
+        """Wait for the external search engine on all ranks, until it ends or the time is over."""
+        engine, until = self.search.engine.process, time.perf_counter() + seconds
         while engine is not None and engine.on and not self.setup.backend.stop.over and time.perf_counter() < until:
-            engine.wait(_LOOK)
+            engine.wait(_POLL_SECONDS)
         if seconds > 0:
             self.world.wait()
 
     def _gather_sides(self) -> None:
-        """Tell all ranks how this rank's tables are indexed now."""
+        """Exchange between all ranks how this rank's tables are indexed now, and advance the agents' clocks."""
         lower, upper = self.sides.lower.rows, self.sides.upper.rows
-        lists = {
+        sampled_rows = {
             number: lower[number]
             for number, agent in self.agents.items()
-            if number in lower and number not in upper and agent.below.local is not agent.local
+            if number in lower and number not in upper and agent.lower.local is not agent.local
         }
-        listings = {
+        unpruned_rows = {
             number: agent.pruning.listed_values(agent.local)
             for number, agent in self.agents.items()
             if agent.pruning.listing is not None
         }
-        self.sides = gather_sides(self.setup, self.world, lists, listings)
+        self.sides = gather_sides(self.setup, self.world, sampled_rows, unpruned_rows)
         for number, agent in self.agents.items():
             before, self._checks[number] = self._checks[number], checks_of(self.setup, number, agent.table)
-            self.clocks[number] = self.clocks[number].after(agent.last, max(0, self._checks[number] - before))
+            self.clocks[number] = self.clocks[number].after(agent.last_seconds, max(0, self._checks[number] - before))
 
     def give_up(self, error: ResourceError) -> None:
-        """End with the incumbent: there was no time, or no memory, for more; a search has what is left of the time.
+        """End with the incumbent because time or memory ran out; if it was memory, search until the deadline.
 
         Raises
         ------
         ResourceError
-            The error itself, where other ranks have not raised it: they would wait for this one.
+            The error itself, if other ranks have not raised it: they would wait for this rank.
         """
         if not self.world.is_agreed(error):
             raise error
         self.incumbent.give_up(error)
         if self.setup.timed and isinstance(error, OutOfMemory):
             with suppress(OutOfMemory):
-                self.search.until_the_end()
+                self.search.use_remaining_time()
 
     def result(self) -> Result | None:
-        """Put the ranks' parts together; None but on rank 0."""
+        """Return the result, put together from all ranks' parts; None except on rank 0."""
         metrics = self.agents_metrics()
-        loose = dict[int, Number]()
-        known = self.world.size == 1 and self.incumbent.bounded
-        if self.setup.config.local.bound != "none" and not known:
-            loose = loose_bounds(self.setup.division, self.setup.arithmetic, self.mine, self.agents)
-        shares = self.world.gather(Share(metrics, latest(self.clocks.values()), opened(), loose, self.world.counted()))
+        bounds_by_agent = dict[int, Number]()
+        bound_is_known = self.world.size == 1 and self.incumbent.bounded
+        if self.setup.config.local.bound != "none" and not bound_is_known:
+            bounds_by_agent = uncombined_bounds(self.setup.division, self.setup.arithmetic, self.mine, self.agents)
+        shares = self.world.gather(
+            RankOutcome(
+                metrics, latest(self.clocks.values()), is_gpu_in_use(), bounds_by_agent, self.world.message_counts()
+            )
+        )
         if shares is None:
             return None
         if not self.incumbent.bounded:
             self.incumbent.update_bound(
-                whole_bound(self.setup.division, self.setup.arithmetic, [share.loose for share in shares])
+                problem_bound(self.setup.division, self.setup.arithmetic, [share.upper_bounds for share in shares])
             )
         seconds = time.perf_counter() - self.incumbent.start
-        polish = self.search.polish_asked
+        polish = self.search.make_original_1_optimal
         return result_of(self.setup, self.incumbent, shares, self.world.size, seconds, self.cycles, polish)
 
     def agents_metrics(self) -> dict[int, AgentMetrics]:
-        """Return what this rank's agents did; called by all ranks."""
-        return self.world.together(lambda: {number: self._metrics(number) for number in self.mine})
+        """Return the metrics of this rank's agents; called by all ranks."""
+        return self.world.on_all_ranks(lambda: {number: self._metrics(number) for number in self.mine})
 
     def best_so_far(self) -> Result:
-        """Return what would be the result if nothing else came, from any thread and without other ranks (rank 0)."""
-        return early_result(self.setup, self.incumbent, self.world.size, self.cycles, self.search.polish_asked)
+        """Return the result if the run ended now; callable from any thread, without other ranks (rank 0)."""
+        return early_result(
+            self.setup, self.incumbent, self.world.size, self.cycles, self.search.make_original_1_optimal
+        )
 
     def _metrics(self, number: int) -> AgentMetrics:
-        """Return what an agent did."""
-        first, later = self._combining.sent_by(number)
-        work, last = Work(None, None, None), self._combining.last
+        """Return the metrics of an agent."""
+        first, later = self._combining.messages_of(number)
+        work, last = AgentWork(None, None, None), self._combining.last
         if last is not None:
-            work = Work(last.tables[number], last.cycle.z[number][0], last.cycle.chosen[number])
+            work = AgentWork(last.tables[number], last.cycle.z[number][0], last.cycle.chosen[number])
         elif number in self.agents:
-            work = Work(self.agents[number].table, None, None)
+            work = AgentWork(self.agents[number].table, None, None)
         return metrics_of(self.setup, number, work, self.world.rank, first, later)

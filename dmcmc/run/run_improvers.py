@@ -1,4 +1,4 @@
-"""Between two cycles: this rank carries out what is granted to its agents."""
+"""Let the improvers work for this rank's agents between two cycles."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -10,94 +10,106 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage
-from dmcmc.mpi.message_contents import Chosen
+from dmcmc.mpi.message_contents import ChosenValues
 from dmcmc.run.agent.agent import Agent
 from dmcmc.run.agent.row_sums import rows_of
 from dmcmc.run.agent_steps import Sides
 from dmcmc.run.improvers import registry
-from dmcmc.run.improvers.protocol import Slice, Turn
+from dmcmc.run.improvers.protocol import TimeQuantum, TimeSlice
 from dmcmc.run.metrics import gap_at
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.directive import Directive
 
 
-class Around(NamedTuple):
-    """What the last cycle says about this rank's agents.
+class CombinationContext(NamedTuple):
+    """The outcome of the last cycle (UTIL and VALUE phase) for this rank's agents.
 
     Attributes
     ----------
-    chosen : dict
-        Each agent's interface values.
-    outsides : dict
-        What all others add to an agent's rows, as ``sides`` index them; empty where that is not known.
+    chosen : dict of Chosen
+        Boundary values of each agent in the best assignment of the cycle.
+    outsides : dict of UtilMessage
+        Upper bounds on what all other agents can add to an agent's rows, as tables indexed by ``sides``; empty if
+        unknown.
     sides : Sides
-        How tables were indexed.
+        How the agents' tables were indexed.
     """
 
-    chosen: Mapping[int, Chosen]
+    chosen: Mapping[int, ChosenValues]
     outsides: Mapping[int, UtilMessage]
     sides: Sides
 
 
-def slice_of(
+def time_slice_of(
     setup: Setup,
     agents: Mapping[int, Agent],
-    around: Around,
+    context: CombinationContext,
     directive: Directive,
-    search: Callable[[float], float],
-    enlarge: Callable[[float], None],
-    wait: Callable[[float], None],
-) -> Slice:
-    """Return the turns of this rank's agents in a slice of time, and what all ranks do in it."""
-    roots, turns, stop = roots_of(setup), dict[int, Turn](), setup.backend.stop
+    run_local_search: Callable[[float], float],
+    enlarge_tables: Callable[[float], None],
+    wait_for_external_search: Callable[[float], None],
+) -> TimeSlice:
+    """Return the time slice of this rank: its agents' quanta, and the work of all ranks together."""
+    roots, quanta, stop = component_roots(setup), dict[int, TimeQuantum](), setup.backend.stop
     for number, agent in agents.items():
         outside = None
-        if number in around.outsides and agent.enumerated:
-            outside = _outside_rows(setup, agent, around)
-        turns[number] = Turn(agent, outside, directive.thresholds.get(roots[number]))
-    backend = replace(setup.backend, stop=stop.by(stop.until - directive.reserved))
-    return Slice(turns, partial(gap_of, setup, around.chosen), backend, search, enlarge, wait, directive.best)
+        if number in context.outsides and agent.enumerated:
+            outside = _outside_rows(setup, agent, context)
+        quanta[number] = TimeQuantum(agent, outside, directive.cutoffs.get(roots[number]))
+    backend = replace(setup.backend, stop=stop.by(stop.until - directive.reserved_seconds))
+    return TimeSlice(
+        quanta,
+        partial(gap_of, setup, context.chosen),
+        backend,
+        run_local_search,
+        enlarge_tables,
+        wait_for_external_search,
+        directive.best,
+    )
 
 
-def improve_agents(slice: Slice, directive: Directive) -> bool:
-    """Let this rank's agents have what they are granted; return whether rows were pruned.
+def improve_agents(time_slice: TimeSlice, directive: Directive) -> bool:
+    """Do the allocated work for this rank's agents; return whether rows were pruned.
 
-    All look which of their rows can still matter, then one kind of work comes after the other.
+    All agents prune the rows that cannot matter any more; then one improver works after the other.
     """
-    agents = [turn.agent for turn in slice.turns.values()]
-    before = sum(agent.pruning.count for agent in agents)
-    for turn in slice.turns.values():
+    agents = [quantum.agent for quantum in time_slice.quanta.values()]
+    pruned_before = sum(agent.pruning.count for agent in agents)
+    for quantum in time_slice.quanta.values():
         start = time.perf_counter()
-        turn.limits = turn.agent.look(turn.outside, turn.threshold)
-        turn.took += time.perf_counter() - start
-    for kind in registry.OF_AGENTS:
-        granted = directive.of(kind.name)
-        if granted and not slice.backend.stop.asked:
-            kind.carry_out(slice, granted)
-    for turn in slice.turns.values():
-        turn.agent.finish(directive.best, turn.took)
-    return sum(agent.pruning.count for agent in agents) > before
+        quantum.row_cutoffs = quantum.agent.prune_rows(quantum.outside, quantum.cutoff)
+        quantum.seconds += time.perf_counter() - start
+    for improver in registry.AGENT_IMPROVERS:
+        allocations = directive.allocations_of(improver.name)
+        if allocations and not time_slice.backend.stop.is_cancelled:
+            improver.carry_out(time_slice, allocations)
+    for quantum in time_slice.quanta.values():
+        quantum.agent.finish(directive.best, quantum.seconds)
+    return sum(agent.pruning.count for agent in agents) > pruned_before
 
 
-def gap_of(setup: Setup, chosen: Mapping[int, Chosen], agent: Agent) -> float | None:
-    """Return an agent's part of the gap as its table is now; None where that is not known."""
+def gap_of(setup: Setup, chosen: Mapping[int, ChosenValues], agent: Agent) -> float | None:
+    """Return an agent's part of the optimality gap with its current table; None if it is not known."""
     return gap_at(agent.exported(), chosen[agent.local.agent], setup.arithmetic)
 
 
-def _outside_rows(setup: Setup, agent: Agent, around: Around) -> NDArray[Any]:
-    """Return what the others add at most to each of an agent's rows; −∞ for rows that are not listed any more."""
-    number, upper = agent.local.agent, around.sides.upper
-    tables = around.outsides[number]
+def _outside_rows(setup: Setup, agent: Agent, context: CombinationContext) -> NDArray[Any]:
+    """Return an upper bound on what all other agents can add to each row of an agent's table, (rows,) encoded.
+
+    Rows that are not listed any more have −∞.
+    """
+    number, upper = agent.local.agent, context.sides.upper
+    tables = context.outsides[number]
     if number not in upper.rows:
         return agent.rows(tables)
-    listed = rows_of(tables, (upper.variable(number),), upper.sizes, setup.arithmetic)
-    full = np.full(agent.local.rows, setup.arithmetic.lowest, dtype=listed.dtype)
-    full[np.ravel_multi_index(tuple(upper.rows[number].T), agent.local.interface_shape)] = listed
-    return full
+    listed_bounds = rows_of(tables, (upper.row_variable(number),), upper.sizes, setup.arithmetic)
+    bounds = np.full(agent.local.rows, setup.arithmetic.lowest, dtype=listed_bounds.dtype)
+    bounds[np.ravel_multi_index(tuple(upper.rows[number].T), agent.local.interface_shape)] = listed_bounds
+    return bounds
 
 
-def roots_of(setup: Setup) -> dict[int, int]:
-    """Return the root of each agent's component."""
+def component_roots(setup: Setup) -> dict[int, int]:
+    """Return the root agent of each agent's component."""
     root: dict[int, int] = {}
     for agent in reversed(setup.tree.bottom_up):
         parent = setup.tree.parent[agent]

@@ -1,10 +1,9 @@
-"""Captures of a terminal of 80 columns and 24 rows: ``python docs/captures/make.py [NAME ...]`` makes them anew.
+"""Capture the output of commands on a terminal of 80 columns and 24 rows: ``python docs/captures/make.py [NAME ...]``.
 
-They are kept as text beside this file, and together as the page ``docs/captures.md``.
+Captures are stored as text in this folder, and together as the page ``docs/captures.md``.
 
-Each command runs on a pseudo-terminal of that size; what is kept is the text that its screen shows in the end, and what
-has scrolled out of it at the top. Lines that were drawn over are kept once, as they were when something was written
-below, or at the moment that a capture is about.
+Each command runs on a pseudo-terminal of that size. A capture is the final text of the screen with the lines that have
+scrolled out of it. Progress lines that were overwritten are stored once.
 """
 
 import fcntl
@@ -26,7 +25,7 @@ ROOT = HERE.parents[1]
 COLUMNS, ROWS = 80, 24
 _ESCAPE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 _LARGE = "dmcmc run configs/large.yaml --timeout 20"
-CAPTURES: Mapping[str, tuple[str, str]] = {  # a command, and what it does when it hears Ctrl-C; empty for never
+CAPTURES: Mapping[str, tuple[str, str]] = {  # the command, and the text on the screen at which Ctrl-C is sent
     "cold": ("dmcmc run configs/meetings.yaml", ""),
     "warm": ("dmcmc run configs/meetings.yaml", ""),
     "explain": ("dmcmc run configs/meetings.yaml --explain", ""),
@@ -38,26 +37,26 @@ CAPTURES: Mapping[str, tuple[str, str]] = {  # a command, and what it does when 
 TITLES = {
     "cold": "The first run: kernels are compiled",
     "warm": "A later run",
-    "explain": "What was chosen, and why",
+    "explain": "Choices and their reasons",
     "ranks": "On two ranks",
     "interrupted": "Interrupted by Ctrl-C",
 }
 HEAD = """# What a terminal shows
 
-Captures of a terminal of 80 columns, made by `python docs/captures/make.py`. Lines that begin with `~` were drawn over
-while the program worked.
+Captured on a terminal of 80 columns by `python docs/captures/make.py`. Lines that begin with `~` are progress lines
+that were overwritten while the program worked.
 """
 
 
 class Screen:
-    """What a terminal shows: enough of one for lines that are written, drawn over and wiped."""
+    """A minimal terminal: lines can be written, overwritten and erased."""
 
     def __init__(self) -> None:
         self.lines, self.row, self.column = [""], 0, 0
         self.seen: list[str] = []
 
     def feed(self, text: str) -> None:
-        """Take in what a program writes."""
+        """Process the output of a program."""
         place = 0
         while place < len(text):
             found = _ESCAPE.match(text, place)
@@ -87,31 +86,31 @@ class Screen:
         if command == "A":
             self.row = max(0, self.row - count)
         elif command == "K":
-            gone = self.lines[self.row].rstrip()
-            if gone and (not self.seen or _words(self.seen[-1]) != _words(gone)):
-                self.seen.append(gone)
+            erased = self.lines[self.row].rstrip()
+            if erased and (not self.seen or _words(self.seen[-1]) != _words(erased)):
+                self.seen.append(erased)
             self.lines[self.row] = "" if numbers == "2" else self.lines[self.row][: self.column]
 
 
 def _words(line: str) -> str:
-    """Return a line of progress without what changes all the time: bars and clocks."""
+    """Return a progress line without its bar and clock."""
     return re.sub(r"\s*[━╸╺].*$", "", line)
 
 
 def capture(command: str, until: str, environment: Mapping[str, str]) -> tuple[list[str], list[str], float]:
-    """Return a command's screen, the lines that were drawn over on the way, and the seconds that it took."""
+    """Run a command; return its screen, the overwritten progress lines, and the seconds that it took."""
     screen, start = Screen(), time.perf_counter()
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(ROOT)
         os.execvpe("bash", ["bash", "-c", f"exec {command}"], {**environment, "TERM": "xterm", "LC_ALL": "C.UTF-8"})
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    asked = not until
+    interrupted = not until
     while True:
         ready, _, _ = select.select([terminal], [], [], 0.2)
-        if not asked and any(until in line for line in screen.lines):
+        if not interrupted and any(until in line for line in screen.lines):
             os.kill(process, signal.SIGINT)
-            asked = True
+            interrupted = True
         if not ready:
             continue
         try:
@@ -126,7 +125,7 @@ def capture(command: str, until: str, environment: Mapping[str, str]) -> tuple[l
 
 
 def main(names: list[str]) -> None:
-    """Make captures, each a file of text; what is cold has an empty cache."""
+    """Make captures, one text file each; the capture ``cold`` has an empty kernel cache."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     for name in names or list(CAPTURES):
         command, until = CAPTURES[name]

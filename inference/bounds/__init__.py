@@ -1,4 +1,5 @@
-"""Upper bounds W_i(b) ≥ U_i(b) on what an agent's hidden variables can add to each interface assignment b (a row).
+"""Upper bounds W_i(b) >= U_i(b) on the utility that an agent's hidden variables can add, for each row b.
 
-`registry` knows the providers; `contract/` says what one is.
+A row is one assignment of the agent's boundary variables (its interface). ``registry`` lists the bound providers;
+``contract`` defines the protocols that they implement.
 """

@@ -1,45 +1,54 @@
-"""Search in an agent's rows: on the CPU, or on a GPU where that is worth it."""
+"""Create branch-and-bound searches over the rows of an agent, on the CPU or on a GPU where that is faster."""
 
 from collections.abc import Sequence
 
-from dmcmc.inference.bounds.branch_and_bound.engine import CpuEngine
-from dmcmc.inference.bounds.branch_and_bound.row_search import RowSearch
+from dmcmc.inference.bounds.branch_and_bound.engine import CpuNodeEngine
+from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
 
-def row_search(state: DualState, room: int, seconds: float = 0.0) -> RowSearch:
-    """Return a search in the rows of a state, on a GPU where it takes so long that this is worth it.
+def create_boundary_search(state: DualState, memory_limit: int, seconds: float = 0.0) -> BoundarySearch:
+    """Return a branch-and-bound search over the rows of a bound, on a GPU if the work is worth it.
 
     Parameters
     ----------
-    room
-        Bytes for the tables of nodes, in memory.
-    seconds
-        That it may take, with those of other agents that it shares waves with.
+    state : DualState
+        Its bounds are lowered by the search.
+    memory_limit : int
+        Memory limit for the nodes' tables on the CPU, in bytes.
+    seconds : float
+        Estimated time of this search and of those of other agents in the same batches.
     """
     if state.backend.bounds_on_gpu(seconds * state.backend.threads):
-        from dmcmc.inference.bounds.branch_and_bound.cuda.engine import GpuEngine
-        from dmcmc.inference.bounds.dual.cuda.device_ascent import takes
+        from dmcmc.inference.bounds.branch_and_bound.cuda.engine import GpuNodeEngine
+        from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu
 
-        if takes(state):
+        if fits_gpu(state):
             try:
-                return RowSearch(state, GpuEngine(state))
+                return BoundarySearch(state, GpuNodeEngine(state))
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                state.return_here()
+                state.fetch_potentials()
                 shared_device().release()
-    return RowSearch(state, CpuEngine(state, room))
+    return BoundarySearch(state, CpuNodeEngine(state, memory_limit))
 
 
-def bring_together(states: Sequence[DualState], seconds: float) -> None:
-    """Have states on the GPU in one place, where searches of so many seconds are done there: they share waves."""
+def place_together(states: Sequence[DualState], seconds: float) -> None:
+    """Place several bounds in the same group on the GPU, so that their searches share node batches.
+
+    Parameters
+    ----------
+    states : sequence of DualState
+    seconds : float
+        Estimated time of the searches.
+    """
     if states and states[0].backend.bounds_on_gpu(seconds * states[0].backend.threads):
-        from dmcmc.inference.bounds.dual.cuda.device_ascent import places, takes
+        from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu, place_on_device
 
         try:
-            places([state for state in states if takes(state)], states[0].backend.sharers)
+            place_on_device([state for state in states if fits_gpu(state)], states[0].backend.processes_per_gpu)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise

@@ -1,9 +1,10 @@
-"""Providers ``dual+mini-bucket`` and ``triangles+mini-bucket``: what bounds an agent best is found out by trying.
+"""Bound providers ``dual+mini-bucket`` and ``triangles+mini-bucket``: divide the time between methods by measured gain.
 
-Dual ascent is better where the graph is dense, mini-buckets where it is sparse; which, nobody knows before. A dual
-ascent's shares add up to the agent's factors, so mini-buckets of them bound the same, mostly more tightly than those of
-the factors, and than the sum of the shares' maxima. Shares of triangles are tables over three variables, or given back
-to their pairs: both are tried. Whatever has lately brought most for its time has most of it.
+Dual ascent bounds dense graphs better and mini-buckets sparse ones, and it is not known beforehand which suits an
+agent. The potentials of a dual ascent add up to the agent's factors, so mini-buckets of the potentials give a valid
+bound. It is usually tighter than that of mini-buckets of the factors, and than the sum of the potentials' maxima. The
+tables of a triangle either form one table of three variables or are added to the pairs: both are tried. The method
+that has recently lowered the bound fastest gets most of the time.
 """
 
 import math
@@ -18,69 +19,101 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.row_kernels import FIRST_SHIFTS
+from dmcmc.inference.bounds.dual.row_kernels import INITIAL_SWEEPS
 from dmcmc.inference.bounds.mini_bucket import MiniBucketState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
-_EVEN, _MOSTLY = (
-    0.5,
-    0.8,
-)  # of the time for dual ascent where values are removed: while nothing is known, where it leads
-_LEADS = 4.0  # times the time of another way that the one has which has brought most
-_TURN, _PART = 0.05, 0.25  # seconds of a turn of dual ascent, and the part of what it has had
-_WORK = 1 << 20  # entries of mini-buckets for each sweep, where work is fixed
-_CUBES, _MOST = 1 << 28, 10_000  # bytes of triangles as tables over three variables, and how many
+# Fraction of the time for the dual ascent that removes values.
+_EVEN_FRACTION = 0.5  # while no gain has been measured
+_LEADER_FRACTION = 0.8  # if dual ascent gains fastest; the remainder if another method does
+_LEADER_WEIGHT = 4.0  # share of the time of the method that gains fastest, relative to each other one
+_MIN_STEP_SECONDS = 0.05  # shortest step of dual ascent, in seconds
+_STEP_FRACTION = 0.25  # length of a step of dual ascent, relative to the time that it has had
+_ENTRIES_PER_SWEEP = 1 << 20  # mini-bucket entries per sweep of dual ascent, if the amount of work is fixed
+_MAX_TRIPLET_BYTES = 1 << 28  # memory for triangles as tables of three variables
+_MAX_TRIPLETS = 10_000  # triangles as tables of three variables
 
 
 @dataclass
-class _Way:
-    """One way to a bound: what its next turn takes, what it has had, and what its last turn has brought a second."""
+class _BoundMethod:
+    """One method that can lower the bound, with its measured gain.
 
-    price: Callable[[], float]
-    work: Callable[[float], None]
+    Attributes
+    ----------
+    estimate : callable
+        ``estimate()`` returns the estimated seconds of the next step; inf if the method has none.
+    run : callable
+        ``run(seconds)`` carries out a step.
+    spent : float
+        Seconds that the method has used.
+    rate : float
+        Decrease of the bound per second in its last step; inf before the first.
+    """
+
+    estimate: Callable[[], float]
+    run: Callable[[float], None]
     spent: float = 0.0
     rate: float = math.inf
 
 
-class TrialState:
-    """A bound by dual ascent and mini-buckets; a :class:`.PruningState`.
+class CalibratedBoundState:
+    """Bound of one agent by dual ascent and mini-buckets; implements ``PruningState``.
+
+    Parameters
+    ----------
+    local : LocalProblem
+    triangles : bool
+        Whether the dual ascent uses the triangles of the factor graph.
+    backend : Backend
+        Threads, device and deadline.
 
     Attributes
     ----------
     dual : DualState
-        Has the bounds of all.
+        The dual ascent, which also stores the best bounds of all methods.
     buckets : list of MiniBucketState
-        Work on its shares, and lower its bounds.
+        Mini-bucket bounds on the potentials of ``dual``; they lower its bounds.
     """
 
     def __init__(self, local: LocalProblem, triangles: bool, backend: Backend = CPU) -> None:
         self.dual = DualState(local, triangles, backend)
         whole, width = self.dual.layout.whole, self.dual.width
         count = whole.triangles.shape[0]
-        kinds = (
-            [False, True] if 0 < count <= _MOST and 8 * count * width**3 <= ACCOUNT.part(1 / 16, _CUBES) else [False]
+        variants = (
+            [False, True]
+            if 0 < count <= _MAX_TRIPLETS
+            and 8 * count * width**3 <= MEMORY_ACCOUNT.budget_share(1 / 16, _MAX_TRIPLET_BYTES)
+            else [False]
         )
-        self.buckets = [MiniBucketState(local, backend, self.dual, clusters) for clusters in kinds]
-        self.dual.fixed = True  # mini-buckets go by its layout; triangles for cycles are added to a copy
-        self._cycles: DualState | None = None
-        self._around = _Way(self._price_around, self._go_around)
-        self._ascent = _Way(lambda: max(_TURN, _PART * self._ascent.spent), lambda s: self.dual.improve(seconds=s))
-        self._joins = [*(_Way(partial(_price, one), partial(_step, one)) for one in self.buckets), self._around]
+        self.buckets = [MiniBucketState(local, backend, self.dual, as_triplets) for as_triplets in variants]
+        self.dual.layout_fixed = (
+            True  # mini-buckets depend on the layout, so triangles of four-cycles are added to a copy
+        )
+        self._cycle_state: DualState | None = None
+        self._cycle_ascent = _BoundMethod(self._cycle_seconds, self._ascend_with_cycles)
+        self._ascent = _BoundMethod(
+            lambda: max(_MIN_STEP_SECONDS, _STEP_FRACTION * self._ascent.spent), lambda s: self.dual.improve(seconds=s)
+        )
+        self._other_methods = [
+            *(_BoundMethod(partial(_bucket_seconds, bucket), partial(_bucket_step, bucket)) for bucket in self.buckets),
+            self._cycle_ascent,
+        ]
         self._backend = backend
 
     @property
     def backend(self) -> Backend:
-        """What work may take."""
+        """Threads, device and deadline of the work."""
         return self._backend
 
     @backend.setter
     def backend(self, backend: Backend) -> None:
+        """Replace the backend of the dual ascent and of the mini-buckets as well."""
         self._backend = self.dual.backend = backend
-        for one in self.buckets:
-            one.backend = backend
+        for bucket in self.buckets:
+            bucket.backend = backend
 
     @property
     def whole(self) -> bool:
@@ -89,27 +122,31 @@ class TrialState:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no time would make the bound tighter."""
-        return self.dual.exhausted and all(one.exhausted for one in self.buckets)
+        """Whether no work can tighten the bound."""
+        return self.dual.exhausted and all(bucket.exhausted for bucket in self.buckets)
 
     def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
         """Tighten the bound.
 
         Parameters
         ----------
-        sweeps
-            Of dual ascent; a step of mini-buckets comes after them, as large as the sweeps would be.
+        seconds : float, optional
+            Time that the methods share.
+        sweeps : int, optional
+            Sweeps of the dual ascent; one mini-bucket step of a proportional size follows.
+        rows : sequence of int, optional
+            The rows that still matter; None for all.
         """
         if seconds is None:
             self.dual.improve(sweeps=sweeps, rows=rows)
-            self._join(10 if sweeps is None else sweeps)
+            self._run_buckets(10 if sweeps is None else sweeps)
             return
         end = time.perf_counter() + seconds
-        self._ascent.work = lambda given: self.dual.improve(seconds=given, rows=rows)
-        while (left := end - time.perf_counter()) > 0 and not self.backend.stop.over:
-            way, alone = self._next(left)
-            self._take_turn(way, lambda way=way: way.work(min(left, way.price())))  # type: ignore[misc]
-            if alone and way.rate <= 0:
+        self._ascent.run = lambda given: self.dual.improve(seconds=given, rows=rows)
+        while (seconds_left := end - time.perf_counter()) > 0 and not self.backend.stop.over:
+            method, is_only = self._next_method(seconds_left)
+            self._run_step(method, lambda method=method: method.run(min(seconds_left, method.estimate())))  # type: ignore[misc]
+            if is_only and method.rate <= 0:
                 return
 
     def prune(
@@ -119,114 +156,137 @@ class TrialState:
         seconds: float | None = None,
         sweeps: int | None = None,
     ) -> Pruned:
-        """Tighten the bound, and remove values with which a row cannot reach its threshold."""
+        """Tighten the bound and remove the values with which a row cannot reach its threshold."""
         if seconds is None:
-            self._join(10 if sweeps is None else sweeps)
+            self._run_buckets(10 if sweeps is None else sweeps)
             return replace(self.dual.prune(thresholds, rows, None, sweeps), state=self)
-        share, found = self._share(), list[Pruned]()
-        self.improve((1 - share) * seconds, rows=rows)
-        self._take_turn(self._ascent, lambda: found.append(self.dual.prune(thresholds, rows, share * seconds)))
-        return replace(found[0], state=self)
+        fraction, results = self._pruning_fraction(), list[Pruned]()
+        self.improve((1 - fraction) * seconds, rows=rows)
+        self._run_step(self._ascent, lambda: results.append(self.dual.prune(thresholds, rows, fraction * seconds)))
+        return replace(results[0], state=self)
 
     def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
-        """Take bounds that are known from elsewhere, one a row."""
+        """Lower the bounds of rows to upper bounds that are known from another method, one utility per row."""
         self.dual.lower(rows, values)
 
-    def tables(self, arithmetic: Arithmetic) -> tuple[Table, ...]:
-        """Return one table over the interface; small ones over its parts where it has too many rows."""
+    def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
+        """Return one table over the interface, or a sum of small tables if there are too many rows."""
         return self.dual.tables(arithmetic) if self.dual.enumerated else self.buckets[0].tables(arithmetic)
 
-    def _next(self, left: float) -> tuple[_Way, bool]:
-        """Return whose turn it is: the one that has had least for what it has brought; and whether no other can."""
-        able = [(price, way) for way in self._joins if (price := way.price()) <= left]
-        if not able or not self.dual.exhausted:
-            able.append((self._ascent.price(), self._ascent))
+    def _next_method(self, left: float) -> tuple[_BoundMethod, bool]:
+        """Return the method that has used least of its share of the time, and whether it is the only one."""
+        candidates = [(seconds, method) for method in self._other_methods if (seconds := method.estimate()) <= left]
+        if not candidates or not self.dual.exhausted:
+            candidates.append((self._ascent.estimate(), self._ascent))
         leader = self._leader()
-        _, way = min(able, key=lambda one: (one[0] + one[1].spent) / (_LEADS if one[1] is leader else 1.0))
-        return way, len(able) == 1
+        _, method = min(
+            candidates,
+            key=lambda candidate: (
+                (candidate[0] + candidate[1].spent) / (_LEADER_WEIGHT if candidate[1] is leader else 1.0)
+            ),
+        )
+        return method, len(candidates) == 1
 
-    def _leader(self) -> _Way | None:
-        """Return what has lately brought most a second; None if nothing has."""
-        known = [way for way in (self._ascent, *self._joins) if 0 < way.rate < math.inf]
-        return max(known, key=lambda way: way.rate, default=None)
+    def _leader(self) -> _BoundMethod | None:
+        """Return the method that has lowered the bound fastest in its last step; None if none has."""
+        known = [method for method in (self._ascent, *self._other_methods) if 0 < method.rate < math.inf]
+        return max(known, key=lambda method: method.rate, default=None)
 
-    def _take_turn(self, way: _Way, work: Callable[[], None]) -> None:
-        """Do a way's work, and take note of what it has brought."""
-        before, begun = self._total(), time.perf_counter()
+    def _run_step(self, method: _BoundMethod, work: Callable[[], None]) -> None:
+        """Carry out a step of a method and measure its gain."""
+        before, start = self._largest_bound(), time.perf_counter()
         work()
-        took = max(1e-6, time.perf_counter() - begun)
-        way.spent += took
-        way.rate = (before - self._total()) / took
-        if way is self._ascent:
-            for one in self.buckets:
-                one.shares_moved()
+        elapsed = max(1e-6, time.perf_counter() - start)
+        method.spent += elapsed
+        method.rate = (before - self._largest_bound()) / elapsed
+        if method is self._ascent:
+            for bucket in self.buckets:
+                bucket.refresh_potentials()
 
-    def _join(self, sweeps: int) -> None:
-        """Eliminate what dual ascent has left, with tables of a fixed size."""
-        for one in self.buckets:
-            one.shares_moved()
-            one.reach(_WORK * sweeps)
-            one.improve(sweeps=1)
+    def _run_buckets(self, sweeps: int) -> None:
+        """Eliminate with mini-buckets of a fixed size on the present potentials."""
+        for bucket in self.buckets:
+            bucket.refresh_potentials()
+            bucket.reach(_ENTRIES_PER_SWEEP * sweeps)
+            bucket.improve(sweeps=1)
 
-    def _price_around(self) -> float:
-        """Return what a turn of the ascent with triangles for cycles takes, inf where they bring nothing."""
-        done = self.dual.exhausted or not self.dual.enumerated or self.dual.done < FIRST_SHIFTS
-        none = self._cycles is not None and self._cycles.fixed and not self._added()
-        return math.inf if done or none else max(2 * _TURN, _PART * self._around.spent)
+    def _cycle_seconds(self) -> float:
+        """Estimate the seconds of a step of the ascent with additional triangles; inf if they gain nothing."""
+        unavailable = self.dual.exhausted or not self.dual.enumerated or self.dual.sweeps_done < INITIAL_SWEEPS
+        exhausted = self._cycle_state is not None and self._cycle_state.layout_fixed and not self._has_cycle_triangles()
+        return (
+            math.inf
+            if unavailable or exhausted
+            else max(2 * _MIN_STEP_SECONDS, _STEP_FRACTION * self._cycle_ascent.spent)
+        )
 
-    def _go_around(self, seconds: float) -> None:
-        """Ascend with triangles for cycles, beginning with the shares as they are when it is first done."""
-        if self._cycles is None:
-            self._cycles = self.dual.copied()
-        self._cycles.backend = self._backend
-        self._cycles.tighten()
-        if self._added():
-            self._cycles.improve(seconds=seconds)
-            np.minimum(self.dual.bounds, self._cycles.bounds, out=self.dual.bounds)
+    def _ascend_with_cycles(self, seconds: float) -> None:
+        """Ascend with triangles of four-cycles, on a copy that is made at the first call."""
+        if self._cycle_state is None:
+            self._cycle_state = self.dual.duplicate()
+        self._cycle_state.backend = self._backend
+        self._cycle_state.tighten()
+        if self._has_cycle_triangles():
+            self._cycle_state.improve(seconds=seconds)
+            np.minimum(self.dual.bounds, self._cycle_state.bounds, out=self.dual.bounds)
 
-    def _added(self) -> bool:
-        """Return whether there are triangles for cycles."""
-        assert self._cycles is not None
-        return len(self._cycles.layout.whole.triangles) > len(self.dual.layout.whole.triangles)
+    def _has_cycle_triangles(self) -> bool:
+        """Return whether triangles of four-cycles have been added."""
+        assert self._cycle_state is not None
+        return len(self._cycle_state.layout.whole.triangles) > len(self.dual.layout.whole.triangles)
 
-    def _share(self) -> float:
-        """Return the part of the time that dual ascent gets where it removes values, too."""
+    def _pruning_fraction(self) -> float:
+        """Return the fraction of the time for the dual ascent that removes values."""
         if self.dual.exhausted or all(one.exhausted for one in self.buckets):
             return 1.0
         leader = self._leader()
-        return _EVEN if leader is None else _MOSTLY if leader is self._ascent else 1 - _MOSTLY
+        return (
+            _EVEN_FRACTION if leader is None else _LEADER_FRACTION if leader is self._ascent else 1 - _LEADER_FRACTION
+        )
 
-    def _total(self) -> float:
-        """Return at most what the agent can be worth, in the scale of its entries."""
+    def _largest_bound(self) -> float:
+        """Return the upper bound on the agent's utility: the largest bound of a row, in the integer scale."""
         return float(self.dual.bounds.max(initial=np.iinfo(np.int64).min))
 
 
-def _price(buckets: MiniBucketState) -> float:
-    return buckets.price
+def _bucket_seconds(buckets: MiniBucketState) -> float:
+    """Return the estimated seconds of the next mini-bucket step."""
+    return buckets.estimated_seconds
 
 
-def _step(buckets: MiniBucketState, seconds: float) -> None:
+def _bucket_step(buckets: MiniBucketState, seconds: float) -> None:
+    """Carry out one mini-bucket step, however long it takes."""
     buckets.step()
 
 
-class TrialProvider:
-    """Dual ascent, on triangles too or not, and mini-buckets of what it has shifted."""
+class CalibratedBoundProvider:
+    """Provide bounds by dual ascent, with or without triangles, and mini-buckets of its potentials.
+
+    Attributes
+    ----------
+    name : str
+        Name in the configuration.
+    summary : str
+        One line of help.
+    """
 
     def __init__(self, name: str, summary: str, triangles: bool) -> None:
         self.name = name
         self.summary = summary
         self._triangles = triangles
 
-    def start(self, local: LocalProblem, backend: Backend = CPU) -> TrialState:
-        """Return an agent's bound after one sweep of dual ascent."""
-        return TrialState(local, self._triangles, backend)
+    def start(self, local: LocalProblem, backend: Backend = CPU) -> CalibratedBoundState:
+        """Return the agent's bound after one sweep of dual ascent."""
+        return CalibratedBoundState(local, self._triangles, backend)
 
 
-PAIRS = TrialProvider(
-    "dual+mini-bucket", "dual ascent, and mini-buckets of what it has shifted, by what each brings", triangles=False
+PAIRS = CalibratedBoundProvider(
+    "dual+mini-bucket",
+    "dual ascent and mini-buckets of its potentials: time is divided by measured gain",
+    triangles=False,
 )
-TRIANGLES = TrialProvider(
+TRIANGLES = CalibratedBoundProvider(
     "triangles+mini-bucket",
-    "triangles, and mini-buckets of what they have shifted, by what each brings",
+    "dual ascent with triangles and mini-buckets of its potentials: time is divided by measured gain",
     triangles=True,
 )

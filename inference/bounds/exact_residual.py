@@ -1,4 +1,4 @@
-"""Exact values of rows whose variables have few values left: elimination of what pruning left over."""
+"""Solve rows exactly whose hidden variables have few values left: variable elimination on what pruning has left."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,47 +10,54 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.contract.protocol import Pruned
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import eliminate
-from dmcmc.inference.elimination.plan import Plan, plan_elimination
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.threads import run_parallel
 
-_SEARCH = 300_000  # words of search for a row's order
-_MOST = 1 << 14  # plans, of some kilobytes each
+_ORDER_BUDGET = 300_000  # budget of the search for an elimination order
+_MAX_PLANS = 1 << 14  # plans that are held at the same time; each takes some kilobytes
 
 
-def settle(
+def solve_residual(
     local: LocalProblem,
     pruned: Pruned,
     arithmetic: Arithmetic,
     cells: int,
     threads: int = 1,
-    stop: Stop = NO_STOP,
+    stop: Deadline = NO_DEADLINE,
 ) -> int:
-    """Eliminate the live values of every row, rows with the fewest cells first, and tell their state the result.
+    """Eliminate the remaining values of each row, those with the fewest table cells first, and lower the rows' bounds.
 
-    A row becomes exact, or is known to stay below its threshold.
+    A solved row's bound becomes its exact utility. If that does not reach the row's threshold, the bound becomes the
+    threshold, minus 1 for integer utilities, since pruning may have removed better values below the threshold.
 
     Parameters
     ----------
-    cells
-        Joined table cells for all rows together.
-    stop
-        When to leave the other rows as they are.
+    local : LocalProblem
+    pruned : Pruned
+        The rows, with their thresholds and remaining values. Bounds are lowered in ``pruned.state``.
+    arithmetic : Arithmetic
+    cells : int
+        Upper limit on the joined table cells of all solved rows together.
+    threads : int
+    stop : Deadline
+        Deadline: rows that are not solved by then keep their bounds.
 
     Returns
     -------
     int
-        Rows that this was not enough for.
+        Number of rows that remain unsolved.
     """
     tables = [arithmetic.encode(f) for f in local.factors]
-    chosen = _affordable(local, tables, pruned, cells, stop)
-    totals: list[int | float | None] = [None] * len(chosen)
+    selected = _affordable(local, tables, pruned, cells, stop)
+    totals: list[int | float | None] = [None] * len(selected)
 
     def solve(i: int) -> None:
-        plan, k = chosen[i]
+        """Eliminate the i-th selected row, unless the deadline passes."""
+        plan, k = selected[i]
         values = _restricted(local, tables, pruned, k)
         try:
             total = eliminate(values, plan, arithmetic, stop=stop).total()
@@ -58,59 +65,59 @@ def settle(
             return
         totals[i] = -np.inf if arithmetic.is_lowest(total) else arithmetic.outward(total, len(tables))
 
-    run_parallel([partial(solve, i) for i in range(len(chosen))], threads, stop)
+    run_parallel([partial(solve, i) for i in range(len(selected))], threads, stop)
     rows, bounds = [], []
-    for (_, k), value in zip(chosen, totals, strict=True):
+    for (_, k), value in zip(selected, totals, strict=True):
         if value is None:
             continue
-        limit = pruned.thresholds[k : k + 1].tolist()[0]
+        threshold = pruned.thresholds[k : k + 1].tolist()[0]
         rows.append(int(pruned.rows[k]))
-        bounds.append(max(value, limit - 1 if pruned.state.whole else limit))
+        bounds.append(max(value, threshold - 1 if pruned.state.whole else threshold))
     pruned.state.lower(rows, bounds)
     return int(pruned.rows.size - len(rows))
 
 
 def _affordable(
-    local: LocalProblem, tables: Sequence[Table], pruned: Pruned, cells: int, stop: Stop
-) -> list[tuple[Plan, int]]:
-    """Return plans for the rows with the fewest cells, so many that they have ``cells`` in all, and their places.
+    local: LocalProblem, tables: Sequence[EncodedTable], pruned: Pruned, cells: int, stop: Deadline
+) -> list[tuple[EliminationPlan, int]]:
+    """Return elimination plans of the rows with the fewest cells, up to ``cells`` in all, with the rows' positions.
 
-    No more plans are kept than that, and than :data:`_MOST`: there may be a million rows.
+    At most ``_MAX_PLANS`` plans are held at any time, since there may be a million rows.
     """
     scopes = [tuple(v for v in t.scope if v in set(local.hidden)) for t in tables]
     order: tuple[int, ...] | None = None
-    kept: list[tuple[int, int, Plan]] = []  # a heap, the most cells first
+    heap: list[tuple[int, int, EliminationPlan]] = []  # the plan with the most cells is popped first
     for k in range(pruned.rows.size):
         if stop.over:
             break
         sizes = _sizes(local, pruned.live[k])
         if order is None:
-            order = best_order(scopes, sizes, local.hidden, budget=_SEARCH).variables
+            order = best_order(scopes, sizes, local.hidden, budget=_ORDER_BUDGET).variables
         plan = plan_elimination(scopes, sizes, order)
-        heappush(kept, (-plan.cells, -k, plan))
+        heappush(heap, (-plan.cells, -k, plan))
         cells -= plan.cells
-        while kept and (cells < 0 or len(kept) > _MOST):
-            cells -= heappop(kept)[0]
-    return [(plan, -k) for _, k, plan in sorted(kept, key=lambda row: (-row[0], -row[1]))]
+        while heap and (cells < 0 or len(heap) > _MAX_PLANS):
+            cells -= heappop(heap)[0]
+    return [(plan, -k) for _, k, plan in sorted(heap, key=lambda row: (-row[0], -row[1]))]
 
 
-def _sizes(local: LocalProblem, live: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return domain sizes with live values only."""
+def _sizes(local: LocalProblem, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the domain sizes of all variables, counting only the remaining values of the hidden ones."""
     sizes = local.domains.copy()
     for i, v in enumerate(local.hidden):
-        sizes[v] = max(1, int(live[i].sum()))
+        sizes[v] = max(1, int(allowed[i].sum()))
     return sizes
 
 
-def _restricted(local: LocalProblem, tables: Sequence[Table], pruned: Pruned, k: int) -> list[Table]:
-    """Return the tables at a row, over live hidden values."""
+def _restricted(local: LocalProblem, tables: Sequence[EncodedTable], pruned: Pruned, k: int) -> list[EncodedTable]:
+    """Return the tables conditioned on the k-th row and restricted to the remaining values of the hidden variables."""
     digits = np.unravel_index(int(pruned.rows[k]), local.interface_shape) if local.interface else ()
     fixed = dict(zip(local.interface, (int(d) for d in digits), strict=True))
     values = {v: np.flatnonzero(pruned.live[k, i]) for i, v in enumerate(local.hidden)}
-    made = []
+    restricted = []
     for scope, entries in tables:
         index = np.ix_(*(np.array([fixed[v]]) if v in fixed else values[v] for v in scope)) if scope else ()
         part = entries[index]
         hidden = tuple(v for v in scope if v not in fixed)
-        made.append(Table(hidden, np.ascontiguousarray(part).reshape([values[v].size for v in hidden])))
-    return made
+        restricted.append(EncodedTable(hidden, np.ascontiguousarray(part).reshape([values[v].size for v in hidden])))
+    return restricted

@@ -1,6 +1,6 @@
-"""Provider ``mini-bucket``: the hidden variables are eliminated with bounded tables, after a dual ascent.
+"""Bound provider ``mini-bucket``: eliminate the hidden variables with tables of limited size, after a dual ascent.
 
-The interface stays free and rows are never enumerated, so it takes agents with any number of interface variables.
+The interface variables stay free and rows are never enumerated, so an agent may have any number of them.
 """
 
 import itertools
@@ -11,190 +11,213 @@ from dataclasses import replace
 import numpy as np
 
 from dmcmc.inference.bounds.contract.protocol import Rows
-from dmcmc.inference.bounds.dual.decomposed_bounds import Part, encode_parts
+from dmcmc.inference.bounds.dual.decomposed_bounds import BoundSummand, encode_parts
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
-from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination.plan import Plan
-from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.elimination.plan import EliminationPlan
+from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
-from dmcmc.inference.minibuckets.choose_z import largest_fitting, most_z
+from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on_z
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
-from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, Table
+from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, EncodedTable
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
-_SHIFTS = 6  # times as many sweeps of dual ascent as a row's sweep brings
-_CELLS = 4_000_000_000  # joined cells of the largest z that is tried
-_BYTES = 1 << 31
-_EACH = 4e-6  # seconds of a mini-bucket, besides its cells
+_DUAL_SWEEPS = 6  # sweeps of the dual ascent, in the unit of sweeps per row
+_MAX_CELLS = 4_000_000_000  # joined cells of the largest z that is tried
+_MAX_BYTES = 1 << 31  # memory for the tables of the largest z that is tried
+_SECONDS_PER_BUCKET = 4e-6  # overhead of a mini-bucket, in addition to its cells
 _LOWEST = int(np.iinfo(np.int64).min) // ADDENDS
 
 
 class MiniBucketState:
-    """A bound by mini-buckets; a :class:`.BoundState`. Each step takes the next larger z.
+    """Bound of one agent by mini-buckets; implements ``BoundState``. Each step uses the next larger z.
+
+    z is the largest number of variables that a mini-bucket's message may have.
+
+    Parameters
+    ----------
+    local : LocalProblem
+    backend : Backend
+        Threads, device and deadline.
+    dual : DualState, optional
+        The dual ascent whose current potentials replace the factors, and whose bounds are lowered. If None, the state
+        makes a short dual ascent itself.
+    as_triplets : bool
+        Whether a triangle of the dual ascent becomes a table of three variables; otherwise it is added to its pairs.
 
     Attributes
     ----------
     z : int
-        Of the next step.
+        The z of the next step.
     exhausted : bool
-        Whether nothing more is to be gained, or a larger z would take too much.
+        Whether nothing more can be gained, or a larger z would take too much time or memory.
     backend : Backend
-        What its work may take.
-
-    Parameters
-    ----------
-    dual
-        Whose shares the factors are replaced by, as they are; one of its own is ascended a little if None.
-    clusters
-        Whether its triangles are tables over three variables; else their shares are given back to their pairs.
+        Threads, device and deadline.
     """
 
     def __init__(
-        self, local: LocalProblem, backend: Backend = CPU, dual: DualState | None = None, clusters: bool = False
+        self, local: LocalProblem, backend: Backend = CPU, dual: DualState | None = None, as_triplets: bool = False
     ) -> None:
         self.local = local
         self.backend = backend
-        self._shares_are_given, self._clusters = dual is not None, clusters
+        self._dual_is_given, self._as_triplets = dual is not None, as_triplets
         self._dual = dual or DualState(local, triangles=False)
         if dual is None:
             self._dual.improve(sweeps=0, rows=())
-        self._tables: list[Table] | None = None
-        self._planned: tuple[int, Plan] | None = None
-        self._parts: list[Part] = self._dual.parts() if not self._dual.enumerated else []
-        self.z, self._begun, self._slower = 0, False, 1.0
-        self._again: int | None = None  # z that comes once more
+        self._tables: list[EncodedTable] | None = None
+        self._cached_plan: tuple[int, EliminationPlan] | None = None
+        self._summands: list[BoundSummand] = self._dual.decomposed_bound() if not self._dual.enumerated else []
+        self.z, self._has_stepped, self._slowdown = 0, False, 1.0
+        self._repeated_z: int | None = None  # the z that is being repeated with new potentials
         self.exhausted = not local.hidden
 
     @property
-    def price(self) -> float:
-        """About the seconds of the next step; inf if there is none."""
+    def estimated_seconds(self) -> float:
+        """Estimated seconds of the next step; inf if there is none."""
         if self.exhausted:
             return math.inf
         plan = self._plan()
-        if plan.cells > _CELLS or plan.entries * 8 > ACCOUNT.part(1 / 8, _BYTES):
+        if plan.cells > _MAX_CELLS or plan.entries * 8 > MEMORY_ACCOUNT.budget_share(1 / 8, _MAX_BYTES):
             self.exhausted = True
             return math.inf
-        return self._slower * self._estimate(plan)
+        return self._slowdown * self._estimate(plan)
 
     def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
-        """Tighten the bound, of all rows together; ``sweeps`` counts steps of z."""
+        """Tighten the bound of all rows together; ``sweeps`` is the number of steps, and ``rows`` is ignored."""
         end = time.perf_counter() + (seconds or 0.0)
-        if not self._shares_are_given:
+        if not self._dual_is_given:
             self._dual.backend = replace(self._dual.backend, stop=self.backend.stop)
         for steps in itertools.count():
-            price, wanted = self.price, steps < (1 if sweeps is None else sweeps)
+            estimated_seconds, proceed = self.estimated_seconds, steps < (1 if sweeps is None else sweeps)
             if seconds is not None:
-                wanted = not (steps or self._shares_are_given) or price <= end - time.perf_counter()
-            if self.exhausted or self.backend.stop.over or not wanted or not self.step():
+                proceed = not (steps or self._dual_is_given) or estimated_seconds <= end - time.perf_counter()
+            if self.exhausted or self.backend.stop.over or not proceed or not self.step():
                 return
 
     def step(self) -> bool:
-        """Eliminate with the next z; return whether there was time for it."""
+        """Eliminate with the next z; return whether it was finished before the deadline."""
         begun, plan = time.perf_counter(), self._plan()
         try:
-            self._eliminate(self._shifted())
+            self._eliminate(self._reparametrised_tables())
         except OutOfTime:
             return False
         self.exhausted |= self.z >= self.local.plan.width
-        if self._begun:  # the first may load or compile something
-            self._slower = max(1.0, (time.perf_counter() - begun) / self._estimate(plan))
-        self._begun, self._again = True, None if self.z != self._again else self._again
+        if self._has_stepped:  # the first step may compile or load something
+            self._slowdown = max(1.0, (time.perf_counter() - begun) / self._estimate(plan))
+        self._has_stepped, self._repeated_z = True, None if self.z != self._repeated_z else self._repeated_z
         self.z += 1
         return True
 
     def reach(self, entries: int) -> None:
-        """Go on with the largest z whose tables have at most so many entries, if that is larger."""
+        """Skip to the largest z whose tables have at most ``entries`` entries, if it is larger than the next one."""
         if not self.exhausted:
             fits, _ = largest_fitting(
-                most_z(self.local.domains, self.local.order.variables, entries, self.local.plan.width),
+                upper_bound_on_z(self.local.domains, self.local.order.variables, entries, self.local.plan.width),
                 least_z(self._scopes(), self.local.order.variables),
                 entries,
                 self._plan_of,
             )
             self.z = max(self.z, fits)
 
-    def tables(self, arithmetic: Arithmetic) -> tuple[Table, ...]:
-        """Return one table over the interface, or small ones over its parts where it has too many rows."""
+    def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
+        """Return one table over the interface, or a sum of small tables if there are too many rows."""
         if self._dual.enumerated:
             return self._dual.tables(arithmetic)
-        return encode_parts(self._parts, self._dual.layout.scale, self.local, arithmetic)
+        return encode_parts(self._summands, self._dual.layout.scale, self.local, arithmetic)
 
-    def shares_moved(self) -> None:
-        """Take the shares of the given dual ascent anew; the last z comes once more, as it may bring more now."""
+    def refresh_potentials(self) -> None:
+        """Use the new potentials of the given dual ascent; the last z is repeated, as it may be tighter now."""
         self._tables = None
-        if self._begun and self._again is None:
+        if self._has_stepped and self._repeated_z is None:
             self.z -= 1
-            self._again = self.z
+            self._repeated_z = self.z
 
-    def _plan(self) -> Plan:
-        """Return the plan of the next step."""
-        if self._planned is None or self._planned[0] != self.z:
+    def _plan(self) -> EliminationPlan:
+        """Return the elimination plan of the next step."""
+        if self._cached_plan is None or self._cached_plan[0] != self.z:
             self.z = max(self.z, least_z(self._scopes(), self.local.order.variables))
-            self._planned = self.z, self._plan_of(self.z)
-        return self._planned[1]
+            self._cached_plan = self.z, self._plan_of(self.z)
+        return self._cached_plan[1]
 
-    def _plan_of(self, z: int) -> Plan:
+    def _plan_of(self, z: int) -> EliminationPlan:
+        """Return the mini-bucket elimination plan for a given z."""
         local = self.local
         return plan_mini_buckets(self._scopes(), local.domains, local.order.variables, local.interface, z, True)
 
-    def _estimate(self, plan: Plan) -> float:
-        """Return about the seconds of a step, on a nominal machine: joining, and some for each mini-bucket."""
-        return plan.cells * COSTS.bound_cell / self.backend.threads + _EACH * plan.buckets
+    def _estimate(self, plan: EliminationPlan) -> float:
+        """Return the estimated seconds of a step on a nominal machine: joined cells and an overhead per bucket."""
+        return plan.cells * COSTS.seconds_per_bound_cell / self.backend.threads + _SECONDS_PER_BUCKET * plan.buckets
 
     def _scopes(self) -> list[tuple[int, ...]]:
-        return [table.scope for table in self._shifted()]
+        """Return the scopes of the reparametrised tables."""
+        return [table.scope for table in self._reparametrised_tables()]
 
-    def _shifted(self) -> list[Table]:
-        """Return the factors after a dual ascent, as int64 tables."""
+    def _reparametrised_tables(self) -> list[EncodedTable]:
+        """Return the potentials of the dual ascent as int64 tables."""
         if self._tables is None:
-            if not self._shares_are_given:
-                self._dual.improve(sweeps=_SHIFTS, rows=())
+            if not self._dual_is_given:
+                self._dual.improve(sweeps=_DUAL_SWEEPS, rows=())
             names = (*self.local.hidden, *self.local.interface)
-            self._tables = tables_of(self._dual.layout.whole, self._dual.shares, names, _LOWEST, self._clusters)
+            self._tables = tables_of(self._dual.layout.whole, self._dual.potentials, names, _LOWEST, self._as_triplets)
         return self._tables
 
-    def _eliminate(self, tables: list[Table]) -> None:
+    def _eliminate(self, tables: list[EncodedTable]) -> None:
+        """Eliminate the hidden variables and lower the bounds by the result."""
         total = sum(int(np.where(t.values == _LOWEST, 0, np.abs(t.values)).max(initial=0)) for t in tables)
-        numbers = Arithmetic(np.dtype(np.int64), _LOWEST, total)
+        arithmetic = Arithmetic(np.dtype(np.int64), _LOWEST, total)
         local, relaxation = self.local, Relaxation("mini-bucket", self.z)
-        order, keep = local.order.variables, local.interface
-        done = eliminate_within(
-            Query(tables, local.domains, order, keep, numbers), relaxation, Resources(backend=self.backend)
+        order, kept_variables = local.order.variables, local.interface
+        result = eliminate_within(
+            EliminationQuery(tables, local.domains, order, kept_variables, arithmetic),
+            relaxation,
+            Resources(backend=self.backend),
         )
-        left = done.elimination.remaining()
+        remaining = result.elimination.remaining()
         if self._dual.enumerated:
             rows = np.zeros(local.interface_shape, dtype=np.int64)
-            for scope, values in left:
+            for scope, values in remaining:
                 shape = [int(local.domains[v]) if v in scope else 1 for v in local.interface]
                 axes = sorted(range(len(scope)), key=lambda axis, scope=scope: local.interface.index(scope[axis]))  # type: ignore[misc]
-                rows = numbers.add(rows, values.transpose(axes).reshape(shape))
+                rows = arithmetic.add(rows, values.transpose(axes).reshape(shape))
             flat = rows.ravel()
-            np.minimum(self._dual.bounds, np.where(flat < numbers.threshold, NEVER, flat), out=self._dual.bounds)
+            np.minimum(
+                self._dual.bounds,
+                np.where(flat < arithmetic.forbidden_below, MINUS_INFINITY, flat),
+                out=self._dual.bounds,
+            )
             return
-        clipped = [(scope, np.maximum(values, 2 * THRESHOLD)) for scope, values in left]
-        if _most(clipped) < _most(self._parts):
-            self._parts = clipped
+        clipped = [(scope, np.maximum(values, 2 * FORBIDDEN_BELOW)) for scope, values in remaining]
+        if _sum_of_maxima(clipped) < _sum_of_maxima(self._summands):
+            self._summands = clipped
 
 
-def _most(parts: list[Part]) -> int:
-    """Return the sum of all parts' largest entries."""
+def _sum_of_maxima(parts: list[BoundSummand]) -> int:
+    """Return the sum of the largest entries of all summands."""
     return sum(int(values.max()) for _, values in parts)
 
 
 class MiniBucketProvider:
-    """Mini-buckets with dual ascent before them."""
+    """Provide bounds by mini-buckets after a dual ascent.
+
+    Attributes
+    ----------
+    name : str
+        Name in the configuration.
+    summary : str
+        One line of help.
+    """
 
     name = "mini-bucket"
     summary = "mini-buckets after dual ascent: any number of interface variables"
 
     def start(self, local: LocalProblem, backend: Backend = CPU) -> MiniBucketState:
-        """Return an agent's bound by dual ascent alone."""
+        """Return the agent's initial bound, which a dual ascent alone gives."""
         return MiniBucketState(local, backend)
 
 

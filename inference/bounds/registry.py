@@ -1,4 +1,4 @@
-"""Providers of bounds by name: ours, and those that other distributions register under ``dmcmc.bounds``."""
+"""Bound providers by name: those of this package, and those that other packages register under ``dmcmc.bounds``."""
 
 from dmcmc.inference.bounds import calibration, mini_bucket
 from dmcmc.inference.bounds.contract.protocol import BoundProvider
@@ -8,14 +8,14 @@ from dmcmc.inference.runtime.plugins import Plugins
 
 
 def _accept(loaded: object) -> BoundProvider | None:
-    """Take anything with a BoundProvider's name, summary and start."""
+    """Return the object if it has the members of a ``BoundProvider``, else None."""
     return loaded if isinstance(loaded, BoundProvider) else None
 
 
 _PLUGINS: Plugins[BoundProvider] = Plugins(
     group="dmcmc.bounds",
-    what="provider of bounds",
-    ours={
+    noun="bound provider",
+    built_in={
         p.name: p
         for p in (
             dual.DUAL,
@@ -27,8 +27,8 @@ _PLUGINS: Plugins[BoundProvider] = Plugins(
         )
     },
     accept=_accept,
-    expected="is no BoundProvider",
-    also=("auto", "none"),
+    expected="is not a BoundProvider",
+    other_names=("auto", "none"),
 )
 names = _PLUGINS.names
 get = _PLUGINS.get

@@ -1,7 +1,7 @@
-"""An agent's problem with utilities shifted between its tables by a dual ascent, for other work than its bound.
+"""An agent's problem with its factors replaced by the potentials of a dual ascent.
 
-Mini-buckets of such tables bound far more tightly than those of the factors, so an elimination that filters by them
-keeps far fewer rows.
+Mini-bucket bounds of these tables are much tighter than those of the factors. So an elimination that filters rows by
+such bounds keeps far fewer of them.
 """
 
 from typing import NamedTuple
@@ -13,41 +13,51 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import LANES
 from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
 _LOWEST = int(np.iinfo(np.int64).min) // ADDENDS
-_CUBES, _MOST = 1 << 28, 10_000  # bytes of triangles as tables over three variables, and how many
+_MAX_TRIPLET_BYTES = 1 << 28  # memory for triangles as tables of three variables
+_MAX_TRIPLETS = 10_000  # triangles as tables of three variables
 
 
 class Reparametrised(NamedTuple):
-    """Tables that add up to an agent's factors, each unit of which is so many powers of two.
+    """Tables whose sum equals that of an agent's factors, multiplied by 2^shift.
 
     Attributes
     ----------
     query : Query
-        Of all variables, in int64.
+        Elimination of all variables, with int64 entries.
     shift : int
+        Binary logarithm of the factor between utilities and table entries.
     """
 
-    query: Query
+    query: EliminationQuery
     shift: int
 
-    def encode(self, worth: int) -> int:
-        """Return what an assignment is worth in these tables."""
-        return worth << self.shift
+    def encode(self, utility: int) -> int:
+        """Convert a utility to the scale of the tables."""
+        return utility << self.shift
 
 
 def reparametrised(state: BoundState | None, local: LocalProblem) -> Reparametrised | None:
-    """Return the tables of a dual ascent's shares; None where there is none, or they do not add up exactly."""
+    """Return the tables of a dual ascent's potentials, or None.
+
+    The result is None if ``state`` has no dual ascent, the agent has an interface, or the utilities are not integers
+    that were scaled up exactly.
+    """
     dual = getattr(state, "dual", state)
     if not isinstance(dual, DualState) or local.interface or not dual.whole or dual.layout.scale.shift < 0:
         return None
-    whole, names = dual.layout.whole, list(local.hidden)
-    count, widest = whole.triangles.shape[0], -(-int(whole.domains.max(initial=1)) // LANES) * LANES
-    clusters = count <= _MOST and 8 * count * widest**3 <= ACCOUNT.part(1 / 16, _CUBES)
-    tables = [t for t in tables_of(whole, dual.shares, names, _LOWEST, clusters) if t.scope]
+    graph, names = dual.layout.whole, list(local.hidden)
+    triangles, width = graph.triangles.shape[0], -(-int(graph.domains.max(initial=1)) // LANES) * LANES
+    as_triplets = triangles <= _MAX_TRIPLETS and 8 * triangles * width**3 <= MEMORY_ACCOUNT.budget_share(
+        1 / 16, _MAX_TRIPLET_BYTES
+    )
+    tables = [t for t in tables_of(graph, dual.potentials, names, _LOWEST, as_triplets) if t.scope]
     total = sum(int(np.where(t.values == _LOWEST, 0, np.abs(t.values)).max(initial=0)) for t in tables)
-    numbers = Arithmetic(np.dtype(np.int64), _LOWEST, total)
-    return Reparametrised(Query(tables, local.domains, local.order.variables, (), numbers), dual.layout.scale.shift)
+    arithmetic = Arithmetic(np.dtype(np.int64), _LOWEST, total)
+    return Reparametrised(
+        EliminationQuery(tables, local.domains, local.order.variables, (), arithmetic), dual.layout.scale.shift
+    )

@@ -1,60 +1,73 @@
-"""Semidefinite lifts of agents' rows: on the CPU, or on a GPU where that is worth it."""
+"""Create and improve the semidefinite relaxations of agents' rows, on the CPU or on a GPU where that is faster."""
 
 from collections.abc import Sequence
 from functools import partial
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.semidefinite.relaxation import Lift, LiftRequest, follows_search, suits
+from dmcmc.inference.bounds.semidefinite.relaxation import (
+    RelaxationRequest,
+    SemidefiniteRelaxation,
+    is_suitable,
+    runs_after_branch_and_bound,
+)
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.threads import run_parallel
 
-_OVERTAKES = 20.0  # seconds: about twice what it takes a lift to be as far as a search that goes before it
+_OVERTAKES = 20.0  # seconds: about twice what a relaxation needs to reach the bound of a search that ran first
 
 
-def on_gpu(backend: Backend, seconds: float) -> bool:
-    """Return whether lifts that may take so many seconds are made on a GPU."""
+def runs_on_gpu(backend: Backend, seconds: float) -> bool:
+    """Return whether relaxations that may take ``seconds`` in all run on a GPU."""
     if not backend.bounds_on_gpu(seconds * backend.threads):
         return False
-    from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import lift_problem
+    from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import relaxation_gpu_problem
 
-    return lift_problem() is None
+    return relaxation_gpu_problem() is None
 
 
-def worth_lifting(local: LocalProblem, backend: Backend) -> bool:
-    """Return whether a lift of an agent would be of use in the time that is left."""
+def relaxation_pays(local: LocalProblem, backend: Backend) -> bool:
+    """Return whether a semidefinite relaxation of an agent would be useful in the remaining time."""
     left = backend.stop.left
-    return suits(local, on_gpu(backend, left)) and (left >= _OVERTAKES or not follows_search(local))
+    return is_suitable(local, runs_on_gpu(backend, left)) and (
+        left >= _OVERTAKES or not runs_after_branch_and_bound(local)
+    )
 
 
-def lift_of(local: LocalProblem, state: DualState, lift: Lift | None = None) -> Lift | None:
-    """Return a lift for an agent, that one if it has one; None where none would be of use in the time that is left."""
-    if not worth_lifting(local, state.backend):
+def relaxation_of(
+    local: LocalProblem, state: DualState, lift: SemidefiniteRelaxation | None = None
+) -> SemidefiniteRelaxation | None:
+    """Return an agent's relaxation, a new one if it has none; None if it would not be useful in the time left."""
+    if not relaxation_pays(local, state.backend):
         return None
-    lift = lift or Lift(state)
-    lift.own.expected = on_gpu(state.backend, state.backend.stop.left)
+    lift = lift or SemidefiniteRelaxation(state)
+    lift.per_row.expected = runs_on_gpu(state.backend, state.backend.stop.left)
     return lift
 
 
-def lift_rows(requests: Sequence[LiftRequest], seconds: Sequence[float], backend: Backend) -> None:
-    """Lower the bounds of several agents' rows: of all at once on a GPU, or each on a thread of its own.
+def improve_relaxations(requests: Sequence[RelaxationRequest], seconds: Sequence[float], backend: Backend) -> None:
+    """Lower the bounds of several agents' rows: all at once on a GPU, or each agent on one thread.
 
     Parameters
     ----------
-    seconds
-        For each; on threads each has as much longer as there are others beside it, on a GPU all have those of all.
+    requests : sequence of RelaxationRequest
+    seconds : sequence of float
+        Time for each request. On a GPU they share the sum. On threads each gets its own time multiplied by the number
+        of requests that run at the same time.
+    backend : Backend
+        Threads, device and deadline.
     """
-    together = sum(seconds)
-    if on_gpu(backend, together):
-        from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import lift_on_gpu
+    total_seconds = sum(seconds)
+    if runs_on_gpu(backend, total_seconds):
+        from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import bound_on_gpu
 
-        if lift_on_gpu(requests, backend, together):
+        if bound_on_gpu(requests, backend, total_seconds):
             return
         for request in requests:
-            request.lift.own.fail()  # nobody is to wait for squares of rows' own
+            request.relaxation.per_row.fail()  # per-row relaxations are not available then
     at_once = min(backend.threads, len(requests))
-    work = [
-        partial(request.lift.improve, at_once * own, None, request.rows, request.limits)
-        for request, own in zip(requests, seconds, strict=True)
+    tasks = [
+        partial(request.relaxation.improve, at_once * own_seconds, None, request.rows, request.cutoffs)
+        for request, own_seconds in zip(requests, seconds, strict=True)
     ]
-    run_parallel(work, at_once, backend.stop)
+    run_parallel(tasks, at_once, backend.stop)

@@ -1,4 +1,4 @@
-"""Tighten the bounds of several agents: all at once on a GPU where that is quicker, else one after the other."""
+"""Tighten the bounds of several agents: all at once on a GPU where that is faster, else one after the other."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,28 +6,28 @@ from typing import NamedTuple
 
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, Pruned
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
-from dmcmc.inference.bounds.dual.graph import padded
+from dmcmc.inference.bounds.dual.graph import table_width
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.time_shares import Parts
+from dmcmc.inference.runtime.time_shares import TimeShares
 
-_DUAL = ("dual", "triangles")  # providers that a GPU can work for
-_LITTLE = 0.2  # of a bound's time: often enough
+_GPU_PROVIDERS = ("dual", "triangles")  # providers whose bounds a GPU can tighten
+_FIRST_FRACTION = 0.2  # fraction of a bound's time after which ``enough`` is asked
 
 
-class Allowance(NamedTuple):
-    """What tightening may take.
+class TighteningBudget(NamedTuple):
+    """Time or work for tightening some bounds.
 
     Attributes
     ----------
     effort : float
-        About the seconds of one core that it takes in all: what the way to a GPU and back is weighed against.
+        Estimated seconds of the whole work on one core; decides whether the GPU is worth using.
     seconds : sequence of float or None
-        Of each bound. The result then depends on the machine.
+        Time for each bound. The result then depends on the machine.
     sweeps : int or None
-        In place of seconds: how much work, in the provider's own unit.
+        Amount of work in the provider's own unit, instead of ``seconds``.
     pass_on : bool
-        Whether the seconds that one bound leaves go to those after it.
+        Whether time that one bound leaves unused goes to the later ones.
     """
 
     effort: float
@@ -36,8 +36,16 @@ class Allowance(NamedTuple):
     pass_on: bool = False
 
 
-class Tightened(NamedTuple):
-    """What became of one bound: what is left of its rows where values were removed, and the seconds that it took."""
+class TighteningResult(NamedTuple):
+    """Result for one bound.
+
+    Attributes
+    ----------
+    pruned : Pruned or None
+        The remaining rows and values, if values were to be removed.
+    seconds : float
+        Time that was used.
+    """
 
     pruned: Pruned | None
     seconds: float
@@ -46,51 +54,57 @@ class Tightened(NamedTuple):
 def tighten(
     requests: Sequence[BoundRequest],
     backend: Backend,
-    allowance: Allowance,
+    allowance: TighteningBudget,
     enough: Callable[[int], bool] | None = None,
-) -> list[Tightened]:
-    """Tighten bounds.
+) -> list[TighteningResult]:
+    """Tighten the bounds of several agents.
 
     Parameters
     ----------
-    requests
-        What is wanted of each.
-    enough
-        Whether a bound, by its place among the requests, needs no more: asked after a little of its time where they
-        are tightened one after the other.
+    requests : sequence of BoundRequest
+        One per bound.
+    backend : Backend
+        Threads, device and deadline.
+    allowance : TighteningBudget
+    enough : callable, optional
+        ``enough(i)`` says whether the i-th request needs no more work. It is asked after a fifth of the bound's time,
+        if the bounds are tightened one after the other.
 
     Returns
     -------
-    list of Tightened
-        One for each request, in order.
+    list of TighteningResult
+        One per request, in order.
     """
     if not requests:
         return []
     start, seconds = time.perf_counter(), allowance.seconds
-    if backend.bounds_on_gpu(allowance.effort) and not backend.stop.asked:
-        found = improve_on_gpu(requests, backend, None if seconds is None else sum(seconds), allowance.sweeps)
-        if found is not None:
+    if backend.bounds_on_gpu(allowance.effort) and not backend.stop.is_cancelled:
+        on_gpu = improve_on_gpu(requests, backend, None if seconds is None else sum(seconds), allowance.sweeps)
+        if on_gpu is not None:
             each = (time.perf_counter() - start) / len(requests)
-            return [Tightened(pruned, each) for pruned in found]
-    parts = Parts(seconds or []) if allowance.pass_on else None
+            return [TighteningResult(pruned, each) for pruned in on_gpu]
+    shares = TimeShares(seconds or []) if allowance.pass_on else None
     tightened = []
-    for place, request in enumerate(requests):
+    for index, request in enumerate(requests):
         start = time.perf_counter()
-        own = None if seconds is None else seconds[place] if parts is None else parts.next()
-        pruned = _tighten(request, own, allowance.sweeps, enough and _at(enough, place))
-        tightened.append(Tightened(pruned, time.perf_counter() - start))
+        own_seconds = None if seconds is None else seconds[index] if shares is None else shares.next()
+        pruned = _tighten(request, own_seconds, allowance.sweeps, enough and _at(enough, index))
+        tightened.append(TighteningResult(pruned, time.perf_counter() - start))
     return tightened
 
 
 def load_kernels(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, effort: float) -> None:
-    """Load what tightening uses on a GPU, where so many seconds of one core would be worth the way there.
+    """Load the GPU kernels for tightening if that much work is worth a GPU.
 
     Parameters
     ----------
-    bounds
+    bounds : sequence of (str, LocalProblem)
         Each agent's provider, by name, and its problem.
+    backend : Backend
+    effort : float
+        Estimated seconds of the work on one core.
     """
-    widths = {padded(local) for provider, local in bounds if provider in _DUAL}
+    widths = {table_width(local) for name, local in bounds if name in _GPU_PROVIDERS}
     if widths and backend.bounds_on_gpu(effort):
         from dmcmc.inference.bounds.branch_and_bound.cuda import engine
         from dmcmc.inference.bounds.dual.cuda import device_ascent
@@ -100,15 +114,16 @@ def load_kernels(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, e
             engine.load_kernels(width)
 
 
-def _at(enough: Callable[[int], bool], place: int) -> Callable[[], bool]:
-    return lambda: enough(place)
+def _at(enough: Callable[[int], bool], index: int) -> Callable[[], bool]:
+    """Return ``enough`` with its argument bound."""
+    return lambda: enough(index)
 
 
 def _tighten(
     request: BoundRequest, seconds: float | None, sweeps: int | None, enough: Callable[[], bool] | None
 ) -> Pruned | None:
-    """Tighten one bound."""
+    """Tighten one bound; stop early if ``enough()`` is true after a first part of the time."""
     if seconds is None or enough is None:
         return request.carry_out(seconds, sweeps)
-    pruned = request.carry_out(_LITTLE * seconds)
-    return pruned if enough() else request.carry_out((1 - _LITTLE) * seconds)
+    pruned = request.carry_out(_FIRST_FRACTION * seconds)
+    return pruned if enough() else request.carry_out((1 - _FIRST_FRACTION) * seconds)

@@ -1,1 +1,1 @@
-"""Agents: who owns what, the pseudo-tree over them, and the steps that make UTIL and VALUE messages."""
+"""DPOP's building blocks: division into agents, pseudo-tree over agents, computation of UTIL and VALUE messages."""

@@ -1,12 +1,13 @@
-"""Give a problem's variables to agents: connected parts of about one size that share few variables.
+"""Assign a problem's variables to agents: connected parts of about equal size that share few variables.
 
 ============  =====================================================================================================
-``tree``      cuts the tree of an elimination order where few variables are shared: what DPOP likes
-``grow``      lets regions grow from variables far apart, the smallest first
-``blocks``    takes variables in the order of the file
+``tree``      cut the bucket tree of an elimination order where few variables are shared: parts that suit DPOP
+``grow``      grow regions from variables that are far apart, the smallest region first
+``blocks``    take variables in the order of the file
 ============  =====================================================================================================
 
-The first two are improved by moving variables between neighbours, then joined up again. Deterministic.
+The parts of the first two methods are improved by moves of variables between neighbouring parts; then disconnected
+components join a neighbouring part. All methods are deterministic.
 """
 
 import warnings
@@ -17,46 +18,48 @@ from dataclasses import replace
 import numpy as np
 
 from dmcmc.inference.dpop.division_cost import DivisionCost, division_cost
-from dmcmc.inference.dpop.tree_cuts import BucketTree, Graph, bucket_tree, halved, narrowest
+from dmcmc.inference.dpop.tree_cuts import BucketTree, NeighbourSets, bisected, bucket_tree, narrowest_cuts
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import ConfigError, DivisionWarning
 
-_SLACK = 0.15  # by how much a part may exceed its share of the variables
-_PASSES = 8
-_MOST_LINKS = 4_000_000  # of a graph that is improved
-_MOST_WEIGHED = 200_000  # of one whose divisions are weighed
-_EASY, _HOPELESS = 1e9, 1e12  # cells that any division may take; from which on nobody eliminates exactly
-_MORE, _MUCH_MORE = 4.0, 16.0  # times the cells of the problem in one piece: may be taken, and is warned of
+_SIZE_TOLERANCE = 0.15  # largest relative excess of a part over an equal share of the variables
+_MAX_PASSES = 8  # passes over all variables that move them between parts
+_MAX_IMPROVED_DEGREES = 4_000_000  # sum of degrees; a larger graph's parts are not improved
+_MAX_COSTED_DEGREES = 200_000  # sum of degrees; on a larger graph the cost of divisions is not computed
+_ACCEPTED_CELLS = 1e9  # any division with no more joined cells is accepted
+_MAX_EXACT_CELLS = 1e12  # a problem with more joined cells is not eliminated exactly, so its division is not optimised
+_ACCEPTED_RATIO = 4.0  # a division is accepted up to this multiple of the undivided problem's joined cells
+_WARNING_RATIO = 16.0  # a division that exceeds this multiple is reported with a warning
 
 
 def split(problem: Problem, agents: int, method: str = "tree") -> Problem:
-    """Return the problem with its variables owned by ``a0``, ``a1``, ...
+    """Return the problem with its variables assigned to agents ``a0``, ``a1``, ...
 
     Parameters
     ----------
     problem
-        Its own agents, if any, are forgotten.
+        Its own agents, if any, are replaced.
     agents
-        How many; each gets a variable at least.
+        The number of agents; each gets at least one variable.
     method
         One of :data:`METHODS`.
 
     Raises
     ------
     ConfigError
-        For more agents than variables, and for an unknown method.
+        If there are more agents than variables, or the method is unknown.
     """
     if method not in METHODS:
         raise ConfigError(f"split: expected one of {', '.join(METHODS)}, got {method!r}")
     if not 1 <= agents <= problem.n_variables:
         raise ConfigError(f"agents: expected 1 to {problem.n_variables} (the number of variables), got {agents}")
-    return _owned(problem, METHODS[method](problem, agents), agents)
+    return _with_owners(problem, METHODS[method](problem, agents), agents)
 
 
-def primal(problem: Problem) -> Graph:
-    """Return each variable's neighbours: those that share a factor with it."""
-    graph: Graph = [set() for _ in problem.variables]
+def primal_neighbours(problem: Problem) -> NeighbourSets:
+    """Return the primal graph: for each variable the set of variables that share a factor with it."""
+    graph: NeighbourSets = [set() for _ in problem.variables]
     for scope in {factor.scope for factor in problem.factors}:
         for v in scope:
             graph[v].update(scope)
@@ -66,96 +69,104 @@ def primal(problem: Problem) -> Graph:
 
 
 def by_tree(problem: Problem, agents: int) -> list[int]:
-    """Cut the bucket tree of an elimination order into a part for every agent, so that little is added to its cells.
+    """Cut the bucket tree of an elimination order into one part per agent, with little additional elimination cost.
 
-    Parts of about one size come first. Where their messages or tables would make a problem that can be eliminated
-    much larger, subtrees that share little are cut off, smaller ones each time, until what is added is little; a
-    :class:`DivisionWarning` says so where no division is of that kind.
+    Parts of about equal size are tried first. If their messages or tables make the elimination of an eliminable
+    problem much more expensive, subtrees that share few variables are cut off instead. Their smallest allowed size is
+    halved until the additional cost is small. A :class:`DivisionWarning` reports that no such division was found.
     """
-    graph = primal(problem)
+    graph = primal_neighbours(problem)
     order = best_order([f.scope for f in problem.factors], problem.domains, range(len(graph)))
     tree = bucket_tree(graph, order.variables, problem.domains)
-    first = _improved(graph, halved(tree, agents), agents)
-    if agents == 1 or order.cells > _HOPELESS or sum(map(len, graph)) > _MOST_WEIGHED:
-        return first
+    balanced = _improved(graph, bisected(tree, agents), agents)
+    if agents == 1 or order.cells > _MAX_EXACT_CELLS or sum(map(len, graph)) > _MAX_COSTED_DEGREES:
+        return balanced
     costs: list[tuple[DivisionCost, list[int]]] = []
-    for owner in _divisions(problem, graph, tree, agents, first):
-        cost = division_cost(_owned(problem, owner, agents))
-        if cost.cells <= max(_EASY, _MORE * order.cells):
+    for owner in _divisions(problem, graph, tree, agents, balanced):
+        cost = division_cost(_with_owners(problem, owner, agents))
+        if cost.cells <= max(_ACCEPTED_CELLS, _ACCEPTED_RATIO * order.cells):
             return owner
         costs.append((cost, owner))
     cost, owner = min(costs, key=lambda pair: pair[0].cells)
-    if cost.cells > max(_EASY, _MUCH_MORE * order.cells):
+    if cost.cells > max(_ACCEPTED_CELLS, _WARNING_RATIO * order.cells):
         warnings.warn(
-            f"{agents} agents: exact elimination, agent by agent, joins {cost.cells:.2g} table cells, the largest"
-            f" message has {cost.message:.2g}; in one piece the problem takes {order.cells:.2g}. Fewer agents may fit"
-            " better",
+            f"{agents} agents: exact elimination per agent joins {cost.cells:.2g} table cells, and the largest message"
+            f" has {cost.message_cells:.2g} cells; the undivided problem needs {order.cells:.2g} cells. Try fewer agents",
             DivisionWarning,
             stacklevel=2,
         )
-    return owner if cost.cells <= _HOPELESS else first
+    return owner if cost.cells <= _MAX_EXACT_CELLS else balanced
 
 
-def _divisions(problem: Problem, graph: Graph, tree: BucketTree, agents: int, first: list[int]) -> Iterator[list[int]]:
-    """Yield divisions, the one of most equal parts first."""
-    yield first
-    least = len(graph) // agents // 2
-    while least:
-        owner = narrowest(tree, agents, least)
+def _divisions(
+    problem: Problem, graph: NeighbourSets, tree: BucketTree, agents: int, balanced: list[int]
+) -> Iterator[list[int]]:
+    """Yield divisions to try, ``balanced`` first, then those with smaller and smaller parts."""
+    yield balanced
+    min_size = len(graph) // agents // 2
+    while min_size:
+        owner = narrowest_cuts(tree, agents, min_size)
         if owner is not None:
             yield owner
-        least //= 2
+        min_size //= 2
     yield by_growth(problem, agents)
 
 
-def _owned(problem: Problem, owner: list[int], agents: int) -> Problem:
-    """Return the problem with agents ``a0``, ``a1``, ..., numbered by their first variables."""
+def _with_owners(problem: Problem, owner: list[int], agents: int) -> Problem:
+    """Return the problem with agents ``a0``, ``a1``, ..., numbered in the order of their first variables."""
     names = tuple(f"a{i}" for i in range(agents))
-    return replace(problem, agents=names, owner=np.array(_in_order(owner), dtype=np.int64))
+    return replace(problem, agents=names, owner=np.array(_renumbered(owner), dtype=np.int64))
 
 
 def by_growth(problem: Problem, agents: int) -> list[int]:
-    """Let regions grow from variables that are far apart; the smallest one takes the variable it has most links to."""
-    graph = primal(problem)
+    """Grow regions from variables that are far apart; the smallest one takes the variable most connected to it.
+
+    That is the free variable with the largest share of its neighbours in the region.
+    """
+    graph = primal_neighbours(problem)
     owner = [-1] * len(graph)
-    edge: list[Counter[int]] = [Counter() for _ in range(agents)]
+    links_to: list[Counter[int]] = [Counter() for _ in range(agents)]
     size = [0] * agents
 
-    def take(agent: int, v: int) -> None:
+    def assign(agent: int, v: int) -> None:
+        """Assign a variable to an agent."""
         owner[v] = agent
         size[agent] += 1
         for u in graph[v]:
             if owner[u] < 0:
-                edge[agent][u] += 1
+                links_to[agent][u] += 1
 
     for agent, v in enumerate(_far_apart(graph, agents)):
-        take(agent, v)
+        assign(agent, v)
     open_agents = set(range(agents))
-    left = deque(v for v in range(len(graph)) if owner[v] < 0)
-    while left:
-        if not open_agents:  # what is left is connected to no region
-            while owner[left[0]] >= 0:
-                left.popleft()
+    unassigned = deque(v for v in range(len(graph)) if owner[v] < 0)
+    while unassigned:
+        if not open_agents:  # the unassigned variables are connected to no region
+            while owner[unassigned[0]] >= 0:
+                unassigned.popleft()
             smallest = size.index(min(size))
-            take(smallest, left[0])
+            assign(smallest, unassigned[0])
             open_agents = {smallest}
         agent = min(open_agents, key=lambda a: (size[a], a))
-        free = {u: links for u, links in edge[agent].items() if owner[u] < 0}
-        edge[agent] = Counter(free)
+        free = {u: links for u, links in links_to[agent].items() if owner[u] < 0}
+        links_to[agent] = Counter(free)
         if free:
-            take(agent, max(free, key=lambda u: (free[u] / len(graph[u]), -u)))
+            assign(agent, max(free, key=lambda u: (free[u] / len(graph[u]), -u)))
         else:
             open_agents.discard(agent)
-        while left and owner[left[0]] >= 0:
-            left.popleft()
+        while unassigned and owner[unassigned[0]] >= 0:
+            unassigned.popleft()
     return _improved(graph, owner, agents)
 
 
-def _far_apart(graph: Graph, count: int) -> Iterable[int]:
-    """Yield variables, each as far as can be from those before it; components that are worth an agent first."""
+def _far_apart(graph: NeighbourSets, count: int) -> Iterable[int]:
+    """Yield variables, each as far as possible from those before it.
+
+    Only variables of components that deserve an agent of their own are taken, if there are enough of them.
+    """
     n = far = len(graph)
-    worth = [v for piece in _pieces(graph, set(range(n))) if 2 * count * len(piece) >= n for v in piece]
-    free = worth if len(worth) >= count else list(range(n))
+    eligible = [v for piece in _components(graph, set(range(n))) if 2 * count * len(piece) >= n for v in piece]
+    free = eligible if len(eligible) >= count else list(range(n))
     distance = [far] * n
     chosen = max(free, key=lambda v: (len(graph[v]), -v))
     for _ in range(count):
@@ -172,39 +183,39 @@ def _far_apart(graph: Graph, count: int) -> Iterable[int]:
 
 
 def by_blocks(problem: Problem, agents: int) -> list[int]:
-    """Take variables in their order, as many for each agent."""
+    """Assign variables in their order, about equally many per agent."""
     return [v * agents // problem.n_variables for v in range(problem.n_variables)]
 
 
-def _improved(graph: Graph, owner: list[int], agents: int) -> list[int]:
-    """Move variables to where most of their neighbours are, then join up parts that fell to pieces."""
-    if sum(map(len, graph)) <= _MOST_LINKS:
-        _join_up(graph, owner, agents)
+def _improved(graph: NeighbourSets, owner: list[int], agents: int) -> list[int]:
+    """Move variables to the part with most of their neighbours, then reconnect the parts."""
+    if sum(map(len, graph)) <= _MAX_IMPROVED_DEGREES:
+        _join_components(graph, owner, agents)
         _move(graph, owner, agents)
-        _join_up(graph, owner, agents)
+        _join_components(graph, owner, agents)
     return owner
 
 
-def _move(graph: Graph, owner: list[int], agents: int) -> None:
-    """Move variables while that leaves fewer links between agents, none too large, too small or in pieces."""
+def _move(graph: NeighbourSets, owner: list[int], agents: int) -> None:
+    """Move variables while that reduces the links between agents, and parts stay connected and of about equal size."""
     parts: list[set[int]] = [set() for _ in range(agents)]
     for v, agent in enumerate(owner):
         parts[agent].add(v)
-    least, most = int(len(graph) / agents / 2), int((1 + _SLACK) * len(graph) / agents) + 1
-    for _ in range(_PASSES):
+    min_size, max_size = int(len(graph) / agents / 2), int((1 + _SIZE_TOLERANCE) * len(graph) / agents) + 1
+    for _ in range(_MAX_PASSES):
         moved = False
-        for v, around in enumerate(graph):
-            home = owner[v]
-            links = Counter(owner[u] for u in around)
-            away = [a for a in links if a != home and len(parts[a]) < most]
-            if not away or len(parts[home]) <= max(1, least):
+        for v, neighbours in enumerate(graph):
+            current = owner[v]
+            links = Counter(owner[u] for u in neighbours)
+            candidates = [a for a in links if a != current and len(parts[a]) < max_size]
+            if not candidates or len(parts[current]) <= max(1, min_size):
                 continue
-            best = max(away, key=lambda a: (links[a], -len(parts[a]), -a))
-            better = links[best] > links[home] or (
-                links[best] == links[home] and len(parts[best]) + 1 < len(parts[home])
+            best = max(candidates, key=lambda a: (links[a], -len(parts[a]), -a))
+            better = links[best] > links[current] or (
+                links[best] == links[current] and len(parts[best]) + 1 < len(parts[current])
             )
-            if better and len(_pieces(graph, parts[home] - {v})) == 1:
-                parts[home].discard(v)
+            if better and len(_components(graph, parts[current] - {v})) == 1:
+                parts[current].discard(v)
                 parts[best].add(v)
                 owner[v] = best
                 moved = True
@@ -212,39 +223,39 @@ def _move(graph: Graph, owner: list[int], agents: int) -> None:
             return
 
 
-def _join_up(graph: Graph, owner: list[int], agents: int) -> None:
-    """Give all but the largest piece of every agent to the neighbours that it has most links to."""
+def _join_components(graph: NeighbourSets, owner: list[int], agents: int) -> None:
+    """Give all but the largest component of each agent to the agent with most links to it."""
     parts: list[set[int]] = [set() for _ in range(agents)]
     for v, agent in enumerate(owner):
         parts[agent].add(v)
     for agent in range(agents):
-        for piece in sorted(_pieces(graph, parts[agent]), key=lambda p: (-len(p), min(p)))[1:]:
-            links = Counter(owner[u] for v in piece for u in graph[v] if u not in piece)
+        for component in sorted(_components(graph, parts[agent]), key=lambda p: (-len(p), min(p)))[1:]:
+            links = Counter(owner[u] for v in component for u in graph[v] if u not in component)
             if links:
                 best = max(links, key=lambda a: (links[a], -len(parts[a]), -a))
-                for v in piece:
+                for v in component:
                     owner[v] = best
-                parts[agent] -= piece
-                parts[best] |= piece
+                parts[agent] -= component
+                parts[best] |= component
 
 
-def _pieces(graph: Graph, part: set[int]) -> list[set[int]]:
-    """Return the connected pieces of a part."""
-    left, found = set(part), []
-    while left:
-        piece = {left.pop()}
-        queue = list(piece)
+def _components(graph: NeighbourSets, part: set[int]) -> list[set[int]]:
+    """Return the connected components of a part."""
+    unvisited, components = set(part), []
+    while unvisited:
+        component = {unvisited.pop()}
+        queue = list(component)
         while queue:
-            new = graph[queue.pop()] & left
-            left -= new
-            piece |= new
+            new = graph[queue.pop()] & unvisited
+            unvisited -= new
+            component |= new
             queue += new
-        found.append(piece)
-    return found
+        components.append(component)
+    return components
 
 
-def _in_order(owner: list[int]) -> list[int]:
-    """Number the agents by their first variables."""
+def _renumbered(owner: list[int]) -> list[int]:
+    """Number the agents in the order of their first variables."""
     number: dict[int, int] = {}
     return [number.setdefault(agent, len(number)) for agent in owner]
 

@@ -1,4 +1,7 @@
-"""A pseudo-tree whose neighbouring agents of one place are one: what that place can eliminate in one piece."""
+"""Contract a pseudo-tree: adjacent agents with the same owner become one node, which that owner can eliminate at once.
+
+An *owner* is a process or a subtree number: any label of agents.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,16 +10,16 @@ from dmcmc.inference.dpop.pseudotree import PseudoTree
 
 
 class Contraction(NamedTuple):
-    """Pieces of a pseudo-tree.
+    """The connected pieces of a pseudo-tree with one owner each.
 
     Attributes
     ----------
     pieces : tuple of tuple of int
-        The agents of each, children before parents.
+        The agents of each piece, children before parents.
     tree : PseudoTree
-        Over pieces; nothing is placed at them.
+        The pseudo-tree over pieces; its ``placed`` tuples are empty.
     owner : tuple of int
-        The place of each.
+        The owner of each piece.
     """
 
     pieces: tuple[tuple[int, ...], ...]
@@ -25,7 +28,7 @@ class Contraction(NamedTuple):
 
 
 def contracted(tree: PseudoTree, owner: Sequence[int]) -> Contraction:
-    """Return the tree with agents of the same owner that are neighbours in it as one; likewise all roots of an owner.
+    """Return a pseudo-tree with adjacent agents of the same owner contracted, and likewise all roots of one owner.
 
     Examples
     --------
@@ -34,33 +37,33 @@ def contracted(tree: PseudoTree, owner: Sequence[int]) -> Contraction:
     >>> found.pieces, found.tree.parent, found.tree.separators
     (((3, 1, 0), (2,)), (-1, 0), ((), (6,)))
     """
-    piece, agents, tops, roots = dict[int, int](), list[list[int]](), list[int](), dict[int, int]()
+    piece_of, agents, top_agents, root_piece = dict[int, int](), list[list[int]](), list[int](), dict[int, int]()
     parents = list[int]()
     for agent in reversed(tree.bottom_up):
-        above = tree.parent[agent]
-        number = len(agents)
-        if above < 0:
-            number = roots.setdefault(owner[agent], number)
-        elif owner[above] == owner[agent]:
-            number = piece[above]
-        if number == len(agents):
+        parent = tree.parent[agent]
+        index = len(agents)
+        if parent < 0:
+            index = root_piece.setdefault(owner[agent], index)
+        elif owner[parent] == owner[agent]:
+            index = piece_of[parent]
+        if index == len(agents):
             agents.append([])
-            tops.append(agent)
-            parents.append(-1 if above < 0 else piece[above])
-        piece[agent] = number
-        agents[number].append(agent)
+            top_agents.append(agent)
+            parents.append(-1 if parent < 0 else piece_of[parent])
+        piece_of[agent] = index
+        agents[index].append(agent)
     children: list[list[int]] = [[] for _ in agents]
-    for number, above in enumerate(parents):
-        if above >= 0:
-            children[above].append(number)
+    for index, parent in enumerate(parents):
+        if parent >= 0:
+            children[parent].append(index)
     return Contraction(
         tuple(tuple(reversed(one)) for one in agents),
         PseudoTree(
             parent=tuple(parents),
             children=tuple(map(tuple, children)),
             bottom_up=tuple(reversed(range(len(agents)))),
-            separators=tuple(tree.separators[top] for top in tops),
+            separators=tuple(tree.separators[top] for top in top_agents),
             placed=((),) * len(agents),
         ),
-        tuple(owner[top] for top in tops),
+        tuple(owner[top] for top in top_agents),
     )

@@ -1,4 +1,4 @@
-"""What a division among agents makes of a problem, before any work: cells that are joined, tables, messages."""
+"""Predict the cost of exact elimination by the agents of a division: joined cells, table entries, message sizes."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -8,68 +8,68 @@ import numpy as np
 
 from dmcmc.inference.dpop.division import Division, divide
 from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree
-from dmcmc.inference.elimination.plan import Plan, plan_elimination
+from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.types import Ints
 
-_SEARCH = 100_000  # words of search for an agent's order: some tenths of a millisecond
+_ORDER_BUDGET = 100_000  # words touched (about 2 ns each) by the search for one agent's order
 
 Scope = tuple[int, ...]
 
 
 class AgentCost(NamedTuple):
-    """What exact elimination takes an agent.
+    """The cost of exact elimination by one agent.
 
     Attributes
     ----------
     cells : float
-        That it joins: of its hidden variables, then of its interface with its children's messages.
-    local : float
-        Entries of the tables of its own elimination; 0 where that is not made.
-    step : float
-        Entries of the tables of its UTIL step, which are kept until VALUE.
-    message : float
+        Joined cells: of its hidden variables' buckets, then of its interface's buckets with the children's messages.
+    local_entries : float
+        Table entries of the elimination of its hidden variables; 0 if that is not counted.
+    step_entries : float
+        Table entries of its UTIL step, which stay in memory until VALUE.
+    message_cells : float
         Cells of its UTIL message.
     """
 
     cells: float
-    local: float
-    step: float
-    message: float
+    local_entries: float
+    step_entries: float
+    message_cells: float
 
 
 class DivisionCost(NamedTuple):
-    """What exact elimination takes all agents.
+    """The cost of exact elimination by all agents.
 
     Attributes
     ----------
     cells : float
-        Joined by all.
-    message : float
+        Joined cells of all agents.
+    message_cells : float
         Cells of the largest UTIL message.
     entries : float
-        Of the tables of the elimination that has most of them.
+        Table entries of the largest single elimination.
     """
 
     cells: float
-    message: float
+    message_cells: float
     entries: float
 
 
 def division_cost(problem: Problem) -> DivisionCost:
-    """Return what the agents that a problem has make of it; orders are searched for briefly."""
+    """Return the cost of a problem's division among its agents, by short searches for orders."""
     division = divide(problem)
     return cost_of(problem, division, build_pseudotree(problem, division))
 
 
 def cost_of(problem: Problem, division: Division, tree: PseudoTree) -> DivisionCost:
-    """Return what a division and a pseudo-tree make of a problem."""
+    """Return the cost of a division with a given pseudo-tree."""
     costs = agent_costs(problem, division, tree)
     return DivisionCost(
         sum(cost.cells for cost in costs),
-        max((cost.message for cost in costs), default=1.0),
-        max((max(cost.local, cost.step) for cost in costs), default=0.0),
+        max((cost.message_cells for cost in costs), default=1.0),
+        max((max(cost.local_entries, cost.step_entries) for cost in costs), default=0.0),
     )
 
 
@@ -77,63 +77,74 @@ def agent_costs(
     problem: Problem,
     division: Division,
     tree: PseudoTree,
-    known: Mapping[int, Sequence[Scope]] | None = None,
-    listed: Mapping[int, int] | None = None,
+    interface_scopes: Mapping[int, Sequence[Scope]] | None = None,
+    row_counts: Mapping[int, int] | None = None,
 ) -> list[AgentCost]:
-    """Return what each agent takes.
+    """Return the cost per agent, for the agents' exact UTIL steps in the order of the tree.
 
     Parameters
     ----------
-    known
-        Scopes of the tables over agents' interfaces, where their own eliminations are not to be counted.
-    listed
-        Rows of agents whose tables are over lists of them.
+    problem, division, tree
+        The problem, its division and the agents' pseudo-tree.
+    interface_scopes
+        Scopes of the tables over some agents' interfaces; the elimination of these agents' hidden variables is not
+        counted.
+    row_counts
+        Number of rows for the agents whose interface is one variable over a list of rows.
     """
-    known, listed = known or {}, listed or {}
+    interface_scopes, row_counts = interface_scopes or {}, row_counts or {}
     n, costs = problem.n_variables, [AgentCost(0.0, 0.0, 0.0, 1.0)] * problem.n_agents
-    sizes = np.concatenate([problem.domains, [max(1, listed.get(a, 1)) for a in range(problem.n_agents)]])
-    lists = {v: n + a for a in listed for v in division.locals[a].interface}
-    sent: dict[int, list[Scope]] = {}
+    sizes = np.concatenate([problem.domains, [max(1, row_counts.get(a, 1)) for a in range(problem.n_agents)]])
+    row_variable = {v: n + a for a in row_counts for v in division.locals[a].interface}
+    message_scopes: dict[int, list[Scope]] = {}
 
-    def read(scope: Sequence[int]) -> Scope:
-        """Return a scope with the variables of lists of rows in place of those that they list."""
-        return tuple(dict.fromkeys(lists.get(v, v) for v in scope))
+    def replace_rows(scope: Sequence[int]) -> Scope:
+        """Replace the interface variables of agents with row lists by the variable over that agent's rows."""
+        return tuple(dict.fromkeys(row_variable.get(v, v) for v in scope))
 
-    def planned(scopes: Sequence[Scope], away: Scope, keep: Scope) -> Plan:
-        order = best_order(scopes, sizes, away, keep, budget=_SEARCH).variables
+    def plan_for(scopes: Sequence[Scope], eliminated: Scope, keep: Scope) -> EliminationPlan:
+        """Plan the elimination of ``away`` from tables over ``scopes``, with ``keep`` remaining."""
+        order = best_order(scopes, sizes, eliminated, keep, budget=_ORDER_BUDGET).variables
         return plan_elimination(scopes, sizes, order, keep)
 
     for agent in tree.bottom_up:
         local, interface, separator = division.locals[agent], division.locals[agent].interface, tree.separators[agent]
         cells = entries = 0.0
-        if agent in known:
-            scopes = [read(scope) for scope in known[agent]]
+        if agent in interface_scopes:
+            scopes = [replace_rows(scope) for scope in interface_scopes[agent]]
         else:
-            own = planned([f.scope for f in local.factors], local.hidden, interface)
-            cells, entries, scopes = float(own.cells), float(own.entries), [read(own.scope(t)) for t in own.remaining]
-        scopes += [read(division.crossing[i].scope) for i in tree.placed[agent]]
-        scopes += [scope for child in tree.children[agent] for scope in sent[child]]
-        plan = planned(_maximal(scopes), read(interface), read(separator))
-        sent[agent] = _maximal([plan.scope(t) for t in plan.remaining])
-        message = sum(_cells(sizes, scope) for scope in sent[agent])
+            own = plan_for([f.scope for f in local.factors], local.hidden, interface)
+            cells, entries, scopes = (
+                float(own.cells),
+                float(own.entries),
+                [replace_rows(own.scope(t)) for t in own.remaining],
+            )
+        scopes += [replace_rows(division.crossing[i].scope) for i in tree.placed[agent]]
+        scopes += [scope for child in tree.children[agent] for scope in message_scopes[child]]
+        plan = plan_for(_maximal_scopes(scopes), replace_rows(interface), replace_rows(separator))
+        message_scopes[agent] = _maximal_scopes([plan.scope(t) for t in plan.remaining])
+        message = sum(_cells(sizes, scope) for scope in message_scopes[agent])
         costs[agent] = AgentCost(cells + plan.cells, entries, float(plan.entries), message)
     return costs
 
 
 def _cells(sizes: Ints, scope: Scope) -> float:
-    """Return the cells of a table, at most 1e300."""
+    """Return the cells of a table over a scope, at most 1e300."""
     return min(1e300, prod(float(sizes[v]) for v in scope))
 
 
-def _maximal(scopes: Sequence[Scope]) -> list[Scope]:
-    """Return the scopes that lie in no other one: those of the variable that is in fewest larger ones are looked at."""
-    kept, every, containing = list[Scope](), list[frozenset[int]](), dict[int, list[frozenset[int]]]()
+def _maximal_scopes(scopes: Sequence[Scope]) -> list[Scope]:
+    """Return the scopes that no other scope contains.
+
+    Each scope is compared only with the larger scopes of its rarest variable.
+    """
+    maximal, all_sets, containing = list[Scope](), list[frozenset[int]](), dict[int, list[frozenset[int]]]()
     for scope in sorted(set(scopes), key=lambda s: (-len(s), s)):
         inside = frozenset(scope)
-        larger = min((containing.get(v, []) for v in scope), key=len, default=every)
+        larger = min((containing.get(v, []) for v in scope), key=len, default=all_sets)
         if not any(inside <= other for other in larger):
-            kept.append(scope)
-            every.append(inside)
+            maximal.append(scope)
+            all_sets.append(inside)
             for v in scope:
                 containing.setdefault(v, []).append(inside)
-    return kept
+    return maximal

@@ -1,8 +1,8 @@
-"""An agent's interface as one variable over a list of rows: those that were sampled, or those that can still matter.
+"""Represent an agent's interface by one variable over a list of rows, sampled or left after pruning.
 
-A row is an assignment of the interface variables. With k rows listed, one variable with k values takes the place of
-the whole interface: tables over the interface, and factors that cross to other agents, are read off at the rows. So a
-table over many interface variables has k entries instead of the product of their domains.
+A row is an assignment of the interface variables. With a list of k rows, one variable with k values replaces the whole
+interface. Tables over the interface and crossing factors are evaluated at the rows. A table over many interface
+variables then has k entries instead of the product of their domain sizes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,27 +14,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.model.arithmetic import Table
+from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 
-Rows = NDArray[np.int64]  # (k, |B_i|) values of the interface variables
+Rows = NDArray[np.int64]  # (k, |B_i|) int64: values of the interface variables, one row per assignment
 
 
 @dataclass(frozen=True)
-class Compression:
-    """Which agents' interfaces are lists of rows.
+class InterfaceCompression:
+    """The agents whose interfaces are represented by lists of rows (compressed agents).
 
     Attributes
     ----------
     domains : (n,) int64
         Domain sizes of the problem's variables.
     owner : (n,) int64
-    interfaces : dict
+        The agent of each variable.
+    interfaces : dict of int to tuple of int
         Interface variables of each compressed agent.
-    rows : dict
-        Its rows.
+    rows : dict of int to (k, interface) int64
+        Rows of each compressed agent.
     """
 
     domains: NDArray[np.int64]
@@ -44,7 +45,7 @@ class Compression:
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """Domain sizes of all variables; that of agent a's list of rows comes at n + a, where there are lists."""
+        """Domain sizes of the problem's variables; with row lists, entry n + a is the number of rows of agent a."""
         if not self.rows:
             return self.domains
         agents = int(self.owner.max(initial=-1)) + 1
@@ -53,46 +54,61 @@ class Compression:
             lists[agent] = len(rows)
         return np.concatenate([self.domains, lists])
 
-    def variable(self, agent: int) -> int:
-        """Return the variable over a compressed agent's rows."""
+    def row_variable(self, agent: int) -> int:
+        """Return the index of the variable over a compressed agent's rows."""
         return len(self.domains) + agent
 
     def scope(self, variables: Sequence[int]) -> tuple[int, ...]:
-        """Return a scope with the variables of compressed agents replaced, each list once, in order of appearance."""
+        """Return a scope with the interface variables of compressed agents replaced by their row variables.
+
+        Each row variable appears once, at its first occurrence.
+        """
         if not self.rows:
             return tuple(variables)
         return tuple(dict.fromkeys(self._replaced(v) for v in variables))
 
-    def table(self, scope: Sequence[int], values: Array, apart: int = -1) -> Table:
-        """Return a table over variables at the listed rows; those of agent ``apart`` stay as they are."""
-        into = tuple(dict.fromkeys(self._replaced(v, apart) for v in scope))
-        if into == tuple(scope):
-            return Table(into, values)
-        index = []
+    def table(self, scope: Sequence[int], values: Array, uncompressed: int = -1) -> EncodedTable:
+        """Return a table evaluated at the rows of the compressed agents.
+
+        Parameters
+        ----------
+        scope
+            Variables of the table.
+        values
+            The table, one axis per variable.
+        uncompressed
+            An agent whose variables stay unchanged; −1 for none.
+        """
+        new_scope = tuple(dict.fromkeys(self._replaced(v, uncompressed) for v in scope))
+        if new_scope == tuple(scope):
+            return EncodedTable(new_scope, values)
+        indices = []
         for v in scope:
-            axis = into.index(self._replaced(v, apart))
-            shape = [-1 if i == axis else 1 for i in range(len(into))]
-            if into[axis] != v:
+            axis = new_scope.index(self._replaced(v, uncompressed))
+            shape = [-1 if i == axis else 1 for i in range(len(new_scope))]
+            if new_scope[axis] != v:
                 agent = int(self.owner[v])
-                index.append(self.rows[agent][:, self.interfaces[agent].index(v)].reshape(shape))
+                indices.append(self.rows[agent][:, self.interfaces[agent].index(v)].reshape(shape))
             else:
-                index.append(np.arange(self.sizes[v]).reshape(shape))
-        sizes = [int(self.sizes[v]) for v in into]
-        ACCOUNT.claim(prod(sizes) * values.itemsize, f"factors between agents over {len(into)} lists of rows")
-        return Table(into, np.ascontiguousarray(values[tuple(index)]))
+                indices.append(np.arange(self.sizes[v]).reshape(shape))
+        sizes = [int(self.sizes[v]) for v in new_scope]
+        MEMORY_ACCOUNT.claim(
+            prod(sizes) * values.itemsize, f"factors between agents over {len(new_scope)} lists of rows"
+        )
+        return EncodedTable(new_scope, np.ascontiguousarray(values[tuple(indices)]))
 
     def local(self, local: LocalProblem) -> LocalProblem:
-        """Return an agent's problem with its listed rows as the interface."""
+        """Return the local problem with the row variable as its interface; unchanged for uncompressed agents."""
         if local.agent not in self.rows:
             return local
         factors = []
         for factor in local.factors:
             scope, values = self.table(factor.scope, factor.table)
             factors.append(Factor(scope, values, factor.name))
-        return LocalProblem(local.agent, (self.variable(local.agent),), local.hidden, tuple(factors), self.sizes)
+        return LocalProblem(local.agent, (self.row_variable(local.agent),), local.hidden, tuple(factors), self.sizes)
 
     def expand(self, values: Mapping[int, int]) -> dict[int, int]:
-        """Return values with those of lists of rows replaced by the rows'."""
+        """Return an assignment with the values of row variables replaced by the interface values of these rows."""
         if not self.rows:
             return dict(values)
         n, found = len(self.domains), dict[int, int]()
@@ -104,13 +120,14 @@ class Compression:
                 found |= dict(zip(self.interfaces[v - n], row.tolist(), strict=True))
         return found
 
-    def listed(self, scope: Sequence[int]) -> list[int]:
-        """Return the agents of a scope's variables that stand for lists of rows, ascending."""
+    def compressed_agents(self, scope: Sequence[int]) -> list[int]:
+        """Return the compressed agents that own interface variables of a scope, ascending."""
         if not self.rows:
             return []
         return sorted({self._replaced(v) - len(self.domains) for v in scope if self._replaced(v) != v})
 
-    def _replaced(self, variable: int, apart: int = -1) -> int:
+    def _replaced(self, variable: int, uncompressed: int = -1) -> int:
+        """Return the row variable of a compressed agent's interface variable, and any other variable unchanged."""
         agent = int(self.owner[variable]) if variable < len(self.domains) else -1
-        inside = agent in self.rows and agent != apart and variable in self.interfaces[agent]
-        return self.variable(agent) if inside else variable
+        inside = agent in self.rows and agent != uncompressed and variable in self.interfaces[agent]
+        return self.row_variable(agent) if inside else variable

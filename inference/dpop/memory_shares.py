@@ -1,79 +1,92 @@
-"""How a budget of bytes is divided among what is alive at the same time."""
+"""Divide a memory budget among the data that exist at the same time."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.memory import readable
+from dmcmc.inference.runtime.memory import format_bytes
 
-_WORK, _STEPS = 0.75, 2 / 3  # of what the problem leaves; of that what is kept of all agents' UTIL steps
+_WORK_SHARE = 0.75  # of the budget that the problem's tables leave
+_STEPS_SHARE = 2 / 3  # of the work share, for the UTIL steps that stay in memory
 
 
-class Shares(NamedTuple):
-    """Bytes of a rank.
+class MemoryShares(NamedTuple):
+    """Shares of one rank's memory budget, in bytes.
 
     Attributes
     ----------
     problem : int
-        The problem's tables, which every rank has.
+        The problem's tables, which every rank holds.
     work : int
-        One elimination at a time, its copies included; or, once all agents have tables, all agents' UTIL steps.
+        One elimination at a time, with its copies; after all agents have tables, the UTIL steps of all agents.
     steps : int
-        Of ``work``: what is kept of those until VALUE has been by. The rest is for the copies of the one that is made.
-    kept : int
-        All agents' tables, chains and bounds.
+        The part of ``work`` for the UTIL steps that stay until VALUE. The rest is for copies made by the current step.
+    agent_data : int
+        Tables, chains and bounds of all agents.
     """
 
     problem: int
     work: int
     steps: int
-    kept: int
+    agent_data: int
 
 
-def shares_of(budget: int, *problems: Problem) -> Shares:
-    """Divide a budget.
+def split_memory(budget: int, *problems: Problem) -> MemoryShares:
+    """Divide a memory budget.
 
     Parameters
     ----------
+    budget
+        Bytes per rank.
     problems
-        Those that are kept; tables that they have in common count once.
+        The problems in memory; tables that they share count once.
 
     Raises
     ------
     ResourceError
-        If their tables alone take all of it.
+        If their tables alone exceed the budget.
     """
-    return shares_beside(bytes_of_tables(*problems), budget)
+    return split_memory_after_tables(bytes_of_tables(*problems), budget)
 
 
-def shares_beside(size: int, budget: int) -> Shares:
-    """Divide a budget of which the problem's own tables take ``size``; as :func:`shares_of`."""
+def split_memory_after_tables(size: int, budget: int) -> MemoryShares:
+    """Divide a memory budget of which the problem's tables take ``size`` bytes; see ``split_memory``."""
     if size >= budget:
         raise ResourceError(
-            f"the problem's own tables take {readable(size)} and budget.memory allows {readable(budget)}; raise it"
+            f"the problem's own tables take {format_bytes(size)} and budget.memory allows {format_bytes(budget)};"
+            " raise budget.memory"
         )
-    work = int(_WORK * (budget - size))
-    return Shares(size, work, int(_STEPS * work), budget - size - work)
+    work = int(_WORK_SHARE * (budget - size))
+    return MemoryShares(size, work, int(_STEPS_SHARE * work), budget - size - work)
 
 
 def bytes_of_tables(*problems: Problem) -> int:
-    """Return the bytes of problems' dense tables; tables that they have in common count once."""
+    """Return the bytes of problems' dense tables; tables that they share count once."""
     different = [*{id(problem): problem for problem in problems}.values()]
     if len(different) == 1:
-        return different[0].known.once("bytes", lambda: _bytes_of(different))
+        return different[0].facts.get_or_compute("bytes", lambda: _bytes_of(different))
     return _bytes_of(different)
 
 
 def _bytes_of(problems: Sequence[Problem]) -> int:
+    """Return the bytes of the distinct dense tables of some problems."""
     factors = {id(f.table): f for problem in problems for f in problem.factors if type(f) is Factor}
     return sum(factor.table.nbytes for factor in factors.values())
 
 
-def largest_share(needs: Sequence[float], room: float) -> float:
-    """Return what each of some may take at most, so that all together take no more than ``room``.
+def largest_share(needs: Sequence[float], total: float) -> float:
+    """Return the max-min fair limit per consumer, such that all consumers together take at most ``total``.
 
-    Those that need little leave theirs to the others; what nobody needs is left to the one that needs most.
+    Consumers that need less than an equal share leave the rest to the others. If all needs fit, the largest consumer
+    gets the remainder.
+
+    Parameters
+    ----------
+    needs
+        What each consumer needs, in any unit.
+    total
+        The amount to divide, in the same unit.
 
     Examples
     --------
@@ -82,7 +95,7 @@ def largest_share(needs: Sequence[float], room: float) -> float:
     >>> largest_share([1, 2], 23)
     22.0
     """
-    left, waiting = float(room), len(needs)
+    left, waiting = float(total), len(needs)
     for need in sorted(needs)[:-1]:
         if need > left / waiting:
             return left / waiting

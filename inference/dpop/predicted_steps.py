@@ -1,30 +1,31 @@
-"""What agents' exact UTIL steps will be, before there are any tables: orders, and what their messages range over."""
+"""Predict the agents' exact UTIL steps from scopes alone: elimination orders and message scopes."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from dmcmc.inference.dpop.pseudotree import PseudoTree
-from dmcmc.inference.elimination.plan import Plan, plan_elimination
-from dmcmc.inference.orders.best_order import BUDGET, best_order
+from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
+from dmcmc.inference.orders.best_order import DEFAULT_BUDGET, best_order
 from dmcmc.inference.runtime.types import Ints
 
 Scope = tuple[int, ...]
 
-_BRIEF = 1e5  # words of search
+_SHORT_BUDGET = 1e5  # words touched by a short search, about 2 ns each
 
 
-class StepAhead(NamedTuple):
-    """One agent's UTIL step.
+class PredictedStep(NamedTuple):
+    """The predicted UTIL step of one agent.
 
     Attributes
     ----------
     scopes : tuple of tuple of int
-        Of the tables that it joins: its own, crossing factors, its children's messages.
+        Scopes of the joined tables: the agent's own tables, crossing factors, and its children's messages.
     order : tuple of int
-        Its interface, in the order of its elimination.
+        Its interface variables in elimination order.
     separator : tuple of int
+        Variables of ancestors that the message may range over.
     message : tuple of tuple of int
-        Scopes of the tables that it sends.
+        Scopes of the tables in its message.
     """
 
     scopes: tuple[Scope, ...]
@@ -32,13 +33,21 @@ class StepAhead(NamedTuple):
     separator: tuple[int, ...]
     message: tuple[Scope, ...]
 
-    def plan(self, sizes: Ints) -> Plan:
-        """Return the plan of the step with some domain sizes."""
+    def plan(self, sizes: Ints) -> EliminationPlan:
+        """Return the elimination plan of the step for the given domain sizes."""
         return plan_elimination(self.scopes, sizes, self.order, self.separator)
 
 
-class Met(NamedTuple):
-    """What an agent has before messages come: scopes of its own tables and of crossing ones, interface, separator."""
+class StepScopes(NamedTuple):
+    """The inputs of an agent's UTIL step that exist before any message arrives.
+
+    Attributes
+    ----------
+    own, crossing : sequence of tuple of int
+        Scopes of the agent's own tables, and of the crossing factors placed at it.
+    interface, separator : tuple of int
+        Its interface variables, and the variables of ancestors that its message may range over.
+    """
 
     own: Sequence[Scope]
     crossing: Sequence[Scope]
@@ -46,31 +55,40 @@ class Met(NamedTuple):
     separator: Scope
 
 
-def steps_ahead(tree: PseudoTree, met: Sequence[Met], sizes: Ints, brief: bool = False) -> list[StepAhead]:
-    """Return all agents' steps, as :func:`.util_step` makes them of tables over these scopes.
+def predict_steps(
+    tree: PseudoTree, inputs: Sequence[StepScopes], sizes: Ints, short_search: bool = False
+) -> list[PredictedStep]:
+    """Return the predicted step of each agent, as ``util_step`` would compute it.
 
     Parameters
     ----------
-    brief
-        Search less for orders: some tenths of a millisecond for each. They may be others then.
+    tree
+        The agents' pseudo-tree.
+    inputs
+        Scopes known before the messages, per agent.
+    sizes : (variables,) int64
+        Domain sizes.
+    short_search
+        Search less for orders: some tenths of a millisecond per agent. The orders may then differ from those of the
+        step.
     """
-    found: list[StepAhead | None] = [None] * len(met)
+    found: list[PredictedStep | None] = [None] * len(inputs)
     for agent in tree.bottom_up:
-        own, crossing, interface, separator = met[agent]
-        sent = [step.message for child in tree.children[agent] if (step := found[child]) is not None]
-        scopes = (*own, *crossing, *(scope for message in sent for scope in message))
-        words = _BRIEF if brief else BUDGET
-        order = best_order(scopes, sizes, interface, separator, words).variables
-        step = StepAhead(scopes, order, separator, ())
+        local_scopes, crossing, interface, separator = inputs[agent]
+        messages = [step.message for child in tree.children[agent] if (step := found[child]) is not None]
+        scopes = (*local_scopes, *crossing, *(scope for message in messages for scope in message))
+        budget = _SHORT_BUDGET if short_search else DEFAULT_BUDGET
+        order = best_order(scopes, sizes, interface, separator, budget).variables
+        step = PredictedStep(scopes, order, separator, ())
         plan = step.plan(sizes)
         found[agent] = step._replace(message=_absorbed([plan.scope(t) for t in plan.remaining]))
     return [step for step in found if step is not None]
 
 
 def _absorbed(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
-    """Return the scopes that :func:`dmcmc.inference.elimination.eliminate.absorb` leaves."""
-    kept: list[Scope] = []
+    """Return the scopes that no larger scope contains: those that ``eliminate.absorb`` leaves."""
+    maximal: list[Scope] = []
     for scope in sorted(scopes, key=lambda s: -len(s)):
-        if not any(set(scope) <= set(other) for other in kept):
-            kept.append(scope)
-    return tuple(kept)
+        if not any(set(scope) <= set(other) for other in maximal):
+            maximal.append(scope)
+    return tuple(maximal)

@@ -1,42 +1,42 @@
-"""Exact UTIL steps in little memory: variables of large tables are worked off value by value.
+"""Exact UTIL steps in little memory: some variables of large tables are fixed to one value at a time.
 
-A variable that is *cut* has one value at a time in all tables below its agent, which asks its children for their
-messages anew for each (MB-DPOP, Petcu and Faltings 2007; cycle cuts, Dechter 1990) and keeps the largest of what comes
-out. So tables get smaller by its domain, and there is as much work as before: more only for agents whose tables do not
-range over it.
+A *cut* variable has one value at a time in all tables below its agent. For each value the agent requests its children's
+messages anew and keeps the maximum of the results (MB-DPOP, Petcu and Faltings 2007; cycle cutsets, Dechter 1990).
+Tables shrink by the factor of the variable's domain size. The work grows only for agents whose tables do not contain
+it.
 
-An agent cuts variables that it decides first, so that ties go to the values that they go to otherwise.
+An agent cuts the variables that VALUE decides first, so that ties are broken as without cuts.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from dmcmc.inference.dpop.predicted_steps import StepAhead
+from dmcmc.inference.dpop.predicted_steps import PredictedStep
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.util_and_value import UtilMessage
-from dmcmc.inference.model.arithmetic import Table
+from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Ints
-from dmcmc.inference.sparse.sparse_table import AnyTable, ListedTable
+from dmcmc.inference.sparse.sparse_table import AnyTable, SparseBackedTable
 
-_MOST = 1e300
+_MAX_COUNT = 1e300  # upper limit on counted steps and cells, to avoid overflow
 
 
 @dataclass(frozen=True)
 class Slicing:
-    """Which variables are cut, and what that takes.
+    """The cut variables and their cost.
 
     Attributes
     ----------
-    cut : dict
-        Of each agent that cuts some: its variables, first the one that is decided first.
+    cut : dict of int to tuple of int
+        The cut variables of each agent that has some, in the order in which VALUE decides them.
     orders : tuple of tuple of int
-        In which each agent eliminates its interface.
+        Each agent's elimination order of its interface.
     steps, cells : float
-        UTIL steps of all agents until the roots know their best value, and joined cells of these, at most.
-    largest, whole : float
-        Entries of the tables of the largest step; what it would be if nothing was cut.
+        Upper bounds on the UTIL steps of all agents until the roots know their best value, and on their joined cells.
+    largest, largest_unsliced : float
+        Table entries of the largest step, with and without cuts.
     """
 
     cut: Mapping[int, tuple[int, ...]]
@@ -44,78 +44,98 @@ class Slicing:
     steps: float
     cells: float
     largest: float
-    whole: float
+    largest_unsliced: float
 
 
 def plan_slices(
-    tree: PseudoTree, steps: Sequence[StepAhead], sizes: Ints, room: int, most: float = float("inf")
+    tree: PseudoTree, steps: Sequence[PredictedStep], sizes: Ints, max_entries: int, max_steps: float = float("inf")
 ) -> Slicing:
-    """Choose variables to cut, so that no agent's step has more entries than there is room for.
+    """Choose the variables to cut, such that no agent's step exceeds a number of table entries.
 
-    The next one is in the most steps that are too large; of several, one that brings few others along, and whose
-    agent is deep in the tree.
+    Each iteration cuts the variable that occurs in most of the too large steps. Ties go to a variable that forces few
+    additional cuts, and whose agent is deep in the tree.
 
     Parameters
     ----------
+    tree
+        The agents' pseudo-tree.
     steps
-        Of all agents, as they are without slices.
+        The predicted steps of all agents without cuts.
     sizes : (variables,) int64
-    room
-        Entries.
-    most
-        Steps that all agents may make.
+        Domain sizes.
+    max_entries
+        Upper bound on the table entries of one step.
+    max_steps
+        Upper bound on the number of steps of all agents together.
 
     Raises
     ------
     ResourceError
-        If there is nothing left to cut, or it would take more steps.
+        If no variable is left to cut, or the cuts would need more steps.
     """
-    home = {v: agent for agent, step in enumerate(steps) for v in step.order}
+    owner_of = {v: agent for agent, step in enumerate(steps) for v in step.order}
     depth = _depths(tree)
     cut: dict[int, tuple[int, ...]] = {}
-    left = sizes.copy()
-    plans = [step.plan(left) for step in steps]
+    remaining_sizes = sizes.copy()
+    plans = [step.plan(remaining_sizes) for step in steps]
     whole = max((plan.entries for plan in plans), default=0)
-    while large := [agent for agent, plan in enumerate(plans) if plan.entries > room]:
-        seen = [{v for scope in (*steps[a].scopes, steps[a].separator) for v in scope if left[v] > 1} for a in large]
-        if not any(seen):
-            raise ResourceError("no slice of the tables fits")
-        open_ones = set().union(*seen)
+    while too_large := [agent for agent, plan in enumerate(plans) if plan.entries > max_entries]:
+        open_variables = [
+            {v for scope in (*steps[a].scopes, steps[a].separator) for v in scope if remaining_sizes[v] > 1}
+            for a in too_large
+        ]
+        if not any(open_variables):
+            raise ResourceError("no slice of the tables fits the memory limit")
+        candidates = set().union(*open_variables)
 
-        def worth(v: int, seen: Sequence[set[int]] = seen) -> tuple[int, int, int, int, int]:
-            along = _suffix(steps[home[v]], v)
-            more = sum(int(left[u]) > 1 for u in along)
-            return (-sum(v in one for one in seen), more, -depth[home[v]], -int(left[v]), v)
+        def priority(v: int, open_variables: Sequence[set[int]] = open_variables) -> tuple[int, int, int, int, int]:
+            """Return the sort key of a variable: the smallest key is cut next."""
+            forced = _forced_cuts(steps[owner_of[v]], v)
+            more = sum(int(remaining_sizes[u]) > 1 for u in forced)
+            return (
+                -sum(v in variables for variables in open_variables),
+                more,
+                -depth[owner_of[v]],
+                -int(remaining_sizes[v]),
+                v,
+            )
 
-        best = min(open_ones, key=worth)
-        agent = home[best]
-        cut[agent] = _suffix(steps[agent], best)
-        if sum(_times(tree, steps, cut, sizes)) > most:
-            raise ResourceError(f"slices take more than {most:,.0f} steps")
-        left[list(cut[agent])] = 1
-        fresh = set(cut[agent])
+        best = min(candidates, key=priority)
+        agent = owner_of[best]
+        cut[agent] = _forced_cuts(steps[agent], best)
+        if sum(_step_counts(tree, steps, cut, sizes)) > max_steps:
+            raise ResourceError(f"slicing would need more than {max_steps:,.0f} steps")
+        remaining_sizes[list(cut[agent])] = 1
+        newly_cut = set(cut[agent])
         for other, step in enumerate(steps):
-            if fresh.intersection((*step.order, *step.separator)):
-                plans[other] = step.plan(left)
-    times = _times(tree, steps, cut, sizes)
+            if newly_cut.intersection((*step.order, *step.separator)):
+                plans[other] = step.plan(remaining_sizes)
+    counts = _step_counts(tree, steps, cut, sizes)
     return Slicing(
         cut,
         tuple(step.order for step in steps),
-        sum(times),
-        sum(min(_MOST, float(plan.cells) * count) for plan, count in zip(plans, times, strict=True)),
+        sum(counts),
+        sum(min(_MAX_COUNT, float(plan.cells) * count) for plan, count in zip(plans, counts, strict=True)),
         max((plan.entries for plan in plans), default=0),
         whole,
     )
 
 
-def restricted(tables: Sequence[AnyTable], fixed: Mapping[int, int]) -> UtilMessage:
-    """Return tables with one value of some variables; those axes stay, with one entry.
+def condition_tables(tables: Sequence[AnyTable], fixed: Mapping[int, int]) -> UtilMessage:
+    """Return tables conditioned on the values of some variables; their axes remain, with one entry.
 
-    Axes that have one entry already are left as they are.
+    Axes that have one entry already are not changed.
+
+    Parameters
+    ----------
+    tables
+        Dense or sparse tables.
+    fixed
+        The value index of each fixed variable.
     """
     found = list[AnyTable]()
     for table in tables:
-        shape = table.shape if isinstance(table, ListedTable) else table.values.shape
+        shape = table.shape if isinstance(table, SparseBackedTable) else table.values.shape
         if not any(v in fixed and size > 1 for v, size in zip(table.scope, shape, strict=True)):
             found.append(table)
             continue
@@ -124,16 +144,17 @@ def restricted(tables: Sequence[AnyTable], fixed: Mapping[int, int]) -> UtilMess
             slice(fixed[v], fixed[v] + 1) if v in fixed and values.shape[axis] > 1 else slice(None)
             for axis, v in enumerate(scope)
         )
-        found.append(Table(scope, values[place]))
+        found.append(EncodedTable(scope, values[place]))
     return tuple(found)
 
 
-def _suffix(step: StepAhead, variable: int) -> tuple[int, ...]:
-    """Return a variable and those that are decided before it, in that order."""
+def _forced_cuts(step: PredictedStep, variable: int) -> tuple[int, ...]:
+    """Return a variable and the agent's variables that VALUE decides before it, in that order."""
     return tuple(reversed(step.order[step.order.index(variable) :]))
 
 
 def _depths(tree: PseudoTree) -> list[int]:
+    """Return the depth of each agent in the tree; roots have depth 0."""
     depth = [0] * len(tree.parent)
     for agent in reversed(tree.bottom_up):
         if tree.parent[agent] >= 0:
@@ -141,15 +162,15 @@ def _depths(tree: PseudoTree) -> list[int]:
     return depth
 
 
-def _times(
-    tree: PseudoTree, steps: Sequence[StepAhead], cut: Mapping[int, tuple[int, ...]], sizes: Ints
+def _step_counts(
+    tree: PseudoTree, steps: Sequence[PredictedStep], cut: Mapping[int, tuple[int, ...]], sizes: Ints
 ) -> list[float]:
-    """Return how many steps each agent makes, at most: one for every value that its own cuts and its parent have."""
+    """Return an upper bound on each agent's steps: one per combination of values of its own cuts and per request."""
     all_cut = {v for variables in cut.values() for v in variables}
-    asked, made = [1.0] * len(steps), [1.0] * len(steps)
+    requests, steps_made = [1.0] * len(steps), [1.0] * len(steps)
     for agent in reversed(tree.bottom_up):
         parent, separator = tree.parent[agent], all_cut.intersection(steps[agent].separator)
         if parent >= 0 and separator:
-            asked[agent] = made[parent] if separator.intersection(cut.get(parent, ())) else asked[parent]
-        made[agent] = min(_MOST, asked[agent] * prod(float(sizes[v]) for v in cut.get(agent, ())))
-    return made
+            requests[agent] = steps_made[parent] if separator.intersection(cut.get(parent, ())) else requests[parent]
+        steps_made[agent] = min(_MAX_COUNT, requests[agent] * prod(float(sizes[v]) for v in cut.get(agent, ())))
+    return steps_made

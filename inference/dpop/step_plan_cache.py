@@ -1,4 +1,4 @@
-"""Orders and plans of UTIL steps: those of a step of the same shape, where there has been one in this process."""
+"""Cache elimination orders and plans of UTIL steps per process: steps of the same structure are planned once."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,74 +6,85 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.elimination.plan import Plan, plan_elimination
-from dmcmc.inference.model.flat_tables import FlatTables, laid_out
+from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
+from dmcmc.inference.model.flat_tables import FlatTables, flatten_scopes
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.compile import writable_once
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.inference.runtime.memo import LARGEST, Memo
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.memo import MAX_KEY_SIZE, Memo
 from dmcmc.inference.runtime.types import Ints
 
 
-class Planned(NamedTuple):
-    """In which order variables are eliminated, and what that does.
+class StepPlan(NamedTuple):
+    """The elimination order and plan of a step.
 
     Attributes
     ----------
     order : tuple of int
-    plan : Plan
+        The eliminated variables, first to last.
+    plan : EliminationPlan
+        The elimination plan.
     layout : FlatTables or None
-        How the tables lie one after another, without their entries; None where they are not small.
+        Scopes and offsets of the input tables in one flat array, without entries; None if the tables are not small.
     """
 
     order: tuple[int, ...]
-    plan: Plan
+    plan: EliminationPlan
     layout: FlatTables | None
 
 
-_WHOLE = 512  # variables of problems whose sizes are part of what plans are known by
-_SMALL = 1 << 16  # joined cells, and entries of tables, of what takes less than to look at how it is best done
-_PLANS = Memo[Planned]()
+_MAX_KEYED_DOMAINS = 512  # variables; the domain sizes of smaller problems are part of the key
+_MAX_SMALL_CELLS = 1 << 16  # cells plus entries; a smaller step costs less than the choice of the best method
+_PLANS = Memo[StepPlan]()
 
 
-def planned(
+def step_plan(
     scopes: Sequence[tuple[int, ...]],
     domains: Ints,
     eliminate: Sequence[int],
     keep: Sequence[int],
     given: Sequence[int] | None = None,
-    stop: Stop = NO_STOP,
-) -> Planned:
-    """Return how some variables are eliminated exactly from tables over some scopes.
+    stop: Deadline = NO_DEADLINE,
+) -> StepPlan:
+    """Return the order and plan of an exact elimination, from the cache if there is one of the same structure.
 
     Parameters
     ----------
+    scopes
+        Scopes of the input tables.
+    domains : (variables,) int64
+        Domain sizes of all variables.
+    eliminate, keep
+        The variables to eliminate, and those that remain.
     given
-        The order, where there is one; None: one is searched for.
+        The elimination order; None to search for one.
+    stop
+        Deadline of the search for an order.
     """
 
-    def made() -> Planned:
+    def make_plan() -> StepPlan:
+        """Search for the order and plan the elimination."""
         order = best_order(scopes, domains, eliminate, keep, stop=stop).variables if given is None else tuple(given)
         plan = plan_elimination(scopes, domains, order, keep)
-        return Planned(order, plan, _layout(scopes, plan) if plan.cells + plan.entries < _SMALL else None)
+        return StepPlan(order, plan, _layout(scopes, plan) if plan.cells + plan.entries < _MAX_SMALL_CELLS else None)
 
-    if len(scopes) + len(eliminate) + len(keep) > LARGEST:
-        return made()
-    whole = domains.size <= _WHOLE
-    sizes = (domains if whole else domains[np.array([*eliminate, *keep], dtype=np.int64)]).tobytes()
+    if len(scopes) + len(eliminate) + len(keep) > MAX_KEY_SIZE:
+        return make_plan()
+    full_key = domains.size <= _MAX_KEYED_DOMAINS
+    sizes = (domains if full_key else domains[np.array([*eliminate, *keep], dtype=np.int64)]).tobytes()
     key = tuple(scopes), tuple(eliminate), tuple(keep), sizes, domains.size, None if given is None else tuple(given)
     found = _PLANS.find(key)
     if found is None:
-        found = made()
-        if not stop.over:  # else the order may depend on the clock
+        found = make_plan()
+        if not stop.over:  # otherwise the order may depend on the clock
             _PLANS.put(key, found)
-    if whole:
+    if full_key:
         return found
     program = found.plan.program._replace(domains=writable_once(domains))
     return found._replace(plan=replace(found.plan, program=program))
 
 
-def _layout(scopes: Sequence[tuple[int, ...]], plan: Plan) -> FlatTables:
-    """Return how a plan's tables lie one after another, as they are given."""
+def _layout(scopes: Sequence[tuple[int, ...]], plan: EliminationPlan) -> FlatTables:
+    """Return scopes and offsets of a plan's input tables, in the given order, in one flat array."""
     at = np.append(0, np.cumsum(plan.sizes[: len(scopes)]))
-    return FlatTables(*laid_out(scopes), at, np.zeros(0, dtype=np.int32))
+    return FlatTables(*flatten_scopes(scopes), at, np.zeros(0, dtype=np.int32))

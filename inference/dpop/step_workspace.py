@@ -1,7 +1,7 @@
-"""UTIL steps of the same shapes one after another: planned once, made in the same memory.
+"""Workspaces for repeated UTIL steps with the same shapes: planned once, computed in the same memory.
 
-A message lies where the agent above joins it, if both are of this process: so a slice is written once, and never
-copied. It holds until its agent's next step.
+If both agents are in this process, a message is written directly into the input table of its receiver, so it is never
+copied. It is valid until the sender's next step.
 """
 
 from collections.abc import Hashable, Sequence
@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.util_and_value import Node, UtilStep
+from dmcmc.inference.dpop.util_and_value import UtilNode, UtilStep
 from dmcmc.inference.elimination.eliminate import Elimination, new_arena, run_on_cpu
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import COSTS
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.sparse_table import AnyTable
@@ -23,8 +23,18 @@ from dmcmc.inference.sparse.sparse_table import AnyTable
 Key = Hashable
 
 
-class _Made(NamedTuple):
-    """What a step is made of; tables of the agent's children come last."""
+class _StepInputs(NamedTuple):
+    """The inputs of a step; the tables of the children's messages come last.
+
+    Attributes
+    ----------
+    tables : sequence of table
+        The agent's tables, crossing factors and children's messages.
+    domains : (variables,) int64
+        Domain sizes.
+    order, keep : sequence of int
+        The eliminated variables in order, and the separator.
+    """
 
     tables: Sequence[AnyTable]
     domains: Ints
@@ -32,17 +42,23 @@ class _Made(NamedTuple):
     keep: Sequence[int]
 
 
-class StepRoom:
-    """Memory for one agent's exact steps of the same shapes, and their plan.
+class StepWorkspace:
+    """Memory and plan for one agent's exact steps with the same shapes.
 
     Attributes
     ----------
+    plan : EliminationPlan
+        The elimination plan.
+    arena : ndarray
+        The entries of all tables, inputs first; dtype of the arithmetic.
+    arithmetic : Arithmetic
+        Encoding of the entries.
     inputs : list of Table
-        Where tables lie: views.
+        Views of the input tables in ``arena``.
     """
 
-    def __init__(self, made: _Made, arithmetic: Arithmetic) -> None:
-        self.plan = plan_elimination([t.scope for t in made.tables], made.domains, made.order, made.keep)
+    def __init__(self, inputs: _StepInputs, arithmetic: Arithmetic) -> None:
+        self.plan = plan_elimination([t.scope for t in inputs.tables], inputs.domains, inputs.order, inputs.keep)
         self.arena = new_arena(self.plan, arithmetic)
         self.arithmetic = arithmetic
         whole = Elimination(self.plan, self.arena, arithmetic)
@@ -50,104 +66,134 @@ class StepRoom:
         self._shapes = [_shape(table) for table in self.inputs]
 
     def fits(self, tables: Sequence[AnyTable]) -> bool:
-        """Return whether a step of these tables is one of this room's."""
-        return all(isinstance(table, Table) for table in tables) and [_shape(table) for table in tables] == self._shapes
+        """Return whether tables have the shapes of this workspace."""
+        return (
+            all(isinstance(table, EncodedTable) for table in tables)
+            and [_shape(table) for table in tables] == self._shapes
+        )
 
     @property
     def message(self) -> int | None:
-        """The table that is the whole of the message; None where there are several, or it is made of none."""
+        """Index of the table that is the whole message; None for several tables, or if it is an input table."""
         first = self.plan.tables - self.plan.buckets
         return self.plan.remaining[0] if len(self.plan.remaining) == 1 and self.plan.remaining[0] >= first else None
 
-    def step(self, tables: Sequence[Table], backend: Backend, into: Array | None) -> UtilStep:
-        """Make a step.
+    def step(self, tables: Sequence[EncodedTable], backend: Backend, output: Array | None) -> UtilStep:
+        """Compute a step.
 
         Parameters
         ----------
-        into
-            Where its message is to lie, axes as in the plan; None for the room's own memory.
+        tables
+            The input tables, in the order of the plan.
+        backend
+            Threads and deadline.
+        output
+            Array for the message, axes as in the plan; None for the workspace's own memory.
         """
         for (scope, values), target in zip(tables, self.inputs, strict=True):
             source = values.transpose([scope.index(v) for v in target.scope])
-            if not _same(source, target.values):
+            if not _same_memory(source, target.values):
                 np.copyto(target.values, source)
-        apart = {} if into is None or self.message is None else {self.message: into}
-        done = Elimination(self.plan, self.arena, self.arithmetic, apart=apart)
+        external_tables = {} if output is None or self.message is None else {self.message: output}
+        done = Elimination(self.plan, self.arena, self.arithmetic, external_tables=external_tables)
         run_on_cpu(done, 0, self.plan.buckets, MAX_PLUS, backend.threads, backend.stop)
         return UtilStep(done.remaining(), done)
 
 
-class StepRooms:
-    """The rooms of a process's agents, by what a user calls a step and a message."""
+class StepWorkspaces:
+    """The workspaces of a process's agents, addressed by the caller's keys of steps and messages."""
 
     def __init__(self, backend: Backend, arithmetic: Arithmetic) -> None:
         self.backend, self.arithmetic = backend, arithmetic
-        self._rooms: dict[Key, StepRoom] = {}
-        self._places: dict[Key, Table] = {}
+        self._workspaces: dict[Key, StepWorkspace] = {}
+        self._message_targets: dict[Key, EncodedTable] = {}
 
-    def step(self, key: Key, node: Node, senders: Sequence[Key]) -> UtilStep | None:
-        """Make an agent's step in its room; None where it has none that fits.
+    def step(self, key: Key, node: UtilNode, senders: Sequence[Key]) -> UtilStep | None:
+        """Compute an agent's step in its workspace; None if it has no workspace of these shapes.
 
         Parameters
         ----------
+        key
+            Key of the step and of its message.
+        node
+            The agent and its inputs.
         senders
-            What the messages of its children are called.
+            Keys of the children's messages.
         """
-        room, place = self._rooms.get(key), self._places.get(key)
-        made = _made_of(node)
-        if room is None or not room.fits(made.tables):
+        workspace, target = self._workspaces.get(key), self._message_targets.get(key)
+        inputs = _inputs_of(node)
+        if workspace is None or not workspace.fits(inputs.tables):
             return None
-        if place is not None and room.message is not None and room.plan.scope(room.message) != place.scope:
-            if set(room.plan.scope(room.message)) == set(place.scope):
-                room = self._open(key, node, senders, place.scope)
-            if room is None or room.message is None:
+        if (
+            target is not None
+            and workspace.message is not None
+            and workspace.plan.scope(workspace.message) != target.scope
+        ):
+            if set(workspace.plan.scope(workspace.message)) == set(target.scope):
+                workspace = self._create(key, node, senders, target.scope)
+            if workspace is None or workspace.message is None:
                 return None
-        fits = place is not None and room.message is not None and room.plan.scope(room.message) == place.scope
-        into = place.values if place is not None and fits else None
-        if into is not None and room.message is not None and room.plan.shape(room.message) != into.shape:
-            into = None
-        tables = [table for table in made.tables if isinstance(table, Table)]
-        return room.step(tables, self.backend, into)
+        fits = (
+            target is not None
+            and workspace.message is not None
+            and workspace.plan.scope(workspace.message) == target.scope
+        )
+        output = target.values if target is not None and fits else None
+        if (
+            output is not None
+            and workspace.message is not None
+            and workspace.plan.shape(workspace.message) != output.shape
+        ):
+            output = None
+        tables = [table for table in inputs.tables if isinstance(table, EncodedTable)]
+        return workspace.step(tables, self.backend, output)
 
-    def prepare(self, key: Key, node: Node, senders: Sequence[Key], step: UtilStep) -> None:
-        """Give an agent a room for more steps like one that has been made, if that is of dense tables on the CPU."""
-        self._close(key)
-        dense = self.arithmetic.exact and isinstance(step.elimination, Elimination) and step.z is None
-        dense &= all(isinstance(table, Table) for table in _made_of(node).tables)
-        if dense and not self.backend.worth(step.elimination.plan.cells * COSTS.cell):
-            self._open(key, node, senders, ())
+    def prepare(self, key: Key, node: UtilNode, senders: Sequence[Key], finished_step: UtilStep) -> None:
+        """Create a workspace for further steps like ``finished_step``, if it has dense tables and runs on the CPU."""
+        self._release(key)
+        dense = self.arithmetic.exact and isinstance(finished_step.elimination, Elimination) and finished_step.z is None
+        dense &= all(isinstance(table, EncodedTable) for table in _inputs_of(node).tables)
+        if dense and not self.backend.worth_gpu(finished_step.elimination.plan.cells * COSTS.seconds_per_cell):
+            self._create(key, node, senders, ())
 
-    def _open(self, key: Key, node: Node, senders: Sequence[Key], scope: Sequence[int]) -> StepRoom | None:
-        """Make a room; messages of the agent's children that are one table each will lie in it."""
-        self._close(key)
-        made = _made_of(node)
-        keep = (*scope, *(v for v in made.keep if v not in scope))
+    def _create(self, key: Key, node: UtilNode, senders: Sequence[Key], scope: Sequence[int]) -> StepWorkspace | None:
+        """Create a workspace; None if memory is short.
+
+        Children's messages that consist of one table will be written into the workspace. ``scope`` comes first in the
+        order of the message's axes.
+        """
+        self._release(key)
+        inputs = _inputs_of(node)
+        keep = (*scope, *(v for v in inputs.keep if v not in scope))
         try:
-            room = self._rooms[key] = StepRoom(made._replace(keep=keep), self.arithmetic)
+            workspace = self._workspaces[key] = StepWorkspace(inputs._replace(keep=keep), self.arithmetic)
         except OutOfMemory:
             return None
-        number = len(node.own) + len(node.crossing)
-        for sender, message in zip(senders, node.children, strict=True):
+        number = len(node.local_tables) + len(node.crossing)
+        for sender, message in zip(senders, node.child_messages, strict=True):
             if len(message) == 1:
-                self._places[sender] = room.inputs[number]
+                self._message_targets[sender] = workspace.inputs[number]
             number += len(message)
-        return room
+        return workspace
 
-    def _close(self, key: Key) -> None:
-        self._rooms.pop(key, None)
+    def _release(self, key: Key) -> None:
+        """Release a workspace."""
+        self._workspaces.pop(key, None)
 
 
-def _made_of(node: Node) -> _Made:
-    tables = [*node.own, *node.crossing, *(table for message in node.children for table in message)]
+def _inputs_of(node: UtilNode) -> _StepInputs:
+    """Return the inputs of an agent's step."""
+    tables = [*node.local_tables, *node.crossing, *(table for message in node.child_messages for table in message)]
     assert node.order is not None, "steps of the same shapes have an order"
-    return _Made(tables, node.domains, node.order, node.separator)
+    return _StepInputs(tables, node.domains, node.order, node.separator)
 
 
 def _shape(table: AnyTable) -> dict[int, int]:
+    """Return the size of each variable's axis."""
     return dict(zip(table.scope, table.values.shape, strict=True))
 
 
-def _same(one: Array, other: Array) -> bool:
-    """Return whether two arrays of the same shape are the same memory."""
+def _same_memory(one: Array, other: Array) -> bool:
+    """Return whether two arrays of the same shape share the same memory."""
     ours, theirs = one.__array_interface__, other.__array_interface__
     return bool(ours["data"][0] == theirs["data"][0] and one.strides == other.strides)

@@ -1,7 +1,7 @@
-"""Cuts of an elimination order's bucket tree into connected parts.
+"""Cut the bucket tree of an elimination order into connected parts.
 
-The subtree of a variable meets the rest in the variables that its bucket shares with those above: what a message
-between the two ranges over.
+The subtree of a variable shares with the rest of the problem the variables of its bucket that are eliminated later. A
+message between the two parts ranges over these.
 """
 
 from collections.abc import Sequence
@@ -12,24 +12,24 @@ import numpy as np
 
 from dmcmc.inference.runtime.types import Ints
 
-Graph = list[set[int]]
+NeighbourSets = list[set[int]]
 
-_SLACK = 0.15  # by how much a part may exceed its share of the variables
+_SIZE_TOLERANCE = 0.15  # largest relative excess of a part over an equal share of the variables
 
 
 class BucketTree(NamedTuple):
-    """The tree of an order.
+    """The bucket tree of an elimination order.
 
     Attributes
     ----------
     order : sequence of int
         Variables, children before parents.
     parent : list of int
-        Of each variable, −1 for a root.
+        The parent of each variable, −1 for a root.
     shared : list of int
-        How many variables each bucket shares with those above.
+        The number of later variables in each variable's bucket.
     bits : list of float
-        log2 of the cells over these.
+        log2 of the cells over these variables.
     """
 
     order: Sequence[int]
@@ -38,23 +38,39 @@ class BucketTree(NamedTuple):
     bits: list[float]
 
 
-def bucket_tree(graph: Graph, order: Sequence[int], domains: Ints) -> BucketTree:
-    """Return the tree of an elimination order."""
+def bucket_tree(graph: NeighbourSets, order: Sequence[int], domains: Ints) -> BucketTree:
+    """Return the bucket tree of an elimination order.
+
+    Parameters
+    ----------
+    graph
+        For each variable the set of its neighbours.
+    order
+        All variables in elimination order.
+    domains : (variables,) int64
+        Domain sizes.
+    """
     rank = {v: i for i, v in enumerate(order)}
-    above = [{u for u in around if rank[u] > rank[v]} for v, around in enumerate(graph)]
+    later = [{u for u in neighbours if rank[u] > rank[v]} for v, neighbours in enumerate(graph)]
     parent = [-1] * len(graph)
     for v in order:
-        if above[v]:
-            parent[v] = min(above[v], key=rank.__getitem__)
-            above[parent[v]] |= above[v] - {parent[v]}
+        if later[v]:
+            parent[v] = min(later[v], key=rank.__getitem__)
+            later[parent[v]] |= later[v] - {parent[v]}
     weight = [log2(d) for d in domains.tolist()]
-    return BucketTree(order, parent, [len(a) for a in above], [sum(weight[u] for u in a) for a in above])
+    return BucketTree(order, parent, [len(a) for a in later], [sum(weight[u] for u in a) for a in later])
 
 
-def halved(tree: BucketTree, agents: int) -> list[int]:
-    """Halve the tree again and again, where few variables are shared, until there is a part for every agent."""
+def bisected(tree: BucketTree, agents: int) -> list[int]:
+    """Bisect the tree recursively, where few variables are shared, into one part per agent.
+
+    Returns
+    -------
+    list of int
+        Each variable's part, 0 to ``agents`` − 1.
+    """
     owner = [0] * len(tree.parent)
-    waiting = [(list(tree.order), agents, 0)]  # a part, children before parents; how many of it; the first one's number
+    waiting = [(list(tree.order), agents, 0)]  # a part (children before parents), its number of agents, the first agent
     while waiting:
         part, count, first = waiting.pop()
         if count == 1:
@@ -68,18 +84,22 @@ def halved(tree: BucketTree, agents: int) -> list[int]:
     return owner
 
 
-def narrowest(tree: BucketTree, agents: int, least: int) -> list[int] | None:
-    """Cut off the subtrees that share the fewest cells with the rest, those of about an equal share of variables first.
+def narrowest_cuts(tree: BucketTree, agents: int, least: int) -> list[int] | None:
+    """Cut off subtrees that share the fewest cells with the rest; ties go to those closest to an equal size.
 
     Parameters
     ----------
+    tree
+        The bucket tree.
+    agents
+        The number of parts.
     least
-        Variables of a part at least. The last part is what is left over: it may be far larger than the others.
+        Minimum number of variables per part. The last part is the remainder, which may be far larger than the others.
 
     Returns
     -------
     list of int or None
-        Each variable's part; None where there are no such subtrees.
+        Each variable's part; None if there are not enough such subtrees.
     """
     n = len(tree.parent)
     order, parent = np.array(tree.order, dtype=np.int64), np.array(tree.parent, dtype=np.int64)
@@ -109,9 +129,20 @@ def narrowest(tree: BucketTree, agents: int, least: int) -> list[int] | None:
 
 
 def _cut(part: list[int], parent: list[int], shared: list[int], share: int, least: int, count: int) -> set[int]:
-    """Return a piece of ``part`` of about ``share`` variables: subtrees, those that share least with the rest first.
+    """Return a set of about ``share`` variables of ``part``: subtrees, preferably those that share least with the rest.
 
-    The piece has at least ``least`` variables and leaves at least ``count - least``.
+    Parameters
+    ----------
+    part
+        Variables of the part, children before parents.
+    parent, shared
+        As in :class:`BucketTree`.
+    share
+        The wanted number of variables.
+    least
+        Minimum number of variables in the result (its number of agents).
+    count
+        Number of agents of the whole part; at least ``count - least`` variables remain.
     """
     inside = set(part)
     children: dict[int, list[int]] = {v: [] for v in part}
@@ -121,13 +152,13 @@ def _cut(part: list[int], parent: list[int], shared: list[int], share: int, leas
             children[parent[v]].append(v)
             size[parent[v]] += size[v]
     share = max(share, least)
-    most = min(share + int(_SLACK * share), len(part) - (count - least))
-    fitting = [v for v in part if abs(size[v] - share) <= _SLACK * share and size[v] <= most]
+    most = min(share + int(_SIZE_TOLERANCE * share), len(part) - (count - least))
+    fitting = [v for v in part if abs(size[v] - share) <= _SIZE_TOLERANCE * share and size[v] <= most]
     if fitting:
         return _below(min(fitting, key=lambda v: (shared[v], abs(size[v] - share), v)), children, set())
     taken: set[int] = set()
     for v in sorted(part, key=lambda v: (-size[v], shared[v], v)):
-        # What is above v was too large; a leaf always fits.
+        # All ancestors of v were too large; a leaf always fits.
         if v not in taken and size[v] <= max(1, most - len(taken)):
             taken |= _below(v, children, taken)
         if len(taken) >= share:
@@ -136,7 +167,7 @@ def _cut(part: list[int], parent: list[int], shared: list[int], share: int, leas
 
 
 def _below(top: int, children: dict[int, list[int]], taken: set[int]) -> set[int]:
-    """Return the subtree of ``top`` without what is taken."""
+    """Return the subtree of ``top`` without the variables in ``taken``."""
     found, queue = {top}, [top]
     while queue:
         new = [c for c in children[queue.pop()] if c not in taken]

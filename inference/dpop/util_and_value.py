@@ -1,4 +1,4 @@
-"""DPOP's steps as pure functions (DMCMC paper §2 and Algorithm 2): the same in one process and over MPI."""
+"""DPOP's steps as pure functions (DMCMC paper §2 and Algorithm 2), used both in one process and over MPI."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,58 +6,60 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.step_plan_cache import planned
+from dmcmc.inference.dpop.step_plan_cache import step_plan
 from dmcmc.inference.elimination.eliminate import Elimination, absorb
-from dmcmc.inference.elimination.plan import Plan
-from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.elimination.plan import EliminationPlan
+from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.exact_or_mini_buckets import (
     EXACT,
     UNLIMITED,
     Relaxation,
-    Relaxed,
+    RelaxedElimination,
     Resources,
     eliminate_first_fitting,
     eliminate_within,
 )
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.model.cuda.device_table import alone
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.cuda.device_table import copy_table
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.sparse.sparse_elimination import ListedElimination, ListedQuery, listed_elimination
+from dmcmc.inference.sparse.sparse_elimination import SparseElimination, SparseQuery, eliminate_sparse
 from dmcmc.inference.sparse.sparse_table import AnyTable, as_dense
 
-# Tables over parts of the sender's separator; their sum is UTIL_i, or with mini-buckets (ADPOP) not below it. What is
-# mostly −∞ may be incomplete.
+# Tables over parts of the sender's separator. Their sum is UTIL_i, or with mini-buckets (ADPOP) an upper bound on it.
+# Tables with mostly −∞ entries may be sparse (the CUBE paper calls them incomplete).
 UtilMessage = tuple[AnyTable, ...]
 
 
 @dataclass(frozen=True)
 class UtilStep:
-    """What an agent keeps after the UTIL phase: the message it sent, and its tables for the VALUE phase.
+    """The result of an agent's UTIL step: the message it sends, and its tables for the VALUE phase.
 
     Attributes
     ----------
-    message : tuple of Table
-    elimination : Elimination or ListedElimination
+    message : tuple of table
+        The UTIL message, over parts of the separator; dense or sparse tables.
+    elimination : Elimination or SparseElimination
+        The tables of all buckets, for the choice of values.
     z : int or None
-        Limit of the mini-buckets; None if the interface was eliminated exactly.
+        Size limit of the mini-buckets; None if the interface was eliminated exactly.
     """
 
     message: UtilMessage
-    elimination: Elimination | ListedElimination
+    elimination: Elimination | SparseElimination
     z: int | None = None
 
-    def finished(self) -> "UtilStep":
-        """Return the step without its tables, which nobody asks for once VALUE has been by."""
+    def without_tables(self) -> "UtilStep":
+        """Return the step without its bucket tables, which are not needed after VALUE."""
         done = self.elimination
         empty = Elimination(done.plan, np.zeros(0, dtype=done.arithmetic.dtype), done.arithmetic)
         return UtilStep(self.message, empty, self.z)
 
     @property
     def total(self) -> int | float:
-        """The UTIL value of a root: the best utility of its subtree, or a bound on it (encoded)."""
+        """The UTIL value of a root: the best utility of its subtree or an upper bound on it (encoded)."""
         assert not any(table.scope for table in self.message), "only a root has no separator"
         lowest = self.elimination.arithmetic.lowest
         value: int | float = 0
@@ -67,28 +69,30 @@ class UtilStep:
 
 
 @dataclass(frozen=True)
-class Node:
-    """An agent in the pseudo-tree, with what has come from below.
+class UtilNode:
+    """An agent in the pseudo-tree with all inputs of its UTIL step.
 
     Attributes
     ----------
-    own : sequence of Table
-        The agent's table over its interface, encoded.
-    crossing : sequence of Table
-        The crossing factors placed at it, encoded.
-    children : sequence of tuple of Table
+    local_tables : sequence of table
+        The agent's tables over its interface, encoded.
+    crossing : sequence of table
+        The crossing factors placed at the agent, encoded.
+    child_messages : sequence of tuple of table
         UTIL messages, in the order of the children.
     interface, separator : sequence of int
-        B_i and sep_i.
+        B_i and sep_i: the agent's boundary variables, and the variables of ancestors that its message ranges over.
     domains : (variables,) int64
+        Domain sizes of all variables.
     arithmetic : Arithmetic
+        Encoding of the tables' entries.
     order : tuple of int or None
-        In which its interface is eliminated; None: one is searched for.
+        Elimination order of the interface; None to search for one.
     """
 
-    own: Sequence[AnyTable]
+    local_tables: Sequence[AnyTable]
     crossing: Sequence[AnyTable]
-    children: Sequence[UtilMessage]
+    child_messages: Sequence[UtilMessage]
     interface: Sequence[int]
     separator: Sequence[int]
     domains: NDArray[np.int64]
@@ -97,53 +101,60 @@ class Node:
 
 
 def util_step(
-    node: Node,
+    node: UtilNode,
     attempts: Sequence[tuple[Relaxation, int | None]] = ((EXACT, None),),
     resources: Resources = UNLIMITED,
 ) -> UtilStep:
     """Join an agent's tables with its children's messages and maximise over its interface variables.
 
-    UTIL_i(sep_i) = max over b_i of [V_i(b_i) + Σ crossing factors + Σ UTIL_c]. The interface is eliminated variable
-    by variable: B_i ∪ sep_i is never enumerated at once. With mini-buckets the step is ADPOP's (GpuBE journal
-    paper, §4.2): still one message, of more and smaller tables.
+    UTIL_i(sep_i) = max over b_i of [V_i(b_i) + Σ crossing factors + Σ UTIL_c]. The interface is eliminated variable by
+    variable: B_i ∪ sep_i is never enumerated at once. With mini-buckets the step is ADPOP's (GpuBE journal paper,
+    §4.2): still one message, with more and smaller tables.
 
     Parameters
     ----------
+    node
+        The agent and its inputs.
     attempts
-        Ways, each with its bytes of tables, the first of which that fits is taken: exact, or with which mini-buckets.
+        Relaxations (exact, or with mini-buckets) and the bytes of tables that each may take; the first that fits is
+        used.
     resources
-        Their memory is not looked at, their user is the agent's name. Room is what moment matching may make of its
-        entries (:mod:`dmcmc.inference.minibuckets.moment_matching`).
+        Backend and magnitude limit of moment matching (:mod:`dmcmc.inference.minibuckets.moment_matching`). The owner
+        is the agent's name, for messages; the memory is not used.
 
     Raises
     ------
     ResourceError
-        If the tables do not fit the memory, or z is too small for them; :class:`.OutOfTime` as the backend says.
+        If the tables do not fit the memory, or z is too small for them.
+    OutOfTime
+        If the backend's deadline passes.
     """
     arithmetic = node.arithmetic
-    joined = [*node.own, *node.crossing, *(table for message in node.children for table in message)]
+    joined = [*node.local_tables, *node.crossing, *(table for message in node.child_messages for table in message)]
     scopes, stop = [t.scope for t in joined], resources.backend.stop
-    found = planned(scopes, node.domains, node.interface, node.separator, node.order, stop)
+    found = step_plan(scopes, node.domains, node.interface, node.separator, node.order, stop)
     (order, exact, layout), (relaxation, memory) = found, attempts[0]
     if relaxation.method != "mini-bucket" and relaxation.z is None and relaxation.allows(exact):
-        listed = listed_elimination(ListedQuery(joined, node.domains, arithmetic), exact, memory, stop)
+        listed = eliminate_sparse(SparseQuery(joined, node.domains, arithmetic), exact, memory, stop)
         if listed is not None:
             return UtilStep(listed.remaining(), listed)
-    if layout is not None and relaxation.takes_exactly(exact, arithmetic, memory):
-        done = _small(joined, layout, exact, arithmetic, resources.backend)
+    if layout is not None and relaxation.is_exact(exact, arithmetic, memory):
+        done = _eliminate_small(joined, layout, exact, arithmetic, resources.backend)
         if done is not None:
-            return UtilStep(tuple(map(alone, done.remaining())), done)
-    query = Query([as_dense(table) for table in joined], node.domains, order, node.separator, arithmetic, exact)
-    named = replace(resources, user=f"agent {resources.user}: its UTIL step")
+            return UtilStep(tuple(map(copy_table, done.remaining())), done)
+    query = EliminationQuery(
+        [as_dense(table) for table in joined], node.domains, order, node.separator, arithmetic, exact
+    )
+    named = replace(resources, owner=f"agent {resources.owner}: its UTIL step")
     relaxed = eliminate_first_fitting(query, attempts, named)
     return UtilStep(_remaining(relaxed), relaxed.elimination, relaxed.z)
 
 
-def _small(
-    joined: Sequence[AnyTable], layout: FlatTables, plan: Plan, arithmetic: Arithmetic, backend: Backend
+def _eliminate_small(
+    joined: Sequence[AnyTable], layout: FlatTables, plan: EliminationPlan, arithmetic: Arithmetic, backend: Backend
 ) -> Elimination | None:
-    """Carry out what is small, as it is known beforehand; None where a table is no array of the host's."""
-    if any(type(table) is not Table for table in joined):
+    """Eliminate small tables with a cached memory layout; None if a table is not a dense array in host memory."""
+    if any(type(table) is not EncodedTable for table in joined):
         return None
     backend.stop.check()
     entries = [table.values.reshape(-1) for table in joined]
@@ -152,64 +163,78 @@ def _small(
 
 
 def outside_steps(
-    node: Node,
+    node: UtilNode,
     outside: UtilMessage,
     child_separators: Sequence[Sequence[int]],
     relaxation: Relaxation = EXACT,
     resources: Resources = UNLIMITED,
 ) -> tuple[UtilMessage, list[UtilMessage]]:
-    """Say what the outside of an agent adds to its rows, and to each child's separator: UTIL's way down.
+    """Compute outside bounds from the top down: upper bounds on what all other agents can add.
 
-    With ``node.own`` + what is returned, the agent has the best (or, with upper tables, a bound on the best) utility of
-    the whole component for each of its rows. Its own table is in nobody's outside but its children's.
+    They are per row of the agent, and per assignment of each child's separator.
+
+    For each row, the sum of ``node.local_tables`` and ``interface_tables`` is the best utility of the whole
+    component, or with relaxed tables an upper bound on it. An agent's own tables are part of its children's outside
+    bounds only.
 
     Parameters
     ----------
+    node
+        The agent and its inputs.
     outside
-        What the others add over the agent's separator; empty for a root.
+        The outside bound over the agent's separator; empty for a root.
+    child_separators
+        The separator of each child.
+    relaxation
+        Exact, or with mini-buckets.
+    resources
+        Memory and backend of the eliminations.
 
     Returns
     -------
-    above : tuple of Table
-        Over parts of the interface.
-    below : list of tuple of Table
-        Over parts of each child's separator.
+    interface_tables : tuple of table
+        The outside bound over parts of the interface.
+    child_tables : list of tuple of table
+        The outside bound over parts of each child's separator.
     """
     domains, arithmetic = node.domains, node.arithmetic
-    resources = replace(resources, room=None, user="the outside of an agent")
+    resources = replace(resources, magnitude_limit=None, owner="the outside bound of an agent")
 
     def eliminate(given: Sequence[AnyTable], keep: Sequence[int]) -> UtilMessage:
+        """Eliminate all variables but ``keep``; if that does not fit the memory, return a constant upper bound."""
         tables = [as_dense(table) for table in given]
-        away = [v for v in (*node.interface, *node.separator) if v not in set(keep)]
-        order = best_order([t.scope for t in tables], domains, away, keep, stop=resources.backend.stop).variables
+        eliminated = [v for v in (*node.interface, *node.separator) if v not in set(keep)]
+        order = best_order([t.scope for t in tables], domains, eliminated, keep, stop=resources.backend.stop).variables
         try:
-            relaxed = eliminate_within(Query(tables, domains, order, keep, arithmetic), relaxation, resources)
-        except ResourceError:  # an answer is there already: a loose bound will do
-            return (Table((), np.array(_sum_of_maxima(tables, arithmetic), dtype=arithmetic.dtype)),)
+            relaxed = eliminate_within(
+                EliminationQuery(tables, domains, order, keep, arithmetic), relaxation, resources
+            )
+        except ResourceError:  # a solution exists already, so a loose bound is enough
+            return (EncodedTable((), np.array(_sum_of_maxima(tables, arithmetic), dtype=arithmetic.dtype)),)
         return _remaining(relaxed)
 
-    all_messages = [t for message in node.children for t in message]
-    above = eliminate([*node.crossing, *all_messages, *outside], node.interface)
-    below = []
+    all_messages = [t for message in node.child_messages for t in message]
+    interface_tables = eliminate([*node.crossing, *all_messages, *outside], node.interface)
+    child_tables = []
     for number, keep in enumerate(child_separators):
-        others = [t for other, message in enumerate(node.children) if other != number for t in message]
-        below.append(eliminate([*node.own, *node.crossing, *others, *outside], keep))
-    return above, below
+        others = [t for other, message in enumerate(node.child_messages) if other != number for t in message]
+        child_tables.append(eliminate([*node.local_tables, *node.crossing, *others, *outside], keep))
+    return interface_tables, child_tables
 
 
-def _remaining(relaxed: Relaxed) -> UtilMessage:
-    """Return the remaining tables; their sum is not below the exact one, whatever was rounded."""
+def _remaining(relaxed: RelaxedElimination) -> UtilMessage:
+    """Return the remaining tables, raised by the rounding margin: their sum is an upper bound on the exact one."""
     elimination = relaxed.elimination
-    # Copies: as long as there is a view of one table, all that were made on the way stay.
-    tables = tuple(map(alone, elimination.remaining()))
+    # Copy the tables: a view would keep the whole array of intermediate tables in memory.
+    tables = tuple(map(copy_table, elimination.remaining()))
     if relaxed.margin > 0:
         margin = np.array(relaxed.margin, dtype=elimination.arithmetic.dtype)
-        tables = absorb([*tables, Table((), margin)], elimination.arithmetic)
+        tables = absorb([*tables, EncodedTable((), margin)], elimination.arithmetic)
     return tables
 
 
-def _sum_of_maxima(tables: Sequence[Table], arithmetic: Arithmetic) -> int | float:
-    """Return a bound on the sum of tables."""
+def _sum_of_maxima(tables: Sequence[EncodedTable], arithmetic: Arithmetic) -> int | float:
+    """Return an upper bound on the sum of the tables: the sum of their maxima, rounded up."""
     total: int | float = 0
     for table in tables:
         total = max(total + table.values.max().item(), arithmetic.lowest)

@@ -1,1 +1,1 @@
-"""Exact bucket elimination: plans, the join that never writes the joined table, reading an assignment back."""
+"""Exact bucket elimination: plans, the fused join and projection of a bucket, and reading an assignment back."""

@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""Put tables into an elimination's arena, and read maximising values back from it."""
+"""Copy tables into the arena of an elimination, and look maximising values up in it.
+
+Shared arguments: ``program`` is a :class:`dmcmc.inference.elimination.plan.BucketProgram`; ``arena`` (entries,) holds
+all tables; ``lowest`` is the −∞ of the arithmetic, and sums are clamped to it.
+"""
 
 import numpy as np
 
@@ -8,9 +12,18 @@ from dmcmc.inference.runtime.compile import njit
 
 @njit(nogil=True, error_model="numpy")
 def add_strided(out, source, at, dims, strides, lowest):
-    """Add a strided view of ``source`` to ``out``, clamped.
+    """Add a strided view of ``source`` to ``out``, clamped to ``lowest``.
 
-    out (entries,) in C order over ``dims`` (k,) int64; ``strides`` (k,) int64 are the view's, 0 repeats it.
+    Parameters
+    ----------
+    out : (entries,)
+        In C order over ``dims``.
+    source : (source_entries,)
+        The array that is viewed.
+    at : int
+        Offset of the view's first entry in ``source``.
+    dims, strides : (k,) int64
+        Sizes of the axes, and the view's stride for each of them; stride 0 repeats an entry.
     """
     k = dims.size
     if k == 0:
@@ -38,7 +51,13 @@ def add_strided(out, source, at, dims, strides, lowest):
 
 @njit(nogil=True)
 def place_inputs(program, arena, scope_start, scope, at, data, lowest):
-    """Copy the given tables to the front of the arena, axes in the plan's order."""
+    """Copy the input tables to the front of the arena, with axes in the plan's order.
+
+    Parameters
+    ----------
+    scope_start, scope, at, data
+        The inputs in the layout of :class:`dmcmc.inference.model.flat_tables.FlatTables`.
+    """
     for t in range(at.size - 1):
         first, last = scope_start[t], scope_start[t + 1]
         k = last - first
@@ -53,27 +72,27 @@ def place_inputs(program, arena, scope_start, scope, at, data, lowest):
                     strides[j] = step
                     break
                 step *= program.domains[scope[s]]
-        to = arena[program.at[t] : program.at[t] + at[t + 1] - at[t]]
-        step, same = 1, True
+        target = arena[program.at[t] : program.at[t] + at[t + 1] - at[t]]
+        step, same_order = 1, True
         for j in range(k - 1, -1, -1):
-            same &= strides[j] == step
+            same_order &= strides[j] == step
             step *= dims[j]
-        if same:
+        if same_order:
             source = data[at[t] : at[t + 1]]
-            for i in range(to.size):
-                to[i] = source[i]
+            for i in range(target.size):
+                target[i] = source[i]
         else:
-            for i in range(to.size):
-                to[i] = 0
-            add_strided(to, data, at[t], dims, strides, lowest)
+            for i in range(target.size):
+                target[i] = 0
+            add_strided(target, data, at[t], dims, strides, lowest)
 
 
 @njit(nogil=True)
 def choose_values(program, arena, values, lowest, first, last):
-    """Set the maximising values of buckets ``first`` to ``last`` - 1; ``values`` (variables,) int64 has the others.
+    """Set the maximising values of the variables of buckets ``first`` to ``last`` − 1 in ``values`` (variables,) int64.
 
-    Buckets last to first, all mini-buckets of a variable together; ties go to the lowest value. Reads one row of every
-    table.
+    ``values`` holds all other variables. Buckets are processed last to first, with all mini-buckets of a variable
+    together; ties go to the lowest value. One row of each table is read.
     """
     b = last - 1
     while b >= first:
@@ -99,6 +118,6 @@ def choose_values(program, arena, values, lowest, first, last):
 
 @njit(nogil=True)
 def choose_rows(program, arena, rows, lowest, first, last):
-    """Do :func:`choose_values` for every row of (rows, variables)."""
+    """Call :func:`choose_values` for every row of ``rows`` (rows, variables) int64."""
     for r in range(rows.shape[0]):
         choose_values(program, arena, rows[r], lowest, first, last)

@@ -1,6 +1,6 @@
-"""Bucket elimination: carry out a plan, keep what VALUE needs, read an optimal assignment back.
+"""Bucket elimination: run a plan, keep the tables that VALUE needs, and read an optimal assignment back.
 
-Dechter's bucket elimination (GpuBE journal paper, §2.1) with the join and the projection of a bucket fused.
+Dechter's bucket elimination (GpuBE journal paper, §2.1); the join and the projection of a bucket are fused.
 """
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -15,178 +15,205 @@ from numpy.typing import NDArray
 from dmcmc.inference.elimination.arena_kernels import choose_rows, choose_values
 from dmcmc.inference.elimination.copy_tables import place_tables
 from dmcmc.inference.elimination.join_kernels import join, run_buckets, split_bucket
-from dmcmc.inference.elimination.plan import Plan, plan_elimination
+from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAX_PLUS, Semiring
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.model.cuda.device_table import added
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.cuda.device_table import sum_on_device
 from dmcmc.inference.model.flat_tables import FlatTables, flatten
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Array
 
-_LARGE = 1 << 19  # joined cells of a bucket that is worth several threads
-_TASK = 1 << 17  # joined cells of a thread's task, at least: starting one costs some 50 microseconds
-_LOOK = 1 << 24  # joined cells between two looks at the time: 10 ms, or 100 where tables do not fit the caches
-_MANY = 1 << 12  # cells that a bucket counts for at least: some microseconds
+_MIN_PARALLEL_CELLS = 1 << 19  # joined cells from which a bucket is spread over several threads
+_MIN_TASK_CELLS = 1 << 17  # least joined cells of a thread's task: starting one costs about 50 microseconds
+_CELLS_PER_CHECK = (
+    1 << 24
+)  # joined cells between two checks of the deadline: 10 ms, or 100 ms if tables exceed the caches
+# cells charged for a bucket in addition to its joined cells: its fixed cost of some microseconds
+_CELLS_PER_BUCKET = 1 << 12
 
 
 @dataclass(frozen=True)
 class Elimination:
-    """A finished elimination: every table it made, so that maximisers can be looked up.
+    """A finished elimination with all its tables, from which maximising values can be looked up.
 
     Attributes
     ----------
-    plan : Plan
-    arena : ndarray, shape (plan.entries,)
+    plan : EliminationPlan
+        The plan that was run.
+    arena : (plan.entries,) ndarray
+        The entries of all tables, in the dtype of the arithmetic.
     arithmetic : Arithmetic
+        The number type of the tables and its −∞.
     semiring : Semiring
-        By which the tables were made; min-plus tables in the arena are negated.
-    apart : dict
-        Tables over kept variables that do not lie in the arena: room for their entries.
+        The semiring of the elimination; min-plus tables in the arena are negated.
+    external_tables : dict
+        Entries of those tables over kept variables that are stored outside the arena, by table number.
     """
 
-    plan: Plan
+    plan: EliminationPlan
     arena: Array
     arithmetic: Arithmetic
     semiring: Semiring = field(default=MAX_PLUS, kw_only=True)
-    apart: Mapping[int, Array] = field(default_factory=dict, kw_only=True)
+    external_tables: Mapping[int, Array] = field(default_factory=dict, kw_only=True)
 
-    def table(self, t: int) -> Table:
+    def table(self, t: int) -> EncodedTable:
         """Return table ``t`` of the plan as a view."""
-        if t in self.apart:
-            return Table(self.plan.scope(t), self.apart[t])
-        place = self.plan.place(t)
-        return Table(place.scope, self.arena[place.begin : place.end].reshape(place.shape))
+        if t in self.external_tables:
+            return EncodedTable(self.plan.scope(t), self.external_tables[t])
+        location = self.plan.location(t)
+        return EncodedTable(location.scope, self.arena[location.begin : location.end].reshape(location.shape))
 
-    def remaining(self) -> tuple[Table, ...]:
-        """Return the tables over kept variables, none's scope inside another's; their sum is the result."""
-        left = tuple([self.table(t) for t in self.plan.remaining])
-        if len(left) > 1:
-            left = absorb(left, self.arithmetic)
+    def remaining(self) -> tuple[EncodedTable, ...]:
+        """Return the tables over kept variables; their sum is the result. No scope is a subset of another."""
+        tables = tuple([self.table(t) for t in self.plan.remaining])
+        if len(tables) > 1:
+            tables = absorb(tables, self.arithmetic)
         if self.semiring.sign > 0:
-            return left
-        return tuple(Table(scope, signed(values, self.semiring, self.arithmetic)) for scope, values in left)
+            return tables
+        return tuple(EncodedTable(scope, signed(values, self.semiring, self.arithmetic)) for scope, values in tables)
 
     def total(self) -> int | float:
-        """Return the sum of the remaining tables where no variable was kept (encoded)."""
+        """Return the sum of the remaining tables if no variable was kept (encoded)."""
         value: int | float = 0
         for t in self.plan.remaining:
             value = max(value + self.table(t).values.item(), self.arithmetic.lowest)
         return value if self.arithmetic.is_lowest(value) else self.semiring.sign * value
 
     def choose(self, values: NDArray[np.int64]) -> None:
-        """Set the maximising value of every eliminated variable in ``values`` (variables,), which has the kept ones."""
-        choose_values(self.plan.program, self.arena, values, self.arithmetic.least, 0, self.plan.buckets)
+        """Set the maximising value of every eliminated variable.
+
+        Parameters
+        ----------
+        values : (variables,) int64
+            Holds the values of the kept variables; the eliminated ones are written in place.
+        """
+        choose_values(self.plan.program, self.arena, values, self.arithmetic.lowest_scalar, 0, self.plan.buckets)
 
     def choose_all(self, values: NDArray[np.int64]) -> None:
-        """Do :meth:`choose` for every row of ``values`` (rows, variables), in C order."""
-        choose_rows(self.plan.program, self.arena, values, self.arithmetic.least, 0, self.plan.buckets)
+        """Set the maximising values in every row of ``values`` (rows, variables) int64; see :meth:`choose`."""
+        choose_rows(self.plan.program, self.arena, values, self.arithmetic.lowest_scalar, 0, self.plan.buckets)
 
     def maximise(self, values: MutableMapping[int, int]) -> None:
-        """Add the maximising value of every eliminated variable to a mapping, which holds the kept ones.
+        """Add the maximising value of every eliminated variable to a mapping that holds the kept variables.
 
-        Buckets are walked last to first; ties go to the lowest value index. Reads one row of each table of a bucket.
+        Buckets are processed last to first; ties go to the lowest value index. One row of each table of a bucket is
+        read.
         """
-        vector = np.zeros(self.plan.program.domains.size, dtype=np.int64)
+        assignment = np.zeros(self.plan.program.domains.size, dtype=np.int64)
         for v, value in values.items():
-            vector[v] = value
-        self.choose(vector)
+            assignment[v] = value
+        self.choose(assignment)
         eliminated = self.plan.program.variable
-        values.update(zip(eliminated.tolist(), vector[eliminated].tolist(), strict=True))
+        values.update(zip(eliminated.tolist(), assignment[eliminated].tolist(), strict=True))
 
 
 def eliminate(
-    tables: Sequence[Table] | FlatTables,
-    plan: Plan,
+    tables: Sequence[EncodedTable] | FlatTables,
+    plan: EliminationPlan,
     arithmetic: Arithmetic,
     threads: int = 1,
     semiring: Semiring = MAX_PLUS,
-    stop: Stop = NO_STOP,
+    stop: Deadline = NO_DEADLINE,
 ) -> Elimination:
-    """Carry out a plan: eliminate its variables from the sum of ``tables``.
+    """Run a plan: eliminate its variables from the sum of ``tables``.
 
     Parameters
     ----------
     tables
         Encoded tables, one for each input of the plan.
+    plan
+        The plan to run.
     arithmetic
-        What the tables are encoded in.
+        The arithmetic in which the tables are encoded.
     threads
-        How many threads the large buckets are spread over. The result does not depend on it.
+        Number of threads for the large buckets. The result does not depend on it.
     semiring
-        By which operation; −∞ forbids an entry in all of them.
+        The semiring; −∞ forbids an entry in all of them.
     stop
-        When to give up.
+        The deadline.
+
+    Returns
+    -------
+    Elimination
 
     Raises
     ------
     OutOfTime
+        If the deadline passes.
     """
     done = Elimination(plan, new_arena(plan, arithmetic), arithmetic, semiring=semiring)
     flat = flat_tables(tables, arithmetic, semiring)
-    place_tables(plan, done.arena, flat, arithmetic.least, stop)
+    place_tables(plan, done.arena, flat, arithmetic.lowest_scalar, stop)
     del flat  # a copy of all inputs
     run_on_cpu(done, 0, plan.buckets, semiring, threads, stop)
     return done
 
 
-def new_arena(plan: Plan, arithmetic: Arithmetic) -> Array:
-    """Return room for all tables of a plan, contents undefined.
+def new_arena(plan: EliminationPlan, arithmetic: Arithmetic) -> Array:
+    """Return uninitialised memory for all tables of a plan.
 
     Raises
     ------
     OutOfMemory
-        If the run's budget has no room for it.
+        If the memory limit of the run would be exceeded.
     """
     entries = max(1, plan.entries)
-    ACCOUNT.claim(entries * arithmetic.dtype.itemsize, f"tables of {len(plan.program.variable)} buckets")
+    MEMORY_ACCOUNT.claim(entries * arithmetic.dtype.itemsize, f"tables of {len(plan.program.variable)} buckets")
     return np.empty(entries, dtype=arithmetic.dtype)
 
 
 def run_on_cpu(
-    work: Elimination, first: int, last: int, semiring: Semiring, threads: int, stop: Stop = NO_STOP
+    work: Elimination, first: int, last: int, semiring: Semiring, threads: int, stop: Deadline = NO_DEADLINE
 ) -> None:
-    """Run buckets ``first`` to ``last`` - 1: the large ones on all threads, the others in between on one.
+    """Run buckets ``first`` to ``last`` − 1: large buckets on all threads, the others on one.
 
     Raises
     ------
     OutOfTime
-        Between two buckets, or two ranges of rows of a large one.
+        The deadline is checked between buckets, and between ranges of rows of a large bucket.
     """
-    program, lowest = work.plan.program, work.arithmetic.least
-    if not work.apart and work.plan.cells + _MANY * work.plan.buckets < _LARGE:  # no bucket is large, nor are all
+    program, lowest = work.plan.program, work.arithmetic.lowest_scalar
+    # no bucket is large, nor is their sum
+    if not work.external_tables and work.plan.cells + _CELLS_PER_BUCKET * work.plan.buckets < _MIN_PARALLEL_CELLS:
         if first < last:
             stop.check()
             run_buckets(program, work.arena, first, last, lowest, semiring.operation)
         return
     cells = program.cells[first:last]
-    large = cells > (_LARGE if threads > 1 else _LOOK if stop is not NO_STOP else np.inf)
-    for t in work.apart:
+    large = cells > (_MIN_PARALLEL_CELLS if threads > 1 else _CELLS_PER_CHECK if stop is not NO_DEADLINE else np.inf)
+    for t in work.external_tables:
         large[t - work.plan.output(first)] = True
-    by_rows = first + np.flatnonzero(large)
-    ready = first
-    for b in (*by_rows.tolist(), last):
-        for begin, end in pairwise(_looks(program.cells, ready, b, stop)):
+    large_buckets = first + np.flatnonzero(large)
+    next_bucket = first
+    for b in (*large_buckets.tolist(), last):
+        for begin, end in pairwise(_deadline_checks(program.cells, next_bucket, b, stop)):
             stop.check()
             run_buckets(program, work.arena, begin, end, lowest, semiring.operation)
         if b < last and not run_parallel(_tasks(work, b, semiring, threads), threads, stop):
             stop.check()
-        ready = b + 1
+        next_bucket = b + 1
 
 
-def _looks(cells: NDArray[np.int64], first: int, last: int, stop: Stop) -> list[int]:
-    """Return where buckets ``first`` to ``last`` - 1, all small, are cut for looks at the time."""
-    if stop is NO_STOP:
+def _deadline_checks(cells: NDArray[np.int64], first: int, last: int, stop: Deadline) -> list[int]:
+    """Return the bucket numbers at which to check the deadline; all these buckets are small."""
+    if stop is NO_DEADLINE:
         return [first, last]
-    count = np.cumsum(np.maximum(cells[first:last], _MANY)) // _LOOK
+    count = np.cumsum(np.maximum(cells[first:last], _CELLS_PER_BUCKET)) // _CELLS_PER_CHECK
     return [first, *(first + 1 + np.flatnonzero(np.diff(count))).tolist(), last]
 
 
 def flat_tables(
-    tables: Sequence[Table] | FlatTables, arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
+    tables: Sequence[EncodedTable] | FlatTables, arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
 ) -> FlatTables:
-    """Return encoded tables in one array, as the kernels of a semiring want them; sums of exponentials want floats."""
+    """Return encoded tables in one array, with the sign that the semiring's kernels expect.
+
+    Raises
+    ------
+    ValueError
+        If the semiring is log-sum-exp and the tables are integers.
+    """
     if semiring.operation == LOG_SUM and arithmetic.exact:
         raise ValueError(f"{semiring.name} needs float64 tables, not {arithmetic.dtype}")
     if not isinstance(tables, FlatTables):
@@ -195,71 +222,90 @@ def flat_tables(
 
 
 def signed(values: Array, semiring: Semiring, arithmetic: Arithmetic) -> Array:
-    """Return encoded numbers, negated for min-plus; −∞ stays."""
+    """Return encoded numbers, negated for min-plus; −∞ is unchanged."""
     if semiring.sign > 0:
         return values
     lowest = arithmetic.dtype.type(arithmetic.lowest)
-    hard = (values == lowest) | (values < arithmetic.threshold)
+    hard = (values == lowest) | (values < arithmetic.forbidden_below)
     return np.where(hard, lowest, -values)
 
 
 def run_rows(
-    work: Elimination, b: int, semiring: Semiring, threads: int, entries: tuple[int, int], stop: Stop = NO_STOP
+    work: Elimination, b: int, semiring: Semiring, threads: int, entries: tuple[int, int], stop: Deadline = NO_DEADLINE
 ) -> None:
-    """Fill the entries from the first to before the second of one bucket's message; :class:`OutOfTime` as usual."""
+    """Compute a range of entries of one bucket's message, from ``entries[0]`` to before ``entries[1]``.
+
+    Raises
+    ------
+    OutOfTime
+        If the deadline passes.
+    """
     if not run_parallel(_tasks(work, b, semiring, threads, *entries), threads, stop):
         stop.check()
 
 
 def compile_joins(arithmetic: Arithmetic) -> None:
-    """Compile what large buckets are joined by, a range of rows at a time, or read it from the disk."""
+    """Compile the join of large buckets, or read it from the disk cache."""
     plan = plan_elimination([(0, 1)], np.full(2, 2), [0], [1])
-    work = eliminate([Table((0, 1), np.zeros((2, 2), dtype=arithmetic.dtype))], plan, arithmetic)
+    work = eliminate([EncodedTable((0, 1), np.zeros((2, 2), dtype=arithmetic.dtype))], plan, arithmetic)
     run_rows(work, 0, MAX_PLUS, 1, (0, 2))
 
 
 def _tasks(
     work: Elimination, b: int, semiring: Semiring, threads: int, begin: int = 0, end: int | None = None
 ) -> list[Callable[[], None]]:
-    """Prepare one large bucket and return the tasks that fill its message, a range of rows each."""
+    """Prepare one large bucket and return the tasks that compute its message, one range of rows per task."""
     plan = work.plan
-    lowest = work.arithmetic.least
+    lowest = work.arithmetic.lowest_scalar
     parts = split_bucket(plan.program, b)
     message = work.table(plan.output(b)).values.reshape(-1)
-    whole = message.size if end is None else end
-    if begin % parts[1] or whole % parts[1]:  # a piece that is no whole rows: make rows of one entry
-        parts = split_bucket(plan.program._replace(low=np.zeros_like(plan.program.low)), b)
+    stop_entry = message.size if end is None else end
+    if begin % parts[1] or stop_entry % parts[1]:  # the range does not consist of whole rows: use rows of one entry
+        parts = split_bucket(plan.program._replace(row_axes=np.zeros_like(plan.program.row_axes)), b)
     out = message.reshape(-1, parts[1])
-    first, last = begin // parts[1], whole // parts[1]
+    first, last = begin // parts[1], stop_entry // parts[1]
     kernel = partial(cast(Callable[..., None], join), work.arena, out, *parts, lowest, semiring.operation)
     cells = (last - first) * parts[1] * parts[2]
-    pieces = max(1, min(last - first, max(4 * threads, cells // _LOOK), cells // _TASK))
+    pieces = max(1, min(last - first, max(4 * threads, cells // _CELLS_PER_CHECK), cells // _MIN_TASK_CELLS))
     bounds = [first + (last - first) * i // pieces for i in range(pieces + 1)]
     return [partial(kernel, a, b) for a, b in pairwise(bounds)]
 
 
-def absorb(tables: Sequence[Table], arithmetic: Arithmetic) -> tuple[Table, ...]:
-    """Add every table whose scope lies inside another's to that one; the sum stays the same, the tables get fewer.
+def absorb(tables: Sequence[EncodedTable], arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
+    """Add each table whose scope is a subset of another's to that table; the sum of all tables does not change.
 
-    A table that nothing is added to is returned as it is, any other is new: large ones are copied once.
+    Parameters
+    ----------
+    tables
+        Encoded tables.
+    arithmetic
+        The arithmetic of the tables.
+
+    Returns
+    -------
+    tuple of Table
+        A table to which nothing is added is returned itself; any other result is a new table: a large table is copied
+        once.
     """
-    kept: list[Table] = []
-    new = set[int]()
+    result: list[EncodedTable] = []
+    copied = set[int]()
     for table in sorted(tables, key=lambda t: -len(t.scope)):
         scope = table.scope
-        home = next((i for i, t in enumerate(kept) if set(scope) <= set(t.scope)), None)
-        if home is None:
-            kept.append(table)
+        superset = next((i for i, t in enumerate(result) if set(scope) <= set(t.scope)), None)
+        if superset is None:
+            result.append(table)
             continue
-        into = kept[home]
-        there = added(into, table, arithmetic, home in new)
-        if there is not None:
-            kept[home] = there
-            new.add(home)
+        into = result[superset]
+        on_device = sum_on_device(into, table, arithmetic, superset in copied)
+        if on_device is not None:
+            result[superset] = on_device
+            copied.add(superset)
             continue
         order = sorted(range(len(scope)), key=lambda axis: into.scope.index(scope[axis]))
         shape = [into.values.shape[i] if v in scope else 1 for i, v in enumerate(into.scope)]
         values = table.values.transpose(order).reshape(shape)
-        kept[home] = Table(into.scope, arithmetic.add(into.values, values, into.values if home in new else None))
-        new.add(home)
-    return tuple(kept)
+        result[superset] = EncodedTable(
+            into.scope, arithmetic.add(into.values, values, into.values if superset in copied else None)
+        )
+        copied.add(superset)
+    return tuple(result)

@@ -1,15 +1,19 @@
 # mypy: ignore-errors
-"""Join the tables of a bucket and eliminate its variable, on the CPU, without writing the joined table.
+"""Join the tables of a bucket and eliminate its variable on the CPU, without writing the joined table to memory.
 
-The picture, for a bucket that eliminates x with separator (h, l), l the trailing variables taken together::
+The separator of a bucket that eliminates x is split into leading variables h and trailing variables l::
 
     out[h, l] = max over x of   Σ tables(x, h)  +  Σ tables(x, h, l)
                                 one number         one row
 
-h = (h1, ..., hk) is counted like an odometer: no division and no remainder per cell. Tables are added up level by
-level: level j has the sum, for every x, of all tables that vary with h1..hj at most, and is computed anew only when one
-of those turns. So a row costs the tables that vary with hk, the rest is amortised. The loop over l is innermost and
-contiguous: the compiler vectorises it.
+h = (h1, ..., hk) is enumerated like an odometer: no division and no remainder per cell. Tables are added level by
+level: level j holds, for every x, the sum of all tables that depend on no leading variable after hj. It is recomputed
+only when one of h1..hj changes. A row therefore costs only the tables that vary with hk. The loop over l is the
+innermost one and contiguous, so that the compiler vectorises it.
+
+Shared arguments: ``program`` is a :class:`dmcmc.inference.elimination.plan.BucketProgram`; ``arena`` (entries,) holds
+all tables of the plan, in the dtype of the arithmetic; ``lowest`` is the −∞ of the arithmetic, and sums are clamped to
+it; ``operation`` is the ⊕ of the semiring.
 """
 
 import numpy as np
@@ -17,14 +21,22 @@ import numpy as np
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAXIMUM
 from dmcmc.inference.runtime.compile import njit
 
-# The kernels below compare with these; numba freezes globals.
+# The kernels below compare with these; Numba freezes globals.
 _MAXIMUM, _LOG_SUM = MAXIMUM, LOG_SUM
-MARGINAL = 2  # an operation of :func:`join` beside those two
+MAX_MARGINAL = 2  # a third operation of :func:`join`: max-marginals of x instead of a message
 
 
 @njit(nogil=True)
 def bucket_strides(program, b):
-    """Return the domain sizes of a bucket's separator, and its tables' strides of x and of those (0: not in it)."""
+    """Return the domain sizes of a bucket's separator and the strides of its tables.
+
+    Returns
+    -------
+    sizes : (axes,) int64
+        Domain sizes of the separator.
+    strides : (tables, 1 + axes) int64
+        Stride of x, then of each separator variable; 0 if the table does not depend on it.
+    """
     output = program.at.size - program.variable.size + b
     first, last = program.scope_start[output], program.scope_start[output + 1]
     separator = program.scope[first:last]
@@ -47,29 +59,30 @@ def bucket_strides(program, b):
 
 @njit(nogil=True)
 def split_bucket(program, b):
-    """Describe a bucket's tables to :func:`join`.
+    """Describe a bucket's tables for :func:`join`.
 
     Returns
     -------
     high : (k,) int64
         Domain sizes of h.
     width : int
-        Assignments of l.
+        Number of assignments of l.
     x_size : int
+        Domain size of x.
     level : (tables,) int64
-        1 + the deepest variable of h that each table varies with, 0 for none. Tables are sorted by it.
+        1 + index of the last variable of h that each table depends on, 0 for none. Tables are sorted by it.
     is_row : (tables,) bool
-        Whether it varies with l.
+        Whether the table depends on l.
     at : (tables,) int64
-        Offset in the arena.
+        Offset of the table in the arena.
     strides : (tables, 1 + k) int64
-        Of x, then of h.
+        Stride of x, then of each variable of h.
     offsets : (tables, width) uint32
-        Where a table's entries for every l are, relative to those for l = 0.
+        Offset of a table's entry for each l, relative to the entry for l = 0.
     dense : (tables,) bool
-        Whether they are next to each other, in order.
+        Whether the entries of a row are contiguous and in order.
     """
-    w = program.low[b]
+    w = program.row_axes[b]
     sizes, all_strides = bucket_strides(program, b)
     k, count = sizes.size - w, all_strides.shape[0]
     depth = np.zeros(count, dtype=np.int64)
@@ -101,7 +114,7 @@ def split_bucket(program, b):
             strides[to, j] = all_strides[source, j]
         dense[to] = w > 0
         done = 1
-        for j in range(w - 1, -1, -1):  # the offsets of l's last axes, repeated for every value of the next
+        for j in range(w - 1, -1, -1):  # offsets over the last axes of l, repeated for every value of the next axis
             stride = all_strides[source, 1 + k + j]
             is_row[to] |= stride > 0
             dense[to] &= stride == done
@@ -114,7 +127,7 @@ def split_bucket(program, b):
 
 @njit(nogil=True, error_model="numpy", inline="always")
 def add_row(to, start, source, at, offsets, dense, lowest):
-    """Write ``start`` + a row of a table to ``to``, clamped."""
+    """Write ``start`` + one row of a table to ``to``, clamped to ``lowest``."""
     number = to.dtype.type
     if dense:
         table = source[at : at + to.size]
@@ -126,7 +139,10 @@ def add_row(to, start, source, at, offsets, dense, lowest):
 
 @njit(nogil=True, error_model="numpy")
 def gather_row(to, start, source, at, offsets, lowest):
-    """Write ``start`` + the entries of a table at ``offsets`` to ``to``, clamped. Only on its own it vectorises."""
+    """Write ``start`` + the entries of a table at ``offsets`` to ``to``, clamped.
+
+    It is a function without inlining because the compiler vectorises the loop only then.
+    """
     table = source[at:]
     for i in range(to.size):
         to[i] = max(to.dtype.type(start[i] + table[offsets[i]]), lowest)
@@ -134,52 +150,57 @@ def gather_row(to, start, source, at, offsets, lowest):
 
 @njit(nogil=True, error_model="numpy")
 def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, dense, lowest, operation, begin, end):
-    """Join rows ``begin`` to ``end`` of a bucket: the assignments of h in C order.
+    """Join rows ``begin`` to ``end`` − 1 of a bucket; a row is an assignment of h, in C order.
 
-    The tables are as :func:`split_bucket` returns them; sums are clamped to ``lowest``, the −∞ of the arithmetic.
+    The tables are described as :func:`split_bucket` returns them.
 
     Parameters
     ----------
-    out : (rows, width), or (x_size, width) for MARGINAL
+    arena : (entries,)
+        All tables.
+    out : (rows, width), or (x_size, width) for ``MAX_MARGINAL``
+        The message; in the dtype of the arithmetic.
     operation
-        MAXIMUM and LOG_SUM go over x: a row of ``out`` is filled for each h. MARGINAL goes over h: a row of ``out`` for
-        each x is raised to the maximum, and sums far below ``lowest`` / 2 all mean −∞.
+        ``MAXIMUM`` and ``LOG_SUM`` eliminate x: row h of ``out`` is written for each h. ``MAX_MARGINAL`` eliminates h:
+        row x of ``out`` is raised to the maximum over h, and sums far below ``lowest`` / 2 all mean −∞.
+    begin, end : int
+        First row and end of the rows.
     """
     k, count = high.size, at.size
     number = out.dtype.type
     half = lowest / 2
-    # first[j]:first[j + 1] are the tables of level j; rows[j] and numbers[j] hold the sum of all up to level j.
+    # first[j]:first[j + 1] are the tables of level j; rows[j] and numbers[j] hold the sum of all tables up to level j.
     first = np.zeros(k + 2, dtype=np.int64)
     for t in range(count):
         for j in range(level[t] + 1, k + 2):
             first[j] += 1
     rows = np.zeros((k + 1, x_size, width), dtype=out.dtype)
     numbers = np.zeros((k + 1, x_size), dtype=out.dtype)
-    below = np.zeros(k + 1, dtype=np.int64)  # the level whose rows count for level j
+    below = np.zeros(k + 1, dtype=np.int64)  # the level whose rows hold the sum for level j
     for j in range(k + 1):
         below[j] = below[j - 1] if j > 0 else 0
         for t in range(first[j], first[j + 1] if j < k else first[j]):
             if is_row[t]:
                 below[j] = j
-    nv, simple = 0, True
+    n_last_rows, simple = 0, True
     last_rows = np.empty(count, dtype=np.int64)
     for t in range(first[k] if k > 0 else count, count):
         if is_row[t]:
-            last_rows[nv] = t
-            nv += 1
+            last_rows[n_last_rows] = t
+            n_last_rows += 1
             simple &= dense[t]
-    last_rows = last_rows[:nv]
-    marginal = operation == MARGINAL
-    if nv > (1 if marginal else 2) or not simple:
-        nv = 3
+    last_rows = last_rows[:n_last_rows]
+    marginal = operation == MAX_MARGINAL
+    if n_last_rows > (1 if marginal else 2) or not simple:
+        n_last_rows = 3
     digit = np.zeros(k, dtype=np.int64)
-    here = at.copy()
-    rest = begin
+    position = at.copy()
+    remainder = begin
     for j in range(k - 1, -1, -1):
-        digit[j] = rest % high[j]
-        rest //= high[j]
+        digit[j] = remainder % high[j]
+        remainder //= high[j]
         for t in range(count):
-            here[t] += digit[j] * strides[t, 1 + j]
+            position[t] += digit[j] * strides[t, 1 + j]
     row = np.empty(width, dtype=out.dtype)
     top = np.empty(width, dtype=out.dtype)
     zero = number(0)
@@ -195,50 +216,50 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
                 to = rows[j, x]
                 for t in range(first[j], first[j + 1]):
                     if not is_row[t]:
-                        total = max(number(total + arena[here[t] + x * strides[t, 0]]), lowest)
+                        total = max(number(total + arena[position[t] + x * strides[t, 0]]), lowest)
                     elif j < k or k == 0:
-                        add_row(to, source, arena, here[t] + x * strides[t, 0], offsets[t], dense[t], lowest)
+                        add_row(to, source, arena, position[t] + x * strides[t, 0], offsets[t], dense[t], lowest)
                         source = to
                 numbers[j, x] = total
         best = out[0 if marginal else h]
         if not marginal:
             for i in range(width):
                 best[i] = lowest
-            if nv == 0:
+            if n_last_rows == 0:
                 max_rows(best, rows[below[k]], numbers[k])
-        for x in range(0 if nv == 0 and not marginal else x_size):
+        for x in range(0 if n_last_rows == 0 and not marginal else x_size):
             shared = numbers[k, x]
             if shared < half:
                 continue  # forbidden for every l
             base = rows[below[k], x]
             if marginal:
                 best = out[x]
-            if nv == 0:
+            if n_last_rows == 0:
                 for i in range(width):
                     best[i] = max(best[i], number(base[i] + shared))
-            elif nv == 1:
-                place = here[last_rows[0]] + x * strides[last_rows[0], 0]
-                left = arena[place : place + width]
+            elif n_last_rows == 1:
+                row_at = position[last_rows[0]] + x * strides[last_rows[0], 0]
+                left = arena[row_at : row_at + width]
                 for i in range(width):
                     best[i] = max(best[i], number(number(base[i] + shared) + left[i]))
-            elif nv == 2:
-                place = here[last_rows[0]] + x * strides[last_rows[0], 0]
-                left = arena[place : place + width]
-                place = here[last_rows[1]] + x * strides[last_rows[1], 0]
-                right = arena[place : place + width]
+            elif n_last_rows == 2:
+                row_at = position[last_rows[0]] + x * strides[last_rows[0], 0]
+                left = arena[row_at : row_at + width]
+                row_at = position[last_rows[1]] + x * strides[last_rows[1], 0]
+                right = arena[row_at : row_at + width]
                 for i in range(width):
                     best[i] = max(best[i], number(number(number(base[i] + shared) + left[i]) + right[i]))
             else:
-                sum_row(row, base, shared, arena, x, last_rows, here, strides, offsets, dense, lowest)
+                sum_row(row, base, shared, arena, x, last_rows, position, strides, offsets, dense, lowest)
                 for i in range(width):
                     best[i] = max(best[i], row[i])
-        if operation == _LOG_SUM:  # the maximum is known: add up what is relative to it
+        if operation == _LOG_SUM:  # the maximum is known: sum the exponentials relative to it
             for i in range(width):
                 top[i] = best[i]
                 best[i] = zero
             for x in range(x_size):
                 base = rows[below[k], x]
-                sum_row(row, base, numbers[k, x], arena, x, last_rows, here, strides, offsets, dense, lowest)
+                sum_row(row, base, numbers[k, x], arena, x, last_rows, position, strides, offsets, dense, lowest)
                 for i in range(width):
                     if top[i] > lowest:
                         best[i] += number(np.exp(row[i] - top[i]))
@@ -246,7 +267,7 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
                 best[i] = number(top[i] + np.log(best[i])) if top[i] > lowest else lowest
         if not marginal:
             for i in range(width):
-                best[i] = lowest if best[i] < half else best[i]  # one −∞, whatever was added to it
+                best[i] = lowest if best[i] < half else best[i]  # normalise every sum that contains −∞
         changed = k
         for j in range(k - 1, -1, -1):
             digit[j] += 1
@@ -255,7 +276,7 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
                 step = 1 - high[j]
                 digit[j] = 0
             for t in range(first[j + 1], count):
-                here[t] += step * strides[t, 1 + j]
+                position[t] += step * strides[t, 1 + j]
             if step == 1:
                 changed = j + 1
                 break
@@ -263,7 +284,7 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
 
 @njit(nogil=True, error_model="numpy", inline="always")
 def max_rows(best, rows, numbers):
-    """Raise ``best`` to the maximum over x of ``rows[x]`` + ``numbers[x]``; four at a time, to touch ``best`` less."""
+    """Raise ``best`` to the maximum over x of ``rows[x]`` + ``numbers[x]``; four values of x per pass over ``best``."""
     number = best.dtype.type
     x = 0
     while x + 4 <= numbers.size:
@@ -282,17 +303,17 @@ def max_rows(best, rows, numbers):
 
 
 @njit(nogil=True, error_model="numpy", inline="always")
-def sum_row(row, base, shared, arena, x, tables, here, strides, offsets, dense, lowest):
-    """Write ``base`` + ``shared`` + the rows of some tables to ``row``, clamped."""
+def sum_row(row, base, shared, arena, x, tables, position, strides, offsets, dense, lowest):
+    """Write ``base`` + ``shared`` + the rows of the given tables to ``row``, clamped."""
     for i in range(row.size):
         row[i] = max(row.dtype.type(base[i] + shared), lowest)
     for t in tables:
-        add_row(row, row, arena, here[t] + x * strides[t, 0], offsets[t], dense[t], lowest)
+        add_row(row, row, arena, position[t] + x * strides[t, 0], offsets[t], dense[t], lowest)
 
 
 @njit(nogil=True)
 def run_buckets(program, arena, first, last, lowest, operation):
-    """Run buckets ``first`` to ``last`` one after the other."""
+    """Run buckets ``first`` to ``last`` − 1 one after the other."""
     for b in range(first, last):
         output = program.at.size - program.variable.size + b
         size = program.cells[b] // program.domains[program.variable[b]]

@@ -1,7 +1,7 @@
-"""What an elimination will do, before it does it: buckets, tables, cells and bytes.
+"""Plan an elimination before it runs: buckets, tables, joined cells and memory.
 
-Axes follow the elimination order, kept variables last. So the variable that a bucket eliminates is the first axis of
-every table in it, and all of them end with the same variables, next to each other in memory.
+The axes of every table follow the elimination order; kept variables come last. The variable that a bucket eliminates is
+therefore the first axis of each of its tables, and all its tables end with the same variables, contiguous in memory.
 """
 
 from collections.abc import Sequence
@@ -19,29 +19,36 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import digest
 from dmcmc.inference.runtime.types import Ints
 
-_MANY = 16  # times as many variables as take part: then the others are not looked at
+# problem variables per participating variable, above which the plan is made over the participating ones only
+_MIN_UNUSED_RATIO = 16
 
 
-class Program(NamedTuple):
-    """A plan as compiled code reads it; all arrays int64. Tables: the inputs first, then one message a bucket.
+class BucketProgram(NamedTuple):
+    """A plan as flat arrays for compiled code; all arrays are int64.
+
+    Tables are numbered: first the inputs, then one message per bucket.
 
     Attributes
     ----------
     domains : (variables,)
         Domain sizes.
-    scope_start, scope
+    scope_start : (tables + 1,)
+        Start of each table's scope in ``scope``.
+    scope
         Scope of table t in axis order: ``scope[scope_start[t]:scope_start[t + 1]]``.
     at : (tables,)
-        Where each table starts in the arena.
+        Offset of each table's first entry in the arena.
     variable : (buckets,)
-        What each bucket eliminates. Neighbouring buckets of one variable are its mini-buckets.
-    input_start, inputs
+        The variable that each bucket eliminates. Consecutive buckets of one variable are its mini-buckets.
+    input_start : (buckets + 1,)
+        Start of each bucket's tables in ``inputs``.
+    inputs
         Tables of bucket b: ``inputs[input_start[b]:input_start[b + 1]]``. Its message is table
         ``tables − buckets + b``.
     cells : (buckets,)
-        Of the joined table, which is never written.
-    low : (buckets,)
-        How many trailing separator variables make one row of the message, the unit of vectorised work.
+        Cells of the joined table, which is never written to memory.
+    row_axes : (buckets,)
+        Number of trailing separator variables that form one row of the message, the unit of vectorised work.
     """
 
     domains: Ints
@@ -52,11 +59,11 @@ class Program(NamedTuple):
     input_start: Ints
     inputs: Ints
     cells: Ints
-    low: Ints
+    row_axes: Ints
 
 
-class Place(NamedTuple):
-    """Where a table lies: its scope and shape, and where its entries begin and end in the arena."""
+class TableLocation(NamedTuple):
+    """The location of a table: its scope, its shape, and its first and end entry in the arena."""
 
     scope: tuple[int, ...]
     shape: tuple[int, ...]
@@ -65,24 +72,26 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A program, and what it takes.
+class EliminationPlan:
+    """An elimination plan and its memory requirements.
 
     Attributes
     ----------
-    program : Program
+    program : BucketProgram
+        The plan as flat arrays.
     sizes : (tables,) int64
-        Entries of each table.
+        Number of entries of each table.
     remaining : tuple of int
-        Tables that no bucket takes: what is left over the kept variables.
-    divided : dict
-        How it is shared out between CPU and GPU, by where the limits are: worked out once.
+        Tables that no bucket consumes: the result, over the kept variables.
+    derived_plans : dict
+        Cache of the plans derived from this one: the divisions between CPU and GPU by their two limits in entries,
+        and the layout with one contiguous piece per merged plan.
     """
 
-    program: Program
+    program: BucketProgram
     sizes: Ints
     remaining: tuple[int, ...]
-    divided: dict[tuple[int, int], Any] = field(default_factory=dict, compare=False, repr=False)
+    derived_plans: dict[tuple[int, int], Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def buckets(self) -> int:
@@ -91,66 +100,81 @@ class Plan:
 
     @property
     def tables(self) -> int:
-        """Number of tables, messages included."""
+        """Number of tables, including messages."""
         return self.sizes.size
 
     @cached_property
     def cells(self) -> int:
-        """Σ joined cells over buckets, the work."""
+        """Joined cells summed over all buckets: the work of the elimination."""
         return sum(self.program.cells.tolist())
 
     @cached_property
     def entries(self) -> int:
-        """Entries of all tables."""
+        """Number of entries of all tables together."""
         return sum(self.sizes.tolist())
 
     @cached_property
     def shape_key(self) -> bytes:
-        """A few bytes that stand for all of it but the domain sizes of the problem's variables."""
+        """Digest of the plan without the domain sizes of the problem's variables."""
         p = self.program
         return digest(p.scope_start, p.scope, p.variable, p.input_start, p.inputs, self.sizes)
 
     @cached_property
-    def _asked(self) -> dict[int, Place]:
-        """The places that somebody has asked for."""
+    def _locations(self) -> dict[int, TableLocation]:
+        """Cache of the locations that :meth:`location` computed."""
         return {}
 
-    def place(self, t: int) -> Place:
-        """Return where a table lies; worked out once for those that are asked for."""
-        found = self._asked.get(t)
+    def location(self, t: int) -> TableLocation:
+        """Return the location of table ``t``; computed once per table."""
+        found = self._locations.get(t)
         if found is None:
             begin = int(self.program.at[t])
-            found = self._asked[t] = Place(self.scope(t), self.shape(t), begin, begin + int(self.sizes[t]))
+            found = self._locations[t] = TableLocation(self.scope(t), self.shape(t), begin, begin + int(self.sizes[t]))
         return found
 
     @property
     def width(self) -> int:
-        """Induced width: the most variables in a message."""
+        """Induced width: the largest number of variables in a message."""
         return int(np.diff(self.program.scope_start)[self.tables - self.buckets :].max(initial=0))
 
     def scope(self, t: int) -> tuple[int, ...]:
-        """Return the scope of a table, in axis order."""
+        """Return the scope of table ``t`` in axis order."""
         start = self.program.scope_start
         return tuple(self.program.scope[start[t] : start[t + 1]].tolist())
 
     def shape(self, t: int) -> tuple[int, ...]:
-        """Return the shape of a table."""
+        """Return the shape of table ``t``."""
         return tuple(self.program.domains[list(self.scope(t))].tolist())
 
     def inputs(self, b: int) -> tuple[int, ...]:
-        """Return the tables that a bucket joins."""
+        """Return the tables that bucket ``b`` joins."""
         start = self.program.input_start
         return tuple(self.program.inputs[start[b] : start[b + 1]].tolist())
 
     def output(self, b: int) -> int:
-        """Return the table that a bucket writes."""
+        """Return the number of the table that bucket ``b`` writes."""
         return self.tables - self.buckets + b
 
 
 def plan_elimination(
     scopes: Sequence[Sequence[int]], domains: Ints, order: Sequence[int], keep: Sequence[int] = ()
-) -> Plan:
-    """Plan the elimination of ``order`` from tables over ``scopes``; the variables in ``keep`` stay.
+) -> EliminationPlan:
+    """Plan the elimination of the variables ``order`` from tables over ``scopes``; the variables ``keep`` are kept.
+
+    Parameters
+    ----------
+    scopes
+        The scope of each input table.
+    domains : (variables,) int64
+        Domain sizes of all variables of the problem.
+    order
+        The variables to eliminate, first to last.
+    keep
+        The variables that are not eliminated, in the axis order of the result.
+
+    Returns
+    -------
+    EliminationPlan
 
     Examples
     --------
@@ -162,53 +186,68 @@ def plan_elimination(
     return plan_flat(start, np.array([v for s in scopes for v in s], dtype=np.int64), domains, order, keep)
 
 
-def plan_flat(scope_start: Ints, scope: Ints, domains: Ints, order: Sequence[int], keep: Sequence[int] = ()) -> Plan:
-    """Plan as :func:`plan_elimination` does, from scopes laid out as in :class:`.FlatTables`.
+def plan_flat(
+    scope_start: Ints, scope: Ints, domains: Ints, order: Sequence[int], keep: Sequence[int] = ()
+) -> EliminationPlan:
+    """Plan as :func:`plan_elimination` does, from scopes in the layout of ``FlatTables``.
 
-    Where few of the problem's variables take part, as where an agent of many plans, the others are not looked at.
+    If only few of the problem's variables take part (one agent of many), the cost does not depend on the others.
     """
     domains = writable_once(domains)
-    if _MANY * (len(order) + len(keep)) < domains.size:
-        return _plan_of_few(scope_start, scope, domains, order, keep)
+    if _MIN_UNUSED_RATIO * (len(order) + len(keep)) < domains.size:
+        return _plan_renumbered(scope_start, scope, domains, order, keep)
     eliminated, rank = np.array(order, dtype=np.int64), rank_of(domains, order, keep)
-    start, scopes, size, input_start, inputs, remaining, cells, low = plan_buckets(
+    start, scopes, size, input_start, inputs, remaining, cells, row_axes = plan_buckets(
         scope_start, scope, rank, eliminated, domains
     )
-    program = Program(domains, start, scopes, places(size), eliminated, input_start, inputs, cells, low)
-    return Plan(program, size, tuple(remaining.tolist()))
+    program = BucketProgram(
+        domains, start, scopes, table_offsets(size), eliminated, input_start, inputs, cells, row_axes
+    )
+    return EliminationPlan(program, size, tuple(remaining.tolist()))
 
 
-def _plan_of_few(scope_start: Ints, scope: Ints, domains: Ints, order: Sequence[int], keep: Sequence[int]) -> Plan:
-    """Plan among the variables that take part, numbered in the same order."""
-    eliminated, kept = np.array(order, dtype=np.int64), np.array(keep, dtype=np.int64)
-    known = np.unique(np.concatenate([scope, eliminated, kept]))
-    inner = [np.searchsorted(known, variables) for variables in (scope, eliminated, kept)]
-    plan = plan_flat(scope_start, inner[0], domains[known], inner[1].tolist(), inner[2].tolist())
+def _plan_renumbered(
+    scope_start: Ints, scope: Ints, domains: Ints, order: Sequence[int], keep: Sequence[int]
+) -> EliminationPlan:
+    """Plan over the participating variables only, renumbered in the same order."""
+    eliminated, kept_variables = np.array(order, dtype=np.int64), np.array(keep, dtype=np.int64)
+    participating = np.unique(np.concatenate([scope, eliminated, kept_variables]))
+    renumbered = [np.searchsorted(participating, variables) for variables in (scope, eliminated, kept_variables)]
+    plan = plan_flat(scope_start, renumbered[0], domains[participating], renumbered[1].tolist(), renumbered[2].tolist())
     return replace(
-        plan, program=plan.program._replace(domains=domains, scope=known[plan.program.scope], variable=eliminated)
+        plan,
+        program=plan.program._replace(domains=domains, scope=participating[plan.program.scope], variable=eliminated),
     )
 
 
 def rank_of(domains: Ints, order: Sequence[int], keep: Sequence[int]) -> Ints:
-    """Return each variable's position in the elimination order, kept variables last, −1 for the others."""
+    """Return each variable's position in the elimination order: kept variables last, −1 for all others."""
     rank = np.full(domains.size, -1, dtype=np.int64)
     rank[np.array([*order, *keep], dtype=np.int64)] = np.arange(len(order) + len(keep))
     return rank
 
 
-def places(sizes: Ints) -> Ints:
-    """Return where each table starts, one after another."""
+def table_offsets(sizes: Ints) -> Ints:
+    """Return the offset of each table if tables of these sizes lie one after another."""
     at = np.zeros(sizes.size, dtype=np.int64)
     np.cumsum(sizes[:-1], out=at[1:])
     return at
 
 
-def check_memory(plan: Plan, arithmetic: Arithmetic, memory: int, what: str, remedy: str) -> None:
-    """Raise :class:`ResourceError` if a plan's tables take more than ``memory`` bytes; names the largest table."""
+def check_memory(plan: EliminationPlan, arithmetic: Arithmetic, memory: int, what: str, remedy: str) -> None:
+    """Raise :class:`ResourceError` if the tables of a plan exceed a memory limit; the message names the largest table.
+
+    Parameters
+    ----------
+    memory
+        Memory limit in bytes.
+    what, remedy
+        The beginning and the end of the message: what needs the memory, and what the user can do.
+    """
     need = plan.entries * arithmetic.dtype.itemsize
     if need > memory:
-        worst = int(plan.sizes.argmax())
+        largest = int(plan.sizes.argmax())
         raise ResourceError(
-            f"{what} needs {need:,} bytes (largest table: {len(plan.scope(worst))} variables,"
-            f" {int(plan.sizes[worst]):,} entries) and budget.memory leaves it {memory:,}; {remedy}"
+            f"{what} needs {need:,} bytes (largest table: {len(plan.scope(largest))} variables,"
+            f" {int(plan.sizes[largest]):,} entries) and budget.memory leaves it {memory:,}; {remedy}"
         )

@@ -1,30 +1,33 @@
 # mypy: ignore-errors
-"""Build an elimination plan, compiled: a few microseconds a bucket.
+"""Build an elimination plan in compiled code.
 
-Sizes saturate at :data:`HUGE` instead of wrapping, so a plan that no machine can hold still reads as that.
+Sizes saturate at ``HUGE`` instead of overflowing, so that a plan too large for any machine is recognised as such.
 """
 
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
 
-HUGE = 1 << 60  # entries; also what every larger product or sum becomes
+HUGE = 1 << 60  # entries; the saturation value of every larger product or sum
 
-# What a joined cell costs, in nanoseconds of one core; only the proportions matter.
-_PER_CELL, _PER_ROW, _DENSE, _GATHERED = 0.06, 80.0, 0.12, 0.5
-_WIDEST = 1 << 12  # cells of a row
-_BASE = 1 << 16  # entries of what is added up for a row, for all values of the variable: should stay in the cache
+# Estimated cost of a joined cell, in nanoseconds of one core; only the proportions matter.
+_CELL_COST = 0.06  # per joined cell
+_ROW_COST = 80.0  # per row
+_DENSE_COST = 0.12  # per cell, for each table whose row is contiguous
+_GATHERED_COST = 0.5  # per cell, for each table whose row is gathered
+_MAX_ROW_CELLS = 1 << 12  # cells of a row
+_MAX_ROW_SUMS = 1 << 16  # entries of the sums of a row, for all values of the variable: they should stay in the cache
 
 
 @njit(nogil=True)
 def times(a, b):
-    """Return a·b, at most HUGE."""
+    """Return a·b, saturated at ``HUGE``."""
     return HUGE if a > HUGE // max(b, 1) else a * b
 
 
 @njit(nogil=True)
 def sort_by(values, count, key):
-    """Sort the first ``count`` values by their key, in place."""
+    """Sort the first ``count`` values in place by their key (insertion sort)."""
     for i in range(1, count):
         v = values[i]
         j = i - 1
@@ -36,23 +39,25 @@ def sort_by(values, count, key):
 
 @njit(nogil=True)
 def plan_buckets(scope_start, scope, rank, order, domains):
-    """Distribute tables over buckets and derive every message.
+    """Assign every table to a bucket and derive the scope and size of each bucket's message.
 
     Parameters
     ----------
-    scope_start, scope
+    scope_start, scope : int64
         Scopes of the inputs, as in :class:`dmcmc.inference.model.flat_tables.FlatTables`.
     rank : (variables,) int64
         Position in the elimination order; kept variables come after all eliminated ones.
     order : (buckets,) int64
         The eliminated variables.
     domains : (variables,) int64
+        Domain sizes.
 
     Returns
     -------
     tuple of arrays
-        scope_start, scope (of all tables, sorted by rank), size, input_start, inputs, remaining, cells, low:
-        the fields of :class:`dmcmc.inference.elimination.plan.Program`.
+        ``scope_start, scope`` (of all tables, sorted by rank), ``size, input_start, inputs, remaining, cells,
+        row_axes``: the fields of :class:`dmcmc.inference.elimination.plan.BucketProgram`, and the sizes and the
+        remaining tables of the plan.
     """
     given, buckets = scope_start.size - 1, order.size
     tables = given + buckets
@@ -65,14 +70,14 @@ def plan_buckets(scope_start, scope, rank, order, domains):
     size = np.ones(tables, dtype=np.int64)
     head = np.full(buckets, -1, dtype=np.int64)
     tail = np.full(buckets, -1, dtype=np.int64)
-    follower = np.full(tables, -1, dtype=np.int64)
+    next_table = np.full(tables, -1, dtype=np.int64)
     inputs = np.empty(tables, dtype=np.int64)
     input_start = np.zeros(buckets + 1, dtype=np.int64)
     remaining = np.empty(tables, dtype=np.int64)
     cells = np.zeros(buckets, dtype=np.int64)
-    low = np.zeros(buckets, dtype=np.int64)
-    seen = np.full(domains.size, -1, dtype=np.int64)
-    left, taken = 0, 0
+    row_axes = np.zeros(buckets, dtype=np.int64)
+    seen_in = np.full(domains.size, -1, dtype=np.int64)
+    left_over, assigned = 0, 0
     for t in range(tables):
         if t >= given:  # the message of bucket t - given
             b = t - given
@@ -80,21 +85,21 @@ def plan_buckets(scope_start, scope, rank, order, domains):
             end = begin
             i = head[b]
             while i >= 0:
-                inputs[taken] = i
-                taken += 1
+                inputs[assigned] = i
+                assigned += 1
                 if end + start[i + 1] - start[i] > scopes.size:
-                    wider = np.empty(2 * scopes.size + domains.size, dtype=np.int64)
+                    enlarged = np.empty(2 * scopes.size + domains.size, dtype=np.int64)
                     for s in range(end):
-                        wider[s] = scopes[s]
-                    scopes = wider
+                        enlarged[s] = scopes[s]
+                    scopes = enlarged
                 for s in range(start[i], start[i + 1]):
                     u = scopes[s]
-                    if rank[u] != b and seen[u] != b:
-                        seen[u] = b
+                    if rank[u] != b and seen_in[u] != b:
+                        seen_in[u] = b
                         scopes[end] = u
                         end += 1
-                i = follower[i]
-            input_start[b + 1] = taken
+                i = next_table[i]
+            input_start[b + 1] = assigned
             start[t + 1] = end
         begin, end = start[t], start[t + 1]
         sort_by(scopes[begin:end], end - begin, rank)
@@ -103,51 +108,63 @@ def plan_buckets(scope_start, scope, rank, order, domains):
         if t >= given:
             b = t - given
             cells[b] = times(size[t], domains[order[b]])
-            mine = inputs[input_start[b] : taken]
-            low[b] = choose_row(start, scopes, mine, t, domains[order[b]], rank, domains)
-        home = rank[scopes[begin]] if end > begin else buckets
-        if home >= buckets:
-            remaining[left] = t
-            left += 1
-        elif tail[home] < 0:
-            head[home] = t
-            tail[home] = t
+            bucket_inputs = inputs[input_start[b] : assigned]
+            row_axes[b] = choose_row(start, scopes, bucket_inputs, t, domains[order[b]], rank, domains)
+        bucket_rank = rank[scopes[begin]] if end > begin else buckets
+        if bucket_rank >= buckets:
+            remaining[left_over] = t
+            left_over += 1
+        elif tail[bucket_rank] < 0:
+            head[bucket_rank] = t
+            tail[bucket_rank] = t
         else:
-            follower[tail[home]] = t
-            tail[home] = t
-    return start, scopes[: start[tables]].copy(), size, input_start, inputs[:taken], remaining[:left], cells, low
+            next_table[tail[bucket_rank]] = t
+            tail[bucket_rank] = t
+    return (
+        start,
+        scopes[: start[tables]].copy(),
+        size,
+        input_start,
+        inputs[:assigned],
+        remaining[:left_over],
+        cells,
+        row_axes,
+    )
 
 
 @njit(nogil=True)
 def choose_row(start, scopes, inputs, output, x_size, rank, domains):
-    """Choose how many trailing separator variables make a row, by an estimate of what a cell costs.
+    """Return how many trailing separator variables should form a row, by an estimated cost per cell.
 
-    Tables that vary with the last leading variable are added for every row: cheap if they vary with all of the row's
-    variables, dear if they must be gathered. Other tables that vary with the row are shared by neighbouring rows.
+    A table that varies with the last leading variable is added for every row. This is cheap if it varies with all
+    variables of the row, and expensive if its entries must be gathered. The sum of the other tables is shared by
+    neighbouring rows.
     """
     first, last = start[output], start[output + 1]
-    best, best_cost = 0, np.inf
+    best_axes, best_cost = 0, np.inf
     width = 1
-    for low in range(last - first + 1):
-        if low > 0:
-            width = times(width, domains[scopes[last - low]])
-        if low > 1 and (times(width, x_size) > _BASE or width > _WIDEST):
+    for row_axes in range(last - first + 1):
+        if row_axes > 0:
+            width = times(width, domains[scopes[last - row_axes]])
+        if row_axes > 1 and (times(width, x_size) > _MAX_ROW_SUMS or width > _MAX_ROW_CELLS):
             break
-        edge = rank[scopes[last - low]] if low > 0 else HUGE  # from this rank on, variables are the row's
-        turning = rank[scopes[last - low - 1]] if low < last - first else -1  # the variable that turns at every row
-        often = 1.0 / domains[scopes[last - low - 1]] if turning >= 0 else 0.0
-        cost = _PER_CELL + _PER_ROW / width
+        # variables of this rank and above belong to the row
+        edge = rank[scopes[last - row_axes]] if row_axes > 0 else HUGE
+        # the leading variable that changes with every row
+        last_leading = rank[scopes[last - row_axes - 1]] if row_axes < last - first else -1
+        row_share = 1.0 / domains[scopes[last - row_axes - 1]] if last_leading >= 0 else 0.0
+        cost = _CELL_COST + _ROW_COST / width
         for t in inputs:
-            inside, turns, leads = 0, False, False
+            shared_axes, per_row, has_leading = 0, False, False
             for s in range(start[t] + 1, start[t + 1]):
                 r = rank[scopes[s]]
                 if r >= edge:
-                    inside += 1
+                    shared_axes += 1
                 else:
-                    leads = True
-                    turns |= r == turning
-            if inside > 0 and leads:
-                cost += (_DENSE if inside == low else _GATHERED) * (1.0 if turns else often)
+                    has_leading = True
+                    per_row |= r == last_leading
+            if shared_axes > 0 and has_leading:
+                cost += (_DENSE_COST if shared_axes == row_axes else _GATHERED_COST) * (1.0 if per_row else row_share)
         if cost < best_cost:
-            best, best_cost = low, cost
-    return best
+            best_axes, best_cost = row_axes, cost
+    return best_axes

@@ -1,45 +1,46 @@
-"""What is to be eliminated: one object for all that carry it out, exactly or with mini-buckets."""
+"""The elimination query: one record shared by the exact solvers and the mini-bucket solvers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dmcmc.inference.elimination.plan import Plan, plan_elimination
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Ints
 
 
 @dataclass(frozen=True)
-class Query:
-    """The maximum of the sum of ``tables`` over the variables of ``order``, a function of those in ``keep``.
+class EliminationQuery:
+    """Maximise the sum of ``tables`` over the variables of ``order``, as a function of the variables in ``keep``.
 
     Attributes
     ----------
     tables : sequence of Table
-        Encoded.
+        Encoded tables.
     domains : (variables,) int64
+        Domain sizes of all variables of the problem.
     order : sequence of int
         The variables to eliminate, first to last.
     keep : sequence of int
-        Those that stay.
+        The variables that are not eliminated.
     arithmetic : Arithmetic
-        What the tables are encoded in.
-    plan : Plan or None
-        Of exact elimination, where somebody has it already.
+        The arithmetic in which the tables are encoded.
+    plan : EliminationPlan or None
+        The plan of exact elimination if the caller already has it.
     """
 
-    tables: Sequence[Table]
+    tables: Sequence[EncodedTable]
     domains: Ints
     order: Sequence[int]
     keep: Sequence[int]
     arithmetic: Arithmetic
-    plan: Plan | None = None
+    plan: EliminationPlan | None = None
 
     @property
     def scopes(self) -> list[tuple[int, ...]]:
-        """The tables' scopes."""
+        """Scopes of the tables."""
         return [t.scope for t in self.tables]
 
     @property
-    def exact(self) -> Plan:
-        """What exact elimination will do."""
+    def exact(self) -> EliminationPlan:
+        """The plan of exact elimination; computed if none was given."""
         return self.plan or plan_elimination(self.scopes, self.domains, self.order, self.keep)

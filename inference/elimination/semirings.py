@@ -1,21 +1,24 @@
-"""What elimination adds up and maximises over: the same code for all three."""
+"""The semirings of elimination: one implementation serves max-plus, min-plus and log-sum-exp."""
 
 from dataclasses import dataclass
 
-MAXIMUM, LOG_SUM = 0, 1  # how a bucket's values of its variable are put together
+# The operations that project a bucket's variable out.
+MAXIMUM = 0
+LOG_SUM = 1
 
 
 @dataclass(frozen=True)
 class Semiring:
-    """A pair of operations; ⊗ is always +.
+    """A semiring (⊕, ⊗) of elimination; ⊗ is always addition.
 
     Attributes
     ----------
     name : str
+        Name used in messages.
     operation : int
-        MAXIMUM, or LOG_SUM: log Σ exp.
+        The operation ⊕: ``MAXIMUM``, or ``LOG_SUM`` for log Σ exp.
     sign : int
-        −1 where tables are negated on the way in and results on the way out: min is −max of the negated.
+        −1 if input tables and results are negated: min x is computed as −max(−x).
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""How an elimination is carried out: on which device (`backend`), and exactly or relaxed (`relaxation`)."""
+"""Choose how an elimination is run: on which device (``backend``), and exactly or with mini-buckets."""

@@ -1,4 +1,4 @@
-"""Where eliminations run: on the CPU, or shared between CPU and GPU."""
+"""Choose where eliminations run: on the CPU only, or divided between CPU and GPU."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -8,66 +8,86 @@ import numpy as np
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate, flat_tables
-from dmcmc.inference.elimination.merge_plans import Merged, merged_once
-from dmcmc.inference.elimination.plan import Plan
+from dmcmc.inference.elimination.merge_plans import MergedPlan, merge_plans_cached
+from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.execution import cost_model
-from dmcmc.inference.execution.small_batch import eliminate_side_by_side
-from dmcmc.inference.minibuckets.moment_matching import Matched, eliminate_matched
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.model.cuda.device_table import stays_from
+from dmcmc.inference.execution.small_batch import eliminate_small_batch
+from dmcmc.inference.minibuckets.moment_matching import MatchedElimination, eliminate_matched
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.cuda.device_table import min_resident_entries
 from dmcmc.inference.model.flat_tables import FlatTables
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.inference.runtime.device import gpu_problem, is_out_of_memory, opened, resolve_device, shared_device
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.device import gpu_problem, is_gpu_in_use, is_out_of_memory, resolve_device, shared_device
 
-_BUCKETS = np.array([1 << 18, 1 << 15, 1 << 12, 0])  # joined cells from which a bucket may be worth the GPU
+# candidate thresholds: joined cells from which a bucket goes to the GPU
+_GPU_THRESHOLDS = np.array([1 << 18, 1 << 15, 1 << 12, 0])
 
-_LITTLE = 1 << 19  # joined cells, and entries of tables, of plans that take less together than to begin each of them
+# joined cells and table entries of all plans together, below which starting each plan costs more than running it
+_SMALL_BATCH = 1 << 19
 
 
 @dataclass(frozen=True)
 class Backend:
-    """What eliminations may use.
+    """The processors that eliminations may use.
 
     Attributes
     ----------
     device : {"auto", "cpu", "cuda"}
-        ``auto`` opens a GPU, if there is one, at the first elimination that is worth it.
+        ``auto`` opens a GPU, if there is one, at the first elimination that is large enough.
     threads : int
-    sharers : int
-        Processes that use the same GPU: each takes its part of the memory.
-    stop : Stop
-        When eliminations, sampling and bounds are to end.
+        Number of CPU threads.
+    processes_per_gpu : int
+        Number of processes that share the GPU: each uses its part of the memory.
+    stop : Deadline
+        The deadline of eliminations, sampling and bounds.
     """
 
     device: str = "cpu"
     threads: int = 1
-    sharers: int = 1
-    stop: Stop = field(default=NO_STOP, compare=False)
+    processes_per_gpu: int = 1
+    stop: Deadline = field(default=NO_DEADLINE, compare=False)
 
     @classmethod
-    def of(cls, wish: str, threads: int, sharers: int = 1) -> "Backend":
-        """Return the backend for ``auto``, ``cpu`` or ``cuda``; :class:`Unavailable` for ``cuda`` without a GPU."""
-        if wish == "cuda":
-            resolve_device(wish)
-        return cls(wish, threads, sharers)
+    def of(cls, device: str, threads: int, sharers: int = 1) -> "Backend":
+        """Return the backend for ``auto``, ``cpu`` or ``cuda``.
+
+        Raises
+        ------
+        Unavailable
+            If ``cuda`` is requested and there is no GPU.
+        """
+        if device == "cuda":
+            resolve_device(device)
+        return cls(device, threads, sharers)
 
     def eliminate(
         self,
-        tables: Sequence[Table] | FlatTables,
-        plan: Plan,
+        tables: Sequence[EncodedTable] | FlatTables,
+        plan: EliminationPlan,
         arithmetic: Arithmetic,
         semiring: Semiring = MAX_PLUS,
     ) -> Elimination:
-        """Carry out a plan where each bucket is cheap; the tables are the same, to the bit, for integers.
+        """Run a plan, each bucket where it is faster; for integers the tables do not depend on where it runs.
 
-        What does not fit the device is streamed through it in chunks; a device that runs out of memory all the same
-        (others use it too) leaves the work to the CPU.
+        Tables that exceed the device's memory are streamed through it in chunks. If the device still runs out of
+        memory, because other processes use it too, the CPU does the work.
+
+        Parameters
+        ----------
+        tables
+            Encoded tables, one for each input of the plan.
+        plan
+            The plan.
+        arithmetic
+            The arithmetic of the tables.
+        semiring
+            The semiring.
 
         Raises
         ------
         OutOfTime
-            If :attr:`stop` says so.
+            If the deadline :attr:`stop` passes.
         """
         threshold = self._gpu_threshold(plan)
         if threshold is None:
@@ -75,7 +95,7 @@ class Backend:
         from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
         from dmcmc.inference.elimination.cuda.streaming import Streaming, eliminate_streamed
 
-        hybrid, limit = divide_work(plan, threshold, stays_from()), self.limit()
+        hybrid, limit = divide_work(plan, threshold, min_resident_entries()), self.limit()
         try:
             if hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
                 return eliminate_hybrid(tables, hybrid, arithmetic, self.threads, semiring, stop=self.stop)
@@ -86,8 +106,8 @@ class Backend:
                 raise
         shared_device().release()
         flat = flat_tables(tables, arithmetic)
-        try:  # with what is left of the device
-            limit = min(limit, shared_device().unused() // (2 * self.sharers))
+        try:  # with the memory that is still free on the device
+            limit = min(limit, shared_device().free_bytes() // (2 * self.processes_per_gpu))
             return eliminate_streamed(flat, plan, arithmetic, self.threads, Streaming(limit), semiring, stop=self.stop)
         except Exception as error:
             if not is_out_of_memory(error):
@@ -96,15 +116,15 @@ class Backend:
 
     def eliminate_matched(
         self,
-        tables: Sequence[Table] | FlatTables,
-        plan: Plan,
+        tables: Sequence[EncodedTable] | FlatTables,
+        plan: EliminationPlan,
         arithmetic: Arithmetic,
-        room: int | float | None = None,
-    ) -> Matched:
-        """Carry out a mini-bucket plan with moment matching; integers are the same, to the bit, wherever it runs.
+        magnitude_limit: int | float | None = None,
+    ) -> MatchedElimination:
+        """Run a mini-bucket plan with moment matching; integer results do not depend on where it runs.
 
-        As :func:`dmcmc.inference.minibuckets.moment_matching.eliminate_matched`. What does not fit the device is left to the
-        CPU.
+        See :func:`dmcmc.inference.minibuckets.moment_matching.eliminate_matched`. A plan that exceeds the device's
+        memory runs on the CPU.
         """
         threshold = self._gpu_threshold(plan)
         if threshold is not None:
@@ -112,35 +132,42 @@ class Backend:
 
             flat = flat_tables(tables, arithmetic)
             hybrid, limit = divide_work(plan, threshold), self.limit()
-            cells = hybrid.plan.program.cells[hybrid.first : hybrid.last]  # between large buckets there are small ones
+            # between the large buckets there are small ones
+            cells = hybrid.plan.program.cells[hybrid.first : hybrid.last]
             worth = (
-                2 * float(cells.sum(dtype=float)) * cost_model.COSTS.cell
-                > cost_model.COSTS.trip + cost_model.COSTS.matched * cells.size
+                2 * float(cells.sum(dtype=float)) * cost_model.COSTS.seconds_per_cell
+                > cost_model.COSTS.gpu_round_trip + cost_model.COSTS.seconds_per_matched_bucket * cells.size
             )
             try:
                 if worth and hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
-                    return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, room, stop=self.stop)
+                    return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, magnitude_limit, stop=self.stop)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
                 shared_device().release()
-        return eliminate_matched(tables, plan, arithmetic, self.threads, room, self.stop)
+        return eliminate_matched(tables, plan, arithmetic, self.threads, magnitude_limit, self.stop)
 
     def eliminate_all(
-        self, flat: FlatTables, plans: Sequence[Plan], arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
+        self, flat: FlatTables, plans: Sequence[EliminationPlan], arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
     ) -> Iterator[list[Elimination]]:
-        """Carry out plans in their order; yields those that were done at once.
+        """Run plans in their order, and yield those that were run together.
 
-        A GPU takes as many as it holds, the CPU all if they are small.
+        A GPU runs as many together as fit its memory; the CPU runs all together if they are small.
 
         Parameters
         ----------
         flat
             Encoded tables: those of the first plan, then those of the second, ...
+        plans
+            The plans.
+        arithmetic
+            The arithmetic of the tables.
+        semiring
+            The semiring.
         """
-        given = [plan.tables - plan.buckets for plan in plans]
-        little = sum(plan.cells + plan.entries for plan in plans) < _LITTLE
-        merged = merged_once(plans) if len(plans) > 1 and (little or self.device != "cpu") else None
+        n_inputs = [plan.tables - plan.buckets for plan in plans]
+        all_small = sum(plan.cells + plan.entries for plan in plans) < _SMALL_BATCH
+        merged = merge_plans_cached(plans) if len(plans) > 1 and (all_small or self.device != "cpu") else None
         if merged is not None:
             threshold = self._gpu_threshold(merged.plan)
             if threshold is not None:
@@ -149,31 +176,31 @@ class Backend:
                     yield found
                     return
                 half = len(plans) // 2
-                middle = sum(given[:half])
-                yield from self.eliminate_all(flat.part(0, middle), plans[:half], arithmetic, semiring)
-                yield from self.eliminate_all(flat.part(middle, flat.tables), plans[half:], arithmetic, semiring)
+                middle = sum(n_inputs[:half])
+                yield from self.eliminate_all(flat.table_range(0, middle), plans[:half], arithmetic, semiring)
+                yield from self.eliminate_all(flat.table_range(middle, flat.tables), plans[half:], arithmetic, semiring)
                 return
-            if little:
-                yield eliminate_side_by_side(flat, plans, merged, arithmetic, semiring, self.stop)
+            if all_small:
+                yield eliminate_small_batch(flat, plans, merged, arithmetic, semiring, self.stop)
                 return
         start = 0
-        for plan, tables in zip(plans, given, strict=True):
-            yield [self.eliminate(flat.part(start, start + tables), plan, arithmetic, semiring)]
+        for plan, tables in zip(plans, n_inputs, strict=True):
+            yield [self.eliminate(flat.table_range(start, start + tables), plan, arithmetic, semiring)]
             start += tables
 
     def _eliminate_batch(
         self,
         flat: FlatTables,
-        plans: Sequence[Plan],
-        merged: Merged,
+        plans: Sequence[EliminationPlan],
+        merged: MergedPlan,
         threshold: int,
         arithmetic: Arithmetic,
         semiring: Semiring,
     ) -> list[Elimination] | None:
-        """Carry out plans at once; None where they take more than half of the device's memory, or that is used up."""
+        """Run plans together on the GPU; return None if they take over half of its memory or it runs out of memory."""
         from dmcmc.inference.elimination.cuda.batch import eliminate_batch
 
-        hybrid = divide_work(merged.plan, threshold, stays_from())
+        hybrid = divide_work(merged.plan, threshold, min_resident_entries())
         if hybrid.device_entries * arithmetic.dtype.itemsize > self.limit() // 2:
             return None
         try:
@@ -185,53 +212,53 @@ class Backend:
         return None
 
     def samples_on_gpu(self, updates: int) -> bool:
-        """Return whether so many draws would take the CPU longer than the way to the GPU and back."""
+        """Return whether this number of draws takes the CPU longer than a round trip to the GPU."""
         if self.device == "cpu":
             return False
-        seconds = updates * cost_model.COSTS.update / self.threads
-        if self.device == "auto" and not opened():
-            return seconds > cost_model.COSTS.opening and gpu_problem() is None
-        return seconds > cost_model.COSTS.trip
+        seconds = updates * cost_model.COSTS.seconds_per_draw / self.threads
+        if self.device == "auto" and not is_gpu_in_use():
+            return seconds > cost_model.COSTS.gpu_start and gpu_problem() is None
+        return seconds > cost_model.COSTS.gpu_round_trip
 
     def bounds_on_gpu(self, seconds: float) -> bool:
-        """Return whether bounds that take one core so many seconds are worth the way to the GPU and back."""
+        """Return whether bounds that take one core this many seconds should be computed on the GPU."""
         if self.device == "cpu":
             return False
-        if self.device == "auto" and not opened():
-            return seconds > 2 * cost_model.COSTS.opening * self.threads and gpu_problem() is None
-        return seconds > 10 * cost_model.COSTS.trip
+        if self.device == "auto" and not is_gpu_in_use():
+            return seconds > 2 * cost_model.COSTS.gpu_start * self.threads and gpu_problem() is None
+        return seconds > 10 * cost_model.COSTS.gpu_round_trip
 
-    def worth(self, seconds: float) -> bool:
-        """Return whether what takes one core so many seconds is worth the GPU."""
+    def worth_gpu(self, seconds: float) -> bool:
+        """Return whether work that takes one core this many seconds should run on the GPU."""
         return self.device != "cpu" and self._worth_a_gpu(seconds)
 
-    def takes_at_once(self, plans: Sequence[Plan]) -> bool:
-        """Return whether :meth:`eliminate_all` would carry out plans together, on the GPU."""
-        merged = None if len(plans) < 2 or self.device == "cpu" else merged_once(plans)
+    def eliminates_on_gpu_together(self, plans: Sequence[EliminationPlan]) -> bool:
+        """Return whether :meth:`eliminate_all` would run these plans together on the GPU."""
+        merged = None if len(plans) < 2 or self.device == "cpu" else merge_plans_cached(plans)
         return merged is not None and self._gpu_threshold(merged.plan) is not None
 
     def limit(self) -> int:
-        """Return the bytes of device memory that this process may use."""
-        return shared_device().limit // self.sharers
+        """Return the device memory that this process may use, in bytes."""
+        return shared_device().limit // self.processes_per_gpu
 
-    def _gpu_threshold(self, plan: Plan) -> int | None:
-        """Return the joined cells from which buckets should go to the GPU; None if the CPU is done sooner alone."""
+    def _gpu_threshold(self, plan: EliminationPlan) -> int | None:
+        """Return the joined cells from which buckets should run on the GPU; None if the CPU alone is faster."""
         program = plan.program
-        alone = float(plan.cells) * cost_model.COSTS.cell
-        if not self._worth_a_gpu(alone):
+        cpu_seconds = float(plan.cells) * cost_model.COSTS.seconds_per_cell
+        if not self._worth_a_gpu(cpu_seconds):
             return None
-        threshold, shared = best_threshold(
+        threshold, hybrid_seconds = best_threshold(
             program.variable, program.input_start, program.inputs, program.cells, plan.tables - plan.buckets,
-            _BUCKETS, cost_model.COSTS.cell, cost_model.COSTS.wave,
+            _GPU_THRESHOLDS, cost_model.COSTS.seconds_per_cell, cost_model.COSTS.seconds_per_wave,
         )  # fmt: skip
-        return int(threshold) if self._worth_a_gpu(alone - shared) else None
+        return int(threshold) if self._worth_a_gpu(cpu_seconds - hybrid_seconds) else None
 
     def _worth_a_gpu(self, seconds: float) -> bool:
-        """Return whether so many seconds of one core are worth the way to the GPU and back."""
-        if self.device == "cpu" or seconds <= cost_model.COSTS.trip:
+        """Return whether this many seconds of one core exceed the cost of using the GPU."""
+        if self.device == "cpu" or seconds <= cost_model.COSTS.gpu_round_trip:
             return False
-        if self.device == "auto" and not opened():
-            return seconds > cost_model.COSTS.opening * self.threads and gpu_problem() is None
+        if self.device == "auto" and not is_gpu_in_use():
+            return seconds > cost_model.COSTS.gpu_start * self.threads and gpu_problem() is None
         return True
 
 

@@ -1,4 +1,4 @@
-"""Exact or with mini-buckets: eliminate as well as the memory allows."""
+"""Eliminate exactly if the memory allows it, otherwise with mini-buckets."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,56 +6,56 @@ from functools import cached_property
 from typing import Literal
 
 from dmcmc.inference.elimination.eliminate import Elimination
-from dmcmc.inference.elimination.plan import Plan, check_memory
+from dmcmc.inference.elimination.plan import EliminationPlan, check_memory
 from dmcmc.inference.elimination.plan_kernels import HUGE
-from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.minibuckets.choose_z import largest_fitting, most_z
+from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on_z
 from dmcmc.inference.minibuckets.content_partition import eliminate_by_content
 from dmcmc.inference.minibuckets.plan import check_z, least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 
-Room = int | float | Callable[[], int | float]  # a function is called where mini-buckets need it
+MagnitudeLimit = int | float | Callable[[], int | float]  # a function is called only when mini-buckets need the limit
 
 REMEDY = "give the agents fewer interface variables or smaller domains, or raise budget.memory"
 
 
 @dataclass(frozen=True)
 class Relaxation:
-    """How much an elimination may give up.
+    """How far an elimination may be relaxed.
 
     Attributes
     ----------
     method
-        ``exact``; ``mini-bucket``; ``auto``: exact where the tables fit the memory, else mini-buckets.
+        ``exact``; ``mini-bucket``; or ``auto``: exact if the tables fit the memory, otherwise mini-buckets.
     z
-        The most variables a mini-bucket's message has; None takes the largest z that fits the memory.
+        Largest number of variables of a mini-bucket's message; None chooses the largest z that fits the memory.
     partition
         ``scope`` (first fit by size) or ``content`` (greedy by gain).
     moment_matching
-        Whether mini-buckets of a variable are evened out before they are eliminated.
-    most
-        The largest z that is taken, exact tables included; a table that is wider by itself is taken all the same.
+        Whether the mini-buckets of a variable are matched before they are eliminated.
+    max_z
+        Upper limit of z, for exact tables too. A single input table that is wider is used nevertheless.
     """
 
     method: Literal["auto", "exact", "mini-bucket"] = "exact"
     z: int | None = None
     partition: Literal["scope", "content"] = "scope"
     moment_matching: bool = True
-    most: int | None = None
+    max_z: int | None = None
 
     @property
-    def open(self) -> bool:
-        """Whether z is to be chosen."""
+    def chooses_z(self) -> bool:
+        """Whether z is chosen by the memory."""
         return self.method != "exact" and self.z is None
 
-    def allows(self, exact: Plan) -> bool:
-        """Return whether an exact plan is no wider than the largest z."""
-        return self.most is None or exact.width <= self.most
+    def allows(self, exact: EliminationPlan) -> bool:
+        """Return whether an exact plan is no wider than ``max_z``."""
+        return self.max_z is None or exact.width <= self.max_z
 
-    def takes_exactly(self, exact: Plan, arithmetic: Arithmetic, memory: int | None) -> bool:
-        """Return whether an exact plan is what is carried out within so many bytes of tables."""
+    def is_exact(self, exact: EliminationPlan, arithmetic: Arithmetic, memory: int | None) -> bool:
+        """Return whether the exact plan is run within a memory limit in bytes."""
         fits = memory is None or exact.entries * arithmetic.dtype.itemsize <= memory
         return self.method != "mini-bucket" and fits and self.allows(exact)
 
@@ -64,17 +64,18 @@ EXACT = Relaxation()
 
 
 @dataclass(frozen=True)
-class Relaxed:
-    """A finished elimination that may be relaxed.
+class RelaxedElimination:
+    """A finished elimination, exact or relaxed.
 
     Attributes
     ----------
     elimination : Elimination
+        The elimination.
     z : int or None
-        The limit that it was run with; None if it is exact.
+        The z of its mini-buckets; None if it is exact.
     margin : float
-        What the sum of its remaining tables may be too low by, through rounding that :meth:`Arithmetic.outward` does
-        not know of; 0 for integers.
+        Upper bound on the rounding by which the sum of the remaining tables may be too low, beyond that covered by
+        :meth:`Arithmetic.outward`; 0 for integers.
     """
 
     elimination: Elimination
@@ -84,51 +85,71 @@ class Relaxed:
 
 @dataclass(frozen=True)
 class Resources:
-    """What an elimination may take.
+    """The resources of an elimination.
 
     Attributes
     ----------
     memory
-        Bytes of tables; None for no limit.
+        Memory limit of the tables in bytes; None for no limit.
     backend
-        Where it runs; content-based partitions run on its threads alone.
-    room
-        As in :func:`dmcmc.inference.minibuckets.moment_matching.eliminate_matched`.
-    user
-        Whose they are, for errors.
+        Where it runs; content-based partitions run on the CPU threads only.
+    magnitude_limit
+        See :func:`dmcmc.inference.minibuckets.moment_matching.eliminate_matched`.
+    owner
+        Name of whom the elimination belongs to, for error messages.
     """
 
     memory: int | None = None
     backend: Backend = CPU
-    room: Room | None = None
-    user: str = ""
+    magnitude_limit: MagnitudeLimit | None = None
+    owner: str = ""
 
 
 UNLIMITED = Resources()
 
 
-def eliminate_within(query: Query, relaxation: Relaxation = EXACT, resources: Resources = UNLIMITED) -> Relaxed:
-    """Answer a query within some resources, or bound the answer from above.
+def eliminate_within(
+    query: EliminationQuery, relaxation: Relaxation = EXACT, resources: Resources = UNLIMITED
+) -> RelaxedElimination:
+    """Answer a query within the given resources, exactly or by an upper bound.
+
+    Parameters
+    ----------
+    query
+        The query.
+    relaxation
+        How far it may be relaxed.
+    resources
+        Memory, processors and limits.
 
     Raises
     ------
     ResourceError
-        If the tables do not fit the memory, or z is less than a table needs; :class:`OutOfTime` as the backend says.
+        If the tables exceed the memory, or z is smaller than a table needs. :class:`OutOfTime` if the deadline passes.
     """
     return eliminate_first_fitting(query, [(relaxation, resources.memory)], resources)
 
 
 def eliminate_first_fitting(
-    query: Query, attempts: Sequence[tuple[Relaxation, int | None]], resources: Resources = UNLIMITED
-) -> Relaxed:
-    """Answer a query by the first of some ways, each with its bytes of tables, that fits them.
+    query: EliminationQuery, attempts: Sequence[tuple[Relaxation, int | None]], resources: Resources = UNLIMITED
+) -> RelaxedElimination:
+    """Answer a query by the first attempt whose tables fit its memory limit.
+
+    Parameters
+    ----------
+    query
+        The query.
+    attempts
+        Pairs of a relaxation and its memory limit in bytes (None for no limit).
+    resources
+        Processors and limits; their ``memory`` is not used.
 
     Raises
     ------
     ResourceError
-        If none does: why the last does not.
+        If no attempt fits: the error of the last one.
     """
-    work = _Work(query, resources)
+    work = _PlannedQuery(query, resources)
     for relaxation, memory in attempts[:-1]:
         try:
             return work.carry_out(relaxation, memory)
@@ -139,68 +160,76 @@ def eliminate_first_fitting(
     return work.carry_out(*attempts[-1])
 
 
-class _Work:
-    """A query, and the plans that have been made for it."""
+class _PlannedQuery:
+    """A query and the plans that were made for it."""
 
-    def __init__(self, query: Query, resources: Resources) -> None:
+    def __init__(self, query: EliminationQuery, resources: Resources) -> None:
         self.query, self.resources, self.stop = query, resources, resources.backend.stop
         self.stop.check()
         self.exact = query.exact
-        self._plans: dict[tuple[int, bool], Plan] = {}
+        self._plans: dict[tuple[int, bool], EliminationPlan] = {}
 
     @cached_property
-    def least(self) -> int:
-        """The least z that mini-buckets may have."""
+    def min_z(self) -> int:
+        """The smallest z that is possible."""
         return least_z(self.query.scopes, self.query.order)
 
-    def carry_out(self, relaxation: Relaxation, memory: int | None) -> Relaxed:
-        """Answer the query in one way; :class:`ResourceError` if that does not fit."""
-        query, backend, what, plan = self.query, self.resources.backend, self.resources.user, self.exact
+    def carry_out(self, relaxation: Relaxation, memory: int | None) -> RelaxedElimination:
+        """Answer the query by one attempt; raise :class:`ResourceError` if it does not fit."""
+        query, backend, owner, plan = self.query, self.resources.backend, self.resources.owner, self.exact
         tables, arithmetic = query.tables, query.arithmetic
         entries = None if memory is None else memory // arithmetic.dtype.itemsize
         if relaxation.method == "exact":
             if memory is not None:
-                check_memory(plan, arithmetic, memory, what, REMEDY)
+                check_memory(plan, arithmetic, memory, owner, REMEDY)
             if not relaxation.allows(plan):
-                raise ResourceError(f"{what}: exact tables have {plan.width} variables, and may have {relaxation.most}")
+                raise ResourceError(
+                    f"{owner}: an exact message has {plan.width} variables; the limit is {relaxation.max_z}"
+                )
         fits = (entries is None or plan.entries <= entries) and relaxation.allows(plan)
         if relaxation.method != "mini-bucket" and fits:
-            return Relaxed(backend.eliminate(tables, plan, arithmetic), None, 0.0)
+            return RelaxedElimination(backend.eliminate(tables, plan, arithmetic), None, 0.0)
         z, relaxed = self._relaxed(relaxation, entries, fits)
         if relaxed is plan:
-            return Relaxed(backend.eliminate(tables, plan, arithmetic), None, 0.0)
+            return RelaxedElimination(backend.eliminate(tables, plan, arithmetic), None, 0.0)
         half = None if entries is None else entries // 2
         if memory is not None:
-            check_memory(relaxed, arithmetic, memory, f"{what}, with mini-buckets of z = {z},", REMEDY)
-        room = self.resources.room() if callable(self.resources.room) else self.resources.room
+            check_memory(relaxed, arithmetic, memory, f"{owner}, with mini-buckets of z = {z},", REMEDY)
+        magnitude_limit = (
+            self.resources.magnitude_limit()
+            if callable(self.resources.magnitude_limit)
+            else self.resources.magnitude_limit
+        )
         if relaxation.partition == "content":
             matching = relaxation.moment_matching
-            found = eliminate_by_content(query, z, matching, backend.threads, half, room, backend.stop)
+            found = eliminate_by_content(query, z, matching, backend.threads, half, magnitude_limit, backend.stop)
             if half is None or found.elimination.plan.entries <= half:
-                return Relaxed(found.elimination, z, found.margin)
-            del found  # what was not merged took more than the scopes let expect
+                return RelaxedElimination(found.elimination, z, found.margin)
+            del found  # unmerged tables took more memory than their scopes suggested
         if relaxation.moment_matching:
-            found = backend.eliminate_matched(tables, relaxed, arithmetic, room)
-            return Relaxed(found.elimination, z, found.margin)
-        return Relaxed(backend.eliminate(tables, relaxed, arithmetic), z, 0.0)
+            found = backend.eliminate_matched(tables, relaxed, arithmetic, magnitude_limit)
+            return RelaxedElimination(found.elimination, z, found.margin)
+        return RelaxedElimination(backend.eliminate(tables, relaxed, arithmetic), z, 0.0)
 
-    def _relaxed(self, relaxation: Relaxation, entries: int | None, fits: bool) -> tuple[int, Plan]:
-        """Return z and the scope-based plan for it; the exact plan itself where nothing is split."""
+    def _relaxed(self, relaxation: Relaxation, entries: int | None, fits: bool) -> tuple[int, EliminationPlan]:
+        """Return z and its scope-based plan; the exact plan itself if no bucket is split."""
         if relaxation.z is not None:
-            check_z(relaxation.z, self.query.scopes, self.query.order, self.resources.user)
+            check_z(relaxation.z, self.query.scopes, self.query.order, self.resources.owner)
         if fits:
-            enough = max(self.least, self.exact.width)
-            if relaxation.z is None or relaxation.z >= enough:
-                return enough, self.exact
+            exact_z = max(self.min_z, self.exact.width)
+            if relaxation.z is None or relaxation.z >= exact_z:
+                return exact_z, self.exact
         if relaxation.z is not None:
             return relaxation.z, self._split(relaxation.z, relaxation.moment_matching)
-        # content-based elimination ends with two copies of its tables
-        room = HUGE if entries is None else entries // (1 + (relaxation.partition == "content"))
-        most = most_z(self.query.domains, [*self.query.order, *self.query.keep], room, relaxation.most)
-        return largest_fitting(most, self.least, room, lambda z: self._split(z, relaxation.moment_matching))
+        # content-based elimination holds two copies of its tables at the end
+        entry_limit = HUGE if entries is None else entries // (1 + (relaxation.partition == "content"))
+        max_z = upper_bound_on_z(
+            self.query.domains, [*self.query.order, *self.query.keep], entry_limit, relaxation.max_z
+        )
+        return largest_fitting(max_z, self.min_z, entry_limit, lambda z: self._split(z, relaxation.moment_matching))
 
-    def _split(self, z: int, shifts: bool) -> Plan:
-        """Return the scope-based plan for z."""
+    def _split(self, z: int, shifts: bool) -> EliminationPlan:
+        """Return the scope-based plan for z; cached."""
         if (z, shifts) not in self._plans:
             self.stop.check()
             query = self.query

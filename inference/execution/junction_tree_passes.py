@@ -1,24 +1,34 @@
-"""Where passes over a junction tree are made: on the CPU, or on a GPU where that is worth it and has room."""
+"""Choose where the passes over a junction tree run: on the CPU, or on a GPU if that is faster and fits its memory."""
 
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.junction_tree.cliques import CliqueTree
-from dmcmc.inference.junction_tree.passes import Passes, Passing
-from dmcmc.inference.junction_tree.sparse_passes import RowPasses
+from dmcmc.inference.junction_tree.passes import CliqueTreePasses, MessagePassing
+from dmcmc.inference.junction_tree.sparse_passes import SparsePasses
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
-_CELL = 3e-9  # seconds of a clique's entry on one core, in all passes
-_ROW = 8e-7  # of a row of an incomplete clique
+_SECONDS_PER_ENTRY = 3e-9  # seconds per clique entry on one core, for all passes
+_SECONDS_PER_ROW = 8e-7  # seconds per row of a sparse clique on one core, for all passes
 
 
-def passes_on(backend: Backend, host: Passes, tree: CliqueTree) -> Passing:
-    """Return the passes of a tree; ``host`` are those on the CPU."""
-    if not backend.worth(_CELL * float(host.layout.cells.sum(dtype=float))):
+def passes_on(backend: Backend, host: CliqueTreePasses, tree: CliqueTree) -> MessagePassing:
+    """Return the passes of a tree on the device of choice.
+
+    Parameters
+    ----------
+    backend
+        The processors.
+    host
+        The passes on the CPU; returned if they are to be used.
+    tree
+        The clique tree.
+    """
+    if not backend.worth_gpu(_SECONDS_PER_ENTRY * float(host.layout.cells.sum(dtype=float))):
         return host
-    from dmcmc.inference.junction_tree.cuda.passes import CudaPasses, NoRoom
+    from dmcmc.inference.junction_tree.cuda.passes import CudaPasses, TreeExceedsDevice
 
     try:
         return CudaPasses(host, tree, shared_device(), backend.limit())
-    except NoRoom:
+    except TreeExceedsDevice:
         return host
     except Exception as error:
         if not is_out_of_memory(error):
@@ -27,16 +37,24 @@ def passes_on(backend: Backend, host: Passes, tree: CliqueTree) -> Passing:
         return host
 
 
-def row_passes_on(backend: Backend, host: RowPasses) -> Passing:
-    """Return the passes over incomplete cliques; ``host`` are those on the CPU."""
-    if not backend.worth(_ROW * host.rows):
+def row_passes_on(backend: Backend, host: SparsePasses) -> MessagePassing:
+    """Return the passes over sparse cliques on the device of choice.
+
+    Parameters
+    ----------
+    backend
+        The processors.
+    host
+        The passes on the CPU; returned if they are to be used.
+    """
+    if not backend.worth_gpu(_SECONDS_PER_ROW * host.rows):
         return host
-    from dmcmc.inference.junction_tree.cuda.passes import NoRoom
-    from dmcmc.inference.junction_tree.cuda.sparse_passes import CudaRowPasses
+    from dmcmc.inference.junction_tree.cuda.passes import TreeExceedsDevice
+    from dmcmc.inference.junction_tree.cuda.sparse_passes import CudaSparsePasses
 
     try:
-        return CudaRowPasses(host, shared_device(), backend.limit())
-    except NoRoom:
+        return CudaSparsePasses(host, shared_device(), backend.limit())
+    except TreeExceedsDevice:
         return host
     except Exception as error:
         if not is_out_of_memory(error):

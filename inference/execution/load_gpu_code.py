@@ -1,7 +1,7 @@
-"""Load what eliminates on a GPU: its own kernels, and those of the CPU that describe the work to it.
+"""Load the code of GPU eliminations: the GPU kernels and the CPU kernels that write their descriptors.
 
-Which kernels a plan's buckets take shows when they are described, so all are compiled or found on disk; what describes
-and reads back is loaded by tiny eliminations.
+Which kernels a plan uses is known only when its buckets are described. All kernels are therefore compiled or read from
+the disk cache; the CPU kernels are loaded by tiny eliminations.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ _SCOPES, _DOMAINS = [(0, 1), (0, 2), (1, 2)], np.full(3, 2)
 
 
 def load_joins(dtype: np.dtype[Any]) -> None:
-    """Load what eliminates exactly on a GPU in some numbers."""
+    """Load the code of exact eliminations on a GPU for a number type."""
     from dmcmc.inference.elimination.cuda.batch import eliminate_batch
     from dmcmc.inference.elimination.cuda.waves import load_kernels
 
@@ -34,7 +34,7 @@ def load_joins(dtype: np.dtype[Any]) -> None:
     merged = merge_plans(plans)
     best_threshold(
         program.variable, program.input_start, program.inputs, program.cells, plan.tables - plan.buckets,
-        np.zeros(1, dtype=np.int64), COSTS.cell, COSTS.wave,
+        np.zeros(1, dtype=np.int64), COSTS.seconds_per_cell, COSTS.seconds_per_wave,
     )  # fmt: skip
     flat = flatten(2 * _SCOPES, 2 * _tables(dtype), dtype)
     for done in eliminate_batch(flat, plans, merged, divide_work(merged.plan, 1), arithmetic):
@@ -43,7 +43,7 @@ def load_joins(dtype: np.dtype[Any]) -> None:
 
 
 def load_matched(dtype: np.dtype[Any]) -> None:
-    """Load what eliminates with mini-buckets and moment matching on a GPU in some numbers."""
+    """Load the code of mini-bucket eliminations with moment matching on a GPU for a number type."""
     from dmcmc.inference.minibuckets.cuda.moment_matching import eliminate_matched_hybrid, load_kernels
 
     load_joins(dtype)
@@ -54,9 +54,11 @@ def load_matched(dtype: np.dtype[Any]) -> None:
 
 
 def _tables(dtype: np.dtype[Any]) -> list[Any]:
+    """Return tables of ones over the example scopes."""
     return [np.ones((2, 2), dtype=dtype)] * len(_SCOPES)
 
 
 def _arithmetic(dtype: np.dtype[Any]) -> Arithmetic:
+    """Return an arithmetic with this dtype."""
     lowest = int(np.iinfo(dtype).min) // ADDENDS if dtype.kind == "i" else -np.inf
     return Arithmetic(dtype, lowest, 8)

@@ -1,38 +1,47 @@
-"""Several small eliminations on the CPU at once: what it takes to begin one is more than what it takes to do them."""
+"""Run several small eliminations together on the CPU, where starting one costs more than running it."""
 
 from collections.abc import Sequence
 
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate
-from dmcmc.inference.elimination.merge_plans import Merged
-from dmcmc.inference.elimination.plan import Plan
+from dmcmc.inference.elimination.merge_plans import MergedPlan
+from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat_tables import FlatTables
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 
 
-def eliminate_side_by_side(
+def eliminate_small_batch(
     flat: FlatTables,
-    plans: Sequence[Plan],
-    merged: Merged,
+    plans: Sequence[EliminationPlan],
+    merged: MergedPlan,
     arithmetic: Arithmetic,
     semiring: Semiring = MAX_PLUS,
-    stop: Stop = NO_STOP,
+    stop: Deadline = NO_DEADLINE,
 ) -> list[Elimination]:
-    """Carry out several plans at once, on one thread; the tables are those of :func:`.eliminate`, to the bit.
+    """Run several plans together on one thread; the tables equal those of single runs, bit by bit.
 
     Parameters
     ----------
     flat
         Encoded tables: those of the first plan, then those of the second, ...
+    plans
+        The single plans.
     merged
-        The plans as one.
+        The merged plan.
+    arithmetic
+        The arithmetic of the tables.
+    semiring
+        The semiring.
+    stop
+        The deadline.
 
     Raises
     ------
     OutOfTime
+        If the deadline passes.
     """
-    arena = eliminate(flat, merged.in_pieces(plans), arithmetic, 1, semiring, stop).arena
+    arena = eliminate(flat, merged.contiguous_plan(plans), arithmetic, 1, semiring, stop).arena
     bounds = zip(merged.entry_start[:-1], merged.entry_start[1:], strict=True)
     return [
         Elimination(plan, arena[begin : max(end, begin + 1)], arithmetic, semiring=semiring)

@@ -1,34 +1,34 @@
-"""Where the rows of incomplete messages are made: on the CPU, or on a GPU where that is worth it and has room."""
+"""Choose where the rows of sparse messages are made: on the CPU, or on a GPU if that is faster and fits its memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
-from dmcmc.inference.sparse.bucket_rows import Elsewhere, Making
+from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowDevice
 
-_PART = 2  # of the device's memory: the rest is that of dense tables
+_MEMORY_DIVISOR = 2  # share of the device memory for sparse tables: 1 / 2; dense tables need the rest
 
 
 @dataclass(frozen=True)
 class RowsOnGpu:
-    """The GPU of a backend."""
+    """The GPU of a backend, as a place where rows of sparse messages are made."""
 
     backend: Backend
 
     def worth(self, seconds: float) -> bool:
-        """Return whether what takes one core so many seconds is worth the way there and back."""
-        return self.backend.worth(seconds)
+        """Return whether work that takes one core this many seconds should run on the GPU."""
+        return self.backend.worth_gpu(seconds)
 
-    def carry(self, making: Making, ranges: Sequence[tuple[int, int]], stop: Stop) -> bool:
-        """Carry ranges; return whether the device had room."""
-        from dmcmc.inference.sparse.cuda.extend_rows import Carrier, NoRoom
+    def carry(self, builder: RowBuilder, ranges: Sequence[tuple[int, int]], stop: Deadline) -> bool:
+        """Carry ranges of rows through all steps on the device; return whether its memory sufficed."""
+        from dmcmc.inference.sparse.cuda.extend_rows import GpuRowExtender, RowsExceedDevice
 
         try:
-            carrier = Carrier(making, shared_device(), self.backend.limit() // _PART)
-            making.take(ranges, carrier.carry(ranges[0][0], ranges[-1][1], making.start, stop))
-        except NoRoom:
+            extender = GpuRowExtender(builder, shared_device(), self.backend.limit() // _MEMORY_DIVISOR)
+            builder.add_ranges(ranges, extender.carry(ranges[0][0], ranges[-1][1], builder.start, stop))
+        except RowsExceedDevice:
             return False
         except Exception as error:
             if not is_out_of_memory(error):
@@ -38,6 +38,6 @@ class RowsOnGpu:
         return True
 
 
-def rows_on_gpu(backend: Backend) -> Elsewhere | None:
-    """Return where a backend makes rows beside the CPU; None without a GPU."""
+def rows_on_gpu(backend: Backend) -> RowDevice | None:
+    """Return the GPU as a place for making rows in addition to the CPU; None without a GPU."""
     return None if backend.device == "cpu" else RowsOnGpu(backend)

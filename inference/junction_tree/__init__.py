@@ -1,1 +1,1 @@
-"""Junction trees: what every variable's values are worth, or how probable they are, by messages up and down a tree."""
+"""Junction trees: max-marginals and marginal probabilities of all variables by messages up and down a clique tree."""

@@ -1,31 +1,32 @@
-"""From an elimination order to a junction tree: cliques, and separators between them."""
+"""Build a junction tree from an elimination order: cliques and the separators between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dmcmc.inference.elimination.plan import Plan, plan_elimination, rank_of
+from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination, rank_of
 from dmcmc.inference.runtime.types import Ints
 
 
 @dataclass(frozen=True)
 class CliqueTree:
-    """Cliques such that all that hold a variable are connected (the running intersection property).
+    """A tree of cliques in which the cliques with a given variable are connected (running intersection property).
 
-    A forest where the problem falls apart. Children come before their parents. Scopes are in elimination order.
+    It is a forest if the problem has several components. Children come before their parents. Scopes are in elimination
+    order.
 
     Attributes
     ----------
     scopes : tuple of tuple of int
-        The variables of each clique, none inside another's.
+        The variables of each clique; no scope is a subset of another.
     parent : tuple of int
-        −1 for a root.
+        The parent of each clique, −1 for a root.
     separators : tuple of tuple of int
         The variables that a clique shares with its parent.
     home : tuple of int
-        A clique for each given scope, which holds it.
+        For each input scope a clique that contains it.
     position : (variables,) int64
-        In the elimination order.
+        Position of each variable in the elimination order.
     """
 
     scopes: tuple[tuple[int, ...], ...]
@@ -45,25 +46,26 @@ class CliqueTree:
 
     @property
     def roots(self) -> list[int]:
-        """The cliques without a parent, one a component."""
+        """The cliques without a parent, one per component."""
         return [clique for clique, parent in enumerate(self.parent) if parent < 0]
 
     @property
     def width(self) -> int:
-        """One less than the most variables in a clique."""
+        """One less than the largest number of variables in a clique."""
         return max(map(len, self.scopes), default=1) - 1
 
 
 def clique_tree(scopes: Sequence[Sequence[int]], domains: Ints, order: Sequence[int]) -> CliqueTree:
-    """Return the junction tree of an elimination order (CUBE §III; Dechter's bucket tree without cliques in others).
+    """Return the junction tree of an elimination order (CUBE §III): Dechter's bucket tree without subsumed cliques.
 
-    A bucket's clique is its variable with its separator. Where that lies inside a child's clique the two are one.
+    The clique of a bucket is its variable and its separator. If it is a subset of a child's clique, the two are merged.
 
     Parameters
     ----------
     scopes
-        Of the tables.
+        Scopes of the tables.
     domains : (variables,) int64
+        Domain sizes.
     order
         All variables, first to last.
 
@@ -76,47 +78,51 @@ def clique_tree(scopes: Sequence[Sequence[int]], domains: Ints, order: Sequence[
     """
     plan, position = plan_elimination(scopes, domains, order), rank_of(domains, order, ())
     separators = [plan.scope(plan.output(b)) for b in range(plan.buckets)]
-    above = [int(position[s[0]]) if s else -1 for s in separators]
-    into = _merged(separators, above)
-    top = dict(zip(into, range(plan.buckets), strict=True))  # of the buckets that are one: the last to be eliminated
-    kept = sorted(top, key=top.__getitem__)
-    number = {b: i for i, b in enumerate(kept)}
-    parents = [number[into[above[top[b]]]] if above[top[b]] >= 0 else -1 for b in kept]
+    parent_bucket = [int(position[s[0]]) if s else -1 for s in separators]
+    merged_into = _merge_subsumed(separators, parent_bucket)
+    # of merged buckets, the one that is eliminated last
+    last_bucket = dict(zip(merged_into, range(plan.buckets), strict=True))
+    cliques = sorted(last_bucket, key=last_bucket.__getitem__)
+    number = {b: i for i, b in enumerate(cliques)}
+    parents = [
+        number[merged_into[parent_bucket[last_bucket[b]]]] if parent_bucket[last_bucket[b]] >= 0 else -1
+        for b in cliques
+    ]
     tree = CliqueTree(
-        scopes=tuple((order[b], *separators[b]) for b in kept),
+        scopes=tuple((order[b], *separators[b]) for b in cliques),
         parent=tuple(parents),
-        separators=tuple(separators[top[b]] for b in kept),
-        home=_homes(plan, into, number, position),
+        separators=tuple(separators[last_bucket[b]] for b in cliques),
+        home=_homes(plan, merged_into, number, position),
         position=position,
     )
-    return _from_the_centre(tree)
+    return _rooted_at_centre(tree)
 
 
-def _from_the_centre(tree: CliqueTree) -> CliqueTree:
-    """Return a tree whose roots are in the middle: paths are half as long, for messages that wait for each other.
+def _rooted_at_centre(tree: CliqueTree) -> CliqueTree:
+    """Return the tree with its roots at the centre, which halves the length of paths of dependent messages.
 
-    The tree stays as it is where that makes no path shorter by a quarter.
+    The tree is unchanged if no path would become at least a quarter shorter.
     """
-    around: list[list[int]] = [[] for _ in tree.scopes]
+    neighbours: list[list[int]] = [[] for _ in tree.scopes]
     for c, p in enumerate(tree.parent):
         if p >= 0:
-            around[c].append(p)
-            around[p].append(c)
+            neighbours[c].append(p)
+            neighbours[p].append(c)
     parent, order = list(tree.parent), list[int]()
     for root in tree.roots:
-        down, _ = _walk(root, around)
-        far, back = _walk(down[-1], around)
+        reached, _ = _breadth_first(root, neighbours)
+        far, predecessor = _breadth_first(reached[-1], neighbours)
         path = [far[-1]]
-        while back[path[-1]] >= 0:
-            path.append(back[path[-1]])
-        depth, at = 0, down[-1]
+        while predecessor[path[-1]] >= 0:
+            path.append(predecessor[path[-1]])
+        depth, at = 0, reached[-1]
         while tree.parent[at] >= 0:
             depth, at = depth + 1, tree.parent[at]
         if 4 * (len(path) // 2) <= 3 * depth:
-            down, back = _walk(path[len(path) // 2], around)
-            for c in down:
-                parent[c] = back[c]
-        order += reversed(down)
+            reached, predecessor = _breadth_first(path[len(path) // 2], neighbours)
+            for c in reached:
+                parent[c] = predecessor[c]
+        order += reversed(reached)
     number = {c: i for i, c in enumerate(order)}
     separators = [tuple(v for v in tree.scopes[c] if parent[c] >= 0 and v in tree.scopes[parent[c]]) for c in order]
     return CliqueTree(
@@ -128,27 +134,29 @@ def _from_the_centre(tree: CliqueTree) -> CliqueTree:
     )
 
 
-def _walk(root: int, around: Sequence[Sequence[int]]) -> tuple[list[int], dict[int, int]]:
-    """Return what is connected, the nearest first, and from where each was reached."""
-    order, back = [root], {root: -1}
+def _breadth_first(root: int, neighbours: Sequence[Sequence[int]]) -> tuple[list[int], dict[int, int]]:
+    """Return the connected cliques in breadth-first order, and the predecessor of each."""
+    order, predecessor = [root], {root: -1}
     for c in order:
-        for other in around[c]:
-            if other not in back:
-                back[other] = c
+        for other in neighbours[c]:
+            if other not in predecessor:
+                predecessor[other] = c
                 order.append(other)
-    return order, back
+    return order, predecessor
 
 
-def _merged(separators: Sequence[tuple[int, ...]], above: Sequence[int]) -> list[int]:
-    """Return the bucket whose clique holds each bucket's clique: its own, or one below."""
-    into = list(range(len(above)))
-    for b, parent in enumerate(above):
-        if parent >= 0 and into[parent] == parent and len(separators[b]) == 1 + len(separators[parent]):
-            into[parent] = into[b]
-    return into
+def _merge_subsumed(separators: Sequence[tuple[int, ...]], parent_bucket: Sequence[int]) -> list[int]:
+    """Return for each bucket the bucket whose clique contains its clique: itself or a descendant."""
+    merged_into = list(range(len(parent_bucket)))
+    for b, parent in enumerate(parent_bucket):
+        if parent >= 0 and merged_into[parent] == parent and len(separators[b]) == 1 + len(separators[parent]):
+            merged_into[parent] = merged_into[b]
+    return merged_into
 
 
-def _homes(plan: Plan, into: Sequence[int], number: dict[int, int], position: Ints) -> tuple[int, ...]:
-    """Return the clique of each given table: its first variable's; the first clique for one of no variables."""
-    given = [plan.scope(t) for t in range(plan.tables - plan.buckets)]
-    return tuple(number[into[int(position[s[0]])]] if s else 0 for s in given)
+def _homes(
+    plan: EliminationPlan, merged_into: Sequence[int], number: dict[int, int], position: Ints
+) -> tuple[int, ...]:
+    """Return the clique of each input table: that of its first variable; the first clique if it has no variables."""
+    input_scopes = [plan.scope(t) for t in range(plan.tables - plan.buckets)]
+    return tuple(number[merged_into[int(position[s[0]])]] if s else 0 for s in input_scopes)

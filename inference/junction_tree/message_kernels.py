@@ -1,12 +1,25 @@
 # mypy: ignore-errors
-"""Messages of a junction tree: join the tables of a clique, project what comes out, without writing the joined table.
+"""Messages of a junction tree on the CPU: join the tables of a clique and project, without writing the joined table.
 
-A clique's assignments are (h, l), l its trailing variables taken together: a row. h is counted like an odometer; for
-each h the tables are added up to one row, which is put to what is asked for. Sums of exponentials are taken relative to
-the largest term of each entry, found by a first pass: no entry underflows, whatever the others are.
+An assignment of a clique is (h, l), where l are its trailing variables: one row. h is enumerated like an odometer. For
+each h, the tables are added to one row, which is projected to the target tables. Sums of exponentials are computed
+relative to the largest term of each entry, which a first pass finds; hence no entry underflows.
 
-A message has the entries that agree with the evidence that it was made under, and no others: they follow each other in
-its place. One whose separator has a variable of which something else is observed afterwards is always made anew.
+A message stores only the entries that agree with the evidence under which it was made, contiguously at its offset. If
+later another value of a variable of its separator is observed, the message is always recomputed.
+
+Shared arguments
+----------------
+program
+    A :class:`dmcmc.inference.junction_tree.table_layout.CliqueTreeProgram`.
+arena : (entries,)
+    The entries of all tables, in the dtype of the arithmetic.
+lowest
+    The −∞ of the arithmetic; sums are clamped to it.
+linear_tables
+    See :mod:`dmcmc.inference.junction_tree.sum_product_kernels`.
+what : int
+    ``UP``, ``DOWN``, ``MARGINAL`` or ``SEPARATOR_MARGINAL``.
 """
 
 import numpy as np
@@ -16,32 +29,37 @@ from dmcmc.inference.junction_tree.sum_product_kernels import (
     add_row,
     clear_numbers,
     entries_of,
-    keep_numbers,
     linearise,
     normalise_numbers,
+    products_are_safe,
+    store_message,
     sweep_products,
-    take_logarithms,
-    takes_products,
+    to_logarithms,
 )
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
 _LOG_SUM = LOG_SUM
-_WIDEST = 1 << 10  # entries of a row
-_NUMBER, _GATHERED = 0, 1  # of what describe returns as runs
-_SHORT = 4  # entries that are not worth a run
-MAXIMISE, ADD, PROJECT = 0, 1, 2  # what a sweep does with a row: raise to it, add its exponentials, or its shares
-# What is made for a clique: its message to the parent, the parent's to it, tables of variables that are nowhere else,
-# tables of variables that its separator has.
-UP, DOWN, SHOW, SEPARATOR = range(4)
+_MAX_ROW_ENTRIES = 1 << 10  # most entries of a row
+# Values of ``run``: the table does not depend on l; its entries must be gathered. Larger values are lengths of runs.
+_NUMBER = 0
+_GATHERED = 1
+_MIN_RUN = 4  # contiguous entries below which a table is gathered
+# What a sweep does with a row: take the maximum, add exponentials relative to a table, add them relative to one number.
+MAXIMISE = 0
+ADD = 1
+PROJECT = 2
+# What is computed for a clique: its message to the parent; the parent's message to it; tables of the variables that are
+# assigned to the clique; tables of the variables that are assigned to its separator.
+UP, DOWN, MARGINAL, SEPARATOR_MARGINAL = range(4)
 
 
 @njit(nogil=True)
 def row_axes(sizes):
-    """Return how many trailing axes make a row, and how many entries it has."""
+    """Return how many trailing axes form a row, and the number of its entries."""
     width, axes = 1, 0
     for j in range(sizes.size - 1, -1, -1):
-        if axes > 0 and width * sizes[j] > _WIDEST:
+        if axes > 0 and width * sizes[j] > _MAX_ROW_ENTRIES:
             break
         width *= sizes[j]
         axes += 1
@@ -49,27 +67,27 @@ def row_axes(sizes):
 
 
 @njit(nogil=True)
-def describe(program, scope, tables):
-    """Describe tables inside a scope; of observed variables there is one value.
+def describe_tables(program, scope, tables):
+    """Describe tables whose scopes are subsets of ``scope``; an observed variable has a single value.
 
     Returns
     -------
     high : (k,) int64
-        How many values the variables of h have.
+        Numbers of values of the variables of h.
     width : int
-        Assignments of l.
+        Number of assignments of l.
     at : (tables,) int64
-        Where the first entry of each table is.
+        Offset of the first entry of each table.
     strides : (tables, k) int64
-        Of h.
+        Strides of the variables of h.
     run : (tables,) int64
-        How a table varies with l: not at all (0), or how many of its entries follow each other wherever one begins.
+        How a table depends on l: 0 not at all; 1 gathered; otherwise the length of its contiguous runs.
     offsets : (tables, width) int64
-        Where its entries for every l are, relative to that for l = 0.
+        Offset of the entry for each l, relative to that for l = 0.
     """
-    sizes, seen = program.domains[scope], program.observed[scope]
-    left = np.where(seen >= 0, 1, sizes)
-    axes, width = row_axes(left)
+    sizes, observed = program.domains[scope], program.observed[scope]
+    n_values = np.where(observed >= 0, 1, sizes)
+    axes, width = row_axes(n_values)
     k, count = sizes.size - axes, tables.size
     at = program.at[tables]
     strides = np.zeros((count, k), dtype=np.int64)
@@ -78,60 +96,68 @@ def describe(program, scope, tables):
     step_of = np.zeros(sizes.size, dtype=np.int64)
     for i in range(count):
         t = tables[i]
-        packed = is_message(program, t)
+        is_packed = is_message(program, t)
         step_of[:] = 0
         step, position = 1, sizes.size - 1
         for s in range(program.scope_start[t + 1] - 1, program.scope_start[t] - 1, -1):
             while scope[position] != program.scope[s]:
                 position -= 1
             step_of[position] = step
-            at[i] += 0 if packed else max(seen[position], 0) * step
-            step *= left[position] if packed else sizes[position]
+            at[i] += 0 if is_packed else max(observed[position], 0) * step
+            step *= n_values[position] if is_packed else sizes[position]
         copy_entries(step_of[:k], strides[i])
         done, dense = 1, True
-        for j in range(sizes.size - 1, k - 1, -1):  # the offsets of l's last axes, repeated for every value of the next
-            if left[j] == 1:
+        # offsets over the last axes of l, repeated for every value of the next axis
+        for j in range(sizes.size - 1, k - 1, -1):
+            if n_values[j] == 1:
                 continue
             if step_of[j] > 0 and run[i] == _NUMBER:
                 run[i] = _GATHERED
             dense &= step_of[j] == done
-            for value in range(1, left[j]):
+            for value in range(1, n_values[j]):
                 for other in range(done):
                     offsets[i, value * done + other] = offsets[i, other] + value * step_of[j]
-            done *= left[j]
-            if dense and done >= min(_SHORT, width):
+            done *= n_values[j]
+            if dense and done >= min(_MIN_RUN, width):
                 run[i] = done
-    return left[:k], width, at, strides, run, offsets
+    return n_values[:k], width, at, strides, run, offsets
 
 
 @njit(nogil=True, error_model="numpy")
-def add_up(row, arena, count, here, run, offsets, lowest):
-    """Write the sum of some tables, clamped, to a row; return whether anything is allowed in it."""
+def sum_tables(row, arena, count, position, run, offsets, lowest):
+    """Write the sum of the first ``count`` tables, clamped, to a row; return whether it has an allowed entry.
+
+    ``position`` (tables,) int64 holds the tables' offsets; ``run`` and ``offsets`` are as :func:`describe_tables`
+    returns them.
+    """
     number = row.dtype.type
     total = number(0)
     for t in range(count):
         if run[t] == _NUMBER:
-            total = max(number(total + arena[here[t]]), lowest)
+            total = max(number(total + arena[position[t]]), lowest)
     if total < lowest / 2:
         return False
     row[:] = total
     for t in range(count):
         if run[t] > _GATHERED:
             for first in range(0, row.size, run[t]):
-                start = here[t] + offsets[t, first]
+                start = position[t] + offsets[t, first]
                 table, part = arena[start : start + run[t]], row[first : first + run[t]]
                 for i in range(part.size):
                     part[i] = max(number(part[i] + table[i]), lowest)
         elif run[t] == _GATHERED:
-            place = offsets[t]
+            table_offsets = offsets[t]
             for i in range(row.size):
-                row[i] = max(number(row[i] + arena[here[t] + place[i]]), lowest)
+                row[i] = max(number(row[i] + arena[position[t] + table_offsets[i]]), lowest)
     return True
 
 
 @njit(nogil=True, error_model="numpy")
-def raise_to(out, at, run, offsets, row):
-    """Raise entries to the largest of a row that belongs to them."""
+def maximise_into(out, at, run, offsets, row):
+    """Raise the entries of a target table to the maximum of the row entries that project to them.
+
+    ``at`` is the target's offset in ``out``; ``run`` and ``offsets`` describe it.
+    """
     if run == _NUMBER:
         for i in range(row.size):
             out[at] = max(out[at], row[i])
@@ -148,7 +174,7 @@ def raise_to(out, at, run, offsets, row):
 
 @njit(nogil=True, error_model="numpy")
 def add_relative(out, top, at, run, offsets, row, lowest):
-    """Add exp(row − top) to ``out``; ``top`` has the same places, −∞ where nothing is allowed."""
+    """Add exp(row − top) to ``out``; ``top`` has the same layout, −∞ where nothing is allowed."""
     if run == _NUMBER:
         total = 0.0
         for i in range(row.size):
@@ -162,90 +188,95 @@ def add_relative(out, top, at, run, offsets, row, lowest):
 
 @njit(nogil=True, error_model="numpy")
 def sweep(arena, out, top, count, parts, lowest, what, peak, begin, end):
-    """Go through rows ``begin`` to ``end`` of a clique; return the largest entry, or ``lowest``.
+    """Process rows ``begin`` to ``end`` − 1 of a clique; return the largest entry, or ``lowest``.
 
     Parameters
     ----------
     out : (entries,)
-        Like the arena; may be the same.
+        The target tables, in the layout of the arena; may be the arena.
     top : (entries,)
-        Largest terms, for ADD.
+        Largest terms, for ``ADD``.
     count : int
-        The first so many tables of ``parts`` are added up, the others are filled.
+        The first ``count`` tables of ``parts`` are added, the others are targets.
     parts : tuple
-        As :func:`describe` returns it.
+        From :func:`describe_tables`.
     what : int
-        MAXIMISE raises the others to the sums; ADD adds exponentials relative to ``top``, PROJECT to ``peak``.
+        ``MAXIMISE`` takes maxima of the sums; ``ADD`` adds exponentials relative to ``top``, ``PROJECT`` relative to
+        ``peak``.
+    peak
+        The largest entry of the clique, for ``PROJECT``.
     """
     high, width, at, strides, run, offsets = parts
     k = high.size
-    here, digit = at.copy(), np.zeros(k, dtype=np.int64)
-    rest = begin
+    position, digit = at.copy(), np.zeros(k, dtype=np.int64)
+    remainder = begin
     for j in range(k - 1, -1, -1):
-        digit[j] = rest % high[j]
-        rest //= high[j]
+        digit[j] = remainder % high[j]
+        remainder //= high[j]
         for t in range(at.size):
-            here[t] += digit[j] * strides[t, j]
+            position[t] += digit[j] * strides[t, j]
     row = np.empty(width, dtype=arena.dtype)
     shares = np.empty(width if what == PROJECT else 0, dtype=np.float64)
     largest = lowest
     for _ in range(begin, end):
-        if add_up(row, arena, count, here, run, offsets, lowest):
+        if sum_tables(row, arena, count, position, run, offsets, lowest):
             if what == MAXIMISE:
                 for i in range(width):
                     largest = max(largest, row[i])
                 for t in range(count, at.size):
-                    raise_to(out, here[t], run[t], offsets[t], row)
+                    maximise_into(out, position[t], run[t], offsets[t], row)
             elif what == ADD:
                 for t in range(count, at.size):
-                    if run[t] != _NUMBER or top[here[t]] > lowest:
-                        add_relative(out, top, here[t], run[t], offsets[t], row, lowest)
+                    if run[t] != _NUMBER or top[position[t]] > lowest:
+                        add_relative(out, top, position[t], run[t], offsets[t], row, lowest)
             else:
                 for i in range(width):
                     shares[i] = np.exp(row[i] - peak)
                 for t in range(count, at.size):
-                    add_row(out, here[t], run[t], offsets[t], shares)
+                    add_row(out, position[t], run[t], offsets[t], shares)
         for j in range(k - 1, -1, -1):
             digit[j] += 1
             if digit[j] < high[j]:
                 for t in range(at.size):
-                    here[t] += strides[t, j]
+                    position[t] += strides[t, j]
                 break
             for t in range(at.size):
-                here[t] -= (high[j] - 1) * strides[t, j]
+                position[t] -= (high[j] - 1) * strides[t, j]
             digit[j] = 0
     return largest
 
 
 @njit(nogil=True)
-def job(program, clique, what):
-    """Return what it takes to make something for a clique.
+def inputs_and_targets(program, clique, what):
+    """Return the tables that are joined and written to compute ``what`` for a clique.
 
     Returns
     -------
     tables : (k,) int64
-        What is added up: the sender's factors and what came in, but from the receiver; both messages of a separator.
-        Then what is filled.
+        Inputs: the sender's factors and the messages it received, except that of the receiver; or both messages of a
+        separator. Then the targets.
     count : int
-        How many are added up.
+        Number of inputs.
     scope : int64
-        What their variables are part of: the sender's, or the separator's.
+        Variables of the sender or of the separator, which contain the scopes of all these tables.
     """
     cliques = program.parent.size
     factors = program.factor_start[cliques]
     up, down = factors + clique, factors + cliques + clique
     if what == SEPARATOR:
-        shown = program.above[program.above_start[clique] : program.above_start[clique + 1]]
-        tables = np.empty(2 + shown.size, dtype=np.int64)
+        marginals = program.separator_marginals[
+            program.separator_marginals_start[clique] : program.separator_marginals_start[clique + 1]
+        ]
+        tables = np.empty(2 + marginals.size, dtype=np.int64)
         tables[0], tables[1] = up, down
-        for i in range(shown.size):
-            tables[2 + i] = factors + 2 * cliques + shown[i]
+        for i in range(marginals.size):
+            tables[2 + i] = factors + 2 * cliques + marginals[i]
         return tables, 2, scope_of(program, up)
     sender = program.parent[clique] if what == DOWN else clique
     first, last = program.factor_start[sender], program.factor_start[sender + 1]
     begin, end = program.child_start[sender], program.child_start[sender + 1]
-    shown = program.shown[program.shown_start[clique] : program.shown_start[clique + 1]]
-    tables = np.empty(last - first + end - begin + 2 + shown.size, dtype=np.int64)
+    marginals = program.marginals[program.marginals_start[clique] : program.marginals_start[clique + 1]]
+    tables = np.empty(last - first + end - begin + 2 + marginals.size, dtype=np.int64)
     count = 0
     for t in range(first, last):
         tables[count] = t
@@ -259,16 +290,16 @@ def job(program, clique, what):
         count += 1
     scope = program.clique_scope[program.clique_start[sender] : program.clique_start[sender + 1]]
     if what == SHOW:
-        for i in range(shown.size):
-            tables[count + i] = factors + 2 * cliques + shown[i]
-        return tables[: count + shown.size], count, scope
+        for i in range(marginals.size):
+            tables[count + i] = factors + 2 * cliques + marginals[i]
+        return tables[: count + marginals.size], count, scope
     tables[count] = up if what == UP else down
     return tables[: count + 1], count, scope
 
 
 @njit(nogil=True)
 def scope_of(program, t):
-    """Return a table's variables."""
+    """Return the variables of a table."""
     return program.scope[program.scope_start[t] : program.scope_start[t + 1]]
 
 
@@ -281,24 +312,24 @@ def is_message(program, t):
 
 @njit(nogil=True)
 def nothing_to_make(program, clique, what):
-    """Return whether there is nothing of a kind for a clique."""
+    """Return whether ``what`` is empty for a clique."""
     if what == SHOW:
-        return program.shown_start[clique] == program.shown_start[clique + 1]
+        return program.marginals_start[clique] == program.marginals_start[clique + 1]
     if what == SEPARATOR:
-        return program.above_start[clique] == program.above_start[clique + 1]
+        return program.separator_marginals_start[clique] == program.separator_marginals_start[clique + 1]
     return what == DOWN and program.parent[clique] < 0
 
 
 @njit(nogil=True, error_model="numpy")
-def empty(program, arena, targets, lowest):
+def fill_lowest(program, arena, targets, lowest):
     """Fill tables with −∞."""
     for t in targets:
         arena[program.at[t] : program.at[t] + entries_of(program, t)] = lowest
 
 
 @njit(nogil=True, error_model="numpy")
-def clear(program, arena, targets, lowest):
-    """Let there be one −∞, whatever was added to it."""
+def normalise_lowest(program, arena, targets, lowest):
+    """Replace sums that contain −∞ by −∞ itself."""
     for t in targets:
         for i in range(program.at[t], program.at[t] + entries_of(program, t)):
             if arena[i] < lowest / 2:
@@ -307,14 +338,14 @@ def clear(program, arena, targets, lowest):
 
 @njit(nogil=True, error_model="numpy")
 def set_logarithms(out, top, total, lowest):
-    """Write the logarithms of sums relative to their largest terms."""
+    """Write the logarithms of sums that are relative to their largest terms ``top``."""
     for i in range(out.size):
         out[i] = top[i] + np.log(total[i]) if top[i] > lowest else lowest
 
 
 @njit(nogil=True, error_model="numpy")
 def normalise(program, arena, targets):
-    """Let the entries of each table add up to one; nan if they are all zero."""
+    """Normalise the entries of each table to sum one; NaN if all are zero."""
     for t in targets:
         out = arena[program.at[t] : program.at[t + 1]]
         total = out.sum()
@@ -323,33 +354,33 @@ def normalise(program, arena, targets):
 
 
 @njit(nogil=True, error_model="numpy")
-def make(program, arena, twins, what, cliques, lowest, operation):
-    """Make something for some cliques: children come first on the way up, parents on the way down.
+def make_messages(program, arena, linear_tables, what, cliques, lowest, operation):
+    """Compute ``what`` for some cliques, in this order: children first on the way up, parents first on the way down.
 
-    A message is all that its sender has but from the receiver, projected to the separator; a root's message up is the
-    total. Shown are probabilities, or the best with each value. ``twins`` are those of :mod:`.product_kernels`.
+    A message is the product of the sender's factors and all messages it received except the receiver's, projected to
+    the separator (Shenoy-Shafer). A root's upward message is its total. Marginals are probabilities, or max-marginals.
     """
-    numbers, peak, low, stale = twins
+    numbers, peak, low, stale = linear_tables
     for clique in cliques:
         if nothing_to_make(program, clique, what):
             continue
-        tables, count, scope = job(program, clique, what)
+        tables, count, scope = inputs_and_targets(program, clique, what)
         targets = tables[count:]
-        parts = describe(program, scope, tables)
+        parts = describe_tables(program, scope, tables)
         rows = 1
         for size in parts[0]:
             rows *= size
-        if operation == _LOG_SUM and takes_products(low, tables[:count]):
+        if operation == _LOG_SUM and products_are_safe(low, tables[:count]):
             clear_numbers(program, numbers, targets)
             sweep_products(numbers, count, parts, 0, rows)
-            finish_products(program, arena, twins, what, tables[:count], targets)
+            finish_products(program, arena, linear_tables, what, tables[:count], targets)
             continue
         if operation == _LOG_SUM:
-            take_logarithms(program, arena, twins, tables[:count])
-        empty(program, arena, targets, lowest)
+            to_logarithms(program, arena, linear_tables, tables[:count])
+        fill_lowest(program, arena, targets, lowest)
         largest = sweep(arena, arena, arena, count, parts, lowest, MAXIMISE, lowest, 0, rows)
         if operation != _LOG_SUM:
-            clear(program, arena, targets, lowest)
+            normalise_lowest(program, arena, targets, lowest)
         elif what >= SHOW:
             for t in targets:
                 arena[program.at[t] : program.at[t + 1]] = 0
@@ -368,11 +399,11 @@ def make(program, arena, twins, what, cliques, lowest, operation):
 
 
 @njit(nogil=True, error_model="numpy")
-def finish_products(program, arena, twins, what, tables, targets):
-    """Write what sums of products are: probabilities, or a message's twin; of a root's the logarithm, too."""
+def finish_products(program, arena, linear_tables, what, tables, targets):
+    """Store linear-scale sums: probabilities, or a message, with its logarithm if it is a root's total."""
     if what >= SHOW:
-        normalise_numbers(program, arena, twins[0], targets)
+        normalise_numbers(program, arena, linear_tables[0], targets)
     else:
-        keep_numbers(program, twins, tables, targets[0])
+        store_message(program, linear_tables, tables, targets[0])
         if program.at[targets[0] + 1] == program.at[targets[0]] + 1:
-            take_logarithms(program, arena, twins, targets)
+            to_logarithms(program, arena, linear_tables, targets)

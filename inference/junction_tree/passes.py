@@ -1,4 +1,7 @@
-"""Carry out passes over a junction tree: small cliques together, large ones in pieces, with looks at the time."""
+"""Run passes over a junction tree on the CPU: small cliques in groups, large ones in parts.
+
+The deadline is checked between groups and between parts.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,17 +17,17 @@ from dmcmc.inference.elimination.semirings import LOG_SUM, Semiring
 from dmcmc.inference.junction_tree.message_kernels import (
     ADD,
     DOWN,
+    MARGINAL,
     MAXIMISE,
     PROJECT,
-    SEPARATOR,
-    SHOW,
-    clear,
-    describe,
-    empty,
+    SEPARATOR_MARGINAL,
+    describe_tables,
+    fill_lowest,
     finish_products,
-    job,
-    make,
+    inputs_and_targets,
+    make_messages,
     normalise,
+    normalise_lowest,
     nothing_to_make,
     set_logarithms,
     sweep,
@@ -33,74 +36,91 @@ from dmcmc.inference.junction_tree.sum_product_kernels import (
     clear_numbers,
     entries_of,
     linearise,
+    products_are_safe,
     sweep_products,
-    take_logarithms,
-    takes_products,
+    to_logarithms,
 )
-from dmcmc.inference.junction_tree.table_layout import Layout
+from dmcmc.inference.junction_tree.table_layout import CliqueTreeLayout
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Array, Ints
 
-Twins = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]
+LinearTables = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]
 
-_LOOK = 1 << 23  # entries of cliques between two looks at the time: about a tenth of a second
-
-
-class FarApart(Exception):
-    """A product of numbers could underflow: sums have to be taken of logarithms, which the CPU does."""
+_ENTRIES_PER_CHECK = 1 << 23  # clique entries between two checks of the deadline: about a tenth of a second
 
 
-class Passing(Protocol):
-    """What makes messages and tables."""
+class ProductUnderflow(Exception):
+    """A product of linear-scale numbers could underflow; sums must be computed from logarithms, on the CPU."""
+
+
+class MessagePassing(Protocol):
+    """An object that computes messages and tables of a junction tree."""
 
     def run(self, what: int, cliques: Ints) -> None:
-        """Make UP, DOWN, SHOW or SEPARATOR for some cliques, in this order."""
+        """Compute UP, DOWN, MARGINAL or SEPARATOR_MARGINAL for these cliques, in this order."""
         ...
 
 
 @dataclass(frozen=True)
-class Passes:
-    """What all passes need.
+class CliqueTreePasses:
+    """The passes over a junction tree on the CPU (Shenoy-Shafer messages).
 
     Attributes
     ----------
-    layout : Layout
-    arena : ndarray, shape (layout.entries,)
-    numbers : Arithmetic
+    layout : CliqueTreeLayout
+        The tables' layout and the factors.
+    arena : (layout.entries,) ndarray
+        The entries of all tables, in the dtype of the arithmetic.
+    arithmetic : Arithmetic
+        The arithmetic of the tables.
     semiring : Semiring
-    stop : Stop
-        When to give up.
+        Max-plus for max-marginals, log-sum-exp for probabilities.
+    stop : Deadline
+        The deadline.
     """
 
-    layout: Layout
+    layout: CliqueTreeLayout
     arena: Array
-    numbers: Arithmetic
+    arithmetic: Arithmetic
     semiring: Semiring
-    stop: Stop = NO_STOP
+    stop: Deadline = NO_DEADLINE
 
     def run(self, what: int, cliques: Ints) -> None:
-        """Make UP, DOWN, SHOW or SEPARATOR for some cliques, in this order.
+        """Compute UP, DOWN, MARGINAL or SEPARATOR_MARGINAL for these cliques, in this order.
+
+        Parameters
+        ----------
+        what : int
+            The kind of table that is computed, see :mod:`dmcmc.inference.junction_tree.message_kernels`.
+        cliques : (k,) int64
+            The cliques.
 
         Raises
         ------
         OutOfTime
+            If the deadline passes.
         """
-        if what == SEPARATOR:
-            work = np.diff(self.layout.program.at)[self.layout.up(0) + cliques]
+        if what == SEPARATOR_MARGINAL:
+            work = np.diff(self.layout.program.at)[self.layout.up_message(0) + cliques]
         else:
             work = self.layout.cells[self.layout.program.parent[cliques] if what == DOWN else cliques]
         for begin, end in _groups(work.tolist()):
             self.stop.check()
-            if end == begin + 1 and work[begin] > _LOOK:
+            if end == begin + 1 and work[begin] > _ENTRIES_PER_CHECK:
                 self._large(what, int(cliques[begin]))
             else:
                 lowest, operation = self._lowest, self.semiring.operation
-                make(self.layout.program, self.arena, self.twins, what, cliques[begin:end], lowest, operation)
+                make_messages(
+                    self.layout.program, self.arena, self.linear_tables, what, cliques[begin:end], lowest, operation
+                )
 
     @cached_property
-    def twins(self) -> Twins:
-        """The tables as numbers, their largest entries, how far the least is below, what is stale; product_kernels."""
+    def linear_tables(self) -> LinearTables:
+        """The tables in linear scale and their ranges: numbers, peak, low and stale.
+
+        See :mod:`dmcmc.inference.junction_tree.sum_product_kernels` for the four arrays. They are empty for max-plus.
+        """
         layout, sums = self.layout, self.semiring.operation == LOG_SUM
         numbers = np.zeros(layout.entries if sums else 0, dtype=np.float64)
         peak, low = np.zeros((2, layout.program.at.size - 1))
@@ -110,29 +130,30 @@ class Passes:
 
     @property
     def _lowest(self) -> Any:
-        return self.numbers.dtype.type(self.numbers.lowest)
+        """The −∞ of the arithmetic as a NumPy scalar."""
+        return self.arithmetic.dtype.type(self.arithmetic.lowest)
 
     def _large(self, what: int, clique: int) -> None:
-        """Do what :func:`.make` does, in pieces."""
+        """Compute what :func:`make_messages` computes for one large clique, in parts."""
         program, arena, lowest = self.layout.program, self.arena, self._lowest
         if nothing_to_make(program, clique, what):
             return
-        tables, count, scope = job(program, clique, what)
-        targets, parts = tables[count:], describe(program, scope, tables)
-        numbers, peak, low, stale = self.twins
-        if self.semiring.operation == LOG_SUM and takes_products(low, tables[:count]):
+        tables, count, scope = inputs_and_targets(program, clique, what)
+        targets, parts = tables[count:], describe_tables(program, scope, tables)
+        numbers, peak, low, stale = self.linear_tables
+        if self.semiring.operation == LOG_SUM and products_are_safe(low, tables[:count]):
             clear_numbers(program, numbers, targets)
             for begin, end in self._pieces(parts):
                 sweep_products(numbers, count, parts, begin, end)
-            finish_products(program, arena, self.twins, what, tables[:count], targets)
+            finish_products(program, arena, self.linear_tables, what, tables[:count], targets)
             return
         if self.semiring.operation == LOG_SUM:
-            take_logarithms(program, arena, self.twins, tables[:count])
-        empty(program, arena, targets, lowest)
+            to_logarithms(program, arena, self.linear_tables, tables[:count])
+        fill_lowest(program, arena, targets, lowest)
         largest = max(self._sweep((arena, arena), count, parts, MAXIMISE, lowest))
         if self.semiring.operation != LOG_SUM:
-            clear(program, arena, targets, lowest)
-        elif what >= SHOW:
+            normalise_lowest(program, arena, targets, lowest)
+        elif what >= MARGINAL:
             for t in targets.tolist():
                 arena[program.at[t] : program.at[t + 1]] = 0
             if largest > lowest:
@@ -149,29 +170,29 @@ class Passes:
             stale[targets] = False
 
     def _pieces(self, parts: Any) -> Iterator[tuple[int, int]]:
-        """Yield ranges of a clique's rows, with looks at the time."""
-        rows, step = prod(parts[0].tolist()), max(1, _LOOK // parts[1])
+        """Yield ranges of a clique's rows, and check the deadline before each."""
+        rows, step = prod(parts[0].tolist()), max(1, _ENTRIES_PER_CHECK // parts[1])
         for begin in range(0, rows, step):
             self.stop.check()
             yield begin, min(rows, begin + step)
 
     def _sweep(self, into: tuple[Array, Array], count: int, parts: Any, what: int, peak: Any) -> Iterator[Any]:
-        """Sweep over all rows of a clique; yield the largest entry of each piece."""
+        """Sweep over all rows of a clique; yield the largest entry of each part."""
         for begin, end in self._pieces(parts):
             yield sweep(self.arena, *into, count, parts, self._lowest, what, peak, begin, end)
 
 
 def _groups(work: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of cliques: large ones alone, small ones up to about so much work.
+    """Yield ranges of cliques: a large clique alone, small ones together up to the limit of work.
 
     >>> list(_groups([1, 2, 1 << 24, 3]))
     [(0, 2), (2, 3), (3, 4)]
     """
-    cuts, since = [0], 0
+    cuts, group_cells = [0], 0
     for i, cells in enumerate(work):
-        if i > cuts[-1] and since + cells > _LOOK:
+        if i > cuts[-1] and group_cells + cells > _ENTRIES_PER_CHECK:
             cuts.append(i)
-            since = 0
-        since += cells
+            group_cells = 0
+        group_cells += cells
     if work:
         yield from pairwise([*cuts, len(work)])

@@ -1,22 +1,39 @@
 # mypy: ignore-errors
-"""Sums of products: what sums of exponentials are where no product of numbers can underflow.
+"""Sum-product in linear scale, used where no product of table entries can underflow.
 
-Every table has a twin of numbers, exp(entry − its largest entry), and ``low`` says how far its least possible entry is
-below its largest. Where these differences of all tables that are multiplied come to less than what a float has room
-for, products are exact zeros only where something is impossible, and a row takes no exponential.
+Every table has a linear-scale copy ``exp(entry − its largest entry)``. ``low`` is the difference between its largest
+and its least allowed entry. If the differences of all multiplied tables add up to less than the exponent range of a
+float, a product is zero only if the assignment is forbidden, and no exponential is computed per row.
+
+Shared arguments
+----------------
+program
+    A :class:`dmcmc.inference.junction_tree.table_layout.CliqueTreeProgram`.
+arena : (entries,) float64
+    The tables, logarithms.
+numbers : (entries,) float64
+    The tables in linear scale.
+peak, low : (tables,) float64
+    Largest entry (logarithm) of each table, and how far its least allowed entry is below it.
+stale : (tables,) bool
+    Whether only the linear-scale copy of a message is up to date.
+linear_tables
+    The tuple (numbers, peak, low, stale).
 """
 
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
 
-_NUMBER, _GATHERED = 0, 1  # as in message_kernels
-_REACH = 600.0  # logarithm of the least product, below the largest: floats have 708
+# Values of ``run``, as in message_kernels.describe_tables.
+_NUMBER = 0
+_GATHERED = 1
+_MAX_RANGE = 600.0  # largest admissible −ln(product / largest product); a float64 allows 708
 
 
 @njit(nogil=True)
 def entries_of(program, t):
-    """Return how many entries of a table are in use: of messages those that agree with the evidence."""
+    """Return the number of used entries of a table; a message contains only entries that agree with the evidence."""
     factors = program.factor_start[program.parent.size]
     if t < factors or t >= factors + 2 * program.parent.size:
         return program.at[t + 1] - program.at[t]
@@ -29,7 +46,7 @@ def entries_of(program, t):
 
 @njit(nogil=True, error_model="numpy")
 def linearise(program, arena, numbers, peak, low, tables):
-    """Write the twins of some tables, the largest entry of each, and how far the least that is possible is below it."""
+    """Compute the linear-scale copy, the largest entry and the range of some tables."""
     for t in tables:
         begin = program.at[t]
         end = begin + entries_of(program, t)
@@ -45,12 +62,12 @@ def linearise(program, arena, numbers, peak, low, tables):
 
 
 @njit(nogil=True, error_model="numpy")
-def takes_products(low, tables):
+def products_are_safe(low, tables):
     """Return whether no product of entries of these tables can underflow."""
     reach = 0.0
     for t in tables:
         reach += low[t]
-    return reach < _REACH
+    return reach < _MAX_RANGE
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
@@ -63,43 +80,47 @@ def total_of(row):
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"contract"})
-def multiply(row, numbers, count, here, run, offsets):
-    """Write the product of some tables to a row; return whether anything is allowed in it."""
-    total, begun = 1.0, False
+def multiply(row, numbers, count, position, run, offsets):
+    """Write the product of some tables to a row; return whether it has an allowed entry.
+
+    ``position`` (tables,) int64 holds the tables' offsets; ``run`` and ``offsets`` are as ``describe_tables`` returns
+    them.
+    """
+    total, has_row = 1.0, False
     for t in range(count):
         if run[t] == _NUMBER:
-            total *= numbers[here[t]]
+            total *= numbers[position[t]]
     if total == 0.0:
         return False
     for t in range(count):
         if run[t] > _GATHERED:
             for first in range(0, row.size, run[t]):
-                start = here[t] + offsets[t, first]
+                start = position[t] + offsets[t, first]
                 table, part = numbers[start : start + run[t]], row[first : first + run[t]]
-                if begun:
+                if has_row:
                     for i in range(part.size):
                         part[i] *= table[i]
                 else:
                     for i in range(part.size):
                         part[i] = total * table[i]
-            begun = True
+            has_row = True
         elif run[t] == _GATHERED:
-            place, at = offsets[t], here[t]
-            if begun:
+            table_offsets, at = offsets[t], position[t]
+            if has_row:
                 for i in range(row.size):
-                    row[i] *= numbers[at + place[i]]
+                    row[i] *= numbers[at + table_offsets[i]]
             else:
                 for i in range(row.size):
-                    row[i] = total * numbers[at + place[i]]
-            begun = True
-    if not begun:
+                    row[i] = total * numbers[at + table_offsets[i]]
+            has_row = True
+    if not has_row:
         row[:] = total
     return True
 
 
 @njit(nogil=True, error_model="numpy")
 def add_row(out, at, run, offsets, row):
-    """Add a row to the entries that it belongs to."""
+    """Add a row to the entries of a target table that it projects to."""
     if run == _NUMBER:
         out[at] += total_of(row)
     elif run > _GATHERED:
@@ -115,67 +136,70 @@ def add_row(out, at, run, offsets, row):
 
 @njit(nogil=True, error_model="numpy")
 def sweep_products(numbers, count, parts, begin, end):
-    """Go through rows ``begin`` to ``end`` of a clique: add the products of the first ``count`` tables to the others.
+    """Process rows ``begin`` to ``end`` − 1 of a clique: add products of the first ``count`` tables to the others.
 
-    ``parts`` is what ``message_kernels.describe`` returns.
+    ``parts`` is what ``message_kernels.describe_tables`` returns.
     """
     high, width, at, strides, run, offsets = parts
     k = high.size
-    here, digit = at.copy(), np.zeros(k, dtype=np.int64)
-    rest = begin
+    position, digit = at.copy(), np.zeros(k, dtype=np.int64)
+    remainder = begin
     for j in range(k - 1, -1, -1):
-        digit[j] = rest % high[j]
-        rest //= high[j]
+        digit[j] = remainder % high[j]
+        remainder //= high[j]
         for t in range(at.size):
-            here[t] += digit[j] * strides[t, j]
+            position[t] += digit[j] * strides[t, j]
     row = np.empty(width, dtype=np.float64)
     for _ in range(begin, end):
-        if multiply(row, numbers, count, here, run, offsets):
+        if multiply(row, numbers, count, position, run, offsets):
             for t in range(count, at.size):
-                add_row(numbers, here[t], run[t], offsets[t], row)
+                add_row(numbers, position[t], run[t], offsets[t], row)
         for j in range(k - 1, -1, -1):
             digit[j] += 1
             if digit[j] < high[j]:
                 for t in range(at.size):
-                    here[t] += strides[t, j]
+                    position[t] += strides[t, j]
                 break
             for t in range(at.size):
-                here[t] -= (high[j] - 1) * strides[t, j]
+                position[t] -= (high[j] - 1) * strides[t, j]
             digit[j] = 0
 
 
 @njit(nogil=True, error_model="numpy")
 def clear_numbers(program, numbers, targets):
-    """Fill the twins of tables with zeros."""
+    """Set the linear-scale copies of tables to zero."""
     for t in targets:
         numbers[program.at[t] : program.at[t] + entries_of(program, t)] = 0.0
 
 
 @njit(nogil=True, error_model="numpy")
-def keep_numbers(program, twins, tables, target):
-    """Let a message's sums of products of some tables be its twin."""
-    numbers, peak, low, stale = twins
+def store_message(program, linear_tables, tables, target):
+    """Normalise the linear-scale sums of a message in place and record its peak and range; its logarithms become stale.
+
+    ``tables`` are the multiplied tables, whose peaks are added.
+    """
+    numbers, peak, low, stale = linear_tables
     begin = program.at[target]
-    own = numbers[begin : begin + entries_of(program, target)]
+    message = numbers[begin : begin + entries_of(program, target)]
     top, least = 0.0, np.inf
-    for i in range(own.size):
-        top = max(top, own[i])
-        least = min(least, own[i] if own[i] > 0.0 else np.inf)
+    for i in range(message.size):
+        top = max(top, message[i])
+        least = min(least, message[i] if message[i] > 0.0 else np.inf)
     shift = 0.0
     for t in tables:
         shift += peak[t]
     peak[target] = np.log(top) + shift if top > 0.0 else -np.inf
     low[target] = np.log(top / least) if top > 0.0 else 0.0
     if top > 0.0:
-        for i in range(own.size):
-            own[i] /= top
+        for i in range(message.size):
+            message[i] /= top
     stale[target] = True
 
 
 @njit(nogil=True, error_model="numpy")
-def take_logarithms(program, arena, twins, tables):
-    """Write the logarithms of messages of which there is only the twin."""
-    numbers, peak, _, stale = twins
+def to_logarithms(program, arena, linear_tables, tables):
+    """Compute the logarithms of messages that exist only in linear scale."""
+    numbers, peak, _, stale = linear_tables
     for t in tables:
         if stale[t]:
             for i in range(program.at[t], program.at[t] + entries_of(program, t)):
@@ -185,7 +209,7 @@ def take_logarithms(program, arena, twins, tables):
 
 @njit(nogil=True, error_model="numpy")
 def normalise_numbers(program, arena, numbers, targets):
-    """Let each table's entries add up to one; nan if they are all zero."""
+    """Normalise the entries of each table to sum one; NaN if all are zero."""
     for t in targets:
         total = 0.0
         for i in range(program.at[t], program.at[t + 1]):

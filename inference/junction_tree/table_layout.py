@@ -1,4 +1,4 @@
-"""Where a junction tree keeps its tables: factors, messages both ways, and what comes out, in one array."""
+"""Memory layout of a junction tree: factors, messages in both directions and results in one array."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,37 +10,38 @@ import numpy as np
 
 from dmcmc.inference.elimination.eliminate import absorb
 from dmcmc.inference.junction_tree.cliques import CliqueTree
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Array, Ints
 
 
-class Program(NamedTuple):
-    """A junction tree as compiled code reads it; all arrays int64.
+class CliqueTreeProgram(NamedTuple):
+    """A junction tree as flat arrays for compiled code; all arrays are int64.
 
-    Tables: the factors first, then a message up and one down for each clique (one entry for a root: its total), then
-    one for each variable.
+    Tables are numbered: first the factors, then one upward and one downward message for each clique (a single entry for
+    a root: its total), then one table for each variable.
 
     Attributes
     ----------
     domains : (variables,)
+        Domain sizes.
     observed : (variables,)
-        The value that is observed, −1 for none; may change.
+        The observed value, −1 for none; may change between passes.
     clique_start, clique_scope
         Variables of clique k: ``clique_scope[clique_start[k]:clique_start[k + 1]]``, in elimination order.
     parent : (cliques,)
-        −1 for a root.
+        Parent of each clique, −1 for a root.
     child_start, child
-        Children of each clique, likewise.
-    factor_start
+        Children of each clique, in the same format.
+    factor_start : (cliques + 1,)
         Factors of clique k: ``factor_start[k]`` to before ``factor_start[k + 1]``.
     scope_start, scope
         Scopes of all tables, in elimination order.
     at : (tables + 1,)
-        Where each table starts.
-    shown_start, shown
-        Variables whose table is made from clique k, likewise.
-    above_start, above
-        Variables whose table is made from the separator between clique k and its parent, likewise.
+        Offset of each table, and the end.
+    marginals_start, marginals
+        Variables whose table is computed from clique k, in the same format.
+    separator_marginals_start, separator_marginals
+        Variables whose table is computed from the separator between clique k and its parent, in the same format.
     """
 
     domains: Ints
@@ -54,115 +55,126 @@ class Program(NamedTuple):
     scope_start: Ints
     scope: Ints
     at: Ints
-    shown_start: Ints
-    shown: Ints
-    above_start: Ints
-    above: Ints
+    marginals_start: Ints
+    marginals: Ints
+    separator_marginals_start: Ints
+    separator_marginals: Ints
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A program, and the factors that it starts from.
+class CliqueTreeLayout:
+    """The arrays of a junction tree and its factors.
 
     Attributes
     ----------
-    program : Program
+    program : CliqueTreeProgram
+        The tree as flat arrays.
     factors : tuple of Table
-        Encoded, axes in elimination order.
+        Encoded factors, axes in elimination order.
     home : (variables,) int64
-        The clique that each variable's table is made from, itself or the separator above it: the smallest that has it.
+        The clique from which each variable's table is computed, itself or by the separator above it: the smallest that
+        contains the variable.
     cells : (cliques,) int64
-        Entries of each clique, which are never written.
+        Entries of each clique; clique tables are never written to memory.
     """
 
-    program: Program
-    factors: tuple[Table, ...]
+    program: CliqueTreeProgram
+    factors: tuple[EncodedTable, ...]
     home: Ints
     cells: Ints
 
     @property
     def entries(self) -> int:
-        """Entries of all tables."""
+        """Number of entries of all tables."""
         return int(self.program.at[-1])
 
-    def up(self, clique: int) -> int:
-        """Return the table of a clique's message to its parent."""
+    def up_message(self, clique: int) -> int:
+        """Return the number of the table with a clique's message to its parent."""
         return len(self.factors) + clique
 
-    def down(self, clique: int) -> int:
-        """Return the table of the message that a clique gets from its parent."""
+    def down_message(self, clique: int) -> int:
+        """Return the number of the table with the message that a clique receives from its parent."""
         return len(self.factors) + self.cells.size + clique
 
-    def shown(self, variable: int) -> int:
-        """Return the table over one variable."""
+    def marginal(self, variable: int) -> int:
+        """Return the number of the table over one variable."""
         return len(self.factors) + 2 * self.cells.size + variable
 
 
 def clique_cells(tree: CliqueTree, domains: Ints) -> list[int]:
-    """Return the entries of each clique, however many."""
+    """Return the number of entries of each clique as Python integers, which cannot overflow."""
     sizes = domains.tolist()
     return [prod(sizes[v] for v in scope) for scope in tree.scopes]
 
 
-def lay_out(tree: CliqueTree, tables: Sequence[Table], domains: Ints, arithmetic: Arithmetic) -> Layout:
-    """Give every table its place; factors inside others of their clique are added to those.
+def lay_out(
+    tree: CliqueTree, tables: Sequence[EncodedTable], domains: Ints, arithmetic: Arithmetic
+) -> CliqueTreeLayout:
+    """Assign an offset to every table; factors with a scope inside another factor's of the clique are added to it.
 
     Parameters
     ----------
+    tree
+        The clique tree.
     tables
-        Encoded, as many as the tree has homes.
+        Encoded tables, one for each entry of ``tree.home``.
+    domains : (variables,) int64
+        Domain sizes.
+    arithmetic
+        The arithmetic of the tables.
     """
     cliques, n = len(tree.scopes), domains.size
-    own: list[list[Table]] = [[] for _ in range(cliques)]
+    clique_tables: list[list[EncodedTable]] = [[] for _ in range(cliques)]
     for table, clique in zip(tables, tree.home, strict=True):
-        own[clique].append(_sorted(table, tree.position))
-    factors = [absorb(group, arithmetic) if len(group) > 1 else tuple(group) for group in own]
+        clique_tables[clique].append(_sorted(table, tree.position))
+    factors = [absorb(group, arithmetic) if len(group) > 1 else tuple(group) for group in clique_tables]
     cells = np.array(clique_cells(tree, domains), dtype=np.int64)
-    home, shown, above = _homes(tree, cells, domains)
+    home, marginals, separator_marginals = _homes(tree, cells, domains)
     flat = tuple(table for group in factors for table in group)
     scopes = [*(t.scope for t in flat), *tree.separators, *tree.separators, *((v,) for v in range(n))]
     sizes = domains.tolist()
     entries = [prod(sizes[v] for v in scope) for scope in scopes]
-    program = Program(
+    program = CliqueTreeProgram(
         domains,
         np.full(n, -1, dtype=np.int64),
-        *_listed(tree.scopes),
+        *_concatenated(tree.scopes),
         np.array(tree.parent, dtype=np.int64),
-        *_listed(tree.children),
+        *_concatenated(tree.children),
         _starts(factors),
-        *_listed(scopes),
+        *_concatenated(scopes),
         np.array([0, *accumulate(entries)], dtype=np.int64),
-        *_listed(shown),
-        *_listed(above),
+        *_concatenated(marginals),
+        *_concatenated(separator_marginals),
     )
-    return Layout(program, flat, home, cells)
+    return CliqueTreeLayout(program, flat, home, cells)
 
 
 def _homes(tree: CliqueTree, cells: Ints, domains: Ints) -> tuple[Ints, list[list[int]], list[list[int]]]:
-    """Return where each variable's table is made, and the variables that cliques, and separators above them, make."""
+    """Return the clique of each variable's table, and the variables of each clique and of each separator above it."""
     cliques, sizes = len(tree.scopes), domains.tolist()
     separators = [prod(sizes[v] for v in scope) for scope in tree.separators]
-    place = np.zeros(domains.size, dtype=np.int64)
+    made_from = np.zeros(domains.size, dtype=np.int64)
     for i in np.argsort(-np.array([*separators, *cells.tolist()]), kind="stable").tolist():
         scope = tree.separators[i] if i < cliques else tree.scopes[i - cliques]
-        place[list(scope)] = i
-    made: list[list[int]] = [[] for _ in range(2 * cliques)]
-    for v, i in enumerate(place.tolist()):
-        made[i].append(v)
-    return place % cliques, made[cliques:], made[:cliques]
+        made_from[list(scope)] = i
+    variables_of: list[list[int]] = [[] for _ in range(2 * cliques)]
+    for v, i in enumerate(made_from.tolist()):
+        variables_of[i].append(v)
+    return made_from % cliques, variables_of[cliques:], variables_of[:cliques]
 
 
-def _sorted(table: Table, position: Ints) -> Table:
+def _sorted(table: EncodedTable, position: Ints) -> EncodedTable:
     """Return a table with its axes in elimination order."""
     axes = sorted(range(len(table.scope)), key=lambda axis: int(position[table.scope[axis]]))
     values: Array = np.ascontiguousarray(table.values.transpose(axes))
-    return Table(tuple(table.scope[axis] for axis in axes), values)
+    return EncodedTable(tuple(table.scope[axis] for axis in axes), values)
 
 
 def _starts(lists: Sequence[Sequence[object]]) -> Ints:
+    """Return the start of each list when the lists are concatenated, and the end."""
     return np.array([0, *accumulate(map(len, lists))], dtype=np.int64)
 
 
-def _listed(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
-    """Return where each list starts, and all of them one after another."""
-    return _starts(lists), np.array([v for some in lists for v in some], dtype=np.int64)
+def _concatenated(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    """Return the start of each list, and the concatenated lists."""
+    return _starts(lists), np.array([v for items in lists for v in items], dtype=np.int64)

@@ -1,1 +1,1 @@
-"""Marginals and max-marginals of all variables, with evidence that may change, on the CPU or a GPU."""
+"""Marginals and max-marginals of all variables given evidence, on the CPU or a GPU."""

@@ -1,4 +1,4 @@
-"""Posterior marginals and max-marginals of all variables, with evidence that may change."""
+"""Posterior marginals and max-marginals of all variables, for evidence that changes between queries."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,43 +6,45 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.junction_tree.message_kernels import DOWN, SEPARATOR, SHOW, UP
-from dmcmc.inference.junction_tree.passes import FarApart
-from dmcmc.inference.marginals.tables import Kind, ListedTables, Means, tables_of
+from dmcmc.inference.junction_tree.message_kernels import DOWN, MARGINAL, SEPARATOR_MARGINAL, UP
+from dmcmc.inference.junction_tree.passes import ProductUnderflow
+from dmcmc.inference.marginals.tables import SparseTreeTables, TableFormat, TreeResources, build_tables
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.tables import forbidden
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Ints, Number
 
 
 class JunctionTree:
-    """A problem planned once, to be asked again and again.
+    """A junction tree that is planned once and answers many queries with different evidence.
 
-    Messages go up to the roots and down again (CUBE §III); each is a product of what its sender has from elsewhere, so
-    nothing is ever divided and evidence may be taken back. New evidence makes anew only the messages that depend on it.
+    Messages go up to the roots and down again (CUBE §III). Each message is computed from the other incoming messages of
+    its sender, so it needs no division and evidence can be retracted. New evidence invalidates only the messages that
+    depend on it.
 
     Parameters
     ----------
-    problem
-        Any.
-    maximise
-        False: sums, for posterior marginals; utilities are logarithms. True: maxima, for max-marginals.
-    memory
-        Bytes that the tables may take; None for no limit.
-    stop
-        When to give up (:class:`.OutOfTime`).
-    device
-        Where: ``auto`` takes a GPU, if there is one, for large trees.
-    tables
-        ``dense``; ``incomplete``: only what is possible is listed; ``auto``: that where dense tables do not fit the
-        memory.
+    problem : Problem
+        Any problem.
+    maximise : bool
+        False computes sums, for posterior marginals; utilities are natural logarithms. True computes maxima, for
+        max-marginals.
+    memory : int or None
+        Limit on the bytes of all tables; None for no limit.
+    stop : Deadline
+        When to give up with ``OutOfTime``.
+    device : {"auto", "cpu", "cuda"}
+        Where messages are computed; "auto" uses a GPU for large trees if there is one.
+    tables : {"auto", "dense", "incomplete"}
+        Representation of the tables: "dense" stores all entries, "incomplete" only the allowed ones (sparse tables).
+        "auto" uses sparse tables if dense ones do not fit the memory.
 
     Raises
     ------
     ResourceError
-        If they do not fit.
+        If the tables do not fit the memory.
 
     Examples
     --------
@@ -63,39 +65,45 @@ class JunctionTree:
         problem: Problem,
         maximise: bool = False,
         memory: int | None = None,
-        stop: Stop = NO_STOP,
+        stop: Deadline = NO_DEADLINE,
         device: str = "auto",
-        tables: Kind = "auto",
+        tables: TableFormat = "auto",
     ) -> None:
         self.problem, self._maximise = problem, maximise
         constants = [f.table for f in problem.factors if not f.scope]
         self._constant = None if any(map(forbidden, constants)) else exact_sum(t.item() for t in constants)
-        self._tables = tables_of(problem, maximise, Means(memory, stop, device), tables)
-        self.tree, self._numbers, self._seen = self._tables.tree, self._tables.numbers, self._tables.observed
+        self._tables = build_tables(problem, maximise, TreeResources(memory, stop, device), tables)
+        self.tree, self._numbers, self._observed = self._tables.tree, self._tables.numbers, self._tables.observed
         cliques = len(self.tree.scopes)
-        self._up, self._down, self._shown = (np.zeros(cliques, dtype=np.bool_) for _ in range(3))
-        self._inside: list[list[int]] = [[] for _ in range(self._seen.size)]
+        self._has_up, self._has_down, self._has_table = (np.zeros(cliques, dtype=np.bool_) for _ in range(3))
+        self._cliques_of: list[list[int]] = [[] for _ in range(self._observed.size)]
         for clique, scope in enumerate(self.tree.scopes):
             for v in scope:
-                self._inside[v].append(clique)
+                self._cliques_of[v].append(clique)
 
     @property
     def width(self) -> int:
-        """The induced width."""
+        """The induced width of the tree."""
         return self.tree.width
 
     @property
     def cells(self) -> int:
-        """Entries of all cliques together, or rows: what one pass works through."""
+        """The number of entries (of rows, for sparse tables) of all cliques together, the work of one pass."""
         return self._tables.cells
 
     @property
     def incomplete(self) -> bool:
-        """Whether only what is possible is listed."""
-        return isinstance(self._tables, ListedTables)
+        """Whether the tables are sparse and hold only allowed entries."""
+        return isinstance(self._tables, SparseTreeTables)
 
     def set_evidence(self, evidence: Mapping[str, Label]) -> None:
-        """Say what is observed, by names and labels (numbers where a variable has none); nothing else is.
+        """Replace the evidence.
+
+        Parameters
+        ----------
+        evidence : mapping from str to label
+            The observed value of each observed variable: its label, or its index for a variable without labels. All
+            other variables become unobserved.
 
         Raises
         ------
@@ -111,133 +119,167 @@ class JunctionTree:
             if label not in labels:
                 raise ProblemError(f"evidence: variable {name!r} has no value {label!r}")
             observed[index[name]] = labels.index(label)
-        values = np.full(self._seen.size, -1)
+        values = np.full(self._observed.size, -1)
         values[list(observed)] = list(observed.values())
-        changed = np.flatnonzero(values != self._seen)
-        self._seen[:] = values
-        self._outdate(changed.tolist())
+        changed = np.flatnonzero(values != self._observed)
+        self._observed[:] = values
+        self._invalidate(changed.tolist())
 
     def forget(self) -> None:
-        """Let all messages and tables be made anew when they are next asked for."""
-        for made in (self._up, self._down, self._shown):
-            made[:] = False
+        """Invalidate all messages and tables, so that the next query computes them again."""
+        for is_valid in (self._has_up, self._has_down, self._has_table):
+            is_valid[:] = False
 
     def propagate(self) -> None:
-        """Make all messages and tables that are not up to date."""
-        self._make(np.arange(len(self.tree.scopes)), np.arange(len(self.tree.scopes)))
+        """Compute all messages and tables that are not up to date."""
+        self._update(np.arange(len(self.tree.scopes)), np.arange(len(self.tree.scopes)))
 
     def marginal(self, variable: str) -> dict[Label, Number | None]:
-        """Return what a variable's values are worth, given the evidence; makes only what that needs.
+        """Return the marginal or max-marginal of a variable given the evidence.
 
-        Sums: their probabilities. Maxima: the best objective that each allows; None where none is possible.
+        Only the messages that this variable needs are computed.
+
+        Parameters
+        ----------
+        variable : str
+            Name of the variable.
+
+        Returns
+        -------
+        dict from label to float, int or None
+            For sums the posterior probability of each value. For maxima the best objective with each value; None if
+            every assignment with this value violates a hard constraint.
 
         Raises
         ------
         ProblemError
-            If no assignment agrees with the evidence (of probabilities), or the variable does not exist.
+            If the variable does not exist, or if no assignment is consistent with the evidence (sums only).
         """
         if variable not in self.problem.variables:
             raise ProblemError(f"variable {variable!r} does not exist")
         v = self.problem.variables.index(variable)
         home = int(self._tables.home[v])
-        self._make(np.array(self._path(home)), np.array([home]))
+        self._update(np.array(self._path(home)), np.array([home]))
         return self._read([v])[0]
 
     def marginals(self) -> dict[str, dict[Label, Number | None]]:
-        """Return :meth:`marginal` of all variables."""
+        """Return the marginals or max-marginals of all variables given the evidence.
+
+        Returns
+        -------
+        dict from str to dict
+            The result of ``marginal`` for each variable, by name.
+
+        Raises
+        ------
+        ProblemError
+            If no assignment is consistent with the evidence (sums only).
+        """
         self.propagate()
         return dict(zip(self.problem.variables, self._read(range(self.problem.n_variables)), strict=True))
 
     def total(self) -> Number:
-        """Return ln Σ exp(utility) over all assignments that agree with the evidence, or the best objective of one.
+        """Return ln Σ exp(utility) over all assignments consistent with the evidence, or the best objective of one.
 
-        −∞ (of a cost: ∞) if there is none.
+        Returns
+        -------
+        int or float
+            The logarithm (sums), or the best objective in the problem's sense (maxima). −∞, or +∞ for costs, if no
+            assignment is consistent with the evidence and the hard constraints.
         """
-        none = np.zeros(0, dtype=np.int64)
-        self._make(none, none)
+        no_cliques = np.zeros(0, dtype=np.int64)
+        self._update(no_cliques, no_cliques)
         total = self._sum(self._totals().values())
         if total is None:
             return math.inf if self._maximise and self.problem.sense == "min" else -math.inf
         return self.problem.to_own_sense(nearest(total)) if self._maximise else nearest(total)
 
     def _totals(self) -> dict[int, Exact | None]:
-        """Return what each component adds up to, by its root; None if nothing is allowed in it."""
+        """Return each connected component's total by its root clique; None if it has no allowed assignment."""
         values = {root: self._tables.total(root) for root in self.tree.roots}
         return {root: None if self._numbers.is_lowest(v) else exact_sum([v]) for root, v in values.items()}
 
     def _sum(self, totals: Iterable[Exact | None]) -> Exact | None:
-        """Return the sum with the constants; None if one of them is."""
+        """Return the sum of the totals and the constants; None if one of them is None."""
         total = self._constant
-        for one in totals:
-            total = None if total is None or one is None else total + one
+        for component in totals:
+            total = None if total is None or component is None else total + component
         return total
 
     def _read(self, variables: Iterable[int]) -> list[dict[Label, Number | None]]:
-        """Return variables' tables, which are up to date, with what all other components are worth."""
+        """Return the tables of variables, combined with the totals of all other components."""
         totals = self._totals()
         if not self._maximise and self._sum(totals.values()) is None:
             raise ProblemError("no assignment agrees with the evidence: there are no probabilities")
-        impossible = [root for root, total in totals.items() if total is None]
-        possible = self._sum(total for total in totals.values() if total is not None)
+        infeasible_roots = [root for root, total in totals.items() if total is None]
+        feasible_total = self._sum(total for total in totals.values() if total is not None)
         found: list[dict[Label, Number | None]] = []
         for v in variables:
-            values, labels = self._tables.shown(v).tolist(), self._labels(v)
+            values, labels = self._tables.marginal(v).tolist(), self._labels(v)
             if self._maximise:
                 root = self._path(int(self._tables.home[v]))[-1]
-                own = totals[root]
-                rest = None if possible is None or own is None or impossible else possible - own
-                values = [self._objective(value, rest) for value in values]
+                component_total = totals[root]
+                other_total = (
+                    None
+                    if feasible_total is None or component_total is None or infeasible_roots
+                    else feasible_total - component_total
+                )
+                values = [self._objective(value, other_total) for value in values]
             found.append(dict(zip(labels, values, strict=True)))
         return found
 
-    def _objective(self, value: Number, rest: Exact | None) -> Number | None:
-        """Return the objective of a component's best and the rest's; None if either is not possible."""
-        if rest is None or self._numbers.is_lowest(value):
+    def _objective(self, value: Number, other_total: Exact | None) -> Number | None:
+        """Return the objective of a component's utility plus the total of the others; None if either is forbidden."""
+        if other_total is None or self._numbers.is_lowest(value):
             return None
-        return self.problem.to_own_sense(nearest(exact_sum([value]) + rest))
+        return self.problem.to_own_sense(nearest(exact_sum([value]) + other_total))
 
     def _labels(self, v: int) -> Sequence[Label]:
+        """Return the labels of a variable, or its value indices if it has none."""
         return self.problem.labels[v] or range(int(self.problem.domains[v]))
 
-    def _outdate(self, changed: Iterable[int]) -> None:
-        """Note what has to be made again when other values of some variables are possible."""
-        for clique in sorted({clique for v in changed for clique in self._inside[v]}):
-            above = self._path(clique)
-            kept = np.zeros(self._down.size, dtype=np.bool_)
-            kept[above] = True  # what comes from outside of their subtrees has not changed
-            self._up[above] = False
-            self._down &= kept
-            self._shown[:] = False
+    def _invalidate(self, changed: Iterable[int]) -> None:
+        """Mark the messages and tables that depend on the observations of some variables as not up to date."""
+        for clique in sorted({clique for v in changed for clique in self._cliques_of[v]}):
+            path = self._path(clique)
+            still_valid = np.zeros(self._has_down.size, dtype=np.bool_)
+            still_valid[path] = True  # messages down into the path's cliques do not depend on this clique
+            self._has_up[path] = False
+            self._has_down &= still_valid
+            self._has_table[:] = False
 
-    def _make(self, above: Ints, shown: Ints) -> None:
-        """Make messages up, those down to some cliques, and tables of some."""
+    def _update(self, down_cliques: Ints, table_cliques: Ints) -> None:
+        """Compute all upward messages, the downward messages to some cliques, and the tables at some cliques."""
         try:
             self._collect()
-            self._distribute(above)
-            self._show(shown)
-        except FarApart:
+            self._distribute(down_cliques)
+            self._show(table_cliques)
+        except ProductUnderflow:
             self._tables.leave_device()
             self.forget()
-            self._make(above, shown)
+            self._update(down_cliques, table_cliques)
 
     def _collect(self) -> None:
-        self._run(UP, np.flatnonzero(~self._up), self._up)
+        """Compute the outdated upward messages."""
+        self._run(UP, np.flatnonzero(~self._has_up), self._has_up)
 
     def _distribute(self, cliques: Ints) -> None:
-        self._run(DOWN, np.sort(cliques[~self._down[cliques]])[::-1].copy(), self._down)
+        """Compute the outdated downward messages to some cliques, parents first."""
+        self._run(DOWN, np.sort(cliques[~self._has_down[cliques]])[::-1].copy(), self._has_down)
 
     def _show(self, cliques: Ints) -> None:
-        stale = cliques[~self._shown[cliques]]
-        self._tables.passes.run(SEPARATOR, stale)
-        self._run(SHOW, stale, self._shown)
+        """Compute the outdated variable tables whose home is one of these cliques."""
+        stale = cliques[~self._has_table[cliques]]
+        self._tables.passes.run(SEPARATOR_MARGINAL, stale)
+        self._run(MARGINAL, stale, self._has_table)
 
-    def _run(self, what: int, cliques: Ints, done: NDArray[np.bool_]) -> None:
-        """Make something for some cliques, in their order."""
-        self._tables.passes.run(what, cliques)
-        done[cliques] = True
+    def _run(self, operation: int, cliques: Ints, is_valid: NDArray[np.bool_]) -> None:
+        """Run one operation for some cliques, in their order, and mark them as valid."""
+        self._tables.passes.run(operation, cliques)
+        is_valid[cliques] = True
 
     def _path(self, clique: int) -> list[int]:
-        """Return a clique and all above it."""
+        """Return the path from a clique to its root."""
         path = [clique]
         while self.tree.parent[path[-1]] >= 0:
             path.append(self.tree.parent[path[-1]])

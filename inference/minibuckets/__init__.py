@@ -1,1 +1,1 @@
-"""Mini-buckets: eliminations of bounded width, moment matching, content-based partitions."""
+"""Mini-buckets: eliminations of bounded width, moment matching, and content-based partitions."""

@@ -1,14 +1,15 @@
-"""Content-based mini-buckets: join the tables whose separation would cost most.
+"""Content-based mini-buckets: merge the tables whose separation would loosen the bound most.
 
-The greedy scheme of Rollon and Dechter ("New mini-bucket partitioning heuristics for bounding the probability of
-evidence", AAAI 2010): start with every table by itself and merge, as long as z allows, the two mini-buckets whose
-merging tightens the bound most. The gain of a merge, the mean over separator assignments of
+This is the greedy scheme of Rollon and Dechter ("New mini-bucket partitioning heuristics for bounding the probability
+of evidence", AAAI 2010). It starts with one mini-bucket per table and merges, as long as z allows, the two mini-buckets
+whose merging tightens the bound most. The gain of a merge is the mean over separator assignments of
 
-    max_x g_i + max_x g_j − max_x (g_i + g_j)  ≥  0,
+    max_x g_i + max_x g_j − max_x (g_i + g_j)  ≥  0.
 
-is taken over a fixed sample of assignments, the same for all pairs: the tables are read once, a pair costs a few
-hundred additions. It depends on the messages, so planning and elimination go hand in hand, one variable at a time, and
-on the CPU: every message would have to come back from a GPU before the next variable's partition.
+It is estimated over a fixed sample of assignments, the same for all pairs. The tables are read once, and a pair costs a
+few hundred additions. The partition of a variable depends on the messages of earlier ones, so planning and elimination
+alternate, one variable at a time. This runs on the CPU, because every message would have to be copied back from a GPU
+before the next variable is partitioned.
 """
 
 from collections.abc import Sequence
@@ -17,70 +18,80 @@ import numpy as np
 
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate
 from dmcmc.inference.elimination.plan import rank_of
-from dmcmc.inference.elimination.query import Query
-from dmcmc.inference.minibuckets.moment_matching import Matched, eliminate_matched, room_of
+from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.minibuckets.moment_matching import MatchedElimination, eliminate_matched, magnitude_limit_of
 from dmcmc.inference.minibuckets.plan import Partition, assemble, check_z
 from dmcmc.inference.minibuckets.plan_kernels import greedy_merges
-from dmcmc.inference.model.arithmetic import Table
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.model.arithmetic import EncodedTable
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints
 
 _SAMPLES = 128
 
 
 def eliminate_by_content(
-    query: Query,
+    query: EliminationQuery,
     z: int,
     moment_matching: bool = True,
     threads: int = 1,
     entries: int | None = None,
-    room: int | float | None = None,
-    stop: Stop = NO_STOP,
-) -> Matched:
+    magnitude_limit: int | float | None = None,
+    stop: Deadline = NO_DEADLINE,
+) -> MatchedElimination:
     """Answer a query with content-based mini-buckets.
 
     Parameters
     ----------
+    query
+        The query.
     z
-        The most variables a message has.
+        Largest number of variables of a message.
+    moment_matching
+        Whether the mini-buckets of a variable are matched before they are eliminated.
+    threads
+        Number of CPU threads.
     entries
-        Table entries in all beyond which nothing is merged any more. At the end there are two copies of them.
-    room
+        Number of table entries beyond which nothing is merged any more. At the end there are two copies of the tables.
+    magnitude_limit
         As in :func:`dmcmc.inference.minibuckets.moment_matching.eliminate_matched`.
     stop
-        When to give up.
+        The deadline.
+
+    Returns
+    -------
+    MatchedElimination
 
     Raises
     ------
     ResourceError
-        If a table by itself needs a larger z; :class:`OutOfTime` when it is time to stop.
+        If a single table needs a larger z. :class:`OutOfTime` if the deadline passes.
     """
     check_z(z, query.scopes, query.order)
-    work = _Work(query, threads, stop)
-    limit = room_of(query.arithmetic) if room is None else room
+    work = _ContentElimination(query, threads, stop)
+    total_limit = magnitude_limit_of(query.arithmetic) if magnitude_limit is None else magnitude_limit
     for v in query.order:
         stop.check()
         bucket = work.bucket(v)
         groups = work.partition(bucket, v, z, entries)
         if moment_matching and len(groups) > 1:
-            outside = work.live - sum(work.bounds[t] for t in bucket)
-            work.matched(groups, v, limit - outside)
+            other_magnitude = work.total_magnitude - sum(work.magnitudes[t] for t in bucket)
+            work.eliminate_matched_groups(groups, v, total_limit - other_magnitude)
         else:
-            work.plain(groups, v)
+            work.eliminate_groups(groups, v)
     return work.finish(moment_matching)
 
 
-class _Work:
-    """Tables made so far, and which mini-buckets made them."""
+class _ContentElimination:
+    """The tables made so far, and the mini-buckets that made them."""
 
-    def __init__(self, query: Query, threads: int, stop: Stop) -> None:
+    def __init__(self, query: EliminationQuery, threads: int, stop: Deadline) -> None:
         self.domains, self.arithmetic = domains, arithmetic = query.domains, query.arithmetic
         self.threads, self.stop = threads, stop
         self.order, self.rank = list(query.order), rank_of(domains, query.order, query.keep)
-        self.tables: list[Table] = []
-        self.bounds: list[int | float] = []
-        self.homes: dict[int, list[int]] = {v: [] for v in query.order}
+        self.tables: list[EncodedTable] = []
+        self.magnitudes: list[int | float] = []
+        self.buckets: dict[int, list[int]] = {v: [] for v in query.order}
         self.remaining: list[int] = []
         self.groups: list[list[int]] = []
         self.variable: list[int] = []
@@ -92,30 +103,30 @@ class _Work:
             axes = sorted(range(len(table.scope)), key=lambda axis: self.rank[table.scope[axis]])
             scope = tuple(table.scope[axis] for axis in axes)
             values = np.ascontiguousarray(table.values.transpose(axes)).reshape([int(domains[v]) for v in scope])
-            finite = values[values > arithmetic.threshold] if arithmetic.exact else values[np.isfinite(values)]
-            self.add(Table(scope, values), np.abs(finite).max(initial=0).item())
-        self.given = len(self.tables)
-        self.live: int | float = sum(self.bounds)
-        self.most = self.live
+            finite = values[values > arithmetic.forbidden_below] if arithmetic.exact else values[np.isfinite(values)]
+            self.add(EncodedTable(scope, values), np.abs(finite).max(initial=0).item())
+        self.n_inputs = len(self.tables)
+        self.total_magnitude: int | float = sum(self.magnitudes)
+        self.peak_magnitude = self.total_magnitude
 
-    def add(self, table: Table, bound: int | float) -> None:
-        """Take in a table: an input or a message."""
-        home = table.scope[0] if table.scope else -1
-        self.homes.get(home, self.remaining).append(len(self.tables))
+    def add(self, table: EncodedTable, magnitude: int | float) -> None:
+        """Add a table, an input or a message, to its bucket."""
+        first_variable = table.scope[0] if table.scope else -1
+        self.buckets.get(first_variable, self.remaining).append(len(self.tables))
         self.tables.append(table)
-        self.bounds.append(bound)
+        self.magnitudes.append(magnitude)
         self.entries += table.values.size
 
     def bucket(self, v: int) -> list[int]:
-        """Return the tables that have ``v`` first."""
-        return self.homes[v]
+        """Return the tables whose first variable is ``v``."""
+        return self.buckets[v]
 
     def partition(self, bucket: Sequence[int], v: int, z: int, entries: int | None) -> list[list[int]]:
-        """Return the mini-buckets of a variable, the largest table's first."""
+        """Return the mini-buckets of a variable, in the order of their largest table."""
         others = sorted({u for t in bucket for u in self.tables[t].scope[1:]}, key=lambda u: self.rank[u])
         if not others or (len(others) <= z and self._fits(others, entries)):
             return [list(bucket)]
-        place = {u: i for i, u in enumerate(others)}
+        axis_of = {u: i for i, u in enumerate(others)}
         rng = np.random.Generator(np.random.Philox(len(self.groups)))
         sample = np.stack([rng.integers(0, int(self.domains[u]), _SAMPLES) for u in others])
         ranked = sorted(bucket, key=lambda t: -len(self.tables[t].scope))
@@ -123,57 +134,63 @@ class _Work:
         sums = np.empty((len(ranked), _SAMPLES, int(self.domains[v])), dtype=np.float64)
         for i, t in enumerate(ranked):
             scope, values = self.tables[t]
-            own = [place[u] for u in scope[1:]]
-            scopes[i, own] = True
-            seen = values[(slice(None), *(sample[j] for j in own))].T if own else values[None, :]
-            sums[i] = np.where(seen > self.arithmetic.threshold, seen, -np.inf)
-        weight = 2.0 * float(max(1, sum(self.bounds[t] for t in bucket)))  # of a forbidden assignment that is noticed
-        left = np.inf if entries is None else float(entries - self.entries)
+            axes = [axis_of[u] for u in scope[1:]]
+            scopes[i, axes] = True
+            sampled = values[(slice(None), *(sample[j] for j in axes))].T if axes else values[None, :]
+            sums[i] = np.where(sampled > self.arithmetic.forbidden_below, sampled, -np.inf)
+        # gain of a sampled assignment that only the merged tables show to be forbidden
+        weight = 2.0 * float(max(1, sum(self.magnitudes[t] for t in bucket)))
+        max_entries = np.inf if entries is None else float(entries - self.entries)
         sizes = self.domains[others].astype(np.float64)
-        home = greedy_merges(sums, scopes, sizes, z, weight, left)
-        return [[ranked[i] for i in np.flatnonzero(home == g)] for g in np.unique(home)]
+        group_of = greedy_merges(sums, scopes, sizes, z, weight, max_entries)
+        return [[ranked[i] for i in np.flatnonzero(group_of == g)] for g in np.unique(group_of)]
 
     def _fits(self, others: Sequence[int], entries: int | None) -> bool:
+        """Return whether a message over these variables is within the limit of table entries."""
         if entries is None:
             return True
         return self.entries + float(np.prod(self.domains[list(others)].astype(np.float64))) <= entries
 
-    def plain(self, groups: Sequence[Sequence[int]], v: int) -> None:
-        """Eliminate a variable's mini-buckets."""
+    def eliminate_groups(self, groups: Sequence[Sequence[int]], v: int) -> None:
+        """Eliminate a variable's mini-buckets without matching."""
         for group in groups:
             scopes = [self.tables[t].scope for t in group]
             plan = assemble(_one_variable(scopes, [list(range(len(group)))], v, self.rank), self.domains, self.rank)
             done = eliminate([self.tables[t] for t in group], plan, self.arithmetic, self.threads, stop=self.stop)
-            self._take(group, v, done, plan.output(0), sum(self.bounds[t] for t in group))
+            self._add_message(group, v, done, plan.output(0), sum(self.magnitudes[t] for t in group))
 
-    def matched(self, groups: Sequence[Sequence[int]], v: int, room: int | float) -> None:
+    def eliminate_matched_groups(self, groups: Sequence[Sequence[int]], v: int, magnitude_limit: int | float) -> None:
         """Match a variable's mini-buckets and eliminate them."""
         flat = [t for group in groups for t in group]
         numbers = iter(range(len(flat)))
-        inner = [[next(numbers) for _ in group] for group in groups]
+        local_groups = [[next(numbers) for _ in group] for group in groups]
         scopes = [self.tables[t].scope for t in flat]
-        plan = assemble(_one_variable(scopes, inner, v, self.rank), self.domains, self.rank, shifts=True)
-        outside = self.live - sum(self.bounds[t] for t in flat)
+        plan = assemble(_one_variable(scopes, local_groups, v, self.rank), self.domains, self.rank, shifts=True)
+        other_magnitude = self.total_magnitude - sum(self.magnitudes[t] for t in flat)
         inputs = [self.tables[t] for t in flat]
-        done = eliminate_matched(inputs, plan, self.arithmetic, self.threads, room, self.stop)
-        self.most = max(self.most, outside + done.live)
+        done = eliminate_matched(inputs, plan, self.arithmetic, self.threads, magnitude_limit, self.stop)
+        self.peak_magnitude = max(self.peak_magnitude, other_magnitude + done.peak_magnitude)
         self.shift_count += done.shifts
         self.skipped += done.skipped
         for g, group in enumerate(groups):
             self.shifts[len(self.groups)] = done.elimination.table(len(flat) + g).values.copy()
-            self._take(group, v, done.elimination, plan.output(g), done.bounds[plan.output(g)].item())
+            self._add_message(group, v, done.elimination, plan.output(g), done.magnitudes[plan.output(g)].item())
 
-    def _take(self, group: Sequence[int], v: int, done: Elimination, message: int, bound: int | float) -> None:
-        """Put a finished mini-bucket's message with the other tables."""
+    def _add_message(
+        self, group: Sequence[int], v: int, done: Elimination, message: int, magnitude: int | float
+    ) -> None:
+        """Add a finished mini-bucket's message to the tables."""
         self.groups.append(list(group))
         self.variable.append(v)
-        self.live += bound - sum(self.bounds[t] for t in group)
-        self.most = max(self.most, self.live)
+        self.total_magnitude += magnitude - sum(self.magnitudes[t] for t in group)
+        self.peak_magnitude = max(self.peak_magnitude, self.total_magnitude)
         scope, values = done.table(message)
-        self.add(Table(scope, values.copy()), bound)  # the arena that it is in can go
+        self.add(
+            EncodedTable(scope, values.copy()), magnitude
+        )  # a copy, so that the arena of this elimination can be freed
 
-    def finish(self, moment_matching: bool) -> Matched:
-        """Lay everything out as one plan and one arena."""
+    def finish(self, moment_matching: bool) -> MatchedElimination:
+        """Combine all mini-buckets into one plan and one arena."""
         scopes = [t.scope for t in self.tables]
         parts = Partition(
             np.cumsum([0, *(len(s) for s in scopes)]),
@@ -184,11 +201,11 @@ class _Work:
             np.array(self.remaining, dtype=np.int64),
         )
         plan = assemble(parts, self.domains, self.rank, moment_matching)
-        extra = [self.shifts[g] for g in sorted(self.shifts)]
-        messages = [t.values for t in self.tables[self.given :]]
-        pieces = [*(t.values for t in self.tables[: self.given]), *extra, *messages]
+        shift_tables = [self.shifts[g] for g in sorted(self.shifts)]
+        messages = [t.values for t in self.tables[self.n_inputs :]]
+        pieces = [*(t.values for t in self.tables[: self.n_inputs]), *shift_tables, *messages]
         size = sum(p.size for p in pieces)
-        ACCOUNT.claim(size * self.arithmetic.dtype.itemsize, "mini-buckets, put together")
+        MEMORY_ACCOUNT.claim(size * self.arithmetic.dtype.itemsize, "mini-buckets, put together")
         arena = np.empty(max(1, size), dtype=self.arithmetic.dtype)
         at = 0
         for piece in pieces:
@@ -197,22 +214,25 @@ class _Work:
             at += piece.size
         done = Elimination(plan, arena, self.arithmetic)
         number = np.int64 if self.arithmetic.exact else np.float64
-        bounds = np.array([*self.bounds[: self.given], *[0] * len(extra), *self.bounds[self.given :]], dtype=number)
+        magnitudes = np.array(
+            [*self.magnitudes[: self.n_inputs], *[0] * len(shift_tables), *self.magnitudes[self.n_inputs :]],
+            dtype=number,
+        )
         margin = 0.0
         if not self.arithmetic.exact:
-            margin = 4 * max(1, self.given + self.shift_count) * 2.0**-53 * float(self.most)
-        return Matched(done, bounds, self.most, self.shift_count, self.skipped, margin)
+            margin = 4 * max(1, self.n_inputs + self.shift_count) * 2.0**-53 * float(self.peak_magnitude)
+        return MatchedElimination(done, magnitudes, self.peak_magnitude, self.shift_count, self.skipped, margin)
 
 
 def _one_variable(scopes: Sequence[tuple[int, ...]], groups: Sequence[Sequence[int]], v: int, rank: Ints) -> Partition:
     """Return the partition of one variable's bucket."""
     outputs = [sorted({u for t in g for u in scopes[t][1:]}, key=lambda u: rank[u]) for g in groups]
-    everything = [*scopes, *outputs]
+    all_scopes = [*scopes, *outputs]
     return Partition(
-        np.cumsum([0, *(len(s) for s in everything)]),
-        np.array([u for s in everything for u in s], dtype=np.int64),
+        np.cumsum([0, *(len(s) for s in all_scopes)]),
+        np.array([u for s in all_scopes for u in s], dtype=np.int64),
         np.full(len(groups), v, dtype=np.int64),
         np.cumsum([0, *(len(g) for g in groups)]),
         np.array([t for g in groups for t in g], dtype=np.int64),
-        np.arange(len(scopes), len(everything)),
+        np.arange(len(scopes), len(all_scopes)),
     )

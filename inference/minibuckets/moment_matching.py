@@ -1,19 +1,20 @@
-"""Moment matching: mini-buckets of a variable agree on what each of its values is worth before they are eliminated.
+"""Moment matching: equalise the max-marginals of a variable's mini-buckets before they are eliminated.
 
-Max-marginal matching (Ihler, Flerova, Dechter and Otten, "Join-graph based cost-shifting schemes", UAI 2012, MBE-MM):
-m_k(x) being the maximum of mini-bucket k over its separator and S(x) the sum of all, k is shifted by
+Max-marginal matching (Ihler, Flerova, Dechter and Otten, "Join-graph based cost-shifting schemes", UAI 2012, MBE-MM).
+m_k(x) is the maximum of mini-bucket k over its separator, and S(x) is the sum of all m_k. The cost shift of k is
 
     s_k(x) = w_k S(x) − m_k(x),    Σ w_k = 1.
 
-The shifts add up to zero, so the sum of all mini-buckets stays what it was, and Σ_k max_x w_k S(x) = max_x S(x): no
-other shift over x alone has a smaller Σ_k max. The paper's w_k = 1/m spreads costs over mini-buckets that know nothing
-of x, from where later buckets do not bring them together again: measured, it makes SPOT5's bounds worse than no
-matching. Here w_k is in proportion to the square root of the range of m_k.
+The shifts add up to zero, so the sum of all mini-buckets does not change, and Σ_k max_x w_k S(x) = max_x S(x). No other
+shift over x alone has a smaller Σ_k max. The paper uses w_k = 1/m. This distributes costs over mini-buckets that do not
+depend on x, and later buckets cannot combine them again; the bounds can become worse than without matching. Here w_k is
+therefore proportional to the square root of the range of m_k.
 
-Shifts are part of sums, so more than the problem's own entries has to fit the numbers. What is *live* at any time, Σ
-over tables not yet joined of the largest finite |entry|, bounds every sum there can be; it is followed from bucket to
-bucket, and where a variable's shifts would take it beyond half of −∞'s sentinel, they are left out: the bound is
-looser, never wrong. :func:`with_headroom` takes the wider integers where that is likely.
+Shifts are part of the sums, so the numbers must hold more than the problem's own entries. The *magnitude* of a table is
+its largest finite |entry|. The *total magnitude* is the sum of the magnitudes over all tables that are not joined yet,
+and it is an upper bound on every possible sum. It is updated from bucket to bucket. If the shifts of a variable would
+raise it beyond half of the sentinel of −∞, they are omitted: the bound is then looser, but still valid.
+:func:`with_headroom` selects the wider integers if that is likely.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,153 +27,165 @@ import numpy as np
 
 from dmcmc.inference.elimination.copy_tables import place_tables
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, new_arena, run_on_cpu
-from dmcmc.inference.elimination.join_kernels import MARGINAL, join, split_bucket
-from dmcmc.inference.elimination.plan import Plan
+from dmcmc.inference.elimination.join_kernels import MAX_MARGINAL, join, split_bucket
+from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.minibuckets import moment_matching_kernels as max_marginals
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
-from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, Table
+from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Array
 
-HEADROOM = 8  # how much more than the problem's own entries the numbers should hold
-_LARGE = 1 << 19  # joined cells of a bucket that is worth several threads
-_LOOK = 1 << 24  # joined cells between two looks at the time
-_MANY = 1 << 12  # cells that a mini-bucket counts for at least: some microseconds
+HEADROOM = 8  # required ratio of the range of the numbers to the sum of the problem's own entries
+_MIN_PARALLEL_CELLS = 1 << 19  # joined cells from which a mini-bucket is spread over several threads
+_CELLS_PER_CHECK = 1 << 24  # joined cells between two checks of the deadline
+_MIN_CELLS_PER_BUCKET = 1 << 12  # least number of cells charged for a mini-bucket: its fixed cost of some microseconds
 
 
 @dataclass(frozen=True)
-class Matched:
+class MatchedElimination:
     """A finished elimination with moment matching.
 
     Attributes
     ----------
     elimination : Elimination
-    bounds : (tables,) int64 or float64
+        The elimination.
+    magnitudes : (tables,) int64 or float64
         Largest finite |entry| of every table.
-    live : int or float
-        The most that was live at any time.
+    peak_magnitude : int or float
+        Largest total magnitude at any time.
     shifts, skipped : int
-        Shift tables that were made, and those that the numbers had no room for.
+        Number of cost-shift tables that were made, and that were omitted because the numbers could not hold them.
     margin : float
-        What must be added to the sum of the remaining tables, so that it is not below the exact sum; 0 for integers.
+        Upper bound on the rounding error: added to the sum of the remaining tables, it makes that sum an upper bound on
+        the exact one. 0 for integers.
     """
 
     elimination: Elimination
-    bounds: Array
-    live: int | float
+    magnitudes: Array
+    peak_magnitude: int | float
     shifts: int
     skipped: int
     margin: float
 
 
 def with_headroom(arithmetic: Arithmetic) -> Arithmetic:
-    """Return an arithmetic with room for shifts: int64 in place of an int32 that is nearly full."""
-    if arithmetic.dtype == np.int32 and arithmetic.total * HEADROOM > room_of(arithmetic):
+    """Return an arithmetic that can hold shifts: int64 instead of an int32 whose range is nearly used up."""
+    if arithmetic.dtype == np.int32 and arithmetic.total * HEADROOM > magnitude_limit_of(arithmetic):
         dtype = np.dtype(np.int64)
         return Arithmetic(dtype, int(np.iinfo(dtype).min) // ADDENDS, arithmetic.total)
     return arithmetic
 
 
-def room_of(arithmetic: Arithmetic) -> int | float:
-    """Return the most that may be live: a sum with a sentinel in it must stay below the threshold."""
+def magnitude_limit_of(arithmetic: Arithmetic) -> int | float:
+    """Return the largest admissible total magnitude: a sum that contains −∞ must stay below the threshold of −∞."""
     return -(int(arithmetic.lowest) // 2) - 1 if arithmetic.exact else float("inf")
 
 
 def eliminate_matched(
-    tables: Sequence[Table] | FlatTables,
-    plan: Plan,
+    tables: Sequence[EncodedTable] | FlatTables,
+    plan: EliminationPlan,
     arithmetic: Arithmetic,
     threads: int = 1,
-    room: int | float | None = None,
-    stop: Stop = NO_STOP,
-) -> Matched:
-    """Carry out a mini-bucket plan with moment matching.
+    magnitude_limit: int | float | None = None,
+    stop: Deadline = NO_DEADLINE,
+) -> MatchedElimination:
+    """Run a mini-bucket plan with moment matching.
 
     Parameters
     ----------
     tables
-        Encoded tables: the inputs of the plan without those of its shifts.
+        Encoded tables: the inputs of the plan without its cost-shift tables.
     plan
-        Made with ``shifts``.
+        A plan made with ``shifts``.
+    arithmetic
+        The arithmetic of the tables.
     threads
-        How many threads the large mini-buckets are spread over. The result does not depend on it.
-    room
-        The most that may be live; :func:`room_of` the arithmetic if None.
+        Number of threads for the large mini-buckets. The result does not depend on it.
+    magnitude_limit
+        Largest admissible total magnitude; that of the arithmetic if None.
     stop
-        When to give up.
+        The deadline.
+
+    Returns
+    -------
+    MatchedElimination
 
     Raises
     ------
     OutOfTime
+        If the deadline passes.
     """
     flat = flat_tables(tables, arithmetic)
     lowest = arithmetic.dtype.type(arithmetic.lowest)
     done = Elimination(plan, new_arena(plan, arithmetic), arithmetic)
-    ledger = open_ledger(done, flat, room, stop)
-    ready = 0
-    for first, last in _looks(plan, _large_variables(plan)):
+    tracker = start_tracking(done, flat, magnitude_limit, stop)
+    next_bucket = 0
+    for first, last in _with_deadline_checks(plan, _large_variables(plan)):
         stop.check()
         max_marginals.run_matched(
-            plan.program, done.arena, ledger.bounds, ledger.state, ready, first, ledger.limit, lowest
+            plan.program, done.arena, tracker.magnitudes, tracker.state, next_bucket, first, tracker.limit, lowest
         )
         if first < last:
-            _run_large(done, ledger, first, last, threads, stop)
-        ready = last
-    return ledger.close(done)
+            _run_large(done, tracker, first, last, threads, stop)
+        next_bucket = last
+    return tracker.result(done)
 
 
 @dataclass(frozen=True)
-class Ledger:
-    """What is live while a matched elimination is under way.
+class MagnitudeTracker:
+    """The total magnitude of the tables during a matched elimination.
 
     Attributes
     ----------
-    bounds : (tables,) int64 or float64
-        Largest finite |entry| of every table so far.
+    magnitudes : (tables,) int64 or float64
+        Largest finite |entry| of every table made so far.
     state : (4,) int64 or float64
-        :data:`max_marginals.LIVE`, the most that was, shifts made, shifts left out.
+        Total magnitude, its peak, shift tables made, shift tables omitted (``TOTAL``, ``PEAK``, ``SHIFTS``,
+        ``SKIPPED``).
     limit : number
-        The most that may be live.
-    given : int
-        Tables of the problem, shifts not counted.
+        Largest admissible total magnitude.
+    n_inputs : int
+        Number of input tables, without cost-shift tables.
     """
 
-    bounds: Array
+    magnitudes: Array
     state: Array
     limit: np.number[Any]
-    given: int
+    n_inputs: int
 
-    def close(self, done: Elimination) -> Matched:
-        """Return the finished elimination with what the ledger says of it."""
-        live = self.state[max_marginals.MOST_LIVE].item()
+    def result(self, done: Elimination) -> MatchedElimination:
+        """Return the finished elimination with its magnitudes and its margin."""
+        peak_magnitude = self.state[max_marginals.PEAK].item()
         shifts, skipped = int(self.state[max_marginals.SHIFTS]), int(self.state[max_marginals.SKIPPED])
-        margin = 0.0 if done.arithmetic.exact else 4 * max(1, self.given + shifts) * 2.0**-53 * float(live)
-        return Matched(done, self.bounds, live, shifts, skipped, margin)
+        margin = 0.0 if done.arithmetic.exact else 4 * max(1, self.n_inputs + shifts) * 2.0**-53 * float(peak_magnitude)
+        return MatchedElimination(done, self.magnitudes, peak_magnitude, shifts, skipped, margin)
 
 
-def open_ledger(done: Elimination, flat: FlatTables, room: int | float | None, stop: Stop = NO_STOP) -> Ledger:
-    """Put the given tables into the arena, zeros into those of shifts, and measure them."""
+def start_tracking(
+    done: Elimination, flat: FlatTables, magnitude_limit: int | float | None, stop: Deadline = NO_DEADLINE
+) -> MagnitudeTracker:
+    """Copy the inputs to the arena, set the cost-shift tables to zero, and compute the magnitudes."""
     arithmetic, plan, arena = done.arithmetic, done.plan, done.arena
     lowest = arithmetic.dtype.type(arithmetic.lowest)
     number = np.int64 if arithmetic.exact else np.float64
-    limit = number(min(room_of(arithmetic), np.inf if room is None else room))
+    limit = number(min(magnitude_limit_of(arithmetic), np.inf if magnitude_limit is None else magnitude_limit))
     place_tables(plan, arena, flat, lowest, stop)
-    given = plan.tables - plan.buckets
-    if given > flat.tables:
-        arena[plan.program.at[flat.tables] : plan.program.at[given - 1] + plan.sizes[given - 1]] = 0
-    bounds, state = np.zeros(plan.tables, dtype=number), np.zeros(4, dtype=number)
-    max_marginals.measure_inputs(plan.program, arena, bounds, state, lowest)
-    return Ledger(bounds, state, limit, flat.tables)
+    n_inputs = plan.tables - plan.buckets
+    if n_inputs > flat.tables:
+        arena[plan.program.at[flat.tables] : plan.program.at[n_inputs - 1] + plan.sizes[n_inputs - 1]] = 0
+    magnitudes, state = np.zeros(plan.tables, dtype=number), np.zeros(4, dtype=number)
+    max_marginals.measure_inputs(plan.program, arena, magnitudes, state, lowest)
+    return MagnitudeTracker(magnitudes, state, limit, flat.tables)
 
 
-def _large_variables(plan: Plan) -> list[tuple[int, int]]:
-    """Return the ranges of mini-buckets of the variables that have a large one, and an empty range at the end."""
+def _large_variables(plan: EliminationPlan) -> list[tuple[int, int]]:
+    """Return the bucket ranges of the variables with a large mini-bucket, and an empty range at the end."""
     variable = plan.program.variable
     ranges: list[tuple[int, int]] = []
-    for b in np.flatnonzero(plan.program.cells > _LARGE).tolist():
+    for b in np.flatnonzero(plan.program.cells > _MIN_PARALLEL_CELLS).tolist():
         if ranges and b < ranges[-1][1]:
             continue
         first, last = b, b + 1
@@ -184,10 +197,10 @@ def _large_variables(plan: Plan) -> list[tuple[int, int]]:
     return [*ranges, (plan.buckets, plan.buckets)]
 
 
-def _looks(plan: Plan, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the ranges with empty ones in between, so that the time is looked at often enough."""
+def _with_deadline_checks(plan: EliminationPlan, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the ranges, with empty ranges in between at which the deadline is checked."""
     variable = plan.program.variable
-    count = np.cumsum(np.clip(plan.program.cells, _MANY, _LARGE)) // _LOOK
+    count = np.cumsum(np.clip(plan.program.cells, _MIN_CELLS_PER_BUCKET, _MIN_PARALLEL_CELLS)) // _CELLS_PER_CHECK
     outside = np.ones(plan.buckets + 1, dtype=np.bool_)
     for first, last in ranges:
         outside[first:last] = False
@@ -195,34 +208,40 @@ def _looks(plan: Plan, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return sorted([*ranges, *((int(b), int(b)) for b in cuts if outside[b])])
 
 
-def _run_large(done: Elimination, ledger: Ledger, first: int, last: int, threads: int, stop: Stop) -> None:
+def _run_large(
+    done: Elimination, tracker: MagnitudeTracker, first: int, last: int, threads: int, stop: Deadline
+) -> None:
     """Match and eliminate one variable, each mini-bucket on all threads."""
     program, lowest = done.plan.program, done.arithmetic.dtype.type(done.arithmetic.lowest)
     if last - first > 1:
-        marginals = np.stack([_marginal(done, b, threads, stop) for b in range(first, last)])
-        max_marginals.set_shifts(program, done.arena, ledger.state, first, last, marginals, ledger.limit, lowest)
+        marginals = np.stack([_large_max_marginal(done, b, threads, stop) for b in range(first, last)])
+        max_marginals.set_shifts(program, done.arena, tracker.state, first, last, marginals, tracker.limit, lowest)
     run_on_cpu(done, first, last, MAX_PLUS, threads, stop)
-    max_marginals.settle(program, done.arena, ledger.bounds, ledger.state, first, last, lowest)
+    max_marginals.measure_messages(program, done.arena, tracker.magnitudes, tracker.state, first, last, lowest)
 
 
-def _marginal(done: Elimination, b: int, threads: int, stop: Stop) -> Array:
-    """Return a large mini-bucket's max-marginal: each thread goes through ranges of rows, and looks at the time."""
+def _large_max_marginal(done: Elimination, b: int, threads: int, stop: Deadline) -> Array:
+    """Return a large mini-bucket's max-marginal, (x_size,), joined in ranges of rows.
+
+    The deadline is checked between two ranges of a thread.
+    """
     plan = done.plan
     parts = split_bucket(plan.program, b)
     width, x_size = parts[1], parts[2]
     rows = int(plan.program.cells[b]) // (x_size * width)
-    shares = min(rows, 4 * threads) if threads > 1 else 1
-    cuts = [rows * i // shares for i in range(shares + 1)]
-    step = rows if stop is NO_STOP else max(1, _LOOK // (x_size * width))
+    n_ranges = min(rows, 4 * threads) if threads > 1 else 1
+    cuts = [rows * i // n_ranges for i in range(n_ranges + 1)]
+    step = rows if stop is NO_DEADLINE else max(1, _CELLS_PER_CHECK // (x_size * width))
     lowest = done.arithmetic.dtype.type(done.arithmetic.lowest)
-    blocks = np.full((shares, x_size, width), lowest, dtype=done.arithmetic.dtype)
+    blocks = np.full((n_ranges, x_size, width), lowest, dtype=done.arithmetic.dtype)
     kernel = cast(Callable[..., None], join)
 
     def raise_to(block: Array, begin: int, end: int) -> None:
+        """Raise a block to the maxima of a range of rows."""
         for first in range(begin, end, step):
-            if stop is not NO_STOP and stop.over:
+            if stop is not NO_DEADLINE and stop.over:
                 return
-            kernel(done.arena, block, *parts, lowest, MARGINAL, first, min(first + step, end))
+            kernel(done.arena, block, *parts, lowest, MAX_MARGINAL, first, min(first + step, end))
 
     run_parallel(
         [partial(raise_to, block, a, z) for block, (a, z) in zip(blocks, pairwise(cuts), strict=True)], threads
@@ -233,11 +252,11 @@ def _marginal(done: Elimination, b: int, threads: int, stop: Stop) -> Array:
 
 
 def compile_matching(dtype: np.dtype[Any]) -> None:
-    """Compile what moment matching runs on the CPU for a number type, or find it on disk."""
+    """Compile the CPU code of moment matching for a number type, or read it from the disk cache."""
     lowest = int(np.iinfo(dtype).min) // ADDENDS if dtype.kind == "i" else -np.inf
-    tables = [Table((0, 1), np.ones((2, 2), dtype=dtype)), Table((0, 2), np.ones((2, 2), dtype=dtype))]
+    tables = [EncodedTable((0, 1), np.ones((2, 2), dtype=dtype)), EncodedTable((0, 2), np.ones((2, 2), dtype=dtype))]
     arithmetic, scopes = Arithmetic(dtype, lowest, 2), [table.scope for table in tables]
     plan = plan_mini_buckets(scopes, np.full(3, 2), (0, 1, 2), (), 1, True)
     small = eliminate_matched(tables, plan, arithmetic)
     large = Elimination(plan, np.empty_like(small.elimination.arena), arithmetic)
-    _run_large(large, open_ledger(large, flat_tables(tables, arithmetic), None), 0, 2, 1, NO_STOP)
+    _run_large(large, start_tracking(large, flat_tables(tables, arithmetic), None), 0, 2, 1, NO_DEADLINE)

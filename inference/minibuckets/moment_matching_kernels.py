@@ -1,33 +1,39 @@
 # mypy: ignore-errors
-"""Kernels of moment matching: max-marginals of mini-buckets, and the shifts that even them out.
+"""Kernels of moment matching: max-marginals of mini-buckets, and the cost shifts that equalise them.
 
-A max-marginal is the maximum over the separator where elimination takes it over x: the same
-:func:`dmcmc.inference.elimination.join_kernels.join` finds both. The joined table is never written: one block of (x, l)
-is kept, and raised by every h.
+A max-marginal is a maximum over the separator, where elimination takes the maximum over x:
+:func:`dmcmc.inference.elimination.join_kernels.join` computes both. The joined table is never written; one block of
+(x, l) is raised to the maximum by every h.
+
+Shared arguments: ``program`` is a :class:`dmcmc.inference.elimination.plan.BucketProgram`; ``arena`` (entries,) holds
+all tables; ``magnitudes`` (tables,) holds the largest finite |entry| of every table; ``state`` (4,) holds the total
+magnitude and the counts, see ``TOTAL``; ``lowest`` is the −∞ of the arithmetic.
 """
 
 import math
 
 import numpy as np
 
-from dmcmc.inference.elimination.join_kernels import MARGINAL, join, split_bucket
+from dmcmc.inference.elimination.join_kernels import MAX_MARGINAL, join, split_bucket
 from dmcmc.inference.elimination.semirings import MAXIMUM
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
 _MAXIMUM = MAXIMUM
-LIVE, MOST_LIVE, SHIFTS, SKIPPED = range(4)  # of ``state``: what is live, the most that was, shifts made and left out
-_GRID = 40  # float shifts are multiples of 2^-40 of what is live, so that up to 2^11 of them add up without rounding
-_MOST = 1 << 11
+# indices of ``state``: total magnitude, its peak, shift tables made, shift tables omitted
+TOTAL, PEAK, SHIFTS, SKIPPED = range(4)
+# float shifts are multiples of 2^-40 of the total magnitude, so that up to 2^11 of them are added without rounding
+_GRID_BITS = 40
+_MAX_SHIFTS = 1 << 11
 
 
 @njit(nogil=True)
 def max_marginal(program, arena, b, lowest):
-    """Return a mini-bucket's best sum for every value of its variable: (x_size,)."""
+    """Return the max-marginal of a mini-bucket: its largest sum for every value of its variable, (x_size,)."""
     parts = split_bucket(program, b)
     width, x_size = parts[1], parts[2]
     block = np.full((x_size, width), lowest, dtype=arena.dtype)
-    join(arena, block, *parts, lowest, MARGINAL, 0, program.cells[b] // (x_size * width))
+    join(arena, block, *parts, lowest, MAX_MARGINAL, 0, program.cells[b] // (x_size * width))
     best = np.empty(x_size, dtype=arena.dtype)
     for x in range(x_size):
         best[x] = block[x].max()
@@ -35,76 +41,85 @@ def max_marginal(program, arena, b, lowest):
 
 
 @njit(nogil=True)
-def spread(marginal, lowest):
+def root_range(marginal, lowest):
     """Return the square root of the range of a max-marginal's finite values."""
     half = lowest / 2
     low, high = np.inf, -np.inf
-    for m in marginal:
-        if m >= half and m > lowest:
-            low, high = min(low, float(m)), max(high, float(m))
+    for value in marginal:
+        if value >= half and value > lowest:
+            low, high = min(low, float(value)), max(high, float(value))
     return math.sqrt(high - low) if high > low else 0.0
 
 
 @njit(nogil=True)
-def even_out(marginals, shifts, live, lowest):
-    """Write the shifts (m, x_size) that make m max-marginals agree; return each mini-bucket's largest |shift| (m,).
+def equalise_max_marginals(marginals, shifts, total_magnitude, lowest):
+    """Compute the cost shifts that equalise m max-marginals; return each mini-bucket's largest |shift|, (m,).
 
-    Mini-bucket k gets a share of the sum S(x) of all, in proportion to the root of how much its own max-marginal
-    varies. The shifts add up to zero for every x, exactly: the heaviest mini-bucket takes what rounding leaves, and
-    floats are put on a grid on which sums do not round (``live`` is what they are relative to). A value that one
-    mini-bucket forbids is forbidden in all: nothing finite can come of it.
+    The shifts make the max-marginal of mini-bucket k a share of the sum S(x) of all, in proportion to the square root
+    of the range of its max-marginal. They add up to zero exactly for every x: the mini-bucket with the largest
+    weight takes the rounding remainder, and floats are rounded to a grid on which sums are exact. A value that one
+    mini-bucket forbids is forbidden in all of them, since it cannot be part of a finite sum.
+
+    Parameters
+    ----------
+    marginals : (m, x_size)
+        The max-marginals, in the dtype of the arithmetic.
+    shifts : (m, x_size)
+        The shifts, written in place.
+    total_magnitude : float
+        The total magnitude, to which the grid is relative.
     """
     m, x_size = marginals.shape
     number = marginals.dtype.type
     half = lowest / 2
     grid = 0.0
-    if number(0.5) > 0:  # floats
-        grid = math.ldexp(1.0, math.frexp(max(live, 1e-290))[1] - _GRID)
+    if number(0.5) > 0:  # floating-point numbers
+        grid = math.ldexp(1.0, math.frexp(max(total_magnitude, 1e-290))[1] - _GRID_BITS)
     weight = np.empty(m)
     for k in range(m):
-        weight[k] = spread(marginals[k], lowest)
+        weight[k] = root_range(marginals[k], lowest)
     heaviest = np.argmax(weight)
     weight /= max(weight.sum(), 1e-300)
     largest = np.zeros(m, dtype=marginals.dtype)
     for x in range(x_size):
-        hard = False
-        total = number(0)
+        is_forbidden = False
+        sum_of_marginals = number(0)
         for k in range(m):
-            hard |= marginals[k, x] <= lowest or marginals[k, x] < half
-            total += marginals[k, x]
-        if hard:
+            is_forbidden |= marginals[k, x] <= lowest or marginals[k, x] < half
+            sum_of_marginals += marginals[k, x]
+        if is_forbidden:
             shifts[:, x] = lowest
             continue
-        rest = number(0)
+        sum_of_others = number(0)
         for k in range(m):
             if k != heaviest:
                 if grid > 0:
-                    shift = number(np.rint((weight[k] * total - marginals[k, x]) / grid) * grid)
+                    shift = number(np.rint((weight[k] * sum_of_marginals - marginals[k, x]) / grid) * grid)
                 else:
-                    shift = number(number(np.rint(weight[k] * total)) - marginals[k, x])
+                    shift = number(number(np.rint(weight[k] * sum_of_marginals)) - marginals[k, x])
                 shifts[k, x] = shift
-                rest += shift
-        shifts[heaviest, x] = -rest
+                sum_of_others += shift
+        shifts[heaviest, x] = -sum_of_others
         for k in range(m):
             largest[k] = max(largest[k], abs(shifts[k, x]))
     return largest
 
 
 @njit(nogil=True)
-def bound_of(entries, lowest):
+def magnitude_of(entries, lowest):
     """Return the largest finite |entry|."""
     half = lowest / 2
-    bound = entries.dtype.type(0)
+    magnitude = entries.dtype.type(0)
     for i in range(entries.size):
-        e = entries[i]
-        if e >= half and e > lowest:
-            bound = max(bound, abs(e))
-    return bound
+        entry = entries[i]
+        if entry >= half and entry > lowest:
+            magnitude = max(magnitude, abs(entry))
+    return magnitude
 
 
 @njit(nogil=True)
 def table(program, arena, t):
-    """Return the entries of a table as a view."""
+    """Return the entries of table ``t`` as a view."""
     size = 1
     for s in range(program.scope_start[t], program.scope_start[t + 1]):
         size *= program.domains[program.scope[s]]
@@ -112,58 +127,65 @@ def table(program, arena, t):
 
 
 @njit(nogil=True)
-def measure_inputs(program, arena, bounds, state, lowest):
-    """Set the bounds of the given tables and what is live in all."""
+def measure_inputs(program, arena, magnitudes, state, lowest):
+    """Set the magnitudes of the input tables and the total magnitude."""
     for t in range(program.at.size - program.variable.size):
-        bounds[t] = bound_of(table(program, arena, t), lowest)
-        state[LIVE] += bounds[t]
-    state[MOST_LIVE] = state[LIVE]
+        magnitudes[t] = magnitude_of(table(program, arena, t), lowest)
+        state[TOTAL] += magnitudes[t]
+    state[PEAK] = state[TOTAL]
 
 
 @njit(nogil=True)
 def set_shifts(program, arena, state, first, last, marginals, limit, lowest):
-    """Write the shift tables of mini-buckets ``first`` to ``last``, or zeros if sums might leave ``limit``.
+    """Write the cost-shift tables of mini-buckets ``first`` to ``last`` − 1, or zeros if sums might exceed ``limit``.
 
-    ``state`` has :data:`LIVE` and so on.
+    Parameters
+    ----------
+    state : (4,)
+        The total magnitude and the counts; updated.
+    marginals : (last − first, x_size)
+        The max-marginals of the mini-buckets.
+    limit
+        Largest admissible total magnitude.
     """
     shifts = np.zeros_like(marginals)
-    largest = even_out(marginals, shifts, float(state[LIVE]), lowest)
-    after = state[LIVE]
+    largest = equalise_max_marginals(marginals, shifts, float(state[TOTAL]), lowest)
+    after = state[TOTAL]
     for k in range(last - first):
         if after <= limit:
             after += largest[k]
-    if after > limit or last - first > _MOST:
+    if after > limit or last - first > _MAX_SHIFTS:
         shifts[:] = 0
         state[SKIPPED] += last - first
     else:
-        state[MOST_LIVE] = max(state[MOST_LIVE], after)
+        state[PEAK] = max(state[PEAK], after)
         state[SHIFTS] += last - first
     for k in range(last - first):
         copy_entries(shifts[k], table(program, arena, program.inputs[program.input_start[first + k + 1] - 1]))
 
 
 @njit(nogil=True)
-def settle(program, arena, bounds, state, first, last, lowest):
-    """Measure the messages of buckets ``first`` to ``last``, just eliminated, and :func:`account` for them."""
+def measure_messages(program, arena, magnitudes, state, first, last, lowest):
+    """Compute the magnitudes of the new messages of buckets ``first`` to ``last`` − 1 and update the total."""
     for b in range(first, last):
         output = program.at.size - program.variable.size + b
-        bounds[output] = bound_of(table(program, arena, output), lowest)
-    account(program, bounds, state, first, last)
+        magnitudes[output] = magnitude_of(table(program, arena, output), lowest)
+    update_total(program, magnitudes, state, first, last)
 
 
 @njit(nogil=True)
-def account(program, bounds, state, first, last):
-    """Take the inputs of buckets ``first`` to ``last`` from what is live, and add their messages."""
+def update_total(program, magnitudes, state, first, last):
+    """Update the total magnitude: subtract the inputs of buckets ``first`` to ``last`` − 1, add their messages."""
     for b in range(first, last):
         for i in range(program.input_start[b], program.input_start[b + 1]):
-            state[LIVE] -= bounds[program.inputs[i]]
-        state[LIVE] += bounds[program.at.size - program.variable.size + b]
-    state[MOST_LIVE] = max(state[MOST_LIVE], state[LIVE])
+            state[TOTAL] -= magnitudes[program.inputs[i]]
+        state[TOTAL] += magnitudes[program.at.size - program.variable.size + b]
+    state[PEAK] = max(state[PEAK], state[TOTAL])
 
 
 @njit(nogil=True)
-def run_matched(program, arena, bounds, state, first, last, limit, lowest):
-    """Run buckets ``first`` to ``last`` (whole variables), each variable's mini-buckets matched before."""
+def run_matched(program, arena, magnitudes, state, first, last, limit, lowest):
+    """Run buckets ``first`` to ``last`` − 1 (whole variables); a variable's mini-buckets are matched first."""
     b = first
     while b < last:
         end = b + 1
@@ -180,5 +202,5 @@ def run_matched(program, arena, bounds, state, first, last, limit, lowest):
             rows = program.cells[i] // (parts[2] * width)
             out = table(program, arena, program.at.size - program.variable.size + i).reshape(rows, width)
             join(arena, out, *parts, lowest, _MAXIMUM, 0, rows)
-        settle(program, arena, bounds, state, b, end, lowest)
+        measure_messages(program, arena, magnitudes, state, b, end, lowest)
         b = end

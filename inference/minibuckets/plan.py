@@ -1,9 +1,10 @@
 """Mini-bucket plans: an elimination whose messages have at most z variables (GpuBE journal paper, §2.2).
 
-A bucket whose message would have more is split; each part, a mini-bucket, is eliminated by itself. Then every part may
-choose its own value of the variable, so the result bounds the exact one from above. A mini-bucket plan is an ordinary
-:class:`Plan` in which neighbouring buckets of one variable are its mini-buckets: the same kernels run it, and VALUE
-looks at all mini-buckets of a variable together. With z at least the induced width it is the exact plan.
+A bucket whose message would have more variables is split into mini-buckets, which are eliminated separately
+(mini-bucket elimination, Dechter and Rish 2003). Each of them may choose another value of the variable, so the result
+is an upper bound on the exact one. A mini-bucket plan is an ordinary ``EliminationPlan`` in which consecutive buckets
+of one variable are its mini-buckets. The same kernels run it, and VALUE reads all mini-buckets of a variable together.
+With z at least the induced width it is the exact plan.
 """
 
 from collections.abc import Sequence
@@ -12,15 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination.plan import Plan, Program, places, rank_of
-from dmcmc.inference.minibuckets.plan_kernels import first_fit, measure
+from dmcmc.inference.elimination.plan import BucketProgram, EliminationPlan, rank_of, table_offsets
+from dmcmc.inference.minibuckets.plan_kernels import first_fit, measure_plan
 from dmcmc.inference.runtime.compile import writable_once
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Ints
 
 
 class Partition(NamedTuple):
-    """Mini-buckets in the order of elimination; the fields are as :func:`first_fit` returns them."""
+    """Mini-buckets in the order of elimination; the fields are those that :func:`first_fit` returns."""
 
     scope_start: Ints
     scope: Ints
@@ -31,7 +32,7 @@ class Partition(NamedTuple):
 
 
 def least_z(scopes: Sequence[Sequence[int]], order: Sequence[int]) -> int:
-    """Return the least z that is possible: what the largest table has left without its first variable.
+    """Return the smallest possible z: the number of variables that the largest table keeps without its first variable.
 
     >>> least_z([(0, 1, 2), (1, 2)], [0, 1, 2])
     2
@@ -41,7 +42,7 @@ def least_z(scopes: Sequence[Sequence[int]], order: Sequence[int]) -> int:
 
 
 def check_z(z: int, scopes: Sequence[Sequence[int]], order: Sequence[int], what: str = "") -> None:
-    """Raise :class:`ResourceError` if z is too small for the tables; says the least that works."""
+    """Raise :class:`ResourceError` if z is too small for the tables; the message names the smallest z."""
     least = least_z(scopes, order)
     if z < least:
         raise ResourceError(
@@ -57,7 +58,7 @@ def plan_mini_buckets(
     keep: Sequence[int] = (),
     z: int = 1,
     shifts: bool = False,
-) -> Plan:
+) -> EliminationPlan:
     """Plan mini-bucket elimination with scope-based partitioning.
 
     Parameters
@@ -65,16 +66,20 @@ def plan_mini_buckets(
     scopes, domains, order, keep
         As in :func:`dmcmc.inference.elimination.plan.plan_elimination`.
     z
-        The most variables a message has; the eliminated one is not counted (journal paper, Example 4, Corollary 1).
+        Largest number of variables of a message, without the eliminated one (journal paper, Example 4, Corollary 1).
     shifts
-        Give each of several mini-buckets of a variable one more input, a table over that variable alone: they follow
-        the given tables, in the order of the mini-buckets, and are the last input of each
+        Give each of several mini-buckets of a variable one more input: a cost-shift table over that variable. These
+        tables follow the input tables in the order of the mini-buckets, and each is the last input of its mini-bucket
         (:mod:`dmcmc.inference.minibuckets.moment_matching`).
+
+    Returns
+    -------
+    EliminationPlan
 
     Raises
     ------
     ResourceError
-        If a table by itself needs a larger z.
+        If a single table needs a larger z.
 
     Examples
     --------
@@ -91,33 +96,38 @@ def plan_mini_buckets(
     return assemble(Partition(*found), domains, rank, shifts)
 
 
-def assemble(parts: Partition, domains: Ints, rank: Ints, shifts: bool = False) -> Plan:
-    """Return a partition as a plan, with tables for shifts if wanted."""
+def assemble(parts: Partition, domains: Ints, rank: Ints, shifts: bool = False) -> EliminationPlan:
+    """Return a partition as a plan, with one cost-shift table per split mini-bucket if ``shifts``.
+
+    ``rank`` (variables,) int64 is each variable's position in the elimination order.
+    """
     groups = parts.variable.size
-    given = parts.scope_start.size - 1 - groups
+    n_inputs = parts.scope_start.size - 1 - groups
     start, scope, input_start, inputs = parts.scope_start, parts.scope, parts.member_start, parts.members
     remaining = parts.remaining
     if shifts:
         shifted = np.flatnonzero(shared(parts.variable))
-        extra = shifted.size
-        cut = int(start[given])
+        n_shifts = shifted.size
+        cut = int(start[n_inputs])
         scope = np.concatenate([scope[:cut], parts.variable[shifted], scope[cut:]])
-        start = np.concatenate([start[:given], cut + np.arange(extra), start[given:] + extra])
-        inputs = np.where(inputs >= given, inputs + extra, inputs)
-        inputs = np.insert(inputs, input_start[shifted + 1], given + np.arange(extra))
+        start = np.concatenate([start[:n_inputs], cut + np.arange(n_shifts), start[n_inputs:] + n_shifts])
+        inputs = np.where(inputs >= n_inputs, inputs + n_shifts, inputs)
+        inputs = np.insert(inputs, input_start[shifted + 1], n_inputs + np.arange(n_shifts))
         input_start = input_start.copy()
         input_start[1:] += np.cumsum(shared(parts.variable))
-        remaining = np.where(remaining >= given, remaining + extra, remaining)
+        remaining = np.where(remaining >= n_inputs, remaining + n_shifts, remaining)
     domains = writable_once(domains)
-    size, cells, low = measure(start, scope, rank, domains, parts.variable, input_start, inputs)
-    program = Program(domains, start, scope, places(size), parts.variable, input_start, inputs, cells, low)
-    return Plan(program, size, tuple(remaining.tolist()))
+    size, cells, row_axes = measure_plan(start, scope, rank, domains, parts.variable, input_start, inputs)
+    program = BucketProgram(
+        domains, start, scope, table_offsets(size), parts.variable, input_start, inputs, cells, row_axes
+    )
+    return EliminationPlan(program, size, tuple(remaining.tolist()))
 
 
 def shared(variable: Ints) -> NDArray[np.bool_]:
-    """Return for each bucket whether its variable has another one: (buckets,) bool."""
+    """Return for each bucket whether another bucket has the same variable: (buckets,) bool."""
     both = np.zeros(variable.size, dtype=np.bool_)
-    same = variable[1:] == variable[:-1]
-    both[:-1] |= same
-    both[1:] |= same
+    as_next = variable[1:] == variable[:-1]
+    both[:-1] |= as_next
+    both[1:] |= as_next
     return both

@@ -1,1 +1,1 @@
-"""The graphical model: problems, factors and tables, and the numbers that they are computed in."""
+"""The graphical model: problems, factors, utility tables, and the arithmetic of utilities."""

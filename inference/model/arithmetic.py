@@ -1,8 +1,9 @@
-"""The numbers that elimination works in: chosen from the data, exact for integers, −∞ never wraps.
+"""The arithmetic of elimination: a number type chosen from the data, exact for integers, in which −∞ never wraps.
 
-The narrowest of int32, int64 and float64 is taken that holds every sum of entries. In integers −∞ is a sentinel; four
-of them can be added before a clamp, and a sum with a sentinel in it stays below half of it, because the finite entries
-of the whole problem together are smaller than that half. So no sum wraps and no −∞ turns into a number.
+The narrowest of int32, int64 and float64 that can hold every sum of entries is used. In integers −∞ is represented by
+a sentinel. Up to ``ADDENDS`` sentinels can be added before the sum is clamped. A sum that contains a sentinel is below
+half of the sentinel, because the finite entries of the whole problem together are smaller in magnitude than that half.
+Therefore no sum wraps, and −∞ never turns into a finite number.
 """
 
 import math
@@ -21,12 +22,22 @@ from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
-ADDENDS = 4  # sentinels that may be added before the sum is clamped
-LARGEST = 2.0**1000  # Σ |utility|: differences, and the scales of bounds and chains, are finite up to there
+ADDENDS = 4  # maximum number of sentinels that may be added before the sum is clamped
+MAX_TOTAL_UTILITY = (
+    2.0**1000
+)  # limit on Σ |utility|: differences, and the scales of bounds and chains, stay finite up to it
 
 
-class Table(NamedTuple):
-    """Encoded utilities over a scope: ``values`` has one axis a variable of ``scope``, in that order."""
+class EncodedTable(NamedTuple):
+    """Encoded utilities over a scope.
+
+    Attributes
+    ----------
+    scope : tuple of int
+        Variable indices.
+    values : ndarray
+        Encoded utilities with one axis per variable, in the order of ``scope``.
+    """
 
     scope: tuple[int, ...]
     values: Array
@@ -34,110 +45,130 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """A number type and its −∞.
+    """A number type and its representation of −∞.
 
     Attributes
     ----------
     dtype : numpy dtype
         int32, int64 or float64.
     lowest : int or float
-        Stands for −∞; every sum is clamped to it from below.
+        The representation of −∞; every sum is clamped to at least this.
     total : int or float
-        No sum of finite entries, one a factor, is larger in absolute value.
-    whole : bool
-        Whether all entries are integers, although float64 may have to hold their sums.
+        An upper bound on the magnitude of every sum of finite entries with one entry per factor.
+    integral : bool
+        Whether all entries are integers, even if their sums need float64.
     """
 
     dtype: np.dtype[Any]
     lowest: int | float
     total: int | float
-    whole: bool = False
+    integral: bool = False
 
     @cached_property
     def exact(self) -> bool:
-        """Whether sums are free of rounding."""
+        """Whether sums are free of rounding errors."""
         return self.dtype.kind == "i"
 
     @cached_property
     def name(self) -> str:
-        """What the number type is called."""
+        """The name of the number type, such as "int32"."""
         return self.dtype.name
 
     @cached_property
-    def least(self) -> np.generic:
-        """What stands for −∞ in the number type itself, as compiled code wants it."""
+    def lowest_scalar(self) -> np.generic:
+        """The representation of −∞ as a NumPy scalar of the dtype, the form that compiled kernels need."""
         number: np.generic = self.dtype.type(self.lowest)
         return number
 
     @property
-    def threshold(self) -> int | float:
-        """Sums below this are −∞."""
+    def forbidden_below(self) -> int | float:
+        """The number below which a sum represents −∞."""
         return self.lowest // 2 if self.exact else -np.inf
 
-    def encode(self, factor: Factor) -> Table:
-        """Return a factor's table in these numbers."""
-        return Table(factor.scope, self._encoded(factor.table))
+    def encode(self, factor: Factor) -> EncodedTable:
+        """Return a factor's table in this arithmetic."""
+        return EncodedTable(factor.scope, self._encoded(factor.table))
 
     def encode_flat(self, flat: FlatTables) -> FlatTables:
-        """Return tables in these numbers."""
+        """Return flat tables in this arithmetic."""
         return flat._replace(data=self._encoded(flat.data))
 
     def _encoded(self, given: Array) -> Array:
-        """Return entries in these numbers, in an array of their own."""
-        if given.dtype == self.dtype and self.exact:  # −∞ is the least of all: no entry is below the lowest
-            found: Array = np.maximum(given, self.least)
-            return np.asarray(found)
+        """Return entries in this arithmetic, as a new array."""
+        if given.dtype == self.dtype and self.exact:  # this raises −∞ to lowest
+            raised: Array = np.maximum(given, self.lowest_scalar)
+            return np.asarray(raised)
         values = given.astype(self.dtype)
         values[forbidden(given)] = self.lowest
         return values
 
     def is_lowest(self, value: int | float) -> bool:
-        """Return whether a sum stands for −∞."""
-        return bool(value < self.threshold or value == self.lowest)
+        """Return whether a sum represents −∞."""
+        return bool(value < self.forbidden_below or value == self.lowest)
 
     def add(self, left: Array, right: Array, into: Array | None = None) -> Array:
-        """Return the clamped, broadcast sum of two encoded arrays, ``into`` one of them where that may change."""
+        """Return the clamped, broadcast sum of two encoded arrays.
+
+        Parameters
+        ----------
+        left : ndarray
+            Encoded utilities.
+        right : ndarray
+            Encoded utilities that broadcast with ``left``.
+        into : ndarray or None
+            One of the two arrays if it may be overwritten with the sum; None allocates a new array.
+
+        Returns
+        -------
+        ndarray
+            The sum, at least ``lowest`` everywhere.
+        """
         total: Array = np.asarray(np.add(left, right, out=into))
-        np.maximum(total, self.least, out=total)
+        np.maximum(total, self.lowest_scalar, out=total)
         return total
 
     def outward(self, value: int | float, addends: int) -> int | float:
-        """Return an upper bound on the exact sum whose floating-point value is ``value``.
+        """Return an upper bound on the exact sum of ``addends`` terms whose computed sum is ``value``.
 
-        Exact numbers are returned as they are.
+        Integers are returned unchanged because their sums are exact.
         """
         if self.exact or not math.isfinite(value):
             return value
         return math.nextafter(value + self.rounding(addends), math.inf)
 
     def rounding(self, addends: int) -> int | float:
-        """Return more than what a sum of ``addends`` terms may be off by; 0 where sums are exact.
+        """Return an upper bound on the rounding error of a sum of ``addends`` terms; 0 if sums are exact.
 
-        A float sum is off by at most (addends − 1)·2⁻⁵³·Σ|term|, and integers that had to become floats by as much
-        again; this is four times that.
+        The error of a floating-point sum is at most (addends − 1)·2⁻⁵³·Σ|term|, and the conversion of integers to
+        floats can add as much again. The returned bound is four times that error.
         """
         return 0 if self.exact else 4 * max(1, addends) * 2.0**-53 * float(self.total)
 
-    def same(self, attained: Exact, bound: Exact, addends: int, margin: float = 0.0) -> bool:
-        """Return whether a bound says that nothing is better than what is attained: the proof behind ``optimal``.
+    def proves_optimal(self, attained: Exact, bound: Exact, addends: int, margin: float = 0.0) -> bool:
+        """Return whether a bound proves that no assignment is better than the attained utility.
 
-        Integers have to be equal. Of floats both the bound and the choice that was made by it are as good as the
-        rounding of their sums lets them be: they may be apart by twice that.
+        This is the proof behind the status ``optimal``. Integers must be equal. For floats, both the bound and the
+        choices that were made with it are only as accurate as their sums; they may differ by twice the rounding error.
 
         Parameters
         ----------
-        attained
+        attained : int or Fraction
             The exact utility of an assignment, without constants.
-        bound
-            An upper bound on all utilities, likewise, before it was rounded outward.
-        addends
-            Terms of the sum.
-        margin
-            Further rounding in ``bound``.
+        bound : int or Fraction
+            An upper bound on all utilities without constants, before it was rounded outward.
+        addends : int
+            Number of terms of the sum.
+        margin : float
+            Additional rounding error in ``bound``.
+
+        Returns
+        -------
+        bool
+            Whether the assignment is proven optimal.
         """
         if self.exact and not margin:
             return attained >= math.floor(bound)
-        if self.exact or self.whole:
+        if self.exact or self.integral:
             return attained >= math.floor(bound + Fraction(self.rounding(addends) + margin))
         return bound - attained <= 2 * (Fraction(self.rounding(addends)) + Fraction(margin))
 
@@ -145,7 +176,7 @@ class Arithmetic:
 def choose_arithmetic(factors: Iterable[Factor]) -> Arithmetic:
     """Return the narrowest exact arithmetic in which all sums over these factors fit.
 
-    Constants are no part of such sums: they are added at the end, exactly (:func:`.exact_sum`).
+    Constants are not part of such sums; they are added exactly at the end (``exact_sum``).
     """
     factors = list(factors)
     return arithmetic_of(flatten([f.scope for f in factors], [f.table for f in factors]))
@@ -156,47 +187,61 @@ def arithmetic_of(flat: FlatTables, largest: Sequence[int | float] | None = None
 
     Parameters
     ----------
-    largest
-        Each table's largest finite |entry|, where that is known.
+    flat : FlatTables
+        The tables.
+    largest : sequence of int or float, or None
+        The largest finite absolute entry of each table; None computes them.
+
+    Returns
+    -------
+    Arithmetic
+        The arithmetic.
 
     Raises
     ------
     ProblemError
-        If they are beyond :data:`LARGEST` even for float64.
+        If the sums exceed ``MAX_TOTAL_UTILITY``, the limit for float64.
     """
-    whole = flat.data.dtype.kind == "i"
-    return narrowest(_sum(magnitudes(flat) if largest is None else largest, whole), whole)
+    integral = flat.data.dtype.kind == "i"
+    return narrowest(_sum(magnitudes(flat) if largest is None else largest, integral), integral)
 
 
-def narrowest(total: int | float, whole: bool) -> Arithmetic:
-    """Return the narrowest exact arithmetic for sums that are no larger than ``total``.
+def narrowest(total: int | float, integral: bool) -> Arithmetic:
+    """Return the narrowest exact arithmetic for sums whose magnitude is at most ``total``.
 
     Parameters
     ----------
-    whole
+    total : int or float
+        An upper bound on the magnitude of all sums.
+    integral : bool
         Whether all entries are integers.
+
+    Returns
+    -------
+    Arithmetic
+        The arithmetic.
 
     Raises
     ------
     ProblemError
-        As :func:`arithmetic_of`.
+        If ``total`` exceeds ``MAX_TOTAL_UTILITY``, the limit for float64.
     """
-    if not total <= LARGEST:
+    if not total <= MAX_TOTAL_UTILITY:
         raise ProblemError(
-            f"the utilities add up to {float(total):.3g}, more than {LARGEST:.3g}; scale them down: beyond it a float64"
-            " has no room for sums of bounds and differences"
+            f"the utilities add up to {float(total):.3g}; scale them down to at most {MAX_TOTAL_UTILITY:.3g}:"
+            " larger sums could overflow a float64"
         )
-    if whole:
+    if integral:
         for dtype in (np.dtype(np.int32), np.dtype(np.int64)):
             lowest = int(np.iinfo(dtype).min) // ADDENDS
             if total < -(lowest // 2):
                 return Arithmetic(dtype, lowest, total, True)
-    return Arithmetic(np.dtype(np.float64), -np.inf, total, whole)
+    return Arithmetic(np.dtype(np.float64), -np.inf, total, integral)
 
 
-def _sum(numbers: Sequence[int | float], whole: bool) -> int | float:
-    """Return a sum that is the same in any order: exact, rounded once."""
-    if whole:
+def _sum(numbers: Sequence[int | float], integral: bool) -> int | float:
+    """Return a sum that does not depend on the order of the numbers: exact for integers, rounded once for floats."""
+    if integral:
         return sum(numbers)
     try:
         return math.fsum(numbers)

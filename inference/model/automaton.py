@@ -1,9 +1,10 @@
-"""Factors over many variables as automata: the scope is read variable by variable, each step pays a utility.
+"""Factors over many variables as deterministic automata that read the scope variable by variable.
 
-A factor f(x_1, ..., x_k) is the sum of what the steps pay from state 0; layer i has a table from (state, value of x_i)
-to (utility, next state). So a factor over 50 variables may take a few numbers, and with a hidden variable for the state
-between two layers it becomes a chain of small tables (:mod:`dmcmc.inference.model.densify`), exactly: states follow
-from the values, so this holds for sums as well as for maxima.
+Each transition contributes a utility: a factor f(x_1, ..., x_k) is the sum of the utilities of the transitions from
+state 0 on. Layer i maps each (state, value of x_i) to (utility, next state). Thus a factor over 50 variables may need
+only a few numbers. With one hidden variable for the state between two layers, the factor becomes a chain of small
+tables (``dmcmc.inference.model.densify``). This transformation is exact for sums as well as for maxima, because the
+values determine the states.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -14,28 +15,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.model.sparse_factor import SparseFactor, check_expansion
-from dmcmc.inference.model.sparse_factor import count as readable
+from dmcmc.inference.model.sparse_factor import SparseFactor, check_expansion, format_count
 from dmcmc.inference.model.tables import forbidden, forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Array
 
-_MOST_EDGES = 2**20  # (state, value) pairs that are unrolled one by one
-_MOST_CELLS = 2**27  # (state, value) pairs of the automaton of a sparse factor
-_MOST_EXPANDED = 2**28  # entries of a table that is expanded on demand
+_MAX_UNROLLED_TRANSITIONS = 2**20  # limit on the (state, value) pairs that ``unroll`` enumerates one by one
+_MAX_AUTOMATON_ENTRIES = 2**27  # limit on the (state, value) pairs of one layer of a sparse factor's automaton
+_MAX_EXPANDED_ENTRIES = 2**28  # limit on the entries of a table that is expanded on demand
 
-Step = Callable[[int, Any, int], tuple[Hashable, int | float | None]]
+StepFunction = Callable[[int, Any, int], tuple[Hashable, int | float | None]]
 
 
 class Layer(NamedTuple):
-    """One step: tables over (states before, values of a variable).
+    """The transitions for one variable, as tables over (state before the variable, value of the variable).
 
     Attributes
     ----------
-    following : (states, values) int32
-        The state afterwards; anything where the utility is forbidden.
-    utility : (states, values)
-        As :func:`dmcmc.inference.model.tables.normalise` leaves it.
+    following : ndarray of int32, shape (states, values)
+        The next state; arbitrary where the utility is forbidden.
+    utility : ndarray of int32, int64 or float64, shape (states, values)
+        The utility of each transition, in the form that ``dmcmc.inference.model.tables.normalise`` returns.
     """
 
     following: NDArray[np.int32]
@@ -43,7 +43,17 @@ class Layer(NamedTuple):
 
 
 class AutomatonFactor(Factor):
-    """A factor given by layers, one a variable of its scope (at least one). ``table`` is expanded on demand."""
+    """A factor given by layers, one per variable of a non-empty scope; ``table`` is expanded on demand.
+
+    Attributes
+    ----------
+    scope : tuple of int
+        Variable indices without repetition.
+    layers : tuple of Layer
+        The transitions for each variable, in the order of the scope.
+    name : str
+        Name of the factor, used in messages only.
+    """
 
     layers: tuple[Layer, ...]
 
@@ -56,130 +66,146 @@ class AutomatonFactor(Factor):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Domain sizes of the scope."""
+        """The domain sizes of the scope."""
         return tuple(layer.following.shape[1] for layer in self.layers)
 
     @property
     def states(self) -> tuple[int, ...]:
-        """Number of states before each variable."""
+        """The number of states before each variable."""
         return tuple(layer.following.shape[0] for layer in self.layers)
 
     @property
     def table(self) -> Array:
-        """All entries; ResourceError where they are too many."""
-        check_expansion(self, _MOST_EXPANDED)
+        """The dense table of all entries; raises ResourceError if it is too large."""
+        check_expansion(self, _MAX_EXPANDED_ENTRIES)
         exact = all(layer.utility.dtype.kind == "i" for layer in self.layers)
         total = np.zeros(1, dtype=np.int64 if exact else np.float64)
-        state, hard = np.zeros(1, dtype=np.int32), np.zeros(1, dtype=bool)
+        state, is_forbidden = np.zeros(1, dtype=np.int32), np.zeros(1, dtype=bool)
         for following, utility in self.layers:
-            bad = forbidden(utility)
-            total = (total[:, None] + np.where(bad, 0, utility)[state]).reshape(-1)
-            hard = (hard[:, None] | bad[state]).reshape(-1)
+            forbidden_transitions = forbidden(utility)
+            total = (total[:, None] + np.where(forbidden_transitions, 0, utility)[state]).reshape(-1)
+            is_forbidden = (is_forbidden[:, None] | forbidden_transitions[state]).reshape(-1)
             state = following[state].reshape(-1)
-        total[hard] = forbidden_value(total.dtype)
+        total[is_forbidden] = forbidden_value(total.dtype)
         return normalise(total.reshape(self.shape))
 
     def renamed(self, scope: Sequence[int], name: str) -> "AutomatonFactor":
-        """Return the same utilities over another scope."""
+        """Return a factor with the same utilities, another scope and another name."""
         return AutomatonFactor(scope, self.layers, name)
 
     def entry(self, values: Sequence[int]) -> int | float | None:
-        """Return the utility of one value a variable of the scope; None where it is forbidden."""
+        """Return the utility of one combination of values, or None if it is forbidden."""
         state, total = 0, 0
         for (following, utility), value in zip(self.layers, values, strict=True):
-            paid = utility[state, value]
-            if paid == forbidden_value(utility.dtype):
+            step_utility = utility[state, value]
+            if step_utility == forbidden_value(utility.dtype):
                 return None
-            total += paid.item()
+            total += step_utility.item()
             state = int(following[state, value])
         return total
 
     def arrays(self) -> tuple[Array, ...]:
-        """Return the layers' tables."""
+        """Return the tables of all layers, ``following`` and ``utility`` alternating."""
         return tuple(part for layer in self.layers for part in layer)
 
-    def listed(self) -> SparseFactor:
-        """Return the factor as a list of its words: of what is possible."""
+    def to_sparse(self) -> SparseFactor:
+        """Return the factor as a sparse factor that lists its words (allowed tuples)."""
         exact = all(layer.utility.dtype.kind == "i" for layer in self.layers)
         total = np.zeros(1, dtype=np.int64 if exact else np.float64)
         state, words = np.zeros(1, dtype=np.int32), np.zeros((1, 0), dtype=np.int32)
-        alive = self._alive()
-        for (following, utility), left in zip(self.layers, alive[1:], strict=True):
-            row, value = np.nonzero((~forbidden(utility) & left[following])[state])
+        accepting = self._coaccessible_states()
+        for (following, utility), next_accepting in zip(self.layers, accepting[1:], strict=True):
+            row, value = np.nonzero((~forbidden(utility) & next_accepting[following])[state])
             total = total[row] + utility[state[row], value]
             words = np.column_stack([words[row], value.astype(np.int32)])
             state = following[state[row], value]
         utilities = normalise(np.append(total, np.array(forbidden_value(total.dtype), dtype=total.dtype)))
         return SparseFactor(self.scope, self.shape, words, utilities, self.name)
 
-    def _alive(self) -> list[NDArray[np.bool_]]:
-        """Return which states before each variable, and at the end, some word goes through."""
-        alive: list[NDArray[np.bool_]] = [np.ones(1 + int(self.layers[-1].following.max()), dtype=np.bool_)]
+    def _coaccessible_states(self) -> list[NDArray[np.bool_]]:
+        """Return, before each variable and at the end, which states can still be completed to an allowed tuple."""
+        accepting: list[NDArray[np.bool_]] = [np.ones(1 + int(self.layers[-1].following.max()), dtype=np.bool_)]
         for following, utility in reversed(self.layers):
-            goes_on: NDArray[np.bool_] = np.any(~forbidden(utility) & alive[-1][following], axis=1)
-            alive.append(goes_on)
-        return alive[::-1]
+            can_continue: NDArray[np.bool_] = np.any(~forbidden(utility) & accepting[-1][following], axis=1)
+            accepting.append(can_continue)
+        return accepting[::-1]
 
     def forbidden_entries(self) -> int:
-        """Return how many entries are −∞."""
-        allowed = {0: 1}  # ways to reach a state
+        """Return the number of forbidden entries (−∞) of the expanded table."""
+        paths = {0: 1}  # number of paths to each reachable state
         for following, utility in self.layers:
-            ways: dict[int, int] = {}
-            free = ~forbidden(utility)
-            for state, count in allowed.items():
-                for to in following[state][free[state]].tolist():
-                    ways[to] = ways.get(to, 0) + count
-            allowed = ways
-        return prod(self.shape) - sum(allowed.values())
+            next_paths: dict[int, int] = {}
+            is_allowed = ~forbidden(utility)
+            for state, n_paths in paths.items():
+                for next_state in following[state][is_allowed[state]].tolist():
+                    next_paths[next_state] = next_paths.get(next_state, 0) + n_paths
+            paths = next_paths
+        return prod(self.shape) - sum(paths.values())
 
 
 def unroll(
-    scope: Sequence[int], shape: Sequence[int], start: Hashable, step: Step, sense: str = "max", name: str = ""
+    scope: Sequence[int], shape: Sequence[int], start: Hashable, step: StepFunction, sense: str = "max", name: str = ""
 ) -> AutomatonFactor:
-    """Build a factor from a step function.
+    """Build an automaton from a transition function, by enumerating the reachable states.
 
     Parameters
     ----------
-    scope, shape
-        Variables (at least one) and their domain sizes.
-    start
-        The first state.
-    step
-        ``step(position, state, value)`` gives the next state and the utility (the cost with ``sense="min"``) of taking
-        ``value`` at a position of the scope; None for the utility forbids it. What the end of the scope costs is paid
-        by the last step.
+    scope : sequence of int
+        Variable indices without repetition; at least one.
+    shape : sequence of int
+        Domain sizes of the scope.
+    start : hashable
+        The initial state.
+    step : callable
+        ``step(position, state, value)`` returns the next state and the utility (for ``sense="min"``: the cost) of
+        taking ``value`` at a position of the scope. A utility of None forbids the transition. A utility that depends on
+        the final state is part of the last step.
+    sense : {"max", "min"}
+        Whether ``step`` returns utilities ("max") or costs ("min").
+    name : str
+        Name of the factor, used in messages only.
+
+    Returns
+    -------
+    AutomatonFactor
+        The automaton; states with the same future are merged.
 
     Raises
     ------
     ResourceError
         If there are too many states.
     """
-    numbers: dict[Hashable, int] = {start: 0}
-    raw: list[tuple[NDArray[np.int32], list[list[int | float | None]]]] = []
-    edges, alive = 0, True
+    state_numbers: dict[Hashable, int] = {start: 0}
+    raw_layers: list[tuple[NDArray[np.int32], list[list[int | float | None]]]] = []
+    n_transitions, is_satisfiable = 0, True
     for position, size in enumerate(shape):
-        edges += len(numbers) * size
-        if edges > _MOST_EDGES:
-            raise ResourceError(f"factor {name or list(scope)}: needs an automaton of more than {_MOST_EDGES} steps")
-        following = np.zeros((len(numbers), size), dtype=np.int32)
-        paid: list[list[int | float | None]] = []
+        n_transitions += len(state_numbers) * size
+        if n_transitions > _MAX_UNROLLED_TRANSITIONS:
+            raise ResourceError(
+                f"factor {name or list(scope)}: needs an automaton of more than {_MAX_UNROLLED_TRANSITIONS} steps"
+            )
+        following = np.zeros((len(state_numbers), size), dtype=np.int32)
+        step_utilities: list[list[int | float | None]] = []
         reached: dict[Hashable, int] = {}
-        for row, state in enumerate(numbers):
-            paid.append([])
+        for row, state in enumerate(state_numbers):
+            step_utilities.append([])
             for value in range(size):
-                to, utility = step(position, state, value) if alive else (None, None)
-                paid[row].append(utility)
+                next_state, utility = step(position, state, value) if is_satisfiable else (None, None)
+                step_utilities[row].append(utility)
                 if utility is not None:
-                    following[row, value] = reached.setdefault(to, len(reached))
-        raw.append((following, paid))
-        alive = bool(reached)
-        numbers = reached if alive else {None: 0}
-    layers = [Layer(following, _utilities(paid, sense, name or str(list(scope)))) for following, paid in raw]
-    return AutomatonFactor(scope, _merged(layers), name)
+                    following[row, value] = reached.setdefault(next_state, len(reached))
+        raw_layers.append((following, step_utilities))
+        is_satisfiable = bool(reached)
+        state_numbers = reached if is_satisfiable else {None: 0}
+    layers = [
+        Layer(following, _utilities(step_utilities, sense, name or str(list(scope))))
+        for following, step_utilities in raw_layers
+    ]
+    return AutomatonFactor(scope, _merge_layers(layers), name)
 
 
 def automaton_of(factor: SparseFactor) -> AutomatonFactor:
-    """Return a sparse factor as an automaton: the tree of its tuples' prefixes, equal branches merged.
+    """Return a sparse factor as an automaton: the tree of the prefixes of its tuples, with equal subtrees merged.
 
     Raises
     ------
@@ -188,63 +214,71 @@ def automaton_of(factor: SparseFactor) -> AutomatonFactor:
     """
     tuples, shape = factor.tuples, factor.shape
     count, arity = tuples.shape
-    starts = np.ones((arity, count), dtype=bool)  # starts[i]: rows that differ from the one before in columns 0..i
+    starts = np.ones((arity, count), dtype=bool)  # starts[i]: rows that differ from the previous row in columns 0..i
     for i in range(arity):
-        new = np.append(True, tuples[1:, i] != tuples[:-1, i])[:count]
-        starts[i] = new | starts[i - 1] if i else new
+        differs = np.append(True, tuples[1:, i] != tuples[:-1, i])[:count]
+        starts[i] = differs | starts[i - 1] if i else differs
     layers: list[Layer] = []
     branch = np.arange(count)  # the state after each row's prefix
-    ending: NDArray[np.intp] | None = None  # the state after the last variable is always 0
+    merged_state: NDArray[np.intp] | None = None  # the state after the last variable is always 0
     for i in reversed(range(arity)):
         prefix = np.cumsum(starts[i - 1]) - 1 if i else np.zeros(count, dtype=np.int64)
         states = int(prefix[-1]) + 1 if count else 1
-        rows = states + (i > 0)  # the last state: no tuple begins so
-        if rows * shape[i] > _MOST_CELLS:
+        n_rows = states + (i > 0)  # the last state is for prefixes that no tuple has
+        if n_rows * shape[i] > _MAX_AUTOMATON_ENTRIES:
             what = f"factor {factor.name or list(factor.scope)}"
-            raise ResourceError(f"{what}: needs an automaton of {readable(rows * shape[i])} steps; raise budget.memory")
-        following = np.zeros((rows, shape[i]), dtype=np.int32)
-        if ending is None:
-            utility = np.full((rows, shape[i]), factor.utilities[-1], dtype=factor.utilities.dtype)
+            raise ResourceError(
+                f"{what}: needs an automaton of {format_count(n_rows * shape[i])} steps; raise budget.memory"
+            )
+        following = np.zeros((n_rows, shape[i]), dtype=np.int32)
+        if merged_state is None:
+            utility = np.full((n_rows, shape[i]), factor.utilities[-1], dtype=factor.utilities.dtype)
             utility[prefix, tuples[:, i]] = factor.utilities[:-1]
         else:
-            following[:] = ending[-1]
-            following[prefix, tuples[:, i]] = ending[branch]
-            utility = np.zeros((rows, shape[i]), dtype=np.int32)
-        following, utility, ending = _merge(following, utility, keep_order=not i)
+            following[:] = merged_state[-1]
+            following[prefix, tuples[:, i]] = merged_state[branch]
+            utility = np.zeros((n_rows, shape[i]), dtype=np.int32)
+        following, utility, merged_state = _merge_rows(following, utility, keep_order=not i)
         layers.append(Layer(following, utility))
         branch = prefix
     return AutomatonFactor(factor.scope, layers[::-1], factor.name)
 
 
-def _utilities(paid: Sequence[Sequence[int | float | None]], sense: str, name: str) -> Array:
-    """Return what the steps pay as utilities."""
-    whole = all(isinstance(u, int) for row in paid for u in row if u is not None)
-    if whole:
-        exact = np.array([[np.iinfo(np.int64).min if u is None else u for u in row] for row in paid], dtype=np.int64)
-        return normalise(exact, sense, f"factor {name}")
-    hard = np.inf if sense == "min" else -np.inf
-    return normalise(np.array([[hard if u is None else u for u in row] for row in paid], dtype=np.float64), sense, name)
+def _utilities(step_utilities: Sequence[Sequence[int | float | None]], sense: str, name: str) -> Array:
+    """Return the utilities of the transitions as a utility table; None becomes −∞."""
+    all_integers = all(isinstance(u, int) for row in step_utilities for u in row if u is not None)
+    if all_integers:
+        integers = np.array(
+            [[np.iinfo(np.int64).min if u is None else u for u in row] for row in step_utilities], dtype=np.int64
+        )
+        return normalise(integers, sense, f"factor {name}")
+    forbidden_number = np.inf if sense == "min" else -np.inf
+    return normalise(
+        np.array([[forbidden_number if u is None else u for u in row] for row in step_utilities], dtype=np.float64),
+        sense,
+        name,
+    )
 
 
-def _merged(layers: Sequence[Layer]) -> list[Layer]:
-    """Merge states with the same future, last layer first."""
+def _merge_layers(layers: Sequence[Layer]) -> list[Layer]:
+    """Merge states with the same future, from the last layer to the first."""
     merged: list[Layer] = []
-    ending = np.zeros(1, dtype=np.intp)
+    merged_state = np.zeros(1, dtype=np.intp)
     for i, (following, utility) in reversed(list(enumerate(layers))):
-        to = ending[following] if i + 1 < len(layers) else np.zeros_like(following, dtype=np.intp)
-        to[forbidden(utility)] = 0
-        following, utility, ending = _merge(to.astype(np.int32), utility, keep_order=not i)
+        next_state = merged_state[following] if i + 1 < len(layers) else np.zeros_like(following, dtype=np.intp)
+        next_state[forbidden(utility)] = 0
+        following, utility, merged_state = _merge_rows(next_state.astype(np.int32), utility, keep_order=not i)
         merged.append(Layer(following, utility))
     return merged[::-1]
 
 
-def _merge(
+def _merge_rows(
     following: NDArray[np.int32], utility: Array, keep_order: bool
 ) -> tuple[NDArray[np.int32], Array, NDArray[np.intp]]:
-    """Return the distinct rows of a layer and where each row went; the first layer stays as it is."""
+    """Return the distinct rows of a layer and each row's new number; ``keep_order`` leaves the layer unchanged."""
     if keep_order or len(following) < 2:
         return following, utility, np.arange(len(following))
-    both = np.concatenate([following.view(np.uint8), np.ascontiguousarray(utility).view(np.uint8)], axis=1)
-    keys = np.ascontiguousarray(both).view(np.dtype((np.void, both.shape[1]))).reshape(-1)
-    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
-    return following[first], utility[first], place.reshape(-1)
+    row_bytes = np.concatenate([following.view(np.uint8), np.ascontiguousarray(utility).view(np.uint8)], axis=1)
+    keys = np.ascontiguousarray(row_bytes).view(np.dtype((np.void, row_bytes.shape[1]))).reshape(-1)
+    _, first, row_number = np.unique(keys, return_index=True, return_inverse=True)
+    return following[first], utility[first], row_number.reshape(-1)

@@ -1,4 +1,4 @@
-"""Problems written by hand: variables and factors by name, tables or functions of the values."""
+"""Problems written by hand: variables and factors by name, with tables, functions or mappings of the values."""
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,115 +18,138 @@ from dmcmc.inference.runtime.types import Array
 
 Utilities = ArrayLike | Sequence[Any] | Callable[..., float] | Mapping[Any, float]
 
-_ALONE = "all"  # the agent of variables for which none is named
-_MOST_CALLS = 10**7  # of a factor's function
-_SHOWN = 8  # names in an error
+_DEFAULT_AGENT = "all"  # the agent that owns variables without a named agent
+_MAX_FUNCTION_CALLS = 10**7  # limit on the calls of one factor's function
+_MAX_NAMES_IN_MESSAGE = 8
 
 
 @dataclass
 class Builder:
-    """A problem in the making; :meth:`.Problem.build` begins one.
+    """A problem under construction; ``Problem.build`` returns an empty one.
+
+    Attributes
+    ----------
+    sense : {"max", "min"}
+        Whether the factors are utilities ("max") or costs ("min").
+    name : str
+        Name of the problem.
+
+    Raises
+    ------
+    ProblemError
+        If ``sense`` is neither "max" nor "min".
 
     Examples
     --------
     >>> office = Problem.build(sense="max", name="office")
     >>> desk = office.variable("desk", ["window", "door"], agent="ann")
-    >>> room = office.variable("room", 3, agent="bob")
-    >>> office.factor(desk, {"window": 5}).factor((desk, room), lambda d, r: r if d == "door" else -r)
+    >>> lamp = office.variable("lamp", 3, agent="bob")
+    >>> office.factor(desk, {"window": 5}).factor((desk, lamp), lambda d, r: r if d == "door" else -r)
     Builder(sense='max', name='office')
-    >>> office.problem().evaluate({"desk": "window", "room": 2})
+    >>> office.problem().evaluate({"desk": "window", "lamp": 2})
     Evaluation(objective=3, violation=0)
     """
 
     sense: str = "max"
     name: str = ""
-    _domains: dict[str, Sequence[Label]] = field(default_factory=dict, repr=False)
-    _agents: list[str] = field(default_factory=list, repr=False)
-    _owner: list[int] = field(default_factory=list, repr=False)
-    _factors: list[Factor] = field(default_factory=list, repr=False)
+    _domains: dict[str, Sequence[Label]] = field(default_factory=dict, init=False, repr=False)
+    _agents: list[str] = field(default_factory=list, init=False, repr=False)
+    _owner: list[int] = field(default_factory=list, init=False, repr=False)
+    _factors: list[Factor] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.sense not in ("max", "min"):
             raise ProblemError(f"sense must be 'max' or 'min', not {self.sense!r}")
 
-    def variable(self, name: str, domain: int | Iterable[Label], agent: str = _ALONE) -> str:
-        """Add a variable; return its name.
+    def variable(self, name: str, domain: int | Iterable[Label], agent: str = _DEFAULT_AGENT) -> str:
+        """Add a variable and return its name.
 
         Parameters
         ----------
-        name
-            Not used before.
-        domain
-            How many values it has (0, 1, ...), or their labels: distinct words or numbers.
-        agent
-            Who owns it; a new name is a new agent.
+        name : str
+            Name of the variable; it must not exist yet.
+        domain : int or iterable of label
+            The number of values (0, 1, ...), or their labels: distinct strings or numbers.
+        agent : str
+            The owner; an unknown name adds a new agent.
+
+        Returns
+        -------
+        str
+            ``name``.
 
         Raises
         ------
         ProblemError
-            For a name that stands for another variable, and a domain that is none.
+            If the variable exists already, a name is not a string, or the domain is empty or invalid.
         """
         what = f"variable {name!r}"
         if not isinstance(name, str) or not isinstance(agent, str):
-            raise ProblemError(f"{what}: names of variables and agents are words, not {name!r} and {agent!r}")
+            raise ProblemError(f"{what}: names of variables and agents must be strings, not {name!r} and {agent!r}")
         if name in self._domains:
-            raise ProblemError(f"{what} is there already")
+            raise ProblemError(f"{what} exists already")
         if agent not in self._agents:
             self._agents.append(agent)
-        self._domains[name] = _values(domain, what)
+        self._domains[name] = _domain_labels(domain, what)
         self._owner.append(self._agents.index(agent))
         return name
 
     def factor(self, scope: str | Iterable[str], utilities: Utilities, default: float = 0, name: str = "") -> "Builder":
-        """Add a factor: what the values of some variables together are worth, or cost.
+        """Add a factor: the utility or cost of each combination of values of some variables.
 
         Parameters
         ----------
-        scope
-            The variables' names; one alone may stand without a tuple, and none at all is a constant's scope.
-        utilities
-            An array with an axis a variable; or a function of one label a variable; or a mapping from labels (a tuple
-            of them, or one alone for one variable) to numbers. −inf (for costs: inf) forbids.
-        default
-            Of what a mapping leaves out.
-        name
-            For errors and files.
+        scope : str or iterable of str
+            The names of the variables. A single name may be given without a tuple; an empty tuple makes a constant.
+        utilities : array_like, callable or mapping
+            An array with one axis per variable, or a function of one label per variable, or a mapping from tuples of
+            labels to numbers (from single labels for a scope of one variable). −inf (for costs: inf) forbids a
+            combination.
+        default : float
+            The value of all combinations that a mapping does not list.
+        name : str
+            Name of the factor, used in messages and files.
 
         Returns
         -------
         Builder
-            This one.
+            This builder, so that calls can be chained.
 
         Raises
         ------
         ProblemError
-            For an unknown variable, a table of another shape, and what is no number.
+            If a variable is unknown or repeated, the table has a wrong shape, or a value is not a number.
         """
         names = (scope,) if isinstance(scope, str) else tuple(scope)
         what = f"factor {name!r}" if name else f"factor over ({', '.join(map(str, names))})"
         for variable in names:
             if variable not in self._domains:
-                raise ProblemError(f"{what}: there is no variable {variable!r}{self._nearest(variable)}")
+                raise ProblemError(f"{what}: variable {variable!r} does not exist{self._suggestion(variable)}")
             if names.count(variable) > 1:
-                raise ProblemError(f"{what}: variable {variable!r} stands twice in its scope")
+                raise ProblemError(f"{what}: variable {variable!r} appears twice in its scope")
         position = {variable: i for i, variable in enumerate(self._domains)}
-        places, domains = [position[v] for v in names], [self._domains[v] for v in names]
+        indices, domains = [position[v] for v in names], [self._domains[v] for v in names]
         if isinstance(utilities, Mapping):
-            factor = self._listed(places, domains, utilities, default, what)
+            factor = self._factor_of_mapping(indices, domains, utilities, default, what)
         else:
-            table = _called(names, domains, utilities, what) if callable(utilities) else utilities
-            values = normalise(_shaped(names, domains, table, what), self.sense, what)
-            factor = Factor(tuple(places), values)
+            table = _tabulate_function(names, domains, utilities, what) if callable(utilities) else utilities
+            values = normalise(_check_shape(names, domains, table, what), self.sense, what)
+            factor = Factor(tuple(indices), values)
         self._factors.append(factor.renamed(factor.scope, name))
         return self
 
     def problem(self) -> Problem:
-        """Return the problem as it is now.
+        """Return the problem with the variables and factors added so far.
+
+        Returns
+        -------
+        Problem
+            The problem; the builder can be extended afterwards.
 
         Raises
         ------
         ProblemError
-            If the parts do not fit together.
+            If the parts are inconsistent.
         """
         return Problem(
             variables=tuple(self._domains),
@@ -139,81 +162,85 @@ class Builder:
             name=self.name,
         )
 
-    def _listed(
+    def _factor_of_mapping(
         self,
-        places: Sequence[int],
+        indices: Sequence[int],
         domains: Sequence[Sequence[Label]],
         utilities: Mapping[Any, float],
         default: float,
         what: str,
     ) -> Factor:
-        """Return a mapping's factor."""
-        index = [{label: i for i, label in enumerate(domain)} for domain in domains]
+        """Return the factor that is given by a mapping from labels to numbers."""
+        value_indices = [{label: i for i, label in enumerate(domain)} for domain in domains]
         tuples = []
         for key in utilities:
             labels = key if isinstance(key, tuple) else (key,)
             if len(labels) != len(domains):
                 raise ProblemError(f"{what}: {key!r} has {len(labels)} values for {len(domains)} variables")
-            wrong = [label for label, known in zip(labels, index, strict=True) if label not in known]
-            if wrong:
-                raise ProblemError(f"{what}: {wrong[0]!r} in {key!r} is no value of its variable")
-            tuples.append([known[label] for label, known in zip(labels, index, strict=True)])
-        values = [_number(value, f"{what}: at {key!r}") for key, value in utilities.items()]
-        default = _number(default, f"{what}: default")
-        rows = np.array(tuples, dtype=np.int64).reshape(len(tuples), len(domains))
-        return tabulate(places, [len(d) for d in domains], rows, values, default, self.sense, what)
+            unknown_labels = [
+                label for label, value_index in zip(labels, value_indices, strict=True) if label not in value_index
+            ]
+            if unknown_labels:
+                raise ProblemError(f"{what}: {unknown_labels[0]!r} in {key!r} is not a value of its variable")
+            tuples.append([value_index[label] for label, value_index in zip(labels, value_indices, strict=True)])
+        values = [_python_number(value, f"{what}: at {key!r}") for key, value in utilities.items()]
+        default = _python_number(default, f"{what}: default")
+        value_rows = np.array(tuples, dtype=np.int64).reshape(len(tuples), len(domains))
+        return tabulate(indices, [len(d) for d in domains], value_rows, values, default, self.sense, what)
 
-    def _nearest(self, name: object) -> str:
-        """Return which variable may have been meant, or which there are."""
-        close = difflib.get_close_matches(str(name), self._domains, n=1)
-        if close:
-            return f"; did you mean {close[0]!r}?"
-        known = list(self._domains)
-        return f"; there are {', '.join(known[:_SHOWN])}{', ...' if len(known) > _SHOWN else ''}" if known else ""
+    def _suggestion(self, name: object) -> str:
+        """Return the end of an error message: the variable with the most similar name, or the existing variables."""
+        similar = difflib.get_close_matches(str(name), self._domains, n=1)
+        if similar:
+            return f"; did you mean {similar[0]!r}?"
+        existing = list(self._domains)
+        more = ", ..." if len(existing) > _MAX_NAMES_IN_MESSAGE else ""
+        return f"; known variables: {', '.join(existing[:_MAX_NAMES_IN_MESSAGE])}{more}" if existing else ""
 
 
-def _values(domain: int | Iterable[Label], what: str) -> Sequence[Label]:
-    """Return a domain's labels; a range where the values are 0, 1, ..."""
+def _domain_labels(domain: int | Iterable[Label], what: str) -> Sequence[Label]:
+    """Return the labels of a domain, or a range if its values are 0, 1, ..."""
     if isinstance(domain, int | np.integer) and not isinstance(domain, bool):
         if domain < 1:
-            raise ProblemError(f"{what}: a domain of {domain} values; at least 1 is needed")
+            raise ProblemError(f"{what}: a domain needs at least 1 value, not {domain}")
         return range(int(domain))
     if isinstance(domain, str) or not isinstance(domain, Iterable):
         raise ProblemError(f"{what}: a domain is a number of values or a list of labels, not {domain!r}")
     labels = [label.item() if isinstance(label, np.generic) else label for label in domain]
     if not labels:
-        raise ProblemError(f"{what}: a domain without values; at least 1 is needed")
+        raise ProblemError(f"{what}: a domain needs at least 1 value")
     for label in labels:
         if isinstance(label, bool) or not isinstance(label, str | int | float):
-            raise ProblemError(f"{what}: labels are words or numbers, not {label!r}")
+            raise ProblemError(f"{what}: labels must be strings or numbers, not {label!r}")
     if len(set(labels)) < len(labels):
         twice = next(label for i, label in enumerate(labels) if label in labels[:i])
-        raise ProblemError(f"{what}: label {twice!r} stands twice")
+        raise ProblemError(f"{what}: label {twice!r} appears twice")
     plain = all(isinstance(label, int) for label in labels) and labels == list(range(len(labels)))
     return range(len(labels)) if plain else labels
 
 
-def _called(
+def _tabulate_function(
     names: Sequence[str], domains: Sequence[Sequence[Label]], function: Callable[..., float], what: str
 ) -> Array:
-    """Return what a function says of each combination of values, the last variable's changing fastest."""
+    """Return the table of a function's values; the last variable changes fastest."""
     calls = prod(len(d) for d in domains)
-    if calls > _MOST_CALLS:
+    if calls > _MAX_FUNCTION_CALLS:
         raise ProblemError(f"{what}: its function would be called {calls:,} times; give an array, or a mapping")
 
     def numbers() -> Iterator[float]:
+        """Yield the function's values."""
         for labels in product(*domains):
             where = ", ".join(f"{v}={label!r}" for v, label in zip(names, labels, strict=True))
-            yield _number(function(*labels), f"{what}: the function of {where}")
+            yield _python_number(function(*labels), f"{what}: the function at {where}")
 
     return np.array(list(numbers())).reshape([len(d) for d in domains])
 
 
-def _number(value: Any, what: str) -> int | float:
-    """Return a value as Python's own number."""
+def _python_number(value: Any, what: str) -> int | float:
+    """Return a value as a Python int or float; raise ProblemError for anything else."""
     plain = value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
     if isinstance(plain, bool):
-        raise ProblemError(f"{what} is {plain}: a number is needed (0 where allowed, -inf or, of costs, inf where not)")
+        raise ProblemError(f"{what} is {plain}: a number is needed (0 to allow; -inf, or inf for costs, to forbid)")
     if not isinstance(plain, int | float):
         raise ProblemError(f"{what} is {plain!r}: a number is needed")
     if plain != plain:
@@ -221,8 +248,8 @@ def _number(value: Any, what: str) -> int | float:
     return plain
 
 
-def _shaped(names: Sequence[str], domains: Sequence[Sequence[Label]], table: ArrayLike, what: str) -> ArrayLike:
-    """Return a table with an axis a variable, or say what was expected."""
+def _check_shape(names: Sequence[str], domains: Sequence[Sequence[Label]], table: ArrayLike, what: str) -> ArrayLike:
+    """Return a table with one axis per variable; raise ProblemError if its shape is wrong."""
     shape = tuple(len(d) for d in domains)
     try:
         array = np.asarray(table)

@@ -1,7 +1,7 @@
-"""Sequences for what every rank knows of all agents: a few bytes an entry, Python objects only when they are asked for.
+"""Compact sequences for the data that every rank holds about all agents.
 
-A tuple of tuples of numbers takes some 100 bytes an entry, a record of numbers some 500: too much on each of many ranks
-for 10^5 agents.
+They take a few bytes per entry and create Python objects only on access. A tuple of tuples of numbers takes about
+100 bytes per entry and a record of numbers about 500 bytes, which is too much for 10^5 agents on each of many ranks.
 """
 
 from array import array
@@ -16,20 +16,21 @@ from dmcmc.inference.runtime.types import Ints
 
 T = TypeVar("T")
 
-Places = NDArray[np.int32] | NDArray[np.int64]
+NarrowInts = NDArray[np.int32] | NDArray[np.int64]
 
 
-def narrow(numbers: Any) -> Places:
-    """Return whole numbers in 32 bits where they fit."""
+def narrow(numbers: Any) -> NarrowInts:
+    """Convert integers to int32 if all of them fit, otherwise to int64."""
     wide = np.asarray(numbers, dtype=np.int64)
     fits = not wide.size or (int(wide.min()) >= -(1 << 31) and int(wide.max()) < 1 << 31)
     return wide.astype(np.int32) if fits else wide
 
 
-class _Compact(Sequence[T], Generic[T]):
-    """A sequence whose entries are made one by one by ``_entry``."""
+class _CompactSequence(Sequence[T], Generic[T]):
+    """A sequence whose entries are created on access by ``_entry``."""
 
     def _entry(self, number: int) -> T:
+        """Return the entry at a non-negative index."""
         raise NotImplementedError
 
     @overload
@@ -58,21 +59,23 @@ class _Compact(Sequence[T], Generic[T]):
 
 
 def _equal(one: object, other: object) -> bool:
+    """Return whether two entries are equal."""
     return one == other
 
 
-class Groups(_Compact[tuple[int, ...]]):
-    """Groups of whole numbers, in two arrays.
+class IndexGroups(_CompactSequence[tuple[int, ...]]):
+    """Groups of integers, stored in two arrays.
 
     Attributes
     ----------
-    start : (groups + 1,) int
-        Group g is ``flat[start[g]:start[g + 1]]``.
-    flat : int
+    start : ndarray of int32 or int64, shape (groups + 1,)
+        Offsets: group g is ``flat[start[g]:start[g + 1]]``.
+    flat : ndarray of int32 or int64, shape (members,)
+        The integers of all groups.
 
     Examples
     --------
-    >>> groups = Groups.of([(1, 2), (), (7,)])
+    >>> groups = IndexGroups.of([(1, 2), (), (7,)])
     >>> groups[0], groups[-1], groups == ((1, 2), (), (7,))
     ((1, 2), (7,), True)
     """
@@ -81,47 +84,68 @@ class Groups(_Compact[tuple[int, ...]]):
         self.start, self.flat = narrow(start), narrow(flat)
 
     @classmethod
-    def of(cls, groups: Iterable[Sequence[int]]) -> "Groups":
-        """Return groups, each in its order."""
+    def of(cls, groups: Iterable[Sequence[int]]) -> "IndexGroups":
+        """Build groups from sequences of integers; the order inside each group is kept."""
         lengths, flat = array("q"), array("q")
         for group in groups:
             lengths.append(len(group))
             flat.extend(group)
-        return cls(starts_of(np.array(lengths, dtype=np.int64)), flat)
+        return cls(start_offsets(np.array(lengths, dtype=np.int64)), flat)
 
     @classmethod
-    def by(cls, group: Any, count: int, members: Any = None) -> "Groups":
-        """Return ``count`` groups by the group of each member; members are 0, 1, ... in their order if not given."""
+    def by_group(cls, group: Any, count: int, members: Any = None) -> "IndexGroups":
+        """Build ``count`` groups from the group number of each member.
+
+        Parameters
+        ----------
+        group : array_like of int, shape (members,)
+            The group of each member, in 0..count − 1.
+        count : int
+            Number of groups.
+        members : array_like of int, shape (members,), or None
+            The members; None stands for 0, 1, ... in this order.
+
+        Returns
+        -------
+        IndexGroups
+            The groups; members keep their order.
+        """
         group = np.asarray(group, dtype=np.int64)
         order = np.argsort(group, kind="stable")
-        start = starts_of(np.bincount(group, minlength=count))
+        start = start_offsets(np.bincount(group, minlength=count))
         return cls(start, order if members is None else np.asarray(members)[order])
 
     def __len__(self) -> int:
         return self.start.size - 1
 
     def _entry(self, number: int) -> tuple[int, ...]:
+        """Return a group as a tuple."""
         return tuple(self.flat[self.start[number] : self.start[number + 1]].tolist())
 
     @property
     def lengths(self) -> Ints:
-        """How many numbers each group has."""
+        """The number of members of each group."""
         return np.diff(self.start).astype(np.int64)
 
 
-def starts_of(lengths: Ints) -> Ints:
-    """Return where things of some lengths start, one after another, and where the last one ends."""
+def start_offsets(lengths: Ints) -> Ints:
+    """Return the offsets of consecutive pieces with these lengths, followed by the total length."""
     start = np.zeros(lengths.size + 1, dtype=np.int64)
     np.cumsum(lengths, out=start[1:])
     return start
 
 
-class Names(_Compact[str]):
-    """Names, as one piece of UTF-8.
+class CompactNames(_CompactSequence[str]):
+    """Names, stored in one UTF-8 byte string.
+
+    Parameters
+    ----------
+    names : iterable of str
+        The names, in order.
 
     Examples
     --------
-    >>> names = Names(["a1", "β", ""])
+    >>> names = CompactNames(["a1", "β", ""])
     >>> names[1], len(names), names == ("a1", "β", "")
     ('β', 3, True)
     """
@@ -129,81 +153,89 @@ class Names(_Compact[str]):
     def __init__(self, names: Iterable[str]) -> None:
         pieces = [name.encode("utf-8", "surrogatepass") for name in names]
         self._data = b"".join(pieces)
-        self._start = narrow(starts_of(np.array([len(piece) for piece in pieces], dtype=np.int64)))
+        self._start = narrow(start_offsets(np.array([len(piece) for piece in pieces], dtype=np.int64)))
 
     def __len__(self) -> int:
         return self._start.size - 1
 
     def _entry(self, number: int) -> str:
+        """Return a name."""
         return self._data[self._start[number] : self._start[number + 1]].decode("utf-8", "surrogatepass")
 
 
-class Repeated(_Compact[T]):
-    """Records many of which are equal: each different one once, and which one is where.
+class RepeatedRecords(_CompactSequence[T]):
+    """Records with many repetitions: each distinct record is stored once, with an index array.
 
     Attributes
     ----------
-    kinds : list
-        In the order in which they first come.
-    which : (entries,) int32
+    distinct : list
+        The distinct records, in the order of their first occurrence.
+    record_index : ndarray of int32 or int64, shape (entries,)
+        The position in ``distinct`` of each entry's record.
 
     Examples
     --------
-    >>> found = Repeated.of(["x", "y", "x"])
-    >>> found.kinds, found[2], found == ("x", "y", "x")
+    >>> found = RepeatedRecords.of(["x", "y", "x"])
+    >>> found.distinct, found[2], found == ("x", "y", "x")
     (['x', 'y'], 'x', True)
     """
 
     def __init__(self, kinds: list[T], which: Any) -> None:
-        self.kinds, self.which = kinds, narrow(which)
+        self.distinct, self.record_index = kinds, narrow(which)
 
     @classmethod
-    def of(cls, records: Iterable[T]) -> "Repeated[T]":
-        """Return records, which have to be hashable."""
-        number: dict[T, int] = {}
-        which = array("q", (number.setdefault(record, len(number)) for record in records))
-        return cls(list(number), which)
+    def of(cls, records: Iterable[T]) -> "RepeatedRecords[T]":
+        """Build the sequence from hashable records."""
+        index_of: dict[T, int] = {}
+        which = array("q", (index_of.setdefault(record, len(index_of)) for record in records))
+        return cls(list(index_of), which)
 
     def __len__(self) -> int:
-        return self.which.size
+        return self.record_index.size
 
     def _entry(self, number: int) -> T:
-        kind: int = self.which[number]
-        return self.kinds[kind]
+        """Return the record at an index."""
+        index: int = self.record_index[number]
+        return self.distinct[index]
 
     def __iter__(self) -> Iterator[T]:
-        return (self.kinds[kind] for kind in self.which)
+        return (self.distinct[index] for index in self.record_index)
 
 
-class Made(_Compact[T]):
-    """Entries that are made when they are asked for, but for some that are kept.
+class LazySequence(_CompactSequence[T]):
+    """A sequence whose entries are computed on access, with explicit overrides for some of them.
 
     Parameters
     ----------
-    make
-        By number.
-    kept
-        By number, too.
+    count : int
+        Length of the sequence.
+    make : callable
+        Computes the entry at an index.
+    overrides : mapping from int to entry
+        Entries that are stored instead of computed, by index.
     """
 
     def __init__(self, count: int, make: Callable[[int], T], kept: Mapping[int, T]) -> None:
-        self._count, self.make, self.kept = count, make, kept
+        self._count, self.make, self.overrides = count, make, kept
 
     def __len__(self) -> int:
         return self._count
 
     def _entry(self, number: int) -> T:
-        found = self.kept.get(number)
-        return self.make(number) if found is None else found
+        """Return the override at an index, or compute the entry."""
+        override = self.overrides.get(number)
+        return self.make(number) if override is None else override
 
-    def mapped(self, change: Callable[[T], T]) -> "Made[T]":
-        """Return the same with each entry changed, those that are kept at once."""
-        return Made(self._count, lambda number: change(self.make(number)), {k: change(v) for k, v in self.kept.items()})
+    def mapped(self, change: Callable[[T], T]) -> "LazySequence[T]":
+        """Return a sequence with ``change`` applied to each entry; the overrides are changed immediately."""
+        return LazySequence(
+            self._count, lambda number: change(self.make(number)), {k: change(v) for k, v in self.overrides.items()}
+        )
 
 
-def flat_of(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
-    """Return where groups start, and all their numbers, as 64-bit arrays."""
-    if isinstance(groups, Groups):
+def flatten_groups(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    """Return the offsets of the groups and the integers of all groups, as int64 arrays."""
+    if isinstance(groups, IndexGroups):
         return groups.start.astype(np.int64), groups.flat.astype(np.int64)
-    start = starts_of(np.fromiter(map(len, groups), dtype=np.int64, count=len(groups)))
+    start = start_offsets(np.fromiter(map(len, groups), dtype=np.int64, count=len(groups)))
     return start, np.fromiter(chain.from_iterable(groups), dtype=np.int64, count=int(start[-1]))

@@ -1,11 +1,15 @@
 # mypy: ignore-errors
-"""Copies of arrays: ``a[:] = b`` compiles the text of an error, which takes seconds of every kernel that has it."""
+"""Array copies for kernels.
+
+The slice assignment ``a[:] = b`` makes Numba compile an error message, which adds seconds to the compile time of every
+kernel that contains it.
+"""
 
 from dmcmc.inference.runtime.compile import njit
 
 
 @njit(nogil=True)
 def copy_entries(source, target):
-    """Copy the entries of an array (n,) to the front of another one."""
+    """Copy the entries of ``source``, shape (n,), to the first n entries of ``target``."""
     for i in range(source.size):
         target[i] = source[i]

@@ -1,15 +1,16 @@
-"""Make a problem of dense tables only: what elimination and samplers work on.
+"""Convert a problem to dense tables only, the form that elimination and samplers work on.
 
-A factor that is not dense is expanded where that is cheap. Elsewhere its automaton is written out as a chain of tables
-over (state before, variable, state afterwards) with a hidden variable for each state in between, owned by an agent of
-the scope. What is possible in a factor, tuples that it lists or words of its automaton, becomes, where that is much
-less, one hidden variable whose values are those, and a table over that and each variable of the scope. For every
-assignment of the problem's own variables that is allowed exactly one assignment of the hidden ones is, and it has the
-same utility. Hidden variables come last, so the first values of an assignment are those of the problem.
+A factor that is not dense is expanded if that is cheap. Otherwise its automaton is written as a chain of tables over
+(previous state, variable, next state), with a hidden variable for each state in between. A hidden variable belongs to
+an agent of the scope. If listing the allowed tuples of a factor (or the words of its automaton) takes much less memory,
+one hidden variable enumerates them, and each variable of the scope has a table with this hidden variable. For each
+allowed assignment of the original variables there is exactly one allowed assignment of the hidden variables, and both
+have the same utility. Hidden variables come last, so an assignment starts with the values of the original variables.
 
-Few tuples beside a default that is possible are a chain, too; many are a dense table, where that is smaller and fits.
-Rows and a default that are joined with another table have rows for all values of its other variables, each with its own
-sum, so that a bucket of them is as large as the dense one in a step or two: see benchmarks/elimination/defaults.py.
+A sparse factor with an allowed default also becomes a chain if it lists few tuples. If it lists many tuples it becomes
+a dense table, where that is smaller and fits. Rows with a default are not kept sparse: a join with another table needs
+rows for all values of the other table's variables, each with its own sum. Within a step or two, such a bucket is as
+large as the dense one (``benchmarks/elimination/default_values.py``).
 """
 
 from collections.abc import Sequence
@@ -21,51 +22,59 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.automaton import AutomatonFactor, automaton_of
 from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.model.sparse_factor import SparseFactor, count
+from dmcmc.inference.model.sparse_factor import SparseFactor, format_count
 from dmcmc.inference.model.tables import forbidden, forbidden_value
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 
-_EASY = 2**20  # entries that a table is always expanded to, and that a chain may always have
-_LESS = 4  # times fewer entries of a list: then it is taken in place of a chain
-_WORDS = 16  # words of an automaton for each of its steps, at most, where it becomes a list
-_PART = 8  # of the memory that such a list may take
-_SHARE = 64  # of the memory that expanding a factor may take while a chain is possible
-_MOST_AXES = 32  # of an expanded table
+_MAX_ALWAYS_EXPANDED_ENTRIES = (
+    2**20
+)  # a table of up to this many entries is always expanded, and a chain of up to this size is never replaced by a list
+_MIN_LIST_SAVING = 4  # a list replaces a chain if it has at least this many times fewer entries
+_MAX_WORDS_PER_TRANSITION = 16  # an automaton becomes a list if it has at most this many words per transition
+_LIST_MEMORY_DIVISOR = 8  # such a list may take 1/8 of the memory limit
+_EXPANSION_MEMORY_DIVISOR = 64  # expanding a factor that could be a chain may take 1/64 of the memory limit
+_MAX_EXPANDED_AXES = 32  # limit on the axes of an expanded table
 
 
 @dataclass(frozen=True)
 class DenseProblem:
-    """A problem of dense tables that stands for another.
+    """A problem with dense tables only that is equivalent to another problem.
 
     Attributes
     ----------
     problem : Problem
-        The first ``own`` variables are those of the original problem.
-    own : int
+        The equivalent problem; its first ``n_original`` variables are those of the original problem.
+    n_original : int
         Number of variables of the original problem.
     """
 
     problem: Problem
-    own: int
+    n_original: int
 
     def restrict(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the values of the original problem's variables."""
-        return values[: self.own]
+        """Return the values of the original problem's variables, shape (n_original,)."""
+        return values[: self.n_original]
 
 
-def densify(problem: Problem, memory: int, lists: bool = False) -> DenseProblem:
-    """Return a problem of dense tables with the same utilities.
+def densify(problem: Problem, memory: int, keep_sparse: bool = False) -> DenseProblem:
+    """Return an equivalent problem with dense tables only.
 
     Parameters
     ----------
-    problem
-        Any; returned as it is where all its factors are dense.
-    memory
-        Bytes that one expanded table may take.
-    lists
-        Whether factors that list what is possible stay, and automata become such where their words are few.
+    problem : Problem
+        The original problem; it is returned unchanged if all its factors are dense.
+    memory : int
+        Limit on the bytes of one expanded table.
+    keep_sparse : bool
+        Whether to keep sparse factors whose default is forbidden, and to convert automata with few words to such
+        factors.
+
+    Returns
+    -------
+    DenseProblem
+        The equivalent problem.
 
     Raises
     ------
@@ -74,41 +83,44 @@ def densify(problem: Problem, memory: int, lists: bool = False) -> DenseProblem:
     """
     if problem.dense:
         return DenseProblem(problem, problem.n_variables)
-    chains = _Chains(problem)
+    builder = _DenseProblemBuilder(problem)
     for factor in problem.factors:
-        kept = as_list(factor, memory) if lists else None
-        if type(factor) is Factor or kept is not None:
-            chains.factors.append(kept or factor)
+        sparse = as_sparse(factor, memory) if keep_sparse else None
+        if type(factor) is Factor or sparse is not None:
+            builder.factors.append(sparse or factor)
             continue
-        cells = prod(factor.shape)
-        easy = cells <= max(_EASY, memory // (8 * _SHARE)) and len(factor.shape) <= _MOST_AXES
-        if easy and 8 * cells <= memory:
-            chains.expand(factor)
+        n_entries = prod(factor.shape)
+        is_cheap = (
+            n_entries <= max(_MAX_ALWAYS_EXPANDED_ENTRIES, memory // (8 * _EXPANSION_MEMORY_DIVISOR))
+            and len(factor.shape) <= _MAX_EXPANDED_AXES
+        )
+        if is_cheap and 8 * n_entries <= memory:
+            builder.expand(factor)
         else:
-            chains.add(factor, memory)
-    return DenseProblem(chains.finished(), problem.n_variables)
+            builder.add(factor, memory)
+    return DenseProblem(builder.finished(), problem.n_variables)
 
 
-def as_list(factor: Factor, memory: int) -> SparseFactor | None:
-    """Return a factor as a list of what is possible: one that is such a list, or an automaton of few words."""
+def as_sparse(factor: Factor, memory: int) -> SparseFactor | None:
+    """Return a factor as a list of its allowed tuples; None if it has an allowed default or too many tuples."""
     if isinstance(factor, SparseFactor):
-        return factor if factor.lists_possible else None
+        return factor if factor.default_is_forbidden else None
     if not isinstance(factor, AutomatonFactor):
         return None
-    words, links = _words(factor) or 0, sum(layer.following.size for layer in factor.layers)
-    room = memory // (_PART * 4 * (len(factor.scope) + 2))
-    return factor.listed() if words <= min(_WORDS * links, room) else None
+    n_words, n_transitions = _count_words(factor) or 0, sum(layer.following.size for layer in factor.layers)
+    max_words = memory // (_LIST_MEMORY_DIVISOR * 4 * (len(factor.scope) + 2))
+    return factor.to_sparse() if n_words <= min(_MAX_WORDS_PER_TRANSITION * n_transitions, max_words) else None
 
 
-def _words(factor: Factor) -> int | None:
-    """Return how many entries are possible of a factor that is or can be a list of them; None of another."""
+def _count_words(factor: Factor) -> int | None:
+    """Return the number of allowed tuples of a factor that can be listed; None for other factors."""
     if isinstance(factor, AutomatonFactor):
         return prod(factor.shape) - factor.forbidden_entries()
-    return factor.possible()[1].size if isinstance(factor, SparseFactor) and factor.lists_possible else None
+    return factor.allowed_tuples()[1].size if isinstance(factor, SparseFactor) and factor.default_is_forbidden else None
 
 
-class _Chains:
-    """Collects factors and hidden variables."""
+class _DenseProblemBuilder:
+    """Collects the dense factors and the hidden variables of an equivalent problem."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -118,34 +130,36 @@ class _Chains:
         self.owners: list[int] = []
 
     def expand(self, factor: Factor) -> None:
-        """Add the table of a factor."""
-        ACCOUNT.claim(16 * prod(factor.shape), f"factor {factor.name or list(factor.scope)}, written out")
+        """Add a factor as one dense table."""
+        MEMORY_ACCOUNT.claim(16 * prod(factor.shape), f"factor {factor.name or list(factor.scope)}, written out")
         self.factors.append(Factor(factor.scope, factor.table, factor.name))
 
     def add(self, factor: Factor, memory: int) -> None:
-        """Add the chain of a factor, its table where that is half as large, or a list of what is possible."""
+        """Add a factor as a chain, as a dense table if that is half as large, or as a list of its allowed tuples."""
         chain = factor if isinstance(factor, AutomatonFactor) else automaton_of(_sparse(factor))
         states = [*chain.states, 1]
-        links = [a * size * b for a, size, b in zip(chain.states, chain.shape, states[1:], strict=True)]
-        rows = _words(factor) if sum(links) > _EASY else None
-        if rows:
-            less = _LESS * rows * sum(factor.shape) < sum(links) or 8 * max(links) > memory
-            if less and 8 * rows * max(factor.shape) <= memory:
-                self._list(factor.listed() if isinstance(factor, AutomatonFactor) else _sparse(factor))
+        table_sizes = [a * size * b for a, size, b in zip(chain.states, chain.shape, states[1:], strict=True)]
+        n_words = _count_words(factor) if sum(table_sizes) > _MAX_ALWAYS_EXPANDED_ENTRIES else None
+        if n_words:
+            is_smaller = (
+                _MIN_LIST_SAVING * n_words * sum(factor.shape) < sum(table_sizes) or 8 * max(table_sizes) > memory
+            )
+            if is_smaller and 8 * n_words * max(factor.shape) <= memory:
+                self._add_list(factor.to_sparse() if isinstance(factor, AutomatonFactor) else _sparse(factor))
                 return
-        if len(factor.shape) <= _MOST_AXES and 16 * prod(factor.shape) <= min(memory, 8 * sum(links)):
+        if len(factor.shape) <= _MAX_EXPANDED_AXES and 16 * prod(factor.shape) <= min(memory, 8 * sum(table_sizes)):
             self.expand(factor)
             return
         what = f"factor {factor.name or list(factor.scope)}"
         for before, size, after in zip(chain.states, chain.shape, states[1:], strict=True):
             if 8 * before * size * after > memory:
                 raise ResourceError(
-                    f"{what}: fits the memory neither as a table of {count(prod(factor.shape))} entries nor as a chain"
-                    f" of tables, one of {count(before * size * after)}; raise budget.memory"
+                    f"{what}: fits the memory neither as a table of {format_count(prod(factor.shape))} entries nor as a"
+                    f" chain of tables, one of {format_count(before * size * after)}; raise budget.memory"
                 )
-        hidden = self._hidden(factor, chain)
+        hidden = self._add_state_variables(factor, chain)
         for i, (v, layer) in enumerate(zip(chain.scope, chain.layers, strict=True)):
-            table, scope = _link(layer.following, layer.utility, states[i + 1]), [v]
+            table, scope = _layer_table(layer.following, layer.utility, states[i + 1]), [v]
             if i + 1 < len(chain.layers):
                 scope = [v, hidden[i]]
             else:
@@ -158,31 +172,45 @@ class _Chains:
             table.flags.writeable = False
             self.factors.append(Factor(tuple(scope), table, factor.name))
 
-    def _list(self, factor: SparseFactor) -> None:
-        """Add the tables of a hidden variable whose values are a factor's tuples; the first has the utilities."""
-        tuples, utilities = factor.possible()
-        rows, (hidden,) = np.arange(len(tuples)), self._variables(factor, [("row", len(tuples), factor.scope[0])])
+    def _add_list(self, factor: SparseFactor) -> None:
+        """Add a hidden variable that enumerates a factor's tuples, and its tables; the first has the utilities."""
+        tuples, utilities = factor.allowed_tuples()
+        rows, (hidden,) = np.arange(len(tuples)), self._add_variables(factor, [("row", len(tuples), factor.scope[0])])
         for i, (v, size) in enumerate(zip(factor.scope, factor.shape, strict=True)):
             table = np.full((size, len(tuples)), forbidden_value(utilities.dtype), dtype=utilities.dtype)
             table[tuples[:, i], rows] = utilities if i == 0 else 0
             table.flags.writeable = False
             self.factors.append(Factor((v, hidden), table, factor.name))
 
-    def _hidden(self, factor: Factor, chain: AutomatonFactor) -> list[int]:
-        """Make the variables between the layers; each belongs to the agent of the variable before it."""
-        return self._variables(factor, [("state", size, chain.scope[i]) for i, size in enumerate(chain.states[1:])])
+    def _add_state_variables(self, factor: Factor, chain: AutomatonFactor) -> list[int]:
+        """Create the state variables between the layers; each belongs to the owner of the preceding scope variable."""
+        return self._add_variables(factor, [("state", size, chain.scope[i]) for i, size in enumerate(chain.states[1:])])
 
-    def _variables(self, factor: Factor, wanted: Sequence[tuple[str, int, int]]) -> list[int]:
-        """Make hidden variables of a factor: what each is, its size, and a variable whose agent has it."""
+    def _add_variables(self, factor: Factor, wanted: Sequence[tuple[str, int, int]]) -> list[int]:
+        """Create hidden variables for a factor.
+
+        Parameters
+        ----------
+        factor : Factor
+            The factor that the variables are for; its name is part of their names.
+        wanted : sequence of (str, int, int)
+            For each hidden variable: its role ("state" or "row"), its domain size, and a variable whose owner will own
+            it.
+
+        Returns
+        -------
+        list of int
+            The indices of the hidden variables.
+        """
         first = self.problem.n_variables + len(self.sizes)
-        for what, size, beside in wanted:
+        for role, size, neighbour in wanted:
             self.sizes.append(size)
-            self.names.append(f"{factor.name or 'factor'}.{what}{len(self.sizes)}")
-            self.owners.append(int(self.problem.owner[beside]))
+            self.names.append(f"{factor.name or 'factor'}.{role}{len(self.sizes)}")
+            self.owners.append(int(self.problem.owner[neighbour]))
         return list(range(first, first + len(wanted)))
 
     def finished(self) -> Problem:
-        """Return the problem with its hidden variables."""
+        """Return the equivalent problem."""
         p = self.problem
         taken = set(p.variables)
         for i, name in enumerate(self.names):
@@ -203,16 +231,17 @@ class _Chains:
 
 
 def _sparse(factor: Factor) -> SparseFactor:
+    """Return the factor if it is sparse; raise TypeError otherwise."""
     if not isinstance(factor, SparseFactor):
         raise TypeError(f"a factor of type {type(factor).__name__}")
     return factor
 
 
-def _link(following: NDArray[np.int32], utility: Array, after: int) -> Array:
-    """Return the table over (state before, value, state afterwards) of a layer."""
+def _layer_table(following: NDArray[np.int32], utility: Array, n_next: int) -> Array:
+    """Return one layer's table over (previous state, value, next state), with ``n_next`` next states."""
     lowest = forbidden_value(utility.dtype)
-    table = np.full((*utility.shape, after), lowest, dtype=utility.dtype)
-    free = ~forbidden(utility)
-    states, values = np.nonzero(free)
-    table[states, values, following[free]] = utility[free]
+    table = np.full((*utility.shape, n_next), lowest, dtype=utility.dtype)
+    allowed = ~forbidden(utility)
+    states, values = np.nonzero(allowed)
+    table[states, values, following[allowed]] = utility[allowed]
     return table

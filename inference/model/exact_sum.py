@@ -1,4 +1,7 @@
-"""Sums without rounding: what proofs compare. Integers of any size, floats as the fractions that they are."""
+"""Sums without rounding, which proofs of optimality compare.
+
+Integers may have any size; floats are summed as the fractions that they represent.
+"""
 
 import math
 from collections.abc import Iterable
@@ -8,28 +11,28 @@ from dmcmc.inference.runtime.types import Number
 
 Exact = int | Fraction
 
-_SMALLEST = 1074  # every float64 is a multiple of 2^−1074
+_MIN_FLOAT_EXPONENT = 1074  # exponent: every float64 is a multiple of 2^−1074
 
 
 def exact_sum(numbers: Iterable[Number]) -> Exact:
-    """Return the sum of finite numbers; an int where all of them are.
+    """Return the exact sum of finite numbers; an int if all of them are ints.
 
     >>> exact_sum([1e16, 1.0, -1e16]), exact_sum([2**80, 1])
     (Fraction(1, 1), 1208925819614629174706177)
     """
-    whole, scaled, floats = 0, 0, False
+    integer_sum, scaled_float_sum, has_floats = 0, 0, False
     for number in numbers:
         if isinstance(number, int):
-            whole += number
+            integer_sum += number
         else:
-            floats = True
+            has_floats = True
             numerator, denominator = number.as_integer_ratio()
-            scaled += numerator << (_SMALLEST + 1 - denominator.bit_length())
-    return whole + Fraction(scaled, 1 << _SMALLEST) if floats else whole
+            scaled_float_sum += numerator << (_MIN_FLOAT_EXPONENT + 1 - denominator.bit_length())
+    return integer_sum + Fraction(scaled_float_sum, 1 << _MIN_FLOAT_EXPONENT) if has_floats else integer_sum
 
 
 def nearest(value: Exact) -> Number:
-    """Return the number nearest to an exact one: itself, or the closest float; ±inf beyond all floats."""
+    """Round an exact number to the nearest float; return ints unchanged, and ±inf outside the range of floats."""
     if isinstance(value, int):
         return value
     try:
@@ -38,8 +41,8 @@ def nearest(value: Exact) -> Number:
         return math.inf if value > 0 else -math.inf
 
 
-def not_below(value: Exact) -> Number:
-    """Return the least number that is not below an exact one: itself, or a float."""
+def round_up(value: Exact) -> Number:
+    """Round an exact number up to the next float; return ints unchanged."""
     number = nearest(value)
     if isinstance(number, int) or number == math.inf:
         return number

@@ -1,6 +1,7 @@
 """A DCOP ⟨X, D, F, A, α⟩: variables, finite domains, factors, agents and owners (DMCMC paper §2).
 
-Always a maximisation inside: a cost problem is negated when it is built and reported in its own sense.
+Every problem is a maximisation internally. A minimisation problem is negated when it is built, and its results are
+reported as costs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
-from dmcmc.inference.model.flat_tables import FlatTables, flatten, laid_out, magnitudes
+from dmcmc.inference.model.flat_tables import FlatTables, flatten, flatten_scopes, magnitudes
 from dmcmc.inference.model.tables import as_array, forbidden, forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError
-from dmcmc.inference.runtime.memo import LARGEST, Known, Memo, digest
+from dmcmc.inference.runtime.memo import MAX_KEY_SIZE, DerivedFacts, Memo, digest
 from dmcmc.inference.runtime.types import Array
 
 if TYPE_CHECKING:
@@ -23,27 +24,28 @@ if TYPE_CHECKING:
 
 Label = str | int | float
 
-_KIN = Memo[Known](64)  # by shapes
+_FACTS_BY_SHAPE = Memo[DerivedFacts](64)  # derived facts by a digest of the problem's structure, for small problems
 
 
 @dataclass(frozen=True, eq=False)
 class Factor:
     """A utility table over a scope.
 
-    Factors of one kind are equal that have the same scope, name and utilities, of the same dtype.
+    Two factors are equal if they have the same class, scope and name, and equal utilities of the same dtype.
 
-    Subclasses know their utilities in another way (:mod:`dmcmc.inference.model.sparse_factor`,
-    :mod:`dmcmc.inference.model.automaton`) and make ``table`` only when it is asked for;
-    :func:`dmcmc.inference.model.densify.densify` says which should.
+    Subclasses represent their utilities differently (``dmcmc.inference.model.sparse_factor``,
+    ``dmcmc.inference.model.automaton``) and build ``table`` only on demand. ``dmcmc.inference.model.densify.densify``
+    decides which of them are expanded.
 
     Attributes
     ----------
     scope : tuple of int
-        Variable indices, no repeats. Empty for a constant.
-    table : ndarray, shape (domain size of scope[0], domain size of scope[1], ...)
-        Utilities as :func:`dmcmc.inference.model.tables.normalise` leaves them (already negated in a cost problem).
+        Variable indices without repetition; empty for a constant.
+    table : ndarray of int32, int64 or float64, shape (domain size of scope[0], domain size of scope[1], ...)
+        Utilities in the form that ``dmcmc.inference.model.tables.normalise`` returns; the costs of a minimisation
+        problem are negated already.
     name : str
-        Used in messages only.
+        Name of the factor, used in messages only.
     """
 
     scope: tuple[int, ...]
@@ -52,30 +54,89 @@ class Factor:
 
     @classmethod
     def of(cls, scope: Sequence[int], values: ArrayLike, sense: str = "max", name: str = "") -> "Factor":
-        """Build a factor from utilities, or from costs with ``sense="min"``."""
+        """Build a factor from utilities, or from costs with ``sense="min"``.
+
+        Parameters
+        ----------
+        scope : sequence of int
+            Variable indices without repetition; empty for a constant.
+        values : array_like, shape (domain size of scope[0], ...)
+            Utilities or costs, integers or floats. −inf (for costs: +inf) forbids an entry.
+        sense : {"max", "min"}
+            Whether ``values`` are utilities ("max") or costs ("min").
+        name : str
+            Name of the factor, used in messages only.
+
+        Returns
+        -------
+        Factor
+            A dense factor with a read-only table of the narrowest exact dtype.
+
+        Raises
+        ------
+        ProblemError
+            If ``values`` contain NaN, an infinity of the wrong sign, integers beyond 63 bits, or something that is not
+            a number.
+        """
         return cls(tuple(int(v) for v in scope), normalise(values, sense, f"factor {name or list(scope)}"), name)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Domain sizes of the scope."""
+        """The domain sizes of the scope."""
         return self.table.shape
 
     def renamed(self, scope: Sequence[int], name: str) -> "Factor":
-        """Return the same utilities over another scope."""
+        """Return a factor with the same utilities, another scope and another name.
+
+        Parameters
+        ----------
+        scope : sequence of int
+            Variable indices of the new factor, with the same domain sizes in the same order.
+        name : str
+            Name of the new factor.
+
+        Returns
+        -------
+        Factor
+            The new factor; it shares its arrays with this one.
+        """
         return Factor(tuple(scope), self.table, name)
 
     def entry(self, values: Sequence[int]) -> int | float | None:
-        """Return the utility of one value a variable of the scope; None where it is forbidden."""
+        """Return the utility of one combination of values, or None if it is forbidden.
+
+        Parameters
+        ----------
+        values : sequence of int
+            One value index for each variable of the scope, in the order of the scope.
+
+        Returns
+        -------
+        int, float or None
+            The utility as a Python number; None for a forbidden entry (−∞).
+        """
         entry = self.table[tuple(values)]
         utility: int | float | None = None if entry == forbidden_value(self.table.dtype) else entry.item()
         return utility
 
     def forbidden_entries(self) -> int:
-        """Return how many entries are −∞."""
+        """Return the number of forbidden entries (−∞).
+
+        Returns
+        -------
+        int
+            Number of forbidden entries of the whole table.
+        """
         return int(forbidden(self.table).sum())
 
     def arrays(self) -> tuple[Array, ...]:
-        """Return what holds the utilities."""
+        """Return the arrays that represent the utilities.
+
+        Returns
+        -------
+        tuple of ndarray
+            The table; subclasses return the arrays of their own representation, with the utilities last.
+        """
         return (self.table,)
 
     def __eq__(self, other: object) -> bool:
@@ -83,9 +144,9 @@ class Factor:
             return self is other
         if (self.scope, self.name, self.shape) != (other.scope, other.name, other.shape):
             return False
-        ours, theirs = self.arrays(), other.arrays()
-        return len(ours) == len(theirs) and all(
-            a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True)
+        own_arrays, other_arrays = self.arrays(), other.arrays()
+        return len(own_arrays) == len(other_arrays) and all(
+            a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(own_arrays, other_arrays, strict=True)
         )
 
     def __hash__(self) -> int:
@@ -93,10 +154,15 @@ class Factor:
 
 
 class Evaluation(NamedTuple):
-    """What an assignment is worth.
+    """The objective of an assignment, and the number of hard constraints that it violates.
 
-    ``objective`` is in the problem's own sense and sums the entries that are not forbidden (exact Python integers
-    where the tables are integers); ``violation`` counts the forbidden entries that the assignment hits.
+    Attributes
+    ----------
+    objective : int or float
+        Sum of the entries that are not forbidden, in the problem's sense (a utility or a cost). It is an exact Python
+        integer if all tables have an integer dtype.
+    violation : int
+        Number of forbidden entries that the assignment selects.
     """
 
     objective: int | float
@@ -105,31 +171,34 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A validated, immutable DCOP. Problems are equal that have equal parts.
+    """A validated, immutable DCOP.
+
+    Two problems are equal if all their attributes are equal.
 
     Attributes
     ----------
     variables : sequence of str
-        Distinct names, one a variable.
-    domains : ndarray of int64, shape (n,)
+        Distinct names, one per variable.
+    domains : ndarray of int64, shape (n_variables,)
         Domain sizes, each at least 1.
     agents : sequence of str
-        Distinct names, one an agent. An agent may own no variable.
-    owner : ndarray of int64, shape (n,)
+        Distinct names, one per agent. An agent may own no variable.
+    owner : ndarray of int64, shape (n_variables,)
         Index of the agent that owns each variable.
     factors : tuple of Factor
-        Any arity, several on one scope allowed.
+        Factors of any arity; several factors may have the same scope.
     labels : sequence of (tuple or None)
-        Value labels of each variable, or None where the values are 0, 1, ...; empty for none at all.
+        The value labels of each variable, or None for a variable whose values are 0, 1, ...; an empty sequence means
+        None for all variables.
     sense : {"max", "min"}
-        How the problem is reported.
+        Whether results are reported as utilities ("max") or as costs ("min").
     name : str
-        For the reader.
+        Name of the problem, used in messages and reports.
 
     Raises
     ------
     ProblemError
-        When the parts do not fit together; names the variable or factor.
+        If the attributes are inconsistent; the message names the variable or factor.
     """
 
     variables: Sequence[str]
@@ -142,7 +211,7 @@ class Problem:
     name: str = ""
 
     def __post_init__(self) -> None:
-        domains, owner = _whole(self.domains, "domains"), _whole(self.owner, "owner")
+        domains, owner = _integer_vector(self.domains, "domains"), _integer_vector(self.owner, "owner")
         object.__setattr__(self, "domains", domains)
         object.__setattr__(self, "owner", owner)
         object.__setattr__(self, "labels", tuple(self.labels) or (None,) * len(self.variables))
@@ -151,22 +220,23 @@ class Problem:
             self._check_factor(position, factor)
 
     def _check_variables(self) -> None:
+        """Raise ProblemError if names, domains, owners or labels are inconsistent."""
         n = len(self.variables)
         if self.sense not in ("max", "min"):
             raise ProblemError(f"sense must be 'max' or 'min', not {self.sense!r}")
         if len(set(self.variables)) != n:
             last = {name: i for i, name in enumerate(self.variables)}
             repeated = next(v for i, v in enumerate(self.variables) if last[v] != i)
-            raise ProblemError(f"variable {repeated!r} is named twice")
+            raise ProblemError(f"variable {repeated!r} is defined twice")
         if len(set(self.agents)) != len(self.agents):
             raise ProblemError("two agents have the same name")
-        for what, have in (
+        for noun, count in (
             ("domain sizes", len(self.domains)),
             ("owners", len(self.owner)),
             ("label lists", len(self.labels)),
         ):
-            if have != n:
-                raise ProblemError(f"{n} variables but {have} {what}; each variable needs exactly one")
+            if count != n:
+                raise ProblemError(f"{n} variables but {count} {noun}; each variable needs exactly one")
         for i in np.flatnonzero(self.domains < 1)[:1]:
             raise ProblemError(
                 f"variable {self.variables[i]!r} has domain size {self.domains[i]}; at least 1 is needed"
@@ -187,13 +257,14 @@ class Problem:
                 raise ProblemError(f"variable {self.variables[i]!r} has a label twice")
 
     def _check_factor(self, position: int, factor: Factor) -> None:
+        """Raise ProblemError if a factor's scope or shape does not fit the variables."""
         what = f"factor {factor.name or position}"
         for v in factor.scope:
             if not 0 <= v < len(self.variables):
                 raise ProblemError(f"{what}: variable {v} does not exist (0..{len(self.variables) - 1})")
         if len(set(factor.scope)) != len(factor.scope):
             twice = next(v for i, v in enumerate(factor.scope) if v in factor.scope[:i])
-            raise ProblemError(f"{what}: variable {self.variables[twice]!r} stands twice in its scope")
+            raise ProblemError(f"{what}: variable {self.variables[twice]!r} appears twice in its scope")
         for axis, (v, size) in enumerate(zip(factor.scope, factor.shape, strict=False)):
             if size != self.domains[v]:
                 raise ProblemError(
@@ -205,7 +276,18 @@ class Problem:
 
     @classmethod
     def of_parts(cls, **parts: Any) -> "Problem":
-        """Return a problem of parts that fit together: they are taken as they are, and not looked at."""
+        """Return a problem from attributes that are known to be consistent, without checking or copying them.
+
+        Parameters
+        ----------
+        **parts : Any
+            All attributes of the problem by name, in the form that the constructor stores.
+
+        Returns
+        -------
+        Problem
+            The problem.
+        """
         problem = object.__new__(cls)
         for name, part in parts.items():
             object.__setattr__(problem, name, part)
@@ -227,8 +309,22 @@ class Problem:
 
     @classmethod
     def build(cls, sense: str = "max", name: str = "") -> "Builder":
-        """Begin a problem that is written by hand, by names and labels.
+        """Start a problem that is written by hand, with variable names and value labels.
 
+        Parameters
+        ----------
+        sense : {"max", "min"}
+            Whether the factors are utilities ("max") or costs ("min").
+        name : str
+            Name of the problem.
+
+        Returns
+        -------
+        Builder
+            An empty builder; add variables and factors, then call ``problem()``.
+
+        Examples
+        --------
         >>> p = Problem.build()
         >>> p.variable("a", ["red", "green"]), p.variable("b", 2, agent="bob")
         ('a', 'b')
@@ -241,17 +337,17 @@ class Problem:
 
     @property
     def n_variables(self) -> int:
-        """Number of variables."""
+        """The number of variables."""
         return len(self.variables)
 
     @property
     def n_agents(self) -> int:
-        """Number of agents."""
+        """The number of agents."""
         return len(self.agents)
 
     @cached_property
     def dense(self) -> bool:
-        """Whether all factors are tables as they are."""
+        """Whether all factors are dense tables."""
         return set(map(type, self.factors)) <= {Factor}
 
     @cached_property
@@ -260,42 +356,71 @@ class Problem:
         return flatten([f.scope for f in self.factors], [f.table for f in self.factors])
 
     @cached_property
-    def known(self) -> Known:
-        """What has been worked out of it: it does not change."""
-        return Known()
+    def facts(self) -> DerivedFacts:
+        """A cache of facts derived from this problem; they stay valid because the problem is immutable."""
+        return DerivedFacts()
 
     @cached_property
-    def kin(self) -> Known:
-        """What has been worked out of problems that differ from it in names and entries alone, where it is small."""
-        if self.n_variables + len(self.factors) > LARGEST:
-            return Known()
-        flat: FlatTables | None = self.__dict__.get("flat")  # no copy of all tables for their scopes alone
-        start, scope = laid_out([f.scope for f in self.factors]) if flat is None else (flat.scope_start, flat.scope)
-        if self.n_variables + start.size + scope.size > LARGEST:
-            return Known()
+    def shape_facts(self) -> DerivedFacts:
+        """A cache of facts derived from the structure alone, shared by all problems with the same structure.
+
+        Problems share it if they differ only in names and table entries. A problem whose structure exceeds
+        ``MAX_KEY_SIZE`` numbers does not share its cache.
+        """
+        if self.n_variables + len(self.factors) > MAX_KEY_SIZE:
+            return DerivedFacts()
+        flat: FlatTables | None = self.__dict__.get("flat")  # do not flatten all tables only to read their scopes
+        start, scope = (
+            flatten_scopes([f.scope for f in self.factors]) if flat is None else (flat.scope_start, flat.scope)
+        )
+        if self.n_variables + start.size + scope.size > MAX_KEY_SIZE:
+            return DerivedFacts()
         key = digest(np.array(self.n_agents), self.domains, self.owner, start, scope)
-        return _KIN.get(key, Known)
+        return _FACTS_BY_SHAPE.get(key, DerivedFacts)
 
     def take_flat(self, flat: FlatTables) -> None:
-        """Take tables that lie in one array already, in the order of the factors, in place of a copy."""
+        """Adopt tables that are already stored in one array, so that ``flat`` does not copy them.
+
+        Parameters
+        ----------
+        flat : FlatTables
+            The tables of all factors, in the order of the factors.
+        """
         self.__dict__["flat"] = flat
 
     def to_own_sense(self, utility: int | float) -> int | float:
-        """Return a utility as the problem reports it: itself, or the cost it stands for."""
-        return utility if self.sense == "max" else 0 - utility  # never -0.0
+        """Convert an internal utility to the problem's sense.
+
+        Parameters
+        ----------
+        utility : int or float
+            A utility, to be maximised.
+
+        Returns
+        -------
+        int or float
+            The utility itself if ``sense`` is "max", its negation (the cost) if it is "min".
+        """
+        return utility if self.sense == "max" else 0 - utility  # 0 - x never yields -0.0
 
     def evaluate(self, assignment: Sequence[int] | NDArray[np.int64] | Mapping[str, Label]) -> Evaluation:
         """Evaluate a complete assignment on the original factors.
 
         Parameters
         ----------
-        assignment
-            Value indices, one a variable, or a mapping from variable name to value label.
+        assignment : sequence of int, ndarray of int64 or mapping from str to label
+            One value index per variable, in the order of the variables, or the value label of each variable by its
+            name.
+
+        Returns
+        -------
+        Evaluation
+            The objective and the number of violated hard constraints.
 
         Raises
         ------
         ProblemError
-            If a variable has no value, or one outside its domain.
+            If a variable has no value, or a value outside its domain.
 
         Examples
         --------
@@ -313,74 +438,140 @@ class Problem:
         return self._evaluation(self._entries(values))
 
     def appraise(self, values: NDArray[np.int64]) -> tuple[Evaluation, Exact]:
-        """Return what value indices are worth, and :meth:`utility_inside` of them."""
-        if "flat" in self.__dict__ and self._alike and self.flat.data.dtype == np.int32:  # sums fit an int64
-            found = self.flat.found(values, self._strides)
-            allowed = found != forbidden_value(found.dtype)
-            total = int(found[allowed].sum(dtype=np.int64))
-            violation = found.size - int(np.count_nonzero(allowed))
+        """Return the evaluation of an assignment together with its exact utility without constants.
+
+        Parameters
+        ----------
+        values : ndarray of int64, shape (n_variables,)
+            One value index per variable, inside the domains.
+
+        Returns
+        -------
+        evaluation : Evaluation
+            The result of ``evaluate``.
+        utility : int or Fraction
+            The result of ``utility_inside``.
+        """
+        if "flat" in self.__dict__ and self._flat_is_exact and self.flat.data.dtype == np.int32:  # the sum fits int64
+            selected = self.flat.selected_entries(values, self._strides)
+            allowed = selected != forbidden_value(selected.dtype)
+            total = int(selected[allowed].sum(dtype=np.int64))
+            violation = selected.size - int(np.count_nonzero(allowed))
             inside = total
             if self._constants.size:
                 constants = self._constants[allowed[self._constants]]
-                inside -= int(found[constants].sum(dtype=np.int64))
+                inside -= int(selected[constants].sum(dtype=np.int64))
             return Evaluation(self.to_own_sense(total), violation), inside
         entries = self._entries(values)
-        return self._evaluation(entries), self._inside(entries)
+        return self._evaluation(entries), self._exact_utility(entries)
 
     def utility_inside(self, values: NDArray[np.int64]) -> Exact:
-        """Return the exact utility of value indices without constants, forbidden entries left out: to be maximised."""
-        return self._inside(self._entries(values))
+        """Return the exact utility of an assignment without constants and forbidden entries.
+
+        Parameters
+        ----------
+        values : ndarray of int64, shape (n_variables,)
+            One value index per variable, inside the domains.
+
+        Returns
+        -------
+        int or Fraction
+            The exact sum of the selected, allowed entries of all factors with a scope; to be maximised.
+        """
+        return self._exact_utility(self._entries(values))
 
     def _evaluation(self, entries: Sequence[int | float | None]) -> Evaluation:
+        """Return the evaluation of an assignment, given each factor's entry."""
         allowed = [entry for entry in entries if entry is not None]
-        # However large some are, they take nothing away from the rest, and their order does not matter.
+        # The exact sum does not depend on the order of the entries, and large entries do not absorb small ones.
         total = nearest(exact_sum(allowed))
         return Evaluation(self.to_own_sense(total), len(entries) - len(allowed))
 
-    def _inside(self, entries: Sequence[int | float | None]) -> Exact:
+    def _exact_utility(self, entries: Sequence[int | float | None]) -> Exact:
+        """Return the exact utility without constants and forbidden entries, given each factor's entry."""
         pairs = zip(self.factors, entries, strict=True)
         return exact_sum(entry for factor, entry in pairs if entry is not None and factor.scope)
 
     @cached_property
     def magnitudes(self) -> list[int | float]:
-        """Each factor's largest finite |entry|, in the order of the factors."""
+        """The largest finite absolute entry of each factor, in the order of the factors."""
         return magnitudes(self.flat)
 
     def _entries(self, values: NDArray[np.int64]) -> list[int | float | None]:
-        """Return each factor's entry at an assignment; None where it is forbidden."""
-        if "flat" in self.__dict__ and self._alike:
+        """Return each factor's entry at an assignment; None for a forbidden entry."""
+        if "flat" in self.__dict__ and self._flat_is_exact:
             return self.flat.entries(values, self._strides)
         chosen = values.tolist()
         return [factor.entry([chosen[v] for v in factor.scope]) for factor in self.factors]
 
     @cached_property
-    def _alike(self) -> bool:
-        """Whether flat tables have every entry as it is."""
+    def _flat_is_exact(self) -> bool:
+        """Whether the flat tables hold every entry unchanged, because all factors are dense and of one dtype."""
         return self.dense and len({factor.table.dtype for factor in self.factors}) == 1
 
     @cached_property
     def _constants(self) -> NDArray[np.int64]:
-        """The numbers of factors without variables."""
+        """The indices of the factors with an empty scope."""
         return np.flatnonzero(np.diff(self.flat.scope_start) == 0)
 
     @cached_property
     def _strides(self) -> NDArray[np.int64]:
-        """Of each variable of each scope in flat tables."""
+        """The stride of each variable of each scope in the flat tables, shape (total scope length,)."""
         return self.flat.strides(self.domains)
 
     def label(self, variable: int, value: int) -> Label:
-        """Return the label of a value index."""
+        """Return the label of a value index.
+
+        Parameters
+        ----------
+        variable : int
+            Index of the variable.
+        value : int
+            Value index inside the variable's domain.
+
+        Returns
+        -------
+        str, int or float
+            The label, or the value index itself for a variable without labels.
+        """
         labels = self.labels[variable]
         return int(value) if labels is None else labels[value]
 
     def assignment(self, values: Sequence[int] | NDArray[np.int64]) -> dict[str, Label]:
-        """Return value indices as a mapping from variable name to label."""
+        """Convert value indices to a mapping from variable name to value label.
+
+        Parameters
+        ----------
+        values : sequence of int or ndarray of int64
+            One value index per variable; further entries (values of hidden variables) are ignored.
+
+        Returns
+        -------
+        dict of str to label
+            The label of each variable's value, in the order of the variables.
+        """
         indices = np.asarray(values)[: self.n_variables].tolist()
-        own = zip(self.variables, self.labels, indices, strict=True)
-        return {name: value if labels is None else labels[value] for name, labels, value in own}
+        chosen_values = zip(self.variables, self.labels, indices, strict=True)
+        return {name: value if labels is None else labels[value] for name, labels, value in chosen_values}
 
     def values_of(self, assignment: Mapping[str, Label]) -> NDArray[np.int64]:
-        """Return a mapping from variable name to label as value indices; the inverse of :meth:`assignment`."""
+        """Convert a mapping from variable name to value label to value indices; the inverse of ``assignment``.
+
+        Parameters
+        ----------
+        assignment : mapping from str to label
+            The value label of each variable (the value index for a variable without labels).
+
+        Returns
+        -------
+        ndarray of int64, shape (n_variables,)
+            One value index per variable.
+
+        Raises
+        ------
+        ProblemError
+            If a variable has no value, or a value that is not in its domain.
+        """
         values = np.zeros(self.n_variables, dtype=np.int64)
         for i, name in enumerate(self.variables):
             if name not in assignment:
@@ -393,12 +584,18 @@ class Problem:
         return values
 
     def forbidden_entries(self) -> int:
-        """Return how many table entries are −∞."""
+        """Return the number of forbidden entries (−∞) of all factors.
+
+        Returns
+        -------
+        int
+            Number of forbidden entries.
+        """
         return sum(f.forbidden_entries() for f in self.factors)
 
 
-def _whole(given: ArrayLike, what: str) -> NDArray[np.int64]:
-    """Return a read-only int64 vector, or say why it cannot be one."""
+def _integer_vector(given: ArrayLike, what: str) -> NDArray[np.int64]:
+    """Return a read-only int64 vector; raise ProblemError if the values are not a vector of integers."""
     array = as_array(given, what)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ProblemError(f"{what}: a vector of integers is needed, not {array.dtype} of shape {array.shape}")

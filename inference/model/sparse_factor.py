@@ -1,4 +1,7 @@
-"""Factors that list some entries and say what all others are (incomplete tables)."""
+"""Sparse factors: a list of tuples with their utilities, and a default utility for all other tuples.
+
+CUBE calls such tables incomplete tables.
+"""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -12,24 +15,28 @@ from dmcmc.inference.model.tables import as_array, forbidden, normalise
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.types import Array
 
-_SMALL = 2048  # entries that a table may always have
-_EXPANSION = 16  # entries that it may have for each entry listed
-_MOST_AXES = 64  # what a NumPy array can have
-_MOST_CELLS = 2**31  # of a table that is expanded on demand
+_MAX_ALWAYS_DENSE_ENTRIES = 2048  # a factor of up to this many entries is always stored as a dense table
+_MAX_EXPANSION_FACTOR = 16  # a dense table may have up to this many entries per listed tuple
+_MAX_ARRAY_AXES = 64  # NumPy's limit on the number of dimensions
+_MAX_EXPANDED_ENTRIES = 2**31  # limit on the entries of a table that is expanded on demand
 
 
 class SparseFactor(Factor):
-    """A factor whose entries are ``default`` but for some tuples.
+    """A factor whose utility is a default, except for some listed tuples.
 
-    Evaluated as it is; ``table`` expands it anew whenever it is asked for.
+    It is evaluated without expansion; every access to ``table`` expands it again.
 
     Attributes
     ----------
     scope : tuple of int
+        Variable indices without repetition.
     tuples : ndarray of int32, shape (t, arity)
-        Value indices, no row twice, in lexicographic order.
-    utilities : ndarray, shape (t + 1,)
-        Utilities of the tuples, and last the default, as :func:`dmcmc.inference.model.tables.normalise` leaves them.
+        Value indices of the listed tuples, distinct and in lexicographic order.
+    utilities : ndarray of int32, int64 or float64, shape (t + 1,)
+        Utilities of the tuples, followed by the default, in the form that ``dmcmc.inference.model.tables.normalise``
+        returns.
+    name : str
+        Name of the factor, used in messages only.
     """
 
     tuples: NDArray[np.int32]
@@ -49,49 +56,49 @@ class SparseFactor(Factor):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Domain sizes of the scope."""
+        """The domain sizes of the scope."""
         shape: tuple[int, ...] = self._shape  # type: ignore[attr-defined]
         return shape
 
     @property
     def table(self) -> Array:
-        """All entries; ResourceError where they are too many."""
-        check_expansion(self, _MOST_CELLS)
+        """The dense table of all entries; raises ResourceError if it is too large."""
+        check_expansion(self, _MAX_EXPANDED_ENTRIES)
         table: Array = np.full(self.shape, self.utilities[-1], dtype=self.utilities.dtype)
         table[tuple(self.tuples.T)] = self.utilities[:-1]
         table.flags.writeable = False
         return table
 
     @property
-    def lists_possible(self) -> bool:
-        """Whether all that is possible is listed: every other entry is −∞."""
-        return bool(self._hard[-1])
+    def default_is_forbidden(self) -> bool:
+        """Whether the default is −∞, so that all allowed tuples are listed."""
+        return bool(self._is_forbidden[-1])
 
-    def possible(self) -> tuple[NDArray[np.int32], Array]:
-        """Return the tuples that are listed and not −∞, and their utilities."""
-        free = ~self._hard[:-1]
-        return self.tuples[free], self.utilities[:-1][free]
+    def allowed_tuples(self) -> tuple[NDArray[np.int32], Array]:
+        """Return the listed tuples that are allowed, shape (a, arity), and their utilities, shape (a,)."""
+        allowed = ~self._is_forbidden[:-1]
+        return self.tuples[allowed], self.utilities[:-1][allowed]
 
     def __repr__(self) -> str:
         return f"SparseFactor(scope={self.scope}, tuples={len(self.tuples)}, name={self.name!r})"
 
     def renamed(self, scope: Sequence[int], name: str) -> "SparseFactor":
-        """Return the same utilities over another scope."""
+        """Return a factor with the same utilities, another scope and another name."""
         return SparseFactor(scope, self.shape, self.tuples, self.utilities, name)
 
     def entry(self, values: Sequence[int]) -> int | float | None:
-        """Return the utility of one value a variable of the scope; None where it is forbidden."""
+        """Return the utility of one combination of values, or None if it is forbidden."""
         low, high = 0, len(self.tuples)
         for column, value in zip(self._columns, values, strict=True):
-            part = column[low:high]
-            low, high = low + int(part.searchsorted(value)), low + int(part.searchsorted(value, "right"))
-        at = low if low < high else -1
-        return None if self._hard[at] else self.utilities[at].item()
+            candidates = column[low:high]
+            low, high = low + int(candidates.searchsorted(value)), low + int(candidates.searchsorted(value, "right"))
+        index = low if low < high else -1
+        return None if self._is_forbidden[index] else self.utilities[index].item()
 
     def forbidden_entries(self) -> int:
-        """Return how many entries are −∞."""
-        listed = int(self._hard[:-1].sum())
-        return listed + (prod(self.shape) - len(self.tuples) if self._hard[-1] else 0)
+        """Return the number of forbidden entries (−∞) of the expanded table."""
+        listed = int(self._is_forbidden[:-1].sum())
+        return listed + (prod(self.shape) - len(self.tuples) if self._is_forbidden[-1] else 0)
 
     def arrays(self) -> tuple[Array, ...]:
         """Return the tuples and their utilities."""
@@ -99,25 +106,27 @@ class SparseFactor(Factor):
 
     @cached_property
     def _columns(self) -> list[NDArray[np.int32]]:
+        """The columns of ``tuples``, each contiguous, for binary search."""
         return list(np.ascontiguousarray(self.tuples.T))
 
     @cached_property
-    def _hard(self) -> NDArray[np.bool_]:
+    def _is_forbidden(self) -> NDArray[np.bool_]:
+        """Whether each entry of ``utilities`` is −∞, shape (t + 1,)."""
         return forbidden(self.utilities)
 
 
-def check_expansion(factor: Factor, most: int) -> None:
-    """Raise ResourceError where a factor's table would have more entries than ``most``, or more axes than an array."""
+def check_expansion(factor: Factor, max_entries: int) -> None:
+    """Raise ResourceError if a factor's table would exceed ``max_entries`` or NumPy's limit on axes."""
     cells = prod(factor.shape)
-    if cells > most or len(factor.shape) > _MOST_AXES:
+    if cells > max_entries or len(factor.shape) > _MAX_ARRAY_AXES:
         what = f"factor {factor.name or list(factor.scope)}"
-        raise ResourceError(f"{what}: a table of {count(cells)} entries does not fit the memory")
+        raise ResourceError(f"{what}: a table of {format_count(cells)} entries does not fit the memory")
 
 
-def count(number: int) -> str:
-    """Return a number of entries for the reader, however large.
+def format_count(number: int) -> str:
+    """Format a number of entries for messages, however large it is.
 
-    >>> count(1200), count(10**400)
+    >>> format_count(1200), format_count(10**400)
     ('1200', 'about 10^400')
     """
     return str(number) if number < 10**6 else f"about 10^{len(str(number)) - 1}"
@@ -132,60 +141,74 @@ def tabulate(
     sense: str = "max",
     name: str = "",
 ) -> Factor:
-    """Return the factor of listed entries and a default: dense where that is not much larger, sparse elsewhere.
+    """Return a factor given by listed tuples and a default: dense if that is not much larger, otherwise sparse.
 
     Parameters
     ----------
-    scope, shape
-        Variables and their domain sizes.
-    tuples : (t, arity) integers
-        Value indices; of a tuple that is listed twice the last counts.
-    values : (t,) numbers
-        Integers or floats, one a tuple; −inf (``sense="max"``) or +inf (``sense="min"``) forbids. In int64 the
-        smallest number does.
-    default
-        What every other tuple has.
-    sense, name
-        As in :meth:`dmcmc.inference.model.problem.Factor.of`.
+    scope : sequence of int
+        Variable indices without repetition.
+    shape : sequence of int
+        Domain sizes of the scope.
+    tuples : array_like of int, shape (t, arity)
+        Value indices; if a tuple is listed twice, the last one counts.
+    values : array_like, shape (t,)
+        One integer or float per tuple; −inf (for ``sense="min"``: +inf) forbids it. In int64 arrays the smallest number
+        also forbids a tuple.
+    default : int or float
+        The value of all other tuples.
+    sense : {"max", "min"}
+        Whether the values are utilities ("max") or costs ("min").
+    name : str
+        Name of the factor, used in messages only.
+
+    Returns
+    -------
+    Factor
+        A dense ``Factor`` or a ``SparseFactor``.
 
     Raises
     ------
     ProblemError
-        For values outside their domains, and what :func:`dmcmc.inference.model.tables.normalise` refuses.
+        If a value index is outside its domain, or if ``dmcmc.inference.model.tables.normalise`` rejects a value.
     """
     what = f"factor {name or list(scope)}"
-    listed = as_array(values, what)
-    rows = np.asarray(tuples, dtype=np.int64).reshape(listed.size, len(shape))
+    utility_values = as_array(values, what)
+    value_rows = np.asarray(tuples, dtype=np.int64).reshape(utility_values.size, len(shape))
     sizes = np.asarray(shape, dtype=np.int64)
-    for bad in np.flatnonzero(((rows < 0) | (rows >= sizes)).any(axis=1))[:1]:
+    for bad in np.flatnonzero(((value_rows < 0) | (value_rows >= sizes)).any(axis=1))[:1]:
         raise ProblemError(f"{what}: tuple {bad} has a value outside its domain")
-    together = _joined(listed, as_array(default, what))
+    all_values = _append_default(utility_values, as_array(default, what))
     cells = prod(int(size) for size in shape)
-    if cells <= max(_SMALL, _EXPANSION * listed.size) and len(shape) <= _MOST_AXES:
-        table = np.full(tuple(shape), together[-1], dtype=together.dtype)
+    if (
+        cells <= max(_MAX_ALWAYS_DENSE_ENTRIES, _MAX_EXPANSION_FACTOR * utility_values.size)
+        and len(shape) <= _MAX_ARRAY_AXES
+    ):
+        table = np.full(tuple(shape), all_values[-1], dtype=all_values.dtype)
         if shape:
-            table[tuple(rows.T)] = together[:-1]
-        elif listed.size:
-            table[()] = together[-2]
+            table[tuple(value_rows.T)] = all_values[:-1]
+        elif utility_values.size:
+            table[()] = all_values[-2]
         return Factor.of(scope, table, sense, name)
-    utilities = normalise(together, sense, what)
-    last, at = _distinct(rows)
-    kept = utilities[np.append(at, listed.size)]
-    kept.flags.writeable = False
-    return SparseFactor(tuple(int(v) for v in scope), tuple(int(s) for s in shape), last, kept, name)
+    utilities = normalise(all_values, sense, what)
+    distinct_tuples, last_row = _distinct_rows(value_rows)
+    distinct_utilities = utilities[np.append(last_row, utility_values.size)]
+    distinct_utilities.flags.writeable = False
+    return SparseFactor(
+        tuple(int(v) for v in scope), tuple(int(s) for s in shape), distinct_tuples, distinct_utilities, name
+    )
 
 
-def _joined(values: Array, default: Array) -> Array:
-    """Return values and the default in one array that holds both exactly."""
-    kind = np.int64 if values.dtype.kind == default.dtype.kind == "i" else np.float64
-    return np.append(values.reshape(-1).astype(kind), default.astype(kind))
+def _append_default(values: Array, default: Array) -> Array:
+    """Return the values followed by the default, in a dtype that holds both exactly."""
+    dtype = np.int64 if values.dtype.kind == default.dtype.kind == "i" else np.float64
+    return np.append(values.reshape(-1).astype(dtype), default.astype(dtype))
 
 
-def _distinct(rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return the distinct rows in lexicographic order, and where each stands last."""
+def _distinct_rows(rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the distinct rows in lexicographic order, and the index of the last occurrence of each."""
     if not rows.shape[1]:
         return rows[:1].astype(np.int32), np.arange(len(rows))[-1:]
-    order = np.lexsort(rows.T[::-1])  # stable: equal rows stay in their order
+    order = np.lexsort(rows.T[::-1])  # a stable sort: equal rows stay in their order
     ordered = rows[order]
-    last = np.append((ordered[1:] != ordered[:-1]).any(axis=1), True)[: len(rows)]
-    return np.ascontiguousarray(ordered[last].astype(np.int32)), order[last]
+    is_last = np.append((ordered[1:] != ordered[:-1]).any(axis=1), True)[: len(rows)]
+    return np.ascontiguousarray(ordered[is_last].astype(np.int32)), order[is_last]

@@ -1,7 +1,7 @@
-"""Utility tables: NumPy arrays with −∞ for a hard constraint, exact for integers.
+"""Utility tables: NumPy arrays in which −∞ marks a hard constraint, exact for integers.
 
-A table is an ``int32``, ``int64`` or ``float64`` array. −∞ is ``-inf`` in a float table and the smallest number of
-the dtype in an integer one, so integers stay integers although some entries are forbidden.
+A table is an array of dtype ``int32``, ``int64`` or ``float64``. −∞ is ``-inf`` in a float table and the smallest
+number of the dtype in an integer table, so that integers stay integers although some entries are forbidden.
 """
 
 from functools import cache
@@ -14,38 +14,52 @@ from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
 _SMALLEST = -(2**63)
-_EXACT_FLOAT = 2**53  # up to here every integer is a float64
+_EXACT_FLOAT = 2**53  # every integer up to this magnitude is exactly representable in float64
 
 
-@cache  # np.iinfo is made anew at every call
+@cache  # np.iinfo builds a new object at every call
 def forbidden_value(dtype: np.dtype[Any]) -> int | float:
-    """Return what stands for −∞ in a table of this dtype."""
+    """Return the number that represents −∞ in tables of this dtype."""
     return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 
 def forbidden(table: Array) -> NDArray[np.bool_]:
-    """Return where a table is −∞ (same shape)."""
+    """Return a boolean mask of the same shape, True where the table is −∞."""
     return np.asarray(table == forbidden_value(table.dtype))
 
 
 def as_array(values: ArrayLike, where: str = "a table") -> Array:
-    """Return ``values`` as an array of numbers; no integer is rounded on the way.
+    """Convert ``values`` to an array of numbers without rounding any integer.
+
+    Parameters
+    ----------
+    values : array_like
+        Integers or floats of any shape; booleans and unsigned integers become int64.
+    where : str
+        What the values belong to, for error messages.
+
+    Returns
+    -------
+    ndarray
+        An array of a signed integer or float dtype.
 
     Raises
     ------
     ProblemError
-        For integers beyond 63 bits, rows of different lengths, and what is no number.
+        If an integer needs more than 63 bits, rows have different lengths, or an entry is not a number.
     """
     try:
         given = np.asarray(values)
     except (ValueError, OverflowError):
         raise ProblemError(f"{where}: the rows have different lengths, or are no numbers") from None
-    # NumPy makes uint64, float64 or objects of Python's integers beyond int64, depending on their neighbours.
+    # NumPy converts Python integers beyond int64 to uint64, float64 or object, depending on the other entries.
     if given.size and (given.dtype.kind in "uO" or (given.dtype.kind == "f" and not hasattr(values, "dtype"))):
         exact = given if given.dtype.kind in "uO" else np.asarray(values, dtype=object)
-        whole = [v for v in exact.reshape(-1).tolist() if isinstance(v, int)]
-        alone = given.dtype.kind != "f" or len(whole) == given.size  # beside floats they are rounded as these are
-        if alone and whole and not _SMALLEST <= min(whole) <= max(whole) <= -_SMALLEST - 1:
+        integers = [v for v in exact.reshape(-1).tolist() if isinstance(v, int)]
+        all_integers = (
+            given.dtype.kind != "f" or len(integers) == given.size
+        )  # integers among floats are rounded like these
+        if all_integers and integers and not _SMALLEST <= min(integers) <= max(integers) <= -_SMALLEST - 1:
             raise ProblemError(f"{where}: integers beyond 63 bits; smaller ones are needed")
     if given.dtype.kind not in "iufb":
         raise ProblemError(f"{where}: entries must be integers or floats, not {given.dtype}")
@@ -53,61 +67,66 @@ def as_array(values: ArrayLike, where: str = "a table") -> Array:
 
 
 def normalise(values: ArrayLike, sense: str = "max", where: str = "a table") -> Array:
-    """Return ``values`` as a utility table: the narrowest exact dtype, C order, read-only.
+    """Convert ``values`` to a utility table: the narrowest exact dtype, C order, read-only.
 
     Parameters
     ----------
-    values
-        Integers or floats of any shape. For ``sense="max"`` −inf forbids an entry, for ``sense="min"`` (costs,
-        negated here) +inf does. In a table that already is int32 or int64, the smallest number of the dtype does.
-    sense
-        ``"max"`` (utilities) or ``"min"`` (costs).
-    where
-        Named in errors.
+    values : array_like
+        Integers or floats of any shape. For ``sense="max"`` −inf forbids an entry; for ``sense="min"`` (costs, negated
+        here) +inf does. In an int32 or int64 array the smallest number of the dtype also forbids an entry.
+    sense : {"max", "min"}
+        Whether the values are utilities ("max") or costs ("min").
+    where : str
+        What the values belong to, for error messages.
+
+    Returns
+    -------
+    ndarray of int32, int64 or float64
+        The utilities; the array has the shape of ``values`` and cannot be written to.
 
     Raises
     ------
     ProblemError
-        For NaN, an infinity of the wrong sign, entries that are no numbers, and integers beyond 63 bits.
+        If an entry is NaN, an infinity of the wrong sign, not a number, or an integer beyond 63 bits.
     """
     given = as_array(values, where)
     if given.dtype.kind == "i":
         hard = forbidden(given) if given.dtype in (np.int32, np.int64) else np.zeros(given.shape, dtype=bool)
-        whole = np.where(hard, 0, given.astype(np.int64))
-        return _integers(-whole if sense == "min" else whole, hard)
-    exact = given.astype(np.float64)
-    exact = -exact if sense == "min" else exact
-    if np.isnan(exact).any():
+        integers = np.where(hard, 0, given.astype(np.int64))
+        return _integers(-integers if sense == "min" else integers, hard)
+    floats = given.astype(np.float64)
+    floats = -floats if sense == "min" else floats
+    if np.isnan(floats).any():
         raise ProblemError(f"{where}: contains NaN")
-    if np.isposinf(exact).any():
+    if np.isposinf(floats).any():
         sign, advice = ("+", "-inf") if sense == "max" else ("-", "+inf")
         raise ProblemError(f"{where}: contains {sign}inf; only {advice} (a hard constraint) is allowed")
-    hard = np.isneginf(exact)
-    finite = np.where(hard, 0.0, exact)
+    hard = np.isneginf(floats)
+    finite = np.where(hard, 0.0, floats)
     if np.abs(finite).max(initial=0.0) <= _EXACT_FLOAT and (finite == np.rint(finite)).all():
         return _integers(finite.astype(np.int64), hard)
-    return _frozen(exact)
+    return _frozen(floats)
 
 
-def _integers(whole: NDArray[np.int64], hard: NDArray[np.bool_]) -> Array:
-    """Return int64 entries as int32 if they fit, with the forbidden ones put back."""
-    low, high = int(whole.min(initial=0)), int(whole.max(initial=0))
+def _integers(entries: NDArray[np.int64], hard: NDArray[np.bool_]) -> Array:
+    """Return int64 entries as int32 if they fit, with −∞ at the forbidden positions."""
+    low, high = int(entries.min(initial=0)), int(entries.max(initial=0))
     narrow = np.iinfo(np.int32)
     dtype = np.dtype(np.int32 if narrow.min < low and high <= narrow.max else np.int64)
-    table = np.array(whole, dtype=dtype)  # negating a 0-d array has left a scalar
+    table = np.array(entries, dtype=dtype)  # the negation of a 0-d array is a scalar
     table[hard] = forbidden_value(dtype)
     return _frozen(table)
 
 
 def _frozen(table: Array) -> Array:
-    """Return a C-ordered table nobody can write to."""
-    table = np.ascontiguousarray(table).reshape(table.shape)  # ascontiguousarray lifts 0-d to 1-d
+    """Return the table in C order and read-only."""
+    table = np.ascontiguousarray(table).reshape(table.shape)  # ascontiguousarray makes 0-d arrays 1-d
     table.flags.writeable = False
     return table
 
 
 def magnitude(table: Array) -> int | float:
-    """Return the largest finite |entry| of a table; a Python int for integer tables, so that sums never wrap."""
+    """Return the largest finite absolute entry of a table; a Python int for integer tables, so that sums never wrap."""
     finite = table[~forbidden(table)]
     if not finite.size:
         return 0

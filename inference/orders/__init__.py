@@ -1,1 +1,1 @@
-"""Elimination orders: greedy rules, depth-first trees, search, windows reordered optimally."""
+"""Elimination orders: greedy rules, depth-first trees, randomised search, and exact reordering of parts."""

@@ -1,9 +1,11 @@
-"""Elimination orders: greedy rules, depth-first pseudo-trees, and a portfolio scored by the cells that they make.
+"""Find a cheap elimination order by greedy rules, depth-first pseudo-trees and a randomised search.
 
-The order matters more than any kernel. :func:`best_order` tries every rule, then randomised ones, and improves what
-it finds by windows (:mod:`.search_kernels`); where many cells are at stake it goes on with large pieces
-(:mod:`.pieces`). Few variables have the best order there is (:mod:`.subsets`), and need no kernels. Domain sizes count
-in all of it.
+Orders are compared by the number of cells that they join. The order matters more than any kernel. :func:`best_order`
+tries every rule, then randomised ones. It improves the result by windows (``window_kernels``); for expensive
+eliminations it also reorders large subtrees (``reorder_subtrees``). Few variables get an optimal order
+(``exact_order``) and need no compiled kernels. All methods take domain sizes into account.
+
+The unit of work is a *word*: one access to a 64-bit word of a graph, about 2 ns.
 """
 
 import hashlib
@@ -16,33 +18,35 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.orders.bitset import pack
 from dmcmc.inference.orders.bitset_kernels import graph_of_scopes
-from dmcmc.inference.orders.exact_order import FEW, cost_of, exact_order
-from dmcmc.inference.orders.greedy_kernels import CAP, first_costs, greedy, seeded
+from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES, exact_order, order_cost
+from dmcmc.inference.orders.greedy_kernels import MAX_CELLS, first_costs, greedy, seeded
 from dmcmc.inference.orders.order_search_kernels import plain_order, search
-from dmcmc.inference.orders.reorder_subtrees import improve_pieces
+from dmcmc.inference.orders.reorder_subtrees import improve_subtrees
 from dmcmc.inference.orders.window_kernels import bucket_tree, totals
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.inference.runtime.memo import LARGEST, Memo, digest
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.memo import MAX_KEY_SIZE, Memo, digest
 
 RULES = ("min-fill", "min-weight", "weighted-min-fill", "min-degree")
-DEPTH_FIRST_RULES = ("least-connected-first", "most-connected-first")  # the journal's heuristic, and the usual one
-BUDGET = 10_000_000  # words of search: about 20 ms
-SEARCH_LONG = 1_000_000_000  # where one elimination is all there is to do: about 3 s, if that takes longer
-_SEARCHED = 100_000_000  # words for the search, at most; pieces are better beyond
-STAKE = 1e8  # cells from which on pieces are tried
-_RATE = 0.125  # words for pieces, for each cell
-_PIECES, _PIECES_MOST = 20.0, 5e7  # words for pieces, for each word of the budget, and where that is small
-_HOPELESS = 1e13  # cells beyond which a small budget is not exceeded
-_HARD_LIMIT = 100_000_000  # words after which a rule is given up on huge graphs: about 0.2 s
-_KEPT = 256  # orders of large plans
-_KNOWN: dict[bytes, NDArray[np.int64]] = {}
-_ORDERS = Memo["Order"]()  # by graphs whose vertices are numbered as they are asked for
-_SCALE = 256  # weights are whole numbers of 1/256 bit, so that no choice hangs on a rounding error
+# The heuristic of GpuBE's journal paper, and the usual one.
+DEPTH_FIRST_RULES = ("least-connected-first", "most-connected-first")
+DEFAULT_BUDGET = 10_000_000  # words of search: about 20 ms
+LONG_BUDGET = 1_000_000_000  # words, about 3 s; for runs that consist of one elimination which takes longer
+_MAX_SEARCH_WORDS = 100_000_000  # limit on the words of the search; subtree reordering gains more beyond
+MIN_REORDERED_CELLS = 1e8  # cells from which on subtrees are reordered
+_SUBTREE_WORDS_PER_CELL = 0.125  # words of subtree reordering per cell
+_SUBTREE_BUDGET_RATIO = 20.0  # upper bound on the words of subtree reordering per word of the budget
+_MAX_SMALL_BUDGET_WORDS = 5e7  # upper bound on the words of subtree reordering for budgets below this number
+_MAX_EXTENDED_CELLS = 1e13  # cells; above, subtrees are reordered only with a budget of _MAX_SEARCH_WORDS or more
+_MAX_RULE_WORDS = 100_000_000  # a rule is abandoned on huge graphs after these words: about 0.2 s
+_MAX_CACHED_ORDERS = 256  # orders of large plans in the cache
+_REORDERED: dict[bytes, NDArray[np.int64]] = {}
+_ORDERS = Memo["Order"]()  # by graphs with their vertices numbered in the order of the request
+_UNITS_PER_BIT = 256  # integer weights in units of 1/256 bit, so that no choice depends on a rounding error
 
 
 @dataclass(frozen=True)
 class Order:
-    """An elimination order and what it costs.
+    """An elimination order and its cost.
 
     Attributes
     ----------
@@ -53,10 +57,10 @@ class Order:
     largest : float
         Cells of the largest joined table.
     width : int
-        Induced width: the most variables a bucket has beside its own.
+        Induced width: the largest number of other variables in a bucket.
     rule : str
-        The rule that it comes from (randomised and improved, perhaps); "simplicial" if there was nothing to choose,
-        "exact" for the cheapest of all.
+        The rule that it derives from (perhaps randomised and improved); "simplicial" if there was no choice, "exact"
+        for an optimal order, "given" for a prescribed one.
     """
 
     variables: tuple[int, ...]
@@ -78,8 +82,8 @@ def primal_graph(scopes: Iterable[Sequence[int]], position: Mapping[int, int]) -
 
 
 def scaled_weights(sizes: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return log2 of domain sizes in units of 1/256 bit, rounded."""
-    weights: NDArray[np.int64] = np.rint(_SCALE * np.log2(sizes)).astype(np.int64)
+    """Return log2 of domain sizes in units of 1/256 bit, rounded to integers."""
+    weights: NDArray[np.int64] = np.rint(_UNITS_PER_BIT * np.log2(sizes)).astype(np.int64)
     return weights
 
 
@@ -90,38 +94,38 @@ def rule_order(
     rule: str,
     tie_seed: int | None = None,
 ) -> Order:
-    """Return the order of one rule over 0..n-1, as it is.
+    """Return the order of one rule over 0..n-1, without improvement.
 
     Parameters
     ----------
     adjacent : (n, n) bool
         The graph; not changed.
-    sizes : (n,) float
+    sizes : (n,) float64
         Domain sizes.
     eliminate : (n,) bool
-        Which vertices are eliminated; the others stay and count in every table that they end up in. Missing edges
-        among those are not fill.
+        The vertices to eliminate. The others remain and count in every table that they end up in. Missing edges among
+        the remaining vertices are not fill.
     rule
         One of :data:`RULES` or :data:`DEPTH_FIRST_RULES`.
     tie_seed
-        Breaks ties of the greedy rules at random; None breaks them by index.
+        Seed for breaking ties of the greedy rules at random; None breaks them by index.
     """
     n = adjacent.shape[0]
     vertices = np.concatenate([np.flatnonzero(eliminate), np.flatnonzero(~eliminate)])
     count = int(eliminate.sum())
-    inner = adjacent[np.ix_(vertices, vertices)]
-    inner[count:, count:] = ~np.eye(n - count, dtype=np.bool_)
-    graph = pack(inner)
-    sizes = np.minimum(sizes[vertices], CAP)
+    reordered = adjacent[np.ix_(vertices, vertices)]
+    reordered[count:, count:] = ~np.eye(n - count, dtype=np.bool_)
+    graph = pack(reordered)
+    sizes = np.minimum(sizes[vertices], MAX_CELLS)
     weight = scaled_weights(sizes)
     order = np.empty(count, dtype=np.int64)
-    number = (*RULES, *DEPTH_FIRST_RULES).index(rule)
+    rule_number = (*RULES, *DEPTH_FIRST_RULES).index(rule)
     if tie_seed is None:
-        plain_order(graph, sizes, weight, count, number, np.inf, order)
+        plain_order(graph, sizes, weight, count, rule_number, np.inf, order)
     else:
         ties = np.random.Generator(np.random.Philox(tie_seed)).permutation(n)
-        cost, _ = first_costs(graph, weight, count, number)
-        greedy(graph.copy(), cost, sizes, weight, count, number, 0.0, ties, seeded(0), np.inf, np.inf, order)
+        cost, _ = first_costs(graph, weight, count, rule_number)
+        greedy(graph.copy(), cost, sizes, weight, count, rule_number, 0.0, ties, seeded(0), np.inf, np.inf, order)
     separator, _, cells = bucket_tree(graph, sizes, order)
     total, largest, width = totals(separator, cells, order)
     return Order(tuple(vertices[order].tolist()), total, largest, width, rule)
@@ -133,7 +137,19 @@ def order_as_given(
     eliminate: Sequence[int],
     keep: Sequence[int] = (),
 ) -> Order:
-    """Return an order that was chosen elsewhere, with what it costs; ``eliminate`` is in that order."""
+    """Return a prescribed order with its cost.
+
+    Parameters
+    ----------
+    scopes
+        Scopes over variables of ``eliminate`` and ``keep``.
+    domains
+        Domain sizes by variable.
+    eliminate
+        The variables to eliminate, in this order.
+    keep
+        The variables that remain.
+    """
     if not eliminate:
         return Order((), 0.0, 0.0, 0, "given")
     variables, order = np.array([*eliminate, *keep], dtype=np.int64), np.arange(len(eliminate), dtype=np.int64)
@@ -148,14 +164,15 @@ def best_order(
     domains: NDArray[np.int64] | NDArray[np.float64],
     eliminate: Sequence[int],
     keep: Sequence[int] = (),
-    budget: float = BUDGET,
-    stop: Stop = NO_STOP,
-    stake: float | None = None,
+    budget: float = DEFAULT_BUDGET,
+    stop: Deadline = NO_DEADLINE,
+    expected_cells: float | None = None,
 ) -> Order:
-    """Return the cheapest order of a portfolio: every rule, randomised greedy orders, windows and pieces reordered.
+    """Return the cheapest order of a portfolio: every rule, randomised rules, improvement by windows and subtrees.
 
-    Scored by the cells of all joined tables. All work is counted, so the order is the same on every machine. Never
-    worse than a plain rule, except for rules abandoned on graphs where one takes 10^8 words of work.
+    The cost is the number of cells of all joined tables. Work is counted, not timed, so the order is the same on every
+    machine. It is never worse than that of a plain rule, except for rules abandoned on graphs where one takes 10^8
+    words.
 
     Parameters
     ----------
@@ -164,14 +181,14 @@ def best_order(
     domains
         Domain sizes by variable; floats up to 1e300 if they are products.
     eliminate, keep
-        The variables to eliminate and those that stay.
+        The variables to eliminate and those that remain.
     budget
-        Work of the search in words touched, about 2 ns each; less where the elimination itself has fewer cells.
+        Work of the search in words, about 2 ns each; less is used if the elimination itself has fewer cells.
     stop
-        When to end with the best so far; looked at between pieces. An order that it ended depends on the clock.
-    stake
-        Cells that will be joined by orders like this; those of the order itself if None. The more, the longer the
-        search for it.
+        Deadline, checked between subtrees; the best order so far is returned, which then depends on the clock.
+    expected_cells
+        Number of cells that will be joined by orders like this; None for the cells of the order itself. A larger number
+        makes the search longer.
 
     Examples
     --------
@@ -181,11 +198,11 @@ def best_order(
     variables = np.array([*eliminate, *keep], dtype=np.int64)
     if not len(eliminate):
         return Order((), 0.0, 0.0, 0, "simplicial")
-    key = _key(scopes, domains, variables, len(eliminate), (budget, stake))
+    key = _key(scopes, domains, variables, len(eliminate), (budget, expected_cells))
     found = None if key is None else _ORDERS.find(key)
     if found is None:
-        found = _searched_order(scopes, domains, variables, len(eliminate), (budget, stop, stake))
-        if key is not None and not stop.over:  # else it may depend on the clock
+        found = _searched_order(scopes, domains, variables, len(eliminate), (budget, stop, expected_cells))
+        if key is not None and not stop.over:  # otherwise it may depend on the clock
             _ORDERS.put(key, found)
     return replace(found, variables=tuple(variables[list(found.variables)].tolist()))
 
@@ -195,15 +212,19 @@ def _key(
     domains: NDArray[np.int64] | NDArray[np.float64],
     variables: NDArray[np.int64],
     count: int,
-    what: tuple[float, float | None],
+    parameters: tuple[float, float | None],
 ) -> Hashable:
-    """Return all that an order depends on, whatever the variables' numbers; None where that is much."""
-    if variables.size + len(scopes) > LARGEST:
+    """Return the cache key of an order, independent of the variables' numbers; None if the problem is large."""
+    if variables.size + len(scopes) > MAX_KEY_SIZE:
         return None
-    place = {v: i for i, v in enumerate(variables.tolist())}
-    inner = [place[v] for scope in scopes for v in scope]
+    positions = {v: i for i, v in enumerate(variables.tolist())}
+    scope_positions = [positions[v] for scope in scopes for v in scope]
     lengths = np.fromiter(map(len, scopes), dtype=np.int64, count=len(scopes))
-    return digest(lengths, np.array(inner, dtype=np.int64), domains[variables].astype(np.float64)), count, what
+    return (
+        digest(lengths, np.array(scope_positions, dtype=np.int64), domains[variables].astype(np.float64)),
+        count,
+        parameters,
+    )
 
 
 def _searched_order(
@@ -211,37 +232,37 @@ def _searched_order(
     domains: NDArray[np.int64] | NDArray[np.float64],
     variables: NDArray[np.int64],
     count: int,
-    limits: tuple[float, Stop, float | None],
+    limits: tuple[float, Deadline, float | None],
 ) -> Order:
-    """Return the order of :func:`best_order`; its variables are places in ``variables``."""
+    """Compute the order of :func:`best_order`; its variables are positions in ``variables``."""
     budget, stop, stake = limits
-    if count <= FEW and (exact := _exact(scopes, domains, variables, count)) is not None:
+    if count <= MAX_EXACT_VARIABLES and (exact := _exact(scopes, domains, variables, count)) is not None:
         return exact
     graph = _graph(scopes, variables, count, len(domains))
     sizes = domains[variables].astype(np.float64)
     weight = scaled_weights(sizes)
-    # With equal domains, weights change nothing.
+    # With equal domain sizes the weighted rules equal the plain ones.
     rules = np.arange(2 if (sizes == sizes[0]).all() else len(RULES))
     order = np.empty(count, dtype=np.int64)
-    searched = float(min(budget, _SEARCHED))
+    search_words = float(min(budget, _MAX_SEARCH_WORDS))
     cells, largest, width, rule, _ = search(
-        graph, sizes, weight, count, rules, searched, float(_HARD_LIMIT), 0, False, order
+        graph, sizes, weight, count, rules, search_words, float(_MAX_RULE_WORDS), 0, False, order
     )
-    work = _worth(cells if stake is None else stake, budget)
-    if work and rule != -1:
-        order = _in_pieces(graph, sizes, weight, order, work, stop)
+    subtree_work = _subtree_work(cells if stake is None else stake, budget)
+    if subtree_work and rule != -1:
+        order = _with_subtrees_reordered(graph, sizes, weight, order, subtree_work, stop)
         separator, _, joined = bucket_tree(graph, sizes, order)
         cells, largest, width = totals(separator, joined, order)
-    return Order(tuple(order.tolist()), cells, largest, width, _name(rule))
+    return Order(tuple(order.tolist()), cells, largest, width, _rule_name(rule))
 
 
 def compile_search() -> None:
-    """Compile what orders are searched with, beside pieces."""
-    n = FEW + 1
+    """Compile the kernels of the search for orders, except those of subtree reordering."""
+    n = MAX_EXACT_VARIABLES + 1
     ring = [(v, (v + 1) % n) for v in range(n)]
-    _searched_order(ring, np.full(n, 2), np.arange(n), n, (1.0, NO_STOP, None))
+    _searched_order(ring, np.full(n, 2), np.arange(n), n, (1.0, NO_DEADLINE, None))
     adjacent = np.eye(n, k=1, dtype=np.bool_) | np.eye(n, k=-1, dtype=np.bool_)
-    rule_order(adjacent, np.ones(n), np.ones(n, dtype=np.bool_), RULES[0])  # of agents, for their tree
+    rule_order(adjacent, np.ones(n), np.ones(n, dtype=np.bool_), RULES[0])  # the pseudo-tree over agents uses it
 
 
 def _exact(
@@ -250,55 +271,57 @@ def _exact(
     variables: NDArray[np.int64],
     count: int,
 ) -> Order | None:
-    """Return the cheapest order of the first ``count`` variables; None where too much stays."""
-    place = {v: i for i, v in enumerate(variables.tolist())}
-    inner = [[place[v] for v in scope] for scope in scopes]
-    sizes = np.minimum(domains[variables].astype(np.float64), CAP).tolist()
-    found = exact_order(inner, sizes, count)
+    """Return an optimal order of the first ``count`` variables; None if that would take too long."""
+    positions = {v: i for i, v in enumerate(variables.tolist())}
+    scope_positions = [[positions[v] for v in scope] for scope in scopes]
+    sizes = np.minimum(domains[variables].astype(np.float64), MAX_CELLS).tolist()
+    found = exact_order(scope_positions, sizes, count)
     if found is None:
         return None
     order, chosen = found
-    return Order(tuple(order), *cost_of(inner, sizes, order), "exact" if chosen else "simplicial")
+    return Order(tuple(order), *order_cost(scope_positions, sizes, order), "exact" if chosen else "simplicial")
 
 
-def _worth(cells: float, budget: float) -> float:
-    """Return the work that an order is worth beyond the search; 0 for none."""
-    if cells < STAKE or (cells > _HOPELESS and budget < _SEARCHED):
+def _subtree_work(cells: float, budget: float) -> float:
+    """Return the words of work for subtree reordering, in proportion to the cells; 0 for none."""
+    if cells < MIN_REORDERED_CELLS or (cells > _MAX_EXTENDED_CELLS and budget < _MAX_SEARCH_WORDS):
         return 0.0
-    return min(_RATE * cells, _PIECES * budget, max(budget, _PIECES_MOST))
+    return min(_SUBTREE_WORDS_PER_CELL * cells, _SUBTREE_BUDGET_RATIO * budget, max(budget, _MAX_SMALL_BUDGET_WORDS))
 
 
-def _in_pieces(
+def _with_subtrees_reordered(
     graph: NDArray[np.uint64],
     sizes: NDArray[np.float64],
     weight: NDArray[np.int64],
     order: NDArray[np.int64],
     work: float,
-    stop: Stop,
+    stop: Deadline,
 ) -> NDArray[np.int64]:
-    """Return an order improved in pieces; what has been found is kept: cycles of messages ask the same again."""
-    whole = graph.tobytes() + sizes.tobytes() + order.tobytes() + np.float64(work).tobytes()
-    key = hashlib.blake2b(whole, digest_size=16).digest()
-    known = _KNOWN.get(key)
-    if known is None:
-        known = improve_pieces(graph, sizes, weight, order, work, stop)
+    """Return an order with reordered subtrees, cached because cycles of messages repeat the same request."""
+    content = graph.tobytes() + sizes.tobytes() + order.tobytes() + np.float64(work).tobytes()
+    key = hashlib.blake2b(content, digest_size=16).digest()
+    reordered = _REORDERED.get(key)
+    if reordered is None:
+        reordered = improve_subtrees(graph, sizes, weight, order, work, stop)
         if not stop.over:  # else it depends on the clock
-            if len(_KNOWN) >= _KEPT:
-                _KNOWN.clear()
-            _KNOWN[key] = known
-    return known
+            if len(_REORDERED) >= _MAX_CACHED_ORDERS:
+                _REORDERED.clear()
+            _REORDERED[key] = reordered
+    return reordered
 
 
-def _graph(scopes: Sequence[Sequence[int]], variables: NDArray[np.int64], count: int, most: int) -> NDArray[np.uint64]:
-    """Return the primal graph over ``variables``, the first ``count`` of which are eliminated, as bit sets."""
+def _graph(
+    scopes: Sequence[Sequence[int]], variables: NDArray[np.int64], count: int, n_variables: int
+) -> NDArray[np.uint64]:
+    """Return the primal graph over ``variables`` as rows of bits; the first ``count`` variables are eliminated."""
     offsets = np.zeros(len(scopes) + 1, dtype=np.int64)
     np.cumsum([len(scope) for scope in scopes], out=offsets[1:])
-    place = np.empty(most, dtype=np.int64)
-    place[variables] = np.arange(variables.size)
-    flat = place[np.fromiter(chain.from_iterable(scopes), dtype=np.int64, count=int(offsets[-1]))]
+    position = np.empty(n_variables, dtype=np.int64)
+    position[variables] = np.arange(variables.size)
+    flat = position[np.fromiter(chain.from_iterable(scopes), dtype=np.int64, count=int(offsets[-1]))]
     return graph_of_scopes(flat, offsets, variables.size, count)  # type: ignore[no-any-return]
 
 
-def _name(rule: int) -> str:
-    """Return the name of a rule's number in the search."""
+def _rule_name(rule: int) -> str:
+    """Return the name of a rule from its number in the search."""
     return "simplicial" if rule < 0 else (*RULES, *DEPTH_FIRST_RULES)[rule]

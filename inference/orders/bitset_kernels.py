@@ -1,8 +1,11 @@
 # mypy: ignore-errors
-"""Graphs as rows of bits: vertex v's neighbours are the bits set in ``graph[v]``, 64 to a word.
+"""Graphs as rows of bits: the neighbours of vertex v are the bits set in ``graph[v]``, 64 per word.
 
-Set operations on whole neighbourhoods are a few machine words each, which is what makes thousands of elimination
-orders affordable.
+Set operations on whole neighbourhoods take a few machine words each; that makes thousands of elimination orders
+affordable. Argument meanings in this file:
+
+* ``graph`` (n, words) uint64: a graph, with words = ⌈n / 64⌉; ``row`` (words,) uint64: a set of vertices;
+* ``v``: a vertex, 0 to n − 1.
 """
 
 import numpy as np
@@ -28,7 +31,7 @@ def lowest(context, word):
     return types.int64(types.uint64), lambda context, builder, signature, args: builder.cttz(args[0], zero_is_defined)
 
 
-if config.DISABLE_JIT:  # what interprets kernels: the GPU's simulator
+if config.DISABLE_JIT:  # the GPU simulator interprets kernels
 
     def popcount(word):
         """Return the number of bits set in a uint64."""
@@ -41,19 +44,19 @@ if config.DISABLE_JIT:  # what interprets kernels: the GPU's simulator
 
 @njit(nogil=True)
 def bit(v):
-    """Return the word with the bit of v; it belongs to word ``v >> 6``."""
+    """Return the word in which only the bit of v is set; it belongs to word ``v >> 6`` of a row."""
     return ONE << np.uint64(v & 63)
 
 
 @njit(nogil=True)
 def has(row, v):
-    """Return whether v is in a row."""
+    """Return whether v is in the set ``row``."""
     return (row[v >> 6] >> np.uint64(v & 63)) & ONE != 0
 
 
 @njit(nogil=True)
 def members(row, out):
-    """Write the members of a row to ``out``, ascending; return how many."""
+    """Write the members of the set ``row`` to ``out`` (n,) int64, ascending; return their number."""
     count = 0
     for k in range(row.size):
         word = row[k]
@@ -66,24 +69,35 @@ def members(row, out):
 
 @njit(nogil=True)
 def graph_of_scopes(flat, offsets, n, eliminate):
-    """Return the (n, words) graph of variables that share a scope; those from ``eliminate`` on are a clique.
+    """Return the (n, words) graph of variables that share a scope, with the kept variables as a clique.
 
-    The clique is of the kept variables: edges among them change no bucket, and rules should not count them as fill.
+    Edges among the kept variables change no bucket, and as a clique they do not count as fill.
+
+    Parameters
+    ----------
+    flat : (entries,) int64
+        The scopes, one after another.
+    offsets : (scopes + 1,) int64
+        Start of each scope in ``flat``, and the end of the last one.
+    n : int
+        The number of variables.
+    eliminate : int
+        The number of variables to eliminate; variables from here on are kept.
     """
     words = (n + 63) // 64
     graph = np.zeros((n, words), dtype=np.uint64)
     row = np.zeros(words, dtype=np.uint64)
     for s in range(offsets.size):
         start = eliminate if s == 0 else offsets[s - 1]
-        stop = n if s == 0 else offsets[s]
-        for i in range(start, stop):
+        end = n if s == 0 else offsets[s]
+        for i in range(start, end):
             v = i if s == 0 else flat[i]
             row[v >> 6] |= bit(v)
-        for i in range(start, stop):
+        for i in range(start, end):
             v = i if s == 0 else flat[i]
             for k in range(words):
                 graph[v, k] |= row[k]
-        for i in range(start, stop):
+        for i in range(start, end):
             row[(i if s == 0 else flat[i]) >> 6] = 0
     for v in range(n):
         graph[v, v >> 6] &= ~bit(v)
@@ -92,17 +106,17 @@ def graph_of_scopes(flat, offsets, n, eliminate):
 
 @njit(nogil=True)
 def subgraph(graph, chosen):
-    """Return the graph among the chosen vertices, numbered by their place in ``chosen``."""
-    place = np.full(graph.shape[0], -1, dtype=np.int64)
+    """Return the induced subgraph of the vertices ``chosen`` (k,) int64, numbered by their positions there."""
+    position = np.full(graph.shape[0], -1, dtype=np.int64)
     for i in range(chosen.size):
-        place[chosen[i]] = i
-    part = np.zeros((chosen.size, (chosen.size + 63) // 64), dtype=np.uint64)
+        position[chosen[i]] = i
+    induced = np.zeros((chosen.size, (chosen.size + 63) // 64), dtype=np.uint64)
     for i in range(chosen.size):
         for k in range(graph.shape[1]):
             word = graph[chosen[i], k]
             while word:
-                j = place[k * 64 + lowest(word)]
+                j = position[k * 64 + lowest(word)]
                 word &= word - ONE
                 if j >= 0:
-                    part[i, j >> 6] |= bit(j)
-    return part
+                    induced[i, j >> 6] |= bit(j)
+    return induced

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""Orders of depth-first pseudo-trees, as the papers use them: every variable is eliminated before its ancestors.
+"""Orders of depth-first pseudo-trees, as in the papers: every variable is eliminated before its ancestors.
 
-Roots and children are taken by degree: GpuBE's journal version (§6.2) sorts x_i before x_j iff |N(x_i)| < |N(x_j)|;
+Roots and children are taken by degree. GpuBE's journal version (§6.2) sorts x_i before x_j iff |N(x_i)| < |N(x_j)|;
 DPOP's usual choice is the most connected variable first.
 """
 
@@ -13,9 +13,20 @@ from dmcmc.inference.runtime.compile import njit
 
 @njit(nogil=True)
 def depth_first(graph, eliminate, most_connected, order):
-    """Write the elimination order of a depth-first forest of vertices 0..eliminate−1 to ``order``; return the work.
+    """Write the elimination order of a depth-first forest of vertices 0..eliminate−1; return the work in words.
 
     Kept vertices are above every root. Ties go to the lowest index.
+
+    Parameters
+    ----------
+    graph : (n, words) uint64
+        The graph as rows of bits.
+    eliminate : int
+        The number of vertices to eliminate.
+    most_connected : bool
+        Whether vertices of high degree come first as roots and children, or those of low degree.
+    order : (eliminate,) int64
+        Receives the order.
     """
     n, words = graph.shape
     degree = np.zeros(eliminate)
@@ -30,7 +41,7 @@ def depth_first(graph, eliminate, most_connected, order):
     for v in range(eliminate, n):
         seen[v] = True
     path = np.empty(eliminate + 1, dtype=np.int64)
-    near = np.empty(n, dtype=np.int64)
+    neighbours = np.empty(n, dtype=np.int64)
     done, work = 0, eliminate * words
     for root in ranked:
         if seen[root]:
@@ -41,10 +52,10 @@ def depth_first(graph, eliminate, most_connected, order):
         while depth >= 0:
             v = path[depth]
             child = -1
-            count = members(graph[v], near)
+            count = members(graph[v], neighbours)
             work += words + count
             for i in range(count):
-                u = near[i]
+                u = neighbours[i]
                 if not seen[u] and (child < 0 or rank[u] < rank[child]):
                     child = u
             if child >= 0:

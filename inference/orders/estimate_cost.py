@@ -1,4 +1,4 @@
-"""About what an elimination takes, from above: one plain rule, in Python, so that nothing has to be compiled for it."""
+"""Estimate the cost of an elimination; for few variables, a greedy rule in Python needs no compiled kernels."""
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
@@ -9,74 +9,89 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.orders.best_order import best_order
 
-AT_A_GLANCE = 128  # variables: some milliseconds
-_WORDS = 100_000  # of a short search
-_BITS = 1 << 13  # variables whose graph is 8 MB as rows of bits; that grows with the square, and so does all work on it
+MAX_INTERPRETED_VARIABLES = 128  # variables; the estimate then takes some milliseconds
+_SHORT_BUDGET = 100_000  # words of a short search
+_MAX_BITSET_VARIABLES = (
+    1 << 13
+)  # variables of an 8 MB graph as rows of bits; its size and the work on it grow with the square
 
 
-def cells_at_most(scopes: Sequence[Sequence[int]], domains: NDArray[np.int64], eliminate: Sequence[int]) -> float:
-    """Return the joined cells of an order that takes the smallest bucket first; inf where there are many variables.
+def cells_upper_bound(scopes: Sequence[Sequence[int]], domains: NDArray[np.int64], eliminate: Sequence[int]) -> float:
+    """Return the joined cells of the order that eliminates the smallest bucket first; inf for too many variables.
 
-    An order from :func:`.best_order` joins no more.
+    An order from :func:`dmcmc.inference.orders.best_order.best_order` joins no more cells.
 
     Parameters
     ----------
     scopes
-        Over the variables to eliminate and others, which stay.
+        Scopes over the variables to eliminate and others, which remain.
     domains
         Domain sizes by variable.
+    eliminate
+        The variables to eliminate.
 
     Examples
     --------
-    >>> cells_at_most([(0, 1), (1, 2)], np.array([2, 3, 5]), [0, 1])
+    >>> cells_upper_bound([(0, 1), (1, 2)], np.array([2, 3, 5]), [0, 1])
     21.0
     """
-    return inf if len(eliminate) > AT_A_GLANCE else _cells(scopes, domains, eliminate, inf)
+    return inf if len(eliminate) > MAX_INTERPRETED_VARIABLES else _min_weight_cells(scopes, domains, eliminate, inf)
 
 
-def takes(
+def joins_at_least(
     scopes: Sequence[Sequence[int]],
     domains: NDArray[np.int64],
     eliminate: Sequence[int],
     keep: Sequence[int],
     cells: float,
 ) -> bool:
-    """Return whether an order joins so many cells or more, by a short search; of very many variables by the plain rule.
+    """Return whether elimination joins ``cells`` cells or more.
+
+    A short search for an order decides; for very many variables it is the greedy rule.
+
+    Parameters
+    ----------
+    scopes, domains, eliminate
+        As in ``cells_upper_bound``.
+    keep
+        The variables that remain.
+    cells
+        The threshold.
 
     Examples
     --------
-    >>> takes([(0, 1), (1, 2)], np.array([2, 3, 5]), [0, 1], [2], cells=22)
+    >>> joins_at_least([(0, 1), (1, 2)], np.array([2, 3, 5]), [0, 1], [2], cells=22)
     False
     """
-    if len(eliminate) + len(keep) > _BITS:
-        return _cells(scopes, domains, eliminate, cells) >= cells
-    return best_order(scopes, domains, eliminate, keep, budget=_WORDS, stake=0).cells >= cells
+    if len(eliminate) + len(keep) > _MAX_BITSET_VARIABLES:
+        return _min_weight_cells(scopes, domains, eliminate, cells) >= cells
+    return best_order(scopes, domains, eliminate, keep, budget=_SHORT_BUDGET, expected_cells=0).cells >= cells
 
 
-def _cells(
-    scopes: Sequence[Sequence[int]], domains: NDArray[np.int64], eliminate: Sequence[int], enough: float
+def _min_weight_cells(
+    scopes: Sequence[Sequence[int]], domains: NDArray[np.int64], eliminate: Sequence[int], threshold: float
 ) -> float:
-    """Return the joined cells of the order; when they are enough, those so far."""
-    near: dict[int, set[int]] = {v: {v} for v in eliminate}
+    """Return the joined cells of the order; if they reach the threshold, the cells so far."""
+    neighbours: dict[int, set[int]] = {v: {v} for v in eliminate}
     for scope in scopes:
         for v in scope:
-            if v in near:
-                near[v].update(scope)
-    size = {v: float(domains[v]) for around in near.values() for v in around}
-    cells = {v: prod(size[u] for u in around) for v, around in near.items()}
-    smallest = [(joined, v) for v, joined in cells.items()]  # and what has been true before
-    heapify(smallest)
+            if v in neighbours:
+                neighbours[v].update(scope)
+    size = {v: float(domains[v]) for around in neighbours.values() for v in around}
+    cells = {v: prod(size[u] for u in around) for v, around in neighbours.items()}
+    queue = [(joined, v) for v, joined in cells.items()]  # entries may be outdated
+    heapify(queue)
     total = 0.0
-    while near and total < enough:
-        joined, v = heappop(smallest)
-        if v not in near or cells[v] != joined:
+    while neighbours and total < threshold:
+        joined, v = heappop(queue)
+        if v not in neighbours or cells[v] != joined:
             continue
-        around = near.pop(v)
+        around = neighbours.pop(v)
         total += joined
         around.remove(v)
-        for u in around & near.keys():
-            near[u] |= around
-            near[u].discard(v)
-            cells[u] = prod(size[w] for w in near[u])
-            heappush(smallest, (cells[u], u))
+        for u in around & neighbours.keys():
+            neighbours[u] |= around
+            neighbours[u].discard(v)
+            cells[u] = prod(size[w] for w in neighbours[u])
+            heappush(queue, (cells[u], u))
     return total

@@ -1,9 +1,9 @@
-"""The cheapest order of few variables, exactly: dynamic programming over the subsets that are eliminated first.
+"""Find an optimal elimination order of few variables by dynamic programming over the subsets that are eliminated first.
 
-The bucket of v depends only on *which* variables went before it: it holds v, and what v reaches through them. So the
-cheapest way to eliminate a set S ends with some v of S, after the cheapest way to eliminate S less v (Bodlaender,
-Fomin, Koster, Kratsch, Thilikos 2012). All of it is NumPy: the kernels of :mod:`.search_kernels` take ten seconds to
-compile, and most problems of small agents never need them.
+The bucket of v depends only on *which* variables were eliminated before: it holds v and the variables that v reaches
+through them. So an optimal order of a set S ends with some v of S, after an optimal order of S without v (Bodlaender,
+Fomin, Koster, Kratsch, Thilikos 2012). The module uses NumPy only: the kernels of ``order_search_kernels`` take seconds
+to compile, and most problems of small agents do not need them.
 """
 
 from collections.abc import Sequence
@@ -13,62 +13,70 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-FEW = 12  # variables with an exact order, of those that are not best eliminated first anyway: 2 ms
-_CAP = 1e300  # cells that a table counts at most
-_BITS, _CHUNK = 62, 11  # vertices in a word; how many of them a table of products has
+MAX_EXACT_VARIABLES = 12  # variables with an exact order, besides those that are safe to eliminate first: 2 ms
+_MAX_CELLS = 1e300  # upper limit on the counted cells of a table
+_MAX_VERTICES = 62  # bits of a positive int64
+_CHUNK_BITS = 11  # vertices per lookup table of products: 2^11 entries
 
 
 def exact_order(scopes: Sequence[Sequence[int]], sizes: Sequence[float], count: int) -> tuple[list[int], bool] | None:
-    """Return the cheapest order of 0..count−1, and whether there was any choice; None where they are too many.
+    """Return an optimal order of 0..count−1, and whether there was any choice; None for too many variables.
 
     Parameters
     ----------
     scopes
-        Over 0..n−1; what is not eliminated stays, and counts in every table that it ends up in.
+        Scopes over 0..n−1; variables from ``count`` on remain, and count in every table that they end up in.
     sizes
         Domain sizes of 0..n−1.
+    count
+        The number of variables to eliminate.
     """
-    near = _neighbours(scopes, len(sizes), count)
-    first = _safe(near, sizes, count)
+    neighbours = _neighbours(scopes, len(sizes), count)
+    first = _eliminate_safe(neighbours, sizes, count)
     left = [v for v in range(count) if v not in set(first)]
     if not left:
         return first, False
-    kept = [v for v in range(count, len(sizes)) if any(near[u] >> v & 1 for u in left)]
-    if len(left) > FEW or len(left) + len(kept) > _BITS:
+    kept = [v for v in range(count, len(sizes)) if any(neighbours[u] >> v & 1 for u in left)]
+    if len(left) > MAX_EXACT_VARIABLES or len(left) + len(kept) > _MAX_VERTICES:
         return None
     vertices = [*left, *kept]
-    graph = [[i for i, u in enumerate(vertices) if near[v] >> u & 1] for v in left]
+    graph = [[i for i, u in enumerate(vertices) if neighbours[v] >> u & 1] for v in left]
     rows = np.array([sum(1 << i for i in row) for row in graph], dtype=np.int64)
-    found = _cheapest(_joined(rows, [sizes[v] for v in vertices]), len(left))
+    found = _cheapest(_joined_cells(rows, [sizes[v] for v in vertices]), len(left))
     return [*first, *(left[i] for i in found)], True
 
 
-def cost_of(scopes: Sequence[Sequence[int]], sizes: Sequence[float], order: Sequence[int]) -> tuple[float, float, int]:
-    """Return the joined cells of all buckets and of the largest, and the width, of an order of 0..count−1."""
-    near, total, largest, width = _neighbours(scopes, len(sizes), len(order)), 0.0, 0.0, 0
+def order_cost(
+    scopes: Sequence[Sequence[int]], sizes: Sequence[float], order: Sequence[int]
+) -> tuple[float, float, int]:
+    """Return the joined cells of all buckets and of the largest, and the induced width, of an order of 0..count−1."""
+    neighbours, total, largest, width = _neighbours(scopes, len(sizes), len(order)), 0.0, 0.0, 0
     for v in order:
-        around, cells = _members(near[v]), sizes[v]
+        around, cells = _members(neighbours[v]), sizes[v]
         for u in around:
-            cells = min(cells * sizes[u], _CAP)
-            near[u] = (near[u] | near[v]) & ~(1 << u | 1 << v)
+            cells = min(cells * sizes[u], _MAX_CELLS)
+            neighbours[u] = (neighbours[u] | neighbours[v]) & ~(1 << u | 1 << v)
         total, largest, width = total + cells, max(largest, cells), max(width, len(around))
     return total, largest, width
 
 
 def _neighbours(scopes: Sequence[Sequence[int]], n: int, count: int) -> list[int]:
-    """Return each vertex's neighbours as bits; what stays is a clique: edges among it change no bucket."""
-    near = [0] * n
+    """Return each vertex's neighbours as bits of an integer; the kept variables become a clique."""
+    neighbours = [0] * n
     for scope in (range(count, n), *scopes):
         clique = 0
         for v in scope:
             clique |= 1 << v
         for v in scope:
-            near[v] |= clique
-    return [row & ~(1 << v) for v, row in enumerate(near)]
+            neighbours[v] |= clique
+    return [row & ~(1 << v) for v, row in enumerate(neighbours)]
 
 
-def _safe(near: list[int], sizes: Sequence[float], count: int) -> list[int]:
-    """Take out what is best eliminated first, as long as there is any: see :func:`.search_kernels.peel`; return it."""
+def _eliminate_safe(neighbours: list[int], sizes: Sequence[float], count: int) -> list[int]:
+    """Eliminate simplicial variables that an optimal order may begin with, and return them.
+
+    The criterion is that of ``order_search_kernels.eliminate_simplicial``. ``near`` is changed in place.
+    """
     ranked, order = sorted(range(count), key=lambda v: -sizes[v]), list[int]()
     again = True
     while again:
@@ -76,17 +84,20 @@ def _safe(near: list[int], sizes: Sequence[float], count: int) -> list[int]:
         for v in ranked:
             if sizes[v] < 2 or v in order:
                 continue
-            around = _members(near[v])
-            if all((u >= count or sizes[u] <= sizes[v]) and not near[v] & ~near[u] & ~(1 << u) for u in around):
+            clique = _members(neighbours[v])
+            if all(
+                (u >= count or sizes[u] <= sizes[v]) and not neighbours[v] & ~neighbours[u] & ~(1 << u) for u in clique
+            ):
                 order.append(v)
-                for u in around:
-                    near[u] &= ~(1 << v)
+                for u in clique:
+                    neighbours[u] &= ~(1 << v)
                 again = True
                 break
     return order
 
 
 def _members(row: int) -> list[int]:
+    """Return the positions of the bits set in an integer, ascending."""
     found = []
     while row:
         found.append((row & -row).bit_length() - 1)
@@ -94,36 +105,44 @@ def _members(row: int) -> list[int]:
     return found
 
 
-def _joined(rows: NDArray[np.int64], sizes: Sequence[float]) -> NDArray[np.float64]:
-    """Return the (2^k, k) cells of eliminating each vertex after each subset of the k to eliminate.
+def _joined_cells(rows: NDArray[np.int64], sizes: Sequence[float]) -> NDArray[np.float64]:
+    """Return the (2^k, k) cells of eliminating each vertex after each subset of the k vertices to eliminate.
 
     Parameters
     ----------
     rows : (k,) int64
-        Their neighbours as bits, of all vertices.
+        The neighbours of these vertices as bits, among all vertices.
     sizes
-        Domain sizes of all vertices, those k first.
+        Domain sizes of all vertices, the k to eliminate first.
     """
     count = rows.size
     reach = np.empty((1 << count, count), dtype=np.int64)
     reach[0] = rows
-    own = np.int64(1) << np.arange(count)
-    for k in range(count):  # subsets whose last member is k: what was a neighbour of k has k's neighbours now
+    single = np.int64(1) << np.arange(count)
+    for k in range(count):  # subsets with last member k: a neighbour of k now has the neighbours of k
         lower = reach[: 1 << k]
         through = np.where(lower >> k & 1 == 1, lower[:, k : k + 1], 0)
-        reach[1 << k : 2 << k] = (lower | through) & ~(own | 1 << k)
+        reach[1 << k : 2 << k] = (lower | through) & ~(single | 1 << k)
     cells = np.tile(np.array(sizes[:count]), (1 << count, 1))
-    for start in range(0, len(sizes), _CHUNK):
-        part = sizes[start : start + _CHUNK]
+    for start in range(0, len(sizes), _CHUNK_BITS):
+        part = sizes[start : start + _CHUNK_BITS]
         product = np.ones(1)
         for size in part:
-            product = np.concatenate([product, np.minimum(product * size, _CAP)])
-        cells = np.minimum(cells * product[reach >> start & (1 << len(part)) - 1], _CAP)
+            product = np.concatenate([product, np.minimum(product * size, _MAX_CELLS)])
+        cells = np.minimum(cells * product[reach >> start & (1 << len(part)) - 1], _MAX_CELLS)
     return cells
 
 
 def _cheapest(joined: NDArray[np.float64], count: int) -> list[int]:
-    """Return the order of the cheapest way to eliminate all; of several, what has the highest numbers first."""
+    """Return an optimal order of all vertices; among equals the one with the highest numbers first.
+
+    Parameters
+    ----------
+    joined : (2^count, count) float64
+        From :func:`_joined_cells`.
+    count
+        The number of vertices.
+    """
     total = np.zeros(1 << count)
     last = np.zeros(1 << count, dtype=np.int64)
     for subsets, members, before in _levels(count):
@@ -139,7 +158,10 @@ def _cheapest(joined: NDArray[np.float64], count: int) -> list[int]:
 
 @lru_cache
 def _levels(count: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-    """Return, for each size, the subsets of 0..count−1 as bits, their members, and what each leaves without it."""
+    """Return for each size the subsets of 0..count−1 as bits, their members, and the subsets without each member.
+
+    The arrays have shapes (subsets,), (subsets, size) and (subsets, size), all int64.
+    """
     levels = []
     for size in range(1, count + 1):
         members = np.array(list(combinations(range(count), size)), dtype=np.int64)

@@ -1,7 +1,12 @@
 # mypy: ignore-errors
-"""The search for a cheap elimination order: safe eliminations first, every plain rule once, then noise and windows.
+"""Search for a cheap elimination order: simplicial variables first, every rule once, then noisy rules and windows.
 
-Its length is limited by counted work, never by the clock, so that the answer is the same on every machine.
+Counted work (accessed words) limits the search, never the clock, so the result is the same on every machine. Arguments
+of all functions:
+
+* ``graph`` (n, words) uint64: rows of bits; vertices from ``eliminate`` on are kept, and form a clique;
+* ``sizes`` (n,) float64: domain sizes; ``weight`` (n,) int64: scaled log2 of the sizes;
+* ``order``, ``best`` (eliminate,) int64: receive an order; ``state`` (1,) uint64: a random generator's state.
 """
 
 import numpy as np
@@ -13,51 +18,55 @@ from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of
 from dmcmc.inference.runtime.compile import njit
 
 GREEDY_RULES = 4
-PLAIN_RULES = 6  # and the two depth-first ones
-_NOISES = 2
-_TAME, _WILD = 0.5, 2.0
-_TRIES = 2  # greedy orders for each one that windows improve
-_LEAST = 50_000.0  # words that are always worth it: 0.1 ms
-_PATIENCE = 0.5  # of the budget may pass without a gain, and twice the work of the last one,
-_BATCHES = 100  # and so many batches
-_HOPELESS = 1e200  # beyond, products of cells overflow and no order helps
+PLAIN_RULES = 6  # the greedy rules and the two depth-first ones
+_NOISE_LEVELS = 2
+_LOW_NOISE = 0.5  # costs are multiplied by factors of 1 to 1.5
+_HIGH_NOISE = 2.0  # costs are multiplied by factors of 1 to 3
+_ORDERS_PER_BATCH = 2  # greedy orders per batch; windows improve the best of them
+_MIN_WORK = 50_000.0  # words that the search may always use: 0.1 ms
+_PATIENCE = 0.5  # share of the budget that may pass without a gain, in addition to twice the work at the last one
+_MIN_IDLE_BATCHES = 100  # batches without a gain before the search may end early
+_OVERFLOW_CELLS = 1e200  # above, products of cells overflow and windows cannot compare orders
 
 
 @njit(nogil=True)
-def peel(graph, sizes, eliminate, work_limit, order):
-    """Eliminate variables that are best eliminated first, as long as there are any; return their number.
+def eliminate_simplicial(graph, sizes, eliminate, work_limit, order):
+    """Eliminate simplicial variables that an optimal order may begin with; return their number.
 
-    Those are the v whose neighbours are a clique, none with a larger domain than v's, |D_v| ≥ 2: take any order, u its
-    first of v and v's neighbours, P the cells over v and them. If u's bucket then holds no more than those, v and u can
-    change places, which makes no table larger. Else it has xP cells, x ≥ 2, and v before u makes them P + xP/|D_v|.
+    These are the v with |D_v| ≥ 2 whose neighbours form a clique in which no domain is larger than D_v. Proof: let u
+    be the first of v and its neighbours in any order, and P the cells over v and its neighbours. If u's bucket then
+    contains only these, u and v can be exchanged, which enlarges no table. Otherwise u's bucket has xP cells, x ≥ 2;
+    eliminating v before u changes this to P + xP/|D_v|.
+
+    The graph is changed to that of the remaining vertices. The search ends after ``work_limit`` words.
     """
     n, words = graph.shape
     ranked = np.argsort(-sizes[:eliminate], kind="mergesort")
     rank = np.full(n, eliminate, dtype=np.int64)
     for i in range(eliminate):
         rank[ranked[i]] = i
-    stale = np.ones(n, dtype=np.bool_)
-    near = np.empty(n, dtype=np.int64)
+    unchecked = np.ones(n, dtype=np.bool_)
+    neighbours = np.empty(n, dtype=np.int64)
     done, work, i = 0, 0, 0
     while i < eliminate and work < work_limit:
         v = ranked[i]
         i += 1
-        if not stale[v] or sizes[v] < 2:
+        if not unchecked[v] or sizes[v] < 2:
             continue
-        stale[v] = False
-        degree = members(graph[v], near)
+        unchecked[v] = False
+        degree = members(graph[v], neighbours)
         clique = True
         for j in range(degree):
-            u = near[j]
+            u = neighbours[j]
             work += words
             if u < eliminate and sizes[u] > sizes[v]:
                 clique = False
                 break
             for k in range(words):
-                beyond = graph[v, k] & ~graph[u, k]
+                missing = graph[v, k] & ~graph[u, k]
                 if k == u >> 6:
-                    beyond &= ~bit(u)
-                if beyond:
+                    missing &= ~bit(u)
+                if missing:
                     clique = False
                     break
             if not clique:
@@ -66,10 +75,10 @@ def peel(graph, sizes, eliminate, work_limit, order):
             order[done] = v
             done += 1
             for j in range(degree):
-                u = near[j]
+                u = neighbours[j]
                 graph[u, v >> 6] &= ~bit(v)
                 if rank[u] < eliminate:
-                    stale[u] = True
+                    unchecked[u] = True
                     i = min(i, rank[u])
             for k in range(words):
                 graph[v, k] = 0
@@ -79,7 +88,10 @@ def peel(graph, sizes, eliminate, work_limit, order):
 
 @njit(nogil=True)
 def plain_order(graph, sizes, weight, eliminate, rule, work_limit, order):
-    """Write the order of one rule, ties by index, to ``order``; return whether it was finished, and the work."""
+    """Write the order of one rule, ties by index, to ``order``; return whether it was finished, and the work.
+
+    ``rule`` is the number of the rule. A greedy rule is abandoned after ``work_limit`` words.
+    """
     if rule >= GREEDY_RULES:
         return True, depth_first(graph, eliminate, rule == PLAIN_RULES - 1, order)
     cost, work = first_costs(graph, weight, eliminate, rule)
@@ -92,13 +104,25 @@ def plain_order(graph, sizes, weight, eliminate, rule, work_limit, order):
 
 @njit(nogil=True)
 def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule, budget, state):
-    """Batches of noisy greedy orders; windows improve each batch's best. Returns cells, rule and work.
+    """Try batches of noisy greedy orders; windows improve each batch's best. Return the best cells, rule and work.
 
-    Every other batch takes the kind (rule and noise) that was best so far, the others take turns.
+    A variant is a rule with a noise level. Every other batch uses the variant with the best result so far; the others
+    alternate.
+
+    Parameters
+    ----------
+    rules : (r,) int64
+        The greedy rules.
+    best : (eliminate,) int64
+        The best order so far; overwritten by a better one.
+    best_cells, best_rule
+        Its cells and its rule.
+    budget : float
+        Upper bound on the work.
     """
     n = graph.shape[0]
-    kinds = rules.size * _NOISES
-    reached = np.full(kinds, np.inf)
+    variants = rules.size * _NOISE_LEVELS
+    best_of_variant = np.full(variants, np.inf)
     costs = np.empty((rules.size, n), dtype=np.int64)
     work = 0
     if budget <= 0:
@@ -111,26 +135,26 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
     ties = np.zeros(n, dtype=np.int64)
     order = np.empty(eliminate, dtype=np.int64)
     chosen = np.empty(eliminate, dtype=np.int64)
-    batch, last, patience = 0, 0, _PATIENCE * budget
-    while work < min(budget, max(best_cells, _LEAST)) and (work < patience or batch < last + _BATCHES):
-        kind = batch // 2 % kinds if batch >= kinds else batch
-        if batch >= kinds and batch % 2:
-            kind = 0
-            for other in range(1, kinds):
-                if reached[other] < reached[kind]:
-                    kind = other
+    batch, last_gain, patience = 0, 0, _PATIENCE * budget
+    while work < min(budget, max(best_cells, _MIN_WORK)) and (work < patience or batch < last_gain + _MIN_IDLE_BATCHES):
+        variant = batch // 2 % variants if batch >= variants else batch
+        if batch >= variants and batch % 2:
+            variant = 0
+            for other in range(1, variants):
+                if best_of_variant[other] < best_of_variant[variant]:
+                    variant = other
         batch += 1
-        rule = rules[kind // _NOISES]
+        rule = rules[variant // _NOISE_LEVELS]
         limit = 1e3 * best_cells
-        for _ in range(_TRIES):
+        for _ in range(_ORDERS_PER_BATCH):
             cells, more = greedy(
                 graph.copy(),
-                costs[kind // _NOISES].copy(),
+                costs[variant // _NOISE_LEVELS].copy(),
                 sizes,
                 weight,
                 eliminate,
                 rule,
-                _WILD if kind % _NOISES else _TAME,
+                _HIGH_NOISE if variant % _NOISE_LEVELS else _LOW_NOISE,
                 ties,
                 state,
                 limit,
@@ -146,14 +170,14 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
             continue
         separator, parent, joined = bucket_tree(graph, sizes, chosen)
         work += 4 * graph.size
-        if limit < _HOPELESS:
+        if limit < _OVERFLOW_CELLS:
             work += improve(graph, sizes, separator, parent, joined, False, budget, state)
         cells = joined.sum()
-        reached[kind] = min(reached[kind], cells)
+        best_of_variant[variant] = min(best_of_variant[variant], cells)
         if cells < best_cells:
             best_cells, best_rule = cells, rule
             order_of_tree(parent, best)
-            patience, last = _PATIENCE * budget + 2 * work, batch
+            patience, last_gain = _PATIENCE * budget + 2 * work, batch
     return best_cells, best_rule, work
 
 
@@ -169,15 +193,20 @@ def search(graph, sizes, weight, eliminate, rules, budget, hard_limit, seed, kno
         Domain sizes.
     weight : (n,) int64
         Scaled log2 of the sizes.
+    eliminate : int
+        The number of vertices to eliminate.
     rules : (r,) int64
-        The greedy rules that differ here.
+        The greedy rules that differ on this graph.
     budget : float
-        Work that the search may spend beyond the plain rules, if there are that many cells to save.
+        Words that the search may use beyond the plain rules, if there are that many cells to save.
     hard_limit : float
-        Work at which a plain rule is abandoned; only the first is always finished.
+        Words after which a plain rule is abandoned; only the first rule is always finished.
     seed : int
+        Seed of the random generator.
     known : bool
-        ``best`` holds an order to start from, and the plain rules are left out.
+        Whether ``best`` holds an order to start from; the plain rules are then skipped.
+    best : (eliminate,) int64
+        Receives the order.
 
     Returns
     -------
@@ -186,35 +215,35 @@ def search(graph, sizes, weight, eliminate, rules, budget, hard_limit, seed, kno
     width : int
         Induced width.
     rule : int
-        The rule that the order started from; −1 if no choice was left, −2 if it is still the known one.
+        The rule that the order started from; −1 if no choice was left, −2 if it started from the given one.
     work : int
-        Words touched beyond the plain rules.
+        Words used beyond the plain rules.
     """
     state = seeded(seed)
-    peeled = np.empty(eliminate, dtype=np.int64)
+    simplicial = np.empty(eliminate, dtype=np.int64)
     core_graph = graph.copy()
-    first = peel(core_graph, sizes, eliminate, hard_limit, peeled)
-    gone = np.zeros(graph.shape[0], dtype=np.bool_)
-    for i in range(first):
-        gone[peeled[i]] = True
-    vertices = np.empty(graph.shape[0] - first, dtype=np.int64)
-    place = np.full(graph.shape[0], -1, dtype=np.int64)
+    n_simplicial = eliminate_simplicial(core_graph, sizes, eliminate, hard_limit, simplicial)
+    removed = np.zeros(graph.shape[0], dtype=np.bool_)
+    for i in range(n_simplicial):
+        removed[simplicial[i]] = True
+    vertices = np.empty(graph.shape[0] - n_simplicial, dtype=np.int64)
+    position = np.full(graph.shape[0], -1, dtype=np.int64)
     count = 0
     for v in range(graph.shape[0]):
-        if not gone[v]:
-            vertices[count], place[v] = v, count
+        if not removed[v]:
+            vertices[count], position[v] = v, count
             count += 1
-    left = eliminate - first
+    n_core = eliminate - n_simplicial
     rule, work = -1, 0
-    if left:
+    if n_core:
         core = subgraph(core_graph, vertices)
         core_sizes, core_weight = np.empty(vertices.size), np.empty(vertices.size, dtype=np.int64)
         for i in range(vertices.size):
             core_sizes[i], core_weight[i] = sizes[vertices[i]], weight[vertices[i]]
-        inner, trial = np.empty(left, dtype=np.int64), np.empty(left, dtype=np.int64)
+        best_core_order, core_order = np.empty(n_core, dtype=np.int64), np.empty(n_core, dtype=np.int64)
         cells = np.inf
         for attempt in range(PLAIN_RULES):
-            # Each rule orders the whole graph; its order, less the peeled, costs no more than it does there.
+            # Each rule orders the whole graph; its order without the simplicial vertices costs no more than that.
             candidate = MIN_WEIGHT if attempt == 0 else 0 if attempt == MIN_WEIGHT else attempt
             full = best
             finished = known
@@ -231,29 +260,31 @@ def search(graph, sizes, weight, eliminate, rules, budget, hard_limit, seed, kno
                 continue
             count = 0
             for v in full:
-                if not gone[v]:
-                    trial[count] = place[v]
+                if not removed[v]:
+                    core_order[count] = position[v]
                     count += 1
-            separator, parent, joined = bucket_tree(core, core_sizes, trial)
+            separator, parent, joined = bucket_tree(core, core_sizes, core_order)
             total = joined.sum()
-            if total < _HOPELESS:
+            if total < _OVERFLOW_CELLS:
                 work += improve(core, core_sizes, separator, parent, joined, False, budget / 16, state)
                 total = joined.sum()
             if total < cells:
                 cells, rule = total, -2 if known else candidate
-                order_of_tree(parent, inner)
+                order_of_tree(parent, best_core_order)
             if known:
                 break
-        cells, rule, _ = _explore(core, core_sizes, core_weight, left, rules, inner, cells, rule, 0.75 * budget, state)
-        separator, parent, joined = bucket_tree(core, core_sizes, inner)
-        if cells < _HOPELESS:
-            limit = min(0.25 * budget, max(cells, _LEAST))
+        cells, rule, _ = _explore(
+            core, core_sizes, core_weight, n_core, rules, best_core_order, cells, rule, 0.75 * budget, state
+        )
+        separator, parent, joined = bucket_tree(core, core_sizes, best_core_order)
+        if cells < _OVERFLOW_CELLS:
+            limit = min(0.25 * budget, max(cells, _MIN_WORK))
             work += improve(core, core_sizes, separator, parent, joined, True, limit, state)
-            order_of_tree(parent, inner)
-        for i in range(left):
-            best[first + i] = vertices[inner[i]]
-    for i in range(first):
-        best[i] = peeled[i]
+            order_of_tree(parent, best_core_order)
+        for i in range(n_core):
+            best[n_simplicial + i] = vertices[best_core_order[i]]
+    for i in range(n_simplicial):
+        best[i] = simplicial[i]
     separator, parent, joined = bucket_tree(graph, sizes, best)
     total, largest, width = totals(separator, joined, best)
     return total, largest, width, rule, work

@@ -1,19 +1,19 @@
-"""Improve an elimination order in large pieces of its bucket tree, each ordered anew in one of several ways.
+"""Improve an elimination order by reordering large connected pieces of its bucket tree.
 
-Windows of eight vertices (:mod:`.window_kernels`) are ordered optimally, but what is wrong with a greedy order is
-often larger than that. A piece of dozens or hundreds of vertices around a large bucket is tried
+Windows of eight vertices (``window_kernels``) are ordered optimally, but the defects of a greedy order are often
+larger. A piece of dozens or hundreds of vertices around a large bucket is reordered by one of three methods:
 
-* in the order that it has, but a balanced cut of it last (:mod:`.cut_kernels`): nested dissection;
-* in a sweep from one end to the other (:mod:`.sweep_kernels`);
-* greedily, with noise (:mod:`.greedy_kernels`);
+* its current order, but with a balanced vertex separator last (``vertex_separator_kernels``): nested dissection;
+* a sweep from one end to the other (``sweep_order_kernels``);
+* a greedy rule with noise (``greedy_kernels``).
 
-each then improved by windows. What is cheaper is kept. The best of some such searches is then annealed, where there is
-much work to do so: what has a few more cells is kept, too, at first, and less and less of it. First, variables with
-small buckets that no order does better with are eliminated (:mod:`.reduction_kernels`): pieces then span more of what
-is left.
+Windows then improve each of these orders, and a cheaper order replaces the current one. The best of several such
+searches continues. With much work it is annealed: at first some increase of the cells is accepted, less and less with
+time. Before the search, almost simplicial variables with small buckets are eliminated (``safe_elimination_kernels``),
+so that pieces span more of the rest.
 
-The three kinds get the same work. All of it is counted, so the same seed makes the same order everywhere; only a
-:class:`Stop` ends it by the clock, between pieces.
+The three methods get equal work. Work is counted, so the same seed gives the same order everywhere; only the
+deadline, checked between pieces, depends on the clock.
 """
 
 from dataclasses import dataclass
@@ -23,35 +23,65 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.orders.bitset_kernels import subgraph
 from dmcmc.inference.orders.greedy_kernels import first_costs, greedy, random_unit, seeded
-from dmcmc.inference.orders.reorder_subtrees_kernels import put_back, take_piece
-from dmcmc.inference.orders.safe_elimination_kernels import reduce
+from dmcmc.inference.orders.reorder_subtrees_kernels import extract_piece, insert_piece
+from dmcmc.inference.orders.safe_elimination_kernels import eliminate_almost_simplicial
 from dmcmc.inference.orders.sweep_order_kernels import sweep_order
 from dmcmc.inference.orders.vertex_separator_kernels import cut_orders
 from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 
-# Searches that are begun, and the part of the work for each of them; the best goes on. More where there is much work.
-_STARTS, _MORE_STARTS = (4, 0.08), (8, 0.04)
-_AMPLE = 5e8  # words
-_HEAT, _COLD = 0.01, 0.15  # of all cells, that a change may add, about, at first; the last part, in which none may
-_LAST = 0.05  # of the work, for windows in the end
-_PATIENCE = 1e7  # words without a gain, and as many as before the last gain
-_HOPELESS = 1e200  # products of cells overflow
-_REDUCED = 64.0  # all reduced buckets together have at most so small a part of the cells
-_WINDOWS = 1e6  # words for windows of one order
-_HOPEFUL = 64.0  # windows are tried on an order with at most so many times the cells
-_KINDS = 3
-_UNITS = 256  # to a bit, in weights
+# Number of independent searches, and the share of the work of each; the best one continues with the rest.
+_FEW_STARTS = (4, 0.08)
+_MANY_STARTS = (8, 0.04)  # with much work
+_MANY_WORDS = 5e8  # words of work from which on there are more starts, and annealing
+_START_TEMPERATURE = 0.01  # mean accepted increase at the start of annealing, as a share of all cells
+_FINAL_SHARE = 0.15  # last share of the work, at temperature 0
+_WINDOW_SHARE = 0.05  # share of the work that is reserved for windows at the end
+_PATIENCE = 1e7  # words without a gain after which a search ends, in addition to those before the last gain
+_OVERFLOW_CELLS = 1e200  # above, products of cells overflow
+_SAFE_CELLS_DIVISOR = 64.0  # the safe eliminations together have at most this fraction (1/64) of the cells
+_MAX_WINDOW_WORK = 1e6  # words for windows of one order
+_MAX_CELL_RATIO = 64.0  # windows improve an order only if it has at most this multiple of the current cells
+_METHODS = 3  # sweep, separator, greedy
+_UNITS_PER_BIT = 256  # integer weights in units of 1/256 bit
 
-Graph = NDArray[np.uint64]
+BitRows = NDArray[np.uint64]
 Ints = NDArray[np.int64]
 
 
 @dataclass
-class _Search:
-    """An order that is being improved; ``work`` is counted, ``gained`` is what it was when ``best`` was found."""
+class _OrderSearch:
+    """The improvement of one order.
 
-    graph: Graph
+    Attributes
+    ----------
+    graph : (n, words) uint64
+        Rows of bits; the kept vertices, from ``order.size`` on, form a clique.
+    sizes : (n,) float64
+        Domain sizes.
+    weight : (n,) int64
+        log2 of the sizes in units of 1/256 bit.
+    order : (eliminate,) int64
+        The current order.
+    seed : int
+        Seed of the random generator.
+    state : (1,) uint64
+        The generator's state.
+    spent : list of int
+        Words used per method.
+    work : float
+        Words used in total.
+    tree : tuple
+        Bucket tree of the current order: separators, parents and joined cells.
+    total : float
+        Cells of the current order.
+    best, cells : ndarray of int64, float
+        The best order so far and its cells.
+    gained : float
+        Words used until the best order was found.
+    """
+
+    graph: BitRows
     sizes: NDArray[np.float64]
     weight: Ints
     order: Ints
@@ -59,87 +89,110 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.state = seeded(self.seed)
-        self.spent = [0] * _KINDS
+        self.spent = [0] * _METHODS
         self.work, self.cells = 0.0, np.inf
-        self._look()
+        self._evaluate()
 
-    def _look(self) -> None:
+    def _evaluate(self) -> None:
+        """Compute the bucket tree and the cells of the current order; record a new best order."""
         self.tree = bucket_tree(self.graph, self.sizes, self.order)
         self.total = float(self.tree[2].sum())
         self.work += 4 * self.graph.size
         if self.total < self.cells * (1 - 1e-9):
             self.best, self.cells, self.gained = self.order, self.total, self.work
 
-    def run(self, work: float, stop: Stop, heat: float = 0.0) -> None:
-        """Go on from the best for so much work, until it is time to end, or until nothing has been gained for long."""
+    def run(self, work: float, stop: Deadline, temperature: float = 0.0) -> None:
+        """Continue from the best order for ``work`` words, until the deadline, or until gains have stopped.
+
+        The temperature falls quadratically from ``temperature``, and is 0 at the end.
+        """
         begin = self.work
         if self.total > self.cells:
             self.order = self.best
-            self._look()
+            self._evaluate()
         while self.work < begin + work and self.work < 2 * self.gained + _PATIENCE and not stop.over:
-            part = (self.work - begin) / work
-            self._step(heat * (1.0 - part) ** 2 if part < 1.0 - _COLD else 0.0)
+            progress = (self.work - begin) / work
+            self._step(temperature * (1.0 - progress) ** 2 if progress < 1.0 - _FINAL_SHARE else 0.0)
 
-    def _step(self, heat: float) -> None:
-        """Try one piece in one way; it may add ``heat`` of all cells, more or less."""
+    def _step(self, temperature: float) -> None:
+        """Reorder one piece by one method; accept an increase with mean ``temperature`` times all cells."""
         separator, parent, cells = self.tree
-        local, names, count, before, widest, work = take_piece(
+        local, vertices, count, current_cells, widest, work = extract_piece(
             self.graph, self.order, separator, parent, cells, self.state
         )
-        sizes, weight = self.sizes[names], self.weight[names]
-        kind = self.spent.index(min(self.spent))
-        if kind == 0:
-            orders, made = sweep_order(local, weight, count, self.state)
-        elif kind == 1:
-            orders, made = cut_orders(local, weight, count, int(_UNITS * np.log2(widest)) + 1, self.state)
+        sizes, weight = self.sizes[vertices], self.weight[vertices]
+        method = self.spent.index(min(self.spent))
+        if method == 0:
+            orders, used = sweep_order(local, weight, count, self.state)
+        elif method == 1:
+            orders, used = cut_orders(local, weight, count, int(_UNITS_PER_BIT * np.log2(widest)) + 1, self.state)
         else:
-            orders, made = self._greedy(local, sizes, weight, count, before)
-        more = -heat * self.total * np.log(max(random_unit(self.state), 1e-12)) if heat else 0.0
-        limit = (before + more) * (1 - 1e-9)
+            orders, used = self._greedy(local, sizes, weight, count, current_cells)
+        increase = -temperature * self.total * np.log(max(random_unit(self.state), 1e-12)) if temperature else 0.0
+        limit = (current_cells + increase) * (1 - 1e-9)
         best: Ints | None = None
         for order in orders:
             around, tree, joined = bucket_tree(local, sizes, order)
-            made += 4 * local.size
-            if joined.sum() < _HOPEFUL * limit:
-                made += improve(local, sizes, around, tree, joined, False, _WINDOWS, self.state)
+            used += 4 * local.size
+            if joined.sum() < _MAX_CELL_RATIO * limit:
+                used += improve(local, sizes, around, tree, joined, False, _MAX_WINDOW_WORK, self.state)
             if joined.sum() < limit:
                 limit = joined.sum()
                 order_of_tree(tree, order)
                 best = order
-        self.spent[kind] += made
-        self.work += work + made
+        self.spent[method] += used
+        self.work += work + used
         if best is not None and (best[1:] < best[:-1]).any():
-            self.order = put_back(self.order, parent, names[best])
-            self._look()
+            self.order = insert_piece(self.order, parent, vertices[best])
+            self._evaluate()
 
     def _greedy(
-        self, local: Graph, sizes: NDArray[np.float64], weight: Ints, count: int, before: float
+        self, local: BitRows, sizes: NDArray[np.float64], weight: Ints, count: int, current_cells: float
     ) -> tuple[Ints, int]:
-        """Return a noisy greedy order of a piece, (1, count); none if its cells are far too many; and the work."""
+        """Return noisy greedy orders of a piece and the work.
+
+        Parameters
+        ----------
+        local : (m, words) uint64
+            The piece's graph; vertices from ``count`` on are kept.
+        sizes, weight : (m,) float64, (m,) int64
+            Domain sizes, and their scaled log2.
+        count
+            The number of vertices of the piece.
+        current_cells
+            Cells of its current buckets.
+
+        Returns
+        -------
+        orders : (0 or 1, count) int64
+            Empty if the order has far too many cells.
+        work : int
+            Words used.
+        """
         rule, noise = int(3 * random_unit(self.state)), 2.0 * random_unit(self.state) ** 2
         cost, work = first_costs(local, weight, count, rule)
         orders = np.empty((1, count), dtype=np.int64)
-        ties, limit = np.zeros(1, dtype=np.int64), _HOPEFUL * before
-        cells, more = greedy(
+        ties, limit = np.zeros(1, dtype=np.int64), _MAX_CELL_RATIO * current_cells
+        cells, greedy_work = greedy(
             local.copy(), cost, sizes, weight, count, rule, noise, ties, self.state, limit, np.inf, orders[0]
         )
-        return orders[: int(cells < limit)], work + more + local.size
+        return orders[: int(cells < limit)], work + greedy_work + local.size
 
 
-def improve_pieces(
-    graph: Graph,
+def improve_subtrees(
+    graph: BitRows,
     sizes: NDArray[np.float64],
     weight: Ints,
     order: Ints,
     budget: float,
-    stop: Stop = NO_STOP,
+    stop: Deadline = NO_DEADLINE,
 ) -> Ints:
     """Return an order with no more cells than the given one.
 
     Parameters
     ----------
     graph : (n, words) uint64
-        With the kept vertices, from ``order.size`` on, as a clique.
+        Rows of bits; the kept vertices, from ``order.size`` on, form a clique.
     sizes : (n,) float64
         Domain sizes.
     weight : (n,) int64
@@ -147,49 +200,49 @@ def improve_pieces(
     order : (eliminate,) int64
         The order so far, of vertices 0..eliminate−1.
     budget : float
-        Work in words touched, 2 to 4 ns each.
-    stop : Stop
-        Looked at between pieces, some milliseconds at most on graphs of a thousand vertices.
+        Work in words, 2 to 4 ns each.
+    stop : Deadline
+        Deadline, checked between pieces: every few milliseconds on graphs of a thousand vertices.
     """
     cells = bucket_tree(graph, sizes, order)[2].sum()
-    if not 0 < cells < _HOPELESS:
+    if not 0 < cells < _OVERFLOW_CELLS:
         return order
     count = order.size
-    rest = graph.copy()
-    reduced = np.empty(count, dtype=np.int64)
-    gone, _ = reduce(rest, sizes, count, cells / (_REDUCED * count), reduced)
-    left = np.setdiff1d(np.arange(graph.shape[0]), reduced[:gone])
-    place = np.full(graph.shape[0], -1, dtype=np.int64)
-    place[left] = np.arange(left.size)
-    start = place[order]
+    rest_graph = graph.copy()
+    safe = np.empty(count, dtype=np.int64)
+    n_safe, _ = eliminate_almost_simplicial(rest_graph, sizes, count, cells / (_SAFE_CELLS_DIVISOR * count), safe)
+    remaining = np.setdiff1d(np.arange(graph.shape[0]), safe[:n_safe])
+    position = np.full(graph.shape[0], -1, dtype=np.int64)
+    position[remaining] = np.arange(remaining.size)
+    start = position[order]
     start = start[start >= 0]
     if start.size < 3:
         return order
-    core = subgraph(rest, left)
-    (starts, first), heat = (_STARTS, 0.0) if budget < _AMPLE else (_MORE_STARTS, _HEAT)
-    best: _Search | None = None
+    core = subgraph(rest_graph, remaining)
+    (starts, share), temperature = (_FEW_STARTS, 0.0) if budget < _MANY_WORDS else (_MANY_STARTS, _START_TEMPERATURE)
+    best: _OrderSearch | None = None
     for seed in range(starts):
-        search = _Search(core, sizes[left], weight[left], start, seed)
-        search.run(first * budget, stop)
+        search = _OrderSearch(core, sizes[remaining], weight[remaining], start, seed)
+        search.run(share * budget, stop)
         if best is None or search.cells < best.cells:
             best = search
     assert best is not None
-    best.run((1 - starts * first) * budget, stop, heat)
-    found = np.concatenate([reduced[:gone], left[best.best]])
-    separator, parent, joined = bucket_tree(graph, sizes, found)
+    best.run((1 - starts * share) * budget, stop, temperature)
+    improved_order = np.concatenate([safe[:n_safe], remaining[best.best]])
+    separator, parent, joined = bucket_tree(graph, sizes, improved_order)
     if not stop.over:
-        improve(graph, sizes, separator, parent, joined, True, min(_LAST * budget, _PATIENCE), best.state)
-        order_of_tree(parent, found)
-    return found if joined.sum() < cells else order
+        improve(graph, sizes, separator, parent, joined, True, min(_WINDOW_SHARE * budget, _PATIENCE), best.state)
+        order_of_tree(parent, improved_order)
+    return improved_order if joined.sum() < cells else order
 
 
-def compile_pieces() -> None:
-    """Compile all that :func:`improve_pieces` uses."""
+def compile_subtree_search() -> None:
+    """Compile all kernels that :func:`improve_subtrees` uses, by reordering a small grid."""
     side = 5
     graph = np.zeros((side * side, 1), dtype=np.uint64)
     for v in range(side * side):
         for u in (v + 1 if (v + 1) % side else v, v + side if v + side < side * side else v):
             graph[v, 0] |= np.uint64((u != v) << u)
             graph[u, 0] |= np.uint64((u != v) << v)
-    sizes, weight = np.full(side * side, 2.0), np.full(side * side, _UNITS)
-    improve_pieces(graph, sizes, weight, np.arange(side * side), 1e5)
+    sizes, weight = np.full(side * side, 2.0), np.full(side * side, _UNITS_PER_BIT)
+    improve_subtrees(graph, sizes, weight, np.arange(side * side), 1e5)

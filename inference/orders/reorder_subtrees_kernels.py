@@ -1,9 +1,17 @@
 # mypy: ignore-errors
-"""Large pieces of a bucket tree: taken out, given other orders, rated, put back. :mod:`.pieces` says what for.
+"""Extract large connected pieces of a bucket tree as separate problems, and insert them in a new order.
 
-A connected piece P of the bucket tree is a problem of its own, as a window is (:mod:`.window_kernels`): it is
-eliminated from the graph of its own edges and of cliques, the separators of the subtrees that hang below it, and what
-it leaves behind does not depend on the order inside.
+A connected piece P of the bucket tree is an independent problem, as a window is (``window_kernels``). Its graph has the
+edges of P and a clique per subtree that hangs below P: that subtree's separator. What P leaves behind does not depend
+on the order inside P. ``reorder_subtrees`` uses the pieces. Arguments of all functions:
+
+* ``graph`` (n, words) uint64: rows of bits of the whole graph; ``local`` (m, words) uint64: those of a piece's graph;
+* ``separator`` (n, words) uint64, ``parent`` (n,) int64, ``cells`` (n,) float64: a bucket tree;
+* ``first``, ``following`` (n,) int64: each vertex's first child and next sibling, −1 for none;
+* ``piece`` (n,) int64: the piece's vertices, of which the first ``count`` are valid; ``inside`` (n,) bool: their mask;
+* ``vertices`` (n,) int64: the vertices of the piece's graph; ``position`` (n,) int64: their positions, −1 for all
+  others;
+* ``state`` (1,) uint64: a random generator's state.
 """
 
 import numpy as np
@@ -12,12 +20,12 @@ from dmcmc.inference.orders.bitset_kernels import ONE, bit, lowest
 from dmcmc.inference.orders.greedy_kernels import random_unit
 from dmcmc.inference.runtime.compile import njit
 
-_SMALLEST = 12  # vertices of a piece, about
+_MIN_PIECE_SIZE = 12  # smallest size of a piece, about
 
 
 @njit(nogil=True)
 def children_of(parent):
-    """Return each vertex's first child (−1: none) and next sibling."""
+    """Return each vertex's first child and next sibling, two (n,) int64 arrays; −1 for none."""
     first = np.full(parent.size, -1, dtype=np.int64)
     following = np.full(parent.size, -1, dtype=np.int64)
     for v in range(parent.size - 1, -1, -1):
@@ -28,47 +36,53 @@ def children_of(parent):
 
 
 @njit(nogil=True)
-def _grow(parent, cells, first, following, begin, size, noise, state, inside, piece, edge, value):
-    """Grow a connected piece of the tree from ``begin``, large buckets first, with noise; return its size, the work."""
-    piece[0] = begin
-    inside[begin] = True
-    count, waiting, work = 1, 0, 0
-    last = begin
+def _grow_piece(parent, cells, first, following, start, size, noise, state, inside, piece, candidates, scores):
+    """Grow a connected piece of the tree from ``start``, large buckets first, with noise; return its size and the work.
+
+    ``candidates`` (n,) int64 and ``scores`` (n,) float64 are scratch arrays; at most ``size`` vertices are taken.
+    """
+    piece[0] = start
+    inside[start] = True
+    count, n_candidates, work = 1, 0, 0
+    newest = start
     while True:
-        if parent[last] >= 0 and not inside[parent[last]]:
-            edge[waiting] = parent[last]
-            value[waiting] = np.log2(cells[parent[last]]) + noise * random_unit(state)
-            waiting += 1
-        child = first[last]
+        if parent[newest] >= 0 and not inside[parent[newest]]:
+            candidates[n_candidates] = parent[newest]
+            scores[n_candidates] = np.log2(cells[parent[newest]]) + noise * random_unit(state)
+            n_candidates += 1
+        child = first[newest]
         while child >= 0:
             if not inside[child]:
-                edge[waiting] = child
-                value[waiting] = np.log2(cells[child]) + noise * random_unit(state)
-                waiting += 1
+                candidates[n_candidates] = child
+                scores[n_candidates] = np.log2(cells[child]) + noise * random_unit(state)
+                n_candidates += 1
             child = following[child]
-        if count == size or waiting == 0:
+        if count == size or n_candidates == 0:
             return count, work
         best = 0
-        for i in range(1, waiting):
-            if value[i] > value[best]:
+        for i in range(1, n_candidates):
+            if scores[i] > scores[best]:
                 best = i
-        work += waiting
-        last = edge[best]
-        waiting -= 1
-        edge[best], value[best] = edge[waiting], value[waiting]
-        inside[last] = True
-        piece[count] = last
+        work += n_candidates
+        newest = candidates[best]
+        n_candidates -= 1
+        candidates[best], scores[best] = candidates[n_candidates], scores[n_candidates]
+        inside[newest] = True
+        piece[count] = newest
         count += 1
 
 
 @njit(nogil=True)
-def _graph_of(graph, separator, first, following, piece, count, inside, place, names):
-    """Return the graph that a piece is eliminated from; ``names`` receives its vertices, the piece's first."""
+def _graph_of(graph, separator, first, following, piece, count, inside, position, vertices):
+    """Return the graph that a piece is eliminated from and its vertices, those of the piece first.
+
+    ``vertices`` is a scratch array; ``position`` must be −1 everywhere, and is so again at the end.
+    """
     words = graph.shape[1]
     around = np.zeros(words, dtype=np.uint64)
     for i in range(count):
-        names[i] = piece[i]
-        place[piece[i]] = i
+        vertices[i] = piece[i]
+        position[piece[i]] = i
         for k in range(words):
             around[k] |= separator[piece[i], k]
     total = count
@@ -78,8 +92,8 @@ def _graph_of(graph, separator, first, following, piece, count, inside, place, n
             u = k * 64 + lowest(word)
             word &= word - ONE
             if not inside[u]:
-                place[u] = total
-                names[total] = u
+                position[u] = total
+                vertices[total] = u
                 total += 1
     local = np.zeros((total, (total + 63) >> 6), dtype=np.uint64)
     row = np.zeros(local.shape[1], dtype=np.uint64)
@@ -87,7 +101,7 @@ def _graph_of(graph, separator, first, following, piece, count, inside, place, n
         for k in range(words):
             word = graph[piece[i], k]
             while word:
-                j = place[k * 64 + lowest(word)]
+                j = position[k * 64 + lowest(word)]
                 word &= word - ONE
                 if j >= 0:
                     local[i, j >> 6] |= bit(j)
@@ -95,7 +109,7 @@ def _graph_of(graph, separator, first, following, piece, count, inside, place, n
         child = first[piece[i]]
         while child >= 0:
             if not inside[child]:
-                _clique(local, separator[child], place, row)
+                _add_clique(local, separator[child], position, row)
             child = following[child]
     row[:] = 0
     for j in range(count, total):
@@ -105,59 +119,64 @@ def _graph_of(graph, separator, first, following, piece, count, inside, place, n
             local[j, k] |= row[k]
     for i in range(total):
         local[i, i >> 6] &= ~bit(i)
-        place[names[i]] = -1
-    return local, names[:total].copy()
+        position[vertices[i]] = -1
+    return local, vertices[:total].copy()
 
 
 @njit(nogil=True)
-def _clique(local, scope, place, row):
-    """Connect the vertices of a scope with each other, by their places."""
+def _add_clique(local, scope, position, row):
+    """Connect all vertices of ``scope`` (words,) uint64 with each other; ``row`` is a scratch array."""
     row[:] = 0
     for k in range(scope.size):
         word = scope[k]
         while word:
-            j = place[k * 64 + lowest(word)]
+            j = position[k * 64 + lowest(word)]
             word &= word - ONE
             row[j >> 6] |= bit(j)
     for k in range(scope.size):
         word = scope[k]
         while word:
-            j = place[k * 64 + lowest(word)]
+            j = position[k * 64 + lowest(word)]
             word &= word - ONE
             for h in range(row.size):
                 local[j, h] |= row[h]
 
 
 @njit(nogil=True)
-def take_piece(graph, order, separator, parent, cells, state):
-    """Choose a piece of the tree around a large bucket, and return the problem that it is.
+def extract_piece(graph, order, separator, parent, cells, state):
+    """Choose a piece of the tree around a large bucket, and return it as a problem.
 
     Returns
     -------
     local : (m, words) uint64
-        Its graph: the piece in the order that it has, then the vertices that it leaves a table over, as a clique.
-    names : (m,) int64
+        Its graph: the piece in its current order, then its separator as a clique.
+    vertices : (m,) int64
         Their numbers in the whole graph.
     count : int
-        Vertices of the piece.
+        The number of vertices of the piece.
     before, widest : float
-        Cells of its buckets, and of the largest.
+        Cells of all its buckets, and of the largest.
     work : int
+        Words used.
     """
     n, eliminate = graph.shape[0], order.size
     first, following = children_of(parent)
     total = cells.sum()
-    begin, score = order[0], -1.0
+    start, score = order[0], -1.0
     for v in order:
         if cells[v] * 4 * eliminate >= total:
             draw = random_unit(state)
             if draw > score:
-                score, begin = draw, v
-    size = min(eliminate, int(_SMALLEST * (max(eliminate, _SMALLEST) / _SMALLEST) ** random_unit(state)) + 4)
-    noise = 4.0 * random_unit(state) ** 2 * np.log2(cells[begin])
+                score, start = draw, v
+    max_size = min(
+        eliminate, int(_MIN_PIECE_SIZE * (max(eliminate, _MIN_PIECE_SIZE) / _MIN_PIECE_SIZE) ** random_unit(state)) + 4
+    )
+    noise = 4.0 * random_unit(state) ** 2 * np.log2(cells[start])
     inside = np.zeros(n, dtype=np.bool_)
-    piece, edge, value = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n)
-    count, work = _grow(parent, cells, first, following, begin, size, noise, state, inside, piece, edge, value)
+    piece, scratch, scores = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n)
+    count, work = _grow_piece(
+        parent, cells, first, following, start, max_size, noise, state, inside, piece, scratch, scores
+    )
     done = 0
     before, widest = 0.0, 0.0
     for v in order:
@@ -166,14 +185,17 @@ def take_piece(graph, order, separator, parent, cells, state):
             done += 1
             before += cells[v]
             widest = max(widest, cells[v])
-    place = np.full(n, -1, dtype=np.int64)
-    local, names = _graph_of(graph, separator, first, following, piece, count, inside, place, edge)
-    return local, names, count, before, widest, work + 6 * n + 2 * local.size + count * graph.shape[1]
+    position = np.full(n, -1, dtype=np.int64)
+    local, vertices = _graph_of(graph, separator, first, following, piece, count, inside, position, scratch)
+    return local, vertices, count, before, widest, work + 6 * n + 2 * local.size + count * graph.shape[1]
 
 
 @njit(nogil=True)
-def put_back(order, parent, piece):
-    """Return an order with a piece's vertices in the order given: what hangs below the piece, it, everything else."""
+def insert_piece(order, parent, piece):
+    """Return an order with a piece's vertices in the given order, after everything that hangs below the piece.
+
+    ``piece`` (count,) int64 holds the vertices in their new order; all other vertices keep their relative order.
+    """
     inside = np.zeros(parent.size, dtype=np.bool_)
     inside[piece] = True
     below = inside.copy()

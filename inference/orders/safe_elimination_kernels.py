@@ -1,32 +1,49 @@
 # mypy: ignore-errors
-"""Variables that may go first: those that no order does much better with, as long as their tables are small.
+"""Eliminate almost simplicial variables with small tables: no order does much better without them first.
 
-v is almost simplicial if all its neighbours but one, w, are connected with each other (islets, twigs and vertices of
-degree 2 are: Bodlaender, Koster & van den Eijkhof 2005). Eliminating v then leaves what contracting v into w would
-leave. In any order's buckets w may stand for v wherever v stood, which makes none larger where w's domain is no larger
-than v's. So there is an order that begins with v and whose largest table is no larger than v's or that of the best.
+v is almost simplicial if all its neighbours but one, w, are connected with each other (this covers islets, twigs and
+vertices of degree 2: Bodlaender, Koster & van den Eijkhof 2005). Eliminating v then gives the same graph as
+contracting v into w. In the buckets of any order, w may replace v, which enlarges none of them if w's domain is no
+larger than v's. So some order begins with v whose largest table is no larger than v's, or than that of the best
+order.
 """
 
 import numpy as np
 
 from dmcmc.inference.orders.bitset_kernels import ONE, bit, lowest, members
-from dmcmc.inference.orders.greedy_kernels import CAP
+from dmcmc.inference.orders.greedy_kernels import MAX_CELLS
 from dmcmc.inference.runtime.compile import njit
 
 
 @njit(nogil=True)
-def _odd_one_out(graph, sizes, v, near, degree, around):
-    """Return whether v is almost simplicial, with no larger domain beside it than its own where one is left out."""
+def _is_almost_simplicial(graph, sizes, v, neighbours, degree, around):
+    """Return whether v is almost simplicial, with a domain of the excluded neighbour no larger than v's.
+
+    Parameters
+    ----------
+    graph : (n, words) uint64
+        The graph as rows of bits.
+    sizes : (n,) float64
+        Domain sizes.
+    v : int
+        The vertex.
+    neighbours : (n,) int64
+        Its neighbours, of which the first ``degree`` are valid.
+    degree : int
+        Their number.
+    around : (words,) uint64
+        Its neighbours as a row of bits.
+    """
     words = graph.shape[1]
-    first, only, more = -1, -1, False
-    for i in range(degree):  # the first neighbour that lacks another one
-        u = near[i]
+    first, only, several = -1, -1, False
+    for i in range(degree):  # find the first neighbour that is not connected with another one
+        u = neighbours[i]
         for k in range(words):
             missing = around[k] & ~graph[u, k]
             if k == u >> 6:
                 missing &= ~bit(u)
-            while missing and not more:
-                more = only >= 0
+            while missing and not several:
+                several = only >= 0
                 only = k * 64 + lowest(missing)
                 missing &= missing - ONE
         if only >= 0:
@@ -34,15 +51,15 @@ def _odd_one_out(graph, sizes, v, near, degree, around):
             break
     if first < 0:
         return True
-    for turn in range(2):
-        if turn and more:
+    for attempt in range(2):
+        if attempt and several:
             break
-        w = only if turn else first
+        w = only if attempt else first
         if sizes[w] > sizes[v]:
             continue
         fits = True
         for i in range(degree):
-            u = near[i]
+            u = neighbours[i]
             if u == w:
                 continue
             for k in range(words):
@@ -60,61 +77,64 @@ def _odd_one_out(graph, sizes, v, near, degree, around):
 
 
 @njit(nogil=True)
-def reduce(graph, sizes, eliminate, limit, order):
+def eliminate_almost_simplicial(graph, sizes, eliminate, limit, order):
     """Eliminate almost simplicial variables with buckets of at most ``limit`` cells; return their number and the work.
 
     Parameters
     ----------
     graph : (n, words) uint64
-        Changed: what is left once they are gone.
+        Rows of bits; changed to the graph that remains.
     sizes : (n,) float64
+        Domain sizes.
     eliminate : int
-        Vertices from here on stay.
+        Vertices from here on are kept.
+    limit : float
+        Largest number of cells of an eliminated bucket.
     order : (eliminate,) int64
-        Receives them.
+        Receives the eliminated vertices.
     """
     n, words = graph.shape
-    near = np.empty(n, dtype=np.int64)
+    neighbours = np.empty(n, dtype=np.int64)
     around = np.empty(words, dtype=np.uint64)
-    stale = np.ones(eliminate, dtype=np.bool_)
-    gone = np.zeros(eliminate, dtype=np.bool_)
+    unchecked = np.ones(eliminate, dtype=np.bool_)
+    eliminated = np.zeros(eliminate, dtype=np.bool_)
     done, work = 0, 0
-    v, clean = 0, 0
-    while clean < eliminate:
-        if stale[v] and not gone[v]:
-            stale[v] = False
-            clean = 0
-            degree = members(graph[v], near)
+    v, checked = 0, 0
+    while checked < eliminate:
+        if unchecked[v] and not eliminated[v]:
+            unchecked[v] = False
+            checked = 0
+            degree = members(graph[v], neighbours)
             cells = sizes[v]
             for i in range(degree):
-                cells = min(cells * sizes[near[i]], CAP)
+                cells = min(cells * sizes[neighbours[i]], MAX_CELLS)
             work += words + degree
             if cells <= limit:
                 for k in range(words):
                     around[k] = graph[v, k]
                 work += 2 * degree * words
-                if _odd_one_out(graph, sizes, v, near, degree, around):
+                if _is_almost_simplicial(graph, sizes, v, neighbours, degree, around):
                     order[done] = v
                     done += 1
                     for i in range(degree):
-                        u = near[i]
+                        u = neighbours[i]
                         for k in range(words):
                             graph[u, k] |= around[k]
                         graph[u, u >> 6] &= ~bit(u)
                         graph[u, v >> 6] &= ~bit(v)
                         if u < eliminate:
-                            stale[u] = True
-                    # Neighbours of neighbours have no new edges, but may miss fewer.
+                            unchecked[u] = True
+                    # Neighbours of neighbours get no new edges, but fewer of their neighbours may be unconnected.
                     for i in range(degree):
                         for k in range(words):
-                            word = graph[near[i], k]
+                            word = graph[neighbours[i], k]
                             while word:
                                 u = k * 64 + lowest(word)
                                 word &= word - ONE
                                 if u < eliminate:
-                                    stale[u] = True
+                                    unchecked[u] = True
                     graph[v] = 0
-                    gone[v] = True
-        clean += 1
+                    eliminated[v] = True
+        checked += 1
         v = v + 1 if v + 1 < eliminate else 0
     return done, work

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""Orders that sweep over a graph from one end to the other, as for matrices of small front (King 1970).
+"""Orders that sweep over a graph from one end to the other, as for matrices with a small front (King 1970).
 
-On grids and what looks like them, where greedy rules leave islands that meet in wide tables, a sweep's tables are as
-wide as the graph is.
+On grids and similar graphs greedy rules leave islands, which later meet in wide tables. A sweep's tables are only as
+wide as the graph.
 """
 
 import numpy as np
@@ -12,34 +12,51 @@ from dmcmc.inference.orders.greedy_kernels import random_unit
 from dmcmc.inference.orders.vertex_separator_kernels import farthest, neighbour_lists
 from dmcmc.inference.runtime.compile import njit
 
-_NOISE = 512.0  # two bits
+_MAX_NOISE = 512.0  # in units of 1/256 bit, i.e. two bits
 
 
 @njit(nogil=True)
 def sweep(graph, weight, count, begin, noise, state, order):
-    """Write an order that sweeps over a graph from a vertex on to ``order``; return the work.
+    """Write an order that sweeps over a graph from the vertex ``begin``; return the work.
 
-    The next vertex is one of the front, what those gone are connected to: the one whose going makes the front grow
-    least, with noise up to ``noise``; ties go to what has been in it longest. Vertices from ``count`` on stay.
+    The next vertex is taken from the front (the vertices connected with eliminated ones): the one whose elimination
+    enlarges the front least. Ties go to the vertex that entered the front first.
+
+    Parameters
+    ----------
+    graph : (n, words) uint64
+        Rows of bits.
+    weight : (n,) int64
+        Scaled log2 of the domain sizes.
+    count : int
+        The number of vertices to eliminate; vertices from here on are kept.
+    begin : int
+        The first vertex.
+    noise : float
+        Upper bound on the random noise that is added to the growth of the front.
+    state : (1,) uint64
+        A random generator's state.
+    order : (count,) int64
+        Receives the order.
     """
     n, words = graph.shape
     front, gone = np.zeros(words, dtype=np.uint64), np.zeros(n, dtype=np.bool_)
     entered = np.empty(n, dtype=np.int64)
-    waiting = np.empty(n, dtype=np.int64)
-    waiting[0], left, work = begin, 1, 0
+    front_list = np.empty(n, dtype=np.int64)
+    front_list[0], n_waiting, work = begin, 1, 0
     front[begin >> 6] |= bit(begin)
     entered[begin] = 0
-    rest = 0
+    next_unvisited = 0
     for step in range(count):
-        if left == 0:
-            while gone[rest]:
-                rest += 1
-            waiting[0], left = rest, 1
-            front[rest >> 6] |= bit(rest)
-            entered[rest] = step
-        best, place = np.inf, 0
-        for i in range(left):
-            v = waiting[i]
+        if n_waiting == 0:
+            while gone[next_unvisited]:
+                next_unvisited += 1
+            front_list[0], n_waiting = next_unvisited, 1
+            front[next_unvisited >> 6] |= bit(next_unvisited)
+            entered[next_unvisited] = step
+        best, position = np.inf, 0
+        for i in range(n_waiting):
+            v = front_list[i]
             grown = -weight[v]
             for k in range(words):
                 word = graph[v, k] & ~front[k]
@@ -50,11 +67,11 @@ def sweep(graph, weight, count, begin, noise, state, order):
                         grown += weight[u]
             value = grown + noise * random_unit(state) + 1e-3 * entered[v]
             if value < best:
-                best, place = value, i
-        work += left * words
-        v = waiting[place]
-        left -= 1
-        waiting[place] = waiting[left]
+                best, position = value, i
+        work += n_waiting * words
+        v = front_list[position]
+        n_waiting -= 1
+        front_list[position] = front_list[n_waiting]
         order[step] = v
         gone[v] = True
         for k in range(words):
@@ -65,8 +82,8 @@ def sweep(graph, weight, count, begin, noise, state, order):
                 if not gone[u]:
                     front[k] |= bit(u)
                     if u < count:
-                        waiting[left] = u
-                        left += 1
+                        front_list[n_waiting] = u
+                        n_waiting += 1
                         entered[u] = step
         front[v >> 6] &= ~bit(v)
     return work
@@ -74,7 +91,10 @@ def sweep(graph, weight, count, begin, noise, state, order):
 
 @njit(nogil=True)
 def sweep_order(local, weight, count, state):
-    """Return a sweep over a piece from some vertex, mostly one at its rim, (1, count), and the work."""
+    """Return a sweep over a piece from a random vertex, mostly at its boundary: an order (1, count), and the work.
+
+    Arguments as for :func:`sweep`.
+    """
     start, ends, _ = neighbour_lists(local, count)
     distance, queue = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
     begin = int(count * random_unit(state))
@@ -82,6 +102,6 @@ def sweep_order(local, weight, count, state):
         begin = farthest(start, ends, begin, distance, queue, state)
         if random_unit(state) < 0.7:
             begin = farthest(start, ends, begin, distance, queue, state)
-    noise = 0.0 if random_unit(state) < 0.5 else _NOISE * random_unit(state)
+    noise = 0.0 if random_unit(state) < 0.5 else _MAX_NOISE * random_unit(state)
     orders = np.empty((1, count), dtype=np.int64)
     return orders, 3 * ends.size + sweep(local, weight, count, begin, noise, state, orders[0])

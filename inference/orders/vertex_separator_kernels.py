@@ -1,10 +1,18 @@
 # mypy: ignore-errors
-"""Small vertex separators of a graph, from lopsided to balanced, by maximum flows.
+"""Find small vertex separators of a graph, from unbalanced to balanced, by maximum flows.
 
-FlowCutter (Hamann & Strasser, Graph Bisection with Pareto Optimization, 2018) for weighted vertices: a smallest cut
-between two vertices first; then one side takes in a vertex of the cut, so that the next cut is more balanced and not
-much heavier. Each vertex v is two nodes, in and out, with an arc of capacity ``weight[v]`` between them; arcs between
-vertices have no limit.
+FlowCutter (Hamann & Strasser, Graph Bisection with Pareto Optimization, 2018) for weighted vertices. It starts with a
+minimum cut between two vertices. Then one side takes in a vertex of the cut (it is "pierced"), so that the next cut
+is more balanced and not much heavier. Each vertex v is two nodes, in (2v) and out (2v + 1), with an arc of capacity
+``weight[v]`` between them; arcs between vertices have no limit. Arguments of all functions:
+
+* ``start`` (n + 1,), ``ends`` (arcs,), ``opposite`` (arcs,) int32: neighbour lists, see :func:`neighbour_lists`;
+* ``weight`` (n,) int64: capacities; ``through`` (n,) int64 and ``flow`` (arcs,) int64: the flow through vertices and
+  arcs;
+* ``side`` (n,) int8: ``_FREE``, ``_SOURCE`` or ``_TARGET``; ``forward``: whether to search from the source side;
+* ``seen`` (2n,) bool: reached nodes; ``came`` (2n,) int32: the arc that reached a node, −1 for an arc inside a vertex,
+  −2 for a start; ``queue`` (2n,) int32: scratch;
+* ``state`` (1,) uint64: a random generator's state.
 """
 
 import numpy as np
@@ -14,14 +22,24 @@ from dmcmc.inference.orders.greedy_kernels import random_unit
 from dmcmc.inference.runtime.compile import njit
 
 _FREE, _SOURCE, _TARGET = 0, 1, 2
-_CUTS = 64  # of one search
-_SHAPES = 3  # of cuts that are tried
-_BLOCKED = 1e6  # what opens a path is taken only where nothing else is left
+_MAX_CUTS = 64  # cuts of one search
+_BALANCES = 3  # number of exponents of the balance for which the best cut is tried
+_NEW_PATH_PENALTY = 1e6  # a vertex whose piercing opens an augmenting path is taken only if there is no other
 
 
 @njit(nogil=True)
 def neighbour_lists(graph, count):
-    """Return the graph among vertices 0..count−1 as lists: starts (count+1,), neighbours, and each arc's opposite."""
+    """Return the graph among vertices 0..count−1 as neighbour lists.
+
+    Returns
+    -------
+    start : (count + 1,) int32
+        First arc of each vertex, and the end of the last one's.
+    ends : (arcs,) int32
+        The vertex that each arc leads to, ascending per vertex.
+    opposite : (arcs,) int32
+        The reverse of each arc.
+    """
     start = np.zeros(count + 1, dtype=np.int32)
     words = (count + 63) >> 6
     arcs = 0
@@ -42,7 +60,7 @@ def neighbour_lists(graph, count):
             start[v + 1] = arcs
     opposite = np.empty(arcs, dtype=np.int32)
     filled = start[:-1].copy()
-    for v in range(count):  # ascending in v, as every list is
+    for v in range(count):  # v is ascending, as each list is
         for a in range(start[v], start[v + 1]):
             opposite[a] = filled[ends[a]]
             filled[ends[a]] += 1
@@ -51,7 +69,10 @@ def neighbour_lists(graph, count):
 
 @njit(nogil=True)
 def farthest(start, ends, source, distance, queue, state):
-    """Write distances from ``source`` (−1: none) and return one of the farthest vertices that can be reached."""
+    """Compute distances from ``source`` and return a random one of the farthest vertices that can be reached.
+
+    ``distance`` (n,) int32 receives the distances, −1 for unreachable vertices.
+    """
     distance[:] = -1
     distance[source] = 0
     queue[0] = source
@@ -73,44 +94,43 @@ def farthest(start, ends, source, distance, queue, state):
 
 
 @njit(nogil=True)
-def _search(start, ends, opposite, weight, through, flow, side, forward, seen, came, queue, tail):
-    """Search the residual graph from the nodes in ``queue``; return a node of the other side (−1: none).
+def _search_residual(start, ends, opposite, weight, through, flow, side, forward, seen, came, queue, tail):
+    """Search the residual graph from ``tail`` nodes in ``queue``; return a node of the other side, −1 for none.
 
-    Nodes are 2v (in) and 2v + 1 (out). Forward, flow may be added along out → in and taken back along in → out;
-    backward everything is turned round.
+    Forward, flow may be added along out → in and withdrawn along in → out; backward, all arcs are reversed.
     """
     other = _TARGET if forward else _SOURCE
-    first = 0 if forward else 1  # parity of a vertex's first node in this direction
+    first = 0 if forward else 1  # parity of the node by which a search in this direction enters a vertex
     head = 0
     while head < tail:
         node = queue[head]
         head += 1
         v = node >> 1
-        entered = (node & 1) == first
-        open_ = through[v] < weight[v] or side[v] != _FREE if entered else through[v] > 0
+        is_first = (node & 1) == first
+        open_ = through[v] < weight[v] or side[v] != _FREE if is_first else through[v] > 0
         if open_ and not seen[node ^ 1]:
             seen[node ^ 1] = True
             came[node ^ 1] = -1
             queue[tail] = node ^ 1
             tail += 1
         for a in range(start[v], start[v + 1]):
-            # From the second node to neighbours' first ones; from the first one back along flow that came in.
-            if entered and flow[opposite[a] if forward else a] == 0:
+            # From the second node to neighbours' first nodes; from the first node back along incoming flow.
+            if is_first and flow[opposite[a] if forward else a] == 0:
                 continue
-            near = 2 * ends[a] + ((1 - first) if entered else first)
-            if not seen[near]:
-                seen[near] = True
-                came[near] = a
-                queue[tail] = near
+            neighbour = 2 * ends[a] + ((1 - first) if is_first else first)
+            if not seen[neighbour]:
+                seen[neighbour] = True
+                came[neighbour] = a
+                queue[tail] = neighbour
                 tail += 1
-                if side[near >> 1] == other:
-                    return near
+                if side[neighbour >> 1] == other:
+                    return neighbour
     return -1
 
 
 @njit(nogil=True)
-def _all_reached(start, ends, opposite, weight, through, flow, side, forward, seen, came, queue):
-    """Search from all vertices of a side; return where it met the other one (−1: nowhere)."""
+def _search_from_side(start, ends, opposite, weight, through, flow, side, forward, seen, came, queue):
+    """Search from all vertices of a side; return the node where it meets the other side, −1 for none."""
     seen[:] = False
     tail = 0
     own = _SOURCE if forward else _TARGET
@@ -121,40 +141,52 @@ def _all_reached(start, ends, opposite, weight, through, flow, side, forward, se
                 came[node] = -2
                 queue[tail] = node
                 tail += 1
-    return _search(start, ends, opposite, weight, through, flow, side, forward, seen, came, queue, tail)
+    return _search_residual(start, ends, opposite, weight, through, flow, side, forward, seen, came, queue, tail)
 
 
 @njit(nogil=True)
 def _augment(met, ends, opposite, weight, through, flow, side, came):
-    """Send what fits along the path that ends in ``met``; return how much."""
+    """Augment the flow along the path that ends in node ``met``; return the amount."""
     amount = np.int64(1) << 60
-    for change in range(2):
+    for apply in range(2):
         node = met
         while came[node] != -2:
             v, a = node >> 1, came[node]
             if a == -1:
-                if change:
+                if apply:
                     through[v] += amount if node & 1 else -amount
                 elif side[v] == _FREE:
                     amount = min(amount, weight[v] - through[v] if node & 1 else through[v])
                 node ^= 1
-            elif node & 1:  # taken back: v's flow into the vertex that the search came from
+            elif node & 1:  # withdraw flow from v into the vertex that the search came from
                 back = opposite[a]
-                if change:
+                if apply:
                     flow[back] -= amount
                 else:
                     amount = min(amount, flow[back])
                 node = 2 * ends[back]
             else:
-                if change:
+                if apply:
                     flow[a] += amount
                 node = 2 * ends[opposite[a]] + 1
     return amount
 
 
 @njit(nogil=True)
-def _pierce(start, ends, side, own, first, seen, across, near, far, state):
-    """Return the best vertex of a side's cut to take in, −1 if there is none, and whether it opens a new path."""
+def _pierce(start, ends, side, own, first, seen, reached_backward, own_distance, other_distance, state):
+    """Return the best vertex of a side's cut to take in (−1 for none), and whether that opens an augmenting path.
+
+    Parameters
+    ----------
+    own : int
+        The side, ``_SOURCE`` or ``_TARGET``.
+    first : int
+        Parity of the node by which a search from this side enters a vertex.
+    seen, reached_backward : (2n,) bool
+        Nodes reached from this side, and from the other one.
+    own_distance, other_distance : (n,) int32
+        Distances from this side's first vertex and from the other side's.
+    """
     other = _SOURCE + _TARGET - own
     best, best_value, best_opens = -1, -np.inf, False
     for v in range(side.size):
@@ -165,16 +197,16 @@ def _pierce(start, ends, side, own, first, seen, across, near, far, state):
             blocked |= side[ends[a]] == other
         if blocked:
             continue
-        opens = across[2 * v + 1 - first]
-        value = far[v] - near[v] + random_unit(state) - (_BLOCKED if opens else 0.0)
+        opens = reached_backward[2 * v + 1 - first]
+        value = other_distance[v] - own_distance[v] + random_unit(state) - (_NEW_PATH_PENALTY if opens else 0.0)
         if value > best_value:
             best, best_value, best_opens = v, value, opens
     return best, best_opens
 
 
 @njit(nogil=True)
-def balanced_cuts(start, ends, opposite, weight, source, target, limit, cuts, heavy, smaller, state):
-    """Write smallest cuts between two vertices, more and more balanced ones, and return their number and the work.
+def balanced_cuts(start, ends, opposite, weight, source, target, limit, cuts, cut_weights, smaller_sides, state):
+    """Write minimum cuts between two vertices, more and more balanced; return their number and the work.
 
     Parameters
     ----------
@@ -183,102 +215,115 @@ def balanced_cuts(start, ends, opposite, weight, source, target, limit, cuts, he
     weight : (n,) int64
         Positive.
     source, target : int
-        No neighbours.
+        Two vertices that are not adjacent.
     limit : int
-        No cut heavier than this.
+        Maximum weight of a cut.
     cuts : (c, n) bool
-        Receives the cuts, the lightest first; of those of one weight the last one only.
-    heavy, smaller : (c,) int64
-        Receive each one's weight, and the vertices on its smaller side.
-    state
-        A random generator's.
+        Receives the masks of the cuts, the lightest first; only the last one of each weight.
+    cut_weights, smaller_sides : (c,) int64
+        Receive each cut's weight, and the number of vertices on its smaller side.
+    state : (1,) uint64
+        A random generator's state.
     """
     n = weight.size
     queue = np.empty(2 * n, dtype=np.int32)
-    near, far = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
-    farthest(start, ends, source, near, queue, state)
-    farthest(start, ends, target, far, queue, state)
+    source_distance, target_distance = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
+    farthest(start, ends, source, source_distance, queue, state)
+    farthest(start, ends, target, target_distance, queue, state)
     through, flow = np.zeros(n, dtype=np.int64), np.zeros(ends.size, dtype=np.int64)
     side = np.zeros(n, dtype=np.int8)
     side[source], side[target] = _SOURCE, _TARGET
-    ahead, behind = np.zeros(2 * n, dtype=np.bool_), np.zeros(2 * n, dtype=np.bool_)
+    from_source, from_target = np.zeros(2 * n, dtype=np.bool_), np.zeros(2 * n, dtype=np.bool_)
     came = np.empty(2 * n, dtype=np.int32)
     total, found, work = np.int64(0), 0, 2 * ends.size
-    again = True
+    changed = True
     while True:
-        if again:
+        if changed:
             while True:
-                met = _all_reached(start, ends, opposite, weight, through, flow, side, True, ahead, came, queue)
+                met = _search_from_side(
+                    start, ends, opposite, weight, through, flow, side, True, from_source, came, queue
+                )
                 work += 2 * n + ends.size
                 if met < 0:
                     break
                 total += _augment(met, ends, opposite, weight, through, flow, side, came)
                 if total > limit:
                     return found, work
-            _all_reached(start, ends, opposite, weight, through, flow, side, False, behind, came, queue)
+            _search_from_side(start, ends, opposite, weight, through, flow, side, False, from_target, came, queue)
             work += 2 * n + ends.size
-        left = right = lost = gained = 0
+        n_source = n_target = source_cut = target_cut = 0
         for v in range(n):
-            if ahead[2 * v + 1]:
-                left += 1
+            if from_source[2 * v + 1]:
+                n_source += 1
                 side[v] = _SOURCE
-            elif ahead[2 * v]:
-                lost += 1
-            if behind[2 * v]:
-                right += 1
+            elif from_source[2 * v]:
+                source_cut += 1
+            if from_target[2 * v]:
+                n_target += 1
                 side[v] = _TARGET
-            elif behind[2 * v + 1]:
-                gained += 1
-        forward = left <= right
+            elif from_target[2 * v + 1]:
+                target_cut += 1
+        forward = n_source <= n_target
         v = -1
         opens = False
         for _ in range(2):
             if forward:
-                v, opens = _pierce(start, ends, side, _SOURCE, 0, ahead, behind, near, far, state)
+                v, opens = _pierce(
+                    start, ends, side, _SOURCE, 0, from_source, from_target, source_distance, target_distance, state
+                )
             else:
-                v, opens = _pierce(start, ends, side, _TARGET, 1, behind, ahead, far, near, state)
+                v, opens = _pierce(
+                    start, ends, side, _TARGET, 1, from_target, from_source, target_distance, source_distance, state
+                )
             if v >= 0:
                 break
             forward = not forward
         work += 4 * n
-        ended = v < 0 or 2 * min(left, right) + max(lost, gained) >= n
+        ended = v < 0 or 2 * min(n_source, n_target) + max(source_cut, target_cut) >= n
         if opens or ended:
-            a, b = min(left, n - left - lost), min(right, n - right - gained)
-            if found and heavy[found - 1] == total:
+            a, b = min(n_source, n - n_source - source_cut), min(n_target, n - n_target - target_cut)
+            if found and cut_weights[found - 1] == total:
                 found -= 1
             if found == cuts.shape[0]:
                 return found, work
             for u in range(n):
                 cuts[found, u] = (
-                    ahead[2 * u] and not ahead[2 * u + 1] if a >= b else behind[2 * u + 1] and not behind[2 * u]
+                    from_source[2 * u] and not from_source[2 * u + 1]
+                    if a >= b
+                    else from_target[2 * u + 1] and not from_target[2 * u]
                 )
-            heavy[found], smaller[found] = total, max(a, b)
+            cut_weights[found], smaller_sides[found] = total, max(a, b)
             found += 1
             if ended:
                 return found, work
         side[v] = _SOURCE if forward else _TARGET
-        again = opens
-        if not again:
-            seen = ahead if forward else behind
+        changed = opens
+        if not changed:
+            seen = from_source if forward else from_target
             node = 2 * v + 1 if forward else 2 * v
             seen[node] = True
             came[node] = -2
             queue[0] = node
-            _search(start, ends, opposite, weight, through, flow, side, forward, seen, came, queue, 1)
+            _search_residual(start, ends, opposite, weight, through, flow, side, forward, seen, came, queue, 1)
             work += 16
 
 
 @njit(nogil=True)
 def cut_orders(local, weight, count, heaviest, state):
-    """Return orders of a piece, (c, count), that end in a balanced cut each, and the work.
+    """Return orders of a piece that end with a balanced cut each, (c, count) int64, and the work.
 
     Parameters
     ----------
     local : (m, words) uint64
-        The piece's graph, its vertices 0..count−1 in the order that they have.
+        The piece's graph as rows of bits, its vertices 0..count−1 in their current order.
     weight : (m,) int64
+        Scaled log2 of the domain sizes.
+    count : int
+        The number of vertices of the piece.
     heaviest : int
-        No cut that weighs more.
+        Maximum weight of a cut.
+    state : (1,) uint64
+        A random generator's state.
     """
     start, ends, opposite = neighbour_lists(local, count)
     distance, queue = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
@@ -287,29 +332,29 @@ def cut_orders(local, weight, count, heaviest, state):
     if random_unit(state) < 0.5:
         source = target
         target = farthest(start, ends, source, distance, queue, state)
-    orders = np.empty((_SHAPES, count), dtype=np.int64)
+    orders = np.empty((_BALANCES, count), dtype=np.int64)
     if distance[target] < 2:
         return orders[:0], 2 * ends.size
-    cuts = np.empty((_CUTS, count), dtype=np.bool_)
-    heavy, smaller = np.empty(_CUTS, dtype=np.int64), np.empty(_CUTS, dtype=np.int64)
+    cuts = np.empty((_MAX_CUTS, count), dtype=np.bool_)
+    cut_weights, smaller_sides = np.empty(_MAX_CUTS, dtype=np.int64), np.empty(_MAX_CUTS, dtype=np.int64)
     found, work = balanced_cuts(
-        start, ends, opposite, weight[:count], source, target, heaviest, cuts, heavy, smaller, state
+        start, ends, opposite, weight[:count], source, target, heaviest, cuts, cut_weights, smaller_sides, state
     )
-    made, before = 0, -1
-    for shape in range(_SHAPES):
-        power = 0.25 * 2.0**shape  # of the smaller side: how much balance is worth
+    made, previous = 0, -1
+    for balance in range(_BALANCES):
+        power = 0.25 * 2.0**balance  # exponent of the smaller side's size; larger values favour balance
         chosen, least = -1, np.inf
         for c in range(found):
-            value = heavy[c] / smaller[c] ** power if smaller[c] else np.inf
+            value = cut_weights[c] / smaller_sides[c] ** power if smaller_sides[c] else np.inf
             if value < least:
                 chosen, least = c, value
-        if chosen < 0 or chosen == before:
+        if chosen < 0 or chosen == previous:
             continue
-        before = chosen
+        previous = chosen
         done = 0
-        for late in range(2):
+        for in_cut in range(2):
             for v in range(count):
-                if cuts[chosen, v] == (late == 1):
+                if cuts[chosen, v] == (in_cut == 1):
                     orders[made, done] = v
                     done += 1
         made += 1

@@ -1,57 +1,78 @@
 # mypy: ignore-errors
-"""Improve an elimination order locally: the best order inside small windows of its bucket tree, exactly.
+"""Improve an elimination order locally: order small windows of its bucket tree optimally.
 
 The bucket tree's parent of v is the first vertex eliminated after v among its separator. Any order that puts children
-before parents gives the same buckets. So take a connected piece S of the tree, k vertices:
+before parents gives the same buckets. So take a connected set S of the tree, k vertices (a window):
 
-* everything that hangs below S may be eliminated before it; what it leaves behind are the separators of the subtrees
-  that hang on S (cliques), and these with S's own edges are the graph that S is eliminated from;
-* the bucket of s ∈ S then depends only on *which* vertices of S went before it, not on their order. Dynamic
-  programming over the 2^k subsets finds the cheapest order;
-* what S leaves behind, and so every bucket above, does not depend on the order inside S.
+* Everything that hangs below S may be eliminated before it. That leaves the separators of the subtrees that hang on S
+  (cliques). These and S's own edges are the graph that S is eliminated from.
+* The bucket of s ∈ S then depends only on *which* vertices of S were eliminated before it, not on their order. Dynamic
+  programming over the 2^k subsets finds an optimal order.
+* What S leaves behind, and so every bucket above, does not depend on the order inside S.
 
-The subset program is Held-Karp's as used for treewidth (Bodlaender, Fomin, Koster, Kratsch, Thilikos 2012); the
-windows are the idea of subtree reconfiguration for tensor networks (Gray & Kourtis 2021).
+The dynamic program is Held-Karp's, as used for treewidth (Bodlaender, Fomin, Koster, Kratsch, Thilikos 2012). The
+windows are the idea of subtree reconfiguration for tensor networks (Gray & Kourtis 2021). Arguments of all functions:
+
+* ``graph`` (n, words) uint64: rows of bits; ``sizes`` (n,) float64: domain sizes; ``order`` (eliminate,) int64;
+* ``separator`` (n, words) uint64, ``parent`` (n,) int64, ``cells`` (n,) float64: a bucket tree, see
+  :func:`bucket_tree`;
+* ``window`` (k,) int64: its vertices, of which the first ``count`` are valid; ``inside`` (n,) bool: their mask;
+* ``vertices`` (64,) int64: the window's vertices, then those of its separators; bit i of a local row is
+  ``vertices[i]``;
+* ``rows`` (2^k, k) uint64, ``joined`` (2^k, k) float64: separator and cells of window vertex j after subset T;
+* ``cost`` (2^k,) float64, ``last`` (2^k,) int64: least cells of eliminating subset T, and its last vertex.
 """
 
 import numpy as np
 
 from dmcmc.inference.orders.bitset_kernels import ONE, bit, has, lowest, members, popcount
-from dmcmc.inference.orders.greedy_kernels import CAP, random_unit
+from dmcmc.inference.orders.greedy_kernels import MAX_CELLS, random_unit
 from dmcmc.inference.runtime.compile import njit
 
-_SMALL, _LARGE = 5, 8  # vertices of a window
-_FEW, _MANY = 3, 40  # rounds
-_KEPT = -2  # parent of a vertex that stays; −1 is a root's
+_SMALL_WINDOW = 5  # vertices of a window in a quick improvement
+_LARGE_WINDOW = 8  # vertices of a window in a thorough improvement
+_FEW_ROUNDS = 3  # of a quick improvement
+_MANY_ROUNDS = 40  # of a thorough improvement
+_NOT_ELIMINATED = -2  # parent of a kept vertex; −1 is a root's
 
 
 @njit(nogil=True)
 def bucket_tree(graph, sizes, order):
-    """Return each vertex's separator (n, words), parent (n,) and joined cells (n,), of eliminating in this order."""
+    """Return the bucket tree of an order.
+
+    Returns
+    -------
+    separator : (n, words) uint64
+        The other vertices of each vertex's bucket.
+    parent : (n,) int64
+        The first of these in the order; −1 for a root, ``_NOT_ELIMINATED`` for a kept vertex.
+    cells : (n,) float64
+        Cells of each bucket's joined table, at most 1e300; 0 for a kept vertex.
+    """
     n, words = graph.shape
     rank = np.full(n, n, dtype=np.int64)
     for i in range(order.size):
         rank[order[i]] = i
     separator = np.zeros((n, words), dtype=np.uint64)
-    parent = np.full(n, _KEPT, dtype=np.int64)
+    parent = np.full(n, _NOT_ELIMINATED, dtype=np.int64)
     cells = np.zeros(n)
-    near = np.empty(n, dtype=np.int64)
+    neighbours = np.empty(n, dtype=np.int64)
     for v in order:
-        for i in range(members(graph[v], near)):
-            if rank[near[i]] > rank[v]:
-                separator[v, near[i] >> 6] |= bit(near[i])
+        for i in range(members(graph[v], neighbours)):
+            if rank[neighbours[i]] > rank[v]:
+                separator[v, neighbours[i] >> 6] |= bit(neighbours[i])
     for v in order:
-        joined, above = sizes[v], -1
-        for i in range(members(separator[v], near)):
-            u = near[i]
-            joined = min(joined * sizes[u], CAP)
-            if rank[u] < n and (above < 0 or rank[u] < rank[above]):
-                above = u
-        cells[v], parent[v] = joined, above
-        if above >= 0:
+        joined_cells, next_vertex = sizes[v], -1
+        for i in range(members(separator[v], neighbours)):
+            u = neighbours[i]
+            joined_cells = min(joined_cells * sizes[u], MAX_CELLS)
+            if rank[u] < n and (next_vertex < 0 or rank[u] < rank[next_vertex]):
+                next_vertex = u
+        cells[v], parent[v] = joined_cells, next_vertex
+        if next_vertex >= 0:
             for k in range(words):
-                separator[above, k] |= separator[v, k]
-            separator[above, above >> 6] &= ~bit(above)
+                separator[next_vertex, k] |= separator[v, k]
+            separator[next_vertex, next_vertex >> 6] &= ~bit(next_vertex)
     return separator, parent, cells
 
 
@@ -59,13 +80,13 @@ def bucket_tree(graph, sizes, order):
 def order_of_tree(parent, order):
     """Write the tree in postorder to ``order``: each subtree is finished before the next begins."""
     n = parent.size
-    first = np.full(n + 1, -1, dtype=np.int64)  # first child, then next sibling; roots hang on n
+    first = np.full(n + 1, -1, dtype=np.int64)  # first child, then next sibling; roots are children of n
     following = np.full(n, -1, dtype=np.int64)
     for v in range(n - 1, -1, -1):
-        if parent[v] != _KEPT:
-            above = parent[v] if parent[v] >= 0 else n
-            following[v] = first[above]
-            first[above] = v
+        if parent[v] != _NOT_ELIMINATED:
+            parent_or_n = parent[v] if parent[v] >= 0 else n
+            following[v] = first[parent_or_n]
+            first[parent_or_n] = v
     path = np.empty(n + 1, dtype=np.int64)
     path[0] = n
     depth, done = 0, 0
@@ -85,7 +106,7 @@ def order_of_tree(parent, order):
 
 @njit(nogil=True)
 def totals(separator, cells, order):
-    """Return Σ cells in elimination order, the largest, and the width."""
+    """Return Σ cells in elimination order, the cells of the largest bucket, and the induced width."""
     total, largest, width = 0.0, 0.0, 0
     for v in order:
         total += cells[v]
@@ -98,24 +119,27 @@ def totals(separator, cells, order):
 
 
 @njit(nogil=True)
-def _grow(parent, cells, start, size, noisy, state, window, inside):
-    """Grow a connected piece of the tree from ``start``, largest buckets first; return its vertices' number."""
+def _grow_window(parent, cells, start, size, noisy, state, window, inside):
+    """Grow a window from ``start``, largest buckets first, to at most ``size`` vertices; return its size.
+
+    With ``noisy``, the cells are multiplied by random factors up to 65.
+    """
     window[0] = start
     inside[start] = True
     count = 1
     while count < size:
-        best, chosen = -1.0, -1
+        best_value, chosen = -1.0, -1
         for u in range(parent.size):
             if parent[u] >= 0 and not inside[u] and inside[parent[u]]:
                 value = cells[u] * (1.0 + 64.0 * random_unit(state)) if noisy else cells[u]
-                if value > best:
-                    best, chosen = value, u
-        for i in range(count):  # at most one of them has its parent outside
+                if value > best_value:
+                    best_value, chosen = value, u
+        for i in range(count):  # at most one of these vertices has its parent outside
             u = parent[window[i]]
             if u >= 0 and not inside[u]:
                 value = cells[u] * (1.0 + 64.0 * random_unit(state)) if noisy else cells[u]
-                if value > best:
-                    best, chosen = value, u
+                if value > best_value:
+                    best_value, chosen = value, u
         if chosen < 0:
             break
         window[count] = chosen
@@ -125,13 +149,13 @@ def _grow(parent, cells, start, size, noisy, state, window, inside):
 
 
 @njit(nogil=True)
-def _local_rows(graph, separator, parent, window, count, inside, names, rows):
-    """Write the graph that the window is eliminated from: ``rows[j]``, bits are places in ``names``.
+def _local_rows(graph, separator, parent, window, count, inside, vertices, rows):
+    """Write the graph that the window is eliminated from to ``rows`` (count,) uint64, as local rows of bits.
 
-    ``names`` starts with the window. Returns the names' number, or 0 if there are more than 64.
+    Returns the number of valid entries of ``vertices``, or 0 if there are more than 64.
     """
     for j in range(count):
-        names[j] = window[j]
+        vertices[j] = window[j]
     total = count
     for k in range(graph.shape[1]):
         word = np.uint64(0)
@@ -143,19 +167,19 @@ def _local_rows(graph, separator, parent, window, count, inside, names, rows):
             if not inside[u]:
                 if total == 64:
                     return 0
-                names[total] = u
+                vertices[total] = u
                 total += 1
     for j in range(count):
         row = np.uint64(0)
         for i in range(total):
-            if has(graph[window[j]], names[i]):
+            if has(graph[window[j]], vertices[i]):
                 row |= bit(i)
         rows[j] = row
     for c in range(parent.size):
         if parent[c] >= 0 and inside[parent[c]] and not inside[c]:
             row = np.uint64(0)
             for i in range(total):
-                if has(separator[c], names[i]):
+                if has(separator[c], vertices[i]):
                     row |= bit(i)
             for j in range(count):
                 if row & bit(j):
@@ -166,11 +190,10 @@ def _local_rows(graph, separator, parent, window, count, inside, names, rows):
 
 
 @njit(nogil=True)
-def _best_inside(rows, joined, cost, last, count, sizes, names, limit):
-    """Fill the tables over subsets of the window; return the cheapest order's cells.
+def _best_window_order(rows, joined, cost, last, count, sizes, vertices, limit):
+    """Fill the tables over subsets of the window; return the least cells of eliminating it.
 
-    ``rows[T, j]`` and ``joined[T, j]`` are the separator and cells of j after T; ``cost[T]`` is the least cost of
-    eliminating T, ``last[T]`` the vertex that ends it. Subsets that cost ``limit`` are not continued.
+    Subsets that cost ``limit`` or more are not continued.
     """
     everything = (1 << count) - 1
     for done in range(1, everything + 1):
@@ -188,9 +211,9 @@ def _best_inside(rows, joined, cost, last, count, sizes, names, limit):
                 if row & bit(t):
                     new = gone & ~row & ~bit(j)
                     row = (row | new) & ~bit(t)
-                    cells /= sizes[names[t]]
+                    cells /= sizes[vertices[t]]
                     while new:
-                        cells *= sizes[names[lowest(new)]]
+                        cells *= sizes[vertices[lowest(new)]]
                         new &= new - ONE
                 rows[done, j], joined[done, j] = row, cells
         if cost[done] >= limit:
@@ -204,8 +227,8 @@ def _best_inside(rows, joined, cost, last, count, sizes, names, limit):
 
 
 @njit(nogil=True)
-def _rewire(separator, parent, cells, window, count, inside, names, rows, joined, last):
-    """Put the window's best order into the bucket tree."""
+def _rewire(separator, parent, cells, window, count, inside, vertices, rows, joined, last):
+    """Change the bucket tree to the window's best order."""
     top = -1
     for j in range(count):
         if parent[window[j]] < 0 or not inside[parent[window[j]]]:
@@ -226,7 +249,7 @@ def _rewire(separator, parent, cells, window, count, inside, names, rows, joined
         for k in range(separator.shape[1]):
             separator[s, k] = 0
         while row:
-            u = names[lowest(row)]
+            u = vertices[lowest(row)]
             separator[s, u >> 6] |= bit(u)
             row &= row - ONE
         done |= 1 << j
@@ -239,61 +262,63 @@ def _rewire(separator, parent, cells, window, count, inside, names, rows, joined
 
 @njit(nogil=True)
 def improve(graph, sizes, separator, parent, cells, thorough, work_limit, state):
-    """Reorder windows around the largest buckets until a round gains nothing; return the work.
+    """Reorder windows around the largest buckets until a round gains nothing; return the work in words.
 
     Parameters
     ----------
     graph : (n, words) uint64
+        Rows of bits.
     sizes : (n,) float64
+        Domain sizes.
     separator, parent, cells
         A bucket tree from :func:`bucket_tree`; changed in place.
     thorough : bool
-        Large windows and many rounds; else small ones and few. The first round grows windows by cells alone, later
-        ones at random.
+        Whether to use large windows and many rounds, or small ones and few. The first round grows windows by cells
+        alone, later ones at random.
     work_limit : float
-        Stop when the work exceeds this.
-    state
-        A random generator's.
+        Stop when the work exceeds this number of words.
+    state : (1,) uint64
+        A random generator's state.
     """
     n = parent.size
-    size = _LARGE if thorough else _SMALL
+    size = _LARGE_WINDOW if thorough else _SMALL_WINDOW
     window = np.empty(size, dtype=np.int64)
     inside = np.zeros(n, dtype=np.bool_)
-    names = np.empty(64, dtype=np.int64)
+    vertices = np.empty(64, dtype=np.int64)
     rows = np.empty((1 << size, size), dtype=np.uint64)
     joined = np.empty((1 << size, size))
     cost = np.empty(1 << size)
     last = np.empty(1 << size, dtype=np.int64)
-    work, idle = 0, 0
-    for r in range(_MANY if thorough else _FEW):
+    work, idle_rounds = 0, 0
+    for r in range(_MANY_ROUNDS if thorough else _FEW_ROUNDS):
         total = cells.sum()
         gained = 0.0
         for start in np.argsort(-cells, kind="mergesort"):
             if cells[start] * 4 * n < total or work >= work_limit:
                 break
-            count = _grow(parent, cells, start, size, r > 0, state, window, inside)
+            count = _grow_window(parent, cells, start, size, r > 0, state, window, inside)
             work += n * (count + 1)
-            named = 0
+            n_vertices = 0
             if count > 1:
-                named = _local_rows(graph, separator, parent, window, count, inside, names, rows[0])
-            if named:
+                n_vertices = _local_rows(graph, separator, parent, window, count, inside, vertices, rows[0])
+            if n_vertices:
                 before = 0.0
                 for j in range(count):
                     joined[0, j] = sizes[window[j]]
                     row = rows[0, j]
                     while row:
-                        joined[0, j] *= sizes[names[lowest(row)]]
+                        joined[0, j] *= sizes[vertices[lowest(row)]]
                         row &= row - ONE
                     before += cells[window[j]]
                 limit = before * (1 - 1e-9)
-                after = _best_inside(rows, joined, cost, last, count, sizes, names, limit)
-                work += named * count + (count << (count + 1))
+                after = _best_window_order(rows, joined, cost, last, count, sizes, vertices, limit)
+                work += n_vertices * count + (count << (count + 1))
                 if after < limit:
-                    _rewire(separator, parent, cells, window, count, inside, names, rows, joined, last)
+                    _rewire(separator, parent, cells, window, count, inside, vertices, rows, joined, last)
                     gained += before - after
             for j in range(count):
                 inside[window[j]] = False
-        idle = 0 if gained > 1e-9 * total else idle + 1
-        if idle == 2 or work >= work_limit:
+        idle_rounds = 0 if gained > 1e-9 * total else idle_rounds + 1
+        if idle_rounds == 2 or work >= work_limit:
             break
     return work

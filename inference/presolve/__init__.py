@@ -1,1 +1,1 @@
-"""Problems made smaller without losing the optimum: values, variables and factors that cannot matter are taken out."""
+"""Presolve: remove values, variables and factors that cannot matter, without loss of the optimum."""

@@ -1,73 +1,76 @@
-"""Generalised arc consistency: values go that no allowed entry of a table supports, or no matching of a group."""
+"""Generalised arc consistency: remove values without support in a table, or in a matching of an all-different group."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from dmcmc.inference.model.tables import forbidden
-from dmcmc.inference.presolve.all_different import supported
-from dmcmc.inference.presolve.working_problem import Infeasible, Network
+from dmcmc.inference.presolve.all_different import supported_values
+from dmcmc.inference.presolve.working_problem import Infeasible, WorkingProblem
 
-_MOST = 64  # times the cells of all tables is looked at; to end earlier leaves some values too many, none too few
+# Upper bound on the cells read, as a multiple of the tables' cells. An early end only leaves removable values.
+_MAX_PASSES = 64
 
 
-def enforce(network: Network, different: Sequence[tuple[int, ...]] = ()) -> int:
-    """Take out values without support until all have some; return how many went.
+def enforce_arc_consistency(working: WorkingProblem, groups: Sequence[tuple[int, ...]] = ()) -> int:
+    """Remove values without support until all have some; return the number of removed values.
 
-    A table is looked at again when a variable of it has lost a value. Automata that were written out as chains of
-    tables (:mod:`dmcmc.inference.model.densify`) are propagated whole that way: their hypergraph has no cycles.
+    A table is read again after a variable of it has lost a value. Automata that were expanded to chains of tables
+    (:mod:`dmcmc.inference.model.densify`) become fully consistent this way: their hypergraph has no cycles.
 
     Parameters
     ----------
-    network
-    different
-        Groups of variables that must all take different values (as indices of the problem).
+    working
+        The problem; changed in place.
+    groups
+        Groups of variables that must all take different values (as value indices of the problem).
 
     Raises
     ------
     Infeasible
-        If a variable has lost all values, or a group has too few: a proof.
+        If a variable has lost all its values, or a group has too few: a proof of infeasibility.
     """
-    room, gone = _MOST * sum(network.tables[scope].size for scope in network.unread), 0
-    sizes = [-1] * len(different)  # values that a group's variables had when it was last looked at
-    while room > 0 and not network.limit.over:
-        if network.unread:
-            scope = next(iter(network.unread))
-            room -= network.tables[scope].size
-            gone += _read(network, scope)
+    remaining_cells, removed = _MAX_PASSES * sum(working.tables[scope].size for scope in working.consistency_pending), 0
+    value_counts = [-1] * len(groups)  # remaining values of each group's variables at its last revision
+    while remaining_cells > 0 and not working.limit.over:
+        if working.consistency_pending:
+            scope = next(iter(working.consistency_pending))
+            remaining_cells -= working.tables[scope].size
+            removed += _revise(working, scope)
             continue
-        changed = [i for i, group in enumerate(different) if _values(network, group) != sizes[i]]
+        changed = [i for i, group in enumerate(groups) if _remaining_values(working, group) != value_counts[i]]
         if not changed:
             break
         for i in changed:
-            gone += _separate(network, different[i])
-            sizes[i] = _values(network, different[i])
-    return gone
+            removed += _revise_group(working, groups[i])
+            value_counts[i] = _remaining_values(working, groups[i])
+    return removed
 
 
-def _read(network: Network, scope: tuple[int, ...]) -> int:
-    """Take out the values that one table does not support; return how many went."""
-    table, gone = network.tables[scope], 0
-    network.limit.charge(1, table.size)
+def _revise(working: WorkingProblem, scope: tuple[int, ...]) -> int:
+    """Remove the values that one table does not support; return their number."""
+    table, removed = working.tables[scope], 0
+    working.limit.charge(1, table.size)
     allowed = ~forbidden(table)
     if not allowed.all():
         for axis, v in enumerate(scope):
             keeps = np.asarray(allowed.any(axis=tuple(i for i in range(len(scope)) if i != axis)))
             if not keeps.all():
-                gone += network.keep(v, keeps)
+                removed += working.keep(v, keeps)
                 allowed = np.compress(keeps, allowed, axis=axis)
-    del network.unread[scope]  # what is left of it supports all that is left
-    return gone
+    del working.consistency_pending[scope]  # what remains of the table supports all remaining values
+    return removed
 
 
-def _values(network: Network, group: tuple[int, ...]) -> int:
-    return sum(len(network.left[v]) for v in group)
+def _remaining_values(working: WorkingProblem, group: tuple[int, ...]) -> int:
+    """Return the number of remaining values of a group's variables."""
+    return sum(len(working.remaining[v]) for v in group)
 
 
-def _separate(network: Network, group: tuple[int, ...]) -> int:
-    """Take out the values of a group with which its variables cannot all be different; return how many went."""
-    network.limit.charge(len(group), _values(network, group))
-    keeps = supported([network.left[v].tolist() for v in group])
+def _revise_group(working: WorkingProblem, group: tuple[int, ...]) -> int:
+    """Remove the values of a group that no assignment of different values uses; return their number."""
+    working.limit.charge(len(group), _remaining_values(working, group))
+    keeps = supported_values([working.remaining[v].tolist() for v in group])
     if keeps is None:
         raise Infeasible
-    return sum(network.keep(v, np.array(keep)) for v, keep in zip(group, keeps, strict=True) if not all(keep))
+    return sum(working.keep(v, np.array(keep)) for v, keep in zip(group, keeps, strict=True) if not all(keep))

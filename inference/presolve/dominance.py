@@ -1,4 +1,4 @@
-"""Dead-end elimination: a value goes if another of the same variable is at least as good whatever the others do."""
+"""Dead-end elimination: remove a value if another value of the variable is at least as good in every context."""
 
 from collections.abc import Sequence
 
@@ -6,71 +6,71 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.tables import forbidden
-from dmcmc.inference.presolve.working_problem import Network
+from dmcmc.inference.presolve.working_problem import WorkingProblem
 from dmcmc.inference.runtime.types import Array
 
-RIVALS = 2  # values that all others of a variable are held against: the work stays linear in the tables
+MAX_RIVALS = 2  # values per variable that all others are compared with; keeps the work linear in the tables
 
 
-def remove_dominated(network: Network) -> int:
-    """Take out dominated values of every variable that only its own agent meets; return how many went.
+def remove_dominated(working: WorkingProblem) -> int:
+    """Remove dominated values of all variables that share tables only within their agent; return the number of values.
 
-    Value x is dominated by y if Σ_f min over the others of f(y, ·) − f(x, ·) is not negative (Goldstein's criterion).
-    What is dominated goes at once, so two equal values never both go.
+    Value x is dominated by y if Σ_f min over the other variables of f(y, ·) − f(x, ·) ≥ 0 (Goldstein's criterion). A
+    dominated value is removed at once, so two equal values never both disappear.
     """
-    waiting, network.unheld, gone = sorted(network.unheld), set(), 0
-    for v in waiting:
-        if network.limit.over:
+    candidates, working.dominance_pending, removed = sorted(working.dominance_pending), set(), 0
+    for v in candidates:
+        if working.limit.over:
             break
-        if network.private[v] and network.touching[v] and len(network.left[v]) > 1:
-            gone += remove_of(network, v)
-    return gone
+        if working.private[v] and working.touching[v] and len(working.remaining[v]) > 1:
+            removed += remove_dominated_values(working, v)
+    return removed
 
 
-def remove_of(network: Network, v: int) -> int:
-    """Hold a variable's values against the most promising ones; return how many went."""
-    gone, tables, order = 0, list[Array](), np.zeros(0, dtype=np.intp)
-    for rank in range(RIVALS):
-        if len(network.left[v]) <= max(1, rank):
+def remove_dominated_values(working: WorkingProblem, v: int) -> int:
+    """Remove a variable's values that its most promising values dominate; return their number."""
+    removed, tables, order = 0, list[Array](), np.zeros(0, dtype=np.intp)
+    for rank in range(MAX_RIVALS):
+        if len(working.remaining[v]) <= max(1, rank):
             break
-        if order.size != len(network.left[v]):
-            size = len(network.left[v])
-            tables = [network.tables[s].swapaxes(s.index(v), 0).reshape(size, -1) for s in network.touching[v]]
-            network.limit.charge(len(tables), sum(table.size for table in tables))
-            order = np.argsort(-sum((_promise(table) for table in tables), np.zeros(1)), kind="stable")
+        if order.size != len(working.remaining[v]):
+            size = len(working.remaining[v])
+            tables = [working.tables[s].swapaxes(s.index(v), 0).reshape(size, -1) for s in working.touching[v]]
+            working.limit.charge(len(tables), sum(table.size for table in tables))
+            order = np.argsort(-sum((_mean_utilities(table) for table in tables), np.zeros(1)), kind="stable")
         rival = int(order[rank])
         keep = ~_dominated(tables, rival)
         keep[rival] = True
-        gone += network.keep(v, keep)
-    return gone
+        removed += working.keep(v, keep)
+    return removed
 
 
-def _promise(table: Array) -> NDArray[np.float64]:
-    """Return each value's mean utility in a table; −∞ where all is forbidden, a large price for what is."""
+def _mean_utilities(table: Array) -> NDArray[np.float64]:
+    """Return the mean utility of each value in a table, with a large penalty for each forbidden entry."""
     hard = forbidden(table)
     finite = np.where(hard, 0, table).astype(np.float64)
-    price = max(1.0, float(np.abs(finite).max(initial=0.0)))
-    return np.asarray((finite - 2 * price * hard).mean(axis=1))
+    penalty = max(1.0, float(np.abs(finite).max(initial=0.0)))
+    return np.asarray((finite - 2 * penalty * hard).mean(axis=1))
 
 
 def _dominated(tables: Sequence[Array], rival: int) -> NDArray[np.bool_]:
-    """Return the values than which the rival is never worse; the rival is one of them.
+    """Return a mask of the values that the rival dominates; it includes the rival itself.
 
-    The sign of a float difference is exact, that of a sum of them only where it exceeds the rounding.
+    The sign of one difference of floats is exact; a sum of differences counts only if it exceeds the rounding error.
     """
-    leads = [_lead(table, rival) for table in tables]
-    never = np.logical_and.reduce([lead >= 0 for lead in leads])
-    total, slack = sum(leads, np.zeros(1)), 0.0
+    advantages = [_advantage(table, rival) for table in tables]
+    never_worse = np.logical_and.reduce([advantage >= 0 for advantage in advantages])
+    total, slack = sum(advantages, np.zeros(1)), 0.0
     if tables[0].dtype.kind == "f":
         largest = sum(float(np.abs(np.where(forbidden(table), 0, table)).max(initial=0.0)) for table in tables)
         slack = 4 * (len(tables) + 1) * np.finfo(np.float64).eps * largest
-    return np.asarray(never | (total >= slack))
+    return np.asarray(never_worse | (total >= slack))
 
 
-def _lead(table: Array, rival: int) -> NDArray[np.float64]:
-    """Return at least how much better the rival is than each value in a table; ∞ where a value is always forbidden."""
+def _advantage(table: Array, rival: int) -> NDArray[np.float64]:
+    """Return a lower bound on the rival's advantage over each value in a table; ∞ for an always forbidden value."""
     hard = forbidden(table)
-    worse = ~hard & hard[rival]  # where the rival alone is forbidden
+    worse = ~hard & hard[rival]  # only the rival is forbidden
     finite = np.where(hard, 0, table)
-    more = (finite[rival] - finite).astype(np.float64)
-    return np.asarray(np.where(hard, np.inf, np.where(worse, -np.inf, more)).min(axis=1))
+    differences = (finite[rival] - finite).astype(np.float64)
+    return np.asarray(np.where(hard, np.inf, np.where(worse, -np.inf, differences)).min(axis=1))

@@ -1,39 +1,44 @@
-"""Copies made one: a variable whose value another one's decides, and the other way round, is that one.
+"""Merge equivalent variables: a variable that determines another one, and is determined by it, replaces it.
 
 Several agents that have to agree (PEAV: each participant has a variable for a meeting's time) share one decision by
-hard equalities. Searches that change one variable at a time cannot move any of them; as one variable they can.
+hard equalities. A search that changes one variable at a time cannot move any of them; it can move the merged
+variable.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.tables import forbidden
-from dmcmc.inference.presolve.working_problem import Eliminated, Network
+from dmcmc.inference.presolve.working_problem import EliminatedVariable, WorkingProblem
 
 
-def merge_copies(network: Network) -> int:
-    """Replace each copy by the variable that it is a copy of, whoever owns them; return how many went.
+def merge_equivalent_variables(working: WorkingProblem) -> int:
+    """Replace each variable by one that it is equivalent to, whoever owns them; return the number of removed variables.
 
-    Two variables are copies if a table over just them allows each value of the one with exactly one of the other.
+    Two variables are equivalent if a table over just these two allows each value of one with exactly one value of the
+    other.
     """
     count = 0
-    for scope in [scope for scope in network.tables if len(scope) == 2]:
-        if scope not in network.tables or network.limit.over:  # copies of copies may have met
+    for scope in [scope for scope in working.tables if len(scope) == 2]:
+        if scope not in working.tables or working.limit.over:  # an earlier merge may have removed the table
             continue
-        allowed = ~forbidden(network.tables[scope])
+        allowed = ~forbidden(working.tables[scope])
         if (allowed.sum(axis=0) == 1).all() and (allowed.sum(axis=1) == 1).all():
-            _merge(network, *scope, allowed.argmax(axis=1))
+            _merge(working, *scope, allowed.argmax(axis=1))
             count += 1
     return count
 
 
-def _merge(network: Network, kept: int, copy: int, image: NDArray[np.int64]) -> None:
-    """Put one variable in another's place; ``image`` has the copy's value for each of the kept one."""
-    left = network.left
-    network.gone.append(Eliminated(copy, (kept,), (left[kept],), left[copy][image]))
-    network.private[kept] &= network.private[copy]
-    for scope in list(network.touching[copy]):
-        table, place = network.take(scope), scope.index(copy)
+def _merge(working: WorkingProblem, kept: int, copy: int, image: NDArray[np.int64]) -> None:
+    """Replace the variable ``copy`` by ``kept``.
+
+    ``image`` (values of ``kept``,) int64 holds the copy's value for each value of the kept variable.
+    """
+    remaining = working.remaining
+    working.eliminated.append(EliminatedVariable(copy, (kept,), (remaining[kept],), remaining[copy][image]))
+    working.private[kept] &= working.private[copy]
+    for scope in list(working.touching[copy]):
+        table, place = working.take(scope), scope.index(copy)
         table = table.take(image, axis=place)
         if kept in scope:
             table = np.diagonal(table, axis1=scope.index(kept), axis2=place)  # the common axis comes last
@@ -41,4 +46,4 @@ def _merge(network: Network, kept: int, copy: int, image: NDArray[np.int64]) -> 
         else:
             over = tuple(kept if v == copy else v for v in scope)
         order = np.argsort(over, kind="stable").tolist()
-        network.add(tuple(over[i] for i in order), np.ascontiguousarray(table.transpose(order)))
+        working.add(tuple(over[i] for i in order), np.ascontiguousarray(table.transpose(order)))

@@ -1,33 +1,44 @@
-"""What reducing may take."""
+"""The time limit of presolve."""
 
 from dataclasses import dataclass
 
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 
-_TOUCH, _CELL = 4e-5, 8e-9  # seconds of one step on a table, and of each of its cells
+_SECONDS_PER_TABLE = 4e-5  # of one operation on a table, without its cells
+_SECONDS_PER_CELL = 8e-9  # of one operation on a table, per cell
 
 
 @dataclass
-class Limit:
-    """Reducing ends when this is over, with what has been reduced by then.
+class PresolveLimit:
+    """A limit on the work of presolve; when it is reached, presolve ends with the result so far.
 
     Attributes
     ----------
     seconds : float
-        Counted by what is done, not by a clock: the same on every rank.
-    stop : Stop
-        When to end besides.
+        Limit on the estimated time. It is computed from the work done, not measured: equal on all ranks.
+    stop : Deadline
+        An additional deadline.
+    spent : float
+        Estimated seconds so far.
     """
 
     seconds: float = float("inf")
-    stop: Stop = NO_STOP
+    stop: Deadline = NO_DEADLINE
     spent: float = 0.0
 
     def charge(self, tables: int, cells: int) -> None:
-        """Take note of steps on so many tables of so many cells in all."""
-        self.spent += _TOUCH * tables + _CELL * cells
+        """Add the estimated time of operations on some tables.
+
+        Parameters
+        ----------
+        tables
+            The number of operations on tables.
+        cells
+            The number of cells of these tables in total.
+        """
+        self.spent += _SECONDS_PER_TABLE * tables + _SECONDS_PER_CELL * cells
 
     @property
     def over(self) -> bool:
-        """Whether it is time to end."""
+        """Whether the limit is reached."""
         return self.spent >= self.seconds or self.stop.over

@@ -1,4 +1,4 @@
-"""Reduce a problem: what cannot be in the only best answer is taken out, and put back into the answer."""
+"""Presolve a problem: remove what at least one optimal solution does not need, and restore solutions of the result."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,36 +10,36 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import normalise
-from dmcmc.inference.presolve.all_different import groups_of
-from dmcmc.inference.presolve.arc_consistency import enforce
+from dmcmc.inference.presolve.all_different import all_different_groups
+from dmcmc.inference.presolve.arc_consistency import enforce_arc_consistency
 from dmcmc.inference.presolve.dominance import remove_dominated
-from dmcmc.inference.presolve.equivalent_variables import merge_copies
-from dmcmc.inference.presolve.limits import Limit
-from dmcmc.inference.presolve.restrict_domains import restricted
+from dmcmc.inference.presolve.equivalent_variables import merge_equivalent_variables
+from dmcmc.inference.presolve.limits import PresolveLimit
+from dmcmc.inference.presolve.restrict_domains import restrict_domains
 from dmcmc.inference.presolve.small_buckets import eliminate_small
-from dmcmc.inference.presolve.working_problem import Infeasible, Network
+from dmcmc.inference.presolve.working_problem import Infeasible, WorkingProblem
 
-_ROUNDS = 16  # of all reductions; most problems need two
+_MAX_ROUNDS = 16  # rounds of all steps; most problems need two
 
 Groups = Sequence[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Removed:
-    """What reductions took out, by which of them.
+class RemovalCounts:
+    """The number of values, variables, factors and cells that presolve removed.
 
     Attributes
     ----------
     inconsistent, dominated : int
-        Values without support, and values that others are never worse than.
+        Values without support, and values dominated by another one.
     fixed, merged, eliminated, free : int
-        Variables that had one value left, that were copies of others, that were maximised out, and that no table is
-        over.
+        Variables with one remaining value, equivalent to another one, maximised out, and in no table.
     factors : int
-        How many fewer factors there are.
+        Reduction of the number of factors.
     cells : int
-        How many fewer entries their tables have.
+        Reduction of the number of table entries.
     seconds : float
+        Duration of presolve.
     """
 
     inconsistent: int = 0
@@ -53,167 +53,180 @@ class Removed:
     seconds: float = 0.0
 
     def __bool__(self) -> bool:
+        """Return whether anything was removed."""
         return any(getattr(self, f.name) > 0 for f in fields(self) if f.name != "seconds")
 
 
 @dataclass(frozen=True)
-class Reduction:
+class PresolvedProblem:
     """A smaller problem with the same optimum.
 
     Attributes
     ----------
     problem : Problem
-        The agents are the same. Its constant has what fixed and eliminated variables are worth.
+        The presolved problem, with the same agents. Its constant includes the utility of fixed and eliminated
+        variables.
     infeasible : bool
-        Whether it is proven that every assignment is forbidden; ``problem`` is the one that was given then.
-    removed : Removed
+        Whether it is proven that every assignment is forbidden; then ``problem`` is the original one.
+    removed : RemovalCounts
+        What was removed.
     roundings : int
-        How often floats were added on the way: what the constant and the tables may be off by is counted by it.
+        The number of float additions, from which the rounding error of the constant and the tables is estimated.
     """
 
     problem: Problem
     infeasible: bool
-    removed: Removed
+    removed: RemovalCounts
     roundings: int
     _restore: Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
     def restore(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return an assignment of the given problem for one of the reduced one, of the same utility or better."""
+        """Return an assignment of the original problem with at least the utility of one of the presolved problem."""
         return self._restore(values)
 
-    def then(self, further: "Reduction") -> "Reduction":
-        """Return this reduction and one of what it has left as one."""
-        both = {f.name: getattr(self.removed, f.name) + getattr(further.removed, f.name) for f in fields(Removed)}
-        return Reduction(
+    def then(self, further: "PresolvedProblem") -> "PresolvedProblem":
+        """Return the composition of this presolve and a further one of its result."""
+        both = {f.name: getattr(self.removed, f.name) + getattr(further.removed, f.name) for f in fields(RemovalCounts)}
+        return PresolvedProblem(
             further.problem,
             further.infeasible,
-            Removed(**both),
+            RemovalCounts(**both),
             self.roundings + further.roundings,
             lambda values: self.restore(further.restore(values)),
         )
 
 
-def reduce(
-    problem: Problem, memory: int, limit: Limit | None = None, dense: Problem | None = None, merge: bool = False
-) -> Reduction:
-    """Reduce a problem.
+def presolve(
+    problem: Problem, memory: int, limit: PresolveLimit | None = None, dense: Problem | None = None, merge: bool = False
+) -> PresolvedProblem:
+    """Presolve a problem.
 
-    In rounds: values without support go (generalised arc consistency, all-different by matching), then variables with
-    one value left, values that are dominated, and variables whose elimination leaves no more cells than there were. The
-    time is linear in the tables; when it is time to stop, what has been reduced by then is returned.
+    Each round removes values without support (generalised arc consistency, all-different by matching), then variables
+    with one remaining value, dominated values, and variables whose elimination leaves no more cells than before. The
+    time is linear in the size of the tables. When the limit is reached, the result so far is returned.
 
-    An assignment of the reduced problem is worth what the restored one is worth in the given problem, up to the
-    rounding of floats, and an optimal one is restored to an optimal one. Not every optimal assignment is left.
+    An assignment of the presolved problem has the same utility as the restored assignment in the original problem, up
+    to rounding, and an optimal one is restored to an optimal one. Not all optimal assignments remain.
 
-    Of a problem of several agents, an agent's variables that others meet lose values by arc consistency only, which is
-    what neighbours can tell each other; all else is done to variables that only their own agent meets.
+    In a problem of several agents, variables that share factors with other agents lose values only by arc
+    consistency, which neighbours can exchange. All other steps are limited to variables that only their own agent's
+    factors contain.
 
     Parameters
     ----------
     problem
-        Any. Where one of its factors is too large for a table, values go and nothing else: the factors stay what they
-        are, over fewer values.
+        Any problem. If one of its factors is too large for a table, only values are removed: each factor keeps its
+        representation, over fewer values.
     memory
-        Bytes that one expanded table may take.
+        Upper bound on the bytes of one expanded table.
     limit
-        What all this may take; None for what it takes.
+        Limit on the work; None for no limit.
     dense
-        The problem as dense tables (:func:`.densify`), where that has been made.
+        The problem as dense tables (:func:`dmcmc.inference.model.densify.densify`), if it exists already.
     merge
-        Make variables one that are copies of each other, whoever owns them: an agent's tables over its copy become
-        tables over another agent's variable. Only where the problem is one of dense tables.
+        Whether to merge equivalent variables, whoever owns them: an agent's tables over a merged variable become
+        tables over another agent's variable. Only for problems of dense tables.
     """
-    limit, groups = limit or Limit(), groups_of(problem)
+    limit, groups = limit or PresolveLimit(), all_different_groups(problem)
     dense = dense or densify(problem, memory).problem
     if dense.n_variables == problem.n_variables:
-        return _reduced(dense, groups, limit, merge)
+        return _presolve_dense(dense, groups, limit, merge)
     start = time.perf_counter()
     try:
-        network = Network.of(dense, limit)
-        gone = 0 if network is None else enforce(network, groups)
+        working = WorkingProblem.of(dense, limit)
+        removed_values = 0 if working is None else enforce_arc_consistency(working, groups)
     except Infeasible:
-        return _hopeless(problem, Removed(seconds=time.perf_counter() - start))
-    if network is None or not gone:
-        return _untouched(problem)
-    own = problem.n_variables
-    left = network.left[:own]
-    narrow = restricted(problem, left)
-    removed = Removed(inconsistent=_values(problem) - _values(narrow), seconds=time.perf_counter() - start)
-    removed = replace(removed, cells=_cells(problem) - _cells(narrow))
-    small = Reduction(narrow, False, removed, 0, lambda values: _chosen(left, values))
+        return _proven_infeasible(problem, RemovalCounts(seconds=time.perf_counter() - start))
+    if working is None or not removed_values:
+        return _unchanged(problem)
+    n_original = problem.n_variables
+    left = working.remaining[:n_original]
+    narrow = restrict_domains(problem, left)
+    removed = RemovalCounts(
+        inconsistent=_count_values(problem) - _count_values(narrow), seconds=time.perf_counter() - start
+    )
+    removed = replace(removed, cells=_count_cells(problem) - _count_cells(narrow))
+    restricted = PresolvedProblem(narrow, False, removed, 0, lambda values: _original_values(left, values))
     dense = densify(narrow, memory).problem
-    if dense.n_variables > own:
-        return small
-    return small.then(_reduced(dense, (), limit))  # equal indices are not equal values any more
+    if dense.n_variables > n_original:
+        return restricted
+    # No all-different groups: removed values shift the indices, so equal indices are no longer equal values.
+    return restricted.then(_presolve_dense(dense, (), limit))
 
 
-def _reduced(problem: Problem, groups: Groups, limit: Limit, merge: bool = False) -> Reduction:
-    """Reduce a problem of dense tables."""
+def _presolve_dense(problem: Problem, groups: Groups, limit: PresolveLimit, merge: bool = False) -> PresolvedProblem:
+    """Presolve a problem of dense tables."""
     start = time.perf_counter()
     counts = dict.fromkeys(("inconsistent", "dominated", "fixed", "merged", "eliminated"), 0)
     try:
-        network = Network.of(problem, limit)
-        if network is None:
-            return _untouched(problem)
-        for _ in range(_ROUNDS):
+        working = WorkingProblem.of(problem, limit)
+        if working is None:
+            return _unchanged(problem)
+        for _ in range(_MAX_ROUNDS):
             before = sum(counts.values())
-            counts["inconsistent"] += enforce(network, groups)
-            counts["fixed"] += _fix(network)
-            counts["merged"] += merge_copies(network) if merge else 0
-            counts["dominated"] += remove_dominated(network)
-            counts["fixed"] += _fix(network)
-            counts["eliminated"] += eliminate_small(network)
+            counts["inconsistent"] += enforce_arc_consistency(working, groups)
+            counts["fixed"] += _remove_fixed(working)
+            counts["merged"] += merge_equivalent_variables(working) if merge else 0
+            counts["dominated"] += remove_dominated(working)
+            counts["fixed"] += _remove_fixed(working)
+            counts["eliminated"] += eliminate_small(working)
             if sum(counts.values()) == before or limit.over:
                 break
     except Infeasible:
-        return _hopeless(problem, Removed(**counts, seconds=time.perf_counter() - start))
-    return _finished(problem, network, counts, start)
+        return _proven_infeasible(problem, RemovalCounts(**counts, seconds=time.perf_counter() - start))
+    return _result_of(problem, working, counts, start)
 
 
-def _untouched(problem: Problem) -> Reduction:
-    return Reduction(problem, False, Removed(), 0, lambda values: values)
+def _unchanged(problem: Problem) -> PresolvedProblem:
+    """Return the problem itself as the result."""
+    return PresolvedProblem(problem, False, RemovalCounts(), 0, lambda values: values)
 
 
-def _hopeless(problem: Problem, removed: Removed) -> Reduction:
-    return Reduction(problem, True, removed, 0, lambda values: values)
+def _proven_infeasible(problem: Problem, removed: RemovalCounts) -> PresolvedProblem:
+    """Return the result for a problem that is proven infeasible."""
+    return PresolvedProblem(problem, True, removed, 0, lambda values: values)
 
 
-def _chosen(left: Sequence[NDArray[np.int64]], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return indices into what is left of domains as indices into the domains."""
+def _original_values(left: Sequence[NDArray[np.int64]], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return indices into remaining values as indices into the original domains."""
     pairs = zip(left, values.tolist(), strict=True)
-    return np.array([own[value] for own, value in pairs], dtype=np.int64)
+    return np.array([remaining[value] for remaining, value in pairs], dtype=np.int64)
 
 
-def _values(problem: Problem) -> int:
+def _count_values(problem: Problem) -> int:
+    """Return the total number of values of all variables."""
     return int(problem.domains.sum())
 
 
-def _cells(problem: Problem) -> int:
-    """Return the entries of all arrays that hold a problem's utilities."""
+def _count_cells(problem: Problem) -> int:
+    """Return the number of entries of all arrays that hold a problem's utilities."""
     return sum(array.size for factor in problem.factors for array in factor.arrays())
 
 
-def _fix(network: Network) -> int:
-    """Take out variables that have one value left."""
-    single = [v for v in network.open() if len(network.left[v]) == 1]
+def _remove_fixed(working: WorkingProblem) -> int:
+    """Remove variables with one remaining value; return their number."""
+    single = [v for v in working.open() if len(working.remaining[v]) == 1]
     for v in single:
-        network.fix(v)
+        working.fix(v)
     return len(single)
 
 
-def _finished(problem: Problem, network: Network, counts: Mapping[str, int], start: float) -> Reduction:
-    """Return the network as a problem of its own."""
-    variables = network.open()
-    number = {v: i for i, v in enumerate(variables)}
+def _result_of(problem: Problem, working: WorkingProblem, counts: Mapping[str, int], start: float) -> PresolvedProblem:
+    """Return the result for a working problem."""
+    variables = working.open()
+    new_index = {v: i for i, v in enumerate(variables)}
     factors = tuple(
-        Factor(tuple(number[v] for v in scope), normalise(table))
-        for scope, table in network.tables.items()
+        Factor(tuple(new_index[v] for v in scope), normalise(table))
+        for scope, table in working.tables.items()
         if scope or table.item() != 0
     )
-    labels = [None if (own := problem.labels[v]) is None else tuple(own[x] for x in network.left[v]) for v in variables]
-    reduced = Problem(
+    labels = [
+        None if (old_labels := problem.labels[v]) is None else tuple(old_labels[x] for x in working.remaining[v])
+        for v in variables
+    ]
+    presolved = Problem(
         variables=tuple(problem.variables[v] for v in variables),
-        domains=np.array([len(network.left[v]) for v in variables], dtype=np.int64),
+        domains=np.array([len(working.remaining[v]) for v in variables], dtype=np.int64),
         agents=problem.agents,
         owner=problem.owner[variables],
         factors=factors,
@@ -221,7 +234,7 @@ def _finished(problem: Problem, network: Network, counts: Mapping[str, int], sta
         sense=problem.sense,
         name=problem.name,
     )
-    removed = Removed(
+    removed = RemovalCounts(
         **counts,
         free=problem.n_variables - len(variables) - sum(counts[way] for way in ("fixed", "merged", "eliminated")),
         factors=len(problem.factors) - len(factors),
@@ -230,6 +243,8 @@ def _finished(problem: Problem, network: Network, counts: Mapping[str, int], sta
     )
 
     def restore(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        return network.restore({v: int(values[i]) for v, i in number.items()})
+        return working.restore({v: int(values[i]) for v, i in new_index.items()})
 
-    return Reduction(reduced, False, removed, len(problem.factors) + counts["merged"] + counts["eliminated"], restore)
+    return PresolvedProblem(
+        presolved, False, removed, len(problem.factors) + counts["merged"] + counts["eliminated"], restore
+    )

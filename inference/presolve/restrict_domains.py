@@ -1,4 +1,4 @@
-"""A problem over some of its variables' values."""
+"""Restrict a problem to some values of its variables."""
 
 from collections.abc import Sequence
 
@@ -13,50 +13,59 @@ from dmcmc.inference.model.tables import normalise
 Values = Sequence[NDArray[np.int64]]
 
 
-def restricted(problem: Problem, left: Values) -> Problem:
-    """Return a problem over the values that are left of each variable, ascending; factors stay of their kinds."""
-    labels = [None if own is None else tuple(own[x] for x in left[v]) for v, own in enumerate(problem.labels)]
-    named = [tuple(left[v].tolist()) if own is None and _gaps(left[v]) else own for v, own in enumerate(labels)]
+def restrict_domains(problem: Problem, remaining: Values) -> Problem:
+    """Return a problem over the remaining values of each variable (ascending); the representation of factors is kept.
+
+    Variables without labels whose values have gaps are labelled with their old indices.
+    """
+    labels = [
+        None if names is None else tuple(names[x] for x in remaining[v]) for v, names in enumerate(problem.labels)
+    ]
+    named = [
+        tuple(remaining[v].tolist()) if names is None and _has_gaps(remaining[v]) else names
+        for v, names in enumerate(labels)
+    ]
     return Problem(
         variables=problem.variables,
-        domains=np.array([len(values) for values in left], dtype=np.int64),
+        domains=np.array([len(values) for values in remaining], dtype=np.int64),
         agents=problem.agents,
         owner=problem.owner,
-        factors=tuple(_factor(factor, [left[v] for v in factor.scope]) for factor in problem.factors),
+        factors=tuple(_restrict_factor(factor, [remaining[v] for v in factor.scope]) for factor in problem.factors),
         labels=tuple(named),
         sense=problem.sense,
         name=problem.name,
     )
 
 
-def _gaps(values: NDArray[np.int64]) -> bool:
+def _has_gaps(values: NDArray[np.int64]) -> bool:
+    """Return whether ascending values are not 0, 1, 2, ..."""
     return bool(values[-1] != len(values) - 1)
 
 
-def _factor(factor: Factor, left: Values) -> Factor:
-    """Return a factor over the values that are left."""
-    if all(len(values) == size for values, size in zip(left, factor.shape, strict=True)):
+def _restrict_factor(factor: Factor, remaining: Values) -> Factor:
+    """Return a factor over the remaining values of its variables."""
+    if all(len(values) == size for values, size in zip(remaining, factor.shape, strict=True)):
         return factor
     if isinstance(factor, AutomatonFactor):
         layers = [
             Layer(np.ascontiguousarray(following[:, values]), np.ascontiguousarray(utility[:, values]))
-            for (following, utility), values in zip(factor.layers, left, strict=True)
+            for (following, utility), values in zip(factor.layers, remaining, strict=True)
         ]
         return AutomatonFactor(factor.scope, layers, factor.name)
     if isinstance(factor, SparseFactor):
-        return _listed(factor, left)
-    return Factor(factor.scope, normalise(factor.table[np.ix_(*left)]), factor.name)
+        return _restrict_sparse(factor, remaining)
+    return Factor(factor.scope, normalise(factor.table[np.ix_(*remaining)]), factor.name)
 
 
-def _listed(factor: SparseFactor, left: Values) -> SparseFactor:
-    """Return a list of tuples over the values that are left."""
-    places, kept = np.zeros_like(factor.tuples), np.ones(len(factor.tuples), dtype=np.bool_)
-    for axis, values in enumerate(left):
-        place = np.full(factor.shape[axis], -1, dtype=np.int64)
-        place[values] = np.arange(len(values))
-        places[:, axis] = place[factor.tuples[:, axis]]
-        kept &= places[:, axis] >= 0
-    utilities = np.append(factor.utilities[:-1][kept], factor.utilities[-1:])
+def _restrict_sparse(factor: SparseFactor, remaining: Values) -> SparseFactor:
+    """Return a sparse factor over the remaining values of its variables."""
+    positions, retained = np.zeros_like(factor.tuples), np.ones(len(factor.tuples), dtype=np.bool_)
+    for axis, values in enumerate(remaining):
+        position = np.full(factor.shape[axis], -1, dtype=np.int64)
+        position[values] = np.arange(len(values))
+        positions[:, axis] = position[factor.tuples[:, axis]]
+        retained &= positions[:, axis] >= 0
+    utilities = np.append(factor.utilities[:-1][retained], factor.utilities[-1:])
     utilities.flags.writeable = False
-    shape = tuple(len(values) for values in left)
-    return SparseFactor(factor.scope, shape, np.ascontiguousarray(places[kept]), utilities, factor.name)
+    shape = tuple(len(values) for values in remaining)
+    return SparseFactor(factor.scope, shape, np.ascontiguousarray(positions[retained]), utilities, factor.name)

@@ -1,4 +1,4 @@
-"""Variables whose elimination makes the problem smaller are eliminated in place."""
+"""Eliminate variables whose elimination makes the problem smaller."""
 
 import heapq
 from math import prod
@@ -6,94 +6,99 @@ from math import prod
 import numpy as np
 
 from dmcmc.inference.model.tables import forbidden_value
-from dmcmc.inference.presolve.working_problem import Eliminated, Network, added, spread
+from dmcmc.inference.presolve.working_problem import EliminatedVariable, WorkingProblem, add_tables, broadcast_table
 from dmcmc.inference.runtime.types import Array
 
-_SMALL = 2**16  # cells that the tables of a variable may be joined to
-_MOST_OTHERS = 16
+_MAX_JOINED_CELLS = 2**16  # cells of the join of a variable's tables
+_MAX_NEIGHBOURS = 16
 
 
-def eliminate_small(network: Network) -> int:
-    """Maximise out variables whose tables join to a small one, if what is left is no larger; return how many.
+def eliminate_small(working: WorkingProblem) -> int:
+    """Maximise out variables whose tables have a small join, if the result is no larger; return their number.
 
-    Only those go that an elimination may begin with: whose others meet, or all but one of them, or are no more than
-    two. An order of what is left is then as good as one of the whole (Bodlaender, Koster & van den Eijkhof 2005). A
-    variable of an agent goes only if all that it meets is that agent's: what an agent keeps to itself stays there.
+    A variable is eliminated only if an elimination order may begin with it: its neighbours form a clique, or all but
+    one do, or there are at most two. An optimal order of the remaining variables then extends to a near-optimal one
+    of all variables (Bodlaender, Koster & van den Eijkhof 2005). A variable is eliminated only if all its neighbours
+    belong to its agent: private information stays with the agent.
     """
-    queue = [(_price(network, v), v) for v in sorted(network.unpriced) if network.touching[v]]
-    network.unpriced = set()
+    queue = [(_joined_cells(working, v), v) for v in sorted(working.elimination_pending) if working.touching[v]]
+    working.elimination_pending = set()
     heapq.heapify(queue)
     count = 0
-    while queue and not network.limit.over:
-        price, v = heapq.heappop(queue)
-        if not network.touching[v] or price != (now := _price(network, v)):
-            if network.touching[v] and now < _SMALL:
-                heapq.heappush(queue, (now, v))
+    while queue and not working.limit.over:
+        cells, v = heapq.heappop(queue)
+        if not working.touching[v] or cells != (current := _joined_cells(working, v)):
+            if working.touching[v] and current < _MAX_JOINED_CELLS:
+                heapq.heappush(queue, (current, v))
             continue
-        if price > _SMALL:
+        if cells > _MAX_JOINED_CELLS:
             break
-        if not pays(network, v):
+        if not may_eliminate(working, v):
             continue
-        _eliminate(network, v, _others(network, v))
+        _eliminate(working, v, _neighbours(working, v))
         count += 1
-        for u in sorted(network.unpriced):
-            if network.touching[u]:
-                heapq.heappush(queue, (_price(network, u), u))
-        network.unpriced = set()
+        for u in sorted(working.elimination_pending):
+            if working.touching[u]:
+                heapq.heappush(queue, (_joined_cells(working, u), u))
+        working.elimination_pending = set()
     return count
 
 
-def _others(network: Network, v: int) -> tuple[int, ...]:
-    """Return the variables that share a table with one, ascending."""
-    return tuple(sorted({u for scope in network.touching[v] for u in scope} - {v}))
+def _neighbours(working: WorkingProblem, v: int) -> tuple[int, ...]:
+    """Return the variables that share a table with ``v``, ascending."""
+    return tuple(sorted({u for scope in working.touching[v] for u in scope} - {v}))
 
 
-def _cells(network: Network, variables: tuple[int, ...]) -> int:
-    return prod(len(network.left[u]) for u in variables)
+def _cells(working: WorkingProblem, variables: tuple[int, ...]) -> int:
+    """Return the number of assignments of some variables."""
+    return prod(len(working.remaining[u]) for u in variables)
 
 
-def _price(network: Network, v: int) -> int:
-    """Return the cells of a variable's tables when they are joined."""
-    return _cells(network, (*_others(network, v), v))
+def _joined_cells(working: WorkingProblem, v: int) -> int:
+    """Return the cells of the join of a variable's tables."""
+    return _cells(working, (*_neighbours(working, v), v))
 
 
-def pays(network: Network, v: int) -> bool:
-    """Return whether eliminating a variable is its agent's own affair, and leaves no more cells than there are."""
-    others = _others(network, v)
-    if not network.private[v] or len(others) > _MOST_OTHERS:
+def may_eliminate(working: WorkingProblem, v: int) -> bool:
+    """Return whether a variable may be eliminated: it is private to its agent, and the result has no more cells."""
+    neighbours = _neighbours(working, v)
+    if not working.private[v] or len(neighbours) > _MAX_NEIGHBOURS:
         return False
-    if _cells(network, others) > sum(network.tables[scope].size for scope in network.touching[v]):
+    if _cells(working, neighbours) > sum(working.tables[scope].size for scope in working.touching[v]):
         return False
-    return len(others) <= 2 or _almost_clique(network, others)
+    return len(neighbours) <= 2 or _almost_clique(working, neighbours)
 
 
-def _almost_clique(network: Network, variables: tuple[int, ...]) -> bool:
-    """Return whether every two of some variables share a table, or would without one of them."""
-    apart = []
+def _almost_clique(working: WorkingProblem, variables: tuple[int, ...]) -> bool:
+    """Return whether each two of some variables share a table, possibly after removal of one variable."""
+    missing_neighbours = []
     for u in variables:
-        near = {w for scope in network.touching[u] for w in scope}
-        apart.append({w for w in variables if w not in near})
-    return not any(apart) or any(
-        all(u == w or missing <= {u} for w, missing in zip(variables, apart, strict=True)) for u in variables
+        adjacent = {w for scope in working.touching[u] for w in scope}
+        missing_neighbours.append({w for w in variables if w not in adjacent})
+    return not any(missing_neighbours) or any(
+        all(u == w or missing <= {u} for w, missing in zip(variables, missing_neighbours, strict=True))
+        for u in variables
     )
 
 
-def _eliminate(network: Network, v: int, others: tuple[int, ...]) -> None:
+def _eliminate(working: WorkingProblem, v: int, neighbours: tuple[int, ...]) -> None:
     """Replace a variable's tables by their joint maximum over it."""
-    over = (*others, v)
+    over = (*neighbours, v)
     joined: Array | None = None
-    for scope in list(network.touching[v]):
-        table = network.take(scope)
+    for scope in list(working.touching[v]):
+        table = working.take(scope)
         place = scope.index(v)
         table = np.moveaxis(table, place, -1)
-        part = spread(table, (*scope[:place], *scope[place + 1 :], v), over)
-        joined = part if joined is None else added(joined, part)
+        part = broadcast_table(table, (*scope[:place], *scope[place + 1 :], v), over)
+        joined = part if joined is None else add_tables(joined, part)
     assert joined is not None
-    joined = np.broadcast_to(joined, tuple(len(network.left[u]) for u in over))
+    joined = np.broadcast_to(joined, tuple(len(working.remaining[u]) for u in over))
     best = joined.argmax(axis=-1)
     message = np.take_along_axis(joined, best[..., None], axis=-1)[..., 0]
-    network.gone.append(Eliminated(v, others, tuple(network.left[u] for u in others), network.left[v][best]))
-    if not others or (message != message.flat[0]).any() or message.flat[0] == forbidden_value(message.dtype):
-        network.add(others, message)
+    working.eliminated.append(
+        EliminatedVariable(v, neighbours, tuple(working.remaining[u] for u in neighbours), working.remaining[v][best])
+    )
+    if not neighbours or (message != message.flat[0]).any() or message.flat[0] == forbidden_value(message.dtype):
+        working.add(neighbours, message)
     else:
-        network.add((), message.reshape(-1)[0].reshape(()))
+        working.add((), message.reshape(-1)[0].reshape(()))

@@ -1,4 +1,4 @@
-"""A problem while it is reduced: which values are left, and tables over them."""
+"""The problem during presolve: remaining values, and tables over them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,37 +9,40 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden, forbidden_value, magnitude
-from dmcmc.inference.presolve.limits import Limit
+from dmcmc.inference.presolve.limits import PresolveLimit
 from dmcmc.inference.runtime.types import Array
 
 Number = np.dtype[np.int64] | np.dtype[np.float64]
 
-_ROOM = 2**62  # whole utilities that add up to less cannot wrap
+_MAX_INT_SUM = 2**62  # smaller sums of absolute integer utilities cannot overflow
 
 
 @dataclass(frozen=True)
-class Eliminated:
-    """How a variable that was maximised out gets its value back.
+class EliminatedVariable:
+    """How to restore the value of a variable that was maximised out.
 
     Attributes
     ----------
     variable : int
+        The eliminated variable.
     scope : tuple of int
-        Whose values decide.
-    left : tuple of (values,) int64
-        What was left of their domains then, as indices of the problem.
+        The variables that determine its value.
+    remaining : tuple of (values,) int64
+        Their remaining values at that time, as value indices of the original problem.
     best : ndarray of int64
-        The variable's value, as an index of the problem, for each of theirs.
+        The best value of the variable (as an index of the original problem), one axis per variable of ``scope``.
     """
 
     variable: int
     scope: tuple[int, ...]
-    left: tuple[NDArray[np.int64], ...]
+    remaining: tuple[NDArray[np.int64], ...]
     best: NDArray[np.int64]
 
     def value(self, values: NDArray[np.int64]) -> int:
-        """Return the best value, given those of the scope as indices of the problem."""
-        where = [int(np.searchsorted(left, values[v])) for v, left in zip(self.scope, self.left, strict=True)]
+        """Return the best value, given the values of the scope as indices of the original problem."""
+        where = [
+            int(np.searchsorted(remaining, values[v])) for v, remaining in zip(self.scope, self.remaining, strict=True)
+        ]
         return int(self.best[tuple(where)])
 
 
@@ -48,72 +51,74 @@ class Infeasible(Exception):
 
 
 @dataclass
-class Network:
-    """Variables with their remaining values, and tables over them.
+class WorkingProblem:
+    """Variables with their remaining values, and tables over these.
 
     Attributes
     ----------
-    left : list of (values,) int64
-        Each variable's remaining values, ascending, as indices of the problem.
-    limit : Limit
-        What all steps together may take.
+    problem : Problem
+        The original problem of dense tables.
+    remaining : list of (values,) int64
+        Each variable's remaining values, ascending, as indices of the original problem.
+    limit : PresolveLimit
+        Limit on the work of all steps together.
     tables : dict
-        Scope (ascending) to utilities over the remaining values: float64, or int64 with its smallest number for −∞. The
-        empty scope's is what is constant.
+        From scope (ascending) to utilities over the remaining values: float64, or int64 whose smallest number stands
+        for −∞. The empty scope holds the constant.
     touching : list of dict
-        The scopes of each variable's tables, in the order in which they came (a dict for its order).
-    gone : list of Eliminated
+        The scopes of each variable's tables, in order of insertion (dict keys, as an ordered set).
+    eliminated : list of EliminatedVariable
         Variables that were maximised out, first to last.
-    unread : dict
-        Scopes of tables that have changed since arc consistency looked at them (a dict for its order).
-    unheld, unpriced : set of int
-        Variables whose tables have changed since dominance, and elimination, looked at them.
+    consistency_pending : dict
+        Scopes of tables that changed since arc consistency last read them (dict keys, as an ordered set).
+    dominance_pending, elimination_pending : set of int
+        Variables whose tables changed since the last check for dominance, and for elimination.
     """
 
     problem: Problem
-    left: list[NDArray[np.int64]]
-    limit: Limit
+    remaining: list[NDArray[np.int64]]
+    limit: PresolveLimit
     tables: dict[tuple[int, ...], Array] = field(default_factory=dict)
     touching: list[dict[tuple[int, ...], None]] = field(default_factory=list)
-    gone: list[Eliminated] = field(default_factory=list)
-    unread: dict[tuple[int, ...], None] = field(default_factory=dict)
-    unheld: set[int] = field(default_factory=set)
-    unpriced: set[int] = field(default_factory=set)
+    eliminated: list[EliminatedVariable] = field(default_factory=list)
+    consistency_pending: dict[tuple[int, ...], None] = field(default_factory=dict)
+    dominance_pending: set[int] = field(default_factory=set)
+    elimination_pending: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, problem: Problem, limit: Limit) -> "Network | None":
-        """Return a problem of dense tables as a network, tables over the same variables added up.
+    def of(cls, problem: Problem, limit: PresolveLimit) -> "WorkingProblem | None":
+        """Create the working problem; tables over the same variables are added.
 
-        None where utilities are so large that their sums could wrap.
+        Returns None if the sums of integer utilities could overflow.
         """
-        sizes = sum(magnitude(f.table) for f in problem.factors)
-        whole = all(f.table.dtype.kind == "i" for f in problem.factors)
-        if whole and sizes >= _ROOM:
+        total_magnitude = sum(magnitude(f.table) for f in problem.factors)
+        integral = all(f.table.dtype.kind == "i" for f in problem.factors)
+        if integral and total_magnitude >= _MAX_INT_SUM:
             return None
         network = cls(problem, [np.arange(size) for size in problem.domains.tolist()], limit)
-        network.touching = [{} for _ in network.left]
-        dtype: Number = np.dtype(np.int64) if whole else np.dtype(np.float64)
+        network.touching = [{} for _ in network.remaining]
+        dtype: Number = np.dtype(np.int64) if integral else np.dtype(np.float64)
         for factor in problem.factors:
             order = np.argsort(factor.scope, kind="stable").tolist()
-            table = widened(factor.table, dtype).transpose(order)
+            table = with_dtype(factor.table, dtype).transpose(order)
             network.add(tuple(factor.scope[i] for i in order), table)
         return network
 
     @cached_property
     def private(self) -> NDArray[np.bool_]:
-        """Which variables share tables with variables of their own agent only."""
-        owner, alone = self.problem.owner, np.ones(len(self.left), dtype=np.bool_)
+        """Mask of the variables that share factors only with variables of the same agent."""
+        owner, private = self.problem.owner, np.ones(len(self.remaining), dtype=np.bool_)
         for factor in self.problem.factors:
             scope = list(factor.scope)
             if len({int(owner[v]) for v in scope}) > 1:
-                alone[scope] = False
-        return alone
+                private[scope] = False
+        return private
 
     def add(self, scope: tuple[int, ...], table: Array) -> None:
-        """Add a table over variables in ascending order."""
-        old = self.tables.get(scope)
-        self.tables[scope] = table if old is None else added(old, table)
-        if old is None:
+        """Add a table; ``scope`` is ascending."""
+        previous = self.tables.get(scope)
+        self.tables[scope] = table if previous is None else add_tables(previous, table)
+        if previous is None:
             for v in scope:
                 self.touching[v][scope] = None
         self._changed(scope)
@@ -121,61 +126,61 @@ class Network:
             raise Infeasible
 
     def take(self, scope: tuple[int, ...]) -> Array:
-        """Take a table out."""
+        """Remove and return a table."""
         for v in scope:
             del self.touching[v][scope]
-        self.unread.pop(scope, None)
-        self.unheld.update(scope)
-        self.unpriced.update(scope)
+        self.consistency_pending.pop(scope, None)
+        self.dominance_pending.update(scope)
+        self.elimination_pending.update(scope)
         return self.tables.pop(scope)
 
     def keep(self, v: int, which: NDArray[np.bool_]) -> int:
-        """Leave a variable only some of its remaining values; return how many went."""
-        gone = which.size - int(which.sum())
-        if gone == which.size:
+        """Restrict a variable to the remaining values in the mask ``which``; return the number of removed values."""
+        removed = which.size - int(which.sum())
+        if removed == which.size:
             raise Infeasible
-        if gone:
-            self.left[v] = self.left[v][which]
+        if removed:
+            self.remaining[v] = self.remaining[v][which]
             for scope in self.touching[v]:
                 self.tables[scope] = self.tables[scope].compress(which, axis=scope.index(v))
                 self._changed(scope)
-        return gone
+        return removed
 
     def _changed(self, scope: tuple[int, ...]) -> None:
-        """Take note that a table is another."""
+        """Mark a table as changed."""
         self.limit.charge(1, self.tables[scope].size)
         if scope:
-            self.unread[scope] = None
-            self.unheld.update(scope)
-            self.unpriced.update(scope)
+            self.consistency_pending[scope] = None
+            self.dominance_pending.update(scope)
+            self.elimination_pending.update(scope)
 
     def fix(self, v: int) -> None:
-        """Take a variable with one remaining value out of all its tables."""
+        """Remove a variable with one remaining value from all its tables."""
         for scope in list(self.touching[v]):
             table = self.take(scope)
             self.add(tuple(u for u in scope if u != v), table.take(0, axis=scope.index(v)))
 
     def open(self) -> list[int]:
-        """Return the variables that some table is over."""
+        """Return the variables that occur in some table."""
         return [v for v, scopes in enumerate(self.touching) if scopes]
 
     def restore(self, chosen: Mapping[int, int]) -> NDArray[np.int64]:
-        """Return all variables' values, as indices of the problem.
+        """Return all variables' values, as indices of the original problem.
 
         Parameters
         ----------
         chosen
-            Indices into the remaining values, of the variables that some table is over. Variables in no table take
-            their first remaining value.
+            For each variable in some table: index into its remaining values. Other variables take their first
+            remaining value.
         """
-        values = np.array([left[chosen.get(v, 0)] for v, left in enumerate(self.left)], dtype=np.int64)
-        for step in reversed(self.gone):
+        values = np.array([remaining[chosen.get(v, 0)] for v, remaining in enumerate(self.remaining)], dtype=np.int64)
+        for step in reversed(self.eliminated):
             values[step.variable] = step.value(values)
         return values
 
 
-def widened(table: Array, dtype: Number) -> Array:
-    """Return a table in another dtype, −∞ as that has it."""
+def with_dtype(table: Array, dtype: Number) -> Array:
+    """Return a table with another dtype; −∞ is encoded as in that dtype."""
     if table.dtype == dtype:
         return table
     hard, wide = forbidden(table), table.astype(dtype)
@@ -183,15 +188,15 @@ def widened(table: Array, dtype: Number) -> Array:
     return wide
 
 
-def added(a: Array, b: Array) -> Array:
-    """Return the sum of two tables of one dtype (that broadcast against each other); −∞ stays −∞."""
+def add_tables(a: Array, b: Array) -> Array:
+    """Return the sum of two tables of the same dtype that broadcast against each other; −∞ stays −∞."""
     if a.dtype.kind == "f":
         return np.asarray(a + b)
     hard = forbidden(a) | forbidden(b)
     return np.where(hard, forbidden_value(a.dtype), np.where(hard, 0, a) + np.where(hard, 0, b))
 
 
-def spread(table: Array, scope: Sequence[int], over: Sequence[int]) -> Array:
-    """Return a view of a table that broadcasts over more variables, both scopes in the same order of variables."""
+def broadcast_table(table: Array, scope: Sequence[int], over: Sequence[int]) -> Array:
+    """Return a view of a table that broadcasts over more variables; both scopes must have the same variable order."""
     shape = iter(table.shape)
     return table.reshape([next(shape) if v in scope else 1 for v in over])

@@ -1,1 +1,1 @@
-"""The ground floor: errors, plug-ins, threads, deadlines, caches, memory, the GPU. Knows nothing of problems."""
+"""Basic services: errors, plug-ins, threads, deadlines, caches, memory and the GPU; independent of the model."""

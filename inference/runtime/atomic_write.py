@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Write files atomically: a file exists completely or not at all."""
 
 import contextlib
 import os
@@ -7,45 +7,54 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-_PARTS: set[Path] = set()  # files being written
+_TEMPORARY_FILES: set[Path] = set()  # temporary files that are being written
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str], synced: bool = True) -> Iterator[BinaryIO]:
-    """Open a file to write; it takes its name at the end, in place of what had it, or never if an error ends it.
+def open_replacement(path: str | os.PathLike[str], synced: bool = True) -> Iterator[BinaryIO]:
+    """Open a file for writing that replaces an existing one when the block ends without an error.
 
-    A link is followed: what it points to is replaced.
+    The data goes to a temporary file in the same folder, which is renamed at the end and deleted after an error. A
+    symbolic link is followed: its target is replaced.
 
     Parameters
     ----------
-    synced
-        Wait until it is on the disk. That takes long for many files, and is not needed of those whose digests are kept.
+    path : str or path-like
+        The file to write.
+    synced : bool
+        Whether to wait until the data is on the disk. This takes long for many files, and is not needed for files whose
+        digests are verified on reading.
+
+    Yields
+    ------
+    BinaryIO
+        The temporary file, open for writing.
 
     Raises
     ------
     OSError
-        If it cannot be written.
+        If the file cannot be written.
     ValueError
-        For a name that no file can have.
+        If the name is not a valid file name.
     """
     target = Path(os.path.realpath(path))
-    part = target.with_name(f".{os.getpid()}-{secrets.token_hex(4)}.part")
-    _PARTS.add(part)
+    temporary = target.with_name(f".{os.getpid()}-{secrets.token_hex(4)}.part")
+    _TEMPORARY_FILES.add(temporary)
     try:
-        with open(part, "xb") as stream:
+        with open(temporary, "xb") as stream:
             yield stream
             if synced:
                 stream.flush()
                 os.fsync(stream.fileno())
-        os.replace(part, target)
+        os.replace(temporary, target)
     finally:
         with contextlib.suppress(OSError):
-            part.unlink()
-        _PARTS.discard(part)
+            temporary.unlink()
+        _TEMPORARY_FILES.discard(temporary)
 
 
-def discard_parts() -> None:
-    """Delete what has been written of files that are not whole yet: for a process that ends at once."""
-    for part in list(_PARTS):
+def discard_partial_files() -> None:
+    """Delete all unfinished temporary files; for a process that exits immediately."""
+    for temporary in list(_TEMPORARY_FILES):
         with contextlib.suppress(OSError):
-            part.unlink()
+            temporary.unlink()

@@ -1,15 +1,18 @@
-"""Numba's decorators for this package's kernels: what they compile is kept in our own folder between runs.
+"""Numba's decorators for this project's kernels, with compiled code cached in this project's own folder between runs.
 
-Numba chooses the place for a kernel's compiled code when caching is switched on for it, by a setting of the whole
-process. That setting is ours only for that moment, so that nobody else's functions move. A ``NUMBA_CACHE_DIR`` of the
-user's own goes before our folder; where neither can be written to, Numba looks for a place itself, and where there is
-none, kernels are compiled anew in every process.
+Numba selects the folder for compiled code when caching is enabled for a kernel, from a process-wide setting. That
+setting is changed only for this moment, so that the functions of other packages stay where they are. A
+``NUMBA_CACHE_DIR`` set by the user takes precedence over our folder. If neither is writable, Numba looks for a folder
+itself; if it finds none, kernels are compiled again in every process.
 
-Compiling is most of a first run's time, so kernels are compiled for less than Numba would: a kernel that another one
-calls with a constant once for the constant's type, not once a constant; without entry points for C; and the garbage
-collector, which would go through all that the compiler holds again and again, waits until a kernel is done. The
-compiler's calls go deep, and again and again beyond the end of a block of Python's stack: a new one is then taken from
-the system at each call, and given back (a third of the time). So it gets one block that is large enough.
+Compilation dominates the time of a first run, so kernels are compiled with less work than by default:
+
+* A kernel that another kernel calls with a constant is compiled once for the constant's type, not once per constant.
+* No entry points for C are generated.
+* The garbage collector is disabled until a kernel is done, because it would traverse all data of the compiler again and
+  again.
+* The compiler gets one large block of Python's stack. Its deep recursion would otherwise often cross the end of a stack
+  block; Python then requests a new block from the system at each call and returns it afterwards.
 """
 
 import gc
@@ -31,94 +34,98 @@ from dmcmc.inference.runtime.kernel_cache import kernel_folder
 from dmcmc.inference.runtime.types import Array
 
 _LOCK = threading.RLock()
-_COPIES: dict[int, tuple[weakref.ref[Array], Array]] = {}  # of arrays that cannot be written, as long as those live
-_STACK = 70_000  # slots of a frame: its block of the stack is 1 MiB, as much again for what it calls; none is touched
+_COPIES: dict[
+    int, tuple[weakref.ref[Array], Array]
+] = {}  # writable copies of read-only arrays, by id, as long as the original is alive
+# Unused slots of a frame: they make Python allocate a stack block of 1 MiB, half of which its callees can use.
+_FRAME_SLOTS = 70_000
 
 
 @cache
-def _dispose_of_passes() -> None:
-    """Let llvmlite give back its passes over a kernel, which hold most of what compiling takes.
+def _enable_pass_disposal() -> None:
+    """Make llvmlite free the pass managers of a kernel, which hold most of the memory of a compilation.
 
-    In llvmlite 0.50 the method that does so is hidden by an empty one of the class that stands before its own.
+    In llvmlite 0.50, the method that frees them is hidden by an empty method of a base class that precedes its own
+    class.
     """
     with suppress(ImportError, AttributeError):
         from llvmlite.binding import ffi
         from llvmlite.binding import newpassmanagers as passes
 
-        for kind in (passes.FunctionPassManager, passes.ModulePassManager):
-            if kind._dispose is ffi.ObjectRef._dispose:
-                kind._dispose = passes.NewPassManager._dispose
+        for manager in (passes.FunctionPassManager, passes.ModulePassManager):
+            if manager._dispose is ffi.ObjectRef._dispose:
+                manager._dispose = passes.NewPassManager._dispose
 
 
-class _NoCollection(event.Listener):  # type: ignore[misc]
-    """Holds the garbage collector while something is compiled, until a kernel is done; one thread compiles at a time.
+class _CollectorPause(event.Listener):  # type: ignore[misc]
+    """Disables the garbage collector during compilation; only one thread compiles at a time.
 
-    What a kernel leaves in circles is collected after it, also where it was compiled for another one, and before the
-    next one takes memory beside it: a fifth of all that compiling takes, for a hundredth of its time. Only what is new
-    is looked at (all of it takes half as long as compiling).
+    Cyclic garbage of a kernel is collected right after its compilation, also inside the compilation of another kernel,
+    before the next one allocates memory. Only the young generations are collected, because a full collection takes half
+    as long as compiling.
     """
 
     def __init__(self) -> None:
-        self._open, self._collects = 0, False
+        self._depth, self._was_enabled = 0, False
 
     def on_start(self, event: Any) -> None:
-        """Hold it, where it is not held."""
-        if self._open == 0:
-            _dispose_of_passes()
-            self._collects = gc.isenabled()
+        """Disable the collector at the start of the outermost compilation."""
+        if self._depth == 0:
+            _enable_pass_disposal()
+            self._was_enabled = gc.isenabled()
             gc.disable()
-        self._open += 1
+        self._depth += 1
 
     def on_end(self, event: Any) -> None:
-        """Collect what this kernel left; let it go on after the outermost one, if it was at work before."""
-        self._open -= 1
-        gc.collect(1 if self._open == 0 else 0)
-        if self._open == 0 and self._collects:
+        """Collect this kernel's garbage; after the outermost compilation, restore the collector's state."""
+        self._depth -= 1
+        gc.collect(1 if self._depth == 0 else 0)
+        if self._depth == 0 and self._was_enabled:
             gc.enable()
 
 
-event.register("numba:compile", _NoCollection())
+event.register("numba:compile", _CollectorPause())
 
 
-class _Count(event.Listener):  # type: ignore[misc]
-    """Tells how many kernels of ours have been compiled so far."""
+class _CompilationCounter(event.Listener):  # type: ignore[misc]
+    """Counts the kernels of this project that have been compiled, and reports the number."""
 
-    def __init__(self, tell: Callable[[int], None]) -> None:
-        self._done, self._tell = 0, tell
+    def __init__(self, report: Callable[[int], None]) -> None:
+        self._count, self._report = 0, report
 
     def on_start(self, event: Any) -> None:
-        """Do nothing."""
+        """Do nothing when a compilation starts."""
 
     def on_end(self, event: Any) -> None:
-        """Count one more."""
+        """Count a compiled kernel of this project and report the new number."""
         if event.data["dispatcher"].py_func.__module__.startswith("dmcmc."):
-            self._done += 1
-            self._tell(self._done)
+            self._count += 1
+            self._report(self._count)
 
 
 @contextmanager
-def counted_compiling(tell: Callable[[int], None]) -> Iterator[None]:
-    """Call a function with the number of kernels compiled so far in this block, after each of them."""
-    with event.install_listener("numba:compile", _Count(tell)):
+def count_compilations(report: Callable[[int], None]) -> Iterator[None]:
+    """Call ``report`` with the number of kernels compiled so far in this block, after each of them."""
+    with event.install_listener("numba:compile", _CompilationCounter(report)):
         yield
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return :func:`numba.njit` with these options and a cache of our own."""
+    """Return ``numba.njit`` with these options and a cache in this project's folder."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        return _cached(_roomy(_one_for_all_constants(numba.njit(no_cfunc_wrapper=True, **options)(function))))
+        return _with_cache(_with_large_stack(_share_constants(numba.njit(no_cfunc_wrapper=True, **options)(function))))
 
     return decorate
 
 
 def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return :func:`numba.cuda.jit` for a kernel, with these options and a cache of our own; the simulator has neither.
+    """Return ``numba.cuda.jit`` for a kernel, with a cache in this project's folder; the simulator ignores the options.
 
     Parameters
     ----------
-    options
-        Such as ``max_registers``, of a thread.
+    **options : Any
+        Options of ``numba.cuda.jit``, such as ``max_registers`` (registers per thread).
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -126,15 +133,15 @@ def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
         if numba.config.ENABLE_CUDASIM:
             return cuda.jit(function)
-        return _cached(cuda.jit(**options)(function))
+        return _with_cache(cuda.jit(**options)(function))
 
     return decorate
 
 
-def cuda_part(function: Callable[..., Any]) -> Any:
-    """Return a function of the GPU that is compiled into whoever calls it, however long it is.
+def cuda_inline(function: Callable[..., Any]) -> Any:
+    """Return a device function that is always inlined into its callers, whatever its length.
 
-    By itself it would not know that its arrays are in shared memory, which takes slower instructions.
+    A function that is not inlined does not know that its arrays are in shared memory, and uses slower instructions.
     """
     from numba import cuda
 
@@ -144,67 +151,69 @@ def cuda_part(function: Callable[..., Any]) -> Any:
 
 
 def writable(array: Array) -> Array:
-    """Return an array, or a copy of one that cannot be written: what is compiled for both would be compiled twice."""
+    """Return the array, or a copy if it is read-only, so that kernels are not compiled for both variants."""
     return array if array.flags.writeable else array.copy()
 
 
 def writable_once(array: Array) -> Array:
-    """Return an array, or a copy of one that cannot be written: the same one as long as the array lives, for reading.
+    """Return the array, or a shared writable copy if it is read-only; the copy lives as long as the array.
 
-    What many keep (each agent's plan the whole problem's domain sizes) is there once.
+    Callers must not modify the copy. Data that many objects hold, such as the domain sizes of the whole problem in the
+    plan of each agent, is thus copied once.
     """
     if array.flags.writeable:
         return array
     key = id(array)
-    found = _COPIES.get(key)
-    if found is None or found[0]() is not array:
-        found = weakref.ref(array, lambda _: _COPIES.pop(key, None)), array.copy()
-        _COPIES[key] = found
-    return found[1]
+    copied = _COPIES.get(key)
+    if copied is None or copied[0]() is not array:
+        copied = weakref.ref(array, lambda _: _COPIES.pop(key, None)), array.copy()
+        _COPIES[key] = copied
+    return copied[1]
 
 
-def _one_for_all_constants(kernel: Any) -> Any:
-    """Let kernels that call this one with constants share what is compiled for their types."""
+def _share_constants(kernel: Any) -> Any:
+    """Compile a kernel that other kernels call with constants once per type instead of once per constant."""
     template = getattr(kernel, "get_call_template", None)
-    if template is not None:  # else it is interpreted
+    if template is not None:  # kernels without a template are interpreted
 
         def get_call_template(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:
-            plain = {name: numba.types.unliteral(kind) for name, kind in kws.items()}
-            return template(tuple(map(numba.types.unliteral, args)), plain)
+            keyword_types = {name: numba.types.unliteral(argument_type) for name, argument_type in kws.items()}
+            return template(tuple(map(numba.types.unliteral, args)), keyword_types)
 
         kernel.get_call_template = get_call_template
     return kernel
 
 
-def _roomy(kernel: Any) -> Any:
-    """Let a kernel be compiled with a large block of Python's stack."""
+def _with_large_stack(kernel: Any) -> Any:
+    """Compile a kernel with a large block of Python's stack."""
     compiler = getattr(kernel, "_compiler", None)
-    if compiler is not None:  # else it is interpreted
-        compiler.compile = with_stack(compiler.compile)
+    if compiler is not None:  # kernels without a compiler are interpreted
+        compiler.compile = with_large_stack(compiler.compile)
     return kernel
 
 
-def with_stack(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls another one with half a MiB of Python's stack in one block."""
+def with_large_stack(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls another function with half a MiB of Python's stack in one block."""
 
     def call(*args: Any, **options: Any) -> Any:
         return function(*args, **options)
 
-    call.__code__ = call.__code__.replace(co_stacksize=_STACK)
+    call.__code__ = call.__code__.replace(co_stacksize=_FRAME_SLOTS)
     return call
 
 
-def _cached(kernel: Any) -> Any:
-    """Let a compiled function be cached; functions that are interpreted stay as they are."""
+def _with_cache(kernel: Any) -> Any:
+    """Enable caching for a compiled function; functions that are interpreted stay unchanged."""
     if hasattr(kernel, "enable_caching"):
-        kernel._cache = _CacheWhenUsed(kernel)
+        kernel._cache = _LazyCache(kernel)
     return kernel
 
 
-class _CacheWhenUsed:
-    """Stands for a kernel's cache until it is first looked at: one run uses few of all kernels.
+class _LazyCache:
+    """Stands in for a kernel's cache until its first use, because one run uses few kernels.
 
-    Numba tries for each whether its place can be written to, which is most of what it takes to import a kernel.
+    When caching is enabled, Numba checks whether the folder is writable; this would take most of a kernel's import
+    time.
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -213,27 +222,26 @@ class _CacheWhenUsed:
     def __getattr__(self, name: str) -> Any:
         kernel = self._kernel
         with _LOCK:
-            if (
-                kernel._cache is self
-            ):  # other threads see this until the kernel has its own: nothing is compiled unsaved
-                with _our_folder():
+            # Other threads see this object until the kernel has its cache, so that no compilation stays unsaved.
+            if kernel._cache is self:
+                with _cache_folder_setting():
                     try:
                         kernel.enable_caching()
-                    except RuntimeError:  # there is nowhere to write to
+                    except RuntimeError:  # no folder is writable
                         kernel._cache = NullCache()
-                made: Any = kernel._cache
-                if type(made) is FunctionCache:
-                    made.load_overload = MethodType(_load, made)
+                new_cache: Any = kernel._cache
+                if type(new_cache) is FunctionCache:
+                    new_cache.load_overload = MethodType(_load_overload, new_cache)
         return getattr(kernel._cache, name)
 
 
-def _load(cache: Any, signature: Any, context: Any) -> Any:
-    """Return what the disk has of a kernel, or None; without all that Numba imports and registers to compile one.
+def _load_overload(cache: Any, signature: Any, context: Any) -> Any:
+    """Load a kernel from the disk cache, or return None; do not import what only the compiler needs.
 
-    The compiler asks for that itself when it begins. What compiled code calls by name has to be there: the memory of
-    arrays, hashes, and what extensions bring.
+    The compiler imports that itself when it starts. Compiled code needs what it calls by name: the memory management of
+    arrays, hashes, and the functions of extensions.
     """
-    import numba.cpython.hashing  # noqa: F401  # not at the top: processes that load no kernel need neither
+    import numba.cpython.hashing  # noqa: F401  # imported late: processes that load no kernel do not need it
 
     rtsys.initialize(context)
     entrypoints.init_all()
@@ -242,17 +250,17 @@ def _load(cache: Any, signature: Any, context: Any) -> Any:
 
 
 @contextmanager
-def _our_folder() -> Iterator[None]:
-    """Let Numba, and Numba's CUDA target where it has settings of its own, take our folder."""
+def _cache_folder_setting() -> Iterator[None]:
+    """Set the cache folder of Numba, and of Numba's CUDA target if it has separate settings, inside the block."""
     folder = kernel_folder()
     modules = [sys.modules.get(name) for name in ("numba.core.config", "numba.cuda.core.config")]
     settings: list[Any] = [module for module in modules if module is not None]
-    before = [module.CACHE_DIR for module in settings]
+    previous = [module.CACHE_DIR for module in settings]
     try:
         for module in settings:
             if not module.CACHE_DIR and folder is not None:
                 module.CACHE_DIR = str(folder)
         yield
     finally:
-        for module, own in zip(settings, before, strict=True):
-            module.CACHE_DIR = own
+        for module, folder_before in zip(settings, previous, strict=True):
+            module.CACHE_DIR = folder_before

@@ -1,7 +1,7 @@
-"""What the compiler keeps of kernels that are done, and nobody needs any more.
+"""Release compiler metadata that compiled kernels no longer need.
 
-It stays as long as the process does, beside a run that may have little memory: each kernel's intermediate code twice,
-once for callers that are still to be compiled, which is made again where one is; and the types of all its expressions.
+Numba keeps it until the process ends: the intermediate code of each kernel twice (once for callers that are compiled
+later, which Numba can recreate), and the types of all its expressions. This memory would reduce what a run can use.
 """
 
 import ctypes
@@ -13,42 +13,44 @@ from typing import Any
 from numba.core import event
 
 
-class _Done(event.Listener):  # type: ignore[misc]
-    """Remembers what was compiled."""
+class _CompiledDispatchers(event.Listener):  # type: ignore[misc]
+    """Records the dispatchers that were compiled."""
 
     def __init__(self) -> None:
         self.dispatchers: dict[int, Any] = {}
 
     def on_start(self, event: Any) -> None:
-        """Do nothing."""
+        """Do nothing when a compilation starts."""
 
     def on_end(self, event: Any) -> None:
-        """Remember one more."""
+        """Record the dispatcher that was compiled."""
         self.dispatchers[id(event.data["dispatcher"])] = event.data["dispatcher"]
 
 
 @contextmanager
-def leftovers_returned() -> Iterator[None]:
-    """Give back, when the block is done, what compiling in it has left."""
-    done = _Done()
+def release_compiler_metadata() -> Iterator[None]:
+    """Release, at the end of the block, the metadata of all kernels that were compiled in it."""
+    listener = _CompiledDispatchers()
     try:
-        with event.install_listener("numba:compile", done):
+        with event.install_listener("numba:compile", listener):
             yield
     finally:
-        for dispatcher in done.dispatchers.values():
+        for dispatcher in listener.dispatchers.values():
             for compiled in dispatcher.overloads.values():
-                with suppress(AttributeError):  # these are no promises of Numba's
-                    _give_back(compiled)
-        if done.dispatchers:
+                with suppress(AttributeError):  # private attributes of Numba may change
+                    _drop_metadata(compiled)
+        if listener.dispatchers:
             gc.collect(1)
-            with suppress(OSError, AttributeError):  # other systems do it by themselves, or cannot
+            with suppress(OSError, AttributeError):  # other systems release memory themselves, or cannot
                 ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def _give_back(compiled: Any) -> None:
-    """Let go of what a kernel's result holds besides what it takes to call it, and to compile what calls it."""
+def _drop_metadata(compiled: Any) -> None:
+    """Drop the metadata of a compiled kernel that neither its calls nor its callers' compilation need."""
     library, types = compiled.library, compiled.type_annotation
-    if any(True for _ in library._final_module.functions):  # else it was read from the disk, and has but this one
+    if any(
+        True for _ in library._final_module.functions
+    ):  # otherwise it was loaded from disk and has only the shared module
         library._shared_module = None
     if not isinstance(types, str | None):
         types.blocks, types.typemap, types.calltypes = {}, {}, {}

@@ -1,9 +1,9 @@
-"""When work has to end: at a time, or soon after somebody asks for it (Ctrl-C).
+"""Deadlines and cancellation: work ends at a time, or soon after somebody requests it (Ctrl-C).
 
-Work hears of it in one of two ways. Work in pieces of at most :data:`PIECE` seconds looks between them
-(:meth:`Stop.check`, or ``stop.over`` where what there is already is of use). A kernel that is not in pieces looks at a
-flag, an array ``halt`` of one ``uint8``, every few milliseconds of its loops, and returns early when it is set:
-:func:`dmcmc.inference.runtime.threads.run_watched` runs it beside the thread that sets it.
+Work checks its deadline in one of two ways. Work that is done in pieces of at most ``MAX_CHECK_INTERVAL`` seconds
+checks between them: with ``Deadline.check``, or with ``deadline.over`` if its intermediate results are useful. A long
+kernel reads a flag, an array ``halt`` of one ``uint8``, every few milliseconds of its loops and returns early when it
+is set; ``dmcmc.inference.runtime.threads.run_watched`` runs the kernel and sets the flag from another thread.
 """
 
 import time
@@ -11,65 +11,71 @@ from dataclasses import dataclass, field
 
 from dmcmc.inference.runtime.errors import OutOfTime
 
-PIECE = 0.1  # seconds between two looks at the time, at most
+MAX_CHECK_INTERVAL = 0.1  # seconds; the longest time between two checks of the deadline
 
 
 @dataclass
-class Wish:
-    """Whether somebody wants the run to end: ``asked`` is when (``time.perf_counter``), inf if nobody does."""
+class CancellationToken:
+    """Whether the user or the run has requested an early end.
 
-    asked: float = float("inf")
+    Attributes
+    ----------
+    requested_at : float
+        Time of the request (``time.perf_counter``), infinity if there is none.
+    """
 
-    def ask(self) -> None:
-        """Ask for the end."""
-        self.asked = min(self.asked, time.perf_counter())
+    requested_at: float = float("inf")
+
+    def request(self) -> None:
+        """Request an early end; a repeated request keeps the first time."""
+        self.requested_at = min(self.requested_at, time.perf_counter())
 
 
 @dataclass(frozen=True)
-class Stop:
-    """What long work looks at between its parts.
+class Deadline:
+    """The time at which a piece of work has to end.
 
     Attributes
     ----------
     until : float
         When to end (``time.perf_counter``).
     grace : float
-        Seconds that this work may take beyond that, and beyond the moment when somebody asks.
-    wish : Wish
-        Shared by all that were made from the same one.
+        Seconds that this work may take after ``until`` or after a cancellation.
+    cancellation : CancellationToken
+        Shared by all deadlines that were derived from the same one.
     """
 
     until: float = float("inf")
     grace: float = 0.0
-    wish: Wish = field(default_factory=Wish)
+    cancellation: CancellationToken = field(default_factory=CancellationToken)
 
     @property
     def over(self) -> bool:
-        """Whether it is time to end."""
+        """Whether the deadline has passed."""
         return self.left <= 0
 
     @property
     def left(self) -> float:
-        """Seconds until then; negative when it is over, inf without an end."""
-        return min(self.until, self.wish.asked) + self.grace - time.perf_counter()
+        """The seconds until the deadline: negative after it, infinity if there is none."""
+        return min(self.until, self.cancellation.requested_at) + self.grace - time.perf_counter()
 
     @property
-    def asked(self) -> bool:
-        """Whether somebody wants the run to end."""
-        return self.wish.asked < float("inf")
+    def is_cancelled(self) -> bool:
+        """Whether an early end was requested."""
+        return self.cancellation.requested_at < float("inf")
 
-    def by(self, until: float) -> "Stop":
-        """Return the same with an earlier end."""
-        return self if until >= self.until else Stop(until, self.grace, self.wish)
+    def by(self, until: float) -> "Deadline":
+        """Return this deadline, or an earlier one if ``until`` is earlier."""
+        return self if until >= self.until else Deadline(until, self.grace, self.cancellation)
 
-    def later(self, grace: float, longer: float = 0.0) -> "Stop":
-        """Return the same, so many seconds later; and the end by ``longer``, if nobody asks for it."""
-        return Stop(self.until + longer, grace, self.wish)
+    def later(self, grace: float, extension: float = 0.0) -> "Deadline":
+        """Return this deadline with another grace period, and with ``extension`` seconds added to ``until``."""
+        return Deadline(self.until + extension, grace, self.cancellation)
 
     def check(self) -> None:
-        """Raise :class:`OutOfTime` when it is time to end."""
+        """Raise ``OutOfTime`` if the deadline has passed."""
         if self.over:
             raise OutOfTime("out of time")
 
 
-NO_STOP = Stop()
+NO_DEADLINE = Deadline()

@@ -1,4 +1,4 @@
-"""The GPU: whether there is one, its memory, its streams. All allocation on the device happens here."""
+"""The GPU: its availability, memory and streams. All device memory is allocated here."""
 
 import ctypes
 import weakref
@@ -16,7 +16,7 @@ from dmcmc.inference.runtime.types import Array
 
 @lru_cache
 def gpu_problem() -> str | None:
-    """Return why no GPU can be used, or None if one can. Starts the driver; under Numba's simulator there is one."""
+    """Return why no GPU can be used, or None if one can; this starts the driver. Numba's simulator counts as a GPU."""
     try:
         from numba import cuda
     except ImportError as error:
@@ -25,13 +25,13 @@ def gpu_problem() -> str | None:
         if cuda.is_available():
             cuda.current_context()
             return None
-    except Exception as error:  # whatever a broken driver raises
+    except Exception as error:  # a broken driver may raise anything
         return f"the CUDA driver does not start ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
     return "no CUDA device is visible"
 
 
-def takes_threads() -> bool:
-    """Return whether several threads may use the GPU at the same time: Numba's simulator has one kernel at work."""
+def allows_concurrent_use() -> bool:
+    """Return whether several threads may use the GPU concurrently; Numba's simulator runs one kernel at a time."""
     from numba import config
 
     return not config.ENABLE_CUDASIM
@@ -49,29 +49,38 @@ def describe_gpu() -> str:
     return f"{name}, {cuda.current_context().get_memory_info().total / 2**30:.0f} GiB"
 
 
-def resolve_device(wish: str) -> str:
-    """Return ``cpu`` or ``cuda`` for ``auto``, ``cpu`` or ``cuda``.
+def resolve_device(requested: str) -> str:
+    """Return ``cpu`` or ``cuda`` for the requested device ``auto``, ``cpu`` or ``cuda``.
 
     Raises
     ------
     Unavailable
-        For ``cuda`` where there is none.
+        If ``cuda`` is requested and no GPU can be used.
     """
-    if wish == "cpu":
+    if requested == "cpu":
         return "cpu"
     problem = gpu_problem()
-    if wish == "cuda" and problem is not None:
+    if requested == "cuda" and problem is not None:
         raise Unavailable(f"device: cuda: {problem}; use device: cpu or auto")
     return "cuda" if problem is None else "cpu"
 
 
 def gpu_limits(registers: int) -> tuple[int, int, int]:
-    """Return what blocks share: bytes of shared memory a block, multiprocessors, threads that registers allow on one.
+    """Return the resources that the blocks of a kernel share.
 
     Parameters
     ----------
-    registers
-        Of a thread.
+    registers : int
+        Registers per thread.
+
+    Returns
+    -------
+    shared_bytes : int
+        Maximum shared memory of a block, in bytes.
+    multiprocessors : int
+        Number of multiprocessors.
+    threads : int
+        Maximum threads per multiprocessor with this number of registers.
     """
     from numba import config, cuda
 
@@ -83,25 +92,28 @@ def gpu_limits(registers: int) -> tuple[int, int, int]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return whether an error says that the device's memory is used up."""
+    """Return whether an error says that the device's memory is exhausted."""
     text = f"{type(error).__name__} {error}".upper()
     return "OUT_OF_MEMORY" in text or "OUT OF MEMORY" in text
 
 
-class Claims:
-    """Who wants the GPU alone: many short launches would each wait for a long one beside them."""
+class GpuClaims:
+    """Claims of exclusive GPU use by work with many short launches.
+
+    Each of these launches would otherwise wait for a long launch of background work.
+    """
 
     def __init__(self) -> None:
         self._claims = 0
 
     @property
-    def any(self) -> bool:
-        """Whether somebody does: what goes on beside all else rests."""
+    def is_claimed(self) -> bool:
+        """Whether there is a claim; background work on the GPU then pauses."""
         return self._claims > 0
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Claim it."""
+    def claim(self) -> Iterator[None]:
+        """Claim the GPU inside the block."""
         self._claims += 1
         try:
             yield
@@ -109,22 +121,29 @@ class Claims:
             self._claims -= 1
 
 
-CLAIMS = Claims()
+GPU_CLAIMS = GpuClaims()
 
 
 class Device:
-    """Buffers on the current GPU, kept between eliminations: allocating costs more than most of them take.
+    """Memory and launches on the current GPU; buffers are kept between eliminations because allocation is expensive.
 
     Parameters
     ----------
-    limit
-        Bytes that the tables of an elimination may take; None allows what is free.
+    limit : int or None
+        Bytes that the tables of an elimination may take; None allows what is free at the first use.
+
+    Attributes
+    ----------
+    streams : list of stream
+        Two streams for overlapping transfers and kernels.
+    overlapped_work : callable or None
+        Host work that is run once, as soon as the device is busy.
     """
 
     def __init__(self, limit: int | None = None) -> None:
         from numba import config, cuda
 
-        config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small buckets make small grids
+        config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small buckets have small grids
         self._cuda = cuda
         self._buffers: dict[tuple[str, np.dtype[Any]], Any] = {}
         self._free: list[Any] = []
@@ -134,80 +153,83 @@ class Device:
         self._allowed: dict[Any, int] = {}
         self._compiled: dict[tuple[Any, ...], Any] = {}
         self._simulated = bool(config.ENABLE_CUDASIM)
-        self.meanwhile: Callable[[], None] | None = None  # what the host does once, as soon as the device is at work
+        self.overlapped_work: Callable[[], None] | None = None
 
-    def work_meanwhile(self) -> None:
-        """Do what has been left for when the device is at work."""
-        work, self.meanwhile = self.meanwhile, None
+    def run_overlapped_work(self) -> None:
+        """Run and clear the host work that overlaps with the device's work."""
+        work, self.overlapped_work = self.overlapped_work, None
         if work is not None:
             work()
 
     @cached_property
     def limit(self) -> int:
-        """Bytes that the tables of an elimination may take: what was free at first, less a reserve for scratch."""
-        return int(0.85 * self.unused()) if self._limit is None else self._limit
+        """The bytes that the tables of an elimination may take.
+
+        By default it is the memory that is free at the first use, less a reserve for other buffers.
+        """
+        return int(0.85 * self.free_bytes()) if self._limit is None else self._limit
 
     def buffer(self, name: str, entries: int, dtype: np.dtype[Any]) -> Any:
-        """Return device memory for at least so many entries, contents undefined; one buffer a name and dtype."""
-        held = self._buffers.get((name, dtype))
-        if held is None or held.size < entries:
+        """Return the buffer with this name and dtype, for at least ``entries`` entries; its contents are undefined."""
+        memory = self._buffers.get((name, dtype))
+        if memory is None or memory.size < entries:
             self._buffers.pop((name, dtype), None)
-            del held
-            held = self._cuda.device_array(max(1, entries + entries // 8), dtype)
-            self._buffers[name, dtype] = held
-        return held
+            del memory
+            memory = self._cuda.device_array(max(1, entries + entries // 8), dtype)
+            self._buffers[name, dtype] = memory
+        return memory
 
     def lease(self, entries: int, dtype: np.dtype[Any], owner: object) -> Any:
-        """Return device memory that is ``owner``'s until that is garbage; then others may have it."""
-        fitting = [b for b in self._free if b.dtype == dtype and b.size >= entries]
-        if fitting:
-            held = min(fitting, key=lambda b: b.size)
-            self._free[:] = [b for b in self._free if b is not held]
+        """Return device memory that belongs to ``owner`` until ``owner`` is garbage-collected; then it is reused."""
+        candidates = [b for b in self._free if b.dtype == dtype and b.size >= entries]
+        if candidates:
+            memory = min(candidates, key=lambda b: b.size)
+            self._free[:] = [b for b in self._free if b is not memory]
         else:
-            if self._free and entries * dtype.itemsize > self.unused():
+            if self._free and entries * dtype.itemsize > self.free_bytes():
                 self._free.clear()
-            held = self._cuda.device_array(max(1, entries), dtype)
-        weakref.finalize(owner, self._free.append, held)
-        return held
+            memory = self._cuda.device_array(max(1, entries), dtype)
+        weakref.finalize(owner, self._free.append, memory)
+        return memory
 
-    def unused(self) -> int:
-        """Return the bytes that nobody holds."""
+    def free_bytes(self) -> int:
+        """Return the free bytes of the device."""
         try:
             free, _ = self._cuda.current_context().get_memory_info()
             return int(free)
-        except (AttributeError, NotImplementedError, OverflowError):  # the simulator has no memory of its own
+        except (AttributeError, NotImplementedError, OverflowError):  # the simulator has no device memory
             return 1 << 32
 
     def page_locked(self, entries: int, dtype: np.dtype[Any]) -> Array:
-        """Return new host memory that the GPU copies from and to at full speed; freed with the last view of it."""
-        held: Array = self._cuda.pinned_array(max(1, entries), dtype)
-        return held
+        """Return new page-locked host memory, which the GPU copies at full speed; it is freed with its last view."""
+        memory: Array = self._cuda.pinned_array(max(1, entries), dtype)
+        return memory
 
     def pinned(self, name: str, entries: int, dtype: np.dtype[Any]) -> Array:
-        """Return page-locked host memory for passing use; one buffer a name, contents undefined."""
-        need = max(1, entries) * dtype.itemsize
-        held = self._pinned.get(name)
-        if held is None or held.nbytes < need:
-            self._pinned[name] = held = self._cuda.pinned_array(need, np.uint8)
-        return held[:need].view(dtype)
+        """Return page-locked host memory for temporary use, with undefined contents; one buffer per name."""
+        size = max(1, entries) * dtype.itemsize
+        memory = self._pinned.get(name)
+        if memory is None or memory.nbytes < size:
+            self._pinned[name] = memory = self._cuda.pinned_array(size, np.uint8)
+        return memory[:size].view(dtype)
 
     def upload(self, name: str, data: Array, stream: Any = 0) -> Any:
-        """Copy an array to its buffer and return that."""
-        to = self.buffer(name, data.size, data.dtype)
+        """Copy an array to the buffer with this name, and return the buffer."""
+        target = self.buffer(name, data.size, data.dtype)
         if data.size and self._simulated:
-            to[: data.size].copy_to_device(data)
-        elif data.size:  # without the slice, which costs more than a small copy
+            target[: data.size].copy_to_device(data)
+        elif data.size:  # without a slice, which takes longer than a small copy
             from numba.cuda.cudadrv.driver import host_to_device
 
-            host_to_device(to, np.ascontiguousarray(data), data.nbytes, stream=stream)
-        return to
+            host_to_device(target, np.ascontiguousarray(data), data.nbytes, stream=stream)
+        return target
 
     def upload_shaped(self, name: str, data: Array) -> Any:
-        """Copy an array to its buffer and return that in the array's shape."""
+        """Copy an array to the buffer with this name, and return the buffer in the array's shape."""
         return self.upload(name, data.reshape(-1))[: data.size].reshape(data.shape)
 
     def allow_shared(self, kernel: Any, arguments: tuple[Any, ...], size: int) -> None:
-        """Let a kernel's blocks have more dynamic shared memory than the 48 KiB that need no asking."""
+        """Let a kernel's blocks use ``size`` bytes of dynamic shared memory; the default limit is 48 KiB."""
         if size <= 48 << 10 or self._simulated:
             return
         types = tuple(kernel.typeof_pyval(a) for a in arguments)
@@ -221,19 +243,26 @@ class Device:
         driver.cuKernelSetAttribute(attribute, size, function.handle, self._cuda.get_current_device().id)
         self._allowed[kernel, types] = size
 
-    def repeated(
+    def prepare_launch(
         self, kernel: Any, arguments: Sequence[Any], changing: int
     ) -> Callable[[int, int | tuple[int, ...], int | tuple[int, int]], None]:
-        """Return what launches a kernel with these arguments but one whole number: (that, blocks, threads of a block).
+        """Return a function that launches a kernel repeatedly with fixed arguments except for one integer.
 
-        Numba looks at all arguments at every launch, which takes longer than many kernels do.
+        Numba inspects all arguments at every launch, which takes longer than many kernels do.
 
         Parameters
         ----------
-        arguments
-            Arrays may be any library's.
-        changing
-            Which argument is given at every launch.
+        kernel : kernel
+            A kernel from ``dmcmc.inference.runtime.compile.cuda_jit``.
+        arguments : sequence
+            All arguments of the kernel; device arrays of any library that supports the CUDA array interface.
+        changing : int
+            Position of the integer argument that each launch sets.
+
+        Returns
+        -------
+        callable
+            ``launch(number, blocks, threads)``: the integer argument, the grid, and the threads per block.
         """
         if self._simulated:
 
@@ -243,76 +272,84 @@ class Device:
             return simulated
         from cuda.bindings import driver as bindings
 
-        kinds = kernel, *(_kind(argument) for argument in arguments)
-        compiled = self._compiled.get(kinds)
-        if compiled is None:  # to look it up again takes as long as some launches
-            types = tuple(kernel.typeof_pyval(self._as_numbas(a)) for a in arguments)
-            compiled = self._compiled[kinds] = kernel.compile(types)
-        words = [_words(argument) for argument in arguments]
-        flat = [word for some in words for word in some]
+        type_key = kernel, *(_type_key(argument) for argument in arguments)
+        compiled = self._compiled.get(type_key)
+        if compiled is None:  # compiling again takes as long as several launches
+            types = tuple(kernel.typeof_pyval(self._as_numba_array(a)) for a in arguments)
+            compiled = self._compiled[type_key] = kernel.compile(types)
+        argument_words = [_kernel_words(argument) for argument in arguments]
+        flat = [word for some in argument_words for word in some]
         pointers = (ctypes.c_void_p * len(flat))(*map(ctypes.addressof, flat))
         function = bindings.CUfunction(int(compiled._codelibrary.get_cufunc().handle))
-        held, where = (arguments, flat, compiled), ctypes.addressof(pointers)
+        keep_alive, pointer_address = (arguments, flat, compiled), ctypes.addressof(pointers)
 
         def launch(number: int, blocks: int | tuple[int, ...], threads: int | tuple[int, int]) -> None:
-            words[changing][0].value = number
+            argument_words[changing][0].value = number
             grid = (*blocks, 1, 1)[:3] if isinstance(blocks, tuple) else (blocks, 1, 1)
             x, y = threads if isinstance(threads, tuple) else (threads, 1)
-            (error,) = bindings.cuLaunchKernel(function, *grid, x, y, 1, 0, 0, where, 0)
+            (error,) = bindings.cuLaunchKernel(function, *grid, x, y, 1, 0, 0, pointer_address, 0)
             if error != bindings.CUresult.CUDA_SUCCESS:
-                raise RuntimeError(f"{kernel.__name__}: {error.name}: {len(held[1])} words, {len(pointers)} pointers")
+                raise RuntimeError(
+                    f"{kernel.__name__}: {error.name}: {len(keep_alive[1])} argument words, {len(pointers)} pointers"
+                )
 
         return launch
 
-    def _as_numbas(self, argument: Any) -> Any:
-        """Return an array of any library's as Numba has it; anything else as it is."""
-        there = hasattr(argument, "__cuda_array_interface__")
-        return self._cuda.as_cuda_array(argument, sync=False) if there else argument
+    def _as_numba_array(self, argument: Any) -> Any:
+        """Return a device array of any library as a Numba array; other arguments unchanged."""
+        is_device_array = hasattr(argument, "__cuda_array_interface__")
+        return self._cuda.as_cuda_array(argument, sync=False) if is_device_array else argument
 
     def load(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
-        """Compile a kernel for arguments of these types, or find it on disk; without a launch."""
+        """Compile a kernel for arguments of these types, or load it from the disk cache, without a launch."""
         if not self._simulated:
             kernel.compile(tuple(kernel.typeof_pyval(a) for a in arguments))
 
-    def stream_beside(self) -> Any:
-        """Return a stream of its own, behind all others where they want the same: neither waits for the other."""
+    def background_stream(self) -> Any:
+        """Return a new non-blocking stream of the lowest priority, for background work.
+
+        It does not wait for other streams, and they do not wait for it.
+        """
         if self._simulated:
             return self._cuda.stream()
         from cuda.bindings import driver as bindings
 
         self._cuda.current_context()
-        _, least, _ = bindings.cuCtxGetStreamPriorityRange()
+        _, lowest, _ = bindings.cuCtxGetStreamPriorityRange()
         flags = bindings.CUstream_flags.CU_STREAM_NON_BLOCKING.value
-        error, stream = bindings.cuStreamCreateWithPriority(flags, least)
+        error, stream = bindings.cuStreamCreateWithPriority(flags, lowest)
         if error != bindings.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"a stream of its own: {error.name}")
+            raise RuntimeError(f"cannot create a CUDA stream: {error.name}")
         return self._cuda.external_stream(int(stream))
 
     def synchronize(self) -> None:
-        """Wait for everything, but not for what has a stream of its own beside the others."""
+        """Wait for all work of the device except on background streams."""
         if not self._simulated:
             for stream in (*self.streams, self._cuda.default_stream()):
                 stream.synchronize()
 
     def release(self) -> None:
-        """Give all memory back."""
+        """Drop all buffers."""
         self._buffers.clear()
         self._free.clear()
         self._pinned.clear()
 
 
-def _words(argument: Any) -> list[Any]:
-    """Return an argument as Numba's kernels take it: of an array two empty words, sizes, place, shape and strides."""
+def _kernel_words(argument: Any) -> list[Any]:
+    """Return an argument as the C values of Numba's calling convention.
+
+    An array becomes two unused words, its size, item size, address, shape and strides.
+    """
     interface = getattr(argument, "__cuda_array_interface__", None)
     if interface is None:
-        number = isinstance(argument, float | np.floating)
-        return [ctypes.c_double(argument) if number else ctypes.c_int64(int(argument))]
+        is_float = isinstance(argument, float | np.floating)
+        return [ctypes.c_double(argument) if is_float else ctypes.c_int64(int(argument))]
     sizes = argument.size, argument.dtype.itemsize, interface["data"][0]
     return [ctypes.c_int64(word) for word in (0, 0, *sizes, *argument.shape, *argument.strides)]
 
 
-def _kind(argument: Any) -> Any:
-    """Return what kernels are compiled for: arguments of which it is the same have the same type."""
+def _type_key(argument: Any) -> Any:
+    """Return a key for an argument's type: kernels are compiled once per combination of keys."""
     shape = getattr(argument, "shape", None)
     if not shape:  # a number
         return type(argument)
@@ -321,10 +358,10 @@ def _kind(argument: Any) -> Any:
 
 @lru_cache
 def shared_device() -> Device:
-    """Return this process's device."""
+    """Return the device object of this process."""
     return Device()
 
 
-def opened() -> bool:
+def is_gpu_in_use() -> bool:
     """Return whether this process uses a GPU."""
     return shared_device.cache_info().currsize > 0

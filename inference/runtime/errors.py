@@ -1,15 +1,17 @@
-"""The errors a user may see: one clear line each, never a traceback."""
+"""Errors and warnings that users see: one clear line each, never a traceback."""
 
 
 class DmcmcError(Exception):
-    """Something the user can act on. ``str(error)`` is one line: what, where, and what would be right.
+    """An error that the user can act on.
+
+    ``str(error)`` is one line that names the problem, its place and a remedy.
 
     Attributes
     ----------
     exit_code : int
-        What the command line exits with: 2 for bad input or a feature that this version lacks, 1 for a failed run.
+        Exit status of the command line: 2 for invalid input or an unsupported feature, 1 for a failed run.
     order : int
-        Of several that strike different ranks at once, the one with the least is told.
+        Priority if several ranks fail at once: the error with the smallest number is reported.
     """
 
     exit_code = 2
@@ -17,36 +19,36 @@ class DmcmcError(Exception):
 
 
 class ProblemError(DmcmcError):
-    """A problem that is not well formed; names the factor and the variable."""
+    """An invalid problem; the message names the factor and the variable."""
 
 
 class FileError(DmcmcError):
-    """A file that cannot be read or written; names the file and the place in it."""
+    """A file that cannot be read or written; the message names the file and the position in it."""
 
 
 class ConfigError(DmcmcError):
-    """A configuration that is not valid; names the file, the line and the key."""
+    """An invalid configuration; the message names the file, the line and the key."""
 
 
 class Unavailable(DmcmcError):
-    """Something this version does not have; says what to use instead."""
+    """A feature that this version does not have; the message says what to use instead."""
 
 
 class ResourceError(DmcmcError):
-    """A plan that does not fit the memory or the work allowed; names the table, its size and what would help."""
+    """A plan that exceeds the limit on memory or work; the message names the table, its size and a remedy."""
 
 
 class OutOfTime(ResourceError):
-    """Work that was given up because the time budget ended, or because the user asked for the end."""
+    """Work that was abandoned because the time budget ended or the user cancelled the run."""
 
 
 class OutOfMemory(ResourceError):
-    """Work for which what a run holds already leaves no room in its budget."""
+    """Work that does not fit into the remaining memory budget of the run."""
 
 
 class CheckpointWarning(UserWarning):
-    """Says that a file of a checkpoint is left out, and why."""
+    """A file of a checkpoint is ignored; the message gives the reason."""
 
 
 class DivisionWarning(UserWarning):
-    """Says that giving a problem's variables to so many agents makes it much larger."""
+    """The division of the problem into this number of agents makes it much larger."""

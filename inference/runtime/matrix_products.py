@@ -1,4 +1,4 @@
-"""Products of matrices on the thread that asks for them: whoever wants several at once has threads of his own."""
+"""Matrix products on the calling thread only, for callers that run several of them on their own threads."""
 
 import threading
 from collections.abc import Iterator
@@ -6,25 +6,25 @@ from contextlib import contextmanager
 from typing import Any
 
 _LOCK = threading.Lock()
-_ONE: dict[str, Any] = {"users": 0, "limits": None}
+_STATE: dict[str, Any] = {"users": 0, "limits": None}
 
 
 @contextmanager
 def products_on_one_thread() -> Iterator[None]:
-    """Keep NumPy's products from taking more threads; on any number of threads at once.
+    """Limit NumPy's matrix products to one thread each inside the block; threads may enter it concurrently.
 
-    The setting is the process's: the first one sets it, the last one puts it back.
+    The limit applies to the whole process: the first user sets it and the last one restores the previous limit.
     """
-    from threadpoolctl import threadpool_limits  # takes some hundredths of a second
+    from threadpoolctl import threadpool_limits  # importing it takes some hundredths of a second
 
     with _LOCK:
-        _ONE["users"] += 1
-        if _ONE["users"] == 1:
-            _ONE["limits"] = threadpool_limits(limits=1, user_api="blas")
+        _STATE["users"] += 1
+        if _STATE["users"] == 1:
+            _STATE["limits"] = threadpool_limits(limits=1, user_api="blas")
     try:
         yield
     finally:
         with _LOCK:
-            _ONE["users"] -= 1
-            if _ONE["users"] == 0:
-                _ONE["limits"].restore_original_limits()
+            _STATE["users"] -= 1
+            if _STATE["users"] == 0:
+                _STATE["limits"].restore_original_limits()

@@ -1,4 +1,7 @@
-"""What has been worked out before in this process, by all that it depends on: plans of problems of the same shape."""
+"""Caches of derived results in this process, such as plans of problems of the same shape.
+
+A key contains everything that the result depends on.
+"""
 
 import hashlib
 from collections.abc import Callable, Hashable
@@ -9,78 +12,78 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 
-_FACTS = 64  # of one thing
-LARGEST = 1 << 12  # numbers that a key is of at most: what is larger takes longer to plan than to be worth keeping
+_MAX_FACTS = 64  # limit on the facts that are cached about one object
+MAX_KEY_SIZE = 1 << 12  # limit on the numbers in a key; larger problems take longer to plan than the cache saves
 
 
 def digest(*arrays: NDArray[Any]) -> bytes:
-    """Return a few bytes that stand for the contents of arrays: of two lists of arrays that differ, they do."""
-    found = hashlib.blake2b(digest_size=16)
+    """Return a digest of arrays; lists of arrays that differ in sizes or contents have different digests."""
+    hasher = hashlib.blake2b(digest_size=16)
     for array in arrays:
-        found.update(np.int64(array.size).tobytes())
-        found.update(np.ascontiguousarray(array).data)
-    return found.digest()
+        hasher.update(np.int64(array.size).tobytes())
+        hasher.update(np.ascontiguousarray(array).data)
+    return hasher.digest()
 
 
 class Memo(Generic[T]):
-    """Results by their keys; when there are too many, the oldest go. For any number of threads.
+    """A thread-safe cache with a limited number of results; the oldest result is dropped first.
 
     Parameters
     ----------
-    most
-        How many are kept.
+    limit : int
+        The maximum number of results.
     """
 
-    def __init__(self, most: int = 512) -> None:
-        self._most, self._known = most, dict[Hashable, T]()
+    def __init__(self, limit: int = 512) -> None:
+        self._limit, self._results = limit, dict[Hashable, T]()
 
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what is known of a key; else make it."""
-        found = self._known.get(key)
-        if found is None:
-            found = make()
-            self.put(key, found)
-        return found
+    def get(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return the result for a key; compute and store it if it is missing."""
+        result = self._results.get(key)
+        if result is None:
+            result = compute()
+            self.put(key, result)
+        return result
 
     def find(self, key: Hashable) -> T | None:
-        """Return what is known of a key, or None."""
-        return self._known.get(key)
+        """Return the result for a key, or None if it is missing."""
+        return self._results.get(key)
 
     def put(self, key: Hashable, value: T) -> None:
-        """Keep a result."""
-        while len(self._known) >= self._most:
+        """Store a result."""
+        while len(self._results) >= self._limit:
             try:
-                self._known.pop(next(iter(self._known)), None)
-            except (StopIteration, RuntimeError):  # another thread was sooner
+                self._results.pop(next(iter(self._results)), None)
+            except (StopIteration, RuntimeError):  # another thread changed the cache
                 break
-        self._known[key] = value
+        self._results[key] = value
 
     def clear(self) -> None:
-        """Forget all."""
-        self._known.clear()
+        """Drop all results."""
+        self._results.clear()
 
 
-class Known:
-    """What has been worked out of one thing, or of all things of one shape; when it is much, the oldest goes.
+class DerivedFacts:
+    """A cache of facts derived from one object, or from all objects of one shape; the oldest facts are dropped first.
 
-    Copies for other processes know nothing.
+    Pickled copies for other processes are empty.
     """
 
     def __init__(self) -> None:
-        self._found = Memo[Any](_FACTS)
+        self._facts = Memo[Any](_MAX_FACTS)
 
-    def once(self, what: Hashable, make: Callable[[], T]) -> T:
-        """Return what is known of something; else make it."""
-        found: T = self._found.get(what, make)
-        return found
+    def get_or_compute(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return the fact for a key; compute and store it if it is missing."""
+        fact: T = self._facts.get(key, compute)
+        return fact
 
-    def find(self, what: Hashable) -> Any:
-        """Return what is known of something, or None."""
-        return self._found.find(what)
+    def find(self, key: Hashable) -> Any:
+        """Return the fact for a key, or None if it is missing."""
+        return self._facts.find(key)
 
-    def put(self, what: Hashable, found: object) -> None:
-        """Keep what has been worked out."""
-        self._found.put(what, found)
+    def put(self, key: Hashable, fact: object) -> None:
+        """Store a fact."""
+        self._facts.put(key, fact)
 
-    def __reduce__(self) -> tuple[type["Known"], tuple[()]]:
-        return Known, ()
+    def __reduce__(self) -> tuple[type["DerivedFacts"], tuple[()]]:
+        return DerivedFacts, ()

@@ -1,4 +1,4 @@
-"""How much memory there is for this process, how much of it is free, and how much of it a single problem may take."""
+"""Memory limits: what this process may use, how much of it is free, and how much the tables of one problem may take."""
 
 import os
 import sys
@@ -9,152 +9,175 @@ from typing import Any
 
 from dmcmc.inference.runtime.errors import OutOfMemory
 
-MOST_BYTES = 2**34  # 16 GiB
-OWN = 200 << 20  # bytes of the interpreter and its libraries, before a run
-_SMALL = 1 << 22  # bytes that are taken without asking
+MAX_TABLE_BYTES = 2**34  # 16 GiB; upper limit on the tables of one problem by default
+INTERPRETER_BYTES = 200 << 20  # bytes that the interpreter and its libraries take before a run
+_MIN_CHECKED_BYTES = 1 << 22  # smaller requests, in bytes, are not checked
 
 
 def memory_limit() -> int:
-    """Return the bytes that one problem's tables may take: 16 GiB, or :func:`process_memory` where that is less."""
-    there = process_memory()
-    return MOST_BYTES if there is None else min(MOST_BYTES, there)
+    """Return the bytes that the tables of one problem may take: 16 GiB, or ``process_memory`` if that is less."""
+    limit = process_memory()
+    return MAX_TABLE_BYTES if limit is None else min(MAX_TABLE_BYTES, limit)
 
 
 def process_memory() -> int | None:
-    """Return the bytes that this process may have: the machine's, its container's (cgroups) or its own limit's.
+    """Return the bytes that this process may use, or None if no limit is known.
 
-    None where nothing says.
+    It is the minimum of the machine's memory, the limit of the container (cgroups) and the process's own limit.
     """
-    known = [bound for bound in (_machine(), _address_space()) if bound is not None]
-    return min(known, default=None)
+    limits = [limit for limit in (_machine(), _address_space()) if limit is not None]
+    return min(limits, default=None)
 
 
-class Account:
-    """What the run in this process may take, and what it holds.
+class MemoryAccount:
+    """The memory budget of the run in this process, and the memory in use.
 
-    What is held is what the system says is resident: tables, copies and Python objects alike, whoever made them. So
-    nobody counts twice and nothing is forgotten. What compiling takes is not the run's: a first run, which compiles,
-    has the answers of a later one. Rules that must be the same on all ranks go by :meth:`part`, which depends on the
-    budget alone; :meth:`claim` refuses what would not fit after all.
+    The memory in use is the resident set size that the operating system reports. It includes tables, copies and Python
+    objects, so nothing is counted twice or forgotten. Memory that compilation takes is excluded, so that a first run,
+    which compiles, gives the same results as a later one. Rules that must agree on all ranks use ``budget_share``,
+    which depends only on the budget; ``claim`` rejects an allocation that does not fit.
+
+    Attributes
+    ----------
+    budget : int or None
+        The memory budget of the current run in bytes; None outside a run.
     """
 
     def __init__(self) -> None:
         self.budget: int | None = None
-        self._own, self._depth, self._before, self._listening = OWN, 0, 0, False
+        self._baseline, self._compilation_depth, self._resident_before, self._is_listening = (
+            INTERPRETER_BYTES,
+            0,
+            0,
+            False,
+        )
 
     @contextmanager
-    def open(self, budget: int, own: int = 0) -> Iterator[None]:
-        """Set the bytes that a run may take; within another run, that one's stay.
+    def open(self, budget: int, baseline: int = 0) -> Iterator[None]:
+        """Set the memory budget of a run; inside another run, the outer budget stays in force.
 
         Parameters
         ----------
-        own
-            Bytes that this process held before there was a problem.
+        budget : int
+            Bytes that the run may take.
+        baseline : int
+            Bytes that this process held before it read the problem.
         """
         if self.budget is not None:
             yield
             return
         self._listen()
-        self.budget, self._own = budget, max(OWN, own)
+        self.budget, self._baseline = budget, max(INTERPRETER_BYTES, baseline)
         try:
             yield
         finally:
-            self.budget, self._own = None, OWN
+            self.budget, self._baseline = None, INTERPRETER_BYTES
 
     @property
-    def compiles(self) -> bool:
-        """Whether Numba compiles now, or loads what is compiled."""
-        return self._depth > 0
+    def is_compiling(self) -> bool:
+        """Whether Numba is compiling or loading a compiled kernel."""
+        return self._compilation_depth > 0
 
-    def compiling(self, begins: bool) -> None:
-        """Hear that Numba begins, or ends, to compile or to load what is compiled; on any thread."""
+    def record_compilation(self, begins: bool) -> None:
+        """Record that Numba starts (``begins``) or ends compiling or loading a kernel, on any thread."""
         if begins:
-            if not self._depth:
-                self._before = resident_memory()
-            self._depth += 1
-        elif self._depth:
-            self._depth -= 1
-            if not self._depth:
-                self._own += max(0, resident_memory() - self._before)
+            if not self._compilation_depth:
+                self._resident_before = resident_memory()
+            self._compilation_depth += 1
+        elif self._compilation_depth:
+            self._compilation_depth -= 1
+            if not self._compilation_depth:
+                self._baseline += max(0, resident_memory() - self._resident_before)
 
     def _listen(self) -> None:
-        if self._listening:
+        """Observe Numba's compiler lock, once per account."""
+        if self._is_listening:
             return
         from numba.core import event
 
-        account, self._listening = self, True
+        account, self._is_listening = self, True
 
-        class Compiling(event.Listener):  # type: ignore[misc]
+        class _CompilationListener(event.Listener):  # type: ignore[misc]
+            """Records when Numba takes and releases its compiler lock."""
+
             def on_start(self, event: Any) -> None:
-                account.compiling(True)
+                account.record_compilation(True)
 
             def on_end(self, event: Any) -> None:
-                account.compiling(False)
+                account.record_compilation(False)
 
-        event.register("numba:compiler_lock", Compiling())
+        event.register("numba:compiler_lock", _CompilationListener())
 
-    def part(self, share: float, most: int) -> int:
-        """Return a share of the budget, but no more than ``most`` bytes; those where there is no budget."""
-        return most if self.budget is None else min(most, int(share * self.budget))
+    def budget_share(self, share: float, limit: int) -> int:
+        """Return a share of the budget, but at most ``limit`` bytes; ``limit`` if there is no budget."""
+        return limit if self.budget is None else min(limit, int(share * self.budget))
 
-    def left(self) -> int | None:
-        """Return the bytes that could still be taken; None where there is no budget."""
-        return None if self.budget is None else self.budget + self._own - resident_memory()
+    def available_bytes(self) -> int | None:
+        """Return the bytes of the budget that are still available; None if there is no budget."""
+        return None if self.budget is None else self.budget + self._baseline - resident_memory()
 
     def claim(self, size: int, what: str) -> None:
-        """Refuse what would not fit.
+        """Raise OutOfMemory if an allocation does not fit into the budget.
+
+        Parameters
+        ----------
+        size : int
+            Bytes to be allocated.
+        what : str
+            What they are for, for the error message.
 
         Raises
         ------
         OutOfMemory
-            If so many bytes more would be beyond the budget.
+            If ``size`` exceeds the available bytes.
         """
-        if self.budget is None or size < _SMALL:
+        if self.budget is None or size < _MIN_CHECKED_BYTES:
             return
-        left = self.budget + self._own - resident_memory()
-        if size > left:
+        available = self.budget + self._baseline - resident_memory()
+        if size > available:
             raise OutOfMemory(
-                f"{what}: {readable(size)} more do not fit budget.memory ({readable(self.budget)}), of which"
-                f" {readable(max(0, left))} are left; raise it, or divide the problem into more agents"
+                f"{what}: {format_bytes(size)} more do not fit budget.memory ({format_bytes(self.budget)}), of which"
+                f" {format_bytes(max(0, available))} are left; raise it, or divide the problem into more agents"
             )
 
 
-ACCOUNT = Account()
+MEMORY_ACCOUNT = MemoryAccount()
 
 
 def free_memory() -> int | None:
-    """Return the bytes that this process could still take: of the machine, its container and its own limit.
+    """Return the bytes that this process can still allocate, or None if unknown.
 
-    None where nothing says. What the system keeps of files, and can drop, is free.
+    It is the minimum over the machine, the container and the process's own limit. File caches that the system can drop
+    count as free.
     """
     import proclimits
 
     budget = proclimits.get_memory_budget()
     limit = _address_space()
-    known = [
+    free_amounts = [
         None if budget is None else budget.available,
         _available() or proclimits.get_machine_memory_bytes(),
         None if limit is None else max(0, limit - _mapped()),
     ]
-    return min((free for free in known if free is not None), default=None)
+    return min((free for free in free_amounts if free is not None), default=None)
 
 
 def resident_memory() -> int:
-    """Return the bytes of memory that this process holds now; 0 where nothing says."""
-    return _pages(1)
+    """Return the resident set size of this process in bytes; 0 if unknown."""
+    return _statm_bytes(1)
 
 
-@cache  # asked for each table of a file, and read from several files of the system
+@cache  # called for each table of a file, and it reads several system files
 def _machine() -> int | None:
-    """Return the memory of the machine, or of the container where that is less."""
-    import proclimits  # takes some hundredths of a second
+    """Return the memory of the machine, or of the container if that is less; None if unknown."""
+    import proclimits  # importing it takes some hundredths of a second
 
     budget = proclimits.get_memory_budget()
     return proclimits.get_machine_memory_bytes() if budget is None else budget.limit
 
 
 def _address_space() -> int | None:
-    """Return what ``ulimit -v`` allows."""
+    """Return the limit on the address space (``ulimit -v``); None if there is none."""
     if sys.platform == "win32":
         return None
     import resource
@@ -164,7 +187,7 @@ def _address_space() -> int | None:
 
 
 def _available() -> int | None:
-    """Return what Linux says that new work could have without swapping."""
+    """Return the memory that is available without swapping, as Linux estimates it; None on other systems."""
     with suppress(OSError, ValueError), open("/proc/meminfo", "rb") as lines:
         for line in lines:
             if line.startswith(b"MemAvailable:"):
@@ -173,40 +196,40 @@ def _available() -> int | None:
 
 
 def _mapped() -> int:
-    """Return the bytes of this process's address space."""
-    return _pages(0)
+    """Return the size of this process's address space in bytes."""
+    return _statm_bytes(0)
 
 
-def _pages(field: int) -> int:
-    """Return a number of ``/proc/self/statm`` in bytes; 0 where there is no such file."""
-    sizes = _sizes(os.getpid())
+def _statm_bytes(field: int) -> int:
+    """Return a field of ``/proc/self/statm`` in bytes; 0 if there is no such file."""
+    descriptor = _open_statm(os.getpid())
     with suppress(OSError, ValueError, IndexError):
-        return 0 if sizes is None else int(os.pread(sizes, 128, 0).split()[field]) * _page()
+        return 0 if descriptor is None else int(os.pread(descriptor, 128, 0).split()[field]) * _page_bytes()
     return 0
 
 
-@cache  # a run asks some times: opening the file is most of what that takes
-def _sizes(process: int) -> int | None:
-    """Return this process's ``/proc/self/statm``, open; a process that was forked has another one."""
+@cache  # opening the file takes most of the time of a query
+def _open_statm(process: int) -> int | None:
+    """Return a descriptor of ``/proc/self/statm``, one per process because a forked process has a different file."""
     with suppress(OSError):
         return os.open("/proc/self/statm", os.O_RDONLY) if hasattr(os, "pread") else None
     return None
 
 
 @cache
-def _page() -> int:
-    """Return the bytes of a page."""
+def _page_bytes() -> int:
+    """Return the size of a memory page in bytes."""
     import resource
 
     return resource.getpagesize()
 
 
-def readable(count: int) -> str:
-    """Return a number of bytes for the reader.
+def format_bytes(count: int) -> str:
+    """Format a number of bytes for messages.
 
     Examples
     --------
-    >>> readable(3 * 2**30)
+    >>> format_bytes(3 * 2**30)
     '3.0 GiB'
     """
     for unit, size in (("EiB", 2**60), ("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):

@@ -1,4 +1,4 @@
-"""Plug-ins by name: a group's own, and those that other distributions register under its entry-point group."""
+"""Named plug-ins: built-in ones, and those that other distributions register under an entry-point group."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,34 +13,34 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plugins(Generic[T]):
-    """One kind of plug-in; each has a ``summary``.
+    """A registry of plug-ins of one type; each plug-in has a ``summary``.
 
     Attributes
     ----------
     group : str
         The entry-point group.
-    what : str
-        What one of them is, for errors.
-    ours : dict
-        Those of this distribution; no other can take their names.
+    noun : str
+        What a plug-in is called in error messages.
+    built_in : dict from str to plug-in
+        The plug-ins of this distribution by name; others cannot replace them.
     accept : callable
-        Turns what an entry point loads into a plug-in; None if it is none.
+        Converts the loaded object of an entry point to a plug-in; returns None if the object is unsuitable.
     expected : str
-        What an entry point should load, for errors.
-    also : sequence of str
-        Names that are known besides, for errors.
+        What is wrong with an unsuitable object, for error messages.
+    other_names : sequence of str
+        Further valid names, for error messages.
     """
 
     group: str
-    what: str
-    ours: Mapping[str, T]
+    noun: str
+    built_in: Mapping[str, T]
     accept: Callable[[object], T | None]
     expected: str
-    also: Sequence[str] = ()
+    other_names: Sequence[str] = ()
 
     def names(self) -> dict[str, str]:
-        """Return every known name with its line of help; a plug-in that cannot be loaded says why."""
-        lines = {name: _summary(plugin) for name, plugin in self.ours.items()}
+        """Return the summary of every plug-in by name; for a plug-in that cannot be loaded, the reason."""
+        lines = {name: _summary(plugin) for name, plugin in self.built_in.items()}
         for name, entry in self._entries().items():
             try:
                 lines[name] = _summary(self._load(entry))
@@ -49,30 +49,32 @@ class Plugins(Generic[T]):
         return lines
 
     def get(self, name: str) -> T:
-        """Return a plug-in.
+        """Return the plug-in with this name.
 
         Raises
         ------
         ConfigError
-            If there is none of this name, which lists the known ones, or it cannot be loaded.
+            If the name is unknown (the message lists the valid names) or the plug-in cannot be loaded.
         """
-        if name in self.ours:
-            return self.ours[name]
+        if name in self.built_in:
+            return self.built_in[name]
         entries = self._entries()
         if name in entries:
             return self._load(entries[name])
-        known = [*self.ours, *entries]
-        close = get_close_matches(name, known, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ConfigError(f"unknown {self.what} {name!r}{hint} (known: {', '.join([*self.also, *known])})")
+        known = [*self.built_in, *entries]
+        similar = get_close_matches(name, known, 1)
+        hint = f"; did you mean {similar[0]!r}?" if similar else ""
+        raise ConfigError(f"unknown {self.noun} {name!r}{hint} (known: {', '.join([*self.other_names, *known])})")
 
     def _entries(self) -> dict[str, EntryPoint]:
-        return {entry.name: entry for entry in entry_points(group=self.group) if entry.name not in self.ours}
+        """Return the entry points of the group by name, without those that have the name of a built-in plug-in."""
+        return {entry.name: entry for entry in entry_points(group=self.group) if entry.name not in self.built_in}
 
     def _load(self, entry: EntryPoint) -> T:
+        """Load the plug-in of an entry point; raise ConfigError if this fails."""
         try:
             loaded = entry.load()
-        except Exception as error:  # whatever a foreign module raises on import
+        except Exception as error:  # the import of foreign code may raise anything
             raise ConfigError(f"plug-in {entry.name!r} ({entry.value}): {type(error).__name__}: {error}") from error
         plugin = self.accept(loaded)
         if plugin is None:
@@ -81,4 +83,5 @@ class Plugins(Generic[T]):
 
 
 def _summary(plugin: object) -> str:
+    """Return the one-line description of a plug-in."""
     return str(getattr(plugin, "summary", ""))

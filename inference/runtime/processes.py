@@ -1,11 +1,11 @@
-"""Processes that this one has started."""
+"""Child processes."""
 
 from contextlib import suppress
 from subprocess import Popen
 
 
 def end_process(process: "Popen[bytes]") -> None:
-    """Kill a process, whatever it does, wait until it is gone, and close what it was talked to by."""
+    """Kill a child process, wait until it has ended, and close its pipes."""
     with suppress(OSError):
         process.kill()
     process.wait()

@@ -1,6 +1,6 @@
-"""The cores of this process, shared by everything that works in parallel here.
+"""Threads and CPU cores of this process.
 
-Kernels release the interpreter lock, so plain threads run them side by side.
+Kernels release Python's global interpreter lock, so plain threads run them in parallel.
 """
 
 import math
@@ -15,88 +15,121 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 
-_LOOK = 0.02  # seconds between two looks at the time
-_BEHIND = 4  # niceness: two fifths of what another thread has that wants the same core
+_CHECK_INTERVAL = 0.02  # seconds between two checks of the deadline
+_LOW_PRIORITY_NICENESS = 4  # niceness: about two fifths of the share of a normal thread on the same core
 
 
 def cores() -> int:
-    """Return how many cores this process may use: those it may run on, or as many as its container's share makes."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use, limited by its CPU affinity and its container."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = _container_cores()
-    return there if share is None else min(there, max(1, math.ceil(share)))
+    return available if share is None else min(available, max(1, math.ceil(share)))
 
 
 @cache
 def _container_cores() -> float | None:
-    """Return what the container (cgroups) allows, perhaps a part of a core; None without a limit."""
-    import proclimits  # takes some hundredths of a second
+    """Return the CPU limit of the container (cgroups), possibly a fraction of a core; None without a limit."""
+    import proclimits  # importing it takes some hundredths of a second
 
     return proclimits.get_cpu_limit()
 
 
-def step_back() -> None:
-    """Let other threads go first where they want this one's core, from now on and for good; where the system can."""
-    if sys.platform == "linux":  # elsewhere threads have no niceness of their own
+def lower_priority() -> None:
+    """Lower the scheduling priority of the calling thread permanently, where the system supports it."""
+    if sys.platform == "linux":  # other systems have no niceness per thread
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BEHIND)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOW_PRIORITY_NICENESS)
 
 
 @lru_cache(maxsize=8)
-def _pool(threads: int, behind: bool = False) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="dmcmc", initializer=step_back if behind else None)
+def _pool(threads: int, low_priority: bool = False) -> ThreadPoolExecutor:
+    """Return the shared pool with this number of threads and this priority."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="dmcmc", initializer=lower_priority if low_priority else None)
 
 
-if hasattr(os, "register_at_fork"):  # a forked process has none of its parent's threads: its pools are its own
+if hasattr(os, "register_at_fork"):  # a forked process has none of its parent's threads and needs new pools
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def run_parallel(tasks: Iterable[Callable[[], None]], threads: int, stop: Stop = NO_STOP) -> bool:
-    """Run tasks on ``threads`` threads, or one after the other on this one; the first error is raised when all ended.
+def run_parallel(tasks: Iterable[Callable[[], None]], threads: int, stop: Deadline = NO_DEADLINE) -> bool:
+    """Run tasks on several threads and return whether all of them were run.
 
-    Those that have not begun when it is time to stop are left out; returns whether none was.
+    Parameters
+    ----------
+    tasks : iterable of callable
+        Functions without arguments. With one thread or one task they run on the calling thread.
+    threads : int
+        Number of threads.
+    stop : Deadline
+        Tasks that have not started at this deadline are skipped.
+
+    Returns
+    -------
+    bool
+        Whether no task was skipped.
+
+    Raises
+    ------
+    Exception
+        The first exception of a task, after all tasks have ended.
     """
-    left_out = False
+    skipped = False
 
     def run(task: Callable[[], None]) -> None:
-        nonlocal left_out
-        if stop is NO_STOP or not stop.over:
+        nonlocal skipped
+        if stop is NO_DEADLINE or not stop.over:
             task()
         else:
-            left_out = True
+            skipped = True
 
-    waiting = list(tasks)
-    if threads <= 1 or len(waiting) == 1:  # another thread would take longer to begin than small tasks take
-        for task in waiting:
+    pending = list(tasks)
+    if threads <= 1 or len(pending) == 1:  # starting another thread would take longer than small tasks
+        for task in pending:
             run(task)
-        return not left_out
-    futures = [_pool(threads).submit(run, task) for task in waiting]
+        return not skipped
+    futures = [_pool(threads).submit(run, task) for task in pending]
     try:
         for future in futures:
             future.exception()
-    except BaseException:  # Ctrl-C: nothing that has not begun is worth waiting for
+    except BaseException:  # Ctrl-C: do not wait for tasks that have not started
         for future in futures:
             future.cancel()
         raise
     for future in futures:
         future.result()
-    return not left_out
+    return not skipped
 
 
 def run_watched(
-    tasks: Iterable[Callable[[], None]], threads: int, stop: Stop, halt: NDArray[Any], behind: bool = False
+    tasks: Iterable[Callable[[], None]], threads: int, stop: Deadline, halt: NDArray[Any], low_priority: bool = False
 ) -> bool:
-    """Run tasks on other threads, while this one hears signals and sets ``halt[0]`` when it is time to end.
+    """Run kernels on other threads while the calling thread handles signals and watches the deadline.
 
-    The tasks are kernels that look at ``halt`` and then return early; ``behind`` other work they have what that leaves
-    of the cores. Returns whether they were left alone.
+    Parameters
+    ----------
+    tasks : iterable of callable
+        Functions without arguments that run kernels; the kernels poll ``halt`` and return early when it is set.
+    threads : int
+        Number of threads.
+    stop : Deadline
+        ``halt[0]`` is set to 1 at this deadline.
+    halt : ndarray of uint8, shape (1,)
+        The halt flag that is shared with the kernels.
+    low_priority : bool
+        Whether the threads run at low priority, so that other work on the same cores goes first.
+
+    Returns
+    -------
+    bool
+        Whether all tasks ended without being halted.
     """
-    if stop is NO_STOP:
+    if stop is NO_DEADLINE:
         return run_parallel(tasks, threads)
-    futures = [_pool(threads, behind).submit(task) for task in tasks]
+    futures = [_pool(threads, low_priority).submit(task) for task in tasks]
     try:
-        while wait(futures, timeout=_LOOK).not_done:
+        while wait(futures, timeout=_CHECK_INTERVAL).not_done:
             halt[0] |= stop.over
     except BaseException:  # a second Ctrl-C
         halt[0] = 1

@@ -1,25 +1,27 @@
-"""Some seconds for several parts of a work, one after the other: what one leaves, or takes too much, is the others'."""
+"""Split a time budget over several consecutive steps."""
 
 import time
 from collections.abc import Sequence
 
 
-class Parts:
-    """Some seconds, divided as planned, from now on.
+class TimeShares:
+    """Seconds for consecutive steps in the planned proportions, starting now.
+
+    Unused or overdrawn time of a step is carried over to the remaining steps.
 
     Parameters
     ----------
-    planned
-        Seconds of each part.
+    planned : sequence of float
+        Planned seconds of each step.
     """
 
     def __init__(self, planned: Sequence[float]) -> None:
         self._planned, self._next = planned, 0
-        self._end, self._rest = time.perf_counter() + sum(planned), sum(planned)
+        self._end, self._planned_left = time.perf_counter() + sum(planned), sum(planned)
 
     def next(self) -> float:
-        """Return the seconds of the next part: of what is left, in proportion to the plan."""
+        """Return the seconds for the next step: its share of the remaining time, in proportion to the plan."""
         planned, left = self._planned[self._next], max(0.0, self._end - time.perf_counter())
-        seconds = left * planned / self._rest if self._rest > 0 else 0.0
-        self._next, self._rest = self._next + 1, self._rest - planned
+        seconds = left * planned / self._planned_left if self._planned_left > 0 else 0.0
+        self._next, self._planned_left = self._next + 1, self._planned_left - planned
         return seconds

@@ -1,4 +1,4 @@
-"""Types that the whole project shares."""
+"""Type aliases that the whole project shares."""
 
 from typing import Any
 

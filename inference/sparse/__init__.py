@@ -1,1 +1,1 @@
-"""Incomplete tables: elimination that stores only the rows that are possible and can still beat the incumbent."""
+"""Sparse tables (CUBE calls them incomplete): eliminations that store only rows that are allowed and can be optimal."""

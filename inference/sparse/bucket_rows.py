@@ -1,7 +1,7 @@
-"""The rows of one bucket's message: made block by block, depth first, so that only what is left is ever held.
+"""Build the rows of one bucket's message block by block, depth first, so that only surviving rows are held.
 
-The rows to begin with are cut into ranges, which threads carry through all steps. A range that is done stays so when
-time is up: the work can be taken up again.
+The initial rows are cut into ranges, which threads carry through all steps. Finished ranges are retained when the time
+is up, and the work can be resumed.
 """
 
 import threading
@@ -15,156 +15,183 @@ from typing import Protocol
 import numpy as np
 
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Array, Ints
-from dmcmc.inference.sparse.join_steps import Step
+from dmcmc.inference.sparse.join_steps import JoinStep
 from dmcmc.inference.sparse.row_kernels import best_of, extend, fill_vectors, join_rows
-from dmcmc.inference.sparse.sparse_table import Incomplete
+from dmcmc.inference.sparse.sparse_table import SparseTable
 
-_BLOCK = 1 << 13  # rows of a block: some milliseconds of a kernel
-_RANGES = 256  # at least, where there are as many rows
-_SAMPLE = 32  # one in so many ranges is carried here before the rest is carried elsewhere
-_GLANCE = 64  # one in so many says how many candidates there will be: on one thread, so it has to be little
+_ROWS_PER_BLOCK = 1 << 13  # rows per block: some milliseconds of a kernel
+_MIN_RANGES = 256  # least number of ranges if there are as many rows
+_TIMING_SAMPLE = 32  # one range in 32 runs on the CPU and is timed before the rest goes to the GPU
+_COUNT_SAMPLE = 64  # one range in 64 estimates the number of candidates: on one thread, so the sample is small
 
 Rows = tuple[Ints, Array]
 
 
-class TooMuch(OutOfMemory):
-    """Rows that are more than memory, or the work allowed, has room for."""
+class TooManyRows(OutOfMemory):
+    """The rows exceed the memory or the admissible work."""
 
 
 @dataclass
-class Room:
-    """What may still be made, counted by all threads together.
+class RowLimits:
+    """The rows that may still be made; all threads count on the same object.
 
     Attributes
     ----------
-    rows : int
-        Of a message.
-    work : int
-        Rows in all steps.
+    message_rows : int
+        Remaining rows of the message.
+    step_rows : int
+        Remaining rows of all steps.
     """
 
-    rows: int
-    work: int = 1 << 62
+    message_rows: int
+    step_rows: int = 1 << 62
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, rows: int, work: int) -> None:
-        """Count rows of the message, and of all steps; :class:`TooMuch` beyond what there is."""
+    def count(self, message_rows: int, step_rows: int) -> None:
+        """Count rows of the message and of all steps.
+
+        Raises
+        ------
+        TooManyRows
+            If either count exceeds its limit.
+        """
         with self._lock:
-            self.rows -= rows
-            self.work -= work
-            if self.rows < 0:
-                raise TooMuch("a message of an elimination has more rows than the memory has room for")
-            if self.work < 0:
-                raise TooMuch("an elimination makes more rows than its work allows")
+            self.message_rows -= message_rows
+            self.step_rows -= step_rows
+            if self.message_rows < 0:
+                raise TooManyRows("a sparse message of an elimination has more rows than fit the memory limit")
+            if self.step_rows < 0:
+                raise TooManyRows("an elimination exceeds its limit on the number of rows made")
 
 
-class Elsewhere(Protocol):
-    """Another place to carry rows: a GPU."""
+class RowDevice(Protocol):
+    """Another device that makes rows: a GPU."""
 
     def worth(self, seconds: float) -> bool:
-        """Return whether what takes one core so many seconds is worth the way there and back."""
+        """Return whether work that takes one core this many seconds should run on the device."""
         ...
 
-    def carry(self, making: "Making", ranges: Sequence[tuple[int, int]], stop: Stop) -> bool:
-        """Carry ranges, neighbours of each other, and call :meth:`Making.take`; return whether there was room."""
+    def carry(self, making: "RowBuilder", ranges: Sequence[tuple[int, int]], stop: Deadline) -> bool:
+        """Carry consecutive ranges through all steps and pass the rows to :meth:`RowBuilder.add_ranges`.
+
+        Returns
+        -------
+        bool
+            Whether the device's memory sufficed.
+        """
         ...
 
 
-class Making:
-    """The rows of one bucket's message in the making.
+class RowBuilder:
+    """The rows of one bucket's message while they are built.
 
     Parameters
     ----------
     scope
-        Of the message, in the order of its keys.
+        The scope of the message, in the order of its keys.
     steps
-        From :func:`.steps_of`.
+        The steps, from :func:`steps_of`.
     size
-        Values of the bucket's variable.
+        Domain size of the bucket's variable.
+    arithmetic
+        The arithmetic of the tables.
     threshold
-        What a row and the bound on the rest have to exceed together.
+        The sum of a row's value and the bound on the remaining tables must exceed it.
+    row_limits
+        The number of rows that may still be made.
     """
 
     def __init__(
         self,
         scope: tuple[int, ...],
-        steps: Sequence[Step],
+        steps: Sequence[JoinStep],
         size: int,
         arithmetic: Arithmetic,
         threshold: int | float,
-        room: Room,
+        row_limits: RowLimits,
     ) -> None:
-        self.scope, self.steps, self.size, self.room = scope, steps, size, room
+        self.scope, self.steps, self.size, self.row_limits = scope, steps, size, row_limits
         self.dtype = arithmetic.dtype
         number = np.int64 if arithmetic.exact else np.float64
-        self.limits = arithmetic.dtype.type(arithmetic.lowest), number(threshold)
+        self.lowest_and_threshold = arithmetic.dtype.type(arithmetic.lowest), number(threshold)
         self.seconds = 0.0
-        self._tried = 0  # about, where threads meet
+        self._n_candidates = 0  # approximate, because threads update it without a lock
         self._done: dict[int, list[Rows]] = {}
         self._ranges: list[tuple[int, int]] | None = None
-        self._from: tuple[int, Rows] | None = None  # where ranges begin, if not with the first table
+        # the step and the rows at which the ranges start, if not at the first table
+        self._start: tuple[int, Rows] | None = None
 
     @property
-    def part(self) -> float:
-        """Return how much of it is done, about: the part of the ranges."""
+    def fraction_done(self) -> float:
+        """Return the fraction of the ranges that is finished."""
         return len(self._done) / max(1, len(self._ranges or [()]))
 
-    def expected(self, most: float, stop: Stop = NO_STOP) -> float:
-        """Return about how many candidates all steps will judge, going by a sample of the ranges, which is made.
+    def estimate_candidates(self, limit: float, stop: Deadline = NO_DEADLINE) -> float:
+        """Estimate how many candidates all steps will check, from a sample of the ranges; these ranges are built.
 
         Parameters
         ----------
-        most
-            No more of the sample is made once it alone says that there are more than so many.
+        limit
+            The sample ends as soon as it proves that there are more candidates than this.
+        stop
+            The deadline.
         """
-        self._ranges = self._cut(stop)
+        self._ranges = self._cut_ranges(stop)
         if not self._ranges:
             return 0.0
-        before, sample, found = self._tried, self._in_no_order()[: max(1, len(self._ranges) // _GLANCE)], 0.0
-        for made, i in enumerate(sample, 1):
-            self._carry(i, stop)
-            found = (self._tried - before) * len(self._ranges) / made
-            if found * made > most * len(sample):
+        before, sample, found = (
+            self._n_candidates,
+            self._missing_shuffled()[: max(1, len(self._ranges) // _COUNT_SAMPLE)],
+            0.0,
+        )
+        for n_made, i in enumerate(sample, 1):
+            self._build_range(i, stop)
+            found = (self._n_candidates - before) * len(self._ranges) / n_made
+            if found * n_made > limit * len(sample):
                 break
         return found
 
-    def _in_no_order(self) -> list[int]:
-        """Return the ranges that are missing, mixed: the part that is done tells what the rest will take."""
+    def _missing_shuffled(self) -> list[int]:
+        """Return the unfinished ranges in random order, so that the finished fraction predicts the remaining time."""
         missing = [i for i in range(len(self._ranges or [])) if i not in self._done]
         return [missing[i] for i in np.random.Generator(np.random.Philox(0)).permutation(len(missing))]
 
-    def go_on(self, threads: int, stop: Stop = NO_STOP, elsewhere: Elsewhere | None = None) -> Incomplete:
-        """Make what is missing, and return the message.
+    def resume(self, threads: int, stop: Deadline = NO_DEADLINE, row_device: RowDevice | None = None) -> SparseTable:
+        """Build the ranges that are missing, and return the message.
 
         Parameters
         ----------
+        threads
+            Number of CPU threads.
+        stop
+            The deadline.
         elsewhere
-            Where all is carried but a sample, whose time says whether that is worth it.
+            A device that builds all but a sample of the ranges, if the time of the sample shows that this is faster.
 
         Raises
         ------
         OutOfTime
-            What is done is kept.
-        TooMuch
-            If there is no room for it.
+            If the deadline passes; finished ranges are retained.
+        TooManyRows
+            If the rows exceed their limits.
         """
         begun = time.perf_counter()
         try:
             if self._ranges is None:
-                self._ranges = self._cut(stop)
-            tasks: list[Callable[[], None]] = [partial(self._carry, i, stop) for i in self._in_no_order()]
-            if elsewhere is not None and tasks:
-                sample, start = tasks[: max(1, len(tasks) // _SAMPLE)], time.perf_counter()
+                self._ranges = self._cut_ranges(stop)
+            tasks: list[Callable[[], None]] = [partial(self._build_range, i, stop) for i in self._missing_shuffled()]
+            if row_device is not None and tasks:
+                sample, start = tasks[: max(1, len(tasks) // _TIMING_SAMPLE)], time.perf_counter()
                 tasks = tasks[len(sample) :]
                 if not run_parallel(sample, 1, stop):
                     stop.check()
                 seconds = (time.perf_counter() - start) * len(tasks) / len(sample)
-                if tasks and elsewhere.worth(seconds) and self._carry_there(elsewhere, stop):
+                if tasks and row_device.worth(seconds) and self._build_on_device(row_device, stop):
                     return self._message()
             if not run_parallel(tasks, threads, stop):
                 stop.check()
@@ -172,8 +199,8 @@ class Making:
             self.seconds += time.perf_counter() - begun
         return self._message()
 
-    def _carry_there(self, elsewhere: Elsewhere, stop: Stop) -> bool:
-        """Carry what is missing in another place, neighbouring ranges together; return whether there was room."""
+    def _build_on_device(self, elsewhere: RowDevice, stop: Deadline) -> bool:
+        """Build the missing ranges on another device, consecutive ones together; return whether its memory sufficed."""
         assert self._ranges is not None
         missing = [i for i in range(len(self._ranges)) if i not in self._done]
         cuts = [k for k in range(1, len(missing)) if missing[k] != missing[k - 1] + 1]
@@ -184,91 +211,94 @@ class Making:
 
     @property
     def start(self) -> tuple[int, Rows] | None:
-        """The step that ranges begin with, and the rows before it; None if they are vectors of the first table."""
-        return self._from
+        """The step at which the ranges start, and the rows before it; None if they are vectors of the first table."""
+        return self._start
 
-    def take(self, ranges: Sequence[tuple[int, int]], rows: list[Rows]) -> None:
-        """Take what neighbouring ranges have become."""
+    def add_ranges(self, ranges: Sequence[tuple[int, int]], rows: list[Rows]) -> None:
+        """Store the rows that consecutive ranges have become."""
         assert self._ranges is not None
         first = self._ranges.index(ranges[0])
         self._done |= {first + k: (list[Rows]() if k else rows) for k in range(len(ranges))}
 
-    def _message(self) -> Incomplete:
-        """Put the ranges together; they are in the order of their keys."""
+    def _message(self) -> SparseTable:
+        """Concatenate the ranges in the order of their keys."""
         blocks = [block for i in sorted(self._done) for block in self._done[i]]
         rows = sum(keys.size for keys, _ in blocks)
-        ACCOUNT.claim(rows * (8 + self.dtype.itemsize), f"a message of {rows:,} rows")
+        MEMORY_ACCOUNT.claim(rows * (8 + self.dtype.itemsize), f"a message of {rows:,} rows")
         keys, values = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=self.dtype)
         at = 0
         for own_keys, own_values in blocks:
             keys[at : at + own_keys.size], values[at : at + own_keys.size] = own_keys, own_values
             at += own_keys.size
-        return Incomplete(self.scope, keys, values)
+        return SparseTable(self.scope, keys, values)
 
-    def _cut(self, stop: Stop) -> list[tuple[int, int]]:
-        """Cut the rows to begin with into ranges; where they are few, those of a later step."""
+    def _cut_ranges(self, stop: Deadline) -> list[tuple[int, int]]:
+        """Cut the initial rows into ranges; if they are few, cut the rows of a later step."""
         assert self.steps[0].table is not None
-        rows, ranges = self.steps[0].table.keys.size, _RANGES
+        rows, ranges = self.steps[0].table.keys.size, _MIN_RANGES
         if rows < ranges:
             j, block = 1, self._first(0, rows)
             while block[0].size < ranges and j < len(self.steps):
-                block = _together([(k.copy(), v.copy()) for k, v in self._blocks(j, block, {}, stop)], block)
+                block = _concatenate([(k.copy(), v.copy()) for k, v in self._blocks(j, block, {}, stop)], block)
                 j += 1
-            self._from, rows = (j, block), block[0].size
-        ranges = min(max(ranges, rows // _BLOCK + 1), max(1, rows))
+            self._start, rows = (j, block), block[0].size
+        ranges = min(max(ranges, rows // _ROWS_PER_BLOCK + 1), max(1, rows))
         cuts = [rows * i // ranges for i in range(ranges + 1)]
         return [(a, b) for a, b in pairwise(cuts) if a < b]
 
-    def _carry(self, i: int, stop: Stop) -> None:
-        """Carry a range of rows through the steps."""
+    def _build_range(self, i: int, stop: Deadline) -> None:
+        """Carry one range of rows through the steps."""
         assert self._ranges is not None
         begin, end = self._ranges[i]
         into: list[Rows] = []
         j, rows = 1, None
-        if self._from is not None:
-            j, (keys, vectors) = self._from
+        if self._start is not None:
+            j, (keys, vectors) = self._start
             rows = keys[begin:end], vectors[begin:end]
-        self._through(j, self._first(begin, end) if rows is None else rows, {}, into, stop)
+        self._run_steps(j, self._first(begin, end) if rows is None else rows, {}, into, stop)
         self._done[i] = into
 
-    def _through(self, j: int, rows: Rows, scratch: dict[int, Rows], into: list[Rows], stop: Stop) -> None:
+    def _run_steps(self, j: int, rows: Rows, scratch: dict[int, Rows], into: list[Rows], stop: Deadline) -> None:
         """Carry rows through the steps from ``j`` on."""
         last = j == len(self.steps)
-        self.room.take(rows[0].size if last else 0, rows[0].size)
+        self.row_limits.count(rows[0].size if last else 0, rows[0].size)
         if last:
             best = np.empty(rows[0].size, dtype=self.dtype)
             best_of(rows[1], best)
             into.append((rows[0].copy(), best))
             return
         for block in self._blocks(j, rows, scratch, stop):
-            self._through(j + 1, block, scratch, into, stop)
+            self._run_steps(j + 1, block, scratch, into, stop)
 
-    def _blocks(self, j: int, rows: Rows, scratch: dict[int, Rows], stop: Stop) -> Iterator[Rows]:
-        """Yield what step ``j`` makes of rows, a block at a time in the same place."""
+    def _blocks(self, j: int, rows: Rows, scratch: dict[int, Rows], stop: Deadline) -> Iterator[Rows]:
+        """Yield the rows that step ``j`` makes, one block at a time in the same buffers."""
         step, at = self.steps[j], np.zeros(3, dtype=np.int64)
         if j not in scratch:
-            scratch[j] = np.empty(_BLOCK, dtype=np.int64), np.empty((_BLOCK, self.size), dtype=self.dtype)
+            scratch[j] = (
+                np.empty(_ROWS_PER_BLOCK, dtype=np.int64),
+                np.empty((_ROWS_PER_BLOCK, self.size), dtype=self.dtype),
+            )
         keys, vectors = scratch[j]
         while at[0] < rows[0].size:
             stop.check()
             if step.partner is not None:
-                made = join_rows(*rows, step.look, step.partner, *self.limits, at, keys, vectors)
+                n_made = join_rows(*rows, step.look, step.partner, *self.lowest_and_threshold, at, keys, vectors)
             else:
-                made = extend(*rows, step.look, step.size, step.bits, *self.limits, at, keys, vectors)
-            if made:
-                yield keys[:made], vectors[:made]
-        self._tried += int(at[2])
+                n_made = extend(*rows, step.look, step.size, step.bits, *self.lowest_and_threshold, at, keys, vectors)
+            if n_made:
+                yield keys[:n_made], vectors[:n_made]
+        self._n_candidates += int(at[2])
 
     def _first(self, begin: int, end: int) -> Rows:
-        """Return the first table's rows as vectors."""
+        """Return vectors ``begin`` to ``end`` − 1 of the first table as rows."""
         step = self.steps[0]
         assert step.table is not None
         keys, vectors = np.empty(end - begin, dtype=np.int64), np.empty((end - begin, self.size), dtype=self.dtype)
-        made = fill_vectors(step.table, begin, end, step.look, *self.limits, keys, vectors)
-        return keys[:made], vectors[:made]
+        n_made = fill_vectors(step.table, begin, end, step.look, *self.lowest_and_threshold, keys, vectors)
+        return keys[:n_made], vectors[:n_made]
 
 
-def _together(blocks: Sequence[Rows], like: Rows) -> Rows:
-    """Return blocks one after another."""
+def _concatenate(blocks: Sequence[Rows], like: Rows) -> Rows:
+    """Concatenate blocks; ``like`` gives the shapes if there are none."""
     blocks = blocks or [(like[0][:0], like[1][:0])]
     return np.concatenate([keys for keys, _ in blocks]), np.concatenate([vectors for _, vectors in blocks])

@@ -1,9 +1,9 @@
-"""Elimination of all variables with function filtering: what cannot beat the incumbent is not made.
+"""Eliminate all variables with function filtering: rows that cannot beat the incumbent are not made.
 
-Sánchez, Larrosa and Meseguer, "Tree decomposition with function filtering" (CP 2005). A row of a message stays only if
-its value and a bound on all that is outside of it exceed the incumbent. Where no row is left, or none better, the
-incumbent is optimal: that is the proof. Else the best assignment is read back. Small messages are dense tables, as
-elsewhere; the others are incomplete.
+Sánchez, Larrosa and Meseguer, "Tree decomposition with function filtering" (CP 2005). A row of a message is retained
+only if its value plus a bound on everything outside exceeds the incumbent. If no row is left, or none is better, the
+incumbent is proven optimal. Otherwise the best assignment is read back. Small messages are dense tables; the others are
+sparse (CUBE calls them incomplete).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,283 +15,306 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.eliminate import eliminate
-from dmcmc.inference.elimination.plan import Plan, plan_elimination
-from dmcmc.inference.elimination.query import Query
-from dmcmc.inference.minibuckets.choose_z import largest_fitting, most_z
+from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
+from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on_z
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Array, Number
-from dmcmc.inference.sparse.bucket_rows import Elsewhere, Making, Room, TooMuch
-from dmcmc.inference.sparse.join_steps import Bucket, Input, steps_of
-from dmcmc.inference.sparse.outside_bounds import ROOT, Outside, Relaxing
-from dmcmc.inference.sparse.size_statistics import DENSE, FULL, Kept
-from dmcmc.inference.sparse.sparse_table import Incomplete, TooWide, size_of
+from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowDevice, RowLimits, TooManyRows
+from dmcmc.inference.sparse.join_steps import Bucket, BucketInput, steps_of
+from dmcmc.inference.sparse.outside_bounds import ROOT, MiniBucketRelaxation, OutsideBounds
+from dmcmc.inference.sparse.size_statistics import MAX_DENSE_CELLS, MAX_ENTRIES_PER_ROW, SizeStatistics
+from dmcmc.inference.sparse.sparse_table import KeyTooWide, SparseTable, size_of
 
-_ROW, _VALUE = 200.0, 3.0  # a candidate for a row costs so many dense cells, and so many for each value of its vector
-_ENTRY = 30.0  # likewise an entry of a dense message, which is compared with what can still win
-_SOME = 16  # joined entries that are possible, from which on rows take as long as a small dense table
-_START = 1.1e7  # likewise to carry rows on all cores at all: some milliseconds
-_LARGE, _LITTLE = 1 << 16, 8  # inputs of so many entries, of which at most one in so many is possible, are listed
-_PIECE = 1 << 16  # entries of a dense message that are compared at once
-_SLACK = 8  # times the rounding of a sum of all tables: rows are dropped that are worse by more
+# Estimated costs, in units of the time per dense joined cell.
+_CELLS_PER_CANDIDATE = 200.0  # per candidate for a row
+_CELLS_PER_VALUE = 3.0  # per value of a candidate's vector
+_CELLS_PER_DENSE_ENTRY = 30.0  # per entry of a dense message, for the comparison with its bound
+_MIN_ALLOWED_ENTRIES = 16  # allowed joined entries from which rows take at least as long as a small dense table
+_PARALLEL_START = 1.1e7  # to start all cores, in dense joined cells: some milliseconds
+_MIN_SPARSE_INPUT = 1 << 16  # entries from which an input table may be stored as a sparse table
+_SPARSE_RATIO = 8  # entries per allowed entry from which it is
+_ENTRIES_PER_PIECE = 1 << 16  # entries of a dense message that are filtered at once
+_ROUNDING_FACTOR = 8  # the rounding error of a sum of all tables, times this, is added to the cutoff's tolerance
 
 
-class Answer(NamedTuple):
-    """What is better than the incumbent: its utility (encoded) and all values; or None for both."""
+class FilteringResult(NamedTuple):
+    """The outcome of an elimination with function filtering.
+
+    Attributes
+    ----------
+    utility : number or None
+        The utility (encoded) of an assignment that is better than the incumbent; None if there is none.
+    values : (variables,) int64 or None
+        The values of all variables.
+    """
 
     utility: Number | None
     values: NDArray[np.int64] | None
 
 
-class Message(NamedTuple):
-    """What became of a bucket: entries of the dense message, rows made of it, bytes that it takes, whether it lists."""
+class FilteredMessage(NamedTuple):
+    """A finished message: dense entries, rows made, memory in bytes, and whether it is sparse."""
 
     variable: int
     entries: float
     rows: int
     bytes: int
-    incomplete: bool
+    is_sparse: bool
 
 
-class Filtering:
-    """An elimination with function filtering, which can be interrupted and taken up again.
+class FunctionFiltering:
+    """An elimination with function filtering that can be interrupted and resumed.
 
     Parameters
     ----------
     query
-        All of whose variables are eliminated.
+        The query; all its variables are eliminated.
     incumbent
-        Utility (encoded) that has to be exceeded; None if anything would do.
+        The utility (encoded) to be exceeded; None accepts any assignment.
     z
-        Of the mini-buckets that bound the rest.
+        Largest number of variables of the mini-bucket messages that bound the rest.
     memory
-        Bytes of all messages, and of one that is being made.
+        Memory limit in bytes, for all messages together with the one that is being made.
+    threads
+        Number of CPU threads.
+    stop
+        The deadline.
     work
-        Rows, in all steps, after which it is given up.
+        Number of rows over all steps after which the elimination gives up.
     dense
-        Joined cells of a bucket up to which it is eliminated as dense tables; beyond, what is estimated to cost less.
-        0: never.
+        Joined cells up to which a bucket is eliminated with dense tables; larger buckets use the cheaper way by an
+        estimate. 0: never dense.
 
     Attributes
     ----------
     bound : number
-        On the whole, by mini-buckets (encoded).
-    messages : list of Message
-        Those that were made.
-    elsewhere : Elsewhere or None
-        A GPU, for messages that are worth it.
+        Upper bound on the optimum by mini-buckets (encoded).
+    messages : list of FilteredMessage
+        The finished messages.
+    row_device : RowDevice or None
+        A GPU, for messages that are large enough.
     joined : set of int
-        The buckets that were joined as dense tables.
+        The buckets that were eliminated with dense tables.
     """
 
     def __init__(
         self,
-        query: Query,
+        query: EliminationQuery,
         incumbent: Number | None,
         z: int,
         memory: int,
         threads: int = 1,
-        stop: Stop = NO_STOP,
+        stop: Deadline = NO_DEADLINE,
         work: int = 1 << 62,
-        dense: int = DENSE,
+        dense: int = MAX_DENSE_CELLS,
     ) -> None:
-        self.query = query = with_room(query)
+        self.query = query = with_wider_numbers(query)
         self.arithmetic: Arithmetic = query.arithmetic
         self.incumbent, self.memory, self.threads, self.dense = incumbent, memory, threads, dense
         self.exact = plan_elimination(query.scopes, query.domains, query.order)
-        self.relaxing = Relaxing(query.domains, query.arithmetic, z, threads, stop)
-        self.outside = Outside(query, self.exact, self.relaxing)
+        self.relaxation = MiniBucketRelaxation(query.domains, query.arithmetic, z, threads, stop)
+        self.outside = OutsideBounds(query, self.exact, self.relaxation)
         self.bound = self.outside.total
-        self.messages: list[Message] = []
+        self.messages: list[FilteredMessage] = []
         self.joined: set[int] = set()
-        self._room = Room(0, work)
-        self._inputs: list[list[Input]] = [[] for _ in query.order]
+        self._row_limits = RowLimits(0, work)
+        self._inputs: list[list[BucketInput]] = [[] for _ in query.order]
         self._total: Number = 0
-        self._next, self._making = 0, None
+        self._next, self._builder = 0, None
         position = {v: b for b, v in enumerate(query.order)}
         for table in query.tables:
             if table.scope:
-                self._inputs[min(position[v] for v in table.scope)].append(self._input(table))
+                self._inputs[min(position[v] for v in table.scope)].append(self._as_input(table))
             else:
                 self._total = max(self._total + table.values.item(), query.arithmetic.lowest)
 
-    _making: Making | None
-    elsewhere: Elsewhere | None = None
+    _builder: RowBuilder | None
+    row_device: RowDevice | None = None
 
     @property
-    def held(self) -> int:
-        """Bytes of the messages."""
+    def message_bytes(self) -> int:
+        """Memory of the messages in bytes."""
         return sum(message.bytes for message in self.messages)
 
     @property
-    def kept(self) -> Kept:
-        """What the messages so far hold."""
-        made = self.messages
-        listed = sum(one.incomplete for one in made)
-        return Kept(len(made), listed, sum(m.entries for m in made), sum(m.rows for m in made), self.held)
+    def size_statistics(self) -> SizeStatistics:
+        """Sizes of the messages so far."""
+        messages = self.messages
+        n_sparse = sum(one.is_sparse for one in messages)
+        return SizeStatistics(
+            len(messages), n_sparse, sum(m.entries for m in messages), sum(m.rows for m in messages), self.message_bytes
+        )
 
     @property
-    def under_way(self) -> tuple[float, float]:
-        """Return how much of the message that is being made is done, and the seconds that it has taken."""
-        return (1.0, 0.0) if self._making is None else (self._making.part, self._making.seconds)
+    def message_progress(self) -> tuple[float, float]:
+        """The finished fraction of the current message, and the seconds spent on it."""
+        return (1.0, 0.0) if self._builder is None else (self._builder.fraction_done, self._builder.seconds)
 
-    def go_on(self, stop: Stop = NO_STOP) -> Answer:
-        """Make the messages that are missing; return what beats the incumbent, if anything does.
+    def resume(self, stop: Deadline = NO_DEADLINE) -> FilteringResult:
+        """Make the missing messages and return an assignment that beats the incumbent, if there is one.
 
         Raises
         ------
         OutOfTime
-            What is done is kept.
-        TooMuch
-            If a message does not fit the memory, or the work is more than is allowed.
-        TooWide
-            If a message has more variables than a packed key has room for.
+            If the deadline passes; finished work is retained.
+        TooManyRows
+            If a message does not fit the memory, or the rows exceed their limit.
+        KeyTooWide
+            If a message has more variables than a packed key can hold.
         """
-        self.relaxing.stop = stop
+        self.relaxation.stop = stop
         while self._next < len(self.query.order):
             stop.check()
             message = self.message(self._next, stop)
-            if isinstance(message, Incomplete) and not message.rows:
-                return Answer(None, None)
-            self._send(self._next, message)
-            self._next, self._making = self._next + 1, None
-        worth = self._total
-        if self.arithmetic.is_lowest(worth) or (self.incumbent is not None and worth <= self.incumbent):
-            return Answer(None, None)
-        return Answer(worth, self._read_back())
+            if isinstance(message, SparseTable) and not message.rows:
+                return FilteringResult(None, None)
+            self._pass_to_parent(self._next, message)
+            self._next, self._builder = self._next + 1, None
+        utility = self._total
+        if self.arithmetic.is_lowest(utility) or (self.incumbent is not None and utility <= self.incumbent):
+            return FilteringResult(None, None)
+        return FilteringResult(utility, self._read_back())
 
-    def message(self, b: int, stop: Stop = NO_STOP) -> Table | Incomplete:
-        """Make a bucket's message, whose inputs are there: from dense tables where that fits and costs less."""
+    def message(self, b: int, stop: Deadline = NO_DEADLINE) -> EncodedTable | SparseTable:
+        """Make the message of bucket ``b`` from its inputs, with dense tables if they fit and cost less."""
         variable, separator, inputs = self.query.order[b], self.outside.separator(b), self._inputs[b]
         size = int(self.query.domains[variable])
         cells = size_of(separator, self.query.domains) * size
         fits = self.dense > 0 and self._fits_dense(b)
         if fits and cells <= self.dense:
             return self._dense(b, stop)
-        if self._making is None:
-            bucket = Bucket(variable, separator, inputs, self.outside.of(b), self.query.domains, self.arithmetic)
-            work = cells * (1 + _ENTRY / size)  # of dense tables
-            if fits and work <= _START and cells * self._fill(b) >= _SOME:  # a sample of rows takes as long
-                self._room.take(0, int(work / (_ROW + _VALUE * size)))
+        if self._builder is None:
+            bucket = Bucket(variable, separator, inputs, self.outside.bounds_of(b), self.query.domains, self.arithmetic)
+            work = cells * (1 + _CELLS_PER_DENSE_ENTRY / size)  # cost with dense tables, in units of a dense cell
+            # a sample of rows would take as long
+            if fits and work <= _PARALLEL_START and cells * self._fill(b) >= _MIN_ALLOWED_ENTRIES:
+                self._row_limits.count(0, int(work / (_CELLS_PER_CANDIDATE + _CELLS_PER_VALUE * size)))
                 return self._dense(b, stop)
-            scope, steps = steps_of(bucket, self.relaxing)
-            self._room.rows = self._room_for_rows()
-            self._making = Making(scope, steps, size, self.arithmetic, self._threshold(), self._room)
-            if fits and self._expected(max(0.0, work - _START) / (_ROW + _VALUE * size), stop):
-                self._making = None
-                self._room.take(0, int(work / (_ROW + _VALUE * size)))
+            scope, steps = steps_of(bucket, self.relaxation)
+            self._row_limits.message_rows = self._max_rows()
+            self._builder = RowBuilder(scope, steps, size, self.arithmetic, self._threshold(), self._row_limits)
+            if fits and self._expects_more(
+                max(0.0, work - _PARALLEL_START) / (_CELLS_PER_CANDIDATE + _CELLS_PER_VALUE * size), stop
+            ):
+                self._builder = None
+                self._row_limits.count(0, int(work / (_CELLS_PER_CANDIDATE + _CELLS_PER_VALUE * size)))
                 return self._dense(b, stop)
-        return self._making.go_on(self.threads, stop, self.elsewhere)
+        return self._builder.resume(self.threads, stop, self.row_device)
 
-    def _input(self, table: Table) -> Input:
-        """Return a table as an input: listed where it is large, and little of it possible; bounded by itself then."""
-        if table.values.size >= _LARGE:
-            possible = int(np.count_nonzero(table.values > self.arithmetic.threshold))
-            if possible * _LITTLE <= table.values.size:
-                with suppress(TooWide):
-                    return Input(Incomplete.of(table, self.query.domains, self.arithmetic), (table,))
-        return Input(table)
+    def _as_input(self, table: EncodedTable) -> BucketInput:
+        """Return a table as an input; a large table with few allowed entries becomes sparse and is its own bound."""
+        if table.values.size >= _MIN_SPARSE_INPUT:
+            possible = int(np.count_nonzero(table.values > self.arithmetic.forbidden_below))
+            if possible * _SPARSE_RATIO <= table.values.size:
+                with suppress(KeyTooWide):
+                    return BucketInput(SparseTable.of(table, self.query.domains, self.arithmetic), (table,))
+        return BucketInput(table)
 
-    def _expected(self, rows: float, stop: Stop) -> bool:
-        """Return whether the steps of the bucket that is begun are expected to judge more candidates than so many."""
-        assert self._making is not None
+    def _expects_more(self, rows: float, stop: Deadline) -> bool:
+        """Return whether the steps of the current bucket are expected to check more candidates than ``rows``."""
+        assert self._builder is not None
         try:
-            return self._making.expected(rows, stop) > rows
-        except TooMuch:
+            return self._builder.estimate_candidates(rows, stop) > rows
+        except TooManyRows:
             return True
 
     def _fill(self, b: int) -> float:
-        """Return the part of a bucket's joined entries that is possible, if its tables' possible ones are unrelated."""
+        """Return the expected fraction of a bucket's joined entries that is allowed, if its tables are independent."""
         fill = 1.0
         for table in (one.table for one in self._inputs[b]):
-            if isinstance(table, Incomplete):
+            if isinstance(table, SparseTable):
                 fill *= table.rows / max(1.0, size_of(table.scope, self.query.domains))
             else:
-                fill *= np.count_nonzero(table.values >= self.arithmetic.threshold) / table.values.size
+                fill *= np.count_nonzero(table.values >= self.arithmetic.forbidden_below) / table.values.size
         return fill
 
     def _fits_dense(self, b: int) -> bool:
-        """Return whether a bucket's tables have room as dense ones."""
+        """Return whether a bucket's tables fit the memory as dense tables."""
         inputs = sum(size_of(one.scope, self.query.domains) for one in self._inputs[b])
         message = size_of(self.outside.separator(b), self.query.domains)
-        return (2 * inputs + 3 * message) * self.arithmetic.dtype.itemsize <= self.memory - self.held
+        return (2 * inputs + 3 * message) * self.arithmetic.dtype.itemsize <= self.memory - self.message_bytes
 
-    def _room_for_rows(self) -> int:
-        """Return the rows that a message may have: blocks, the message of them, and a copy in another order."""
-        left = self.memory - self.held
-        if left <= 0:
-            raise TooMuch("the messages of an elimination do not fit the memory")
-        return left // (3 * (8 + self.arithmetic.dtype.itemsize))
+    def _max_rows(self) -> int:
+        """Return the largest number of rows of a message: blocks, the message, and a copy in another order must fit."""
+        free_bytes = self.memory - self.message_bytes
+        if free_bytes <= 0:
+            raise TooManyRows("the messages of an elimination do not fit the memory")
+        return free_bytes // (3 * (8 + self.arithmetic.dtype.itemsize))
 
     def _threshold(self) -> Number:
-        """Return what a row, and what bounds the rest, have to exceed."""
+        """Return the number that the bound of a row must exceed."""
         if self.incumbent is None:
-            return self.arithmetic.threshold
-        slack = _SLACK * self.arithmetic.rounding(len(self.query.tables) + 1) + self.relaxing.margin
+            return self.arithmetic.forbidden_below
+        slack = _ROUNDING_FACTOR * self.arithmetic.rounding(len(self.query.tables) + 1) + self.relaxation.margin
         return self.incumbent - slack if slack else self.incumbent
 
-    def _dense(self, b: int, stop: Stop) -> Table | Incomplete:
-        """Eliminate a bucket as dense tables; drop what cannot win."""
+    def _dense(self, b: int, stop: Deadline) -> EncodedTable | SparseTable:
+        """Eliminate a bucket with dense tables and drop the entries that cannot win."""
         variable, separator = self.query.order[b], self.outside.separator(b)
         tables = [one.table for one in self._inputs[b]]
-        dense = [t if isinstance(t, Table) else t.dense(self.query.domains, self.arithmetic) for t in tables]
+        dense = [t if isinstance(t, EncodedTable) else t.dense(self.query.domains, self.arithmetic) for t in tables]
         plan = plan_elimination([t.scope for t in dense], self.query.domains, [variable], separator)
-        made = eliminate(dense, plan, self.arithmetic, self.threads, stop=stop).table(plan.output(0))
-        message = Table(made.scope, made.values.copy())
+        result = eliminate(dense, plan, self.arithmetic, self.threads, stop=stop).table(plan.output(0))
+        message = EncodedTable(result.scope, result.values.copy())
         self.joined.add(b)
         if not separator:
             return message
-        self._drop_hopeless(message, [_spread(table, message.scope) for table in self.outside.of(b)], stop)
-        left = int(np.count_nonzero(message.values > self.arithmetic.lowest))
-        if left and left * FULL >= message.values.size:
+        self._drop_dominated(message, [_broadcast(table, message.scope) for table in self.outside.bounds_of(b)], stop)
+        n_allowed = int(np.count_nonzero(message.values > self.arithmetic.lowest))
+        if n_allowed and n_allowed * MAX_ENTRIES_PER_ROW >= message.values.size:
             return message
-        return Incomplete.of(message, self.query.domains, self.arithmetic)
+        return SparseTable.of(message, self.query.domains, self.arithmetic)
 
-    def _drop_hopeless(self, message: Table, bounds: Sequence[Array], stop: Stop) -> None:
-        """Let entries be −∞ that cannot win with what bounds the rest, in pieces that stay in a core's cache."""
+    def _drop_dominated(self, message: EncodedTable, bounds: Sequence[Array], stop: Deadline) -> None:
+        """Set entries to −∞ that cannot exceed the threshold with the bounds, in pieces that fit a core's cache."""
         number = np.int64 if self.arithmetic.exact else np.float64
         lowest, threshold, values = number(self.arithmetic.lowest), self._threshold(), message.values
         axes, piece = 0, values.size
-        while piece > _PIECE and axes < values.ndim:
+        while piece > _ENTRIES_PER_PIECE and axes < values.ndim:
             piece //= values.shape[axes]
             axes += 1
 
-        def judge(places: Sequence[tuple[int, ...]]) -> None:
-            for place in places:
-                part = values[place]
-                bound = part.astype(number)
+        def judge(pieces: Sequence[tuple[int, ...]]) -> None:
+            """Filter the pieces at these indices."""
+            for index in pieces:
+                entries = values[index]
+                bound = entries.astype(number)
                 for table in bounds:
-                    bound += table[tuple(i if n > 1 else 0 for i, n in zip(place, table.shape, strict=False))]
+                    bound += table[tuple(i if n > 1 else 0 for i, n in zip(index, table.shape, strict=False))]
                     np.maximum(bound, lowest, out=bound)
-                hopeless = bound <= threshold
-                hopeless |= part < self.arithmetic.threshold
-                part[hopeless] = self.arithmetic.lowest
+                dominated = bound <= threshold
+                dominated |= entries < self.arithmetic.forbidden_below
+                entries[dominated] = self.arithmetic.lowest
 
-        places = list(np.ndindex(values.shape[:axes]))
-        some = -(-len(places) // (4 * self.threads))
-        tasks = [partial(judge, places[i : i + some]) for i in range(0, len(places), some)]
+        pieces = list(np.ndindex(values.shape[:axes]))
+        per_task = -(-len(pieces) // (4 * self.threads))
+        tasks = [partial(judge, pieces[i : i + per_task]) for i in range(0, len(pieces), per_task)]
         if not run_parallel(tasks, self.threads if axes else 1, stop):
             stop.check()
 
-    def _send(self, b: int, message: Table | Incomplete) -> None:
-        """Give a message to the bucket above; dense where it is nearly full."""
+    def _pass_to_parent(self, b: int, message: EncodedTable | SparseTable) -> None:
+        """Pass a message to its parent bucket; a nearly full one as a dense table."""
         domains, size = self.query.domains, self.arithmetic.dtype.itemsize
         entries = size_of(message.scope, domains)
-        rows = message.rows if isinstance(message, Incomplete) else int(entries)
-        if isinstance(message, Incomplete) and entries <= max(1, FULL * rows):
+        rows = message.rows if isinstance(message, SparseTable) else int(entries)
+        if isinstance(message, SparseTable) and entries <= max(1, MAX_ENTRIES_PER_ROW * rows):
             message = message.dense(domains, self.arithmetic)
-        taken = message.bytes if isinstance(message, Incomplete) else int(entries) * size
-        self.messages.append(Message(self.query.order[b], entries, rows, taken, isinstance(message, Incomplete)))
+        memory = message.bytes if isinstance(message, SparseTable) else int(entries) * size
+        self.messages.append(
+            FilteredMessage(self.query.order[b], entries, rows, memory, isinstance(message, SparseTable))
+        )
         if self.outside.parent[b] == ROOT:
-            assert isinstance(message, Table)
+            assert isinstance(message, EncodedTable)
             self._total = max(self._total + message.values.item(), self.arithmetic.lowest)
             return
-        bounds = self.outside.inside(b) if isinstance(message, Incomplete) else ()
-        self._inputs[self.outside.parent[b]].append(Input(message, bounds))
+        bounds = self.outside.inside_bounds(b) if isinstance(message, SparseTable) else ()
+        self._inputs[self.outside.parent[b]].append(BucketInput(message, bounds))
 
     def _read_back(self) -> NDArray[np.int64]:
         """Return the best values, last bucket first; ties go to the lowest value."""
@@ -300,19 +323,19 @@ class Filtering:
             variable, best = self.query.order[b], None
             for x in range(int(self.query.domains[variable])):
                 values[variable] = x
-                worth = self._worth(self._inputs[b], values)
-                if worth is not None and (best is None or worth > best[0]):
-                    best = worth, x
+                utility = self._utility(self._inputs[b], values)
+                if utility is not None and (best is None or utility > best[0]):
+                    best = utility, x
             values[variable] = 0 if best is None else best[1]
         found = np.zeros(self.query.domains.size, dtype=np.int64)
         found[list(values)] = list(values.values())
         return found
 
-    def _worth(self, inputs: Sequence[Input], values: Mapping[int, int]) -> Number | None:
-        """Return what a bucket's tables add up to; None for −∞."""
+    def _utility(self, inputs: Sequence[BucketInput], values: Mapping[int, int]) -> Number | None:
+        """Return the sum of a bucket's tables for an assignment; None for −∞."""
         total: Number = 0
         for one in inputs:
-            if isinstance(one.table, Incomplete):
+            if isinstance(one.table, SparseTable):
                 entry = one.table.entry(values, self.query.domains)
             else:
                 entry = one.table.values[tuple(values[v] for v in one.scope)].item()
@@ -322,42 +345,45 @@ class Filtering:
         return total
 
 
-def _spread(table: Table, scope: Sequence[int]) -> Array:
-    """Return a table's entries with an axis for each variable of a scope that holds its own."""
+def _broadcast(table: EncodedTable, scope: Sequence[int]) -> Array:
+    """Return a table's entries with one axis per variable of ``scope``, which contains the table's scope."""
     axes = sorted(range(len(table.scope)), key=lambda axis: scope.index(table.scope[axis]))
     shape = [table.values.shape[table.scope.index(v)] if v in table.scope else 1 for v in scope]
     return table.values.transpose(axes).reshape(shape)
 
 
-def with_room(query: Query) -> Query:
-    """Return a query in numbers that have room for shifts."""
+def with_wider_numbers(query: EliminationQuery) -> EliminationQuery:
+    """Return the query in an arithmetic that can hold cost shifts."""
     old, new = query.arithmetic, with_headroom(query.arithmetic)
     if new.dtype == old.dtype:
         return query
     tables = []
     for scope, values in query.tables:
         entries = values.astype(new.dtype)
-        entries[values < old.threshold] = new.lowest
-        tables.append(Table(scope, entries))
-    return Query(tables, query.domains, query.order, query.keep, new)
+        entries[values < old.forbidden_below] = new.lowest
+        tables.append(EncodedTable(scope, entries))
+    return EliminationQuery(tables, query.domains, query.order, query.keep, new)
 
 
-def z_within(query: Query, cells: int) -> int:
-    """Return the largest z whose mini-buckets have at most about so many entries; the least z if none has."""
-    least = least_z(query.scopes, query.order)
-    most = most_z(query.domains, query.order, cells)
+def z_within(query: EliminationQuery, cells: int) -> int:
+    """Return the largest z whose mini-buckets have at most about ``cells`` entries; the smallest z if none has."""
+    min_z = least_z(query.scopes, query.order)
+    max_z = upper_bound_on_z(query.domains, query.order, cells)
 
-    def plan_of(z: int) -> Plan:
+    def plan_of(z: int) -> EliminationPlan:
+        """Return the mini-bucket plan for z."""
         return plan_mini_buckets(query.scopes, query.domains, query.order, (), z, shifts=True)
 
-    return largest_fitting(most, least, cells, plan_of)[0]
+    return largest_fitting(max_z, min_z, cells, plan_of)[0]
 
 
 def compile_filtering(arithmetic: Arithmetic) -> None:
-    """Compile what filtering uses in these numbers: messages are joined, become dense, and are listed again."""
+    """Compile the code of filtering for an arithmetic, by examples with joins and with dense and sparse messages."""
     scopes = [(0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4), (2, 3), (3, 4)]
     same = np.where(np.eye(3, dtype=np.bool_), 1.0, -np.inf)
     tables = [arithmetic.encode(Factor.of(scope, same if scope[0] < 2 else np.zeros((3, 3)))) for scope in scopes]
-    query = Query(tables, np.full(5, 3), range(5), (), arithmetic)
-    for dense in (0, DENSE):
-        Filtering(query, None, 1, 1 << 20, 1, Stop(float("inf")), dense=dense).go_on(Stop(float("inf")))
+    query = EliminationQuery(tables, np.full(5, 3), range(5), (), arithmetic)
+    for dense in (0, MAX_DENSE_CELLS):
+        FunctionFiltering(query, None, 1, 1 << 20, 1, Deadline(float("inf")), dense=dense).resume(
+            Deadline(float("inf"))
+        )

@@ -1,29 +1,36 @@
-"""Tables laid out as the kernels of rows read them."""
+"""Tables in the layout that the kernels of sparse rows read."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.row_kernels import starts_of
-from dmcmc.inference.sparse.sparse_table import Incomplete, fields_of, grouped, strides
+from dmcmc.inference.sparse.sparse_table import SparseTable, fields_of, group_by_variable, strides
 
 
-class Lookups(NamedTuple):
-    """Dense tables to look rows up in; the first ``exact`` are added, the others bound what is not in a row yet.
+class LookupTables(NamedTuple):
+    """Dense tables in which the entries for a row are looked up.
+
+    The first ``exact`` tables are added to the row; the others bound the contribution of tables that are not joined
+    yet.
 
     Attributes
     ----------
     exact : int
+        Number of tables that are added.
     at : (tables,) int64
-        Where each begins in ``data``.
-    first, shift, mask, stride : int64
-        The fields of the key that table t varies with are ``first[t]`` to ``first[t + 1]`` - 1 of the others.
+        Offset of each table in ``data``.
+    first : (tables + 1,) int64
+        Table t depends on the key fields ``first[t]`` to ``first[t + 1]`` − 1 of the following three arrays.
+    shift, mask, stride : (fields,) int64
+        Shift and mask of the field in the key, and the table's stride of its variable.
     of_x, of_y : (tables,) int64
-        Strides of the bucket's variable, and of the one that is being added.
+        Stride of the bucket's variable, and of the variable that is being added; 0 if the table does not depend on it.
     data : (entries,)
+        The entries of all tables, in the dtype of the arithmetic.
     """
 
     exact: int
@@ -37,23 +44,23 @@ class Lookups(NamedTuple):
     data: Array
 
 
-class Partner(NamedTuple):
-    """An incomplete table that rows are joined with.
+class JoinPartner(NamedTuple):
+    """A sparse table with which rows are joined.
 
     Attributes
     ----------
-    shift, mask, to : int64
-        The fields of a row's key that are shared, and where they stand in ``shared``.
+    shift, mask, to : (shared variables,) int64
+        Shift and mask of the shared fields in a row's key, and their shift in ``shared``.
     shared : (groups,) int64
-        Packed shared values, ascending.
+        Packed values of the shared variables, ascending.
     group : (groups + 1,) int64
-        Where the vectors of each begin.
+        First vector of each group.
     fresh : (vectors,) int64
-        Packed values of the other variables.
+        Packed values of the variables that the join adds.
     start, x, values
-        As in :class:`.Grouped`.
+        As in :class:`GroupedTable`.
     bits : int
-        Of ``fresh``.
+        Number of bits of ``fresh``.
     """
 
     shift: Ints
@@ -68,8 +75,20 @@ class Partner(NamedTuple):
     bits: int
 
 
-class Place(NamedTuple):
-    """Where rows stand: the ``scope`` of their keys, the ``variable`` of their vectors, and one that is ``added``."""
+class RowLayout(NamedTuple):
+    """The layout of rows.
+
+    Attributes
+    ----------
+    scope
+        Variables of the keys.
+    variable
+        Variable of the vectors.
+    added
+        The variable that is being added, or None.
+    domains : (variables,) int64
+        Domain sizes.
+    """
 
     scope: Sequence[int]
     variable: int
@@ -77,29 +96,31 @@ class Place(NamedTuple):
     domains: Ints
 
 
-def lookups(exact: Sequence[Table], rest: Sequence[Table], place: Place, arithmetic: Arithmetic) -> Lookups:
-    """Lay tables out for rows: those that are added, and those that bound."""
-    fields = fields_of(place.scope, place.domains)
-    position = {v: i for i, v in enumerate(place.scope)}
+def lay_out_lookups(
+    exact: Sequence[EncodedTable], bounds: Sequence[EncodedTable], layout: RowLayout, arithmetic: Arithmetic
+) -> LookupTables:
+    """Lay out tables for rows: ``exact`` are added to them, ``bounds`` bound what is not joined yet."""
+    fields = fields_of(layout.scope, layout.domains)
+    position = {v: i for i, v in enumerate(layout.scope)}
     at, first, of_x, of_y, data = [0], [0], list[int](), list[int](), list[Array]()
-    where, stride = list[int](), list[int]()
-    for table in (*exact, *rest):
-        sizes = [int(place.domains[v]) for v in table.scope]
+    field_of_axis, stride = list[int](), list[int]()
+    for table in (*exact, *bounds):
+        sizes = [int(layout.domains[v]) for v in table.scope]
         steps = dict(zip(table.scope, strides(sizes).tolist(), strict=True))
-        of_x.append(steps.pop(place.variable, 0))
-        of_y.append(0 if place.added is None else steps.pop(place.added, 0))
-        where += [position[v] for v in steps]
+        of_x.append(steps.pop(layout.variable, 0))
+        of_y.append(0 if layout.added is None else steps.pop(layout.added, 0))
+        field_of_axis += [position[v] for v in steps]
         stride += steps.values()
-        first.append(len(where))
+        first.append(len(field_of_axis))
         data.append(np.ascontiguousarray(table.values).reshape(-1))
         at.append(at[-1] + data[-1].size)
-    fielded = np.array(where, dtype=np.int64)
-    return Lookups(
+    field_index = np.array(field_of_axis, dtype=np.int64)
+    return LookupTables(
         len(exact),
         np.array(at[:-1], dtype=np.int64),
         np.array(first, dtype=np.int64),
-        fields.shift[fielded],
-        fields.mask[fielded],
+        fields.shift[field_index],
+        fields.mask[field_index],
         np.array(stride, dtype=np.int64),
         np.array(of_x, dtype=np.int64),
         np.array(of_y, dtype=np.int64),
@@ -107,17 +128,23 @@ def lookups(exact: Sequence[Table], rest: Sequence[Table], place: Place, arithme
     )
 
 
-def partner(table: Incomplete, before: Sequence[int], new: Sequence[int], variable: int, domains: Ints) -> Partner:
-    """Lay an incomplete table out for joining rows over ``before`` with it, which adds ``new`` variables."""
+def lay_out_partner(
+    table: SparseTable, before: Sequence[int], new: Sequence[int], variable: int, domains: Ints
+) -> JoinPartner:
+    """Lay out a sparse table for a join with rows over ``before``; the join adds the variables ``new``."""
     shared = [v for v in before if v in table.scope]
-    rows = grouped(table, [*shared, *new], variable, domains)
-    here, there, bits = fields_of(before, domains), fields_of(shared, domains), fields_of(new, domains).bits
-    at = [list(before).index(v) for v in shared]
+    rows = group_by_variable(table, [*shared, *new], variable, domains)
+    row_fields, shared_fields, bits = (
+        fields_of(before, domains),
+        fields_of(shared, domains),
+        fields_of(new, domains).bits,
+    )
+    columns = [list(before).index(v) for v in shared]
     group = starts_of(rows.keys, bits)
-    return Partner(
-        here.shift[at],
-        here.mask[at],
-        there.shift,
+    return JoinPartner(
+        row_fields.shift[columns],
+        row_fields.mask[columns],
+        shared_fields.shift,
         rows.keys[group[:-1]] >> bits,
         group,
         rows.keys & ((1 << bits) - 1),

@@ -1,52 +1,63 @@
-"""Bounds on what is outside of a bucket's subtree: mini-buckets up and down the bucket tree.
+"""Bound what lies outside a bucket's subtree: mini-buckets up and down the bucket tree.
 
-Up the tree go the messages of one mini-bucket elimination of everything. Down it goes, from a bucket p to its child, an
-elimination of what p's cluster has beyond the separator: from p's own tables, the messages of its other children, and
-what p was told itself (mini-cluster-tree elimination: Dechter, Kask and Larrosa, CP 2001). What comes down bounds what
-the rest can add to each row of the child's message (function filtering: Sánchez, Larrosa and Meseguer, CP 2005).
+The messages of one mini-bucket elimination of the whole problem go up the tree. Down the tree, from a bucket p to its
+child, goes an elimination of the variables of p's cluster beyond the separator. Its tables are p's own tables, the
+messages of p's other children, and what p received itself (mini-cluster-tree elimination: Dechter, Kask and Larrosa,
+CP 2001). The downward messages bound what the rest can add to each row of the child's message (function filtering:
+Sánchez, Larrosa and Meseguer, CP 2005).
 """
 
 from collections.abc import Sequence
 
 from dmcmc.inference.elimination.eliminate import absorb, eliminate
-from dmcmc.inference.elimination.plan import Plan
-from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.elimination.plan import EliminationPlan
+from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.minibuckets.moment_matching import eliminate_matched
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Ints
 
-ROOT = -1  # the parent of buckets that have no separator
+ROOT = -1  # the parent of buckets without a separator
 
 
-class Relaxing:
-    """Eliminates variables from tables with mini-buckets of z variables, or of what the widest table needs.
+class MiniBucketRelaxation:
+    """Eliminate variables with mini-buckets of z variables, or of as many as the widest table needs.
 
     Attributes
     ----------
-    stop : Stop
-        When to give up.
+    domains : (variables,) int64
+        Domain sizes.
+    arithmetic : Arithmetic
+        The arithmetic of the tables.
+    z : int
+        Largest number of variables of a message.
+    threads : int
+        Number of CPU threads.
+    stop : Deadline
+        The deadline.
     margin : float
-        What all bounds so far may be too low by, through the rounding of shifts; 0 for integers.
+        Upper bound on the rounding error of all bounds so far; 0 for integers.
     """
 
-    def __init__(self, domains: Ints, arithmetic: Arithmetic, z: int, threads: int = 1, stop: Stop = NO_STOP) -> None:
+    def __init__(
+        self, domains: Ints, arithmetic: Arithmetic, z: int, threads: int = 1, stop: Deadline = NO_DEADLINE
+    ) -> None:
         self.domains, self.arithmetic, self.z = domains, arithmetic, z
         self.threads, self.stop = threads, stop
         self.margin = 0.0
 
-    def __call__(self, tables: Sequence[Table], variables: Sequence[int]) -> list[Table]:
-        """Return tables over the other variables whose sum is at least the maximum over ``variables``."""
-        left = list(tables)
-        for v in _narrow_first(tables, variables):
-            inside = [t for t in left if v in t.scope]
-            left = [t for t in left if v not in t.scope]
-            if inside:
-                left += self._without(inside, v)
-        return list(absorb(left, self.arithmetic))
+    def __call__(self, tables: Sequence[EncodedTable], variables: Sequence[int]) -> list[EncodedTable]:
+        """Return tables over the other variables whose sum is an upper bound on the maximum over ``variables``."""
+        remaining = list(tables)
+        for v in _min_degree_order(tables, variables):
+            with_v = [t for t in remaining if v in t.scope]
+            remaining = [t for t in remaining if v not in t.scope]
+            if with_v:
+                remaining += self._eliminate(with_v, v)
+        return list(absorb(remaining, self.arithmetic))
 
-    def _without(self, tables: Sequence[Table], variable: int) -> list[Table]:
+    def _eliminate(self, tables: Sequence[EncodedTable], variable: int) -> list[EncodedTable]:
         """Eliminate one variable."""
         self.stop.check()
         scopes = [t.scope for t in tables]
@@ -61,49 +72,49 @@ class Relaxing:
         return [done.table(plan.output(b)) for b in range(plan.buckets)]
 
 
-def _narrow_first(tables: Sequence[Table], variables: Sequence[int]) -> list[int]:
-    """Return variables in an order of elimination: always one that has fewest others around it."""
-    wanted, scopes, order = set(variables), [set(t.scope) for t in tables], list[int]()
-    while wanted:
-        around: dict[int, set[int]] = {v: set() for v in sorted(wanted)}
+def _min_degree_order(tables: Sequence[EncodedTable], variables: Sequence[int]) -> list[int]:
+    """Return an elimination order: always a variable with the fewest neighbours."""
+    open_variables, scopes, order = set(variables), [set(t.scope) for t in tables], list[int]()
+    while open_variables:
+        neighbours: dict[int, set[int]] = {v: set() for v in sorted(open_variables)}
         for scope in scopes:
-            for v in scope & wanted:
-                around[v] |= scope
-        v = min(around, key=lambda u: (len(around[u]), u))
+            for v in scope & open_variables:
+                neighbours[v] |= scope
+        v = min(neighbours, key=lambda u: (len(neighbours[u]), u))
         order.append(v)
-        wanted.remove(v)
-        scopes = [s for s in scopes if v not in s] + [around[v] - {v}]
+        open_variables.remove(v)
+        scopes = [s for s in scopes if v not in s] + [neighbours[v] - {v}]
     return order
 
 
-class Outside:
-    """What the rest can add to each bucket's message, made when it is first asked for.
+class OutsideBounds:
+    """Upper bounds on what the rest of the problem can add to each bucket's message; computed on demand.
 
     Attributes
     ----------
     parent : list of int
-        Of each bucket: the one that its message goes to; :data:`ROOT` if it is a number.
+        The bucket that receives each bucket's message; ``ROOT`` if the message is a number.
     total : number
-        A bound on the whole (encoded).
+        Upper bound on the optimum of the whole problem (encoded).
     """
 
-    def __init__(self, query: Query, exact: Plan, relaxing: Relaxing) -> None:
-        self.exact, self.relaxing = exact, relaxing
+    def __init__(self, query: EliminationQuery, exact: EliminationPlan, relaxation: MiniBucketRelaxation) -> None:
+        self.exact, self.relaxing = exact, relaxation
         position = {v: b for b, v in enumerate(query.order)}
         self.parent = [position[s[0]] if (s := self.separator(b)) else ROOT for b in range(exact.buckets)]
         self._children: dict[int, list[int]] = {}
         for b, parent in enumerate(self.parent):
             self._children.setdefault(parent, []).append(b)
-        self._own: list[list[Table]] = [[] for _ in self.parent]
+        self._own: list[list[EncodedTable]] = [[] for _ in self.parent]
         for table in query.tables:
             if table.scope:
                 self._own[min(position[v] for v in table.scope)].append(table)
-        self._crossing: list[list[Table]] = [[] for _ in self.parent]
-        self.total = self._up(query, position)
-        self._down: dict[int, list[Table]] = {}
+        self._crossing: list[list[EncodedTable]] = [[] for _ in self.parent]
+        self.total = self._pass_up(query, position)
+        self._down: dict[int, list[EncodedTable]] = {}
 
-    def _up(self, query: Query, position: dict[int, int]) -> int | float:
-        """Note the mini-buckets' messages that cross the edge above each bucket; return the bound on the whole."""
+    def _pass_up(self, query: EliminationQuery, position: dict[int, int]) -> int | float:
+        """Store the messages that cross the edge above each bucket; return the bound on the whole problem."""
         relaxing = self.relaxing
         z = max(relaxing.z, least_z(query.scopes, query.order))
         plan = plan_mini_buckets(query.scopes, query.domains, query.order, (), z, shifts=True)
@@ -122,22 +133,22 @@ class Outside:
         """Return the scope of a bucket's message."""
         return self.exact.scope(self.exact.output(b))
 
-    def inside(self, b: int) -> tuple[Table, ...]:
-        """Return tables over parts of a bucket's separator whose sum bounds its message."""
+    def inside_bounds(self, b: int) -> tuple[EncodedTable, ...]:
+        """Return tables over subsets of a bucket's separator whose sum bounds its message."""
         return tuple(self._crossing[b])
 
-    def of(self, b: int) -> list[Table]:
-        """Return tables over parts of a bucket's separator whose sum bounds all that is outside of its subtree."""
+    def bounds_of(self, b: int) -> list[EncodedTable]:
+        """Return tables over subsets of a bucket's separator whose sum bounds everything outside its subtree."""
         path = [b]
         while self.parent[path[-1]] != ROOT and path[-1] not in self._down:
             path.append(self.parent[path[-1]])
         for c in reversed(path):
             if c not in self._down:
-                self._down[c] = self._told(c)
+                self._down[c] = self._bounds_from_parent(c)
         return self._down[b]
 
-    def _told(self, c: int) -> list[Table]:
-        """Return what a bucket is told by its parent."""
+    def _bounds_from_parent(self, c: int) -> list[EncodedTable]:
+        """Return the bounds that a bucket receives from its parent."""
         p = self.parent[c]
         tables = [table for other in self._children[p] if other != c for table in self._crossing[other]]
         if p != ROOT:

@@ -1,11 +1,16 @@
 # mypy: ignore-errors
-"""Rows of an incomplete table extended, joined and filtered, a block at a time.
+"""Extend, join and filter rows of sparse tables, one block at a time, on the CPU.
 
-A row is a packed key, a field of bits for each variable, and a vector of values, one for each value of the variable
-that the bucket eliminates. Keys grow at their low end, so what is made from sorted rows is sorted. What a row may be
-worth, its own value plus bounds on all that is not in it, is looked up in dense tables; a row goes that cannot win.
+A row is a packed key, with one bit field per variable, and a vector with one value per value of the variable that the
+bucket eliminates. Keys grow at their low end, so the rows made from sorted rows are sorted. An upper bound on the total
+utility of a row is its own value plus bounds on everything that is not in it; these are looked up in dense tables. A
+row whose bound does not exceed the threshold is dropped.
 
-Both kernels that make rows can be resumed: they stop when their block is full, and say where.
+The two kernels that make rows can be resumed: they stop when their output block is full and store their position.
+
+Shared arguments: ``keys`` (n,) int64 and ``vectors`` (n, x_size) are rows; ``look`` is a
+:class:`dmcmc.inference.sparse.lookups.LookupTables`; ``lowest`` is the −∞ of the arithmetic; ``threshold`` must be
+exceeded; ``out_keys`` (block,) int64 and ``out_vectors`` (block, x_size) are the output block.
 """
 
 import numpy as np
@@ -13,12 +18,12 @@ import numpy as np
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
-DIGIT = 11  # bits of a pass of the radix sort
+DIGIT_BITS = 11  # bits per pass of the radix sort
 
 
 @njit(nogil=True)
 def repack(keys, shift, mask, to):
-    """Return keys with their fields moved: field j, at ``shift[j]``, comes to ``to[j]``; others are left out."""
+    """Return keys (n,) int64 with field j moved from bit ``shift[j]`` to ``to[j]``; other fields are dropped."""
     out = np.zeros(keys.size, dtype=np.int64)
     for i in range(keys.size):
         key, packed = keys[i], np.int64(0)
@@ -30,25 +35,25 @@ def repack(keys, shift, mask, to):
 
 @njit(nogil=True)
 def radix_sort(keys, values, bits):
-    """Sort keys of so many bits, and values with them, in place; least digits first, stable."""
+    """Sort keys of ``bits`` bits, and ``values`` with them, in place: least significant digit first, stable."""
     n = keys.size
     other_keys, other_values = np.empty_like(keys), np.empty_like(values)
     a_keys, a_values, b_keys, b_values = keys, values, other_keys, other_values
     swapped = False
-    for low in range(0, bits, DIGIT):
-        place = np.zeros((1 << DIGIT) + 1, dtype=np.int64)
-        last = (1 << DIGIT) - 1
+    for low in range(0, bits, DIGIT_BITS):
+        position = np.zeros((1 << DIGIT_BITS) + 1, dtype=np.int64)
+        last = (1 << DIGIT_BITS) - 1
         for i in range(n):
-            place[((a_keys[i] >> low) & last) + 1] += 1
-        if place.max() == n:  # all alike
+            position[((a_keys[i] >> low) & last) + 1] += 1
+        if position.max() == n:  # all keys have the same digit
             continue
-        for d in range(1 << DIGIT):
-            place[d + 1] += place[d]
+        for d in range(1 << DIGIT_BITS):
+            position[d + 1] += position[d]
         for i in range(n):
             d = (a_keys[i] >> low) & last
-            b_keys[place[d]] = a_keys[i]
-            b_values[place[d]] = a_values[i]
-            place[d] += 1
+            b_keys[position[d]] = a_keys[i]
+            b_values[position[d]] = a_values[i]
+            position[d] += 1
         a_keys, a_values, b_keys, b_values = b_keys, b_values, a_keys, a_values
         swapped = not swapped
     if swapped:
@@ -58,7 +63,7 @@ def radix_sort(keys, values, bits):
 
 @njit(nogil=True)
 def starts_of(keys, shift):
-    """Return where each run of equal ``keys >> shift`` begins, and the end: (runs + 1,) int64."""
+    """Return the start of each run of equal ``keys >> shift``, and the end: (runs + 1,) int64."""
     runs = 0
     for i in range(keys.size):
         if i == 0 or keys[i] >> shift != keys[i - 1] >> shift:
@@ -75,9 +80,9 @@ def starts_of(keys, shift):
 
 @njit(nogil=True)
 def list_finite(table, half, sizes, to, keys, values):
-    """Write the entries of a dense table that are not −∞, in C order over ``sizes``; return how many there are.
+    """Write the entries of a dense table that are not −∞, in C order over ``sizes``; return their number.
 
-    ``to`` (k,) is where each variable's field begins.
+    ``to`` (k,) int64 is the bit at which each variable's field begins; ``half`` is the threshold of −∞.
     """
     digit = np.zeros(sizes.size, dtype=np.int64)
     count, key = 0, np.int64(0)
@@ -98,7 +103,7 @@ def list_finite(table, half, sizes, to, keys, values):
 
 @njit(nogil=True)
 def spread_out(keys, values, shift, mask, stride, table):
-    """Write rows into a dense table."""
+    """Write rows into a dense table (entries,); ``stride`` (k,) int64 are its strides."""
     for i in range(keys.size):
         at = 0
         for j in range(shift.size):
@@ -108,7 +113,7 @@ def spread_out(keys, values, shift, mask, stride, table):
 
 @njit(nogil=True)
 def find(keys, key):
-    """Return where a key stands in sorted ones; −1 if it does not."""
+    """Return the index of a key in sorted keys; −1 if it is not there."""
     low, high = 0, keys.size
     while low < high:
         middle = (low + high) >> 1
@@ -121,7 +126,7 @@ def find(keys, key):
 
 @njit(nogil=True)
 def bases(key, look, base):
-    """Write where each table has its entries for a row."""
+    """Write the offset of a row's entries in each table to ``base`` (tables,) int64."""
     for t in range(look.at.size):
         at = look.at[t]
         for f in range(look.first[t], look.first[t + 1]):
@@ -130,51 +135,60 @@ def bases(key, look, base):
 
 
 @njit(nogil=True)
-def judge(vector, base, look, y, lowest, threshold, made):
-    """Write a row's values with the exact tables added, −∞ where the bound says so; return whether any is left."""
-    outside = vector.dtype.type(0)
+def judge(vector, base, look, y, lowest, threshold, total):
+    """Add the exact tables to a row and set values that cannot exceed the threshold to −∞; return whether any is left.
+
+    ``total`` (x_size,) receives the values; ``y`` is the value of the variable that is being added.
+    """
+    rest_bound = vector.dtype.type(0)
     for t in range(look.exact, look.at.size):
         if look.of_x[t] == 0:
-            outside = max(outside + look.data[base[t] + y * look.of_y[t]], lowest)
+            rest_bound = max(rest_bound + look.data[base[t] + y * look.of_y[t]], lowest)
     for x in range(vector.size):
-        made[x] = vector[x]
+        total[x] = vector[x]
     for t in range(look.exact):
         at, step = base[t] + y * look.of_y[t], look.of_x[t]
-        for x in range(made.size):
-            made[x] = max(made[x] + look.data[at + x * step], lowest)
-    alive, half = False, lowest / 2
-    for x in range(made.size):
-        bound = max(made[x] + outside, lowest)
-        if made[x] > half and bound > half:
+        for x in range(total.size):
+            total[x] = max(total[x] + look.data[at + x * step], lowest)
+    any_left, half = False, lowest / 2
+    for x in range(total.size):
+        bound = max(total[x] + rest_bound, lowest)
+        if total[x] > half and bound > half:
             for t in range(look.exact, look.at.size):
                 if look.of_x[t] > 0:
                     bound = max(bound + look.data[base[t] + y * look.of_y[t] + x * look.of_x[t]], lowest)
-        if made[x] > half and bound > threshold:
-            alive = True
+        if total[x] > half and bound > threshold:
+            any_left = True
         else:
-            made[x] = lowest
-    return alive
+            total[x] = lowest
+    return any_left
 
 
 @njit(nogil=True)
 def extend(keys, vectors, look, size, bits, lowest, threshold, at, out_keys, out_vectors):
-    """Add a variable to rows, with each of its values.
+    """Extend rows by each value of a new variable.
 
     Parameters
     ----------
     keys : (n,) int64
-    vectors : (n, domain of x)
-    look : Lookups
-        Tables to add, and tables that bound the rest.
-    size, bits
-        Of the new variable.
+        Keys of the rows.
+    vectors : (n, x_size)
+        Vectors of the rows.
+    look : LookupTables
+        Tables that are added, and tables that bound the rest.
+    size, bits : int
+        Domain size and field width of the new variable.
+    lowest, threshold
+        −∞, and the number that a row's bound must exceed.
     at : (3,) int64
-        Row and value to begin with; where to go on afterwards. And how many candidates there were.
+        Row and value at which to start; on return, those at which to resume, and the number of candidates so far.
+    out_keys, out_vectors
+        The output block.
 
     Returns
     -------
     int
-        Rows written.
+        Number of rows written.
     """
     base = np.empty(look.at.size, dtype=np.int64)
     count, i, y = 0, at[0], at[1]
@@ -196,12 +210,12 @@ def extend(keys, vectors, look, size, bits, lowest, threshold, at, out_keys, out
 
 @njit(nogil=True)
 def join_rows(keys, vectors, look, partner, lowest, threshold, at, out_keys, out_vectors):
-    """Join rows with those of another incomplete table that agree with them.
+    """Join rows with the rows of another sparse table that agree with them.
 
-    ``partner`` is a :class:`Partner`; the rest as in :func:`extend`.
+    ``partner`` is a :class:`dmcmc.inference.sparse.lookups.JoinPartner`; the rest is as in :func:`extend`.
     """
     base = np.empty(look.at.size, dtype=np.int64)
-    both = np.empty(vectors.shape[1], dtype=vectors.dtype)
+    joined = np.empty(vectors.shape[1], dtype=vectors.dtype)
     count, i, e = 0, at[0], at[1]
     while i < keys.size:
         shared = np.int64(0)
@@ -214,14 +228,14 @@ def join_rows(keys, vectors, look, partner, lowest, threshold, at, out_keys, out
                 if count == out_keys.size:
                     at[0], at[1] = i, e
                     return count
-                both[:] = lowest
+                joined[:] = lowest
                 for r in range(partner.start[e], partner.start[e + 1]):
                     x = partner.x[r]
-                    both[x] = max(vectors[i, x] + partner.values[r], lowest)
+                    joined[x] = max(vectors[i, x] + partner.values[r], lowest)
                 key = (keys[i] << partner.bits) | partner.fresh[e]
                 at[2] += 1
                 bases(key, look, base)
-                if judge(both, base, look, 0, lowest, threshold, out_vectors[count]):
+                if judge(joined, base, look, 0, lowest, threshold, out_vectors[count]):
                     out_keys[count] = key
                     count += 1
                 e += 1
@@ -232,7 +246,7 @@ def join_rows(keys, vectors, look, partner, lowest, threshold, at, out_keys, out
 
 @njit(nogil=True)
 def fill_vectors(table, first, last, look, lowest, threshold, out_keys, out_vectors):
-    """Write vectors ``first`` to ``last`` - 1 of a :class:`Grouped` table; return how many are left of them."""
+    """Write vectors ``first`` to ``last`` − 1 of a :class:`GroupedTable` that can win; return their number."""
     base = np.empty(look.at.size, dtype=np.int64)
     vector = np.empty(out_vectors.shape[1], dtype=out_vectors.dtype)
     count = 0
@@ -249,7 +263,7 @@ def fill_vectors(table, first, last, look, lowest, threshold, out_keys, out_vect
 
 @njit(nogil=True)
 def best_of(vectors, out):
-    """Write each vector's largest value."""
+    """Write the largest value of each vector to ``out`` (n,)."""
     for i in range(out.size):
         best = vectors[i, 0]
         for x in range(1, vectors.shape[1]):

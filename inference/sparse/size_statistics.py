@@ -1,74 +1,79 @@
-"""What incomplete tables are expected to hold before anything is made, and what they have held afterwards."""
+"""Sizes of sparse messages: a forecast before the elimination, and the actual sizes afterwards."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dmcmc.inference.elimination.plan import Plan
+from dmcmc.inference.elimination.plan import EliminationPlan
 
-DENSE = 1 << 17  # joined cells: a dense elimination of that size takes less than the kernels of rows to be called
-FULL = 2  # times its rows: so many entries a message may have and become dense
+MAX_DENSE_CELLS = (
+    1 << 17
+)  # joined cells up to which a dense elimination takes less time than calling the kernels of sparse rows
+MAX_ENTRIES_PER_ROW = 2  # entries per row up to which a message is stored densely
 
 
-class Kept(NamedTuple):
-    """What an elimination's messages hold.
+class SizeStatistics(NamedTuple):
+    """Sizes of an elimination's messages.
 
     Attributes
     ----------
-    messages, incomplete : int
-        All of them, and those that list what is possible.
-    entries, rows : float
-        Of all messages made dense, and what is listed or dense of them.
+    messages, sparse_messages : int
+        Number of messages, and number of sparse ones.
+    dense_entries : float
+        Entries of all messages if they were dense.
+    stored_entries : float
+        Entries of dense messages and rows of sparse ones.
     bytes : int
+        Memory of all messages in bytes.
     """
 
     messages: int
-    incomplete: int
-    entries: float
-    rows: float
+    sparse_messages: int
+    dense_entries: float
+    stored_entries: float
     bytes: int
 
 
-def together(all_: Sequence[Kept]) -> Kept | None:
-    """Return what several eliminations hold together; None of none.
+def total_statistics(statistics: Sequence[SizeStatistics]) -> SizeStatistics | None:
+    """Return the total over several eliminations; None if there are none.
 
-    >>> together([Kept(2, 1, 64.0, 9.0, 72), Kept(1, 0, 8.0, 8.0, 32)])
-    Kept(messages=3, incomplete=1, entries=72.0, rows=17.0, bytes=104)
+    >>> total_statistics([SizeStatistics(2, 1, 64.0, 9.0, 72), SizeStatistics(1, 0, 8.0, 8.0, 32)])
+    SizeStatistics(messages=3, sparse_messages=1, dense_entries=72.0, stored_entries=17.0, bytes=104)
     """
-    return Kept(*map(sum, zip(*all_, strict=True))) if all_ else None
+    return SizeStatistics(*map(sum, zip(*statistics, strict=True))) if statistics else None
 
 
-def forecast(plan: Plan, fills: Sequence[float], itemsize: int) -> Kept:
-    """Return what messages would hold if no entry could be told to lose, and what is possible in tables were unrelated.
+def forecast(plan: EliminationPlan, fills: Sequence[float], itemsize: int) -> SizeStatistics:
+    """Return the expected message sizes without filtering, if the allowed entries of different tables are independent.
 
     Parameters
     ----------
     plan
-        Of dense tables.
+        The plan of the elimination with dense tables.
     fills
-        The part of each input's entries that is possible.
+        Fraction of each input's entries that is allowed.
     itemsize
-        Bytes of an entry.
+        Bytes per entry.
 
     Examples
     --------
     >>> import numpy as np
     >>> from dmcmc.inference.elimination.plan import plan_elimination
     >>> plan = plan_elimination([(0, 1), (0, 2)], np.array([128, 128, 128]), [0, 1, 2])
-    >>> forecast(plan, [0.01, 0.01], 8).incomplete
+    >>> forecast(plan, [0.01, 0.01], 8).sparse_messages
     1
     """
     fill, domains = dict(enumerate(fills)), plan.program.domains.tolist()
-    incomplete, entries, rows, held = 0, 0.0, 0.0, 0.0
+    incomplete, entries, rows, memory = 0, 0.0, 0.0, 0.0
     variables, cells = plan.program.variable.tolist(), plan.program.cells.tolist()
     for b, variable in enumerate(variables):
-        joined = 1.0
+        joint_fill = 1.0
         for t in plan.inputs(b):
-            joined *= fill[t]
+            joint_fill *= fill[t]
         message, size = plan.output(b), float(plan.sizes[plan.output(b)])
-        fill[message] = 1.0 - (1.0 - joined) ** domains[variable]
-        listed = cells[b] > DENSE and size > FULL * fill[message] * size
-        incomplete += listed
+        fill[message] = 1.0 - (1.0 - joint_fill) ** domains[variable]
+        is_sparse = cells[b] > MAX_DENSE_CELLS and size > MAX_ENTRIES_PER_ROW * fill[message] * size
+        incomplete += is_sparse
         entries += size
-        rows += fill[message] * size if listed else size
-        held += fill[message] * size * (8 + itemsize) if listed else size * itemsize
-    return Kept(plan.buckets, incomplete, entries, rows, int(held))
+        rows += fill[message] * size if is_sparse else size
+        memory += fill[message] * size * (8 + itemsize) if is_sparse else size * itemsize
+    return SizeStatistics(plan.buckets, incomplete, entries, rows, int(memory))

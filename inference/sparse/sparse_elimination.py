@@ -1,4 +1,4 @@
-"""Elimination of some variables with incomplete tables throughout: for joins of which dense tables are mostly −∞."""
+"""Eliminate variables with sparse tables only, for joins whose dense tables would be mostly −∞."""
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
@@ -8,54 +8,56 @@ from math import prod
 import numpy as np
 
 from dmcmc.inference.elimination.eliminate import absorb
-from dmcmc.inference.elimination.plan import Plan
+from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.cuda.device_table import DeviceTable
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints, Number
-from dmcmc.inference.sparse.join import joined, maximised
-from dmcmc.inference.sparse.sparse_table import AnyTable, Incomplete, ListedTable, TooWide, as_rows
+from dmcmc.inference.sparse.join import join, maximise_over
+from dmcmc.inference.sparse.sparse_table import AnyTable, KeyTooWide, SparseBackedTable, SparseTable, as_rows
 
-_ROW = 40  # bytes of a row while tables are joined
-_SLOWER = 200  # times longer a row takes than a dense cell
-_MOST = 1 << 24  # rows: a join of so many takes some seconds, without a look at the time
-_LARGE = 1 << 20  # joined cells; less is not worth a look
+_BYTES_PER_ROW = 40  # bytes per row while tables are joined
+_CELLS_PER_ROW = 200  # time per row of a sparse join, in units of the time per dense cell
+_MAX_ROWS = 1 << 24  # rows: a join of this size takes some seconds, without a check of the deadline
+_MIN_CELLS = 1 << 20  # joined cells below which a dense elimination is always used
 
 
 @dataclass(frozen=True)
-class ListedElimination:
-    """An elimination that was carried out with incomplete tables.
+class SparseElimination:
+    """A finished elimination with sparse tables.
 
     Attributes
     ----------
-    plan : Plan
-        Of the same elimination with dense tables.
-    tables : list of Incomplete
-        The plan's: inputs, then a message a bucket.
+    plan : EliminationPlan
+        The plan of the same elimination with dense tables.
+    tables : list of SparseTable
+        The tables of the plan: inputs, then one message per bucket.
     domains : (variables,) int64
+        Domain sizes.
     arithmetic : Arithmetic
+        The arithmetic of the tables.
     """
 
-    plan: Plan
-    tables: Sequence[Incomplete]
+    plan: EliminationPlan
+    tables: Sequence[SparseTable]
     domains: Ints
     arithmetic: Arithmetic
 
     def remaining(self) -> tuple[AnyTable, ...]:
-        """Return the tables over kept variables, none's scope inside another's; their sum is the result."""
+        """Return the tables over kept variables; their sum is the result. No scope is a subset of another."""
         scopes = {t: self.plan.scope(t) for t in self.plan.remaining}
         rows = [self.tables[t].reordered(scope, self.domains) for t, scope in scopes.items()]
         if any(set(a) <= set(b) for a, b in permutations(scopes.values(), 2)):
             return absorb([one.dense(self.domains, self.arithmetic) for one in rows], self.arithmetic)
         rows.sort(key=lambda one: -len(one.scope))
-        return tuple(ListedTable.where_smaller(one, self.domains, self.arithmetic) for one in rows)
+        return tuple(SparseBackedTable.where_smaller(one, self.domains, self.arithmetic) for one in rows)
 
     def maximise(self, values: MutableMapping[int, int]) -> None:
         """Add the maximising value of every eliminated variable to a mapping; ties go to the lowest value.
 
-        Where nothing is possible it is the one that dense tables would choose: sums are clamped in their order.
+        If no value is allowed, the choice equals that of dense tables, because sums are clamped in the same order.
         """
         lowest = self.arithmetic.lowest
         for b in reversed(range(self.plan.buckets)):
@@ -73,47 +75,52 @@ class ListedElimination:
 
 
 @dataclass(frozen=True)
-class ListedQuery:
-    """What is eliminated, as a :class:`.Query` has it; some of its tables may be incomplete ones."""
+class SparseQuery:
+    """The query of an elimination, like ``EliminationQuery``; its tables may be sparse."""
 
     tables: Sequence[AnyTable]
     domains: Ints
     arithmetic: Arithmetic
 
 
-def listed_elimination(
-    query: ListedQuery, plan: Plan, memory: int | None, stop: Stop = NO_STOP
-) -> ListedElimination | None:
-    """Return the elimination with incomplete tables where that is worth it: None where dense ones should be taken.
+def eliminate_sparse(
+    query: SparseQuery, plan: EliminationPlan, memory: int | None, stop: Deadline = NO_DEADLINE
+) -> SparseElimination | None:
+    """Run the elimination with sparse tables if that pays; return None if dense tables should be used.
 
-    That is where dense tables do not fit, or what is possible of the joins is so little, if tables were unrelated, that
-    listing it takes less time. More rows than that are not made. Whole numbers only: sums are the same to the bit.
+    It pays if dense tables do not fit the memory, or if so few rows of the joins are expected that listing them is
+    faster. The estimate treats the allowed entries of different tables as independent. If more rows occur, the function
+    gives up. Integers only; the sums equal those of dense tables bit by bit.
 
     Parameters
     ----------
+    query
+        The query.
     plan
-        Of the query, exact.
+        The exact plan of the query.
     memory
-        Bytes of tables; None for no limit.
+        Memory limit of the tables in bytes; None for no limit.
+    stop
+        The deadline.
     """
-    if not query.arithmetic.exact or plan.cells < _LARGE:
+    if not query.arithmetic.exact or plan.cells < _MIN_CELLS:
         return None
     size, cells = query.arithmetic.dtype.itemsize, float(plan.program.cells.astype(np.float64).sum())
-    kept = sum(int(plan.sizes[t]) for t in plan.remaining)
+    result_entries = sum(int(plan.sizes[t]) for t in plan.remaining)
     fits = memory is None or plan.entries * size <= memory
-    if not fits and kept * size * 2 > (memory or 0):
+    if not fits and result_entries * size * 2 > (memory or 0):
         return None
-    most = min(_MOST, int(cells / _SLOWER) if fits else (memory or 0) // (2 * _ROW))
-    if _expected(plan, query) > most:
+    max_rows = min(_MAX_ROWS, int(cells / _CELLS_PER_ROW) if fits else (memory or 0) // (2 * _BYTES_PER_ROW))
+    if _expected_rows(plan, query) > max_rows:
         return None
     try:
-        return _carry_out(query, plan, most, stop)
-    except (OutOfMemory, TooWide):
+        return _eliminate(query, plan, max_rows, stop)
+    except (OutOfMemory, KeyTooWide):
         return None
 
 
-def _expected(plan: Plan, query: ListedQuery) -> float:
-    """Return about how many rows all joins have, if tables were unrelated."""
+def _expected_rows(plan: EliminationPlan, query: SparseQuery) -> float:
+    """Return the expected number of rows of all joins if the allowed entries of tables are independent."""
     fill = {t: _fill(table, query.arithmetic) for t, table in enumerate(query.tables)}
     rows, cells = 0.0, plan.program.cells.tolist()
     for b, variable in enumerate(plan.program.variable.tolist()):
@@ -126,29 +133,31 @@ def _expected(plan: Plan, query: ListedQuery) -> float:
 
 
 def _fill(table: AnyTable, arithmetic: Arithmetic) -> float:
-    if isinstance(table, ListedTable):
+    """Return the fraction of a table's entries that is allowed."""
+    if isinstance(table, SparseBackedTable):
         return table.rows.rows / max(1, prod(table.shape))
     if isinstance(table, DeviceTable):
-        return table.count(arithmetic.threshold) / max(1, prod(table.shape))
-    return int(np.count_nonzero(table.values > arithmetic.threshold)) / max(1, table.values.size)
+        return table.count(arithmetic.forbidden_below) / max(1, prod(table.shape))
+    return int(np.count_nonzero(table.values > arithmetic.forbidden_below)) / max(1, table.values.size)
 
 
-def _carry_out(query: ListedQuery, plan: Plan, most: int, stop: Stop) -> ListedElimination:
-    """Join and maximise bucket by bucket; rows of all messages together are at most ``most``."""
+def _eliminate(query: SparseQuery, plan: EliminationPlan, max_rows: int, stop: Deadline) -> SparseElimination:
+    """Join and maximise bucket by bucket; give up if all messages together have more than ``max_rows`` rows."""
     domains = query.domains
     tables = [as_rows(table, domains, query.arithmetic) for table in query.tables]
     for b, variable in enumerate(plan.program.variable.tolist()):
         stop.check()
         parts = sorted((tables[t] for t in plan.inputs(b)), key=lambda one: one.rows)
-        joint = parts[0] if parts else Incomplete((variable,), np.arange(domains[variable]), _zeros(query, variable))
+        product = parts[0] if parts else SparseTable((variable,), np.arange(domains[variable]), _zeros(query, variable))
         for part in parts[1:]:
-            joint = joined(joint, part, domains, most)
-        message = maximised(joint, [variable], domains)
-        ACCOUNT.claim(message.bytes, "rows of an elimination")
-        most -= message.rows
+            product = join(product, part, domains, max_rows)
+        message = maximise_over(product, [variable], domains)
+        MEMORY_ACCOUNT.claim(message.bytes, "rows of an elimination")
+        max_rows -= message.rows
         tables.append(message)
-    return ListedElimination(plan, tables, domains, query.arithmetic)
+    return SparseElimination(plan, tables, domains, query.arithmetic)
 
 
-def _zeros(query: ListedQuery, variable: int) -> Array:
+def _zeros(query: SparseQuery, variable: int) -> Array:
+    """Return a vector of zeros over a variable's values."""
     return np.zeros(int(query.domains[variable]), dtype=query.arithmetic.dtype)

@@ -1,4 +1,4 @@
-"""Incomplete tables: sorted packed keys and values; what is not listed is −∞."""
+"""Sparse tables: sorted packed keys and their values; every entry that is not stored is −∞."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,26 +7,34 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.row_kernels import list_finite, radix_sort, repack, spread_out, starts_of
 
-KEY_BITS = 62  # of a packed key
-_SMALL = 64  # entries of a table that may always have them all
+KEY_BITS = 62  # bits of a packed key
+_MIN_SPARSE_ENTRIES = 64  # entries below which a table is always stored densely
 
 
-class TooWide(ResourceError):
-    """A table over more variables than a packed key has room for."""
+class KeyTooWide(ResourceError):
+    """A table has more variables than a packed key can hold."""
 
 
 def bits_of(size: int) -> int:
-    """Return the bits of a variable's field."""
+    """Return the number of bits of the field of a variable with ``size`` values."""
     return max(0, int(size) - 1).bit_length()
 
 
 class Fields(NamedTuple):
-    """Where the variables of a scope stand in a packed key, the first at the high end; all (variables,) int64."""
+    """The position of a scope's variables in a packed key; the first variable is in the highest bits.
+
+    Attributes
+    ----------
+    shift, mask : (variables,) int64
+        Shift and mask of each variable's field.
+    bits : int
+        Number of bits of a key.
+    """
 
     shift: Ints
     mask: Ints
@@ -34,11 +42,12 @@ class Fields(NamedTuple):
 
 
 def fields_of(scope: Sequence[int], domains: Ints) -> Fields:
-    """Return the fields of a scope.
+    """Return the key fields of a scope.
 
     Raises
     ------
-    TooWide
+    KeyTooWide
+        If a key would need more than ``KEY_BITS`` bits.
 
     Examples
     --------
@@ -48,24 +57,26 @@ def fields_of(scope: Sequence[int], domains: Ints) -> Fields:
     widths = [bits_of(int(domains[v])) for v in scope]
     total = sum(widths)
     if total > KEY_BITS:
-        raise TooWide(f"rows over {len(scope)} variables need keys of {total} bits, and have {KEY_BITS}")
+        raise KeyTooWide(
+            f"a sparse table over {len(scope)} variables needs keys of {total} bits; the limit is {KEY_BITS}"
+        )
     after = np.cumsum([0, *widths[::-1]])[:-1][::-1] if widths else np.zeros(0)
     mask = np.array([(1 << w) - 1 for w in widths], dtype=np.int64)
     return Fields(np.ascontiguousarray(after, dtype=np.int64), mask, total)
 
 
 @dataclass(frozen=True)
-class Incomplete:
-    """Rows that are not −∞.
+class SparseTable:
+    """A sparse table: the rows whose utility is not −∞.
 
     Attributes
     ----------
     scope : tuple of int
-        The variables, the first at the high end of the keys.
+        The variables; the first is in the highest bits of the keys.
     keys : (rows,) int64
-        Packed values, ascending, no two alike.
+        Packed values of the variables, ascending and distinct.
     values : (rows,)
-        Encoded utilities.
+        Encoded utilities, in the dtype of the arithmetic.
     """
 
     scope: tuple[int, ...]
@@ -79,43 +90,43 @@ class Incomplete:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the rows."""
+        """Memory of the rows in bytes."""
         return self.keys.nbytes + self.values.nbytes
 
     @classmethod
-    def of(cls, table: Table, domains: Ints, arithmetic: Arithmetic) -> "Incomplete":
-        """List what is not −∞ in a dense table."""
+    def of(cls, table: EncodedTable, domains: Ints, arithmetic: Arithmetic) -> "SparseTable":
+        """Return the entries of a dense table that are not −∞."""
         fields = fields_of(table.scope, domains)
         flat = np.ascontiguousarray(table.values).reshape(-1)
-        hard = (flat < arithmetic.threshold) | (flat == arithmetic.lowest)
+        hard = (flat < arithmetic.forbidden_below) | (flat == arithmetic.lowest)
         count = int(flat.size - hard.sum())
         keys, values = np.empty(count, dtype=np.int64), np.empty(count, dtype=arithmetic.dtype)
         sizes = domains[list(table.scope)].astype(np.int64)
-        list_finite(flat, arithmetic.dtype.type(arithmetic.threshold), sizes, fields.shift, keys, values)
+        list_finite(flat, arithmetic.dtype.type(arithmetic.forbidden_below), sizes, fields.shift, keys, values)
         return cls(table.scope, keys, values)
 
-    def dense(self, domains: Ints, arithmetic: Arithmetic) -> Table:
-        """Return all entries."""
+    def dense(self, domains: Ints, arithmetic: Arithmetic) -> EncodedTable:
+        """Return the table with all entries."""
         fields = fields_of(self.scope, domains)
         sizes = [int(domains[v]) for v in self.scope]
         stride = strides(sizes)
         table = np.full(int(np.prod(sizes, dtype=np.int64)), arithmetic.lowest, dtype=arithmetic.dtype)
         spread_out(self.keys, self.values, fields.shift, fields.mask, stride, table)
-        return Table(self.scope, table.reshape(sizes))
+        return EncodedTable(self.scope, table.reshape(sizes))
 
-    def reordered(self, scope: Sequence[int], domains: Ints) -> "Incomplete":
+    def reordered(self, scope: Sequence[int], domains: Ints) -> "SparseTable":
         """Return the same rows with the variables in another order."""
         scope = tuple(scope)
         if scope == self.scope:
             return self
-        here, there = fields_of(self.scope, domains), fields_of(scope, domains)
-        to = there.shift[[scope.index(v) for v in self.scope]]
-        keys, values = repack(self.keys, here.shift, here.mask, to), self.values.copy()
-        radix_sort(keys, values, there.bits)
-        return Incomplete(scope, keys, values)
+        source_fields, target_fields = fields_of(self.scope, domains), fields_of(scope, domains)
+        target_shift = target_fields.shift[[scope.index(v) for v in self.scope]]
+        keys, values = repack(self.keys, source_fields.shift, source_fields.mask, target_shift), self.values.copy()
+        radix_sort(keys, values, target_fields.bits)
+        return SparseTable(scope, keys, values)
 
     def entry(self, values: Mapping[int, int], domains: Ints) -> int | float | None:
-        """Return the utility of an assignment; None where it is not listed."""
+        """Return the utility of an assignment; None if it is −∞."""
         fields = fields_of(self.scope, domains)
         key = sum(int(values[v]) << int(s) for v, s in zip(self.scope, fields.shift, strict=True))
         at = int(self.keys.searchsorted(key))
@@ -124,31 +135,31 @@ class Incomplete:
 
 
 @dataclass(frozen=True)
-class ListedTable:
-    """An incomplete table in place of a dense one: all entries are made when they are asked for.
+class SparseBackedTable:
+    """A sparse table with the interface of a dense one: all entries are computed when they are read.
 
     Attributes
     ----------
-    rows : Incomplete
-        What is not −∞.
+    rows : SparseTable
+        The rows that are not −∞.
     shape : tuple of int
         Domain sizes of the scope.
     lowest : int or float
-        What all other entries are.
+        The value of all other entries: −∞ of the arithmetic.
     """
 
-    rows: Incomplete
+    rows: SparseTable
     shape: tuple[int, ...]
     lowest: int | float
 
     @property
     def scope(self) -> tuple[int, ...]:
-        """Its variables."""
+        """The variables of the table."""
         return self.rows.scope
 
     @property
     def values(self) -> Array:
-        """All entries, made anew."""
+        """All entries, computed anew at each access."""
         table: Array = np.full(prod(self.shape), self.lowest, dtype=self.rows.values.dtype)
         fields = fields_of(range(len(self.shape)), np.array(self.shape, dtype=np.int64))
         spread_out(self.rows.keys, self.rows.values, fields.shift, fields.mask, strides(self.shape), table)
@@ -156,44 +167,52 @@ class ListedTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes as it is."""
+        """Memory of the stored rows in bytes."""
         return self.rows.bytes
 
     @classmethod
-    def where_smaller(cls, rows: Incomplete, domains: Ints, arithmetic: Arithmetic) -> "AnyTable":
-        """Return rows as they are where that takes at most half of what all entries would, and those are many."""
+    def where_smaller(cls, rows: SparseTable, domains: Ints, arithmetic: Arithmetic) -> "AnyTable":
+        """Return a sparse table for a large table if that at least halves its memory, otherwise a dense one."""
         shape = tuple(int(domains[v]) for v in rows.scope)
-        if prod(shape) >= _SMALL and 2 * rows.bytes <= prod(shape) * arithmetic.dtype.itemsize:
+        if prod(shape) >= _MIN_SPARSE_ENTRIES and 2 * rows.bytes <= prod(shape) * arithmetic.dtype.itemsize:
             return cls(rows, shape, arithmetic.lowest)
         return rows.dense(domains, arithmetic)
 
 
-AnyTable = Table | ListedTable
+AnyTable = EncodedTable | SparseBackedTable
 
 
-def as_dense(table: AnyTable) -> Table:
+def as_dense(table: AnyTable) -> EncodedTable:
     """Return a table with all of its entries."""
-    return table if isinstance(table, Table) else Table(table.scope, table.values)
+    return table if isinstance(table, EncodedTable) else EncodedTable(table.scope, table.values)
 
 
-def as_rows(table: AnyTable, domains: Ints, arithmetic: Arithmetic) -> Incomplete:
-    """Return what is not −∞ in a table."""
-    return Incomplete.of(table, domains, arithmetic) if isinstance(table, Table) else table.rows
+def as_rows(table: AnyTable, domains: Ints, arithmetic: Arithmetic) -> SparseTable:
+    """Return the rows of a table that are not −∞."""
+    return SparseTable.of(table, domains, arithmetic) if isinstance(table, EncodedTable) else table.rows
 
 
 def strides(sizes: Sequence[int]) -> Ints:
-    """Return the strides of C order."""
+    """Return the strides of an array of these sizes in C order, in entries."""
     steps = np.ones(len(sizes), dtype=np.int64)
     for i in range(len(sizes) - 2, -1, -1):
         steps[i] = steps[i + 1] * sizes[i + 1]
     return steps
 
 
-class Grouped(NamedTuple):
-    """An incomplete table with vectors over one variable.
+class GroupedTable(NamedTuple):
+    """A sparse table as vectors over one variable.
 
-    ``keys`` (vectors,) are those of the other variables, ``start`` (vectors + 1,) is where each one's ``x`` and
-    ``values`` begin.
+    Attributes
+    ----------
+    keys : (vectors,) int64
+        Packed values of the other variables.
+    start : (vectors + 1,) int64
+        Start of each vector's entries in ``x`` and ``values``.
+    x : (rows,) int64
+        The value of the vector's variable, for each entry.
+    values : (rows,)
+        The utilities.
     """
 
     keys: Ints
@@ -202,14 +221,14 @@ class Grouped(NamedTuple):
     values: Array
 
 
-def grouped(table: Incomplete, others: Sequence[int], variable: int, domains: Ints) -> Grouped:
-    """Return the rows of a table over ``others`` and ``variable`` as vectors over that."""
-    there = table.reordered((*others, variable), domains)
+def group_by_variable(table: SparseTable, others: Sequence[int], variable: int, domains: Ints) -> GroupedTable:
+    """Return the rows of a table over ``others`` and ``variable`` as vectors over ``variable``."""
+    ordered = table.reordered((*others, variable), domains)
     low = bits_of(int(domains[variable]))
-    start = starts_of(there.keys, low)
-    return Grouped(there.keys[start[:-1]] >> low, start, there.keys & ((1 << low) - 1), there.values)
+    start = starts_of(ordered.keys, low)
+    return GroupedTable(ordered.keys[start[:-1]] >> low, start, ordered.keys & ((1 << low) - 1), ordered.values)
 
 
 def size_of(scope: Sequence[int], domains: Ints) -> float:
-    """Return how many entries a dense table would have."""
+    """Return the number of entries of a dense table over a scope."""
     return float(np.prod(domains[list(scope)].astype(np.float64)))

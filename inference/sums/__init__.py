@@ -1,1 +1,1 @@
-"""Sums over all assignments: partition functions, numbers of solutions."""
+"""Sums over all assignments: partition functions and solution counts."""

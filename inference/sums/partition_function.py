@@ -7,7 +7,7 @@ import numpy as np
 
 from dmcmc.inference.elimination.copy_tables import place_tables
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, new_arena, run_on_cpu
-from dmcmc.inference.elimination.plan import Plan, check_memory, plan_elimination
+from dmcmc.inference.elimination.plan import EliminationPlan, check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.minibuckets.choose_z import plan_within
@@ -15,23 +15,25 @@ from dmcmc.inference.minibuckets.plan import check_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
+from dmcmc.inference.orders.best_order import LONG_BUDGET, best_order
 
-_UNIT = 2.0**-53
+_UNIT_ROUNDOFF = 2.0**-53
 
 
 @dataclass(frozen=True)
 class LogPartition:
-    """A partition function.
+    """The logarithm of a partition function, and the size of the elimination that computed it.
 
     Attributes
     ----------
     ln : float
-        ln Z; −∞ if every assignment is forbidden. With mini-buckets not below it.
+        ln Z, or an upper bound on it from mini-buckets; −∞ if every assignment is forbidden.
     z : int or None
-        Limit of the mini-buckets; None if ``ln`` is exact, up to rounding.
-    width, cells : int
-        Induced width and joined cells of the elimination.
+        The limit of the mini-buckets; None if ``ln`` is exact up to rounding.
+    width : int
+        Induced width of the elimination order.
+    cells : int
+        Number of joined table entries of the elimination.
     """
 
     ln: float
@@ -43,59 +45,76 @@ class LogPartition:
 def log_partition(
     problem: Problem, memory: int, backend: Backend = CPU, mini_buckets: bool = False, z: int | None = None
 ) -> LogPartition:
-    """Return ln Σ exp(U(σ)) over all assignments σ; costs are negative utilities, a forbidden entry is exp(−∞) = 0.
+    """Return ln Σ exp(U(σ)) over all assignments σ.
+
+    Costs count as negative utilities, and a forbidden entry contributes exp(−∞) = 0.
 
     Parameters
     ----------
-    problem
-        Any.
-    memory
-        Bytes that the tables may take.
-    backend
-        Where the elimination runs; mini-buckets run on its threads alone.
-    mini_buckets, z
-        Bound from above where messages would have more than ``z`` variables; None takes what fits the memory.
+    problem : Problem
+        Any problem.
+    memory : int
+        Limit on the bytes of all tables.
+    backend : Backend
+        Where the elimination runs; mini-buckets use only its CPU threads.
+    mini_buckets : bool
+        Whether to compute an upper bound with mini-buckets.
+    z : int or None
+        Limit on the variables of a mini-bucket's message; None selects the largest limit that fits the memory.
+
+    Returns
+    -------
+    LogPartition
+        The result.
 
     Raises
     ------
     ResourceError
-        If the tables do not fit the memory; :class:`OutOfTime` as the backend says.
+        If the tables do not fit the memory.
+    OutOfTime
+        If the backend's deadline expires.
     """
     dense = densify(problem, memory).problem
     numbers = Arithmetic(np.dtype(np.float64), -np.inf, float(choose_arithmetic(dense.factors).total))
     scopes = [f.scope for f in dense.factors]
-    order = best_order(scopes, dense.domains, range(dense.n_variables), budget=SEARCH_LONG).variables
+    order = best_order(scopes, dense.domains, range(dense.n_variables), budget=LONG_BUDGET).variables
     plan = plan_elimination(scopes, dense.domains, order)
     tables = [numbers.encode(f) for f in dense.factors]
     if not mini_buckets:
         check_memory(plan, numbers, memory, "the partition function", "bound it with --z N, or raise budget.memory")
-        done = backend.eliminate(tables, plan, numbers, LOG_SUM_EXP)
-        return LogPartition(float(done.total()), None, plan.width, plan.cells)
+        elimination = backend.eliminate(tables, plan, numbers, LOG_SUM_EXP)
+        return LogPartition(float(elimination.total()), None, plan.width, plan.cells)
     if z is None:
         z, split = plan_within(scopes, dense.domains, order, (), memory // numbers.dtype.itemsize)
     else:
         check_z(z, scopes, order, "--z")
         split = plan_mini_buckets(scopes, dense.domains, order, (), z)
     check_memory(split, numbers, memory, f"mini-buckets of z = {z}", "use a smaller z, or raise budget.memory")
-    done = Elimination(split, new_arena(split, numbers), numbers)
-    place_tables(split, done.arena, flat_tables(tables, numbers), np.float64(-np.inf), backend.stop)
+    elimination = Elimination(split, new_arena(split, numbers), numbers)
+    place_tables(split, elimination.arena, flat_tables(tables, numbers), np.float64(-np.inf), backend.stop)
     variable = split.program.variable
-    again = np.zeros(variable.size, dtype=np.bool_)
-    again[1:] = variable[1:] == variable[:-1]
+    is_maximised = np.zeros(variable.size, dtype=np.bool_)
+    is_maximised[1:] = variable[1:] == variable[:-1]
     # Σ_x Π_k f_k ≤ (Σ_x f_1) Π_{k>1} max_x f_k: one mini-bucket of a variable sums, the others maximise.
-    for b, maximised in enumerate(again.tolist()):
-        run_on_cpu(done, b, b + 1, MAX_PLUS if maximised else LOG_SUM_EXP, backend.threads, backend.stop)
-    exact = not again.any()
-    ln = float(done.total())
-    return LogPartition(ln if exact else ln + _rounding(split, numbers), None if exact else z, split.width, split.cells)
+    for b, maximised in enumerate(is_maximised.tolist()):
+        run_on_cpu(elimination, b, b + 1, MAX_PLUS if maximised else LOG_SUM_EXP, backend.threads, backend.stop)
+    exact = not is_maximised.any()
+    ln = float(elimination.total())
+    return LogPartition(
+        ln if exact else ln + _rounding_error(split, numbers), None if exact else z, split.width, split.cells
+    )
 
 
-def _rounding(plan: Plan, numbers: Arithmetic) -> float:
-    """Return more than the rounding error of an elimination's result.
+def _rounding_error(plan: EliminationPlan, numbers: Arithmetic) -> float:
+    """Return an upper bound on the rounding error of an elimination's result.
 
-    Every table that is added is off by one unit of what can be reached at most, every logarithm of a sum of d
-    exponentials by d + 4 units and one of the result.
+    Each added table contributes an error of at most one unit of the largest magnitude that a sum can reach. Each
+    logarithm of a sum of d exponentials contributes d + 4 units, and one unit of its result.
     """
     sizes = plan.program.domains[plan.program.variable]
-    reach = float(numbers.total) + float(np.log(sizes).sum())
-    return 4 * _UNIT * (plan.tables * max(1.0, reach) + float((sizes + 4).sum())) if math.isfinite(reach) else math.inf
+    magnitude = float(numbers.total) + float(np.log(sizes).sum())
+    return (
+        4 * _UNIT_ROUNDOFF * (plan.tables * max(1.0, magnitude) + float((sizes + 4).sum()))
+        if math.isfinite(magnitude)
+        else math.inf
+    )

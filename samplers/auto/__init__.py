@@ -1,1 +1,1 @@
-"""What `local.method: auto` compares: the work of every way, counted, and the rates of this machine."""
+"""The decision of ``local.method: auto``: counted work per method, and the rates of this machine."""

@@ -1,61 +1,71 @@
-"""``auto``: what each agent does, by what it would take: exact elimination, or sampling and a bound.
+"""``auto``: choose each agent's method by its estimated time: exact elimination, or sampling with a bound.
 
-:func:`choose` decides for all agents at once, from the counts of :mod:`dmcmc.samplers.auto.survey` alone, so that every
-rank comes to the same answer. Without a time budget it is given nominal rates: the answer is then the same on every
-machine.
+:func:`choose` decides for all agents at once, only from the counts of :mod:`dmcmc.samplers.auto.survey`, so that every
+rank makes the same choice. Without a time budget the caller passes nominal rates, which makes the choice the same on
+every machine.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dmcmc.inference.bounds.dual.dual_bound import MOST_ROWS
-from dmcmc.inference.bounds.dual.graph import CLUSTER_BYTES
-from dmcmc.inference.bounds.dual.row_kernels import FIRST_SHIFTS
+from dmcmc.inference.bounds.dual.dual_bound import MAX_ENUMERATED_ROWS
+from dmcmc.inference.bounds.dual.graph import MAX_TRIANGLE_BYTES
+from dmcmc.inference.bounds.dual.row_kernels import INITIAL_SWEEPS
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, sweep_units, update_seconds
-from dmcmc.samplers.auto.survey import SAMPLER, Survey
+from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts
 
-CPU_CELLS, GPU_CELLS = 4_000_000_000, 4_000_000_000_000  # without a time budget: some seconds
-ALL_SHARE = 0.5  # of the time budget: eliminations of all agents begin at once if they fit it, and prove the answer
-EXACT_SHARE = 0.25  # of it, where they do not: what the first tables leave is divided by where the gap is
-FIRST_SHARE = 0.1  # of the time budget goes to the first bounds at most
-SOON = 5.0  # seconds: of a longer budget first tables take no more than of this one, where some are not exact
-_FIRST_SWEEPS = 3  # of a row, without a time budget
-_AGENT = 3e-4  # seconds of an agent, whatever it does
-_DETOUR, _DOUBT = 1.5, 7.0  # times what bounds take: they come in slices; and where the graph has few triangles
-_WIDEST, _TIGHT = 12, 0.1  # induced width up to which triangles close gaps, given so many a pair and unit of width
-_FEW, _SPARSE = 4, 3  # rows of an agent, or pairs a variable, up to which mini-buckets are tried beside dual ascent
+CPU_CELLS = 4_000_000_000  # limit without a time budget: some seconds of work
+GPU_CELLS = 4_000_000_000_000  # likewise, with a GPU
+ALL_SHARE = 0.5  # share of the time budget: if all eliminations fit in it, all begin at once and prove the optimum
+EXACT_SHARE = 0.25  # share of the time budget for eliminations otherwise: the rest is allocated later, by gaps
+FIRST_SHARE = 0.1  # maximum share of the time budget for the first bounds
+FIRST_TABLE_TIME = (
+    5.0  # seconds: if not all tables are exact, first tables get no more time than with a time budget of this length
+)
+_FIRST_SWEEPS = 3  # sweeps per row without a time budget
+_SECONDS_PER_AGENT = 3e-4  # seconds per agent, whatever its method
+_SLICING_FACTOR = 1.5  # factor of the time of bounds, which come in time slices
+_UNCERTAIN_FACTOR = 7.0  # factor of the time of bounds if the graph has few triangles: they may not close the gap
+_MAX_TIGHT_WIDTH = 12  # induced width up to which triangles close gaps
+_MIN_TRIANGLE_DENSITY = 0.1  # triangles per pair and unit of width that this takes
+_FEW_ROWS = 4  # rows of an agent up to which mini-buckets are tried besides dual ascent
+_SPARSE_PAIRS = 3  # pairs per variable up to which they are tried
 _ON_TRIANGLES = ("triangles", "triangles+mini-bucket")
-_AMPLE = 2.0  # times the estimate goes to a first bound: to come back to it takes a cycle more
+_BOUND_MARGIN = 2.0  # factor of the estimate for a first bound: to continue it later takes another cycle
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a run may take.
+class ResourceLimits:
+    """Resource limits of a run.
 
     Attributes
     ----------
     time : float or None
-        Seconds.
+        Time budget in seconds; None without one.
     gap : float
-    memory, kept : int
-        Bytes of an agent's elimination; of what it keeps afterwards.
+        Relative gap that is sufficient.
+    memory : int
+        Bytes for the elimination of one agent.
+    retained_memory : int
+        Bytes that one agent may retain afterwards.
     cells : int or None
-        Joined cells of an agent's elimination at most; None leaves it to the cost model.
+        Maximum of joined cells per agent's elimination; None leaves it to the cost model.
     threads, ranks : int
+        Threads per rank, and number of ranks.
     gpu : bool
-        Whether there is one to use.
+        Whether a GPU can be used.
     opened : bool
-        Whether it costs nothing to open it.
+        Whether the GPU can be used without its start-up time.
     bound : str
-        ``auto``, ``none`` or a provider's name.
+        ``auto``, ``none`` or the name of a bound provider.
     """
 
     time: float | None = None
     gap: float = 0.0
     memory: int = 8 << 30
-    kept: int = 2 << 30
+    retained_memory: int = 2 << 30
     cells: int | None = None
     threads: int = 1
     ranks: int = 1
@@ -65,7 +75,19 @@ class Limits:
 
 
 class Option(NamedTuple):
-    """What an agent could do, and about what that takes."""
+    """A method for one agent, with its estimated time and memory.
+
+    Attributes
+    ----------
+    method : str
+        Name of the local solver.
+    device : {"cpu", "cuda"}
+        Where it runs.
+    seconds : float
+        Estimated time.
+    bytes : int
+        Estimated memory.
+    """
 
     method: str
     device: str
@@ -73,25 +95,27 @@ class Option(NamedTuple):
     bytes: int
 
 
-class Choice(NamedTuple):
-    """What an agent does.
+class AgentChoice(NamedTuple):
+    """The chosen method of an agent.
 
     Attributes
     ----------
     method : str
-        The local solver.
+        Name of the local solver.
     bound : str
-        The provider of its bound; ``none`` where the table is exact, or none is wanted.
+        Name of the bound provider; ``none`` if the table is exact or no bound is wanted.
     listed : int
-        Rows that its table lists; 0 for all.
+        Number of rows listed by the table; 0 for all rows.
     device : {"cpu", "cuda"}
+        Where the method runs.
     seconds, bytes
-        Estimates; seconds are of the first table, with its bound.
+        Estimates; ``seconds`` includes the first table and its bound.
     first_bound : float
-        Seconds that a first bound is worth.
+        Seconds to spend on a first bound.
     reason : str
+        Why the method was chosen.
     others : tuple of Option
-        What else it could do.
+        The alternatives.
     """
 
     method: str
@@ -105,73 +129,87 @@ class Choice(NamedTuple):
     others: tuple[Option, ...] = ()
 
 
-def exact_option(work: Survey, limits: Limits, rates: Rates) -> Option:
-    """Return what exact elimination takes, on the CPU or, where that is quicker, with the GPU's help."""
-    cpu = _AGENT + rates.elimination * (work.effort - work.shared + work.shared / limits.threads)
+def exact_option(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> Option:
+    """Return the estimate of exact elimination, on the CPU or with the GPU, whichever is faster."""
+    cpu = _SECONDS_PER_AGENT + rates.elimination * (work.effort - work.shared + work.shared / limits.threads)
     cpu += rates.byte * work.bytes
     if not limits.gpu or not work.device_buckets:
         return Option("exact", "cpu", cpu, work.bytes)
-    way = rates.gpu_trip + work.device_buckets * rates.gpu_bucket
-    gpu = _AGENT + rates.elimination * (work.effort - work.device_effort) + way + work.device * rates.gpu_cell
+    overhead = rates.gpu_trip + work.device_buckets * rates.gpu_bucket
+    gpu = (
+        _SECONDS_PER_AGENT
+        + rates.elimination * (work.effort - work.device_effort)
+        + overhead
+        + work.device * rates.gpu_cell
+    )
     return Option("exact", "cuda", gpu, work.bytes) if gpu < cpu else Option("exact", "cpu", cpu, work.bytes)
 
 
-def provider_of(work: Survey, limits: Limits, rates: Rates) -> str:
-    """Return what bounds a sampled agent: triangles where they are affordable, and make a difference.
+def provider_of(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> str:
+    """Return the bound provider of a sampled agent; triangles are used if they are affordable and the graph has some.
 
-    Mini-buckets are tried beside dual ascent, and what is better goes on, where the agent has few rows, and where its
-    graph is sparse and has no triangles. A GPU, which knows dual ascent only, is of no use to an agent of one row.
+    Mini-buckets are tried besides dual ascent, and the better one continues, if the agent has few rows, or its graph is
+    sparse without triangles. The GPU supports dual ascent only, and does not help an agent with a single row.
     """
     if limits.bound != "auto":
         return limits.bound
-    if work.rows > MOST_ROWS:
-        return "mini-bucket"  # the others enumerate rows
+    if work.rows > MAX_ENUMERATED_ROWS:
+        return "mini-bucket"  # the other providers enumerate rows
     on_gpu, triangles = limits.gpu and limits.opened, _affords_triangles(work, limits, rates)
-    if work.rows == 1 or (work.rows <= _FEW and not on_gpu):
+    if work.rows == 1 or (work.rows <= _FEW_ROWS and not on_gpu):
         return "triangles+mini-bucket" if triangles else "dual+mini-bucket"
     if triangles:
         return "triangles"
-    return "dual+mini-bucket" if work.pairs <= _SPARSE * work.hidden and not on_gpu else "dual"
+    return "dual+mini-bucket" if work.pairs <= _SPARSE_PAIRS * work.hidden and not on_gpu else "dual"
 
 
-def _affords_triangles(work: Survey, limits: Limits, rates: Rates) -> bool:
-    """Return whether there are triangles, with memory and time for them."""
-    if not work.triangles or 12 * work.values**2 * work.triangles > min(limits.kept, CLUSTER_BYTES):
+def _affords_triangles(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> bool:
+    """Return whether there are triangles, and enough memory and time for them."""
+    if not work.triangles or 12 * work.values**2 * work.triangles > min(limits.retained_memory, MAX_TRIANGLE_BYTES):
         return False
     if limits.time is None:
         return True
     return bound_seconds(work, limits, rates, 0.0, "triangles") <= 10 * FIRST_SHARE * limits.time
 
 
-def bound_seconds(work: Survey, limits: Limits, rates: Rates, sweeps: float, provider: str) -> float:
-    """Return what so many sweeps of every row take, with those of the free interface that come first."""
+def bound_seconds(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates, sweeps: float, provider: str) -> float:
+    """Estimate the time of ``sweeps`` sweeps per row, including the first sweeps with free boundary variables."""
     units = sweep_units(work.pairs, work.triangles if provider in _ON_TRIANGLES else 0, work.values)
-    rows = work.rows if work.rows <= MOST_ROWS and provider != "mini-bucket" else 0
+    rows = work.rows if work.rows <= MAX_ENUMERATED_ROWS and provider != "mini-bucket" else 0
     if limits.gpu and limits.opened and rows:
-        return rates.gpu_trip + units * (FIRST_SHIFTS * rates.gpu_shift + rows * (sweeps + 0.5) * rates.gpu_sweep)
-    return rates.sweep * units * (FIRST_SHIFTS + rows * (sweeps + 0.5) / limits.threads)
+        return rates.gpu_trip + units * (INITIAL_SWEEPS * rates.gpu_shift + rows * (sweeps + 0.5) * rates.gpu_sweep)
+    return rates.sweep * units * (INITIAL_SWEEPS + rows * (sweeps + 0.5) / limits.threads)
 
 
-def sampled_option(work: Survey, limits: Limits, rates: Rates) -> Option:
-    """Return what a first sampling takes."""
+def sampled_option(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> Option:
+    """Return the estimate of a first sampling."""
     cpu = work.updates * update_seconds(rates, work.values) / limits.threads
     gpu = rates.gpu_trip + work.updates * rates.gpu_update
     quicker = limits.gpu and limits.opened and gpu < cpu
-    size = (work.listed or work.rows) * (8 + 16 + 2 * work.hidden)
-    return Option(SAMPLER, "cuda" if quicker else "cpu", _AGENT + (gpu if quicker else cpu), size)
+    size = (work.listed_rows or work.rows) * (8 + 16 + 2 * work.hidden)
+    return Option(SAMPLER, "cuda" if quicker else "cpu", _SECONDS_PER_AGENT + (gpu if quicker else cpu), size)
 
 
 def sweeps_for(gap: float, width: int) -> float:
-    """Return about how many sweeps of a row bring a bound within a gap: more where the graph is denser."""
+    """Estimate the number of sweeps per row that bring a bound within a gap; it grows with the induced width."""
     return max(1.0, 0.1 / gap * (width / 8) ** 2) if gap > 0 else float("inf")
 
 
-def choose(works: Sequence[Survey], limits: Limits, rates: Rates = NOMINAL) -> list[Choice]:
-    """Choose for all agents at once.
+def choose(works: Sequence[AgentWorkCounts], limits: ResourceLimits, rates: Rates = NOMINAL) -> list[AgentChoice]:
+    """Choose the methods of all agents.
 
-    Without a time budget an agent is solved exactly up to a fixed number of cells. With one, all are, if that fits half
-    of it; else those are at first that have most to gain for their time: the others can be later. Agents whose gap a
-    bound will close sooner are sampled, if a gap is allowed.
+    Without a time budget an agent is solved exactly up to a fixed number of cells. With one, all are if that takes half
+    of it at most. Otherwise the agents with the largest possible gap per second are solved exactly first; the others
+    can follow later. Agents whose gap a bound closes sooner are sampled, if a gap is allowed.
+
+    Parameters
+    ----------
+    works : sequence of AgentWorkCounts
+        Counts of all agents.
+    limits : ResourceLimits
+        Limits of the run.
+    rates : Rates
+        Rates of the machine.
 
     Raises
     ------
@@ -180,141 +218,156 @@ def choose(works: Sequence[Survey], limits: Limits, rates: Rates = NOMINAL) -> l
     """
     exact = [exact_option(work, limits, rates) for work in works]
     if limits.time is None:
-        chosen, why = _by_cells(works, limits, rates)
+        exact_chosen, reasons = _by_cells(works, limits, rates)
     else:
-        chosen, why = _by_time(works, exact, limits, rates)
+        exact_chosen, reasons = _by_time(works, exact, limits, rates)
     return [
-        _choice(work, option, take, text, limits, rates)
-        for work, option, take, text in zip(works, exact, chosen, why, strict=True)
+        _choice(work, option, is_exact, reason, limits, rates)
+        for work, option, is_exact, reason in zip(works, exact, exact_chosen, reasons, strict=True)
     ]
 
 
-def too_much(work: Survey, limits: Limits) -> str:
-    """Return what forbids an exact elimination, or an empty string."""
+def exceeded_limit(work: AgentWorkCounts, limits: ResourceLimits) -> str:
+    """Return which limit an exact elimination exceeds, or an empty string."""
     if work.bytes > limits.memory:
-        return f"exact needs {work.bytes:.2g} bytes, budget.memory leaves it {limits.memory:.2g}"
+        return f"exact needs {work.bytes:.2g} bytes, budget.memory leaves {limits.memory:.2g}"
     if limits.cells is not None and work.cells > limits.cells:
         return f"exact takes {work.cells:.2g} cells, local.cells allows {limits.cells:.2g}"
     return ""
 
 
-def _by_cells(works: Sequence[Survey], limits: Limits, rates: Rates) -> tuple[list[bool], list[str]]:
-    most = limits.cells if limits.cells is not None else GPU_CELLS if limits.gpu else CPU_CELLS
-    chosen, why = [], []
+def _by_cells(works: Sequence[AgentWorkCounts], limits: ResourceLimits, rates: Rates) -> tuple[list[bool], list[str]]:
+    """Return which agents are solved exactly without a time budget, and why."""
+    cell_limit = limits.cells if limits.cells is not None else GPU_CELLS if limits.gpu else CPU_CELLS
+    chosen, reasons = [], []
     for work in works:
-        reason = too_much(work, limits)
-        if not reason and work.cells > most:
-            reason = f"exact takes {work.cells:.2g} cells, more than {most:.2g}; budget.time lets it weigh them"
+        reason = exceeded_limit(work, limits)
+        if not reason and work.cells > cell_limit:
+            reason = (
+                f"exact takes {work.cells:.2g} cells, more than {cell_limit:.2g}; with budget.time the time decides"
+            )
         chosen.append(not reason)
-        why.append(reason or f"{work.cells:.2g} cells, at most {most:.2g}")
-    return chosen, why
+        reasons.append(reason or f"{work.cells:.2g} cells, at most {cell_limit:.2g}")
+    return chosen, reasons
 
 
 def _by_time(
-    works: Sequence[Survey], exact: Sequence[Option], limits: Limits, rates: Rates
+    works: Sequence[AgentWorkCounts], exact: Sequence[Option], limits: ResourceLimits, rates: Rates
 ) -> tuple[list[bool], list[str]]:
+    """Return which agents are solved exactly with a time budget, and why."""
     assert limits.time is not None
-    why = [too_much(work, limits) for work in works]
-    able = [i for i, reason in enumerate(why) if not reason]
-    bounded = _quicker_by_bounds(works, exact, limits, rates, able)
-    all_fit = len(able) == len(works) and _all_fit(exact, bounded, limits, rates)
-    share, time = (ALL_SHARE, limits.time) if all_fit else (EXACT_SHARE, min(limits.time, SOON))
-    room = share * time * limits.ranks
-    # Those that have most to gain first; the first that does not fit ends it, so that more time never takes one away.
-    ranked = sorted(able, key=lambda i: (i in bounded, -works[i].weight / exact[i].seconds, i))
+    reasons = [exceeded_limit(work, limits) for work in works]
+    eligible = [i for i, reason in enumerate(reasons) if not reason]
+    bounded = _quicker_by_bounds(works, exact, limits, rates, eligible)
+    all_fit = len(eligible) == len(works) and _all_fit(exact, bounded, limits, rates)
+    share, time = (ALL_SHARE, limits.time) if all_fit else (EXACT_SHARE, min(limits.time, FIRST_TABLE_TIME))
+    time_limit = share * time * limits.ranks
+    # Largest possible gain per second first. The first that does not fit ends the list: more time never removes one.
+    ranked = sorted(eligible, key=lambda i: (i in bounded, -works[i].weight / exact[i].seconds, i))
     chosen, used, full, opening = [False] * len(works), 0.0, False, 0.0 if limits.opened else rates.gpu_open
     for i in ranked:
         seconds = exact[i].seconds
         if exact[i].device == "cuda":
             seconds, opening = seconds + opening, 0.0
         if i in bounded:
-            why[i] = f"a gap of {100 * limits.gap:.3g} % is sooner proven by bounds"
+            reasons[i] = f"a gap of {100 * limits.gap:.3g} % is proven sooner by bounds"
             continue
-        full = full or used + seconds > room
+        full = full or used + seconds > time_limit
         if full:
-            left = _time(max(0.0, room - used))
-            why[i] = f"exact takes about {_time(exact[i].seconds)}, {left} of the budget are left for it"
+            left = _time(max(0.0, time_limit - used))
+            reasons[i] = f"exact takes about {_time(exact[i].seconds)}, {left} of the budget remain for it"
             continue
         used += seconds
-        chosen[i], why[i] = True, f"fits in {_time(room)} with {_time(room - used)} to spare"
-    return chosen, why
+        chosen[i], reasons[i] = True, f"fits in {_time(time_limit)} with {_time(time_limit - used)} to spare"
+    return chosen, reasons
 
 
-def _all_fit(exact: Sequence[Option], bounded: set[int], limits: Limits, rates: Rates) -> bool:
-    """Return whether half of the time is enough for all eliminations but those that bounds are better for."""
+def _all_fit(exact: Sequence[Option], bounded: set[int], limits: ResourceLimits, rates: Rates) -> bool:
+    """Return whether half of the time suffices for all eliminations, except where bounds are better."""
     assert limits.time is not None
     wanted = [option for i, option in enumerate(exact) if i not in bounded]
     opening = rates.gpu_open if not limits.opened and any(option.device == "cuda" for option in wanted) else 0.0
-    seconds, room = [option.seconds for option in wanted], ALL_SHARE * limits.time
-    return sum(seconds) + opening <= room * limits.ranks and max(seconds, default=0.0) + opening <= room
+    seconds, time_limit = [option.seconds for option in wanted], ALL_SHARE * limits.time
+    return sum(seconds) + opening <= time_limit * limits.ranks and max(seconds, default=0.0) + opening <= time_limit
 
 
 def _quicker_by_bounds(
-    works: Sequence[Survey], exact: Sequence[Option], limits: Limits, rates: Rates, able: Sequence[int]
+    works: Sequence[AgentWorkCounts],
+    exact: Sequence[Option],
+    limits: ResourceLimits,
+    rates: Rates,
+    eligible: Sequence[int],
 ) -> set[int]:
-    """Return the agents whose gap is closed as far as wanted sooner by samples and a bound than exactly."""
+    """Return the agents whose gap samples and a bound close sooner, as far as needed, than an exact elimination."""
     if limits.gap <= 0 or limits.bound == "none" or limits.time is None:
         return set()
     found: set[int] = set()
-    for i in able:
+    for i in eligible:
         work = works[i]
         provider = provider_of(work, limits, rates)
         if (
             work.obstacle
-            or work.width > _WIDEST
+            or work.width > _MAX_TIGHT_WIDTH
             or provider == "mini-bucket"
             or (provider not in _ON_TRIANGLES and work.triangles)
         ):
             continue
-        takes = sampled_option(work, limits, rates).seconds
-        takes += bound_seconds(work, limits, rates, sweeps_for(limits.gap, work.width), provider)
-        tight = work.triangles >= _TIGHT * work.width * work.pairs
-        if takes * (_DETOUR if tight else _DOUBT) < exact[i].seconds:
+        seconds = sampled_option(work, limits, rates).seconds
+        seconds += bound_seconds(work, limits, rates, sweeps_for(limits.gap, work.width), provider)
+        tight = work.triangles >= _MIN_TRIANGLE_DENSITY * work.width * work.pairs
+        if seconds * (_SLICING_FACTOR if tight else _UNCERTAIN_FACTOR) < exact[i].seconds:
             found.add(i)
     return found
 
 
-def _choice(work: Survey, exact: Option, take: bool, why: str, limits: Limits, rates: Rates) -> Choice:
-    if not take and work.obstacle and not too_much(work, limits):
-        take, why = True, "its rows are too many to be sampled"
-    if take:
+def _choice(
+    work: AgentWorkCounts, exact: Option, is_exact: bool, reason: str, limits: ResourceLimits, rates: Rates
+) -> AgentChoice:
+    """Return an agent's choice, given whether it fits exactly."""
+    if not is_exact and work.obstacle and not exceeded_limit(work, limits):
+        is_exact, reason = True, "it has too many rows for sampling"
+    if is_exact:
         others = () if work.obstacle else (sampled_option(work, limits, rates),)
-        return Choice("exact", "none", 0, exact.device, exact.seconds, exact.bytes, 0.0, why, others)
+        return AgentChoice("exact", "none", 0, exact.device, exact.seconds, exact.bytes, 0.0, reason, others)
     if work.obstacle:
         raise ResourceError(work.obstacle)
-    return sampled_choice(work, SAMPLER, why, limits, rates)._replace(others=(exact,))
+    return sampled_choice(work, SAMPLER, reason, limits, rates)._replace(others=(exact,))
 
 
-def sampled_choice(work: Survey, method: str, why: str, limits: Limits, rates: Rates) -> Choice:
-    """Return the choice of a sampler, whichever, with the bound beside it."""
+def sampled_choice(
+    work: AgentWorkCounts, method: str, reason: str, limits: ResourceLimits, rates: Rates
+) -> AgentChoice:
+    """Return the choice of a given sampler, with its bound provider."""
     sampled, provider = sampled_option(work, limits, rates), provider_of(work, limits, rates)
     sweeps = _FIRST_SWEEPS if limits.time is None else min(30.0, max(_FIRST_SWEEPS, sweeps_for(limits.gap, work.width)))
     first = 0.0 if provider == "none" else bound_seconds(work, limits, rates, sweeps, provider)
     seconds = sampled.seconds + first
-    return Choice(method, provider, work.listed, sampled.device, seconds, sampled.bytes, _AMPLE * first, why)
+    return AgentChoice(
+        method, provider, work.listed_rows, sampled.device, seconds, sampled.bytes, _BOUND_MARGIN * first, reason
+    )
 
 
-def fixed_choice(work: Survey, method: str, limits: Limits, rates: Rates = NOMINAL) -> Choice:
-    """Return the choice of a method that was asked for; a sampler where ``exact`` does not fit and time is limited.
+def fixed_choice(work: AgentWorkCounts, method: str, limits: ResourceLimits, rates: Rates = NOMINAL) -> AgentChoice:
+    """Return the choice of a requested method; a sampler if ``exact`` does not fit in memory and time is limited.
 
     Raises
     ------
     ResourceError
         If an agent can neither be eliminated nor sampled within the memory.
     """
-    why = f"local.method: {method}"
+    reason = f"local.method: {method}"
     if method != "exact":
-        return sampled_choice(work, method, why, limits, rates)
+        return sampled_choice(work, method, reason, limits, rates)
     if limits.time is not None and work.bytes > limits.memory:
         if work.obstacle:
             raise ResourceError(work.obstacle)
-        return sampled_choice(work, SAMPLER, too_much(work, limits), limits, rates)
+        return sampled_choice(work, SAMPLER, exceeded_limit(work, limits), limits, rates)
     option = exact_option(work, limits, rates)
-    return Choice("exact", "none", 0, option.device, option.seconds, option.bytes, 0.0, why)
+    return AgentChoice("exact", "none", 0, option.device, option.seconds, option.bytes, 0.0, reason)
 
 
 def _time(seconds: float) -> str:
-    """Return seconds for the reader.
+    """Format seconds for messages.
 
     >>> _time(0.0123), _time(1e9)
     ('0.012 s', '1e+09 s')

@@ -1,7 +1,7 @@
-"""How fast this machine is, for the choices of ``auto``: measured once, kept in a file, and never a reason to fail.
+"""Rates of this machine for the choices of ``auto``: measured once and stored in a file; never a reason to fail.
 
-The file stands beside the kernels' cache and is named after the node and the state of the kernels' sources. Without it,
-and where nothing may depend on the machine, :data:`NOMINAL` stands in.
+The file lies next to the kernel cache and is named after the node and the state of the kernels' sources. Without it,
+and where the result must not depend on the machine, :data:`NOMINAL` is used.
 """
 
 import json
@@ -20,33 +20,34 @@ from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.runtime.atomic_write import replacing
+from dmcmc.inference.runtime.atomic_write import open_replacement
 from dmcmc.inference.runtime.kernel_cache import cache_root, kernel_cache
 from dmcmc.samplers.auto.effort import bucket_efforts
 
-_TRUST = 8.0  # times the nominal rate, either way: what is further off was disturbed
+_MAX_DEVIATION = 8.0  # maximum factor between a measured and the nominal rate: larger deviations come from other load
 _REPEATS = 3
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds on one core, and on the GPU.
+    """Seconds per unit of work, on one core and on the GPU.
 
     Attributes
     ----------
     elimination : float
-        Of a nanosecond's elimination on a nominal machine, see :mod:`dmcmc.samplers.auto.effort`.
+        Per nanosecond of elimination on a nominal machine, see :mod:`dmcmc.samplers.auto.effort`.
     byte : float
-        Of a byte of new memory: large tables are written to pages that the system has yet to find. Not measured, as
-        memory that was just freed is quicker.
+        Per byte of new memory: the system must supply the pages of large tables. Not measured, as memory that was just
+        freed is faster.
     update : float
-        Of a draw from 24 values.
+        Per draw from 24 values.
     sweep : float
-        Of a bound's sweep, a unit of :func:`sweep_units`.
-    gpu_cell, gpu_bucket, gpu_trip, gpu_open, gpu_update, gpu_sweep, gpu_shift : float
-        Of a joined cell, of a bucket's launches, of the copies there and back, of opening it, of a draw; of a unit of
-        sweeps of some hundred rows, of one with the interface free of about ten agents. An H200's; not measured, as
-        to open the GPU for that would take longer than most runs.
+        Per unit of :func:`sweep_units` of a bound's sweep.
+    gpu_cell, gpu_bucket, gpu_trip, gpu_open, gpu_update : float
+        On the GPU: per joined cell, per bucket (launches), per round trip of the data, per start of the GPU, per draw.
+    gpu_sweep, gpu_shift : float
+        On the GPU: per unit of sweeps of some hundred rows; per unit of sweeps with free boundary variables, of about
+        ten agents. GPU rates are those of an H200 and not measured: to start the GPU takes longer than most runs.
     """
 
     elimination: float = 1e-9
@@ -55,8 +56,8 @@ class Rates:
     sweep: float = 7.8e-9
     gpu_cell: float = 1.7e-12
     gpu_bucket: float = 5e-5
-    gpu_trip: float = COSTS.trip
-    gpu_open: float = COSTS.opening
+    gpu_trip: float = COSTS.gpu_round_trip
+    gpu_open: float = COSTS.gpu_start
     gpu_update: float = 8e-11
     gpu_sweep: float = 5e-11
     gpu_shift: float = 6e-10
@@ -66,19 +67,19 @@ NOMINAL = Rates()
 
 
 def update_seconds(rates: Rates, values: float) -> float:
-    """Return the seconds of a draw from so many values: some for the draw, some for each value."""
+    """Return the seconds per draw from a number of values: a constant and a share per value."""
     return rates.update * (15 + values) / 39
 
 
 def sweep_units(pairs: int, triangles: int, values: float) -> float:
-    """Return the work of a sweep over a graph: table entries of its triangles, and for less those of its pairs."""
+    """Return the work of a sweep over a graph: the table entries of its triangles and, with less weight, its pairs."""
     return pairs * (values * values + 300) / 10 + triangles * (values * values + 50)
 
 
 def load_rates() -> Rates:
-    """Return this machine's rates: from the file, or measured now and kept for the next time.
+    """Return this machine's rates from the file, or measure and store them.
 
-    Where nothing is compiled (``NUMBA_DISABLE_JIT``) these are nominal: what Python takes is no rate of the machine's.
+    If nothing is compiled (``NUMBA_DISABLE_JIT``), these are the nominal rates: Python's speed is not the machine's.
     """
     if config.DISABLE_JIT:
         return NOMINAL
@@ -86,46 +87,48 @@ def load_rates() -> Rates:
     found = read_rates(path)
     if found is None:
         found = measure()
-        _keep(path, found)
+        _write(path, found)
     return found
 
 
 def rates_file() -> Path:
-    """Return where this node's rates are kept."""
+    """Return the path of this node's rates file."""
     return cache_root() / f"rates-{kernel_cache().name.removeprefix('kernels-')}.json"
 
 
 def read_rates(path: Path) -> Rates | None:
-    """Return the rates in a file, or None where it holds none that can be believed."""
+    """Return the rates in a file, or None if it holds no plausible rates."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         rates = Rates(**{f.name: float(found[f.name]) for f in fields(Rates)})
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
-    return rates if rates == _believed(rates) else None
+    return rates if rates == _clamped(rates) else None
 
 
 def measure() -> Rates:
-    """Measure on tiny work, about 0.1 s with compiled kernels; the least of some repeats, as others work here too."""
+    """Measure the rates on small problems, about 0.1 s with compiled kernels; the minimum of some repetitions."""
     found = {
         "elimination": _elimination_seconds(),
         "update": _update_seconds(),
         "sweep": _sweep_seconds(),
     }
-    return _believed(replace(NOMINAL, **found))
+    return _clamped(replace(NOMINAL, **found))
 
 
-def _believed(rates: Rates) -> Rates:
-    """Return the rates, those that are too far from the nominal ones moved nearer."""
+def _clamped(rates: Rates) -> Rates:
+    """Clamp rates that deviate too far from the nominal ones."""
     nominal = asdict(NOMINAL)
-    return Rates(**{k: min(_TRUST * nominal[k], max(nominal[k] / _TRUST, v)) for k, v in asdict(rates).items()})
+    return Rates(
+        **{k: min(_MAX_DEVIATION * nominal[k], max(nominal[k] / _MAX_DEVIATION, v)) for k, v in asdict(rates).items()}
+    )
 
 
-def _keep(path: Path, rates: Rates) -> None:
-    """Write a file, all of it or nothing; without one, the next run measures again."""
+def _write(path: Path, rates: Rates) -> None:
+    """Write the rates file atomically; if that fails, the next run measures again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as stream:
+        with open_replacement(path) as stream:
             stream.write(json.dumps(asdict(rates)).encode())
         prefix = path.name.rsplit("-", 1)[0]
         for old in path.parent.glob(f"{prefix}-*.json"):
@@ -136,7 +139,7 @@ def _keep(path: Path, rates: Rates) -> None:
 
 
 def _clique(domains: tuple[int, ...], interface: int = 1) -> tuple[LocalProblem, Arithmetic]:
-    """Return an agent whose variables are all joined in pairs."""
+    """Return an agent with a table for every pair of its variables."""
     draw, n = np.random.default_rng(0), len(domains)
     factors = tuple(
         Factor.of((a, b), draw.integers(0, 100, (domains[a], domains[b]))) for a in range(n) for b in range(a + 1, n)
@@ -145,8 +148,8 @@ def _clique(domains: tuple[int, ...], interface: int = 1) -> tuple[LocalProblem,
     return local, choose_arithmetic(factors)
 
 
-def _least(work: Callable[[], object]) -> float:
-    """Return the least seconds of some repeats, after one that may compile."""
+def _min_seconds(work: Callable[[], object]) -> float:
+    """Return the minimum time of some repetitions in seconds, after a first call that may compile."""
     work()
     seconds = []
     for _ in range(_REPEATS):
@@ -157,25 +160,28 @@ def _least(work: Callable[[], object]) -> float:
 
 
 def _elimination_seconds() -> float:
+    """Measure the seconds per nominal nanosecond of elimination."""
     local, arithmetic = _clique((16,) * 6)
     tables, plan = [arithmetic.encode(f) for f in local.factors], local.plan
-    return _least(lambda: eliminate(tables, plan, arithmetic, 1)) / float(bucket_efforts(plan).sum())
+    return _min_seconds(lambda: eliminate(tables, plan, arithmetic, 1)) / float(bucket_efforts(plan).sum())
 
 
 def _update_seconds() -> float:
+    """Measure the seconds per draw."""
     from dmcmc.samplers import registry
     from dmcmc.samplers.contract.protocol import Sampling
 
     local, arithmetic = _clique((24,) * 8)
     solver, sampling = registry.get("annealing"), Sampling(arithmetic, runs=4, samples=40)
     updates = solver.solve([local], sampling)[0].updates
-    return _least(lambda: solver.solve([local], sampling)) / max(1, updates)
+    return _min_seconds(lambda: solver.solve([local], sampling)) / max(1, updates)
 
 
 def _sweep_seconds() -> float:
+    """Measure the seconds per unit of a bound's sweep."""
     local, _ = _clique((24,) * 8)
     state: DualState = TRIANGLES.start(local)
     hidden, rows = state.layout.hidden, np.arange(4)
-    seconds = _least(lambda: state.improve(sweeps=1, rows=rows))
+    seconds = _min_seconds(lambda: state.improve(sweeps=1, rows=rows))
     units = sweep_units(hidden.pairs.shape[0], hidden.triangles.shape[0], 24)
-    return seconds / (1.5 * rows.size * units)  # to fix a row takes about half a sweep
+    return seconds / (1.5 * rows.size * units)  # conditioning a row takes about half a sweep

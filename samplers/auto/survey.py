@@ -1,4 +1,4 @@
-"""An agent's work, counted wherever the agent is: what :mod:`dmcmc.samplers.auto.choose` chooses by."""
+"""Count an agent's work on the rank that has the agent; :mod:`dmcmc.samplers.auto.choose` decides by the counts."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, overload
@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination.plan import Plan, plan_elimination
+from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.compact_sequences import Repeated
+from dmcmc.inference.model.compact_sequences import RepeatedRecords
 from dmcmc.inference.model.flat_tables import magnitudes
 from dmcmc.inference.orders.best_order import Order
 from dmcmc.inference.runtime.errors import ResourceError
@@ -17,49 +17,54 @@ from dmcmc.inference.runtime.memo import Memo
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.effort import bucket_efforts
 
-SAMPLER = "annealing"  # what samples an agent that is not eliminated
-_LARGE = 1 << 19  # joined cells of a bucket that all threads work on
-_GPU_BUCKET = 1 << 18  # joined cells of a bucket that the GPU works on
-_DENSE_GRAPH = 3000  # variables up to which triangles are counted by matrices
+SAMPLER = "annealing"  # sampler of agents that are not eliminated
+_MIN_PARALLEL_CELLS = 1 << 19  # joined cells from which all threads work on one bucket
+_MIN_GPU_CELLS = 1 << 18  # joined cells from which the GPU works on a bucket
+_MAX_DENSE_VARIABLES = 3000  # maximum of variables for which triangles are counted by dense matrices
 
 
-class Survey(NamedTuple):
-    """An agent's work, counted.
+class AgentWorkCounts(NamedTuple):
+    """Counts of an agent's work.
 
     Attributes
     ----------
-    agent, hidden, interface, rows : int
-    listed : int
-        Rows that sampling would list; 0 for all.
+    agent : int
+        Number of the agent.
+    hidden, interface : int
+        Number of hidden variables, and of boundary variables (the agent's interface).
+    rows : int
+        Number of boundary assignments.
+    listed_rows : int
+        Number of rows that sampling would list; 0 for all.
     width : int
         Induced width of the elimination.
     cells : float
-        Joined cells.
+        Joined cells of the elimination.
     effort, shared : float
-        Nanoseconds on one core of a nominal machine; those of buckets that all threads work on.
+        Nanoseconds on one core of a nominal machine; the part of the buckets on which all threads work.
     device, device_effort, device_buckets
-        Cells, nanoseconds on the CPU and number of the buckets that a GPU would take.
+        Cells, CPU nanoseconds and number of the buckets that a GPU would eliminate.
     bytes : int
-        Of the elimination's tables.
+        Memory of the elimination's tables.
     updates : float
         Draws of a first sampling.
     values : float
         Mean domain size.
     pairs, triangles : int
-        Of the hidden variables' graph.
+        Pairs and triangles of the hidden variables' graph.
     weight : float
-        Σ largest entries of the factors: what the agent's gap may be.
+        Sum of the factors' largest absolute entries: a scale of the agent's possible gap.
     obstacle : str
-        Why it cannot be sampled; empty if it can.
-    left : tuple of tuple of int
-        Scopes of the tables that the elimination leaves, as places in the interface.
+        Why the agent cannot be sampled; empty if it can.
+    remaining_scopes : tuple of tuple of int
+        Scopes of the tables that remain after the elimination, as indices of boundary variables.
     """
 
     agent: int
     hidden: int
     interface: int
     rows: int
-    listed: int
+    listed_rows: int
     width: int
     cells: float
     effort: float
@@ -74,66 +79,67 @@ class Survey(NamedTuple):
     triangles: int
     weight: float
     obstacle: str
-    left: tuple[tuple[int, ...], ...] = ()
+    remaining_scopes: tuple[tuple[int, ...], ...] = ()
 
-    def left_over(self, interface: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Return the scopes of the tables that the elimination leaves, as variables."""
-        return tuple(tuple([interface[place] for place in scope]) for scope in self.left)
+    def remaining_tables(self, interface: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Return the scopes of the tables that remain after the elimination, as variables."""
+        return tuple(tuple([interface[place] for place in scope]) for scope in self.remaining_scopes)
 
 
-class Surveys(Sequence[Survey]):
-    """All agents' surveys, on every rank: agents that differ in nothing but their number and weight have one.
+class WorkCountList(Sequence[AgentWorkCounts]):
+    """The counts of all agents, on every rank; agents with equal counts share one record.
 
     Attributes
     ----------
-    kinds : Repeated of Survey
-        Of each agent all but that.
+    kinds : Repeated of AgentWorkCounts
+        The counts of each agent without its number and weight.
     weights : (agents,) float64
+        The weights of the agents.
     """
 
-    def __init__(self, kinds: Repeated[Survey], weights: NDArray[np.float64]) -> None:
+    def __init__(self, kinds: RepeatedRecords[AgentWorkCounts], weights: NDArray[np.float64]) -> None:
         self.kinds, self.weights = kinds, weights
 
     @classmethod
-    def of(cls, works: Sequence[Survey]) -> "Surveys":
-        """Return surveys in little memory; which agents' they are is not kept."""
+    def of(cls, works: Sequence[AgentWorkCounts]) -> "WorkCountList":
+        """Return a compact list of counts; the agents' numbers are dropped."""
         weights = np.array([work.weight for work in works], dtype=np.float64)
-        return cls(Repeated.of(work._replace(agent=0, weight=0.0) for work in works), weights)
+        return cls(RepeatedRecords.of(work._replace(agent=0, weight=0.0) for work in works), weights)
 
     @classmethod
-    def merged(cls, count: int, parts: Iterable[tuple[Sequence[int], "Surveys"]]) -> "Surveys":
-        """Return all agents' by parts, each with the agents that it is about."""
-        number: dict[Survey, int] = {}
-        which, weights = np.zeros(count, dtype=np.int64), np.zeros(count)
+    def merged(cls, count: int, parts: Iterable[tuple[Sequence[int], "WorkCountList"]]) -> "WorkCountList":
+        """Merge parts into one list of ``count`` agents; each part names its agents."""
+        number: dict[AgentWorkCounts, int] = {}
+        record_of, weights = np.zeros(count, dtype=np.int64), np.zeros(count)
         for agents, works in parts:
-            places = [number.setdefault(work, len(number)) for work in works.kinds.kinds]
-            which[list(agents)] = np.array(places, dtype=np.int64)[works.kinds.which]
+            places = [number.setdefault(work, len(number)) for work in works.kinds.distinct]
+            record_of[list(agents)] = np.array(places, dtype=np.int64)[works.kinds.record_index]
             weights[list(agents)] = works.weights
-        _, first, which = np.unique(which, return_index=True, return_inverse=True)
-        kinds, order = list(number), np.argsort(first)  # as agents have them, whatever the ranks
-        codes = np.argsort(order)[which.ravel()]
-        return cls(Repeated([kinds[kind] for kind in order], codes), weights)
+        _, first, record_of = np.unique(record_of, return_index=True, return_inverse=True)
+        kinds, order = list(number), np.argsort(first)  # in the order of the agents, independent of the ranks
+        codes = np.argsort(order)[record_of.ravel()]
+        return cls(RepeatedRecords([kinds[kind] for kind in order], codes), weights)
 
     @staticmethod
-    def weights_in(works: Sequence[Survey]) -> list[float]:
-        """Return the weights in agents' surveys, without making each of those."""
-        weights: list[float] = works.weights.tolist() if isinstance(works, Surveys) else [w.weight for w in works]
+    def weights_in(works: Sequence[AgentWorkCounts]) -> list[float]:
+        """Return the weights of the agents without a record per agent."""
+        weights: list[float] = works.weights.tolist() if isinstance(works, WorkCountList) else [w.weight for w in works]
         return weights
 
     def __len__(self) -> int:
         return len(self.kinds)
 
     @overload
-    def __getitem__(self, agent: int) -> Survey: ...
+    def __getitem__(self, agent: int) -> AgentWorkCounts: ...
     @overload
-    def __getitem__(self, agent: slice) -> list[Survey]: ...
-    def __getitem__(self, agent: int | slice) -> Survey | list[Survey]:
+    def __getitem__(self, agent: slice) -> list[AgentWorkCounts]: ...
+    def __getitem__(self, agent: int | slice) -> AgentWorkCounts | list[AgentWorkCounts]:
         if isinstance(agent, slice):
             return [self[one] for one in range(*agent.indices(len(self)))]
         return self.kinds[agent]._replace(agent=range(len(self))[agent], weight=float(self.weights[agent]))
 
 
-def survey(
+def count_agent_work(
     local: LocalProblem,
     listed: int,
     runs: int,
@@ -141,32 +147,40 @@ def survey(
     memory: int,
     arithmetic: Arithmetic,
     planned: bool = True,
-) -> Survey:
+) -> AgentWorkCounts:
     """Count an agent's work.
 
     Parameters
     ----------
-    listed
+    local : LocalProblem
+        The agent's subproblem.
+    listed : int
         Rows that sampling would list; 0 for all.
-    runs, samples
-        Of a first sampling.
-    planned
-        Whether the elimination is of interest: to plan it takes a moment. If not, it counts as nothing.
+    runs, samples : int
+        Runs per row and trials per run of a first sampling.
+    memory : int
+        Bytes that sampling may use.
+    arithmetic : Arithmetic
+        Number format of the tables.
+    planned : bool
+        Whether to plan the elimination, which takes a moment; if not, it counts as no work.
     """
     if planned:
         order, plan = local.order, local.plan
         places = {v: i for i, v in enumerate(local.hidden)}
-        work = _COUNTED.get((local.shape, tuple(places[v] for v in order.variables)), lambda: _count(local, plan))
+        work = _COUNTS_BY_SHAPE.get(
+            (local.structure_key, tuple(places[v] for v in order.variables)), lambda: _count(local, plan)
+        )
     else:
         order, plan = Order((), 0.0, 0.0, 0), plan_elimination([], np.zeros(0, dtype=np.int64), [])
         work = _count(local, plan)
     members = np.array(local.hidden or local.interface, dtype=np.int64)
-    return Survey(
+    return AgentWorkCounts(
         agent=local.agent,
         hidden=len(local.hidden),
         interface=len(local.interface),
         rows=local.rows,
-        listed=listed,
+        listed_rows=listed,
         width=order.width,
         cells=order.cells,
         **work._asdict(),
@@ -175,27 +189,28 @@ def survey(
         values=float(local.domains[members].mean()) if members.size else 1.0,
         weight=_weight(local),
         obstacle=_obstacle(local, listed, memory, arithmetic),
-        left=_left(local, plan) if planned else (tuple(range(len(local.interface))),),
+        remaining_scopes=_remaining_scopes(local, plan) if planned else (tuple(range(len(local.interface))),),
     )
 
 
 def weights_of(locals_: Iterable[LocalProblem]) -> NDArray[np.float64]:
-    """Return each agent's weight, (agents,)."""
+    """Return each agent's weight, (agents,) float64."""
     return np.array([_weight(local) for local in locals_], dtype=np.float64)
 
 
 def _weight(local: LocalProblem) -> float:
+    """Return the sum of the agent's largest absolute entries."""
     return float(sum(magnitudes(local.flat)))
 
 
-def _left(local: LocalProblem, plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """Return the scopes of the tables that a plan leaves, as places in the interface."""
+def _remaining_scopes(local: LocalProblem, plan: EliminationPlan) -> tuple[tuple[int, ...], ...]:
+    """Return the scopes of the tables that a plan leaves, as indices of boundary variables."""
     place = {v: number for number, v in enumerate(local.interface)}
     return tuple({tuple([place[v] for v in plan.scope(t)]): None for t in plan.remaining})
 
 
-class _Counted(NamedTuple):
-    """What is counted once for all agents of one shape; as in :class:`Survey`."""
+class _ShapeCounts(NamedTuple):
+    """The counts that agents of one shape share, see ``AgentWorkCounts``."""
 
     effort: float
     shared: float
@@ -206,16 +221,16 @@ class _Counted(NamedTuple):
     triangles: int
 
 
-_COUNTED = Memo[_Counted]()
+_COUNTS_BY_SHAPE = Memo[_ShapeCounts]()
 
 
-def _count(local: LocalProblem, plan: Plan) -> _Counted:
-    """Count what an agent's elimination takes, and its graph."""
+def _count(local: LocalProblem, plan: EliminationPlan) -> _ShapeCounts:
+    """Count the work of an agent's elimination, and its graph."""
     cells = plan.program.cells.astype(np.float64)
-    on_gpu, efforts = cells >= _GPU_BUCKET, bucket_efforts(plan)
-    return _Counted(
+    on_gpu, efforts = cells >= _MIN_GPU_CELLS, bucket_efforts(plan)
+    return _ShapeCounts(
         float(efforts.sum()),
-        float(efforts[cells >= _LARGE].sum()),
+        float(efforts[cells >= _MIN_PARALLEL_CELLS].sum()),
         float(cells[on_gpu].sum()),
         float(efforts[on_gpu].sum()),
         int(on_gpu.sum()),
@@ -236,14 +251,14 @@ def _obstacle(local: LocalProblem, listed: int, memory: int, arithmetic: Arithme
 
 
 def _graph(local: LocalProblem) -> tuple[int, int]:
-    """Return the pairs and triangles of the hidden variables' graph, by its factors over two variables."""
+    """Return the number of pairs and triangles in the graph of the hidden variables' binary factors."""
     place = {v: i for i, v in enumerate(local.hidden)}
     pairs = {
         tuple(sorted((place[f.scope[0]], place[f.scope[1]])))
         for f in local.factors
         if len(f.scope) == 2 and f.scope[0] in place and f.scope[1] in place
     }
-    if len(pairs) < 3 or len(place) > _DENSE_GRAPH:
+    if len(pairs) < 3 or len(place) > _MAX_DENSE_VARIABLES:
         return len(pairs), 0
     adjacent = np.zeros((len(place), len(place)), dtype=np.float32)
     for a, b in pairs:

@@ -1,1 +1,1 @@
-"""Block moves: a set of variables of small induced width is chosen anew at once, exactly, given all others."""
+"""Block moves: jointly reassign a set of variables of small induced width by exact elimination, all others fixed."""

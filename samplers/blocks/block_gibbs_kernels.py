@@ -1,14 +1,25 @@
 # mypy: ignore-errors
-"""Redraw a block given the rest: condition its factors, eliminate, choose values backwards; and do so many times.
+"""Redraw a block given all other variables: condition its factors, eliminate, and choose values backwards.
 
-The elimination is that of :mod:`dmcmc.inference.elimination`, on tables of float64 in which a violation has a price.
+The elimination is that of ``dmcmc.inference.elimination``, on float64 tables in which a violation is a finite loss.
+
+Arguments that several kernels share:
+
+graph : PenalisedGraph
+    See ``dmcmc.samplers.blocks.block_workspace``.
+z : (n,) int64
+    The assignment.
+workspace : BlockWorkspace
+    ``workspace.block`` holds the block's variables in elimination order.
+state : (1,) uint64
+    State of the random number generator.
 """
 
 import numpy as np
 
 from dmcmc.inference.elimination.arena_kernels import add_strided
 from dmcmc.inference.elimination.join_kernels import run_buckets
-from dmcmc.inference.elimination.plan import Program
+from dmcmc.inference.elimination.plan import BucketProgram
 from dmcmc.inference.elimination.plan_kernels import plan_buckets
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAXIMUM
 from dmcmc.inference.runtime.compile import njit
@@ -19,29 +30,38 @@ _MAXIMUM, _LOG_SUM = MAXIMUM, LOG_SUM
 
 
 @njit(nogil=True)
-def touching(graph, room, size):
-    """Number the block's variables in ``room.place``; return the factors that touch it, and their scopes in it."""
-    room.place[:] = -1
+def touching(graph, workspace, size):
+    """Set ``workspace.place`` for the block; return the factors that touch it, and their scopes as places in the block.
+
+    Returns
+    -------
+    factors : (touching factors,) int64
+    start : (touching factors + 1,) int64
+        The scope of the i-th factor is ``scope[start[i]:start[i + 1]]``.
+    scope : (scope entries,) int64
+        Places in the block.
+    """
+    workspace.place[:] = -1
     for i in range(size):
-        room.place[room.block[i]] = i
-    room.seen_factor[:] = False
-    factors, count, length = room.factors, 0, 0
+        workspace.place[workspace.block[i]] = i
+    workspace.seen_factor[:] = False
+    factors, count, length = workspace.factors, 0, 0
     for i in range(size):
-        v = room.block[i]
+        v = workspace.block[i]
         for j in range(graph.start[v], graph.start[v + 1]):
             f = graph.factor[j]
-            if not room.seen_factor[f]:
-                room.seen_factor[f] = True
+            if not workspace.seen_factor[f]:
+                workspace.seen_factor[f] = True
                 factors[count] = f
                 count += 1
     for i in range(count):
         for s in range(graph.scope_start[factors[i]], graph.scope_start[factors[i] + 1]):
-            length += room.place[graph.scope[s]] >= 0
+            length += workspace.place[graph.scope[s]] >= 0
     start, scope = np.zeros(count + 1, dtype=np.int64), np.empty(length, dtype=np.int64)
     length = 0
     for i in range(count):
         for s in range(graph.scope_start[factors[i]], graph.scope_start[factors[i] + 1]):
-            p = room.place[graph.scope[s]]
+            p = workspace.place[graph.scope[s]]
             if p >= 0:
                 scope[length] = p
                 length += 1
@@ -50,19 +70,22 @@ def touching(graph, room, size):
 
 
 @njit(nogil=True)
-def condition(graph, z, room, f, scope, out):
-    """Write a factor, given all variables outside of the block, to ``out``; axes by ``scope``, places in the block."""
+def condition(graph, z, workspace, f, scope, out):
+    """Write factor f, conditioned on all variables outside the block, to ``out``.
+
+    The axes of ``out`` are the block's variables at the places ``scope``, in C order.
+    """
     k = scope.size
     dims, strides = np.empty(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
     for j in range(k):
-        dims[j] = graph.domains[room.block[scope[j]]]
+        dims[j] = graph.domains[workspace.block[scope[j]]]
     first, last = graph.scope_start[f], graph.scope_start[f + 1]
     if f >= graph.dense:
-        walk_all(graph, z, room, f, scope, dims, out)
+        walk_all(graph, z, workspace, f, scope, dims, out)
         return
     at = graph.at[f]
     for s in range(first, last):
-        p = room.place[graph.scope[s]]
+        p = workspace.place[graph.scope[s]]
         if p < 0:
             at += z[graph.scope[s]] * graph.stride[s]
         else:
@@ -74,29 +97,29 @@ def condition(graph, z, room, f, scope, out):
 
 
 @njit(nogil=True)
-def walk_all(graph, z, room, f, scope, dims, out):
-    """Write an automaton for all values of the block's variables in it."""
+def walk_all(graph, z, workspace, f, scope, dims, out):
+    """Write the utilities of automaton f for all values of its variables in the block to ``out``."""
     k = scope.size
     digit = np.zeros(k, dtype=np.int64)
     first, last = graph.scope_start[f], graph.scope_start[f + 1]
-    which = np.full(last - first, -1, dtype=np.int64)
+    axis = np.full(last - first, -1, dtype=np.int64)
     for s in range(first, last):
         for j in range(k):
-            if scope[j] == room.place[graph.scope[s]]:
-                which[s - first] = j
+            if scope[j] == workspace.place[graph.scope[s]]:
+                axis[s - first] = j
     for i in range(out.size):
-        state, paid = 0, 0.0
+        state, utility = 0, 0.0
         for s in range(first, last):
             w = graph.scope[s]
-            value = digit[which[s - first]] if which[s - first] >= 0 else z[w]
+            value = digit[axis[s - first]] if axis[s - first] >= 0 else z[w]
             step = graph.stride[s] + state * graph.domains[w] + value
             entry = graph.data[graph.first_step + step]
             if entry == graph.never:
-                paid = graph.never
+                utility = graph.never
                 break
-            paid += entry
+            utility += entry
             state = graph.following[step]
-        out[i] = paid
+        out[i] = utility
         for j in range(k - 1, -1, -1):
             digit[j] += 1
             if digit[j] < dims[j]:
@@ -106,7 +129,21 @@ def walk_all(graph, z, room, f, scope, dims, out):
 
 @njit(nogil=True)
 def draw_values(program, arena, values, temperature, state):
-    """Choose values, last bucket first: at temperature 0 the best, ties at random, else by their probability."""
+    """Choose the block's values, last bucket first: at temperature 0 the best, else by their probability.
+
+    At temperature 0 ties are broken at random.
+
+    Parameters
+    ----------
+    program : BucketProgram
+        The elimination of the block.
+    arena : (entries,) float64
+        Its tables, divided by the temperature.
+    values : (block size,) int64
+        Receives the values.
+    temperature : float
+        Only whether it is positive matters here.
+    """
     for b in range(program.variable.size - 1, -1, -1):
         v = program.variable[b]
         total = np.zeros(program.domains[v])
@@ -123,50 +160,52 @@ def draw_values(program, arena, values, temperature, state):
 
 
 @njit(nogil=True)
-def redraw(graph, z, room, size, temperature, state):
-    """Draw the variables ``room.block[:size]``, in whose order they are eliminated, given all others.
+def redraw(graph, z, workspace, size, temperature, state):
+    """Draw the variables ``workspace.block[:size]`` given all others; they are eliminated in this order.
 
     Parameters
     ----------
+    size : int
+        Number of variables of the block.
     temperature : float
-        0 takes a best assignment, any of them.
+        Utilities are divided by it; 0 takes a best assignment, with ties broken at random.
 
     Returns
     -------
     gain : float
-        Of utility; a violation has its price.
+        Gain of utility, each violation counted as a finite loss.
     cells : int
-        Joined; −1 if the arena has no room, and nothing was changed.
+        Joined table cells; −1 if the arena is too small, and ``z`` is unchanged.
     """
-    factors, start, scope = touching(graph, room, size)
+    factors, start, scope = touching(graph, workspace, size)
     domains = np.empty(size, dtype=np.int64)
     for i in range(size):
-        domains[i] = graph.domains[room.block[i]]
+        domains[i] = graph.domains[workspace.block[i]]
     order = np.arange(size)
-    begin, scopes, sizes, input_start, inputs, _, cells, low = plan_buckets(start, scope, order, order, domains)
+    begin, scopes, sizes, input_start, inputs, _, cells, row_axes = plan_buckets(start, scope, order, order, domains)
     at = np.empty(sizes.size, dtype=np.int64)
     total = 0
     for t in range(sizes.size):
         at[t] = total
         total += sizes[t]
-        if total > room.arena.size:
+        if total > workspace.arena.size:
             return 0.0, -1
-    program = Program(domains, begin, scopes, at, order, input_start, inputs, cells, low)
+    program = BucketProgram(domains, begin, scopes, at, order, input_start, inputs, cells, row_axes)
     before = 0.0
     for t in range(factors.size):
         f = factors[t]
         before += entry_of(graph, z, f)
-        out = room.arena[at[t] : at[t] + sizes[t]]
-        condition(graph, z, room, f, scopes[begin[t] : begin[t + 1]], out)
+        out = workspace.arena[at[t] : at[t] + sizes[t]]
+        condition(graph, z, workspace, f, scopes[begin[t] : begin[t + 1]], out)
         if temperature > 0:
             for i in range(out.size):
                 out[i] /= temperature
-    lowest = room.arena.dtype.type(-np.inf)
-    run_buckets(program, room.arena, 0, size, lowest, _LOG_SUM if temperature > 0 else _MAXIMUM)
+    lowest = workspace.arena.dtype.type(-np.inf)
+    run_buckets(program, workspace.arena, 0, size, lowest, _LOG_SUM if temperature > 0 else _MAXIMUM)
     values = np.zeros(size, dtype=np.int64)
-    draw_values(program, room.arena, values, temperature, state)
+    draw_values(program, workspace.arena, values, temperature, state)
     for i in range(size):
-        z[room.block[i]] = values[i]
+        z[workspace.block[i]] = values[i]
     after = 0.0
     for t in range(factors.size):
         after += entry_of(graph, z, factors[t])

@@ -1,10 +1,21 @@
 # mypy: ignore-errors
-"""Which variables move together: blocks whose elimination stays under a limit of cells.
+"""Select blocks: sets of variables whose elimination stays within a limit of table cells.
 
-Two ways. A block is *grown* from one variable over its neighbours: each newcomer is eliminated before all that are
-there already, so what it adds to their buckets is found by walking down the elimination tree, and it is left out where
-some bucket would grow too large. Or a block is *cut* from the whole graph: variables are eliminated in a given order,
-and where a bucket is too large some of its variables are held fixed (w-cutset, Bidyuk & Dechter 2007).
+There are two methods. A block is *grown* from one variable over its neighbours: each new variable is eliminated before
+those already present, so the buckets it enlarges are found by a walk down the elimination tree. The variable is left
+out if a bucket would become too large. Or a block is *cut* from the whole graph: variables are eliminated in a given
+order, and where a bucket is too large some of its variables are fixed (w-cutset, Bidyuk & Dechter 2007).
+
+Arguments that several kernels share:
+
+graph : PenalisedGraph
+    See ``dmcmc.samplers.blocks.block_workspace``.
+workspace : BlockWorkspace
+    Workspace; the resulting block is in ``workspace.block``.
+z : (n,) int64
+    The assignment.
+state : (1,) uint64
+    State of the random number generator.
 """
 
 import numpy as np
@@ -13,35 +24,38 @@ from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.orders.greedy_kernels import random_unit, random_word
 from dmcmc.inference.runtime.compile import njit
 
-WIDEST = 62  # variables of a bucket
+MAX_WIDTH = 62  # maximum of variables of a bucket's separator
 
 
 @njit(inline="always")
 def below(state, n):
-    """Return a random number from 0 to n - 1."""
+    """Return a random integer from 0 to n - 1."""
     return np.int64(random_word(state) >> np.uint64(33)) % n
 
 
 @njit(nogil=True)
 def start_near_loss(graph, z, state, tries):
-    """Return a variable of a factor that loses much: drawn by what factors lose against their best, of some of them."""
+    """Draw a variable near lost utility: of ``tries`` random factors, draw one by its loss, and one of its variables.
+
+    The loss of a factor is the difference between its largest and its current entry.
+    """
     factors = graph.scope_start.size - 1
-    total, found = 0.0, below(state, graph.free)
+    total, variable = 0.0, below(state, graph.free)
     if factors == 0:
-        return found
+        return variable
     for _ in range(tries):
         f = below(state, factors)
         loss = graph.best[f] - entry_of(graph, z, f)
         total += loss
         if loss > 0 and random_unit(state) * total < loss:
             first, last = graph.scope_start[f], graph.scope_start[f + 1]
-            found = graph.scope[first + below(state, last - first)]
-    return found if found < graph.free else below(state, graph.free)
+            variable = graph.scope[first + below(state, last - first)]
+    return variable if variable < graph.free else below(state, graph.free)
 
 
 @njit(nogil=True)
 def entry_of(graph, z, f):
-    """Return what a factor is worth, a violation its price."""
+    """Return the utility of factor f, with a violation as a finite loss."""
     first, last = graph.scope_start[f], graph.scope_start[f + 1]
     if f < graph.dense:
         at = graph.at[f]
@@ -53,21 +67,21 @@ def entry_of(graph, z, f):
 
 @njit(nogil=True)
 def walk(graph, z, f):
-    """Return what an automaton is worth, a violation its price."""
-    state, paid = 0, 0.0
+    """Return the utility of automaton f, with a violation as a finite loss."""
+    state, utility = 0, 0.0
     for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
         step = graph.stride[s] + state * graph.domains[graph.scope[s]] + z[graph.scope[s]]
         entry = graph.data[graph.first_step + step]
         if entry == graph.never:
             return graph.never
-        paid += entry
+        utility += entry
         state = graph.following[step]
-    return paid
+    return utility
 
 
 @njit(nogil=True)
 def merge(a, na, b, nb, out):
-    """Write the union of two ascending lists to ``out``, which is long enough; return its length."""
+    """Write the union of two ascending lists to ``out``, which has sufficient length; return the union's length."""
     i, j, n = 0, 0, 0
     while i < na or j < nb:
         if j >= nb or (i < na and a[i] < b[j]):
@@ -85,61 +99,70 @@ def merge(a, na, b, nb, out):
 
 
 @njit(nogil=True)
-def room_for(room, size, near, count, limit, commit):
-    """Return the cells that a newcomer with these neighbours adds, −1 if a bucket would exceed the limit.
+def added_cells(workspace, size, near, count, limit, commit):
+    """Return the cells that a new variable adds to the block's buckets, or −1 if a bucket would exceed the limit.
 
     Parameters
     ----------
     size : int
-        Domain of the newcomer.
-    near : (WIDEST + 2,) int64
+        Domain size of the new variable.
+    near : (MAX_WIDTH + 2,) int64
         Places of its neighbours in the block, ascending.
+    count : int
+        Number of neighbours.
+    limit : int
+        Maximum of cells per bucket.
     commit : bool
-        Whether to enlarge the buckets; only where the same call without it has returned no −1.
+        Whether to enlarge the buckets; only after the same call without ``commit`` has not returned −1.
     """
-    one, other = room.one, room.other
+    list_a, list_b = workspace.list_a, workspace.list_b
     cells = size
     for i in range(count):
-        cells *= room.size[near[i]]
-        one[i] = near[i]
+        cells *= workspace.domain[near[i]]
+        list_a[i] = near[i]
         if cells > limit:
             return -1
     added = cells
     while count > 0:
         count -= 1
-        p = one[count]  # the first of them to be eliminated takes on the others
-        n = merge(room.above[p], room.width[p], one, count, other)
-        if n == room.width[p]:
+        p = list_a[count]  # the first of the neighbours to be eliminated receives the others
+        n = merge(workspace.separator[p], workspace.width[p], list_a, count, list_b)
+        if n == workspace.width[p]:
             break
-        if n > WIDEST:
+        if n > MAX_WIDTH:
             return -1
-        cells = room.size[p]
+        cells = workspace.domain[p]
         for i in range(n):
-            cells *= room.size[other[i]]
+            cells *= workspace.domain[list_b[i]]
             if cells > limit:
                 return -1
-        added += cells - room.cells[p]
+        added += cells - workspace.cells[p]
         if commit:
-            room.cells[p] = cells
-            room.width[p] = n
-            copy_entries(other[:n], room.above[p])
+            workspace.cells[p] = cells
+            workspace.width[p] = n
+            copy_entries(list_b[:n], workspace.separator[p])
         for i in range(n):
-            one[i] = other[i]
+            list_a[i] = list_b[i]
         count = n
     return added
 
 
 @njit(nogil=True)
-def places_near(graph, room, v, mark):
-    """Write the places of v's neighbours in the block to ``room.near``, ascending; return how many, −1 if too many."""
-    near, count = room.near, 0
+def places_near(graph, workspace, v, mark):
+    """Write the ascending places of v's neighbours in the block to ``workspace.near``; return their number.
+
+    The result is −1 if there are more than ``MAX_WIDTH`` neighbours.
+
+    ``mark`` is an integer that no earlier call has used for this block.
+    """
+    near, count = workspace.near, 0
     for i in range(graph.start[v], graph.start[v + 1]):
         f = graph.factor[i]
         for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
-            p = room.place[graph.scope[s]]
-            if p >= 0 and room.seen[p] != mark:
-                room.seen[p] = mark
-                if count == WIDEST:
+            p = workspace.place[graph.scope[s]]
+            if p >= 0 and workspace.seen[p] != mark:
+                workspace.seen[p] = mark
+                if count == MAX_WIDTH:
                     return -1
                 j = count
                 while j > 0 and near[j - 1] > p:
@@ -151,156 +174,167 @@ def places_near(graph, room, v, mark):
 
 
 @njit(nogil=True)
-def grow(graph, room, first, limit, most, wide, state):
-    """Grow a block from a variable; leave its variables in ``room.block``, those eliminated first first.
+def grow(graph, workspace, first, limit, total_limit, breadth_first, state):
+    """Grow a block from a variable; the block's variables are in ``workspace.block`` in elimination order.
 
     Parameters
     ----------
+    first : int
+        The variable to begin with.
     limit : int
-        Cells of a bucket, at most.
-    most : int
-        Cells of all buckets, at most.
-    wide : bool
-        Whether neighbours are taken in the order in which they were met, rather than at random.
+        Maximum of cells per bucket.
+    total_limit : int
+        Maximum of cells of all buckets together.
+    breadth_first : bool
+        Whether neighbours are tried in the order in which they were found, rather than at random.
 
     Returns
     -------
     int
         Number of variables.
     """
-    met, waiting = room.met, room.waiting
-    met[:] = False
-    room.place[:] = -1
-    room.seen[:] = -1
+    in_queue, queue = workspace.marked, workspace.queue
+    in_queue[:] = False
+    workspace.place[:] = -1
+    workspace.seen[:] = -1
     head, tail, size, total = 0, 1, 0, 0
-    waiting[0] = first
-    met[first] = True
-    while head < tail and size < room.above.shape[0]:
-        if not wide:
+    queue[0] = first
+    in_queue[first] = True
+    while head < tail and size < workspace.separator.shape[0]:
+        if not breadth_first:
             i = head + below(state, tail - head)
-            waiting[head], waiting[i] = waiting[i], waiting[head]
-        v = waiting[head]
+            queue[head], queue[i] = queue[i], queue[head]
+        v = queue[head]
         head += 1
         domain = graph.domains[v]
         if domain < 2 or v >= graph.free:
             continue
-        count = places_near(graph, room, v, tail * 2 + head)
-        added = -1 if count < 0 else room_for(room, domain, room.near, count, limit, False)
-        if added < 0 or total + added > most:
+        count = places_near(graph, workspace, v, tail * 2 + head)
+        added = -1 if count < 0 else added_cells(workspace, domain, workspace.near, count, limit, False)
+        if added < 0 or total + added > total_limit:
             continue
-        room_for(room, domain, room.near, count, limit, True)
+        added_cells(workspace, domain, workspace.near, count, limit, True)
         total += added
-        room.size[size], room.width[size], room.cells[size] = domain, count, domain
+        workspace.domain[size], workspace.width[size], workspace.cells[size] = domain, count, domain
         for i in range(count):
-            room.above[size, i] = room.near[i]
-            room.cells[size] *= room.size[room.near[i]]
-        room.block[size] = v
-        room.place[v] = size
+            workspace.separator[size, i] = workspace.near[i]
+            workspace.cells[size] *= workspace.domain[workspace.near[i]]
+        workspace.block[size] = v
+        workspace.place[v] = size
         size += 1
         for i in range(graph.start[v], graph.start[v + 1]):
             f = graph.factor[i]
             for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
                 u = graph.scope[s]
-                if not met[u]:
-                    met[u] = True
-                    waiting[tail] = u
+                if not in_queue[u]:
+                    in_queue[u] = True
+                    queue[tail] = u
                     tail += 1
     for i in range(size // 2):
-        room.block[i], room.block[size - 1 - i] = room.block[size - 1 - i], room.block[i]
+        workspace.block[i], workspace.block[size - 1 - i] = workspace.block[size - 1 - i], workspace.block[i]
     return size
 
 
 @njit(nogil=True)
-def cut(graph, room, order, rank, worth, limit, most):
-    """Eliminate variables in an order, fixing those worth least where a bucket is too large; leave the others in
-    ``room.block``, in that order, and return their number; 0 if all buckets together have too many cells.
+def cut(graph, workspace, order, rank, priority, limit, total_limit):
+    """Eliminate variables in a given order; fix those of lowest priority where a bucket is too large.
+
+    The variables that are not fixed are the block.
 
     Parameters
     ----------
     order, rank : (n,) int64
-        Each variable's place in the order.
-    worth : (n,) float64
-    limit, most : int
-        Cells of a bucket and of all, at most.
+        The elimination order, and each variable's index in it.
+    priority : (n,) float64
+        Of a bucket that is too large, the variables of lowest priority are fixed.
+    limit : int
+        Maximum of cells per bucket.
+    total_limit : int
+        Maximum of cells of all buckets together.
+
+    Returns
+    -------
+    int
+        Number of variables of the block; 0 if all buckets together have too many cells.
     """
     n = order.size
-    fixed, follower, head = room.met, room.waiting, room.place
+    fixed, next_message, first_message = workspace.marked, workspace.queue, workspace.place
     fixed[:] = False
     fixed[graph.free :] = True
-    head[:] = -1
-    room.seen[:] = -1
+    first_message[:] = -1
+    workspace.seen[:] = -1
     size, total = 0, 0
-    start = 0
-    scopes = room.scopes
-    begin, end = room.begin, room.end
+    scope_start = 0
+    scopes = workspace.scopes
+    begin, end = workspace.begin, workspace.end
     for r in range(n):
         v = order[r]
         if fixed[v]:
-            pass_on(room, v, rank)
+            redirect_messages(workspace, v, rank)
             continue
         if graph.domains[v] < 2:
             continue
-        room.seen[v] = r
-        last = start
+        workspace.seen[v] = r
+        last = scope_start
         for i in range(graph.start[v], graph.start[v + 1]):
             f = graph.factor[i]
             for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
                 u = graph.scope[s]
-                if rank[u] > r and room.seen[u] != r and not fixed[u] and graph.domains[u] > 1:
-                    room.seen[u] = r
+                if rank[u] > r and workspace.seen[u] != r and not fixed[u] and graph.domains[u] > 1:
+                    workspace.seen[u] = r
                     scopes[last] = u
                     last += 1
-        child = head[v]
+        child = first_message[v]
         while child >= 0:
             for s in range(begin[child], end[child]):
                 u = scopes[s]
-                if u != v and room.seen[u] != r and not fixed[u]:
-                    room.seen[u] = r
+                if u != v and workspace.seen[u] != r and not fixed[u]:
+                    workspace.seen[u] = r
                     scopes[last] = u
                     last += 1
-            child = follower[child]
+            child = next_message[child]
         cells = 1.0 * graph.domains[v]
-        for s in range(start, last):
+        for s in range(scope_start, last):
             cells *= graph.domains[scopes[s]]
-        while cells > limit or last - start > WIDEST:
-            least = start
-            for s in range(start + 1, last):
-                if worth[scopes[s]] < worth[scopes[least]]:
-                    least = s
-            u = scopes[least]
+        while cells > limit or last - scope_start > MAX_WIDTH:
+            lowest = scope_start
+            for s in range(scope_start + 1, last):
+                if priority[scopes[s]] < priority[scopes[lowest]]:
+                    lowest = s
+            u = scopes[lowest]
             fixed[u] = True
             cells /= graph.domains[u]
             last -= 1
-            scopes[least] = scopes[last]
+            scopes[lowest] = scopes[last]
         total += np.int64(cells)
-        if total > most or last + n > scopes.size:
+        if total > total_limit or last + n > scopes.size:
             return 0
-        begin[v], end[v] = start, last
-        hand_over(room, v, rank)
-        start = last
-        room.block[size] = v
+        begin[v], end[v] = scope_start, last
+        send_message(workspace, v, rank)
+        scope_start = last
+        workspace.block[size] = v
         size += 1
     return size
 
 
 @njit(nogil=True)
-def hand_over(room, v, rank):
-    """Give v's message to the bucket of the first variable in it that is not fixed, if there is one."""
+def send_message(workspace, v, rank):
+    """Add v's message to the bucket of the earliest variable of its separator that is not fixed, if there is one."""
     parent = -1
-    for s in range(room.begin[v], room.end[v]):
-        u = room.scopes[s]
-        if not room.met[u] and (parent < 0 or rank[u] < rank[parent]):
+    for s in range(workspace.begin[v], workspace.end[v]):
+        u = workspace.scopes[s]
+        if not workspace.marked[u] and (parent < 0 or rank[u] < rank[parent]):
             parent = u
     if parent >= 0:
-        room.waiting[v] = room.place[parent]
-        room.place[parent] = v
+        workspace.queue[v] = workspace.place[parent]
+        workspace.place[parent] = v
 
 
 @njit(nogil=True)
-def pass_on(room, v, rank):
-    """Give the messages of a fixed variable's bucket to other buckets."""
-    child = room.place[v]
+def redirect_messages(workspace, v, rank):
+    """Move the messages in a fixed variable's bucket to other buckets."""
+    child = workspace.place[v]
     while child >= 0:
-        following = room.waiting[child]
-        hand_over(room, child, rank)
-        child = following
+        next_child = workspace.queue[child]
+        send_message(workspace, child, rank)
+        child = next_child

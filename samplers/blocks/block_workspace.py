@@ -1,4 +1,4 @@
-"""What block kernels read, and where they work."""
+"""The graph that the block kernels read, and their workspace."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -6,47 +6,52 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.blocks.block_selection_kernels import WIDEST
+from dmcmc.samplers.blocks.block_selection_kernels import MAX_WIDTH
 
-ARENA = 1 << 22  # entries of all tables of a block's elimination, at most
-_SHARE = 1 / 64  # of the budget for them
-_MOST = 1 << 14  # variables of a grown block
-_SCOPES = 64  # separators' variables, for each variable of a graph
+MAX_ARENA_ENTRIES = 1 << 22  # maximum of entries of all tables in a block's elimination
+_ARENA_MEMORY_SHARE = 1 / 64  # share of the memory budget for them
+_MAX_GROWN_VARIABLES = 1 << 14  # maximum of variables of a grown block
+_SCOPE_CAPACITY = 64  # capacity for separators, per variable of the graph
 
 Ints = NDArray[np.int64]
 
 
-class Priced(NamedTuple):
-    """Factors whose violations have a price; dense tables first, automata after them.
+class PenalisedGraph(NamedTuple):
+    """Factors in which each violation is a finite loss; dense tables first, automata after them.
 
     Attributes
     ----------
     domains : (n,) int64
+        Domain size of each variable.
     dense : int
-        Number of dense factors.
+        Number of dense factors; factors ``dense`` and above are automata.
     scope_start : (factors + 1,) int64
-    scope : (scope variables,) int64
-    stride : (scope variables,) int64
-        Of a variable in its dense table; in an automaton, where its layer lies.
-    at : (factors,) int64
-        Where a dense table begins in ``data``.
+        The variables of factor f are ``scope[scope_start[f]:scope_start[f + 1]]``.
+    scope : (scope entries,) int64
+        Variables of all factors, one scope after the other.
+    stride : (scope entries,) int64
+        Stride of the variable in its dense table, in entries. For an automaton: offset of the variable's layer in
+        ``following``.
+    at : (dense,) int64
+        Offset of each dense table in ``data``.
     data : (entries,) float64
-        Tables, then what the layers of automata pay.
-    following : (steps,) int32
-        The states after the steps of all layers.
+        Dense tables, then the utilities of the automata's transitions.
+    following : (transitions,) int32
+        Next state of each transition.
     first_step : int
-        Where the layers begin in ``data``.
+        Offset of the first transition's utility in ``data``.
     never : float
-        What a forbidden entry is worth: less than all other entries together.
+        The utility of a forbidden entry: a finite loss larger than any gain of the other entries together.
     start : (n + 1,) int64
-    factor : (scope variables,) int64
         The factors of variable v are ``factor[start[v]:start[v + 1]]``.
+    factor : (scope entries,) int64
+        Factors of all variables, one variable after the other.
     best : (factors,) float64
-        The largest entry of each.
+        The largest entry of each dense factor, 0 for automata.
     free : int
-        Variables from this one on never move.
+        Number of variables that may move: variables from this one on are fixed.
     """
 
     domains: Ints
@@ -70,42 +75,55 @@ class Priced(NamedTuple):
         return [tuple(flat[a:b]) for a, b in pairwise(cuts)]
 
 
-class Room(NamedTuple):
-    """Arrays that block kernels write before they read, all but ``arena`` of int64 or bool.
+class BlockWorkspace(NamedTuple):
+    """Arrays that block kernels write before they read.
 
     Attributes
     ----------
-    block : (n + 1,)
-        The variables of a block, in the order of their elimination.
-    place : (n + 1,)
-        Where a variable stands in a block, −1 elsewhere; while a block is cut, the first message of its bucket.
-    seen, met, waiting, worth : (n + 1,)
-        Marks and queues of variables; ``waiting`` chains messages while a block is cut, ``worth`` says what is fixed
-        last.
-    near, one, other : (several,)
-        Places in a block.
-    above, width, size, cells : (variables of a grown block, ...)
-        Its buckets: places of the separator, how many, the variable's domain, cells.
-    scopes, begin, end
-        Separators while a block is cut: that of v is ``scopes[begin[v]:end[v]]``.
-    factors, seen_factor : (factors,)
-        What touches a block.
+    block : (n + 1,) int64
+        The variables of a block in elimination order.
+    place : (n + 1,) int64
+        Index of each variable in the block, −1 outside. While a block is cut: the first message of its bucket.
+    seen : (n + 1,) int64
+        Time marks of variables or places.
+    marked : (n + 1,) bool
+        While a block grows: variables in the queue. While a block is cut: fixed variables.
+    queue : (n + 1,) int64
+        While a block grows: queue of variables. While a block is cut: next message of the same bucket.
+    priority : (n,) float64
+        While a block is cut: variables of low priority are fixed first.
+    near : (MAX_WIDTH + 2,) int64
+        Places of a variable's neighbours in the block.
+    list_a, list_b : (2 · (MAX_WIDTH + 2),) int64
+        Lists of places that are merged.
+    separator : (variables of a grown block, MAX_WIDTH + 2) int64
+        Places of each bucket's separator, ascending.
+    width, domain, cells : (variables of a grown block,) int64
+        Per bucket: length of the separator, domain of the variable, cells of the joined table.
+    scopes : (capacity,) int64
+        Separators while a block is cut: the one of v is ``scopes[begin[v]:end[v]]``.
+    begin, end : (n + 1,) int64
+        Bounds of the separators in ``scopes``.
+    factors : (factors,) int64
+        Factors with a variable in the block.
+    seen_factor : (factors,) bool
+        Whether a factor is in ``factors``.
     arena : (entries,) float64
-        The tables of its elimination.
+        Tables of the block's elimination.
     """
 
     block: Ints
     place: Ints
     seen: Ints
-    met: NDArray[np.bool_]
-    waiting: Ints
-    worth: NDArray[np.float64]
+    marked: NDArray[np.bool_]
+    queue: Ints
+    priority: NDArray[np.float64]
     near: Ints
-    one: Ints
-    other: Ints
-    above: Ints
+    list_a: Ints
+    list_b: Ints
+    separator: Ints
     width: Ints
-    size: Ints
+    domain: Ints
     cells: Ints
     scopes: Ints
     begin: Ints
@@ -115,32 +133,32 @@ class Room(NamedTuple):
     arena: Array
 
 
-def new_room(graph: Priced, cut: bool) -> Room:
-    """Return room for blocks of a graph; ``cut`` says whether some are cut from all of it."""
+def new_workspace(graph: PenalisedGraph, cut: bool) -> BlockWorkspace:
+    """Allocate the workspace for a graph; ``cut`` says whether blocks are cut from the whole graph."""
     n, factors = graph.domains.size, graph.scope_start.size - 1
-    grown, near = min(n, _MOST), WIDEST + 2
-    several = [np.zeros(n + 1, dtype=np.int64) for _ in range(6)]
+    grown, width_limit = min(n, _MAX_GROWN_VARIABLES), MAX_WIDTH + 2
+    per_variable = [np.zeros(n + 1, dtype=np.int64) for _ in range(6)]
     buckets = [np.zeros(grown, dtype=np.int64) for _ in range(3)]
-    block, place, seen, waiting, begin, end = several
-    width, size, cells = buckets
-    return Room(
+    block, place, seen, queue, begin, end = per_variable
+    width, domain, cells = buckets
+    return BlockWorkspace(
         block=block,
         place=place,
         seen=seen,
-        met=np.zeros(n + 1, dtype=np.bool_),
-        waiting=waiting,
-        worth=np.zeros(n),
-        near=np.zeros(near, dtype=np.int64),
-        one=np.zeros(2 * near, dtype=np.int64),
-        other=np.zeros(2 * near, dtype=np.int64),
-        above=np.zeros((grown, near), dtype=np.int64),
+        marked=np.zeros(n + 1, dtype=np.bool_),
+        queue=queue,
+        priority=np.zeros(n),
+        near=np.zeros(width_limit, dtype=np.int64),
+        list_a=np.zeros(2 * width_limit, dtype=np.int64),
+        list_b=np.zeros(2 * width_limit, dtype=np.int64),
+        separator=np.zeros((grown, width_limit), dtype=np.int64),
         width=width,
-        size=size,
+        domain=domain,
         cells=cells,
-        scopes=np.zeros(_SCOPES * n if cut else 1, dtype=np.int64),
+        scopes=np.zeros(_SCOPE_CAPACITY * n if cut else 1, dtype=np.int64),
         begin=begin,
         end=end,
         factors=np.zeros(factors, dtype=np.int64),
         seen_factor=np.zeros(factors, dtype=np.bool_),
-        arena=np.zeros(int(ACCOUNT.part(_SHARE / 8, ARENA))),
+        arena=np.zeros(int(MEMORY_ACCOUNT.budget_share(_ARENA_MEMORY_SHARE / 8, MAX_ARENA_ENTRIES))),
     )

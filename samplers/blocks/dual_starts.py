@@ -1,29 +1,41 @@
-"""Where the chains of rows begin: at what the shares of a short dual ascent are rounded to, given each row."""
+"""Start states of the chains of an agent's rows: the rounded result of a short dual ascent, given each row."""
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.dual_bound import SHIFTS, DualState
-from dmcmc.inference.bounds.dual.rounding import ENTRIES, MOST, Ints, Rounding, rounding_of
+from dmcmc.inference.bounds.dual.dual_bound import WHOLE_SWEEPS_PER_ROW_SWEEP, DualState
+from dmcmc.inference.bounds.dual.rounding import MAX_ROUNDED_ENTRIES, MAX_ROUNDED_VARIABLES, Ints, Rounding, rounding_of
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
-_SWEEPS = 3 * SHIFTS  # with the interface free
+_SWEEPS = 3 * WHOLE_SWEEPS_PER_ROW_SWEEP  # made with free boundary variables
 
 
 def dual_states(local: LocalProblem, backend: Backend) -> Ints | None:
-    """Return hidden values for every row, (rows, hidden); None where there are too many variables or entries."""
+    """Return hidden values for every row of an agent's table, (rows, hidden); None if the agent is too large.
+
+    Parameters
+    ----------
+    local : LocalProblem
+        The agent's problem.
+    backend : Backend
+        Where and until when to compute.
+    """
     n = len(local.hidden) + len(local.interface)
-    if not local.hidden or n > MOST or sum(factor.table.size for factor in local.factors) > ENTRIES:
+    if (
+        not local.hidden
+        or n > MAX_ROUNDED_VARIABLES
+        or sum(factor.table.size for factor in local.factors) > MAX_ROUNDED_ENTRIES
+    ):
         return None
     state = DualState(local, triangles=False, backend=backend)
-    state.improve(sweeps=_SWEEPS // SHIFTS, rows=())
+    state.improve(sweeps=_SWEEPS // WHOLE_SWEEPS_PER_ROW_SWEEP, rows=())
     rounding = rounding_of(state, 0, given=True)
     return None if rounding is None else _rounded(rounding, np.arange(local.rows), backend)
 
 
 def _rounded(rounding: Rounding, rows: Ints, backend: Backend) -> Ints:
-    """Round rows, on a GPU where that is worth the way there."""
+    """Round the potentials for the given rows, on a GPU if that is worth the transfer."""
     if backend.samples_on_gpu(rows.size * rounding.work):
         from dmcmc.inference.bounds.dual.cuda.rounding import round_on_device
 

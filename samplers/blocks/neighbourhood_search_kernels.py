@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""Many block moves one after the other: which kind is chosen by what each has brought for its work."""
+"""Sequences of block moves; the type of the next move is chosen by the success of each type per unit of work.
+
+Shared arguments: ``graph``, ``z``, ``workspace`` and ``state`` as in ``block_selection_kernels``. ``order`` and
+``rank``, (n,) int64, are an elimination order and each variable's index in it.
+"""
 
 import numpy as np
 
@@ -10,18 +14,18 @@ from dmcmc.samplers.blocks.block_selection_kernels import below, cut, grow, star
 from dmcmc.samplers.blocks.sweep_kernels import sweep
 from dmcmc.samplers.model.rng_kernels import philox
 
-_OVERHEAD = 3000  # cells that a variable of a block counts for: its bucket is planned, filled and read
-_READ = 10  # cells that an entry counts for, read for a single variable
-SWEEP = 4  # the kind that draws single variables
-_FADE = 0.95  # of what an arm has brought, from use to use
-_FADED = 0.01  # of a gain: less than that is none
-_ROUNDING = 1e-13  # of what a violation costs: less than that is no gain
+_CELLS_PER_VARIABLE = 3000  # cells that a block's variable is counted as: its bucket is planned, filled and read
+_CELLS_PER_READ = 10  # cells that an entry is counted as if it is read for a single variable
+SWEEP = 4  # the type of move that draws single variables
+_DISCOUNT = 0.95  # factor of an arm's statistics per use
+_MIN_SUCCESSES = 0.01  # an arm with fewer (discounted) successes counts as unsuccessful
+_ROUNDING = 1e-13  # relative to the loss of a violation: a smaller gain is rounding
 _SALT = 2
 
 
 @njit(nogil=True)
 def distances(graph, first, out, queue):
-    """Write each variable's distance from one, in factors, to ``out``; where there is no way, how many there are."""
+    """Write each variable's distance from ``first``, in factors, to ``out``; ``out.size`` if there is no path."""
     out[:] = out.size
     out[first] = 0.0
     queue[0] = first
@@ -40,39 +44,46 @@ def distances(graph, first, out, queue):
 
 
 @njit(nogil=True)
-def choose_block(graph, z, room, order, rank, kind, limit, state):
-    """Choose a block of a kind, 0 or 1 grown, 2 cut at random, 3 cut far from somewhere; return its size."""
+def choose_block(graph, z, workspace, order, rank, move_type, limit, state):
+    """Select a block and return its size; types: 0 or 1 grown, 2 cut at random, 3 cut far from a random variable."""
     first = start_near_loss(graph, z, state, 64) if random_unit(state) < 0.5 else below(state, graph.free)
-    if kind < 2:
-        return grow(graph, room, first, limit, 16 * limit, kind == 1, state)
-    worth = room.worth
-    if kind == 3:
-        distances(graph, first, worth, room.waiting)
-        for v in range(worth.size):
-            worth[v] = random_unit(state) * 2.0 - worth[v]
+    if move_type < 2:
+        return grow(graph, workspace, first, limit, 16 * limit, move_type == 1, state)
+    priority = workspace.priority
+    if move_type == 3:
+        distances(graph, first, priority, workspace.queue)
+        for v in range(priority.size):
+            priority[v] = random_unit(state) * 2.0 - priority[v]
     else:
-        for v in range(worth.size):
-            worth[v] = random_unit(state)
-    return cut(graph, room, order, rank, worth, limit, min(1024 * limit, np.int64(1 << 23)))
+        for v in range(priority.size):
+            priority[v] = random_unit(state)
+    return cut(graph, workspace, order, rank, priority, limit, min(1024 * limit, np.int64(1 << 23)))
 
 
 @njit(nogil=True)
-def improve(graph, z, room, order, rank, arms, temperature, key, chain, trial, work, halt):
-    """Make block moves from an assignment until so many cells are joined; the assignment never gets worse at 0.
+def improve(graph, z, workspace, order, rank, arms, temperature, key, chain, trial, work, halt):
+    """Make block moves until ``work`` cells are joined or ``halt[0]`` is nonzero.
 
     Parameters
     ----------
     arms : (arms, 6) float64
-        Kind, cells of a bucket at most, gains lately, their work, how often it was used, variables of its blocks.
+        Per arm: type of move, maximum of cells per bucket, discounted number of successes, discounted work, number of
+        uses, sum of block sizes.
+    temperature : float
+        At 0 the assignment never gets worse.
+    key : (2,) uint64
+        Key of the random numbers; ``chain`` and ``trial`` are counters.
     trial : int
         Number of the first move.
     work : int
-        Cells.
+        Cells to join.
     halt : (1,) uint8
+        Nonzero when the kernel should return.
 
     Returns
     -------
     gained : float
+        Gain of utility.
     trial : int
         Number of the next move.
     """
@@ -83,23 +94,23 @@ def improve(graph, z, room, order, rank, arms, temperature, key, chain, trial, w
         state[0] = words[0] << np.uint64(32) | words[1] | np.uint64(1)
         random_word(state)
         arm = choose_arm(arms, state)
-        kind, limit = np.int64(arms[arm, 0]), np.int64(arms[arm, 1])
+        move_type, limit = np.int64(arms[arm, 0]), np.int64(arms[arm, 1])
         gain, cells, size = 0.0, 0, graph.free
-        if kind == SWEEP:
+        if move_type == SWEEP:
             gain, cells = sweep(graph, z, temperature, state)
-            spent = _OVERHEAD + _READ * cells
+            spent = _CELLS_PER_VARIABLE + _CELLS_PER_READ * cells
         else:
-            size = choose_block(graph, z, room, order, rank, kind, limit, state)
+            size = choose_block(graph, z, workspace, order, rank, move_type, limit, state)
             if size > 0:
-                gain, cells = redraw(graph, z, room, size, temperature, state)
-            spent = max(cells, 0) + _OVERHEAD * (size + 10)
+                gain, cells = redraw(graph, z, workspace, size, temperature, state)
+            spent = max(cells, 0) + _CELLS_PER_VARIABLE * (size + 10)
             if cells < 0 or size == 0:
-                spent += _OVERHEAD * z.size
+                spent += _CELLS_PER_VARIABLE * z.size
                 arms[arm, 1] = max(2.0, arms[arm, 1] / 2)
         work -= spent
         gained += gain
-        arms[arm, 2] = arms[arm, 2] * _FADE + (temperature <= 0 and gain > _ROUNDING * -graph.never)
-        arms[arm, 3] = arms[arm, 3] * _FADE + spent
+        arms[arm, 2] = arms[arm, 2] * _DISCOUNT + (temperature <= 0 and gain > _ROUNDING * -graph.never)
+        arms[arm, 3] = arms[arm, 3] * _DISCOUNT + spent
         arms[arm, 4] += 1
         arms[arm, 5] += size
         trial += 1
@@ -108,13 +119,13 @@ def improve(graph, z, room, order, rank, arms, temperature, key, chain, trial, w
 
 @njit(nogil=True)
 def choose_arm(arms, state):
-    """Return which kind of move comes next: mostly the one that brought most for its work lately, else any.
+    """Return the next arm: in half of the cases the one with the most successes per work, else a random one.
 
-    Any: by work, so that a dear kind is chosen as much less often.
+    A random arm is drawn with weight 1 / sqrt(work per use), so that expensive types of moves are rarer.
     """
     best, rate = -1, 0.0
     for a in range(arms.shape[0]):
-        if arms[a, 2] > _FADED and arms[a, 2] / arms[a, 3] > rate:
+        if arms[a, 2] > _MIN_SUCCESSES and arms[a, 2] / arms[a, 3] > rate:
             best, rate = a, arms[a, 2] / arms[a, 3]
     if best >= 0 and random_unit(state) < 0.5:
         return best

@@ -1,5 +1,15 @@
 # mypy: ignore-errors
-"""Single variables drawn in turn, on the same priced factors as blocks; and what assignments are worth there."""
+"""Single-variable draws on a penalised graph, and the utility of assignments.
+
+Arguments that several kernels share:
+
+graph : PenalisedGraph
+    See ``dmcmc.samplers.blocks.block_workspace``.
+z : (n,) int64
+    The assignment.
+state : (1,) uint64
+    State of the random number generator.
+"""
 
 import math
 
@@ -12,7 +22,7 @@ from dmcmc.samplers.blocks.block_selection_kernels import entry_of
 
 @njit(nogil=True)
 def total(graph, z):
-    """Return what an assignment is worth, violations at their price."""
+    """Return the utility of an assignment, each violation counted as the finite loss ``graph.never``."""
     value = 0.0
     for f in range(graph.scope_start.size - 1):
         value += entry_of(graph, z, f)
@@ -21,7 +31,7 @@ def total(graph, z):
 
 @njit(nogil=True)
 def score(graph, z, v, out):
-    """Write what v's factors are worth for each of its values to ``out``; return how many entries were read."""
+    """Write the sum of v's factors for each value of v to ``out``; return the number of entries read."""
     size = graph.domains[v]
     out[:size] = 0.0
     old = z[v]
@@ -46,7 +56,7 @@ def score(graph, z, v, out):
 
 @njit(nogil=True)
 def choose_value(scores, size, temperature, state):
-    """Return a value: at temperature 0 a best one, ties at random, else by exp(score / temperature)."""
+    """Draw a value by exp(score / temperature); at temperature 0 return a best value, with ties broken at random."""
     top = scores[:size].max()
     if temperature > 0:
         mass = 0.0
@@ -69,7 +79,7 @@ def choose_value(scores, size, temperature, state):
 
 @njit(nogil=True)
 def sweep(graph, z, temperature, state):
-    """Draw every variable in turn; return the gain and how many entries were read."""
+    """Draw every free variable in turn; return the gain and the number of entries read."""
     gain, read, widest = 0.0, 0, 1
     for v in range(graph.free):
         widest = max(widest, graph.domains[v])
@@ -85,7 +95,10 @@ def sweep(graph, z, temperature, state):
 
 @njit(nogil=True)
 def typical_spread(graph, z):
-    """Return the root mean square over variables of the standard deviation of their values' worth; no violations."""
+    """Return the root mean square over variables of the standard deviation of their values' utilities.
+
+    Values whose number of violations differs from that of the current value are left out.
+    """
     sums, widest = 0.0, 1
     for v in range(graph.free):
         widest = max(widest, graph.domains[v])
@@ -94,11 +107,11 @@ def typical_spread(graph, z):
         score(graph, z, v, scores)
         count, mean, square = 0, 0.0, 0.0
         for d in range(graph.domains[v]):
-            apart = scores[d] - scores[z[v]]
-            if abs(apart) < -0.5 * graph.never:
+            difference = scores[d] - scores[z[v]]
+            if abs(difference) < -0.5 * graph.never:
                 count += 1
-                mean += apart
-                square += apart**2
+                mean += difference
+                square += difference**2
         if count > 0:
             sums += max(0.0, square / count - (mean / count) ** 2)
     return math.sqrt(sums / max(1, graph.free))
@@ -106,12 +119,12 @@ def typical_spread(graph, z):
 
 @njit(nogil=True)
 def mobility(graph, z, share):
-    """Return the mean probability that a draw of a single variable, given all others, is another value than it has.
+    """Return the mean probability that a draw of a single variable changes its value, all others fixed.
 
     Parameters
     ----------
     share : float
-        The temperature, in typical spreads of a conditional. Without any spread, violations alone hold values.
+        The temperature, in typical spreads. If the spread is 0, violations alone decide and the temperature is 1.
     """
     temperature, widest = share * typical_spread(graph, z), 1
     for v in range(graph.free):

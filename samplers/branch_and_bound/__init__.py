@@ -1,1 +1,1 @@
-"""Branch and bound, depth first: our own search engine beside a run, with soft arc consistency for its bound."""
+"""Depth-first branch and bound with soft arc consistency: a search engine that needs no other package."""

@@ -1,4 +1,4 @@
-"""Branch and bound beside other work: on a thread of its own, followed and ended as any search engine."""
+"""Branch and bound in a background thread, with the interface of a search engine."""
 
 import threading
 import time
@@ -6,30 +6,30 @@ from typing import Self
 
 import numpy as np
 
-from dmcmc.inference.runtime.threads import step_back
+from dmcmc.inference.runtime.threads import lower_priority
 from dmcmc.inference.runtime.types import Number
-from dmcmc.samplers.branch_and_bound.cost_network import FOUND, LOWER, TOP, bytes_needed, lay_out
-from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, MORE_ROOM, search
-from dmcmc.samplers.toulbar2.costs import Costs, costs_of
-from dmcmc.samplers.toulbar2.search import Progress
+from dmcmc.samplers.branch_and_bound.cost_network import FOUND, LOWER, TOP, build_network, bytes_needed
+from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, TRAIL_FULL, search
+from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
+from dmcmc.samplers.toulbar2.search import SearchProgress
 
-_NODES = 500  # between two looks at what it has found
+_NODES_PER_REPORT = 500  # nodes between two reports
 
 
 class BranchAndBound:
-    """A thread that searches one problem as toulbar2's ``Engine`` does; a context manager that ends it.
+    """A thread that searches one problem; a context manager that ends it.
 
     Parameters
     ----------
     memory : int
-        Bytes that it may take; 0 for no limit.
+        Maximum of bytes; 0 for no limit.
     """
 
     def __init__(self, memory: int = 0) -> None:
-        self._memory, self._behind = memory, False
-        self._halt, self._open = np.zeros(1, dtype=np.uint8), threading.Event()
+        self._memory, self._low_priority = memory, False
+        self._halt, self._not_paused = np.zeros(1, dtype=np.uint8), threading.Event()
         self._thread: threading.Thread | None = None
-        self._open.set()
+        self._not_paused.set()
 
     def __enter__(self) -> Self:
         return self
@@ -38,68 +38,72 @@ class BranchAndBound:
         self.close()
 
     def close(self) -> None:
-        """End the search, and wait until it has."""
+        """Stop the search and wait until its thread has ended."""
         self._halt[0] = 1
-        self._open.set()
+        self._not_paused.set()
         if self._thread is not None:
             self._thread.join()
 
     def step_back(self) -> bool:
-        """Let what else runs on this machine go first, from now on."""
-        self._behind = True
+        """Lower the priority of the thread; return True."""
+        self._low_priority = True
         return True
 
     def pause(self) -> bool:
-        """Do nothing until :meth:`go_on`."""
-        self._open.clear()
+        """Suspend the search; return True."""
+        self._not_paused.clear()
         return True
 
     def go_on(self) -> None:
-        """Go on after a pause."""
-        self._open.set()
+        """Resume the search after a pause."""
+        self._not_paused.set()
 
-    def start(self, costs: Costs, beat: Number | None, seconds: float) -> Progress:
-        """Begin to search a problem; return at once.
+    def start(self, costs: CostProblem, beat: Number | None, seconds: float) -> SearchProgress:
+        """Begin to search a problem and return at once.
 
         Parameters
         ----------
-        beat
-            The utility of an assignment that is known: only better ones are of interest.
-        seconds
-            At most.
+        costs : CostProblem
+            The problem.
+        beat : int, float or None
+            Utility of the best known assignment: only better ones are searched for.
+        seconds : float
+            Time limit.
         """
-        progress, until = Progress(), time.perf_counter() + seconds
-        top = costs.top if beat is None else costs.to_beat(beat)
-        self._thread = threading.Thread(target=self._work, args=(costs, top, until, progress), name="branch and bound")
+        progress, until = SearchProgress(), time.perf_counter() + seconds
+        top = costs.top if beat is None else costs.cost_to_beat(beat)
+        self._thread = threading.Thread(
+            target=self._run_search, args=(costs, top, until, progress), name="branch and bound"
+        )
         self._thread.daemon = True
         self._thread.start()
         return progress
 
-    def search(self, costs: Costs, beat: Number | None, seconds: float) -> Progress:
-        """Search a problem to the end."""
+    def search(self, costs: CostProblem, beat: Number | None, seconds: float) -> SearchProgress:
+        """Search a problem until the search ends."""
         progress = self.start(costs, beat, seconds)
         if self._thread is not None:
             self._thread.join()
         return progress
 
-    def _work(self, costs: Costs, top: int, until: float, progress: Progress) -> None:
-        """Search until it is through, or has to end; the thread's own work."""
+    def _run_search(self, costs: CostProblem, top: int, until: float, progress: SearchProgress) -> None:
+        """Search until the search is complete, stopped or out of time; runs in the thread."""
         try:
             if self._memory and bytes_needed(costs) > self._memory:
                 return
-            (network, state), found, own = lay_out(costs), 0, costs.domains.size
+            (network, state), found, n = build_network(costs), 0, costs.domains.size
             state.head[TOP] = min(top, costs.top)
-            code, begin, behind = -1, True, False
+            code, begin, lowered = -1, True, False
             while code != COMPLETE and not self._halt[0] and time.perf_counter() < until:
-                self._open.wait()
-                if self._behind and not behind:
-                    behind = True
-                    step_back()
-                code, begin = search(network, state, begin, _NODES, self._halt), False
+                self._not_paused.wait()
+                if self._low_priority and not lowered:
+                    lowered = True
+                    lower_priority()
+                code, begin = search(network, state, begin, _NODES_PER_REPORT, self._halt), False
                 if state.head[FOUND] > found:
-                    found, progress.values = int(state.head[FOUND]), state.best[:own].copy()
+                    found, progress.values = int(state.head[FOUND]), state.best[:n].copy()
                 progress.lower = max(progress.lower, int(state.head[LOWER]))
-                if code == MORE_ROOM:
+                if code == TRAIL_FULL:
                     trail = np.concatenate([state.trail, np.zeros_like(state.trail)])
                     state = state._replace(trail=trail)
             progress.complete = code == COMPLETE
@@ -108,6 +112,6 @@ class BranchAndBound:
 
 
 def compile_search() -> None:
-    """Compile what a search uses, or load it."""
-    network, state = lay_out(costs_of([(0, 1)], [np.arange(4).reshape(2, 2)], np.array([2, 2])))
+    """Compile the kernels of the search, or load them from disk."""
+    network, state = build_network(costs_of([(0, 1)], [np.arange(4).reshape(2, 2)], np.array([2, 2])))
     search(network, state, True, 1, np.zeros(1, dtype=np.uint8))

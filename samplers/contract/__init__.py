@@ -1,1 +1,1 @@
-"""What a local solver, and the smaller sampler, promise; what users are told of one that does not compile."""
+"""Protocols of local solvers and samplers, and the error message for a sampler that does not compile."""

@@ -1,4 +1,4 @@
-"""What to tell users of a sampler that Numba cannot compile."""
+"""Make an error message for a sampler that Numba cannot compile."""
 
 import inspect
 import re
@@ -9,10 +9,12 @@ from dmcmc.samplers.contract.protocol import Sampler
 
 
 def explain(sampler: Sampler, error: Exception) -> ConfigError:
-    """Return one line: which sampler, the place in its file, and what Numba misses."""
+    """Return an error of one line: the sampler, the place in its file, and the reason that Numba gives."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failed in")]
-    own = {Path(inspect.getsourcefile(f) or "").name for f in (sampler.init, sampler.step)}
-    places = [(path, line) for path, line in re.findall(r'File "([^"]+)", line (\d+)', text) if Path(path).name in own]
-    where = f" ({places[0][0]}:{places[0][1]})" if places else ""
+    sources = {Path(inspect.getsourcefile(f) or "").name for f in (sampler.init, sampler.step)}
+    locations = [
+        (path, line) for path, line in re.findall(r'File "([^"]+)", line (\d+)', text) if Path(path).name in sources
+    ]
+    where = f" ({locations[0][0]}:{locations[0][1]})" if locations else ""
     return ConfigError(f"local.method: sampler {sampler.name!r} does not compile{where}: {' '.join(lines[:2])}")

@@ -1,7 +1,7 @@
-"""What a local solver is: it turns agents' local problems into tables over their interfaces.
+"""The plug-in protocols of local solvers, which turn agents' local problems into tables over their interfaces.
 
-Two kinds of plug-in exist. A :class:`LocalSolver` does all of it itself. A :class:`Sampler` is smaller: two scalar
-functions that start and move one Markov chain; :mod:`dmcmc.samplers.chain_solver` makes a local solver of it.
+There are two kinds of plug-in. A :class:`LocalSolver` does all of the work. A :class:`Sampler` is smaller: two scalar
+functions that start and advance one Markov chain; :mod:`dmcmc.samplers.chain_solver` makes a local solver of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,41 +13,42 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.sparse.size_statistics import Kept
-from dmcmc.samplers.contract.team import ALONE, Team
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.sparse.size_statistics import SizeStatistics
+from dmcmc.samplers.contract.team import SINGLE_RANK, RankTeam
 from dmcmc.samplers.model.rounds import Rounds
 from dmcmc.samplers.model.schedule import Temperature
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What a local solver is told.
+    """The settings that a local solver receives.
 
     Attributes
     ----------
     arithmetic : Arithmetic
-        What its tables must be encoded in.
+        Encoding of the tables that the solver returns.
     seed : int
-        Any integer.
+        Any integer; equal seeds must give equal tables, on any number of ranks and threads.
     runs, samples : int
-        R and S: chains a row, and trials a chain.
+        R and S of the DMCMC paper: chains per row, and trials per chain.
     temperature : Temperature
+        Temperature schedule of the trials.
     backend : Backend
-        Its threads, and a GPU if it has one.
+        The CPU threads, and a GPU if there is one; also the deadline.
     progress : callable
         Called with the number of agents finished since the last call.
     seconds : float or None
-        What all agents of a first pass may take together: chains get fewer samples and cool in the time they have.
-        None leaves them as they are.
+        Time limit for the first pass over all agents together: chains get fewer samples, and cool within that time.
+        None leaves runs and samples unchanged.
     incumbent : (n,) int64 or None
-        Values of all variables of the problem: rows begin with its hidden values, and are never worse.
-    team : Team
-        The ranks among which the rows of an agent are divided: there is one agent, if there are several. Solvers that
-        know nothing of it do all the work on the first of them.
+        Values of all variables of the problem: rows start with its hidden values, and never become worse.
+    team : RankTeam
+        The ranks that divide the rows of an agent; there is only one agent if there are several ranks. A solver that
+        ignores the team does all work on the first rank.
     starts : {"auto", "random", "dual"}
-        Where chains begin: anywhere, or at what a dual ascent's shares are rounded to, given each row; ``auto``: there
-        where the chains are those of block moves.
+        Where chains start: at random states, or at the rounded potentials of a dual ascent, given each row. ``auto``
+        takes dual starts for block moves only.
     """
 
     arithmetic: Arithmetic
@@ -59,83 +60,108 @@ class Sampling:
     progress: Callable[[int], None] = lambda _: None
     seconds: float | None = None
     incumbent: NDArray[np.int64] | None = None
-    team: Team = ALONE
+    team: RankTeam = SINGLE_RANK
     starts: str = "auto"
 
 
 @dataclass(frozen=True)
 class SampledTable:
-    """One agent's answer.
+    """The result of a local solver for one agent i.
 
     Attributes
     ----------
     lower : tuple of Table
-        Encoded tables over parts of the interface; their sum is V_i(b) ≤ U_i(b), attained by ``witness``.
+        Encoded tables over parts of the interface; for every interface assignment b their sum V_i(b) ≤ U_i(b) is
+        attained by ``witness(b)``.
     upper : tuple of Table or None
-        Likewise W_i(b) ≥ U_i(b), or None where the solver has no bound. The same object as ``lower`` if exact.
+        Likewise tables with sum W_i(b) ≥ U_i(b), or None if the solver has no bound. The same object as ``lower`` if
+        exact.
     witness : callable
-        Maps values of the interface variables to values of the hidden ones.
+        Maps the values of the interface variables, {variable: value}, to the values of the hidden variables.
     method : str
-        Which solver it was.
+        Name of the solver.
     seconds : float
         Time spent on this agent.
     cells, updates : int
         Work: joined table cells, and single-variable draws or proposals.
     drawn : int
-        Samples that every row has had at least, all runs together, as Property 1 of the DMCMC paper counts them; 0 for
-        solvers that draw none. Repairs do not count: only some rows take part.
-    kept : Kept or None
-        What incomplete tables have held, where there were any.
+        Smallest number of samples per row, over all runs, as Property 1 of the DMCMC paper counts them; 0 for solvers
+        that draw none. Trials of repair rounds do not count, since only some rows take part.
+    sparse_sizes : SizeStatistics or None
+        Sizes of the sparse tables, if there were any.
     """
 
-    lower: tuple[Table, ...]
-    upper: tuple[Table, ...] | None
+    lower: tuple[EncodedTable, ...]
+    upper: tuple[EncodedTable, ...] | None
     witness: Callable[[Mapping[int, int]], dict[int, int]]
     method: str
     seconds: float
     cells: int = 0
     updates: int = 0
     drawn: int = 0
-    kept: Kept | None = None
+    sparse_sizes: SizeStatistics | None = None
 
     @property
     def exact(self) -> bool:
-        """Whether V = U = W."""
+        """Whether the table is proven to be exact: V = U = W."""
         return self.upper is self.lower
 
 
 class Resumable(Protocol):
-    """An agent's sampling that can go on."""
+    """An agent's sampling that can be continued."""
 
     @property
     def exhausted(self) -> bool:
-        """Whether no time at all would make a row better."""
+        """Whether further time cannot improve any row."""
         ...
 
     @property
     def states(self) -> NDArray[Any]:
-        """The best hidden values of each row, (rows, hidden)."""
+        """The best hidden values of each row, (rows, hidden) integers."""
         ...
 
     def table(self) -> SampledTable:
-        """Return the table as it is now."""
+        """Return the current table."""
         ...
 
     def improve(self, rows: NDArray[np.int64], seconds: float, threads: int) -> None:
-        """Work on some rows (ascending) for about some seconds; rows only ever get better."""
+        """Improve some rows for a limited time; rows never become worse.
+
+        Parameters
+        ----------
+        rows : (k,) int64
+            Numbers of the rows, ascending.
+        seconds : float
+            Approximate time limit.
+        threads : int
+            Number of threads to use.
+        """
         ...
 
     def take_better(self, rows: NDArray[np.int64], states: NDArray[Any]) -> bool:
-        """Take other hidden values of some rows, (k, hidden), where they are better; return whether any are."""
+        """Replace the hidden values of some rows where the given ones are better.
+
+        Parameters
+        ----------
+        rows : (k,) int64
+            Numbers of the rows.
+        states : (k, hidden) integers
+            Their new hidden values.
+
+        Returns
+        -------
+        bool
+            Whether any row was replaced.
+        """
         ...
 
 
 class LocalSolver(Protocol):
-    """A plug-in: a name, a line of help, and a function over a batch of agents."""
+    """A plug-in that solves a batch of agents: a name, a line of help, and two functions."""
 
     @property
     def name(self) -> str:
-        """What ``local.method`` calls it."""
+        """The value of ``local.method`` that selects this solver."""
         ...
 
     @property
@@ -144,38 +170,71 @@ class LocalSolver(Protocol):
         ...
 
     def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
-        """Raise :class:`.ResourceError` if an agent cannot be solved within ``memory`` bytes."""
+        """Check that an agent can be solved within a memory limit.
+
+        Parameters
+        ----------
+        local : LocalProblem
+            The agent.
+        memory : int
+            Memory limit in bytes.
+        arithmetic : Arithmetic
+            Encoding of its tables.
+
+        Raises
+        ------
+        ResourceError
+            If the agent does not fit.
+        """
         ...
 
     def solve(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:
-        """Return one table for each local problem, in order."""
+        """Solve some agents.
+
+        Parameters
+        ----------
+        problems : sequence of LocalProblem
+            The agents of this rank.
+        sampling : Sampling
+            The settings.
+
+        Returns
+        -------
+        list of SampledTable
+            One table per agent, in the same order.
+        """
         ...
 
 
 class Sampler(NamedTuple):
     """A Markov chain as two plain functions, compiled by the framework; write them as for :func:`numba.njit`.
 
-    They allocate nothing and hand no slices of arrays on, so that the same functions can be compiled for a GPU.
+    The functions allocate nothing and pass no slices of arrays on, so that they can also be compiled for a GPU.
 
     Attributes
     ----------
     name, summary : str
+        The value of ``local.method`` that selects this sampler, and one line of help.
     init : callable
-        ``init(model, z, scores, rng) -> utility`` draws the first state into ``z``.
+        ``init(model, z, scores, rng) -> utility`` writes the first state to ``z``.
     step : callable
         ``step(model, z, scores, utility, scratch, rng, trial, temperature) -> utility`` makes one trial in place;
-        trials count from 1. If there are rounds, it leaves ``scores`` as they belong to ``z``.
+        trials count from 1. With rounds or exchange, ``scores`` must match ``z`` when it returns, unless ``scored`` is
+        False.
     rounds : callable or None
         ``rounds(model, samples, temperature)`` divides a run into a list of :class:`dmcmc.samplers.model.rounds.Round`;
         None makes all trials from one random start.
     exchange : bool
-        Whether the runs of a row exchange states, each at a temperature of its own.
+        Whether the runs of a row are chains at different temperatures that exchange states.
     scored : bool
         Whether ``step`` keeps ``scores`` up to date.
 
-    ``model`` is a :class:`dmcmc.samplers.model.chain_model.ChainModel`; ``z``, ``scores`` and utilities are described
-    in :mod:`dmcmc.samplers.model.state_kernels`, which has the moves; ``rng`` is (key 0, key 1, row, run), for
-    :func:`dmcmc.samplers.model.rng_kernels.philox`; ``scratch`` is (max(lanes, hidden),) int32 to use freely.
+    Notes
+    -----
+    ``model`` is a :class:`dmcmc.samplers.model.chain_model.ChainModel`. ``z``, ``scores`` and utilities are described
+    in :mod:`dmcmc.samplers.model.state_kernels`, which also has the moves. ``rng`` is (key 0, key 1, row, run), four
+    uint64 for :func:`dmcmc.samplers.model.rng_kernels.philox`. ``scratch`` is (at least max(lanes, hidden),) int32,
+    free to use.
     """
 
     name: str

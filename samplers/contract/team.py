@@ -1,4 +1,4 @@
-"""What a local solver sees of the ranks that work on the rows of one agent together."""
+"""The ranks that work on the rows of one agent together, as a local solver sees them."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -7,60 +7,77 @@ import numpy as np
 
 from dmcmc.inference.runtime.types import Array
 
-Parts = Sequence[Array]
+RankArrays = Sequence[Array]
 
 
-class Team(Protocol):
-    """The ranks that make one agent's table: its own, which is the first, and those that own no agent."""
+class RankTeam(Protocol):
+    """The ranks that make one agent's table: first the rank that owns the agent, then ranks that own no agent."""
 
     @property
     def rank(self) -> int:
-        """Which of them this is; 0 keeps the table."""
+        """The number of this rank in the team; rank 0 keeps the table."""
         ...
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of ranks."""
         ...
 
     @property
     def private(self) -> bool:
-        """Whether the agent's utilities must not cross between them, even if all of them know these."""
+        """Whether the agent's utilities must not be sent between the ranks, even if all of them know the utilities."""
         ...
 
-    def together(self, work: Callable[[], Parts]) -> list[Parts]:
-        """Return what each rank's work makes, in the order of ranks; all call it equally often.
+    def allgather(self, work: Callable[[], RankArrays]) -> list[RankArrays]:
+        """Return the arrays that ``work`` makes on each rank, in the order of ranks; a collective call.
 
-        The work must not wait for others; what it raises on one of them is raised on all.
+        Parameters
+        ----------
+        work : callable
+            Returns this rank's arrays. It must not wait for other ranks; an exception on one rank is raised on all.
         """
         ...
 
 
-class Alone:
-    """A single rank."""
+class SingleRankTeam:
+    """A team of one rank."""
 
     rank, size, private = 0, 1, False
 
-    def together(self, work: Callable[[], Parts]) -> list[Parts]:
-        """Return what the work makes."""
+    def allgather(self, work: Callable[[], RankArrays]) -> list[RankArrays]:
+        """Return the arrays that ``work`` makes."""
         return [work()]
 
 
-ALONE = Alone()
+SINGLE_RANK = SingleRankTeam()
 
 
-def said_by_first(team: Team, word: bool) -> bool:
-    """Return what the first of a team's ranks says; called by all of them."""
-    return bool(team.together(lambda: [np.array([word])])[0][0][0])
+def broadcast_from_first(team: RankTeam, value: bool) -> bool:
+    """Return the value that the first rank of a team passes; a collective call."""
+    return bool(team.allgather(lambda: [np.array([value])])[0][0][0])
 
 
-def share_of(rows: int, team: Team, rank: int | None = None) -> tuple[int, int]:
-    """Return the first row of a rank's share, and the one after its last; the shares differ by one row at most.
+def rows_of_rank(rows: int, team: RankTeam, rank: int | None = None) -> tuple[int, int]:
+    """Return the range of rows that a rank works on; ranges differ in size by at most one row.
+
+    Parameters
+    ----------
+    rows : int
+        Number of rows to divide.
+    team : RankTeam
+        The ranks.
+    rank : int, optional
+        Number of the rank in the team; this rank by default.
+
+    Returns
+    -------
+    (int, int)
+        The first row, and the row after the last.
 
     Examples
     --------
-    >>> share_of(10, ALONE)
+    >>> rows_of_rank(10, SINGLE_RANK)
     (0, 10)
     """
-    own = team.rank if rank is None else rank
-    return own * rows // team.size, (own + 1) * rows // team.size
+    number = team.rank if rank is None else rank
+    return number * rows // team.size, (number + 1) * rows // team.size

@@ -1,1 +1,1 @@
-"""Chains on CPU threads."""
+"""Markov chains on CPU threads."""

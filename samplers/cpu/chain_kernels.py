@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The loops that drive chains, compiled once around each sampler's functions."""
+"""The loops that run Markov chains on the CPU, compiled once around each sampler's functions."""
 
 import hashlib
 import inspect
@@ -19,7 +19,7 @@ from dmcmc.samplers.model.rng_kernels import philox, uniform
 from dmcmc.samplers.model.start_kernels import SWAP_BLOCK, start_row
 from dmcmc.samplers.model.state_kernels import change, eased, evaluate, feasible, fill_scores, greedy_sweep, new_arrays
 
-# What the loops call; bind gives these names to a sampler's compiled functions.
+# Names that the loops use; bind() replaces them by a sampler's compiled functions.
 init: Callable[..., Any]
 step: Callable[..., Any]
 scored: bool
@@ -29,104 +29,112 @@ advance: Callable[..., Any]
 def _chains(
     model, shape, begin, end, runs, temperatures, ladder, first, warm, repair, descent, key, before, after, halt
 ):
-    """Let rows ``begin`` to ``end`` make a round, one chain after the other.
+    """Run one round in rows ``begin`` to ``end`` − 1, one chain after the other.
 
     Parameters
     ----------
+    model : ChainModel
+        The agent's columns.
     shape : (|B|,) int64
-        Decodes rows.
+        Domain sizes of the interface variables; rows are in C order.
+    begin, end : int
+        The rows.
+    runs : int
+        Chains per row.
     temperatures, ladder, warm, repair, descent
-        See :class:`dmcmc.samplers.model.rounds.Round`.
+        See :class:`dmcmc.samplers.model.rounds.Round`; ``ladder`` (runs,) float32 is unused here.
     first : int
-        Number of the first trial, from 1.
+        Number of the round's first trial, from 1.
     key : (2,) uint64
+        Key of the agent's chains.
     before, after : ((rows,) int64, (rows, hidden) integers)
-        Each row's best utility and state; read and written. Ties go to what was there, then to the first run.
+        Best utility and state of each row before the round (read) and after it (written). At a tie the earlier state
+        stays, then that of the lowest run.
     halt : (1,) uint8
-        Not 0 when it is time to end: what the chain at hand has found is kept, other rows stay as they are.
+        Nonzero ends the round: the current chain's best state is stored, and later rows are not written.
 
     Returns
     -------
     int
-        Trials made.
+        Number of trials made.
     """
     z, scores, scratch = new_arrays(model)
-    kept = z.copy()
-    made = 0
+    best_state = z.copy()
+    trials_made = 0
     for row in range(begin, end):
         if halt[0] != 0:
             break
-        keep(model, row, before[0][row], before[1][row], after)
+        store_row(model, row, before[0][row], before[1][row], after)
         if repair and feasible(model, before[0][row]):
             continue
-        place_row(model, shape, row, z)
+        set_interface(model, shape, row, z)
         for run in range(runs):
             if run > 0 and halt[0] != 0:
                 break
             rng = (key[0], key[1], np.uint64(row), np.uint64(run))
             if warm:
-                utility = start_warm(model, before[1][start_row(shape, row, run, key, first)], z, scores)
+                utility = set_hidden(model, before[1][start_row(shape, row, run, key, first)], z, scores)
             else:
                 utility = np.int64(init(model, z, scores, rng))
-            top = utility
-            copy_entries(z, kept)
+            best_utility = utility
+            copy_entries(z, best_state)
             for t in range(temperatures.size):
                 if halt[0] != 0:
                     break
-                made += 1
+                trials_made += 1
                 utility = np.int64(step(model, z, scores, utility, scratch, rng, first + t, temperatures[t]))
-                if utility > top:
-                    top = utility
-                    copy_entries(z, kept)
+                if utility > best_utility:
+                    best_utility = utility
+                    copy_entries(z, best_state)
             if descent > 0:
-                top = descend(model, kept, z, scores, scored, top, descent)
-                copy_entries(z, kept)
-            if top > after[0][row]:
-                keep(model, row, top, kept, after)
-    return made
+                best_utility = descend(model, best_state, z, scores, scored, best_utility, descent)
+                copy_entries(z, best_state)
+            if best_utility > after[0][row]:
+                store_row(model, row, best_utility, best_state, after)
+    return trials_made
 
 
 def _exchange(
     model, shape, begin, end, runs, temperatures, ladder, first, warm, repair, descent, key, before, after, halt
 ):
-    """Like ``_chains``, all runs of a row at once: each on a rung of the ladder, neighbours exchange rungs.
+    """Run one round like ``_chains``, with all runs of a row at once: each is on a rung of the temperature ladder.
 
-    States stay in their run, rungs move: run r starts on rung r. After trial t the rungs 2i and 2i + 1 are held against
-    each other if t is odd, 2i + 1 and 2i + 2 if it is even.
+    States stay in their run and rungs move: run r starts on rung r. After an odd trial, rungs 2i and 2i + 1 may
+    exchange their runs; after an even trial, rungs 2i + 1 and 2i + 2.
     """
-    alone, table, scratch = new_arrays(model)
-    z = np.zeros((runs, alone.size), dtype=np.int32)
-    scores = np.zeros((runs, *table.shape), dtype=table.dtype)
-    kept = np.zeros_like(z)
-    utility, top = np.zeros(runs, dtype=np.int64), np.zeros(runs, dtype=np.int64)
+    one_state, one_scores, scratch = new_arrays(model)
+    z = np.zeros((runs, one_state.size), dtype=np.int32)
+    scores = np.zeros((runs, *one_scores.shape), dtype=one_scores.dtype)
+    best_states = np.zeros_like(z)
+    utility, best_utility = np.zeros(runs, dtype=np.int64), np.zeros(runs, dtype=np.int64)
     run_of = np.arange(runs)
-    made = 0
+    trials_made = 0
     for row in range(begin, end):
         if halt[0] != 0:
             break
-        keep(model, row, before[0][row], before[1][row], after)
+        store_row(model, row, before[0][row], before[1][row], after)
         if repair and feasible(model, before[0][row]):
             continue
         for run in range(runs):
-            place_row(model, shape, row, z[run])
+            set_interface(model, shape, row, z[run])
             if warm:
                 source = before[1][start_row(shape, row, run, key, first)]
-                utility[run] = start_warm(model, source, z[run], scores[run])
+                utility[run] = set_hidden(model, source, z[run], scores[run])
             else:
                 utility[run] = init(model, z[run], scores[run], (key[0], key[1], np.uint64(row), np.uint64(run)))
-            run_of[run], top[run] = run, utility[run]
-            kept[run] = z[run]
+            run_of[run], best_utility[run] = run, utility[run]
+            best_states[run] = z[run]
         for t in range(temperatures.size):
             if halt[0] != 0:
                 break
-            made += runs
+            trials_made += runs
             for rung in range(runs):
                 advance(
                     model,
                     z,
                     scores,
-                    kept,
-                    (utility, top),
+                    best_states,
+                    (utility, best_utility),
                     run_of[rung],
                     scratch,
                     (key[0], key[1], np.uint64(row), np.uint64(run_of[rung])),
@@ -136,46 +144,66 @@ def _exchange(
             swap_rungs(model, utility, run_of, temperatures[t], ladder, key, row, first + t)
         for run in range(runs):
             if descent > 0:
-                top[run] = descend(model, kept[run], z[run], scores[run], scored, top[run], descent)
-                kept[run] = z[run]
-            if top[run] > after[0][row]:
-                keep(model, row, top[run], kept[run], after)
-    return made
+                best_utility[run] = descend(
+                    model, best_states[run], z[run], scores[run], scored, best_utility[run], descent
+                )
+                best_states[run] = z[run]
+            if best_utility[run] > after[0][row]:
+                store_row(model, row, best_utility[run], best_states[run], after)
+    return trials_made
 
 
-def _advance(model, z, scores, kept, worth, run, scratch, rng, trial, temperature):
-    """Let one run of a row make a trial; ``worth`` is the runs' (utility, best utility)."""
-    utility, top = worth
+def _advance(model, z, scores, best_states, utilities, run, scratch, rng, trial, temperature):
+    """Make one trial of one run of a row; ``utilities`` are the runs' utility and best utility, each (runs,) int64."""
+    utility, best_utility = utilities
     utility[run] = step(model, z[run], scores[run], utility[run], scratch, rng, trial, temperature)
-    if utility[run] > top[run]:
-        top[run] = utility[run]
+    if utility[run] > best_utility[run]:
+        best_utility[run] = utility[run]
         for v in range(model.hidden):
-            kept[run, v] = z[run, v]
+            best_states[run, v] = z[run, v]
 
 
 @njit(_nrt=False)
 def swap_rungs(model, utility, run_of, temperature, ladder, key, row, trial):
-    """Let every other pair of neighbouring rungs exchange their runs, so that detailed balance holds."""
+    """Let every other pair of neighbouring rungs exchange their runs, with the acceptance rule of parallel tempering.
+
+    Parameters
+    ----------
+    model : ChainModel
+        The agent's columns.
+    utility : (runs,) int64
+        Utility of each run's state.
+    run_of : (runs,) int64
+        The run on each rung; changed.
+    temperature : float32
+        Temperature of rung 0, in chain units.
+    ladder : (runs,) float32
+        Factor of the temperature of each rung.
+    key : (2,) uint64
+        Key of the agent's chains.
+    row, trial : int
+        Counter of the random bits.
+    """
     for rung in range((trial + 1) % 2, run_of.size - 1, 2):
         cold, hot = run_of[rung], run_of[rung + 1]
-        steeper = 1.0 / (temperature * ladder[rung]) - 1.0 / (temperature * ladder[rung + 1])
+        rate_difference = 1.0 / (temperature * ladder[rung]) - 1.0 / (temperature * ladder[rung + 1])
         rise = eased(model, utility[hot]) - eased(model, utility[cold])
         words = philox(key[0], key[1], row, rung, trial, SWAP_BLOCK)
-        if math.log(uniform(words[0])) < steeper * rise:
+        if math.log(uniform(words[0])) < rate_difference * rise:
             run_of[rung], run_of[rung + 1] = hot, cold
 
 
 @njit(_nrt=False)
-def place_row(model, shape, row, z):
-    """Set the interface variables to a row's values."""
+def set_interface(model, shape, row, z):
+    """Set the interface variables in ``z`` to the values of a row."""
     for b in range(shape.size - 1, -1, -1):
         z[model.hidden + b] = row % shape[b]
         row //= shape[b]
 
 
 @njit(_nrt=False)
-def start_warm(model, source, z, scores):
-    """Set the hidden variables to given values; return the utility."""
+def set_hidden(model, source, z, scores):
+    """Set the hidden variables in ``z`` to the values ``source``; return the utility."""
     for v in range(model.hidden):
         z[v] = source[v]
     fill_scores(model, z, scores)
@@ -183,14 +211,17 @@ def start_warm(model, source, z, scores):
 
 
 @njit(_nrt=False)
-def descend(model, best, z, scores, scored, utility, sweeps):
-    """Go to a state of the same row and improve it greedily; return its utility."""
+def descend(model, target, z, scores, scored, utility, sweeps):
+    """Change ``z`` to the state ``target`` of the same row and improve it by greedy sweeps; return its utility.
+
+    ``scored`` is whether ``scores`` match ``z`` before.
+    """
     for v in range(model.hidden):
-        if z[v] != best[v]:
+        if z[v] != target[v]:
             if scored:
-                change(model, z, scores, v, best[v])
+                change(model, z, scores, v, target[v])
             else:
-                z[v] = best[v]
+                z[v] = target[v]
     if not scored:
         fill_scores(model, z, scores)
     for _ in range(sweeps):
@@ -202,32 +233,40 @@ def descend(model, best, z, scores, scored, utility, sweeps):
 
 
 @njit(_nrt=False)
-def keep(model, row, utility, z, rows):
-    """Note a row's best utility and state."""
-    rows[0][row] = utility
+def store_row(model, row, utility, z, best):
+    """Store a row's best utility and state in ``best``, the arrays of utilities and states."""
+    best[0][row] = utility
     for v in range(model.hidden):
-        rows[1][row, v] = z[v]
+        best[1][row, v] = z[v]
 
 
 def compile_chains(sampler: Sampler) -> Callable[..., int]:
-    """Return the loop compiled around a sampler's functions."""
+    """Return the loop over chains, compiled around a sampler's functions."""
     return bind(_exchange if sampler.exchange else _chains, sampler)
 
 
 @lru_cache
 def bind(loop: FunctionType, sampler: Sampler) -> Callable[..., Any]:
-    """Compile a function in which ``init``, ``step``, ``scored`` and ``advance`` are a sampler's.
+    """Compile a loop in which ``init``, ``step``, ``scored`` and ``advance`` are a sampler's.
 
-    It is cached on disk by the sources of the sampler's modules: helpers and constants count too.
+    The result is cached on disk under a hash of the sources of the sampler's modules, including their helpers and
+    constants.
     """
     source = "".join(inspect.getsource(inspect.getmodule(f) or f) for f in (sampler.init, sampler.step))
     digest = hashlib.sha256(f"{sampler.scored} {source}".encode()).hexdigest()[:12]
     name = f"{loop.__name__}_{sampler.init.__module__}_{digest}".replace(".", "_")
-    # Without reference counts, which cost more than the draws: they may not allocate.
-    bare = numba.njit(_nrt=False)
-    names = {**loop.__globals__, "init": bare(sampler.init), "step": bare(sampler.step), "scored": sampler.scored}
-    names["advance"] = bare(FunctionType(_advance.__code__, {**_advance.__globals__, **names}, name + "_advance"))
-    bound = FunctionType(loop.__code__, names, name)
+    # Reference counting would cost more than the draws; without it these functions must not allocate.
+    compile_without_counts = numba.njit(_nrt=False)
+    namespace = {
+        **loop.__globals__,
+        "init": compile_without_counts(sampler.init),
+        "step": compile_without_counts(sampler.step),
+        "scored": sampler.scored,
+    }
+    namespace["advance"] = compile_without_counts(
+        FunctionType(_advance.__code__, {**_advance.__globals__, **namespace}, name + "_advance")
+    )
+    bound = FunctionType(loop.__code__, namespace, name)
     bound.__qualname__ = name
     compiled: Callable[..., Any] = njit(nogil=True)(bound)
     return compiled

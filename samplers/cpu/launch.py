@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.model.arithmetic import Table
-from dmcmc.inference.model.cuda.device_table import stays_from
-from dmcmc.inference.runtime.deadline import NO_STOP
-from dmcmc.inference.runtime.device import is_out_of_memory, opened
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.model.arithmetic import EncodedTable
+from dmcmc.inference.model.cuda.device_table import min_resident_entries
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
+from dmcmc.inference.runtime.device import is_gpu_in_use, is_out_of_memory
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.dual_starts import dual_states
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
-from dmcmc.samplers.cuda.evaluation import evaluate_there
+from dmcmc.samplers.cuda.evaluation import evaluate_on_device
 from dmcmc.samplers.model.chain_model import build_model, flatten_local
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
 from dmcmc.samplers.model.rng import chain_key
@@ -27,49 +27,82 @@ from dmcmc.samplers.model.rounds import one_round
 
 Rows = slice | NDArray[np.int64]
 
-_NONE = np.iinfo(np.int64).min  # the utility of a row without a state
-_USED = 0.8  # of the time there is: what a pass is planned for, so that it ends cold
-_TRIED = 8  # trials of one chain that say how long others take
-_SHORTEST, _SHORT, _LONG = 8, 64, 1000  # samples of a run in a later pass: least, wanted at least, at most
+_NO_UTILITY = np.iinfo(np.int64).min  # the utility of a row that has no state yet
+_PLANNED_TIME_SHARE = 0.8  # share of the time limit that a pass is planned for, so that it ends cold
+_TIMED_TRIALS = 8  # trials of one chain from which the time of the others is estimated
+_MIN_SAMPLES = 8  # trials per chain in a shortened or later pass
+_MIN_SAMPLES_PER_RUN = 64  # trials per chain, below which a pass has fewer runs instead
+_MAX_SAMPLES = 1000  # trials per chain in a later pass
 
 
 class Chains:
-    """One agent's chains: the state of its rows, before and after the present round.
+    """The chains of one agent: the best state of every row, before and after the current round.
+
+    Parameters
+    ----------
+    local : LocalProblem
+        The agent.
+    sampling : Sampling
+        The settings.
+    sampler : Sampler
+        The sampler.
+    kernel : callable
+        Its compiled loop, from :func:`dmcmc.samplers.cpu.chain_kernels.compile_chains`.
 
     Attributes
     ----------
+    model : ChainModel
+        The agent's columns.
+    before, after : ((rows,) int64, (rows, hidden) uint8 or int32)
+        Best utility, in chain units, and best state of each row, before and after the current round.
+    rounds : list of Round
+        The rounds of the current pass.
+    runs : int
+        Chains per row in the current pass.
+    first_trials : list of int
+        Number of the first trial of each round, and of the trial after the last.
+    key : (2,) uint64
+        Key of the random bits of the current pass.
     drawn : (rows,) int64
-        Samples that each row has had, without repairs.
-    elsewhere : int
-        Draws made by other ranks.
+        Samples of each row, without those of repair rounds.
+    passes : int
+        Number of passes begun.
+    planned_draws : int
+        Single-variable draws of the current pass, as planned.
+    seconds : list of float
+        Times of construction, of tasks and of passes on a GPU.
+    draws : list of int
+        Single-variable draws of each task and pass.
+    other_ranks_draws : int
+        Single-variable draws made by other ranks.
     """
 
     def __init__(self, local: LocalProblem, sampling: Sampling, sampler: Sampler, kernel: Callable[..., int]) -> None:
-        start = time.perf_counter()
+        begun = time.perf_counter()
         self.local, self.sampling, self.sampler, self.kernel = local, sampling, sampler, kernel
         self.flat = flatten_local(local)
         self.model = build_model(local, self.flat)
         self.shape = np.array(local.interface_shape, dtype=np.int64)
         dtype = np.uint8 if self.model.domains.max(initial=0) <= 256 else np.int32
         shape = (local.rows, len(local.hidden))
-        ACCOUNT.claim(local.rows * (32 + 3 * dtype().itemsize * len(local.hidden)), "rows that are sampled")
+        MEMORY_ACCOUNT.claim(local.rows * (32 + 3 * dtype().itemsize * len(local.hidden)), "rows of the samplers")
         self.before, self.after = (
-            (np.full(local.rows, _NONE, dtype=np.int64), np.zeros(shape, dtype=dtype)) for _ in range(2)
+            (np.full(local.rows, _NO_UTILITY, dtype=np.int64), np.zeros(shape, dtype=dtype)) for _ in range(2)
         )
-        self._begin()
+        self._initialise_rows()
         self.drawn = np.zeros(local.rows, dtype=np.int64)
-        self.seconds, self.draws, self.elsewhere = [0.0], [0], 0
+        self.seconds, self.draws, self.other_ranks_draws = [0.0], [0], 0
         self.passes = 0
         self.plan(sampling.samples, sampling.runs, local.rows)
-        self.seconds = [time.perf_counter() - start]
+        self.seconds = [time.perf_counter() - begun]
 
-    def _begin(self) -> None:
-        """Give each row the better of the incumbent's hidden values and its dual start, for what is not reached."""
+    def _initialise_rows(self) -> None:
+        """Set each row to the better of the incumbent's hidden values and its dual start."""
         incumbent, states = self.sampling.incumbent, list[NDArray[Any]]()
         if incumbent is not None and self.model.hidden:
             states.append(np.tile(incumbent[list(self.local.hidden)], (self.local.rows, 1)))
-        if self.at_dual and (found := dual_states(self.local, self.sampling.backend)) is not None:
-            states.append(found)
+        if self.at_dual and (dual := dual_states(self.local, self.sampling.backend)) is not None:
+            states.append(dual)
         rows = np.arange(self.local.rows)
         for candidate in states:
             candidate = candidate.astype(self.after[1].dtype)
@@ -81,12 +114,12 @@ class Chains:
 
     @property
     def at_dual(self) -> bool:
-        """Whether chains begin at dual starts."""
+        """Whether chains start at dual starts."""
         return self.sampling.starts == "dual" and self.model.hidden > 0
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing more is to be gained: without hidden variables a row is one state."""
+        """Whether further time cannot improve any row: without hidden variables a row has one state."""
         return not self.local.hidden
 
     @property
@@ -96,38 +129,54 @@ class Chains:
 
     @property
     def updates(self) -> int:
-        """Draws made so far, by all ranks."""
-        return sum(self.draws) + self.elsewhere
+        """Single-variable draws made so far, by all ranks."""
+        return sum(self.draws) + self.other_ranks_draws
 
     def plan(self, samples: int, runs: int, rows: int) -> None:
-        """Begin a pass: all of a sampler's rounds, with random bits of its own."""
+        """Begin a pass over all rounds of the sampler, with new random bits.
+
+        Parameters
+        ----------
+        samples : int
+            Trials per chain.
+        runs : int
+            Chains per row.
+        rows : int
+            Number of rows that the pass samples, for the planned number of draws.
+        """
         self.rounds = (self.sampler.rounds or one_round)(self.model, samples, self.sampling.temperature)
-        if self.at_dual and self.passes == 0:  # later passes begin anywhere
+        if self.at_dual and self.passes == 0:  # later passes start at random
             self.rounds = [self.rounds[0]._replace(warm=True), *self.rounds[1:]]
         self.runs = runs
-        self.firsts = np.cumsum([1, *(r.temperatures.size for r in self.rounds)]).tolist()
-        # A seed of its own for every later pass: no configuration can ask for one beyond 64 bits.
+        self.first_trials = np.cumsum([1, *(round_.temperatures.size for round_ in self.rounds)]).tolist()
+        # Later passes use seeds above 64 bits, which no configuration can ask for.
         seed = self.sampling.seed + (self.passes << 64)
         self.key = np.array(chain_key(seed, self.local.agent), dtype=np.uint64)
         self.passes += 1
-        self.planned = rows * runs * (self.firsts[-1] - 1) * len(self.local.hidden)
+        self.planned_draws = rows * runs * (self.first_trials[-1] - 1) * len(self.local.hidden)
 
     def tasks(
         self, number: int, threads: int, halt: NDArray[np.uint8], rows: NDArray[np.int64] | None = None
     ) -> list[Callable[[], None]]:
-        """Divide the rows of a round among the threads; rows that are not chosen stay as they are.
+        """Return the tasks of a round, which divide its rows among the threads; other rows keep their states.
 
         Parameters
         ----------
-        halt : (1,)
-            Ends the work early when it is set.
+        number : int
+            Number of the round; beyond the last round there are no tasks.
+        threads : int
+            Number of threads.
+        halt : (1,) uint8
+            Nonzero ends the tasks early.
+        rows : (k,) int64, optional
+            Rows to sample, ascending; all rows by default.
         """
         if number >= len(self.rounds):
             return []
         if number > 0 or self.passes > 1:
             self.before, self.after = self.after, self.before
-        stoppable = self.sampling.backend.stop is not NO_STOP
-        if rows is not None or stoppable:  # what is not reached stays as it is
+        stoppable = self.sampling.backend.stop is not NO_DEADLINE
+        if rows is not None or stoppable:  # rows that are not reached keep their states
             for source, target in zip(self.before, self.after, strict=True):
                 target[:] = source
         if rows is None:
@@ -136,135 +185,146 @@ class Chains:
             cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), rows.size]
             ranges = [(int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(cuts) if a < b]
         total = sum(b - a for a, b in ranges)
-        largest = max(1, -(-total // (4 * threads if threads > 1 else 1)))
-        pieces = [(i, min(i + largest, end)) for begin, end in ranges for i in range(begin, end, largest)]
+        rows_per_task = max(1, -(-total // (4 * threads if threads > 1 else 1)))
+        pieces = [(i, min(i + rows_per_task, end)) for begin, end in ranges for i in range(begin, end, rows_per_task)]
         return [partial(self._run, number, begin, end, halt) for begin, end in pieces]
 
     def _run(self, number: int, begin: int, end: int, halt: NDArray[np.uint8]) -> None:
+        """Run a range of rows through one round; record its time and draws."""
         start = time.perf_counter()
-        this = self.rounds[number]
-        made = self.kernel(
+        round_ = self.rounds[number]
+        trials_made = self.kernel(
             self.model,
             self.shape,
             begin,
             end,
             self.runs,
-            this.temperatures,
-            this.rungs(self.runs),
-            self.firsts[number],
-            this.warm,
-            this.repair,
-            this.descent,
+            round_.temperatures,
+            round_.rungs(self.runs),
+            self.first_trials[number],
+            round_.warm,
+            round_.repair,
+            round_.descent,
             self.key,
             self.before,
             self.after,
             halt,
         )
         self.seconds.append(time.perf_counter() - start)
-        self.draws.append(made * len(self.local.hidden))
-        if not this.repair and made == (end - begin) * self.runs * this.temperatures.size:
-            self.drawn[begin:end] += self.runs * this.temperatures.size
+        self.draws.append(trials_made * len(self.local.hidden))
+        if not round_.repair and trials_made == (end - begin) * self.runs * round_.temperatures.size:
+            self.drawn[begin:end] += self.runs * round_.temperatures.size
 
-    def part(self, rows: Rows, draws: int, whole: bool = True) -> list[Array]:
-        """Return what has been made of some rows, for other ranks.
+    def export_rows(self, rows: Rows, draws: int, completed: bool = True) -> list[Array]:
+        """Return counts, samples, utilities and states of some rows, for other ranks.
 
         Parameters
         ----------
-        draws
-            Made before that.
-        whole
-            Whether there was time for all of it.
+        rows : slice or (k,) int64
+            The rows.
+        draws : int
+            Value of ``updates`` before this work.
+        completed : bool
+            Whether the work was completed in time.
         """
-        counts = np.array([whole, self.updates - draws], dtype=np.int64)
+        counts = np.array([completed, self.updates - draws], dtype=np.int64)
         return [counts, self.drawn[rows], self.after[0][rows], self.after[1][rows]]
 
-    def take(self, rows: Rows, part: Sequence[Array]) -> None:
-        """Take what another rank has made of some rows."""
+    def import_rows(self, rows: Rows, part: Sequence[Array]) -> None:
+        """Store the samples, utilities and states of some rows that another rank has sampled."""
         counts, self.drawn[rows], self.after[0][rows], self.after[1][rows] = part
-        self.elsewhere += int(counts[1])
+        self.other_ranks_draws += int(counts[1])
 
     def take_better(self, rows: NDArray[np.int64], states: NDArray[Any]) -> bool:
-        """Take other hidden values of some rows where they are better, as chains order them."""
-        others = self.states.copy()
-        others[rows] = states
+        """Replace the hidden values of some rows where the given ones are better; return whether any are."""
+        candidates = self.states.copy()
+        candidates[rows] = states
         before, now = (
-            chain_utilities(self.model, self.local.interface_shape, rows, each) for each in (self.states, others)
+            chain_utilities(self.model, self.local.interface_shape, rows, source)
+            for source in (self.states, candidates)
         )
         better = now > before
-        self.after[0][rows[better]], self.after[1][rows[better]] = now[better], others[rows[better]]
+        self.after[0][rows[better]], self.after[1][rows[better]] = now[better], candidates[rows[better]]
         return bool(better.any())
 
-    def pace(self) -> float:
-        """Return the seconds that a draw takes, from a few trials of one row over all temperatures."""
+    def seconds_per_draw(self) -> float:
+        """Return the estimated seconds per single-variable draw, from a few trials of one row over all temperatures."""
         if not self.model.hidden:
             return 0.0
-        cooling = np.concatenate([this.temperatures for this in self.rounds])
-        few = cooling[np.linspace(0, cooling.size - 1, _TRIED).astype(np.int64)]
-        states = [(np.full(1, _NONE), np.zeros((1, len(self.local.hidden)), self.after[1].dtype)) for _ in range(2)]
+        cooling = np.concatenate([round_.temperatures for round_ in self.rounds])
+        timed = cooling[np.linspace(0, cooling.size - 1, _TIMED_TRIALS).astype(np.int64)]
+        states = [
+            (np.full(1, _NO_UTILITY), np.zeros((1, len(self.local.hidden)), self.after[1].dtype)) for _ in range(2)
+        ]
         shape, ladder = np.ones_like(self.shape), np.ones(1, dtype=np.float32)
         halt, begun = np.zeros(1, dtype=np.uint8), 0.0
-        for _ in range(2):  # the first may compile
+        for _ in range(2):  # the first run may compile
             begun = time.perf_counter()
-            self.kernel(self.model, shape, 0, 1, 1, few, ladder, 1, False, False, 0, self.key, *states, halt)
-        return (time.perf_counter() - begun) / (_TRIED * len(self.local.hidden))
+            self.kernel(self.model, shape, 0, 1, 1, timed, ladder, 1, False, False, 0, self.key, *states, halt)
+        return (time.perf_counter() - begun) / (_TIMED_TRIALS * len(self.local.hidden))
 
     def shorten(self, share: float) -> None:
-        """Plan the first pass anew with a share of its work: fewer runs, then fewer samples, cooled all the same."""
+        """Plan the first pass again with a fraction of its work: fewer runs, then fewer samples."""
         self.passes = 0
         self.plan_share(share)
 
     def plan_share(self, share: float) -> None:
-        """Begin a pass with a share of the work that is asked for."""
+        """Begin a pass with a fraction of the requested work."""
         wanted = share * self.sampling.runs * self.sampling.samples
-        runs = int(min(self.sampling.runs, max(1.0, wanted / _SHORT)))
-        self.plan(min(self.sampling.samples, max(_SHORTEST, int(wanted / runs))), runs, self.local.rows)
+        runs = int(min(self.sampling.runs, max(1.0, wanted / _MIN_SAMPLES_PER_RUN)))
+        self.plan(min(self.sampling.samples, max(_MIN_SAMPLES, int(wanted / runs))), runs, self.local.rows)
 
     def count_pass(self, seconds: float) -> None:
-        """Count a whole pass over all rows that was made elsewhere, and took some seconds."""
-        self.drawn += self.runs * sum(r.temperatures.size for r in self.rounds if not r.repair)
+        """Count a complete pass over all rows that a GPU made in ``seconds``."""
+        self.drawn += self.runs * sum(round_.temperatures.size for round_ in self.rounds if not round_.repair)
         self.seconds.append(seconds)
-        self.draws.append(self.planned)
+        self.draws.append(self.planned_draws)
 
     def improve(self, rows: NDArray[np.int64], seconds: float, threads: int) -> None:
-        """Sample on for about some seconds: passes of growing length over some rows, from new random starts.
+        """Continue sampling for about ``seconds``: passes of growing length over some rows, from new random starts.
 
         Parameters
         ----------
-        rows : ascending
-            Those that matter.
+        rows : (k,) int64
+            Numbers of the rows to improve, ascending.
+        seconds : float
+            Time limit.
+        threads : int
+            Number of threads.
         """
         if not rows.size or not self.model.hidden:
             return
         deadline, halt = time.perf_counter() + seconds, np.zeros(1, dtype=np.uint8)
         stop = self.sampling.backend.stop.by(deadline)
-        while (left := deadline - time.perf_counter()) > 0.05 * seconds:
-            pace = max(1e-9, sum(self.seconds) / max(1, sum(self.draws)))
-            sweeps = (
-                _USED * left * threads / (pace * rows.size * len(self.local.hidden))
-            )  # of all runs of a row together
-            runs = int(min(self.sampling.runs, max(1.0, sweeps / _SHORT)))
+        while (remaining := deadline - time.perf_counter()) > 0.05 * seconds:
+            seconds_per_draw = max(1e-9, sum(self.seconds) / max(1, sum(self.draws)))
+            # of all runs of a row together
+            sweeps = _PLANNED_TIME_SHARE * remaining * threads / (seconds_per_draw * rows.size * len(self.local.hidden))
+            runs = int(min(self.sampling.runs, max(1.0, sweeps / _MIN_SAMPLES_PER_RUN)))
             samples = int(sweeps / runs)
-            if samples < _SHORTEST:
+            if samples < _MIN_SAMPLES:
                 return
-            self.plan(min(samples, _LONG), runs, rows.size)
+            self.plan(min(samples, _MAX_SAMPLES), runs, rows.size)
             for number in range(len(self.rounds)):
                 if stop.over or not run_watched(self.tasks(number, threads, halt, rows), threads, stop, halt):
                     return
 
-    def _evaluated(self, states: NDArray[Any]) -> Table:
-        """Return what rows are worth; large tables of a run on a GPU are made there, and stay."""
+    def _evaluated(self, states: NDArray[Any]) -> EncodedTable:
+        """Return the values of all rows as a table; on a GPU, large tables are computed there and stay there."""
         local, arithmetic, domains = self.local, self.sampling.arithmetic, self.model.domains
-        large = len(states) >= stays_from()
-        if large and self.sampling.backend.device != "cpu" and opened():
+        large = len(states) >= min_resident_entries()
+        if large and self.sampling.backend.device != "cpu" and is_gpu_in_use():
             try:
-                return evaluate_there(self.flat, domains, states, local.interface, arithmetic)
+                return evaluate_on_device(self.flat, domains, states, local.interface, arithmetic)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-        return Table(local.interface, evaluate_rows(self.flat, domains, states, local.interface_shape, arithmetic))
+        return EncodedTable(
+            local.interface, evaluate_rows(self.flat, domains, states, local.interface_shape, arithmetic)
+        )
 
     def table(self) -> SampledTable:
-        """Return the table as it is, its values computed anew from the states."""
+        """Return the current table, its values computed from the states."""
         local, states = self.local, self.after[1]
         start = time.perf_counter()
         return SampledTable(
@@ -279,7 +339,7 @@ class Chains:
 
 
 def _witness(local: LocalProblem, states: NDArray[Any], values: Mapping[int, int]) -> dict[int, int]:
-    """Return the hidden values kept for a row."""
+    """Return the hidden values stored for a row."""
     shape = local.interface_shape
     row = int(np.ravel_multi_index([values[v] for v in local.interface], shape)) if shape else 0
     return dict(zip(local.hidden, states[row].tolist(), strict=True))

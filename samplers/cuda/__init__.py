@@ -1,5 +1,5 @@
-"""Chains on an NVIDIA GPU: a thread a chain, or several.
+"""Markov chains on an NVIDIA GPU: one or several threads per chain.
 
-The states of ``gibbs`` and ``annealing`` are the CPU's, to the bit. Other samplers decide by ``math.log`` and the like:
-their chains may part where a decision hangs on the last bit.
+The states of ``gibbs`` and ``annealing`` are bitwise those of the CPU. Other samplers use ``math.log`` and similar
+functions, so their chains may diverge where a decision depends on the last bit.
 """

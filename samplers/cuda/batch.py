@@ -1,4 +1,4 @@
-"""Several agents' chain models as one set of arrays for the GPU, and how a launch over their rows is divided."""
+"""Pack several agents' chain models into arrays for the Gibbs kernel, and choose the block size of its launches."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -8,202 +8,248 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.samplers.cuda.descriptors import (
-    CHOICES,
     CHOICES_AT,
     COUNTS_AT,
     DOMAINS_AT,
     FACTORS,
     FACTORS_AT,
-    HEADER,
+    HEADER_SIZE,
     HIDDEN,
     INTERFACE_BEFORE,
+    INTERFACE_CHOICES,
     KEY_0,
     KEY_1,
     ROWS,
     ROWS_BEFORE,
     RUNS,
-    STARTS_AT,
     STATES_BEFORE,
-    TABLE,
+    TABLE_AT,
+    VARIABLE_STARTS_AT,
     VARIABLES,
     VIOLATION,
     WIDE_AT,
 )
-from dmcmc.samplers.cuda.gibbs_kernels import GLOBAL, SINGLE, TURNS, WHOLE, Shape
+from dmcmc.samplers.cuda.gibbs_kernels import ALL_COLUMNS, DOUBLE_BUFFER, GLOBAL, SINGLE_BUFFER, GibbsKernelShape
 from dmcmc.samplers.cuda.layout import lay_out
 from dmcmc.samplers.model.chain_model import ChainModel
-from dmcmc.samplers.model.draw_kernels import share_unit
+from dmcmc.samplers.model.draw_kernels import best_value_weight
 
-_MOST_WORDS = 8  # words of scores in registers at once
-_WORTH = {WHOLE: 1.0, TURNS: 0.85, SINGLE: 0.8, GLOBAL: 0.5}  # of a thread, by where it finds columns
-_COPIERS = 128  # threads that it takes to copy a variable's columns while others wait
-_THREADS = (384, 768, 256, 192, 128, 96, 64, 32)  # the earlier the better: two blocks hide each other's waiting
+_MAX_WORDS_AT_ONCE = 8  # 64-bit words of scores that a thread holds in registers at a time
+# Relative speed of a thread, by where it reads columns.
+_THREAD_SPEED = {ALL_COLUMNS: 1.0, DOUBLE_BUFFER: 0.85, SINGLE_BUFFER: 0.8, GLOBAL: 0.5}
+_MIN_COPYING_THREADS = 128  # minimum number of threads that copy a variable's columns while the block waits
+# Candidates, best first: two blocks per multiprocessor hide each other's latency.
+_BLOCK_SIZES = (384, 768, 256, 192, 128, 96, 64, 32)
 
 
-class Batch(NamedTuple):
-    """Models of agents whose scores are stored alike.
+class ModelBatch(NamedTuple):
+    """Models of agents whose scores have the same layout.
 
     Attributes
     ----------
-    shape : Shape
-        What a kernel for them is compiled for; its ``stage`` is decided for each launch.
+    shape : GibbsKernelShape
+        Compile-time parameters of the kernel; its ``stage`` is chosen for each launch.
     table : (words,) uint64
-        Of :class:`dmcmc.samplers.cuda.layout.Layout`, one agent after another.
+        Records and columns of :class:`dmcmc.samplers.cuda.layout.GpuColumnLayout`, one agent after another.
     ints : (any,) int32
-    heads : (agents, HEADER) int64
+        Per agent: domain sizes, first words of variables, numbers of columns, interface choices, lists of other
+        variables, and (record, variable) of each factor; ``headers`` has the offsets.
+    headers : (agents, HEADER_SIZE) int64
         See :mod:`dmcmc.samplers.cuda.descriptors`.
     scales : (2 × agents,) float32
-        Penalty of a violation and weight of a best value, of each agent.
+        Penalty of a violation in chain units, and weight of a best value, of each agent.
     """
 
-    shape: Shape
+    shape: GibbsKernelShape
     table: NDArray[np.uint64]
     ints: NDArray[np.int32]
-    heads: NDArray[np.int64]
+    headers: NDArray[np.int64]
     scales: NDArray[np.float32]
 
 
-class Launch(NamedTuple):
-    """How a kernel is launched: its shape, threads a block, words of columns and bytes in all of shared memory."""
+class GibbsLaunch(NamedTuple):
+    """Parameters of a launch of the Gibbs kernel.
 
-    shape: Shape
+    Attributes
+    ----------
+    shape : GibbsKernelShape
+        The kernel.
+    threads : int
+        Threads per block.
+    buffer : int
+        64-bit words of shared memory for columns.
+    shared : int
+        Bytes of shared memory per block, including the states.
+    """
+
+    shape: GibbsKernelShape
     threads: int
     buffer: int
     shared: int
 
 
-def alike(model: ChainModel) -> tuple[bool, bool]:
-    """Return what agents of one batch have in common: scores of 16 bits, and whether they count violations."""
+def batch_key(model: ChainModel) -> tuple[bool, bool]:
+    """Return what agents of one batch share: whether scores have 16 bits, and whether any entry is forbidden."""
     return model.data.dtype == np.uint16, model.violation > 0
 
 
-def heads_of(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]], runs: int) -> NDArray[np.int64]:
-    """Return what every launch has to know of each agent, shape (agents, HEADER); see :class:`Batch`."""
-    heads = np.zeros((len(models), HEADER), dtype=np.int64)
+def agent_headers(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]], runs: int) -> NDArray[np.int64]:
+    """Return the headers of some agents, with the fields that all kernels use.
+
+    Parameters
+    ----------
+    models : sequence of ChainModel
+        The agents' columns.
+    keys : sequence of (int, int)
+        Keys of the agents' chains.
+    runs : int
+        Chains per row.
+
+    Returns
+    -------
+    (agents, HEADER_SIZE) int64
+        See :mod:`dmcmc.samplers.cuda.descriptors`.
+    """
+    headers = np.zeros((len(models), HEADER_SIZE), dtype=np.int64)
     rows_before = values_before = interface_before = 0
-    for head, model, key in zip(heads, models, keys, strict=True):
+    for header, model, key in zip(headers, models, keys, strict=True):
         n, hidden = model.domains.size, model.hidden
         rows = int(np.prod(model.domains[hidden:], dtype=np.int64))
-        head[VARIABLES], head[HIDDEN] = n, hidden
-        head[ROWS], head[ROWS_BEFORE] = rows, rows_before
-        head[KEY_0], head[KEY_1] = key
-        head[VIOLATION], head[INTERFACE_BEFORE] = model.violation, interface_before
-        head[CHOICES] = np.count_nonzero(model.domains[hidden:] > 1)
-        head[STATES_BEFORE], head[RUNS] = values_before, runs
+        header[VARIABLES], header[HIDDEN] = n, hidden
+        header[ROWS], header[ROWS_BEFORE] = rows, rows_before
+        header[KEY_0], header[KEY_1] = key
+        header[VIOLATION], header[INTERFACE_BEFORE] = model.violation, interface_before
+        header[INTERFACE_CHOICES] = np.count_nonzero(model.domains[hidden:] > 1)
+        header[STATES_BEFORE], header[RUNS] = values_before, runs
         rows_before += rows
         values_before += rows * hidden
         interface_before += n - hidden
-    return heads
+    return headers
 
 
-def pack(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]], runs: int) -> Batch:
-    """Lay out models that are :func:`alike` for the Gibbs kernel."""
-    compact, hard = alike(models[0])
+def pack_models(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]], runs: int) -> ModelBatch:
+    """Lay out models with equal :func:`batch_key` for the Gibbs kernel."""
+    compact, counts_violations = batch_key(models[0])
     ints: list[NDArray[np.int32]] = []
     tables: list[NDArray[np.uint64]] = []
-    heads = heads_of(models, keys, runs)
-    place = words = 0
+    headers = agent_headers(models, keys, runs)
+    size = words = 0
 
-    def put(values: NDArray[Any]) -> int:
-        nonlocal place
+    def append(values: NDArray[Any]) -> int:
+        """Append values to the array of int32; return their offset."""
+        nonlocal size
         ints.append(np.ascontiguousarray(values, dtype=np.int32).reshape(-1))
-        place += values.size
-        return place - values.size
+        size += values.size
+        return size - values.size
 
-    for head, model in zip(heads, models, strict=True):
+    for header, model in zip(headers, models, strict=True):
         layout = lay_out(model)
         choice = model.domains[model.hidden :] > 1
         factors = np.stack([layout.record[model.factor_column], model.factor_variable], axis=1)
-        head[TABLE], head[FACTORS] = words, model.factor_column.size
-        head[DOMAINS_AT], head[STARTS_AT] = put(model.domains), put(layout.begin)
-        head[COUNTS_AT], head[CHOICES_AT] = put(layout.counts), put(np.cumsum(choice) - choice)
-        head[WIDE_AT], head[FACTORS_AT] = put(layout.wide), put(factors)
+        header[TABLE_AT], header[FACTORS] = words, model.factor_column.size
+        header[DOMAINS_AT], header[VARIABLE_STARTS_AT] = append(model.domains), append(layout.begin)
+        header[COUNTS_AT], header[CHOICES_AT] = append(layout.counts), append(np.cumsum(choice) - choice)
+        header[WIDE_AT], header[FACTORS_AT] = append(layout.wide), append(factors)
         tables.append(layout.table)
         words += layout.table.size
     entries = 4 if compact else 2
     domains = np.concatenate([m.domains[: m.hidden] for m in models])
     largest = max(1, -(-int(domains.max(initial=1)) // entries))
     at_once = _words_at_once(largest)
-    most = -(-largest // at_once) * at_once
-    shape = Shape(
-        words=at_once,
-        most=most,
+    max_words = -(-largest // at_once) * at_once
+    shape = GibbsKernelShape(
+        words_at_once=at_once,
+        max_words=max_words,
         compact=compact,
-        hard=hard,
+        counts_violations=counts_violations,
         stage=GLOBAL,
-        small=fit_bytes(models),
-        full=bool((domains == most * entries).all()),
+        byte_values=values_fit_bytes(models),
+        no_padding=bool((domains == max_words * entries).all()),
     )
-    slack = np.zeros(_MOST_WORDS, dtype=np.uint64)  # the last column may be read beyond its end
-    return Batch(
+    slack = np.zeros(_MAX_WORDS_AT_ONCE, dtype=np.uint64)  # the last column may be read beyond its end
+    return ModelBatch(
         shape=shape,
         table=np.concatenate([*tables, slack]),
         ints=np.concatenate([*ints, np.zeros(1, dtype=np.int32)]),
-        heads=heads,
-        scales=np.array([x for m in models for x in (m.penalty, share_unit(m.lanes))], dtype=np.float32),
+        headers=headers,
+        scales=np.array([x for m in models for x in (m.penalty, best_value_weight(m.lanes))], dtype=np.float32),
     )
 
 
-def fit_bytes(models: Sequence[ChainModel]) -> bool:
+def values_fit_bytes(models: Sequence[ChainModel]) -> bool:
     """Return whether every value fits a byte."""
     return max((int(m.domains.max(initial=1)) for m in models), default=1) <= 256
 
 
 def _words_at_once(largest: int) -> int:
-    """Return how many words of scores a thread adds up at once: least waste, then as many as possible."""
-    choices = range(min(largest, 2), min(largest, _MOST_WORDS) + 1)
+    """Return the number of words of scores that a thread sums at once: least waste first, then as many as possible."""
+    choices = range(min(largest, 2), min(largest, _MAX_WORDS_AT_ONCE) + 1)
     return min(choices, key=lambda w: (-(-largest // w) * w - largest + (-(-largest // w)), -w))
 
 
 def choose_launch(
-    batch: Batch,
+    batch: ModelBatch,
     runs: int,
     group: int,
     shared_limit: int,
     processors: int,
     registers: int,
     stages: Collection[int] = (),
-) -> Launch | None:
-    """Choose blocks from the problem's sizes and the card, or return None where no block fits.
+) -> GibbsLaunch | None:
+    """Choose the block size and the staging of columns; return None if no block fits.
 
-    As many threads as fit a multiprocessor, the largest blocks first; smaller ones where otherwise some
-    multiprocessors would have none. Columns are staged whole where that costs no threads.
+    The choice prefers as many threads as fit a multiprocessor, in blocks as large as possible; smaller blocks if
+    otherwise some multiprocessors would have none. All columns are staged if that costs no threads.
 
     Parameters
     ----------
-    group
-        Chains that must be in one block.
-    shared_limit
-        Bytes of shared memory that a block may have; a multiprocessor has about that.
-    processors
-        Multiprocessors.
-    registers
-        Threads that a multiprocessor's registers allow.
-    stages
-        How columns are staged by preference: one of these, where any of them fits.
+    batch : ModelBatch
+        The agents.
+    runs : int
+        Chains per row.
+    group : int
+        Number of chains that must be in one block.
+    shared_limit : int
+        Bytes of shared memory that a block may have; a multiprocessor has about as much.
+    processors : int
+        Number of multiprocessors.
+    registers : int
+        Number of threads for which a multiprocessor has enough registers.
+    stages : collection of int
+        Preferred stagings of columns: one of these is chosen if it fits.
     """
-    whole = turn = 0
-    for head in batch.heads:
-        begin = batch.ints[head[STARTS_AT] : head[STARTS_AT] + head[HIDDEN] + 1]
-        whole = max(whole, int(begin[-1]))
-        turn = max(turn, int((begin[1:] - begin[:-1]).max(initial=0)))
-    slack, n = batch.shape.words, int(batch.heads[:, VARIABLES].max())
-    value = 1 if batch.shape.small else 2
-    rows = Counter(batch.heads[:, ROWS].tolist())
+    all_words = largest = 0
+    for header in batch.headers:
+        begin = batch.ints[header[VARIABLE_STARTS_AT] : header[VARIABLE_STARTS_AT] + header[HIDDEN] + 1]
+        all_words = max(all_words, int(begin[-1]))
+        largest = max(largest, int((begin[1:] - begin[:-1]).max(initial=0)))
+    slack, n = batch.shape.words_at_once, int(batch.headers[:, VARIABLES].max())
+    value_bytes = 1 if batch.shape.byte_values else 2
+    rows = Counter(batch.headers[:, ROWS].tolist())
     chains, total = max(max(rows) * runs, group), sum(r * agents for r, agents in rows.items()) * runs
-    best: tuple[tuple[bool, float, int, int], Launch] | None = None
-    for stage, buffer in ((WHOLE, whole + slack), (TURNS, 2 * (turn + slack)), (SINGLE, turn + slack), (GLOBAL, 0)):
-        for threads in _THREADS:
-            shared = 8 * buffer + n * threads * value
+    best: tuple[tuple[bool, float, int, int], GibbsLaunch] | None = None
+    for stage, buffer in (
+        (ALL_COLUMNS, all_words + slack),
+        (DOUBLE_BUFFER, 2 * (largest + slack)),
+        (SINGLE_BUFFER, largest + slack),
+        (GLOBAL, 0),
+    ):
+        for threads in _BLOCK_SIZES:
+            shared = 8 * buffer + n * threads * value_bytes
             if shared > shared_limit or threads < group or (threads > 32 and threads >= 2 * chains):
                 continue
-            if stage in (TURNS, SINGLE) and threads < _COPIERS:
+            if stage in (DOUBLE_BUFFER, SINGLE_BUFFER) and threads < _MIN_COPYING_THREADS:
                 continue
             used = threads - threads % group
             blocks = sum(-(-r * runs // used) * agents for r, agents in rows.items())
             resident = min(registers // threads, shared_limit // (shared + 1024)) or 1
             active = min(min(blocks, resident * processors) * threads, total)
-            score = (stage in stages, active * _WORTH[stage], min(blocks, processors), -_THREADS.index(threads))
+            score = (
+                stage in stages,
+                active * _THREAD_SPEED[stage],
+                min(blocks, processors),
+                -_BLOCK_SIZES.index(threads),
+            )
             if best is None or score > best[0]:
-                best = score, Launch(batch.shape._replace(stage=stage), threads, buffer, shared)
+                best = score, GibbsLaunch(batch.shape._replace(stage=stage), threads, buffer, shared)
     return best and best[1]

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""After a launch of chains, whichever the sampler: the best state of each row."""
+"""After a launch of chains of any sampler, select the best state of each row."""
 
 import numpy as np
 from numba import cuda
@@ -9,10 +9,10 @@ from dmcmc.samplers.cuda.descriptors import (
     AGENT,
     FIRST_BLOCK,
     FIRST_ROW,
-    HEADER,
+    HEADER_SIZE,
     HIDDEN,
-    PART,
     PART_ROWS,
+    PART_SIZE,
     ROWS,
     ROWS_BEFORE,
     RUNS,
@@ -22,10 +22,10 @@ from dmcmc.samplers.cuda.descriptors import (
 
 
 @cuda_jit()
-def keep_best(
-    entries,
-    where,
-    heads,
+def select_best_states(
+    parts,
+    part_of_block,
+    headers,
     group,
     first,
     repair,
@@ -36,32 +36,58 @@ def keep_best(
     states_after,
     utility_after,
 ):
-    """Keep the best state of each row, of its runs in this launch and of earlier rounds; ties go to the earliest."""
+    """Select the best state of each row among its runs in this launch and the earlier rounds; ties go to the earliest.
+
+    The launch has the grid of the chains' kernel. The thread of each row's run 0 compares the runs of its row.
+
+    Parameters
+    ----------
+    parts : (parts · PART_SIZE,) int64
+        The rows of each part of the launch.
+    part_of_block : (blocks,) int32
+        The part that each block works on.
+    headers : (agents · HEADER_SIZE,) int64
+        See :mod:`dmcmc.samplers.cuda.descriptors`.
+    group : int
+        Number of chains that must be in one block.
+    first : bool
+        Whether rows have no earlier state.
+    repair : bool
+        Whether rows without violations stay unchanged.
+    best_states : (hidden · all threads,) uint8 or uint16
+        Best state of each chain; variables first, then threads.
+    best_utility : (all threads,) int64
+        Its utility in chain units.
+    states_before, states_after : (values,) uint8 or uint16
+        States of rows, per agent (hidden, rows); the latter is written.
+    utility_before, utility_after : (rows,) int64
+        Their utilities in chain units; the latter is written.
+    """
     block, tid, threads = np.uint32(cuda.blockIdx.x), np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
-    e = where[block]
-    h = np.int64(entries[PART * e + AGENT]) * HEADER
+    part = part_of_block[block]
+    h = np.int64(parts[PART_SIZE * part + AGENT]) * HEADER_SIZE
     runs, rows, hidden = (
-        np.uint32(heads[h + RUNS]),
-        np.uint32(entries[PART * e + PART_ROWS]),
-        np.uint32(heads[h + HIDDEN]),
+        np.uint32(headers[h + RUNS]),
+        np.uint32(parts[PART_SIZE * part + PART_ROWS]),
+        np.uint32(headers[h + HIDDEN]),
     )
     used = np.uint32(threads - threads % np.uint32(group))
-    index = (block - np.uint32(entries[PART * e + FIRST_BLOCK])) * used + tid
+    index = (block - np.uint32(parts[PART_SIZE * part + FIRST_BLOCK])) * used + tid
     if tid >= used or index % runs != 0 or index >= rows * runs:
         return
-    row = np.int64(entries[PART * e + FIRST_ROW]) + np.int64(index // runs)
-    slots = np.uint64(cuda.gridDim.x) * np.uint64(threads)
-    slot = np.uint64(block) * np.uint64(threads) + np.uint64(tid)
-    place = np.uint64(heads[h + ROWS_BEFORE] + row)
-    winner, top, improved = slot, utility_before[place], False
-    violation = heads[h + VIOLATION]
+    row = np.int64(parts[PART_SIZE * part + FIRST_ROW]) + np.int64(index // runs)
+    all_threads = np.uint64(cuda.gridDim.x) * np.uint64(threads)
+    thread = np.uint64(block) * np.uint64(threads) + np.uint64(tid)
+    row_at = np.uint64(headers[h + ROWS_BEFORE] + row)
+    winner, best, improved = thread, utility_before[row_at], False
+    violation = headers[h + VIOLATION]
     half = np.int64(1) << np.int64(violation - 1) if violation > 0 else np.int64(0)
-    done = repair and (violation == 0 or top > -half)  # a repair leaves rows alone that violate nothing
-    for run in range(runs if not done else 0):
-        utility = best_utility[slot + np.uint64(run)]
-        if utility > top or (first and run == 0):
-            winner, top, improved = slot + np.uint64(run), utility, True
-    utility_after[place] = top
+    skipped = repair and (violation == 0 or best > -half)  # repair rounds skip rows without violations
+    for run in range(runs if not skipped else 0):
+        utility = best_utility[thread + np.uint64(run)]
+        if utility > best or (first and run == 0):
+            winner, best, improved = thread + np.uint64(run), utility, True
+    utility_after[row_at] = best
     for v in range(hidden):
-        at = np.uint64(heads[h + STATES_BEFORE]) + np.uint64(v) * np.uint64(heads[h + ROWS]) + np.uint64(row)
-        states_after[at] = best_states[np.uint64(v) * slots + winner] if improved else states_before[at]
+        at = np.uint64(headers[h + STATES_BEFORE]) + np.uint64(v) * np.uint64(headers[h + ROWS]) + np.uint64(row)
+        states_after[at] = best_states[np.uint64(v) * all_threads + winner] if improved else states_before[at]

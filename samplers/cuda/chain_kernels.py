@@ -1,10 +1,12 @@
 # mypy: ignore-errors
-"""Any sampler's chains on an NVIDIA GPU: its ``init`` and ``step`` compiled once more, a thread a chain.
+"""Any sampler's chains on an NVIDIA GPU: its ``init`` and ``step`` compiled for the device, one thread per chain.
 
-Threads of a warp are neighbouring chains. Their states, scores and scratch lie side by side in device memory, one entry
-of 32 chains after another, so that what a warp reads at one time is contiguous::
+Threads of a warp are neighbouring chains. Their states, scores and scratch are interleaved in device memory, with the
+thread as last axis, so that the accesses of a warp are contiguous::
 
-    z[variable, slot]   scores[variable, lane, slot]   scratch[lane, slot]      slot = block · threads + thread
+    z[variable, thread]   scores[variable, lane, thread]   scratch[lane, thread]
+
+where ``thread`` counts the threads of the whole launch.
 """
 
 from collections.abc import Sequence
@@ -20,13 +22,13 @@ from dmcmc.samplers.cuda.descriptors import (
     AGENT,
     FIRST_BLOCK,
     FIRST_ROW,
-    HEADER,
+    HEADER_SIZE,
     HIDDEN,
     INTERFACE_BEFORE,
     KEY_0,
     KEY_1,
-    PART,
     PART_ROWS,
+    PART_SIZE,
     ROWS,
     RUNS,
     STATES_BEFORE,
@@ -37,20 +39,22 @@ from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.start_kernels import start_row
 from dmcmc.samplers.model.state_kernels import eased, evaluate, fill_scores, greedy_sweep
 
-_ARRAYS = tuple(
+_ARRAY_FIELDS = tuple(
     f for f in ChainModel._fields if f not in ("hidden", "lanes", "violation", "penalty", "spread", "scale")
 )
 
 
-class Models(NamedTuple):
-    """Models of several agents, each field one after another.
+class JoinedModels(NamedTuple):
+    """Models of several agents, each array field concatenated over agents.
 
     Attributes
     ----------
-    offsets : (agents, len(_ARRAYS) + 1) int64
-        Where an agent's part of each field begins; the next agent's row says where it ends.
+    offsets : (agents + 1, len(_ARRAY_FIELDS)) int64
+        Where each agent's part of each array field begins; the next row says where it ends.
     numbers : (agents, 6) float64
         hidden, lanes, violation, penalty, spread, scale.
+    fields : tuple of ndarray
+        The concatenated array fields, in the order of ``_ARRAY_FIELDS``.
     """
 
     offsets: NDArray[np.int64]
@@ -58,94 +62,130 @@ class Models(NamedTuple):
     fields: tuple[NDArray[Any], ...]
 
 
-def join_models(models: Sequence[ChainModel]) -> Models:
-    """Lay out models whose data have one dtype."""
-    fields = tuple(np.concatenate([getattr(m, name) for m in models]) for name in _ARRAYS)
-    sizes = [[getattr(m, name).size for name in _ARRAYS] for m in models]
-    offsets = np.cumsum([[0] * len(_ARRAYS), *sizes], axis=0)
+def join_models(models: Sequence[ChainModel]) -> JoinedModels:
+    """Concatenate models whose columns have the same dtype."""
+    fields = tuple(np.concatenate([getattr(m, name) for m in models]) for name in _ARRAY_FIELDS)
+    sizes = [[getattr(m, name).size for name in _ARRAY_FIELDS] for m in models]
+    offsets = np.cumsum([[0] * len(_ARRAY_FIELDS), *sizes], axis=0)
     numbers = [(m.hidden, m.lanes, m.violation, m.penalty, m.spread, m.scale) for m in models]
-    return Models(offsets.astype(np.int64), np.array(numbers, dtype=np.float64), fields)
+    return JoinedModels(offsets.astype(np.int64), np.array(numbers, dtype=np.float64), fields)
 
 
 @lru_cache
 def chains_kernel(sampler: Sampler) -> Any:
-    """Return the kernel for a sampler, compiled when it is first launched."""
+    """Return the kernel for a sampler; it is compiled when it is first launched."""
     init, step, exchange = njit(sampler.init), njit(sampler.step), sampler.exchange
 
     @cuda.jit
     def chains(
-        offsets, numbers, fields, heads, shapes, entries, where, temperatures, ladders, trials, first,
-        descent, warm, all_z, all_scores, all_scratch, row_states, best_states, best_utility, mates, worths,
+        offsets, numbers, fields, headers, shapes, parts, part_of_block, temperatures, ladders, trials, first, descent,
+        warm, all_z, all_scores, all_scratch, row_states, best_states, best_utility, run_on_rung, eased_utilities,
     ):  # fmt: skip
-        e = where[cuda.blockIdx.x]
-        agent, threads = entries[PART * e + AGENT], cuda.blockDim.x
-        h = agent * HEADER
-        runs, hidden, n = heads[h + RUNS], heads[h + HIDDEN], heads[h + VARIABLES]
-        used = threads - threads % (runs if exchange else 1)  # exchange: whole rows
-        index = (cuda.blockIdx.x - entries[PART * e + FIRST_BLOCK]) * used + cuda.threadIdx.x
-        live = cuda.threadIdx.x < used and index < entries[PART * e + PART_ROWS] * runs
-        if not exchange and not live:
+        """Run one round; one thread runs one chain.
+
+        Parameters
+        ----------
+        offsets, numbers, fields
+            See :class:`JoinedModels`.
+        headers : (agents · HEADER_SIZE,) int64
+            See :mod:`dmcmc.samplers.cuda.descriptors`.
+        shapes : (interface variables of all agents,) int64
+            Their domain sizes.
+        parts : (parts · PART_SIZE,) int64
+            The rows of each part of the launch.
+        part_of_block : (blocks,) int32
+            The part that each block works on.
+        temperatures : (agents · trials,) float32
+            In chain units.
+        ladders : (agents · runs,) float32
+            Factors of the temperatures of the rungs, for exchange.
+        trials, first : int
+            Number of trials, and number of the first one.
+        descent : int
+            Maximum number of greedy sweeps at the end.
+        warm : bool
+            Whether chains start from ``row_states``.
+        all_z, all_scores, all_scratch
+            State, scores and scratch of all threads, see above; int32, dtype of the columns, int32.
+        row_states : (values,) uint8 or uint16
+            States of rows, per agent (hidden, rows).
+        best_states : (hidden · all threads,) uint8 or uint16
+            Written: best state of each chain; variables first, then threads.
+        best_utility : (all threads,) int64
+            Written: its utility in chain units.
+        run_on_rung, eased_utilities : (all threads,) int32 and float64
+            Workspace of exchanges.
+        """
+        part = part_of_block[cuda.blockIdx.x]
+        agent, threads = parts[PART_SIZE * part + AGENT], cuda.blockDim.x
+        h = agent * HEADER_SIZE
+        runs, hidden, n = headers[h + RUNS], headers[h + HIDDEN], headers[h + VARIABLES]
+        used = threads - threads % (runs if exchange else 1)  # with exchange, a block holds whole rows
+        index = (cuda.blockIdx.x - parts[PART_SIZE * part + FIRST_BLOCK]) * used + cuda.threadIdx.x
+        active = cuda.threadIdx.x < used and index < parts[PART_SIZE * part + PART_ROWS] * runs
+        if not exchange and not active:
             return
-        if not live:
-            index = 0  # repeats a chain; never written
-        row, run = entries[PART * e + FIRST_ROW] + index // runs, index % runs
-        slot = cuda.blockIdx.x * threads + cuda.threadIdx.x
-        slots = cuda.gridDim.x * threads
-        z, scores, scratch = all_z[:, slot], all_scores[:, :, slot], all_scratch[:, slot]
-        at, to = offsets[agent], offsets[agent + 1]
+        if not active:
+            index = 0  # an idle thread repeats chain 0 without writing
+        row, run = parts[PART_SIZE * part + FIRST_ROW] + index // runs, index % runs
+        thread = cuda.blockIdx.x * threads + cuda.threadIdx.x
+        all_threads = cuda.gridDim.x * threads
+        z, scores, scratch = all_z[:, thread], all_scores[:, :, thread], all_scratch[:, thread]
+        begin, end = offsets[agent], offsets[agent + 1]
         number = numbers[agent]
         model = ChainModel(
-            fields[0][at[0] : to[0]], int(number[0]), int(number[1]), fields[1][at[1] : to[1]],
-            fields[2][at[2] : to[2]], int(number[2]), number[3], number[4], number[5],
-            fields[3][at[3] : to[3]], fields[4][at[4] : to[4]], fields[5][at[5] : to[5]], fields[6][at[6] : to[6]],
-            fields[7][at[7] : to[7]], fields[8][at[8] : to[8]], fields[9][at[9] : to[9]], fields[10][at[10] : to[10]],
-            fields[11][at[11] : to[11]], fields[12][at[12] : to[12]], fields[13][at[13] : to[13]],
-            fields[14][at[14] : to[14]], fields[15][at[15] : to[15]], fields[16][at[16] : to[16]],
+            fields[0][begin[0] : end[0]], int(number[0]), int(number[1]), fields[1][begin[1] : end[1]],
+            fields[2][begin[2] : end[2]], int(number[2]), number[3], number[4], number[5], fields[3][begin[3] : end[3]],
+            fields[4][begin[4] : end[4]], fields[5][begin[5] : end[5]], fields[6][begin[6] : end[6]],
+            fields[7][begin[7] : end[7]], fields[8][begin[8] : end[8]], fields[9][begin[9] : end[9]],
+            fields[10][begin[10] : end[10]], fields[11][begin[11] : end[11]], fields[12][begin[12] : end[12]],
+            fields[13][begin[13] : end[13]], fields[14][begin[14] : end[14]], fields[15][begin[15] : end[15]],
+            fields[16][begin[16] : end[16]],
         )  # fmt: skip
-        shape = shapes[heads[h + INTERFACE_BEFORE] : heads[h + INTERFACE_BEFORE] + n - hidden]
-        rest = row
+        shape = shapes[headers[h + INTERFACE_BEFORE] : headers[h + INTERFACE_BEFORE] + n - hidden]
+        quotient = row
         for b in range(n - hidden - 1, -1, -1):
-            z[hidden + b] = rest % shape[b]
-            rest //= shape[b]
-        rng = (np.uint64(heads[h + KEY_0]), np.uint64(heads[h + KEY_1]), np.uint64(row), np.uint64(run))
+            z[hidden + b] = quotient % shape[b]
+            quotient //= shape[b]
+        rng = (np.uint64(headers[h + KEY_0]), np.uint64(headers[h + KEY_1]), np.uint64(row), np.uint64(run))
         if warm:
             source = start_row(shape, row, run, (rng[0], rng[1]), first)
             for v in range(hidden):
-                z[v] = row_states[heads[h + STATES_BEFORE] + v * heads[h + ROWS] + source]
+                z[v] = row_states[headers[h + STATES_BEFORE] + v * headers[h + ROWS] + source]
             fill_scores(model, z, scores)
             utility = np.int64(evaluate(model, z))
         else:
             utility = np.int64(init(model, z, scores, rng))
-        top = utility
+        best = utility
         for v in range(hidden):
-            best_states[v * slots + slot] = z[v]
+            best_states[v * all_threads + thread] = z[v]
         rung = np.uint32(run)
         for t in range(trials):
             temperature = temperatures[agent * trials + t]
             if exchange:
                 temperature = np.float32(temperature * ladders[agent * runs + rung])
             utility = np.int64(step(model, z, scores, utility, scratch, rng, first + t, temperature))
-            if utility > top:
-                top = utility
+            if utility > best:
+                best = utility
                 for v in range(hidden):
-                    best_states[v * slots + slot] = z[v]
+                    best_states[v * all_threads + thread] = z[v]
             if exchange:
                 rung = exchange_rungs(
-                    live, mates, worths, np.uint64(slot), np.uint32(run), np.uint32(runs), rung, eased(model, utility),
-                    temperatures[agent * trials + t], ladders, np.uint32(agent * runs), rng[0], rng[1],
-                    np.uint32(row), np.uint32(first + t),
+                    active, run_on_rung, eased_utilities, np.uint64(thread), np.uint32(run), np.uint32(runs), rung,
+                    eased(model, utility), temperatures[agent * trials + t], ladders, np.uint32(agent * runs), rng[0],
+                    rng[1], np.uint32(row), np.uint32(first + t),
                 )  # fmt: skip
         if descent > 0:
             for v in range(hidden):
-                z[v] = best_states[v * slots + slot]
+                z[v] = best_states[v * all_threads + thread]
             fill_scores(model, z, scores)
             for _ in range(descent):
-                utility = greedy_sweep(model, z, scores, top)
-                if utility == top:
+                utility = greedy_sweep(model, z, scores, best)
+                if utility == best:
                     break
-                top = utility
+                best = utility
             for v in range(hidden):
-                best_states[v * slots + slot] = z[v]
-        best_utility[slot] = top
+                best_states[v * all_threads + thread] = z[v]
+        best_utility[thread] = best
 
     return chains

@@ -1,29 +1,34 @@
-"""What launches of chains tell kernels, as words with names: a header for each agent, and the parts of a launch."""
+"""Layout of the descriptors that launches of chains pass to kernels: a header per agent, and the parts of a launch.
 
-# Of an agent's header. Places are in ``Batch.ints``; what is before is that of the agents before.
+Headers are (agents, HEADER_SIZE) int64 and parts are (parts, PART_SIZE) int64; the constants name their columns. Names
+ending in ``_AT`` are offsets, in the array of int32 (``ints``) of the batch unless stated otherwise. Names ending in
+``_BEFORE`` count what belongs to the agents before.
+"""
+
+# Columns of an agent's header.
 (
-    TABLE,  # first word of its part of ``Batch.table``
+    TABLE_AT,  # offset of the agent's columns: in ``ModelBatch.table``, or in ``JointBatch.data``
     VARIABLES,
     HIDDEN,
     DOMAINS_AT,
-    STARTS_AT,  # first words of variables
-    COUNTS_AT,  # (columns with one other variable, all columns) of each variable
+    VARIABLE_STARTS_AT,  # (hidden + 1) first words of variables; for joint proposals (hidden) offsets of jump tables
+    COUNTS_AT,  # (hidden, 2): number of columns with one other variable, and of all columns
     ROWS,
     ROWS_BEFORE,
-    CHOICES_AT,  # how many interface variables before each have a choice
+    CHOICES_AT,  # for each interface variable, the number of earlier ones with more than one value
     KEY_0,
     KEY_1,
     VIOLATION,
     INTERFACE_BEFORE,
-    WIDE_AT,  # columns with several other variables
-    CHOICES,  # interface variables that have a choice
-    FACTORS_AT,  # (record, variable) of each factor
+    WIDE_AT,  # lists of the other variables of columns that have several
+    INTERFACE_CHOICES,  # number of interface variables with more than one value
+    FACTORS_AT,  # (factors, 2): record and variable of each factor; for joint proposals (4, factors)
     FACTORS,
-    STATES_BEFORE,  # values that are kept of rows
+    STATES_BEFORE,  # values stored for the rows of earlier agents
     RUNS,
 ) = range(19)
-HEADER = 19  # words of it
+HEADER_SIZE = 19  # columns of a header
 
-# Of a part of a launch: rows of one agent, in neighbouring blocks.
+# Columns of a part of a launch: rows of one agent, in consecutive blocks.
 AGENT, FIRST_ROW, PART_ROWS, FIRST_BLOCK = range(4)
-PART = 4  # words of it
+PART_SIZE = 4  # columns of a part

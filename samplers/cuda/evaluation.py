@@ -1,4 +1,4 @@
-"""What rows are worth, found on the GPU: large tables of sampled agents begin there."""
+"""Evaluate the rows of sampled agents on the GPU, where large tables then stay."""
 
 from math import prod
 
@@ -6,44 +6,52 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.cuda.device_table import DeviceTable, leased
+from dmcmc.inference.model.cuda.device_table import DeviceTable, new_device_table
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.device import shared_device
 from dmcmc.inference.runtime.types import Array
 
-_THREADS, _BLOCKS = 256, 1 << 12
+_THREADS, _MAX_BLOCKS = 256, 1 << 12
 
 
-def evaluate_there(
+def evaluate_on_device(
     flat: FlatTables,
     domains: NDArray[np.int32],
     states: Array,
     interface: tuple[int, ...],
     arithmetic: Arithmetic,
 ) -> DeviceTable:
-    """Return what :func:`.evaluate_rows` does as a table that lies on the GPU; the same sums, in the same order.
+    """Return the result of :func:`dmcmc.samplers.model.evaluation.evaluate_rows` as a table on the GPU, bitwise equal.
 
     Parameters
     ----------
-    interface
-        The variables that the table is over; their sizes are the last of ``domains``.
+    flat : FlatTables
+        The agent's tables.
+    domains : (n,) int32
+        Domain sizes, hidden variables first.
+    states : (rows, hidden) integers
+        Hidden values of each row.
+    interface : tuple of int
+        The variables of the table; their sizes are the last of ``domains``.
+    arithmetic : Arithmetic
+        Encoding of the table.
     """
     from dmcmc.samplers.cuda.evaluation_kernels import evaluate
 
     device, (rows, hidden) = shared_device(), states.shape
     shape = tuple(domains[hidden:].tolist())
-    steps = [0] * hidden + [prod(shape[place + 1 :]) for place in range(len(shape))]
-    head = np.array([domains.size, flat.tables, hidden], dtype=np.int64)
-    words = np.concatenate([head, domains, steps, flat.scope_start, flat.at, flat.scope]).astype(np.int64)
-    never, lowest = forbidden_value(flat.data.dtype), arithmetic.dtype.type(arithmetic.lowest)
-    table = leased(interface, shape, arithmetic.dtype)
-    evaluate[max(1, min(_BLOCKS, -(-rows // _THREADS))), _THREADS](
-        device.upload("rows words", words),
+    strides = [0] * hidden + [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    sizes = np.array([domains.size, flat.tables, hidden], dtype=np.int64)
+    descriptor = np.concatenate([sizes, domains, strides, flat.scope_start, flat.at, flat.scope]).astype(np.int64)
+    forbidden, lowest = forbidden_value(flat.data.dtype), arithmetic.dtype.type(arithmetic.lowest)
+    table = new_device_table(interface, shape, arithmetic.dtype)
+    evaluate[max(1, min(_MAX_BLOCKS, -(-rows // _THREADS))), _THREADS](
+        device.upload("rows words", descriptor),
         device.upload("rows data", flat.data),
         device.upload("rows states", np.ascontiguousarray(states).reshape(-1)),
         rows,
-        flat.data.dtype.type(never),
+        flat.data.dtype.type(forbidden),
         lowest,
         table.entries,
     )

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Exchange of temperatures between the runs of a row, by the GPU threads that are its chains."""
+"""Exchange of temperatures between the runs of a row, by the GPU threads that run its chains."""
 
 import math
 
@@ -11,30 +11,70 @@ from dmcmc.samplers.model.start_kernels import SWAP_BLOCK
 
 
 @cuda.jit(device=True)
-def exchange_rungs(live, mates, worths, slot, run, runs, rung, worth, temperature, ladders, at, k0, k1, row, trial):
-    """Hold a chain's rung against its neighbour's; return the rung after it. All threads of a block come here.
+def exchange_rungs(
+    active,
+    run_on_rung,
+    eased_utilities,
+    thread,
+    run,
+    runs,
+    rung,
+    eased_utility,
+    temperature,
+    ladders,
+    ladder_at,
+    k0,
+    k1,
+    row,
+    trial,
+):
+    """Try to exchange the rung of a thread's chain with a neighbouring rung; return the rung after it.
 
-    Both chains of a pair come to the same decision, see :func:`dmcmc.samplers.cpu.chain_kernels._exchange`.
+    All threads of a block call this together. Both chains of a pair come to the same decision, see
+    :func:`dmcmc.samplers.cpu.chain_kernels._exchange`.
+
+    Parameters
+    ----------
+    active : bool
+        Whether the thread has a chain.
+    run_on_rung : (all threads,) int32
+        Workspace: the run on each rung of each row.
+    eased_utilities : (all threads,) float64
+        Workspace: eased utility of each chain.
+    thread : uint64
+        Number of the thread in the launch.
+    run, runs, rung : uint32
+        This chain's run, the runs per row, and the chain's rung.
+    eased_utility : float64
+        Eased utility of the chain's state.
+    temperature : float32
+        Temperature of rung 0, in chain units.
+    ladders : (any,) float32
+        Factors of the rungs' temperatures, from offset ``ladder_at``.
+    k0, k1 : uint64
+        Key of the agent's chains.
+    row, trial : uint32
+        Counter of the random bits.
     """
-    first = slot - np.uint64(run)  # the row's chains are neighbours
+    first = thread - np.uint64(run)  # the chains of a row are in neighbouring threads
     cuda.syncthreads()
-    if live:
-        mates[first + np.uint64(rung)] = run
-        worths[slot] = worth
+    if active:
+        run_on_rung[first + np.uint64(rung)] = run
+        eased_utilities[thread] = eased_utility
     cuda.syncthreads()
-    if not live:
+    if not active:
         return rung
     parity = np.uint32((trial + np.uint32(1)) & np.uint32(1))
     lower = rung if (rung & np.uint32(1)) == parity else rung - np.uint32(1)
     if (rung == 0 and parity == 1) or lower + np.uint32(1) >= runs:
         return rung
     below, above = (
-        first + np.uint64(mates[first + np.uint64(lower)]),
-        first + np.uint64(mates[first + np.uint64(lower) + np.uint64(1)]),
+        first + np.uint64(run_on_rung[first + np.uint64(lower)]),
+        first + np.uint64(run_on_rung[first + np.uint64(lower) + np.uint64(1)]),
     )
     word = philox(k0, k1, row, lower, trial, SWAP_BLOCK)[0]
-    cold = 1.0 / np.float64(np.float32(temperature * ladders[at + lower]))
-    hot = 1.0 / np.float64(np.float32(temperature * ladders[at + lower + np.uint32(1)]))
-    if math.log(uniform(word)) < (cold - hot) * (worths[above] - worths[below]):
+    cold_rate = 1.0 / np.float64(np.float32(temperature * ladders[ladder_at + lower]))
+    hot_rate = 1.0 / np.float64(np.float32(temperature * ladders[ladder_at + lower + np.uint32(1)]))
+    if math.log(uniform(word)) < (cold_rate - hot_rate) * (eased_utilities[above] - eased_utilities[below]):
         return lower + np.uint32(1) if rung == lower else lower
     return rung

@@ -1,4 +1,4 @@
-"""Several agents' chain models as the kernel of joint proposals reads them, and how its launches are divided."""
+"""Pack several agents' chain models for the kernel of joint proposals, and choose the block size of its launches."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.cuda.batch import heads_of
+from dmcmc.samplers.cuda.batch import agent_headers
 from dmcmc.samplers.cuda.descriptors import (
     DOMAINS_AT,
     FACTORS,
@@ -15,103 +15,109 @@ from dmcmc.samplers.cuda.descriptors import (
     HIDDEN,
     ROWS,
     RUNS,
-    STARTS_AT,
-    TABLE,
+    TABLE_AT,
+    VARIABLE_STARTS_AT,
     VARIABLES,
     WIDE_AT,
 )
 from dmcmc.samplers.model.chain_model import ChainModel
 
-THREADS = 128  # of a block
-_MOST_LANES = 32
-_SHARED = 48 << 10  # bytes that a block may have without asking
+THREADS = 128  # per block
+_MAX_LANES = 32
+_MAX_SHARED_BYTES = 48 << 10  # shared memory that a block may have without a special request
 
 
-class Joint(NamedTuple):
-    """Models of agents whose data have one dtype.
+class JointBatch(NamedTuple):
+    """Models of agents whose columns have the same dtype.
 
     Attributes
     ----------
     data : (entries,) uint16 or int32
+        The columns, one agent after another.
     ints : (any,) int32
-        Of each agent: domain sizes, where its variables' tables of jumps begin, the records of its factors (place, own
-        variable, other variable, its stride; each for all factors) and the variables and strides of those that have
-        several others.
+        Per agent: domain sizes; offsets of its variables' jump tables; the records of its factors (offset, own
+        variable, other variable, stride of the other variable; each for all factors); and variables and strides of the
+        factors with several other variables.
     jumps : (any,) uint32
-    heads : (agents, HEADER) int64
+        The agents' jump tables.
+    headers : (agents, HEADER_SIZE) int64
         See :mod:`dmcmc.samplers.cuda.descriptors`.
     """
 
     data: Array
     ints: NDArray[np.int32]
     jumps: NDArray[np.uint32]
-    heads: NDArray[np.int64]
+    headers: NDArray[np.int64]
 
 
-def join(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]], runs: int) -> Joint:
-    """Lay out models whose data have one dtype."""
-    heads, ints = heads_of(models, keys, runs), list[NDArray[np.int32]]()
-    place = entries = jumps = 0
+def pack_joint_models(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]], runs: int) -> JointBatch:
+    """Lay out models whose columns have the same dtype."""
+    headers, ints = agent_headers(models, keys, runs), list[NDArray[np.int32]]()
+    size = entries_before = jumps_before = 0
 
-    def put(values: NDArray[Any]) -> int:
-        nonlocal place
+    def append(values: NDArray[Any]) -> int:
+        """Append values to the array of int32; return their offset."""
+        nonlocal size
         ints.append(values.astype(np.int32).reshape(-1))
-        place += values.size
-        return place - values.size
+        size += values.size
+        return size - values.size
 
-    for head, model in zip(heads, models, strict=True):
-        head[TABLE], head[FACTORS] = entries, model.factor_column.size
-        head[DOMAINS_AT], head[STARTS_AT] = put(model.domains), put(model.jump_at + jumps)
+    for header, model in zip(headers, models, strict=True):
+        header[TABLE_AT], header[FACTORS] = entries_before, model.factor_column.size
+        header[DOMAINS_AT], header[VARIABLE_STARTS_AT] = append(model.domains), append(model.jump_at + jumps_before)
         records, others = _records(model)
-        head[FACTORS_AT], head[WIDE_AT] = put(records), put(others)
-        entries += model.data.size
-        jumps += model.jumps.size
-    return Joint(
+        header[FACTORS_AT], header[WIDE_AT] = append(records), append(others)
+        entries_before += model.data.size
+        jumps_before += model.jumps.size
+    return JointBatch(
         np.concatenate([m.data for m in models]),
         np.concatenate([*ints, np.zeros(1, dtype=np.int32)]),
         np.concatenate([m.jumps for m in models]),
-        heads,
+        headers,
     )
 
 
 def _records(model: ChainModel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return place, own variable, other variable and its stride of each factor, (4, factors), and lists of others.
+    """Return the factors' records (4, factors): offset, own variable, other variable, its stride; and lists of others.
 
-    With no or several other variables the third is −1 less their number, and the fourth where they begin in the lists.
+    A factor with no or several other variables has −1 less their number as the third entry, and as the fourth the
+    offset of their variables and strides in the lists.
     """
-    column, own = model.factor_column, model.factor_variable
+    column, variable = model.factor_column, model.factor_variable
     first = model.other_start[column].astype(np.int64)
     count = model.other_start[column + 1] - first
     others = np.stack([model.other_variable, model.other_stride], axis=1).astype(np.int64)
-    at = np.minimum(first, max(0, len(others) - 1))
-    one = count == 1
-    variable = np.where(one, others[at, 0] if len(others) else -1, -1 - count)
-    stride = np.where(one, others[at, 1] if len(others) else 0, 2 * first)
-    return np.stack([model.column_at[column], own, variable, stride]).astype(np.int64), others.reshape(-1)
+    first_other = np.minimum(first, max(0, len(others) - 1))
+    single = count == 1
+    other = np.where(single, others[first_other, 0] if len(others) else -1, -1 - count)
+    stride = np.where(single, others[first_other, 1] if len(others) else 0, 2 * first)
+    return np.stack([model.column_at[column], variable, other, stride]).astype(np.int64), others.reshape(-1)
 
 
-def choose_lanes(heads: NDArray[np.int64], small: bool, room: int) -> tuple[int, int] | None:
-    """Return lanes a chain and threads a block; None where no block's states fit.
+def choose_lanes(headers: NDArray[np.int64], byte_values: bool, resident_threads: int) -> tuple[int, int] | None:
+    """Return lanes per chain and threads per block; None if no block's states fit.
 
-    As many lanes as a chain has work for, fewer where there are more chains than the device holds at a time.
+    A chain has as many lanes as it has work for, or fewer if there are more chains than the device holds at a time.
 
     Parameters
     ----------
-    small
+    headers : (agents, HEADER_SIZE) int64
+        The agents.
+    byte_values : bool
         Whether values take one byte, otherwise two.
-    room
+    resident_threads : int
         Threads that the device holds at a time.
     """
-    chains = int((heads[:, ROWS] * heads[:, RUNS]).sum())
-    work = int(max(heads[:, FACTORS].max(), heads[:, HIDDEN].max() // 4, 1))
-    lanes = _MOST_LANES
-    while lanes > 1 and (lanes >= 2 * work or (chains * lanes > room and lanes > 4)):
+    chains = int((headers[:, ROWS] * headers[:, RUNS]).sum())
+    work = int(max(headers[:, FACTORS].max(), headers[:, HIDDEN].max() // 4, 1))
+    lanes = _MAX_LANES
+    while lanes > 1 and (lanes >= 2 * work or (chains * lanes > resident_threads and lanes > 4)):
         lanes //= 2
-    threads, state = THREADS, 2 * int(heads[:, VARIABLES].max()) * (1 if small else 2)
-    while 8 * threads + threads // lanes * state > _SHARED:
+    threads, state = THREADS, 2 * int(headers[:, VARIABLES].max()) * (1 if byte_values else 2)
+    while 8 * threads + threads // lanes * state > _MAX_SHARED_BYTES:
         if threads > 32:
             threads //= 2
-        elif lanes < _MOST_LANES:
+        elif lanes < _MAX_LANES:
             lanes *= 2
         else:
             return None

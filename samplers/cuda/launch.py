@@ -1,4 +1,4 @@
-"""Run chains of many agents on the GPU: every row, every run, in as few launches as the memory allows."""
+"""Run the chains of many agents on the GPU: every row, every run, in as few launches as the memory allows."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -9,25 +9,26 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
 from dmcmc.samplers.contract.protocol import Sampler
-from dmcmc.samplers.cuda.batch import alike, choose_launch, fit_bytes, heads_of, pack
-from dmcmc.samplers.cuda.best_state_kernels import keep_best
+from dmcmc.samplers.cuda.batch import agent_headers, batch_key, choose_launch, pack_models, values_fit_bytes
+from dmcmc.samplers.cuda.best_state_kernels import select_best_states
 from dmcmc.samplers.cuda.chain_kernels import chains_kernel, join_models
 from dmcmc.samplers.cuda.descriptors import HIDDEN, ROWS, RUNS, STATES_BEFORE, VARIABLES, VIOLATION
-from dmcmc.samplers.cuda.gibbs_kernels import STAGES, Shape, gibbs_kernel
+from dmcmc.samplers.cuda.gibbs_kernels import STAGES, GibbsKernelShape, gibbs_kernel
 from dmcmc.samplers.cuda.joint_proposal_kernels import joint_kernel
-from dmcmc.samplers.cuda.joint_proposals import choose_lanes, join
+from dmcmc.samplers.cuda.joint_proposals import choose_lanes, pack_joint_models
 from dmcmc.samplers.methods import gibbs, metropolis
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.rounds import Round
 
-_REGISTERS = 80  # of a thread of the Gibbs kernel: what hides latency best
-_JOINT_REGISTERS = 40  # of a thread of the kernel of joint proposals, about
-_THREADS, _MOST_THREADS = 64, 512  # a block of chains without shared memory
-_LAUNCHED: set[Shape] = set()  # what the Gibbs kernels are for that this process has launched
+_GIBBS_REGISTERS = 80  # per thread of the Gibbs kernel: the number that hides latency best
+_JOINT_REGISTERS = 40  # per thread of the kernel of joint proposals, approximately
+_MIN_BLOCK_THREADS = 64  # per block of the general kernel, which needs no shared memory
+_MAX_BLOCK_THREADS = 512  # per block of the general kernel, to hold all runs of a row
+_LAUNCHED_SHAPES: set[GibbsKernelShape] = set()  # Gibbs kernels that this process has launched
 
 Key = tuple[int, int]
 States = NDArray[Any]
-Begun = tuple[NDArray[np.int64], States]  # (rows,), (rows, hidden)
+InitialRows = tuple[NDArray[np.int64], States]  # utility (rows,) and state (rows, hidden) of each row
 
 
 def sample_rows(
@@ -37,21 +38,29 @@ def sample_rows(
     rounds: Sequence[Sequence[Round]],
     runs: int,
     limit: int | None = None,
-    begun: Sequence[Begun] | None = None,
-    at_hand: bool = False,
+    initial: Sequence[InitialRows] | None = None,
+    prefer_loaded: bool = False,
 ) -> list[States | None]:
     """Run a sampler's rounds on all rows of some agents.
 
     Parameters
     ----------
-    rounds
-        Of each agent; agents' rounds differ in temperatures only.
-    limit
-        Bytes of device memory that the states of a launch may take; None takes a quarter of the device's limit.
-    begun
-        For each agent what its rows are worth and their states, which a first round that is warm begins at.
-    at_hand
-        Rather a kernel that has been launched before than the best one, which may have to be compiled.
+    sampler : Sampler
+        The sampler.
+    models : sequence of ChainModel
+        The agents' columns.
+    keys : sequence of (int, int)
+        Keys of the agents' chains.
+    rounds : sequence of sequences of Round
+        The rounds of each agent; those of different agents may differ in temperatures only.
+    runs : int
+        Chains per row.
+    limit : int, optional
+        Bytes of device memory for the states of a launch; a quarter of the device's limit by default.
+    initial : sequence of ((rows,) int64, (rows, hidden) integers), optional
+        For each agent the utilities and states of its rows, from which a warm first round starts.
+    prefer_loaded : bool
+        Whether to prefer a kernel that has been launched before to the best one, which may have to be compiled.
 
     Returns
     -------
@@ -59,210 +68,246 @@ def sample_rows(
         Best hidden values found for each row; None for an agent whose state no block can hold.
     """
     states: list[States | None] = [None] * len(models)
-    order = sorted(range(len(models)), key=lambda i: (*alike(models[i]), i))
-    for _, group in groupby(order, key=lambda i: alike(models[i])):
-        members = list(group)
-        mine, my_keys = [models[i] for i in members], [keys[i] for i in members]
-        launcher = _launcher(sampler, mine, my_keys, runs, [this for i in members for this in rounds[i]], at_hand)
+    order = sorted(range(len(models)), key=lambda i: (*batch_key(models[i]), i))
+    for _, members_of_batch in groupby(order, key=lambda i: batch_key(models[i])):
+        members = list(members_of_batch)
+        batch_models, batch_keys = [models[i] for i in members], [keys[i] for i in members]
+        launcher = _choose_launcher(
+            sampler, batch_models, batch_keys, runs, [round_ for i in members for round_ in rounds[i]], prefer_loaded
+        )
         if launcher is None:
             continue
-        found = launcher.run([rounds[i] for i in members], limit, begun and [begun[i] for i in members])
-        for i, rows in zip(members, found, strict=True):
+        batch_states = launcher.run([rounds[i] for i in members], limit, initial and [initial[i] for i in members])
+        for i, rows in zip(members, batch_states, strict=True):
             states[i] = rows
     return states
 
 
-class _Turn(NamedTuple):
-    """What one launch of chains is told; arrays are on the device.
+class _LaunchArguments(NamedTuple):
+    """Arguments of one launch of chains; arrays are on the device.
 
     Attributes
     ----------
     blocks : int
-    heads : (agents · HEADER,) int64
-    schedule : (entries, where, temperatures, ladders)
+        Number of blocks.
+    headers : (agents · HEADER_SIZE,) int64
+        See :mod:`dmcmc.samplers.cuda.descriptors`.
+    schedule : (parts, part of each block, temperatures, ladders)
         The rows of the launch, and the temperatures of the round.
     trials, first : int
-        Of the round, and the number of its first one.
-    this : Round
-    state : (row_states, best_states, best_utility, mates, worths)
-        What chains start from, what they find, and where they exchange temperatures.
+        Number of trials of the round, and number of the first one.
+    round_ : Round
+        The round.
+    state : (row states, best states, best utilities, runs on rungs, eased utilities)
+        Where chains start, what they find, and workspace of exchanges.
     """
 
     blocks: int
-    heads: Any
+    headers: Any
     schedule: tuple[Any, ...]
     trials: int
     first: int
-    this: Round
+    round_: Round
     state: tuple[Any, ...]
 
 
 class _Launcher:
-    """One batch of agents on the device.
+    """Runs the rounds of one batch of agents on the device.
 
     Parameters
     ----------
+    headers : (agents, HEADER_SIZE) int64
+        The agents.
+    byte_values : bool
+        Whether values take one byte, otherwise two.
+    threads : int
+        Threads, or chains for joint proposals, per block.
     group : int
-        Chains that must be in one block: the runs of a row if they exchange, else 1.
-    slot : int
-        Bytes of device memory that a chain takes.
-    start : callable
-        Launches the chains' kernel.
+        Number of chains that must be in one block: the runs of a row if they exchange, else 1.
+    bytes_per_chain : int
+        Bytes of device memory per chain, without its best state and counters.
+    launch : callable
+        Launches the kernel of the chains.
     """
 
     def __init__(
-        self, heads: NDArray[np.int64], small: bool, threads: int, group: int, slot: int, start: Callable[[_Turn], None]
+        self,
+        headers: NDArray[np.int64],
+        byte_values: bool,
+        threads: int,
+        group: int,
+        bytes_per_chain: int,
+        launch: Callable[[_LaunchArguments], None],
     ) -> None:
-        self.heads, self.threads, self.group, self.start = heads, threads, group, start
-        self.value = np.dtype(np.uint8 if small else np.uint16)
-        self.hidden = int(heads[:, HIDDEN].max(initial=1))
-        self.slot = slot + self.hidden * self.value.itemsize + 20
+        self.headers, self.threads, self.group, self.launch = headers, threads, group, launch
+        self.value = np.dtype(np.uint8 if byte_values else np.uint16)
+        self.hidden = int(headers[:, HIDDEN].max(initial=1))
+        self.bytes_per_chain = bytes_per_chain + self.hidden * self.value.itemsize + 20
         self.device = shared_device()
 
     def run(
-        self, rounds: Sequence[Sequence[Round]], limit: int | None, begun: Sequence[Begun] | None = None
+        self, rounds: Sequence[Sequence[Round]], limit: int | None, initial: Sequence[InitialRows] | None = None
     ) -> list[States]:
         """Run all rounds; return each agent's states."""
-        device, heads = self.device, self.heads
-        total = int((heads[:, ROWS] * heads[:, HIDDEN]).sum())
-        on_device = device.upload("chains heads", heads.reshape(-1))
-        rows = int(heads[:, ROWS].sum())
+        device, headers = self.device, self.headers
+        total_values = int((headers[:, ROWS] * headers[:, HIDDEN]).sum())
+        on_device = device.upload("chains heads", headers.reshape(-1))
+        rows = int(headers[:, ROWS].sum())
         before, after = (
-            (device.buffer(f"chains kept {i}", total, self.value), device.buffer(f"rows {i}", rows, np.dtype(np.int64)))
+            (
+                device.buffer(f"chains stored {i}", total_values, self.value),
+                device.buffer(f"rows {i}", rows, np.dtype(np.int64)),
+            )
             for i in range(2)
         )
-        if begun is not None:
-            after[0][:total].copy_to_device(
-                np.concatenate([states.T.reshape(-1).astype(self.value) for _, states in begun])
+        if initial is not None:
+            after[0][:total_values].copy_to_device(
+                np.concatenate([states.T.reshape(-1).astype(self.value) for _, states in initial])
             )
-            after[1][:rows].copy_to_device(np.concatenate([utility for utility, _ in begun]))
-        slots = max(self.threads, (device.limit // 4 if limit is None else limit) // self.slot)
-        first = 1
-        for number, of_agents in enumerate(zip(*rounds, strict=True)):
-            trials = len(of_agents[0].temperatures)
-            if of_agents[0].repair and self._all_feasible(after[1], rows):
-                first += trials
+            after[1][:rows].copy_to_device(np.concatenate([utility for utility, _ in initial]))
+        max_threads = max(self.threads, (device.limit // 4 if limit is None else limit) // self.bytes_per_chain)
+        first_trial = 1
+        for number, agent_rounds in enumerate(zip(*rounds, strict=True)):
+            trials = len(agent_rounds[0].temperatures)
+            if agent_rounds[0].repair and self._all_feasible(after[1], rows):
+                first_trial += trials
                 continue
             before, after = after, before
-            temperatures = np.concatenate([np.asarray(r.temperatures, dtype=np.float32) for r in of_agents])
-            ladders = np.concatenate([r.rungs(int(heads[0, RUNS])) for r in of_agents])
-            schedule = device.upload("chains heat", temperatures), device.upload("chains ladders", ladders)
-            for entries, where in _chunks(heads, self.threads - self.threads % self.group, slots // self.threads):
-                blocks = where.size
+            temperatures = np.concatenate(
+                [np.asarray(round_.temperatures, dtype=np.float32) for round_ in agent_rounds]
+            )
+            ladders = np.concatenate([round_.rungs(int(headers[0, RUNS])) for round_ in agent_rounds])
+            schedule = device.upload("chains temperatures", temperatures), device.upload("chains ladders", ladders)
+            for parts, part_of_block in _divide_into_launches(
+                headers, self.threads - self.threads % self.group, max_threads // self.threads
+            ):
+                blocks = part_of_block.size
                 states = device.buffer("chains states", self.hidden * blocks * self.threads, self.value)
                 utility = device.buffer("chains best", blocks * self.threads, np.dtype(np.int64))
-                parts = device.upload("chains entries", entries), device.upload("chains where", where)
-                mates = device.buffer("chains mates", blocks * self.threads, np.dtype(np.int32))
-                worths = device.buffer("chains worths", blocks * self.threads, np.dtype(np.float64))
-                state = before[0], states, utility, mates, worths
-                self.start(_Turn(blocks, on_device, (*parts, *schedule), trials, first, of_agents[0], state))
-                keep_best[blocks, self.threads](
-                    *parts,
+                uploaded_parts = device.upload("chains entries", parts), device.upload("chains where", part_of_block)
+                run_on_rung = device.buffer("chains mates", blocks * self.threads, np.dtype(np.int32))
+                eased_utilities = device.buffer("chains worths", blocks * self.threads, np.dtype(np.float64))
+                state = before[0], states, utility, run_on_rung, eased_utilities
+                self.launch(
+                    _LaunchArguments(
+                        blocks, on_device, (*uploaded_parts, *schedule), trials, first_trial, agent_rounds[0], state
+                    )
+                )
+                select_best_states[blocks, self.threads](
+                    *uploaded_parts,
                     on_device,
                     self.group,
-                    number == 0 and begun is None,
-                    of_agents[0].repair,
+                    number == 0 and initial is None,
+                    agent_rounds[0].repair,
                     states,
                     utility,
                     *before,
                     *after,
                 )
-            first += trials
-        host = device.pinned("chains states", total, self.value)
-        if total:
-            after[0][:total].copy_to_host(host)
+            first_trial += trials
+        host = device.pinned("chains states", total_values, self.value)
+        if total_values:
+            after[0][:total_values].copy_to_host(host)
         return [
-            host[h[STATES_BEFORE] : h[STATES_BEFORE] + h[HIDDEN] * h[ROWS]].reshape(h[HIDDEN], h[ROWS]).T.copy()
-            for h in heads
+            host[header[STATES_BEFORE] : header[STATES_BEFORE] + header[HIDDEN] * header[ROWS]]
+            .reshape(header[HIDDEN], header[ROWS])
+            .T.copy()
+            for header in headers
         ]
 
     def _all_feasible(self, utility: Any, rows: int) -> bool:
-        """Return whether no row's best state violates anything."""
+        """Return whether every row's best state violates no hard constraint."""
         host = self.device.pinned("chains rows", rows, np.dtype(np.int64))
         utility[:rows].copy_to_host(host)
-        violation = np.repeat(self.heads[:, VIOLATION], self.heads[:, ROWS])
+        violation = np.repeat(self.headers[:, VIOLATION], self.headers[:, ROWS])
         return bool(((violation == 0) | (host > -(1 << np.maximum(violation, 1) - 1))).all())
 
 
-def _launcher(
+def _choose_launcher(
     sampler: Sampler,
     models: Sequence[ChainModel],
     keys: Sequence[Key],
     runs: int,
     rounds: Sequence[Round],
-    at_hand: bool = False,
+    prefer_loaded: bool = False,
 ) -> _Launcher | None:
-    """Prepare the kernel that is made for a sampler, if there is one, or the one around its functions."""
+    """Prepare the sampler's special kernel if there is one, or the general kernel around its functions."""
     functions = sampler.init, sampler.step
     if functions == (gibbs.init, gibbs.step):
-        return _gibbs(sampler, models, keys, runs, at_hand)
-    plain = not sampler.exchange and not any(this.warm or this.repair or this.descent for this in rounds)
-    if plain and functions == (metropolis.init, metropolis.step):
-        return _joint(models, keys, runs) or _chains(sampler, models, keys, runs)
-    return _chains(sampler, models, keys, runs)
+        return _gibbs_launcher(sampler, models, keys, runs, prefer_loaded)
+    without_extras = not sampler.exchange and not any(
+        round_.warm or round_.repair or round_.descent for round_ in rounds
+    )
+    if without_extras and functions == (metropolis.init, metropolis.step):
+        return _joint_launcher(models, keys, runs) or _chains_launcher(sampler, models, keys, runs)
+    return _chains_launcher(sampler, models, keys, runs)
 
 
-def _joint(models: Sequence[ChainModel], keys: Sequence[Key], runs: int) -> _Launcher | None:
-    """Prepare the kernel of joint proposals."""
-    device, batch, small = shared_device(), join(models, keys, runs), fit_bytes(models)
+def _joint_launcher(models: Sequence[ChainModel], keys: Sequence[Key], runs: int) -> _Launcher | None:
+    """Prepare the kernel of joint proposals; return None if no block can hold the states."""
+    device, batch, byte_values = shared_device(), pack_joint_models(models, keys, runs), values_fit_bytes(models)
     _, processors, resident = gpu_limits(_JOINT_REGISTERS)
-    chosen = choose_lanes(batch.heads, small, processors * resident)
+    chosen = choose_lanes(batch.headers, byte_values, processors * resident)
     if chosen is None:
         return None
     lanes, threads = chosen
     chains = threads // lanes
-    shared = 8 * threads + chains * 2 * int(batch.heads[:, VARIABLES].max()) * (1 if small else 2)
+    shared = 8 * threads + chains * 2 * int(batch.headers[:, VARIABLES].max()) * (1 if byte_values else 2)
     data, ints = device.upload("chains data", batch.data), device.upload("chains ints", batch.ints)
     jumps = device.upload("chains jumps", batch.jumps)
     penalties = device.upload("chains penalties", np.array([m.penalty for m in models]))
-    kernel = joint_kernel(small)
+    kernel = joint_kernel(byte_values)
 
-    def start(turn: _Turn) -> None:
-        entries, where, temperatures, _ = turn.schedule
-        _, states, utility, _, _ = turn.state
-        kernel[turn.blocks, threads, 0, shared](
-            data, ints, jumps, penalties, turn.heads, entries, where, temperatures, turn.trials, turn.first, lanes,
-            states, utility,
+    def launch(arguments: _LaunchArguments) -> None:
+        """Launch the kernel of joint proposals."""
+        parts, part_of_block, temperatures, _ = arguments.schedule
+        _, states, utility, _, _ = arguments.state
+        kernel[arguments.blocks, threads, 0, shared](
+            data, ints, jumps, penalties, arguments.headers, parts, part_of_block, temperatures, arguments.trials,
+            arguments.first, lanes, states, utility,
         )  # fmt: skip
 
-    return _Launcher(batch.heads, small, chains, 1, 0, start)
+    return _Launcher(batch.headers, byte_values, chains, 1, 0, launch)
 
 
-def _gibbs(
-    sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], runs: int, at_hand: bool
+def _gibbs_launcher(
+    sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], runs: int, prefer_loaded: bool
 ) -> _Launcher | None:
-    """Prepare the Gibbs kernel."""
-    device, batch = shared_device(), pack(models, keys, runs)
+    """Prepare the Gibbs kernel; return None if no block can hold the states."""
+    device, batch = shared_device(), pack_models(models, keys, runs)
     group = runs if sampler.exchange else 1
     shape = batch.shape._replace(exchange=sampler.exchange)
-    ready = [stage for stage in STAGES if at_hand and shape._replace(stage=stage) in _LAUNCHED]
-    launch = choose_launch(batch, runs, group, *gpu_limits(_REGISTERS), stages=ready)
-    if launch is None:
+    ready = [stage for stage in STAGES if prefer_loaded and shape._replace(stage=stage) in _LAUNCHED_SHAPES]
+    parameters = choose_launch(batch, runs, group, *gpu_limits(_GIBBS_REGISTERS), stages=ready)
+    if parameters is None:
         return None
-    shape = shape._replace(stage=launch.shape.stage)
+    shape = shape._replace(stage=parameters.shape.stage)
     table = device.upload("chains table", batch.table)
     ints = device.upload("chains ints", batch.ints)
     scales = device.upload("chains scales", batch.scales)
     penalties = device.upload("chains penalties", np.array([m.penalty for m in models]))
-    kernel = gibbs_kernel(shape, _REGISTERS)
+    kernel = gibbs_kernel(shape, _GIBBS_REGISTERS)
 
-    def start(turn: _Turn) -> None:
-        arguments = (
-            table, ints, turn.heads, scales, penalties, *turn.schedule, turn.trials, turn.first, turn.this.descent,
-            turn.this.warm, launch.buffer, *turn.state,
+    def launch(arguments: _LaunchArguments) -> None:
+        """Launch the Gibbs kernel."""
+        kernel_arguments = (
+            table, ints, arguments.headers, scales, penalties, *arguments.schedule, arguments.trials, arguments.first,
+            arguments.round_.descent, arguments.round_.warm, parameters.buffer, *arguments.state,
         )  # fmt: skip
-        device.allow_shared(kernel, arguments, launch.shared)
-        kernel[turn.blocks, launch.threads, 0, launch.shared](*arguments)
-        _LAUNCHED.add(shape)
+        device.allow_shared(kernel, kernel_arguments, parameters.shared)
+        kernel[arguments.blocks, parameters.threads, 0, parameters.shared](*kernel_arguments)
+        _LAUNCHED_SHAPES.add(shape)
 
-    return _Launcher(batch.heads, batch.shape.small, launch.threads, group, 0, start)
+    return _Launcher(batch.headers, batch.shape.byte_values, parameters.threads, group, 0, launch)
 
 
-def _chains(sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], runs: int) -> _Launcher | None:
-    """Prepare the kernel around a sampler's functions."""
+def _chains_launcher(
+    sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], runs: int
+) -> _Launcher | None:
+    """Prepare the general kernel around a sampler's functions; return None if the runs of a row do not fit a block."""
     group = runs if sampler.exchange else 1
-    threads = max(_THREADS, -(-group // 32) * 32)
-    if threads > _MOST_THREADS:
+    threads = max(_MIN_BLOCK_THREADS, -(-group // 32) * 32)
+    if threads > _MAX_BLOCK_THREADS:
         return None
     device, joined = shared_device(), join_models(models)
     offsets = device.upload_shaped("chains offsets", joined.offsets)
@@ -274,50 +319,61 @@ def _chains(sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key],
     n, hidden = max(m.domains.size for m in models), max(m.hidden for m in models)
     lanes = max(m.lanes for m in models)
     scratch = max(lanes, hidden)
-    data = joined.fields[2].dtype
+    dtype = joined.fields[2].dtype
 
-    def start(turn: _Turn) -> None:
-        slots = turn.blocks * threads
-        cells = hidden * lanes * slots
-        kernel[turn.blocks, threads](
-            offsets, numbers, fields, turn.heads, on_device, *turn.schedule, turn.trials, turn.first,
-            turn.this.descent, turn.this.warm,
-            device.buffer("chains z", n * slots, np.dtype(np.int32))[: n * slots].reshape(n, slots),
-            device.buffer("chains scores", cells, data)[:cells].reshape(hidden, lanes, slots),
-            device.buffer("chains scratch", scratch * slots, np.dtype(np.int32))[: scratch * slots].reshape(
-                scratch, slots
+    def launch(arguments: _LaunchArguments) -> None:
+        """Launch the general kernel."""
+        all_threads = arguments.blocks * threads
+        score_entries = hidden * lanes * all_threads
+        kernel[arguments.blocks, threads](
+            offsets, numbers, fields, arguments.headers, on_device, *arguments.schedule, arguments.trials,
+            arguments.first, arguments.round_.descent, arguments.round_.warm,
+            device.buffer("chains z", n * all_threads, np.dtype(np.int32))[: n * all_threads].reshape(n, all_threads),
+            device.buffer("chains scores", score_entries, dtype)[:score_entries].reshape(hidden, lanes, all_threads),
+            device.buffer("chains scratch", scratch * all_threads, np.dtype(np.int32))[: scratch * all_threads].reshape(
+                scratch, all_threads
             ),
-            *turn.state,
+            *arguments.state,
         )  # fmt: skip
 
-    slot = 4 * n + hidden * lanes * data.itemsize + 4 * scratch
-    return _Launcher(heads_of(models, keys, runs), fit_bytes(models), threads, group, slot, start)
+    bytes_per_chain = 4 * n + hidden * lanes * dtype.itemsize + 4 * scratch
+    return _Launcher(
+        agent_headers(models, keys, runs), values_fit_bytes(models), threads, group, bytes_per_chain, launch
+    )
 
 
-def _chunks(
-    heads: NDArray[np.int64], threads: int, most_blocks: int
+def _divide_into_launches(
+    headers: NDArray[np.int64], threads: int, max_blocks: int
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int32]]]:
-    """Divide the rows into launches: (agent, first row, rows, first block) for each part, and a part a block."""
+    """Divide the rows into launches.
+
+    Returns
+    -------
+    list of (parts, part_of_block)
+        For each launch, (agent, first row, rows, first block) of each part, flat int64, and the part of each block,
+        int32.
+    """
     launches: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
     parts: list[tuple[int, int, int, int]] = []
-    where: list[int] = []
+    part_of_block: list[int] = []
 
     def finish() -> None:
-        launches.append((np.array(parts, dtype=np.int64).reshape(-1), np.array(where, dtype=np.int32)))
+        """Append the collected parts as a launch."""
+        launches.append((np.array(parts, dtype=np.int64).reshape(-1), np.array(part_of_block, dtype=np.int32)))
         parts.clear()
-        where.clear()
+        part_of_block.clear()
 
-    for agent, (rows, runs) in enumerate(heads[:, [ROWS, RUNS]].tolist()):
+    for agent, (rows, runs) in enumerate(headers[:, [ROWS, RUNS]].tolist()):
         row = 0
         while row < rows:
-            fit = (most_blocks - len(where)) * threads // runs
-            if fit <= 0 and where:
+            rows_that_fit = (max_blocks - len(part_of_block)) * threads // runs
+            if rows_that_fit <= 0 and part_of_block:
                 finish()
                 continue
-            take = min(rows - row, max(1, fit))
-            parts.append((agent, row, take, len(where)))
-            where += [len(parts) - 1] * -(-take * runs // threads)
-            row += take
-    if where:
+            count = min(rows - row, max(1, rows_that_fit))
+            parts.append((agent, row, count, len(part_of_block)))
+            part_of_block += [len(parts) - 1] * -(-count * runs // threads)
+            row += count
+    if part_of_block:
         finish()
     return launches

@@ -1,1 +1,1 @@
-"""Local search over the whole assignment: a first one, one that no single move betters, and better ones in time."""
+"""Local search over complete assignments: a greedy start, 1-opt moves, annealed Gibbs chains and block moves."""

@@ -1,30 +1,49 @@
 # mypy: ignore-errors
-"""Chains over the whole assignment: some agents' variables in turn, by Gibbs draws; scores are kept up to date."""
+"""Annealed Gibbs chains over complete assignments, with all scores kept up to date.
+
+Arguments that several kernels share:
+
+model : ChainModel
+    All variables of the problem, numbered in the order of a sweep.
+z : (n,) int32
+    The state.
+scores : (n, lanes) uint16 or int32
+    Utility of each value of each variable, given the others.
+scratch : (lanes,) int32
+    Workspace of a draw.
+key : (2,) uint64
+    Key of the random numbers; ``chain`` and ``trial`` (the sweep's number) are the rest of the counter.
+halt : (1,) uint8
+    Nonzero when the kernel should return.
+"""
 
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.samplers.model.draw_kernels import draw, rate_of, share_unit
+from dmcmc.samplers.model.draw_kernels import best_value_weight, draw, rate_of
 from dmcmc.samplers.model.rng_kernels import philox
 from dmcmc.samplers.model.state_kernels import best_value, change, evaluate, fill_scores, gain_of
 
-LOOK = 1023  # variables between two looks at the time; one less than a power of two
+HALT_MASK = 1023  # a mask: ``halt`` is read at variables whose number is a multiple of 1024
 
 
 @njit(nogil=True)
 def begin(model, z, scores):
-    """Fill the scores of a state; return its utility."""
+    """Fill the scores of a state and return its utility."""
     fill_scores(model, z, scores)
     return evaluate(model, z)
 
 
 @njit(_nrt=False)
-def sweep(model, part, z, scores, scratch, temperature, key, chain, trial, halt):
-    """Draw the variables ``part[0]`` to ``part[1]`` - 1 in turn; at temperature 0 take the best; return the gain."""
+def sweep(model, span, z, scores, scratch, temperature, key, chain, trial, halt):
+    """Draw the variables in ``range(span[0], span[1])`` in turn and return the utility gain.
+
+    At temperature 0 each variable takes its best value.
+    """
     gained = np.int64(0)
     if temperature <= 0:
-        for v in range(part[0], part[1]):
-            if v & LOOK == 0 and halt[0] != 0:
+        for v in range(span[0], span[1]):
+            if v & HALT_MASK == 0 and halt[0] != 0:
                 break
             new = best_value(scores, v, model.domains[v], z[v])
             if new != z[v]:
@@ -32,10 +51,10 @@ def sweep(model, part, z, scores, scratch, temperature, key, chain, trial, halt)
                 change(model, z, scores, v, new)
         return gained
     per_unit = rate_of(temperature)
-    unit = share_unit(model.lanes)
-    words = philox(key[0], key[1], chain, 0, trial, part[0] >> 2)
-    for v in range(part[0], part[1]):
-        if v & LOOK == 0 and halt[0] != 0:
+    unit = best_value_weight(model.lanes)
+    words = philox(key[0], key[1], chain, 0, trial, span[0] >> 2)
+    for v in range(span[0], span[1]):
+        if v & HALT_MASK == 0 and halt[0] != 0:
             break
         if v & 3 == 0:
             words = philox(key[0], key[1], chain, 0, trial, v >> 2)
@@ -48,46 +67,47 @@ def sweep(model, part, z, scores, scratch, temperature, key, chain, trial, halt)
 
 
 @njit(nogil=True)
-def anneal(model, order, first_part, z, scores, scratch, kept, worth, temperatures, trial, key, chain, halt):
-    """Make sweeps over all parts, beginning with part ``first_part``, and keep the best state of their ends.
+def anneal(model, order, first_part, z, scores, scratch, best, utilities, temperatures, trial, key, chain, halt):
+    """Make sweeps over all parts, beginning with part ``first_part``, and keep the best state seen between sweeps.
 
     Parameters
     ----------
     order : tuple
-        Places in ``blocks`` where the parts begin, and their end; the blocks' first variables, and the end; how many
-        sweeps a block makes in turn, while its tables are in the processor's cache.
-    kept : (n,) int32
+        Offsets of the parts in ``blocks`` and the end, (parts + 1,) int64; first variables of the blocks and the end,
+        (blocks + 1,) int64; the number of consecutive sweeps that a block makes while its tables are in the cache.
+    first_part : int
+        The part to begin with; the others follow cyclically.
+    best : (n,) int32
         The best state.
-    worth : (2,) int64
-        Utility of the state and of the best one.
+    utilities : (2,) int64
+        Utility of the state and of the best state.
     temperatures : (sweeps,) float32
+        Temperature of each sweep, in chain units.
     trial : int
         Number of the first sweep, from 1.
-    halt : (1,) uint8
-        Not 0 when it is time to end.
 
     Returns
     -------
     int
         Sweeps made.
     """
-    parts, blocks, visit = order
+    parts, blocks, sweeps_per_visit = order
     k, t = parts.size - 1, 0
     while t < temperatures.size:
         if halt[0] != 0:
             return t
-        gained, end = np.int64(0), min(temperatures.size, t + visit)
+        gained, end = np.int64(0), min(temperatures.size, t + sweeps_per_visit)
         for i in range(k):
             part = (first_part + i) % k
             for block in range(parts[part], parts[part + 1]):
                 span = (blocks[block], blocks[block + 1])
                 for s in range(t, end):
                     gained += sweep(model, span, z, scores, scratch, temperatures[s], key, chain, trial + s, halt)
-        worth[0] += gained
-        if worth[0] > worth[1]:
-            worth[1] = worth[0]
+        utilities[0] += gained
+        if utilities[0] > utilities[1]:
+            utilities[1] = utilities[0]
             for v in range(z.size):
-                kept[v] = z[v]
+                best[v] = z[v]
         elif temperatures[t] <= 0 and gained == 0:
             return end
         t = end
@@ -96,12 +116,12 @@ def anneal(model, order, first_part, z, scores, scratch, kept, worth, temperatur
 
 @njit(nogil=True)
 def pair_moves(model, z, scores, first, last, halt):
-    """Let each of the variables ``first`` to ``last`` - 1 change together with one neighbour, where that gains most.
+    """Change each variable in ``range(first, last)`` together with one neighbour if the best such move gains.
 
     Returns
     -------
     int64
-        What was gained.
+        Utility gain of all moves.
     """
     gained = np.int64(0)
     for u in range(first, last):

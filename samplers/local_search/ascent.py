@@ -1,4 +1,4 @@
-"""A first assignment, and the way up from any to one that no single move makes better; decided exactly."""
+"""A greedy first assignment, and 1-opt hill climbing from any assignment, decided by exact utilities."""
 
 from functools import partial
 from itertools import pairwise
@@ -8,88 +8,96 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_parallel
-from dmcmc.samplers.local_search.factor_graph import Graph, build_graph, of_shape
-from dmcmc.samplers.local_search.graph_kernels import ascend, choose_greedily, outdoes, project
+from dmcmc.samplers.local_search.factor_graph import FactorGraph, build_graph, of_shape
+from dmcmc.samplers.local_search.graph_kernels import ascend, average_factors, choose_greedily, is_better
 
-_LOOK = 1 << 22  # entries between two looks at the time, some hundredths of a second
-_PIECE = 1 << 20  # entries that a thread averages at a time
+_READS_PER_CHECK = 1 << 22  # table entries read between two checks of the deadline: some hundredths of a second
+_READS_PER_TASK = 1 << 20  # table entries that one task averages
 
 
 class _Greedy(NamedTuple):
-    """What a greedy assignment takes of a graph but its entries.
+    """Structure of a factor graph that the greedy assignment needs, without the entries.
 
     Attributes
     ----------
-    at : (scope variables,) int64
-        Where the averages of each variable of each factor begin.
+    means_start : (scope entries,) int64
+        Offset of the averages of each variable of each factor.
     averages : int
-        How many there are.
+        Number of averages.
     pieces : list of (int, int)
-        Factors that a thread averages at a time.
+        Factor ranges (first, last), each averaged by one task.
     order : (n,) int64
-        Variables, those with most factors first.
+        Variables, those with the most factors first.
     """
 
-    at: NDArray[np.int64]
+    means_start: NDArray[np.int64]
     averages: int
     pieces: list[tuple[int, int]]
     order: NDArray[np.int64]
 
     @classmethod
-    def of(cls, graph: Graph) -> "_Greedy":
-        """Look a graph over."""
+    def of(cls, graph: FactorGraph) -> "_Greedy":
+        """Compute the structure of a graph."""
         sizes = graph.domains[graph.scope]
-        cost = np.diff(np.append(graph.at, graph.first_step)) * np.diff(graph.scope_start[: graph.dense + 1])
-        cuts = np.flatnonzero(np.diff(np.cumsum(cost) // _PIECE) > 0) + 1
+        cost = np.diff(np.append(graph.table_start, graph.first_step)) * np.diff(graph.scope_start[: graph.dense + 1])
+        cuts = np.flatnonzero(np.diff(np.cumsum(cost) // _READS_PER_TASK) > 0) + 1
         pieces = list(pairwise([0, *cuts.tolist(), graph.dense]))
         order = np.argsort(-np.diff(graph.start), kind="stable")
         return cls(np.cumsum(sizes) - sizes, int(sizes.sum()), pieces, order)
 
 
 class Ascent:
-    """Moves of one variable of a problem, as it was asked.
+    """Hill climbing by single-variable moves on the original factors of a problem.
 
     Parameters
     ----------
+    problem : Problem
+        The problem before any conversion to dense tables.
     threads : int
-    stop : Stop
-        Looked at every few hundredths of a second.
+        Threads that compute averages for the greedy assignment.
+    stop : Deadline
+        Checked every few hundredths of a second.
+
+    Attributes
+    ----------
+    graph : FactorGraph
+        The factor graph of the problem.
     """
 
-    def __init__(self, problem: Problem, threads: int, stop: Stop) -> None:
+    def __init__(self, problem: Problem, threads: int, stop: Deadline) -> None:
         self.threads = threads
         self._problem, self.graph = problem, build_graph(problem)
         self.stop = stop
 
     def greedy(self) -> NDArray[np.int64]:
-        """Return an assignment made variable by variable, each by its factors' entries or averages of them.
+        """Return an assignment made variable by variable, each by its factors' entries or their averages.
 
-        Variables that are not reached in time keep their first values.
+        Variables that are not reached before the deadline have value 0.
         """
         graph = self.graph
         n = graph.domains.size
-        z, placed = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)
-        at, averages, pieces, order = of_shape(self._problem, "greedy", lambda: _Greedy.of(graph))
+        z, assigned = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)
+        means_start, averages, pieces, order = of_shape(self._problem, "greedy", lambda: _Greedy.of(graph))
         means = np.empty((2, averages))
-        tasks = [partial(project, graph, begin, end, at, means) for begin, end in pieces]
+        tasks = [partial(average_factors, graph, begin, end, means_start, means) for begin, end in pieces]
         if not run_parallel(tasks, self.threads, self.stop):
             return z
         done, sums = 0, np.zeros((3, graph.widest))
         while done < n and not (done and self.stop.over):
-            done = choose_greedily(graph, order, done, z, placed, at, means, sums, _LOOK)
+            done = choose_greedily(graph, order, done, z, assigned, means_start, means, sums, _READS_PER_CHECK)
         return z
 
     def climb(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return an assignment with no better neighbour, by moves that each make it better."""
+        """Return a 1-opt assignment that is at least as good as ``values``; not yet 1-opt if the deadline passes."""
         n = self.graph.domains.size
-        z, doubtful = np.array(values, dtype=np.int64), np.ones(n, dtype=np.bool_)
-        state, sums = np.zeros(2, dtype=np.int64), np.zeros((3, self.graph.widest))
-        while not ascend(self.graph, z, doubtful, state, sums, _LOOK) and not self.stop.over:
+        z, may_improve = np.array(values, dtype=np.int64), np.ones(n, dtype=np.bool_)
+        cursor, sums = np.zeros(2, dtype=np.int64), np.zeros((3, self.graph.widest))
+        while not ascend(self.graph, z, may_improve, cursor, sums, _READS_PER_CHECK) and not self.stop.over:
             pass
         return z
 
     def better(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
-        """Return whether an assignment is better than another: fewer violations, or as many and more utility."""
-        return bool(outdoes(self.graph, one, other, np.zeros((3, 1))))
+        """Return whether one assignment is better than another: fewer violations, or as many and more utility."""
+        return bool(is_better(self.graph, one, other, np.zeros((3, 1))))

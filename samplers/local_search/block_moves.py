@@ -1,4 +1,4 @@
-"""Block moves between heats of chains: how long, by what either has brought lately."""
+"""Block moves between tournament rounds of chains; recent success decides how the time is shared."""
 
 import time
 from collections import Counter
@@ -7,118 +7,143 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
-from dmcmc.samplers.blocks.block_workspace import Priced
-from dmcmc.samplers.blocks.mini_bucket_starts import Starts, starts_of
+from dmcmc.samplers.blocks.block_workspace import PenalisedGraph
+from dmcmc.samplers.blocks.mini_bucket_starts import MiniBucketStarts, starts_of
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts
-from dmcmc.samplers.local_search.factor_graph import Graph
+from dmcmc.samplers.local_search.factor_graph import FactorGraph
 from dmcmc.samplers.model.rng import chain_key
 
-_MOST_ENTRIES, _ENTRIES = 1 << 24, 1 / 16  # of all tables, and the part of the budget for a copy of them
-_LEAST = 0.02  # seconds of a turn
-_WORKERS, _MOST_WORKERS = 2, 8  # where work is fixed; by the clock one a thread, but not more
-_RATE = 1e9  # cells a second, where work is fixed
-_SUGGESTED = 16  # starts that are kept
-_BEFORE_CUTS = 0.03  # seconds of block moves before an order is looked for
-_MOST_SHARE, _LEAST_SHARE = 0.9, 0.1  # of the time
+_MAX_ENTRIES = 1 << 24  # entries of all tables; larger problems are not copied to float64
+_COPY_MEMORY_SHARE = 1 / 16  # share of the memory budget for the copy
+_MIN_QUANTUM = 0.02  # seconds; a shorter time quantum is saved up
+_FIXED_WORKERS = 2  # workers with fixed work
+_MAX_WORKERS = 8  # by the clock there is one worker per thread, up to this number
+_CELLS_PER_SECOND = 1e9  # table cells per second, assumed with fixed work
+_MAX_SUGGESTED = 16  # start assignments that are retained
+_SECONDS_BEFORE_ORDER = 0.03  # seconds of block moves before an elimination order is computed
+_MAX_SHARE = 0.9  # of the time, for block moves
+_MIN_SHARE = 0.1  # of the time, for block moves
 
 Values = NDArray[np.int64]
 
 
-class BlockTurns:
-    """Workers that make block moves from the best assignment, and what they have earned.
+class BlockMoves:
+    """Workers that make block moves from the best assignment, with a time credit that grows with their success.
 
     Parameters
     ----------
-    graph : Graph
-        The problem as it was asked.
+    graph : FactorGraph
+        The original problem.
     seed : int
-        Of random numbers.
+        Seed of the random numbers.
     threads : int
+        Threads for the workers.
 
     Attributes
     ----------
-    paid : bool
-        Whether the last turn has brought a better assignment; set by the caller, who knows.
+    last_improved : bool
+        Whether the last call of ``run`` found a better assignment; set by the caller.
     """
 
-    def __init__(self, graph: Graph, seed: int, threads: int) -> None:
+    def __init__(self, graph: FactorGraph, seed: int, threads: int) -> None:
         self.graph, self.seed, self.threads = graph, seed, threads
-        self._fits = 0 < graph.data.size <= ACCOUNT.part(_ENTRIES / 8, _MOST_ENTRIES)
+        self._fits = 0 < graph.data.size <= MEMORY_ACCOUNT.budget_share(_COPY_MEMORY_SHARE / 8, _MAX_ENTRIES)
         self._searches: list[BlockSearch] = []
         self._order: NDArray[np.int64] | None = None
         self._share, self._credit, self._spent = 0.5, 0.0, 0.0
-        self._ordered = self.paid = False
-        self._turns = 0
-        self._starts: Starts | None = None
+        self._order_tried = self.last_improved = False
+        self._calls = 0
+        self._starts: MiniBucketStarts | None = None
         self._suggested: list[Values] = []
-        self._lineages: dict[int, Values] = {}
+        self._current: dict[int, Values] = {}
         self._drawn: Counter[int] = Counter()
 
-    def earn(self, seconds: float, gained: bool) -> bool:
-        """Hear how long chains have searched, and whether they found something; return whether it is our turn."""
-        if self.paid and not gained:
-            self._share = min(_MOST_SHARE, 0.5 * (1.0 + self._share))
-        elif gained and not self.paid:
-            self._share = max(_LEAST_SHARE, 0.5 * self._share)
+    def add_chain_time(self, seconds: float, gained: bool) -> bool:
+        """Credit time to block moves after chains have searched; return whether the credit suffices for a quantum.
+
+        The share of block moves grows if only they improved the incumbent lately, and shrinks if only chains did.
+
+        Parameters
+        ----------
+        seconds : float
+            How long the chains have searched.
+        gained : bool
+            Whether the chains found a better assignment.
+        """
+        if self.last_improved and not gained:
+            self._share = min(_MAX_SHARE, 0.5 * (1.0 + self._share))
+        elif gained and not self.last_improved:
+            self._share = max(_MIN_SHARE, 0.5 * self._share)
         self._credit += seconds * self._share / (1.0 - self._share)
-        return self._fits and self._credit >= _LEAST
+        return self._fits and self._credit >= _MIN_QUANTUM
 
     @property
-    def left(self) -> float:
-        """The part of the time that blocks leave to chains."""
+    def chain_share(self) -> float:
+        """The share of the time that is left for chains."""
         return 1.0 - self._share if self._fits else 1.0
 
-    def turn(self, values: Values, timed: bool, stop: Stop) -> Values:
-        """Make block moves from an assignment for what has been earned; return the best that a worker ends with."""
+    def run(self, values: Values, timed: bool, stop: Deadline) -> Values:
+        """Spend the credit on block moves from an assignment; return the best assignment of any worker.
+
+        Parameters
+        ----------
+        values : (n,) int64
+            The best known assignment.
+        timed : bool
+            Whether the credit is spent in seconds; otherwise in table cells, with the same result on any machine.
+        stop : Deadline
+            Ends the moves early.
+        """
         begun, halt = time.perf_counter(), np.zeros(1, dtype=np.uint8)
-        searches = self._workers(min(self.threads, _MOST_WORKERS) if timed else _WORKERS, values, stop)
+        searches = self._workers(min(self.threads, _MAX_WORKERS) if timed else _FIXED_WORKERS, values, stop)
         states = [values.copy() for _ in searches]
         for i in range(len(searches)):
-            if self._suggested and i not in self._lineages:
-                self._lineages[i] = self._suggested.pop(0).copy()
-        begins = [self._starts is not None or i in self._lineages for i in range(len(searches))]
-        work = int(np.iinfo(np.int64).max) if timed else int(self._credit * _RATE)
+            if self._suggested and i not in self._current:
+                self._current[i] = self._suggested.pop(0).copy()
+        has_start = [self._starts is not None or i in self._current for i in range(len(searches))]
+        work = int(np.iinfo(np.int64).max) if timed else int(self._credit * _CELLS_PER_SECOND)
 
         def improve(i: int) -> None:
-            turn = self._turns + i
-            if begins[i] and turn % 2 == 0:
-                states[i] = self._go_on(i, work, halt)
-            elif (turn // 2 if begins[i] else turn) % 2:
+            """Make worker i's moves: from its own start, annealed, or from the given assignment, in rotation."""
+            number = self._calls + i
+            if has_start[i] and number % 2 == 0:
+                states[i] = self._continue_start(i, work, halt)
+            elif (number // 2 if has_start[i] else number) % 2:
                 states[i] = searches[i].anneal(values, work, halt)
             else:
                 searches[i].improve(states[i], work, halt)
 
-        until = stop.by(begun + self._credit) if timed else stop
-        run_watched([partial(improve, i) for i in range(len(searches))], self.threads, until, halt)
+        deadline = stop.by(begun + self._credit) if timed else stop
+        run_watched([partial(improve, i) for i in range(len(searches))], self.threads, deadline, halt)
         self._spent += time.perf_counter() - begun if timed else self._credit
         self._credit = 0.0
-        self._turns += 1
-        return max(states, key=searches[0].worth)
+        self._calls += 1
+        return max(states, key=searches[0].utility_of)
 
     def suggest(self, values: Values) -> None:
-        """Begin here before the next start is drawn; the last few count."""
-        self._suggested = [*self._suggested, values][-_SUGGESTED:]
+        """Add an assignment for a worker to begin at before a new start is drawn; only the last few are retained."""
+        self._suggested = [*self._suggested, values][-_MAX_SUGGESTED:]
 
-    def _go_on(self, i: int, work: int, halt: NDArray[np.uint8]) -> Values:
-        """Make block moves from a worker's start, as long as they gain; then from its next."""
-        if i not in self._lineages:
+    def _continue_start(self, i: int, work: int, halt: NDArray[np.uint8]) -> Values:
+        """Make block moves from the worker's current start while they gain; then switch to its next start."""
+        if i not in self._current:
             assert self._starts is not None
-            self._lineages[i] = self._starts.draw(i, self._drawn[i])
+            self._current[i] = self._starts.draw(i, self._drawn[i])
             self._drawn[i] += 1
-        state = self._lineages[i]
+        state = self._current[i]
         if self._searches[i].improve(state, work, halt) <= 0:
-            del self._lineages[i]
+            del self._current[i]
         return state.copy()
 
-    def _workers(self, count: int, values: Values, stop: Stop) -> list[BlockSearch]:
-        """Return so many workers; an elimination order, and starts, are looked for once they are worth their time."""
+    def _workers(self, count: int, values: Values, stop: Deadline) -> list[BlockSearch]:
+        """Return ``count`` workers; compute an elimination order and starts once enough time has been spent."""
         if not self._searches:
-            self._searches.append(BlockSearch(priced(self.graph), self._key))
-        if not self._ordered and self._spent >= _BEFORE_CUTS:
-            self._ordered, self._order = True, order_for_cuts(self._searches[0].graph, stop)
+            self._searches.append(BlockSearch(penalised_graph(self.graph), self._key))
+        if not self._order_tried and self._spent >= _SECONDS_BEFORE_ORDER:
+            self._order_tried, self._order = True, order_for_cuts(self._searches[0].graph, stop)
             if self._order is not None:
                 self._starts = starts_of(self._searches[0].graph, self._order, values, self._key, stop)
         while len(self._searches) < count:
@@ -130,29 +155,29 @@ class BlockTurns:
 
     @property
     def _key(self) -> NDArray[np.uint64]:
-        """The two words that key random numbers; no agent, and nothing else here, has this one."""
+        """The key of the random numbers, (2,) uint64; agents and chains have other keys."""
         return np.array(chain_key(self.seed, -2), dtype=np.uint64)
 
 
-def priced(graph: Graph) -> Priced:
-    """Give violations a price: more than all that could be gained by one."""
-    hard = graph.data == graph.never
+def penalised_graph(graph: FactorGraph) -> PenalisedGraph:
+    """Return a block model that replaces each violation by a finite loss, larger than any possible gain of utility."""
+    is_forbidden = graph.data == graph.forbidden_entry
     data = graph.data.astype(np.float64)
-    if graph.rest.size:
-        data += graph.rest
+    if graph.low.size:
+        data += graph.low
     factors, dense = graph.scope_start.size - 1, graph.dense
-    high, low = np.where(hard, -np.inf, data), np.where(hard, np.inf, data)
-    best, least = np.full(factors, -np.inf), np.full(factors, np.inf)
+    high, low = np.where(is_forbidden, -np.inf, data), np.where(is_forbidden, np.inf, data)
+    best, worst = np.full(factors, -np.inf), np.full(factors, np.inf)
     if dense:
-        best[:dense] = np.maximum.reduceat(high[: graph.first_step], graph.at[:dense])
-        least[:dense] = np.minimum.reduceat(low[: graph.first_step], graph.at[:dense])
-    layers = data[graph.first_step :][~hard[graph.first_step :]]
-    span = float((best - least)[np.isfinite(best)].sum() + np.abs(layers).sum())
-    never = -(2.0 * span + float(np.abs(data[~hard]).max(initial=0.0)) + 1.0)
-    data[hard] = never
+        best[:dense] = np.maximum.reduceat(high[: graph.first_step], graph.table_start[:dense])
+        worst[:dense] = np.minimum.reduceat(low[: graph.first_step], graph.table_start[:dense])
+    layers = data[graph.first_step :][~is_forbidden[graph.first_step :]]
+    span = float((best - worst)[np.isfinite(best)].sum() + np.abs(layers).sum())
+    violation_utility = -(2.0 * span + float(np.abs(data[~is_forbidden]).max(initial=0.0)) + 1.0)
+    data[is_forbidden] = violation_utility
     best[dense:] = 0.0
-    best[~np.isfinite(best)] = never
-    return Priced(
-        graph.domains, dense, graph.scope_start, graph.scope, graph.stride, graph.at, data, graph.following,
-        graph.first_step, never, graph.start, graph.factor, best, graph.domains.size,
+    best[~np.isfinite(best)] = violation_utility
+    return PenalisedGraph(
+        graph.domains, dense, graph.scope_start, graph.scope, graph.stride, graph.table_start, data, graph.following,
+        graph.first_step, violation_utility, graph.start, graph.factor, best, graph.domains.size,
     )  # fmt: skip

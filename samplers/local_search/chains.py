@@ -1,4 +1,4 @@
-"""Contestants of a race: chains that cool from the best assignment so far, and moves of pairs of variables."""
+"""Candidates of a tournament round: chains annealed from a given assignment, and moves of pairs of variables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,36 +10,39 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Problem
 from dmcmc.samplers.local_search.anneal_kernels import anneal, begin, pair_moves
-from dmcmc.samplers.local_search.factor_graph import Graph
+from dmcmc.samplers.local_search.factor_graph import FactorGraph
 from dmcmc.samplers.local_search.graph_chain_kernels import anneal_graph, typical_spread
-from dmcmc.samplers.local_search.graph_kernels import weigh
+from dmcmc.samplers.local_search.graph_kernels import evaluate_graph
 from dmcmc.samplers.local_search.sweep_order import SweepOrder, sweep_order
 from dmcmc.samplers.model.chain_model import ChainModel, build_model
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.state_kernels import new_arrays
 
-_DESCENT, _STEPS = 30, 3  # sweeps at temperature 0 after those that cool: on columns, on graphs
-# Where columns take more bytes than processors keep near, an agent of so many variables or more makes several sweeps
-# in turn: its own columns stay there meanwhile, and few others depend on it.
-_NEAR, _MANY, _VISIT = 1 << 21, 16, 8
-_SLOW = 1 << 26  # bytes of tables or columns: sweeps take about a thousandth of a second
+_COLUMN_DESCENT_SWEEPS = 30  # sweeps at temperature 0 after the annealed ones, with score columns
+_GRAPH_DESCENT_SWEEPS = 3  # likewise without score columns
+# If the score columns exceed this number of bytes (a processor's cache) and the agents have this many variables on
+# average, an agent makes several sweeps in turn: its columns stay in the cache, and few other variables depend on it.
+_CACHE_BYTES = 1 << 21
+_MIN_AGENT_VARIABLES = 16
+_SWEEPS_PER_VISIT = 8
+_SLOW_BYTES = 1 << 26  # bytes of tables or columns above which a sweep takes about a millisecond
 
-# As plain Python: kernels take it in, so it is not kept on disk, and each process would compile it.
+# The plain Python function: kernels inline it, so it has no cache on disk and each process would compile it again.
 _new_arrays = getattr(new_arrays, "py_func", new_arrays)
 
 Values = NDArray[np.int64]
 Halt = NDArray[np.uint8]
 
 
-class Range(NamedTuple):
-    """What a chain cools through, in typical spreads of a conditional.
+class TemperatureRange(NamedTuple):
+    """The temperatures of an annealed chain, in units of the typical spread of a variable's conditional utilities.
 
     Attributes
     ----------
     first, last : float
-        Temperatures.
+        First and last temperature; those between are a geometric sequence.
     penalty : float
-        Of a violation: less than in chain models, since the best may lie behind a violation.
+        Utility that a violation costs. Lower than in chain models: the best state may lie behind a violation.
     """
 
     first: float
@@ -48,17 +51,17 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Start:
-    """Where a contestant begins.
+class ChainStart:
+    """Start of a candidate.
 
     Attributes
     ----------
     values : (n,) int64
-        Of the original variables.
+        Values of the original variables.
     seed, number : int
-        Key its random numbers.
-    utility : int or None
-        What the values are worth in chain units, where that is known.
+        Seed and number of the chain, which key its random numbers.
+    utility : int, (float, float) or None
+        The score of ``values`` in the units of the factory that makes the chain; None if unknown.
     """
 
     values: Values
@@ -68,80 +71,93 @@ class Start:
 
     @property
     def key(self) -> NDArray[np.uint64]:
-        """The two words that key random numbers; no agent has this one."""
+        """The key of the random numbers, (2,) uint64; no agent has this key."""
         return np.array(chain_key(self.seed, -1), dtype=np.uint64)
 
 
-class Contestant(Protocol):
+class Candidate(Protocol):
     """One search from one start.
 
     Attributes
     ----------
-    sweeps, made : int
-        That it makes in all, and that it has made.
-    through : bool
-        Whether there is nothing left to do.
+    sweeps, sweeps_done : int
+        Number of sweeps in total, and made so far.
+    finished : bool
+        Whether the search is complete.
     """
 
     sweeps: int
-    made: int
-    through: bool
+    sweeps_done: int
+    finished: bool
 
     def run(self, halt: Halt) -> None:
-        """Search on, until it is through or told to halt."""
+        """Continue the search until it is finished or ``halt[0]`` is nonzero."""
         ...
 
-    def hasten(self, share: float) -> None:
-        """Leave out sweeps, evenly: only a share of what is left of them is made."""
-        ...
-
-    @property
-    def worth(self) -> Any:
-        """Orders what the contestants of a field have found."""
-        ...
-
-    def values(self) -> Values:
-        """Return the best assignment that it has found."""
+    def skip_sweeps(self, share: float) -> None:
+        """Drop sweeps evenly, so that only a share of the remaining ones is made."""
         ...
 
     @property
-    def end(self) -> Any:
-        """The worth of where it is now."""
+    def best_score(self) -> Any:
+        """The score of the best assignment; scores of one factory's chains can be compared."""
         ...
 
-    def last(self) -> Values:
-        """Return where it is now."""
+    def best_values(self) -> Values:
+        """Return the best assignment found."""
+        ...
+
+    @property
+    def end_score(self) -> Any:
+        """The score of the current assignment."""
+        ...
+
+    def end_values(self) -> Values:
+        """Return the current assignment."""
         ...
 
 
-class Field(Protocol):
-    """Makes contestants whose worths compare; it says whether anything is forbidden, and whether sweeps take long."""
+class ChainFactory(Protocol):
+    """Makes chains whose scores can be compared.
+
+    Attributes
+    ----------
+    hard : bool
+        Whether the problem has forbidden entries.
+    slow : bool
+        Whether a sweep takes a millisecond or more.
+    """
 
     hard: bool
     slow: bool
 
-    def chain(self, start: Start, span: Range, sweeps: int) -> Contestant:
-        """Return a chain that cools over a range of temperatures."""
+    def chain(self, start: ChainStart, span: TemperatureRange, sweeps: int) -> Candidate:
+        """Return a chain that anneals over a temperature range."""
         ...
 
-    def pairs(self, start: Start) -> "Pairs | None":
-        """Return moves of pairs, if there are any here."""
+    def pairs(self, start: ChainStart) -> "PairDescent | None":
+        """Return a search by moves of pairs of variables, or None if there is none for this representation."""
         ...
 
-    def may_beat(self, worth: Any, values: Values) -> bool:
-        """Return whether what has this worth could be better than an assignment."""
+    def may_beat(self, score: Any, values: Values) -> bool:
+        """Return whether an assignment with this score could be better than the assignment ``values``."""
         ...
 
 
-class ColumnField:
-    """All variables of a problem of dense tables in one model, numbered in the order that sweeps take.
+class ColumnChainFactory:
+    """Makes chains with score columns: all variables of a dense problem in one model, numbered in sweep order.
 
     Attributes
     ----------
-    visit : int
-        Sweeps that a block of variables makes in turn.
-    turns : tuple
-        What the kernel is told of it: where parts begin among the blocks, the blocks' first variables, ``visit``.
+    order : SweepOrder
+        The order of the variables.
+    model : ChainModel
+        The problem, its variables numbered in sweep order.
+    sweeps_per_visit : int
+        Number of consecutive sweeps that a block of variables makes.
+    visit_order : tuple
+        Argument ``order`` of the kernel ``anneal``: offsets of the parts among the blocks, first variables of the
+        blocks, ``sweeps_per_visit``.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -154,191 +170,200 @@ class ColumnField:
         self.model: ChainModel = build_model(local, flat._replace(scope=number[flat.scope]))
         self.hard = self.model.violation > 0
         colours, agents = self.order.colours, self.order.agents
-        self.visit = _VISIT if self.model.data.nbytes > _NEAR and n >= _MANY * (agents.size - 1) else 1
-        each = (np.arange(colours.size), colours)
-        self.slow = self.model.data.nbytes > _SLOW
-        self.turns = (*(each if self.visit == 1 else (np.searchsorted(agents, colours), agents)), self.visit)
-        whole = flat.data.dtype.kind == "i" and self.model.scale >= 1.0
-        self._slack = 0.0 if whole else 0.01 * self.model.spread
+        self.sweeps_per_visit = (
+            _SWEEPS_PER_VISIT
+            if self.model.data.nbytes > _CACHE_BYTES and n >= _MIN_AGENT_VARIABLES * (agents.size - 1)
+            else 1
+        )
+        single_blocks = (np.arange(colours.size), colours)
+        self.slow = self.model.data.nbytes > _SLOW_BYTES
+        self.visit_order = (
+            *(single_blocks if self.sweeps_per_visit == 1 else (np.searchsorted(agents, colours), agents)),
+            self.sweeps_per_visit,
+        )
+        exact = flat.data.dtype.kind == "i" and self.model.scale >= 1.0
+        self._slack = 0.0 if exact else 0.01 * self.model.spread
 
-    def chain(self, start: Start, span: Range, sweeps: int) -> Contestant:
-        """Return a chain that cools over a range of temperatures."""
+    def chain(self, start: ChainStart, span: TemperatureRange, sweeps: int) -> Candidate:
+        """Return a chain that anneals over a temperature range."""
         return ColumnChain(self, start, span, sweeps)
 
-    def pairs(self, start: Start) -> "Pairs | None":
-        """Return moves of pairs."""
-        return Pairs(self, start)
+    def pairs(self, start: ChainStart) -> "PairDescent | None":
+        """Return a search by moves of pairs of variables."""
+        return PairDescent(self, start)
 
-    def may_beat(self, worth: int, values: Values) -> bool:
-        """Return whether what has this worth could be better than an assignment."""
-        reference = _ColumnState(self, Start(values, 0, 0))
-        return worth > reference.begin() - self._slack
+    def may_beat(self, score: int, values: Values) -> bool:
+        """Return whether an assignment with this score could be better than the assignment ``values``."""
+        reference = _ColumnState(self, ChainStart(values, 0, 0))
+        return score > reference.begin() - self._slack
 
 
 class _ColumnState:
-    """A state of a column field with its scores."""
+    """A state of a column model with its scores, and the best state so far."""
 
-    def __init__(self, field: ColumnField, start: Start) -> None:
-        self.field, self.start, self.made, self.through = field, start, 0, False
-        self.z, self.scores, self.scratch = _new_arrays(field.model)
-        self.z[:] = start.values[field.order.variables]
-        self.kept = self.z.copy()
-        self.utilities = np.full(2, np.iinfo(np.int64).min, dtype=np.int64)  # of the state and of the best one
+    def __init__(self, factory: ColumnChainFactory, start: ChainStart) -> None:
+        self.factory, self.start, self.sweeps_done, self.finished = factory, start, 0, False
+        self.z, self.scores, self.scratch = _new_arrays(factory.model)
+        self.z[:] = start.values[factory.order.variables]
+        self.best = self.z.copy()
+        self.utilities = np.full(2, np.iinfo(np.int64).min, dtype=np.int64)  # current, best
 
     def begin(self) -> int:
-        """Fill the scores; return the utility, which the best state has too."""
-        utility = int(begin(self.field.model, self.z, self.scores))
+        """Fill the scores and return the utility of the state; it is the best utility, too."""
+        utility = int(begin(self.factory.model, self.z, self.scores))
         self.utilities[:] = utility if self.start.utility is None else int(self.start.utility)
         return int(self.utilities[0])
 
     @property
     def begun(self) -> bool:
-        """Whether there are scores."""
-        return self.worth > np.iinfo(np.int64).min
+        """Whether the scores are filled."""
+        return self.best_score > np.iinfo(np.int64).min
 
     @property
-    def worth(self) -> int:
+    def best_score(self) -> int:
         """The utility of the best state, in chain units."""
         return int(self.utilities[1])
 
     @property
-    def end(self) -> int:
-        """The utility of the present state, in chain units."""
+    def end_score(self) -> int:
+        """The utility of the current state, in chain units."""
         return int(self.utilities[0])
 
-    def values(self) -> Values:
+    def best_values(self) -> Values:
         """Return the best state in the order of the problem's variables."""
-        return self.numbered(self.kept)
+        return self.numbered(self.best)
 
-    def last(self) -> Values:
-        """Return the present state in the order of the problem's variables."""
+    def end_values(self) -> Values:
+        """Return the current state in the order of the problem's variables."""
         return self.numbered(self.z)
 
     def numbered(self, state: NDArray[np.int32]) -> Values:
-        """Return a state in the order of the problem's variables."""
+        """Convert a state to the order of the problem's variables."""
         values = np.zeros(state.size, dtype=np.int64)
-        values[self.field.order.variables] = state
+        values[self.factory.order.variables] = state
         return values
 
 
 class ColumnChain(_ColumnState):
-    """A chain that cools."""
+    """An annealed chain with score columns."""
 
-    def __init__(self, field: ColumnField, start: Start, span: Range, sweeps: int) -> None:
-        super().__init__(field, start)
-        spread = field.model.spread
+    def __init__(self, factory: ColumnChainFactory, start: ChainStart, span: TemperatureRange, sweeps: int) -> None:
+        super().__init__(factory, start)
+        spread = factory.model.spread
         cooling = np.geomspace(span.first * spread, span.last * spread, sweeps)
-        self.temperatures = np.append(cooling, np.zeros(_DESCENT)).astype(np.float32)
+        self.temperatures = np.append(cooling, np.zeros(_COLUMN_DESCENT_SWEEPS)).astype(np.float32)
         self.sweeps = self.temperatures.size
-        self.model = field.model._replace(penalty=float(np.float32(span.penalty * spread)) if field.hard else 0.0)
+        self.model = factory.model._replace(penalty=float(np.float32(span.penalty * spread)) if factory.hard else 0.0)
 
     def run(self, halt: Halt) -> None:
-        """Make the sweeps that are left."""
-        turns, number = self.field.turns, self.start.number
+        """Make the remaining sweeps, unless halted."""
+        visit_order, number = self.factory.visit_order, self.start.number
         if not self.begun:
             self.begin()
-        self.made += anneal(
-            self.model, turns, number % (turns[0].size - 1), self.z, self.scores, self.scratch, self.kept,
-            self.utilities, self.temperatures[self.made :], 1 + self.made, self.start.key, number, halt,
+        self.sweeps_done += anneal(
+            self.model, visit_order, number % (visit_order[0].size - 1), self.z, self.scores, self.scratch, self.best,
+            self.utilities, self.temperatures[self.sweeps_done :], 1 + self.sweeps_done, self.start.key, number, halt,
         )  # fmt: skip
-        self.through = not halt[0] or self.made >= self.sweeps
+        self.finished = not halt[0] or self.sweeps_done >= self.sweeps
 
-    def hasten(self, share: float) -> None:
-        """Leave out sweeps that cool."""
-        self.temperatures = _hastened(self.temperatures, self.made, share, _DESCENT)
+    def skip_sweeps(self, share: float) -> None:
+        """Drop annealed sweeps."""
+        self.temperatures = _without_some(self.temperatures, self.sweeps_done, share, _COLUMN_DESCENT_SWEEPS)
         self.sweeps = self.temperatures.size
 
 
-class Pairs(_ColumnState):
-    """Moves of pairs of variables until none gains."""
+class PairDescent(_ColumnState):
+    """Moves of pairs of variables until no pair gains."""
 
     sweeps = 0
 
     def run(self, halt: Halt) -> None:
-        """Move pairs as long as that gains."""
+        """Move pairs while that gains, unless halted."""
         if not self.begun:
             self.begin()
         while halt[0] == 0:
-            gained = pair_moves(self.field.model, self.z, self.scores, 0, self.z.size, halt)
+            gained = pair_moves(self.factory.model, self.z, self.scores, 0, self.z.size, halt)
             self.utilities += gained
             if gained == 0:
                 break
-        self.kept, self.through = self.z, not halt[0]
+        self.best, self.finished = self.z, not halt[0]
 
-    def hasten(self, share: float) -> None:
+    def skip_sweeps(self, share: float) -> None:
         """Do nothing: there are no sweeps."""
 
 
-class GraphField:
-    """A problem as it was asked, any kinds of factors: slower, but nothing has to be laid out."""
+class GraphChainFactory:
+    """Makes chains that read the factor graph itself: slower, but for any factors and without memory for columns."""
 
-    def __init__(self, graph: Graph, order: Sequence[int] | Values) -> None:
+    def __init__(self, graph: FactorGraph, order: Sequence[int] | Values) -> None:
         self.graph, self.order = graph, np.asarray(order, dtype=np.int64)
-        self.hard, self.slow = bool((graph.data == graph.never).any()), graph.data.nbytes > _SLOW
+        self.hard, self.slow = bool((graph.data == graph.forbidden_entry).any()), graph.data.nbytes > _SLOW_BYTES
 
-    def chain(self, start: Start, span: Range, sweeps: int) -> Contestant:
-        """Return a chain that cools over a range of temperatures."""
+    def chain(self, start: ChainStart, span: TemperatureRange, sweeps: int) -> Candidate:
+        """Return a chain that anneals over a temperature range."""
         return _GraphChain(self, start, span, sweeps)
 
-    def pairs(self, start: Start) -> "Pairs | None":
-        """Return no moves of pairs."""
+    def pairs(self, start: ChainStart) -> "PairDescent | None":
+        """Return None: pair moves need score columns."""
         return None
 
-    def may_beat(self, worth: tuple[float, float], values: Values) -> bool:
-        """Return whether what has this worth could be better than an assignment: that is found out exactly."""
+    def may_beat(self, score: tuple[float, float], values: Values) -> bool:
+        """Return True: the caller compares the assignments exactly."""
         return True
 
 
 class _GraphChain:
-    """A chain that cools, on a graph."""
+    """An annealed chain on a factor graph."""
 
-    def __init__(self, field: GraphField, start: Start, span: Range, sweeps: int) -> None:
-        self.field, self.start, self.made, self.through, self._spread = field, start, 0, False, 0.0
-        self.z, self.kept = start.values.copy(), start.values.copy()
-        self.now, self.best = np.full(2, -np.inf), np.full(2, -np.inf)
-        self.temperatures = np.append(np.geomspace(span.first, span.last, sweeps), np.zeros(_STEPS))  # in spreads
+    def __init__(self, factory: GraphChainFactory, start: ChainStart, span: TemperatureRange, sweeps: int) -> None:
+        self.factory, self.start, self.sweeps_done, self.finished, self._spread = factory, start, 0, False, 0.0
+        self.z, self.best = start.values.copy(), start.values.copy()
+        self.end_pair, self.best_pair = np.full(2, -np.inf), np.full(2, -np.inf)
+        # in typical spreads
+        self.temperatures = np.append(np.geomspace(span.first, span.last, sweeps), np.zeros(_GRAPH_DESCENT_SWEEPS))
         self.penalty = span.penalty
         self.sweeps = self.temperatures.size
 
     def run(self, halt: Halt) -> None:
-        """Make the sweeps that are left."""
-        graph, z = self.field.graph, self.z
+        """Make the remaining sweeps, unless halted."""
+        graph, z = self.factory.graph, self.z
         sums = np.zeros((3, graph.widest))
         self._spread = spread = self._spread or float(typical_spread(graph, z, sums)) or 1.0
-        self.made += anneal_graph(
-            graph, self.field.order, z, self.kept, sums, self.best, spread * self.temperatures[self.made :],
-            self.penalty * spread, 1 + self.made, self.start.key, self.start.number, halt,
+        self.sweeps_done += anneal_graph(
+            graph, self.factory.order, z, self.best, sums, self.best_pair,
+            spread * self.temperatures[self.sweeps_done :], self.penalty * spread, 1 + self.sweeps_done,
+            self.start.key, self.start.number, halt,
         )  # fmt: skip
-        self.through = not halt[0] or self.made >= self.sweeps
-        weigh(graph, z, sums)
-        self.now[:] = -sums[0, 0], sums[1, 0] + sums[2, 0]
+        self.finished = not halt[0] or self.sweeps_done >= self.sweeps
+        evaluate_graph(graph, z, sums)
+        self.end_pair[:] = -sums[0, 0], sums[1, 0] + sums[2, 0]
 
-    def hasten(self, share: float) -> None:
-        """Leave out sweeps that cool."""
-        self.temperatures = _hastened(self.temperatures, self.made, share, _STEPS)
+    def skip_sweeps(self, share: float) -> None:
+        """Drop annealed sweeps."""
+        self.temperatures = _without_some(self.temperatures, self.sweeps_done, share, _GRAPH_DESCENT_SWEEPS)
         self.sweeps = self.temperatures.size
 
     @property
-    def worth(self) -> tuple[float, float]:
+    def best_score(self) -> tuple[float, float]:
         """Violations, negated, and utility of the best state."""
-        return float(self.best[0]), float(self.best[1])
+        return float(self.best_pair[0]), float(self.best_pair[1])
 
-    def values(self) -> Values:
+    def best_values(self) -> Values:
         """Return the best state."""
-        return self.kept
+        return self.best
 
     @property
-    def end(self) -> tuple[float, float]:
-        """Violations, negated, and utility of the present state."""
-        return float(self.now[0]), float(self.now[1])
+    def end_score(self) -> tuple[float, float]:
+        """Violations, negated, and utility of the current state."""
+        return float(self.end_pair[0]), float(self.end_pair[1])
 
-    def last(self) -> Values:
-        """Return the present state."""
+    def end_values(self) -> Values:
+        """Return the current state."""
         return self.z
 
 
-def _hastened(temperatures: NDArray[Any], made: int, share: float, last: int) -> NDArray[Any]:
-    """Return a schedule without some of the sweeps that are left, evenly; never without the last ones."""
+def _without_some(temperatures: NDArray[Any], made: int, share: float, last: int) -> NDArray[Any]:
+    """Drop some of the remaining sweeps evenly; the last ``last`` sweeps always stay."""
     cooling = np.arange(made, max(made, temperatures.size - last))
-    kept = np.linspace(0, cooling.size, int(share * cooling.size), endpoint=False).astype(np.int64)
-    return np.concatenate([temperatures[:made], temperatures[cooling[kept]], temperatures[cooling.size + made :]])
+    indices = np.linspace(0, cooling.size, int(share * cooling.size), endpoint=False).astype(np.int64)
+    return np.concatenate([temperatures[:made], temperatures[cooling[indices]], temperatures[cooling.size + made :]])

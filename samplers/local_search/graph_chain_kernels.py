@@ -1,12 +1,17 @@
 # mypy: ignore-errors
-"""Chains on a problem as it was asked: scores are computed when they are needed. For what no columns are made of."""
+"""Annealed Gibbs chains on a factor graph that compute scores when a variable is drawn.
+
+They serve problems whose score columns would not fit in memory.
+
+Shared arguments: ``graph`` and ``z`` as in ``graph_kernels``; ``sums`` is its (3, largest domain) float64 workspace.
+"""
 
 import math
 
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.samplers.local_search.graph_kernels import score_values, weigh
+from dmcmc.samplers.local_search.graph_kernels import evaluate_graph, score_values
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 
 
@@ -29,7 +34,7 @@ def typical_spread(graph, z, sums):
 
 @njit(nogil=True)
 def draw_value(sums, size, penalty, temperature, chance):
-    """Draw a value with probability ∝ exp((utility − penalty · violations) / temperature)."""
+    """Draw a value with probability ∝ exp((utility − penalty · violations) / temperature); ``chance`` is in (0, 1)."""
     top = -np.inf
     for d in range(size):
         top = max(top, sums[1, d] - penalty * sums[0, d])
@@ -49,20 +54,29 @@ def draw_value(sums, size, penalty, temperature, chance):
 
 
 @njit(nogil=True)
-def anneal_graph(graph, order, z, kept, sums, worth, temperatures, penalty, trial, key, chain, halt):
-    """Make sweeps over all variables in an order, and keep the best state of their ends.
+def anneal_graph(graph, order, z, best, sums, best_score, temperatures, penalty, trial, key, chain, halt):
+    """Make sweeps over all variables in the given order, and keep the best state seen at the end of a sweep.
 
     Parameters
     ----------
-    kept : (n,) int64
+    order : (n,) int64
+        Variables in the order of a sweep.
+    best : (n,) int64
         The best state.
-    worth : (2,) float64
+    best_score : (2,) float64
         The best state's violations, negated, and utility.
     temperatures : (sweeps,) float64
+        Temperature of each sweep, in units of utility.
     penalty : float
-        What a violation costs.
+        Utility that a violation costs.
     trial : int
         Number of the first sweep, from 1.
+    key : (2,) uint64
+        Key of the random numbers.
+    chain : int
+        Number of the chain.
+    halt : (1,) uint8
+        Nonzero when the kernel should return.
 
     Returns
     -------
@@ -80,12 +94,12 @@ def anneal_graph(graph, order, z, kept, sums, worth, temperatures, penalty, tria
             new = draw_value(sums, graph.domains[v], penalty, temperatures[t], uniform(words[0]))
             moved = moved or new != z[v]
             z[v] = new
-        weigh(graph, z, sums)
+        evaluate_graph(graph, z, sums)
         now = (-sums[0, 0], sums[1, 0] + sums[2, 0])
-        if now > (worth[0], worth[1]):
-            worth[0], worth[1] = now
+        if now > (best_score[0], best_score[1]):
+            best_score[0], best_score[1] = now
             for v in range(z.size):
-                kept[v] = z[v]
+                best[v] = z[v]
         elif not moved and temperatures[t] <= 0:
             return t + 1
     return temperatures.size

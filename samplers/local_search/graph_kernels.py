@@ -1,156 +1,179 @@
 # mypy: ignore-errors
-"""Moves of one variable, decided exactly: by violations, then by utility."""
+"""Exact single-variable moves on a factor graph: fewer violations first, then more utility.
+
+Arguments that several kernels share:
+
+graph : FactorGraph
+    See ``dmcmc.samplers.local_search.factor_graph``.
+z : (n,) int64
+    The assignment.
+sums : (3, at least the largest domain) float64
+    For each value of one variable: number of violated factors, utility (high part), utility (low part).
+"""
 
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
 
-TIE = 2.0**-96  # of two sums: what they may differ by in rounding alone
+TIE = 2.0**-96  # relative difference of two sums that rounding alone can explain
 
 
 @njit(nogil=True)
 def link_variables(scope_start, scope, domains, dense):
-    """Return each variable's factors and where it stands in their scopes, and strides in dense tables."""
+    """Return the factors of each variable, the variable's index in their scopes, and the strides in dense tables.
+
+    Parameters
+    ----------
+    scope_start, scope, domains : int64 arrays
+        As in ``FactorGraph``.
+    dense : int
+        Number of dense factors.
+
+    Returns
+    -------
+    start, factor, position, stride : int64 arrays
+        As in ``FactorGraph``; the strides of automata are 0.
+    """
     n = domains.size
     start = np.zeros(n + 1, dtype=np.int64)
     for s in range(scope.size):
         start[scope[s] + 1] += 1
     for v in range(n):
         start[v + 1] += start[v]
-    following = start[:n].copy()
-    factor, slot = np.zeros(scope.size, dtype=np.int64), np.zeros(scope.size, dtype=np.int64)
+    next_free = start[:n].copy()
+    factor, position = np.zeros(scope.size, dtype=np.int64), np.zeros(scope.size, dtype=np.int64)
     stride = np.zeros(scope.size, dtype=np.int64)
     for f in range(scope_start.size - 1):
         step = 1
         for s in range(scope_start[f + 1] - 1, scope_start[f] - 1, -1):
             v = scope[s]
-            factor[following[v]], slot[following[v]] = f, s
-            following[v] += 1
+            factor[next_free[v]], position[next_free[v]] = f, s
+            next_free[v] += 1
             if f < dense:
                 stride[s] = step
                 step *= domains[v]
-    return start, factor, slot, stride
+    return start, factor, position, stride
 
 
 @njit(inline="always")
-def two_sum(high, low, more, rest):
-    """Add a number of two parts to another; what the sum of the high parts loses goes to the low one."""
+def two_sum(high, low, more, more_low):
+    """Add a two-part number to another; the rounding error of the high parts goes to the low part (Knuth's two-sum)."""
     total = high + more
     part = total - high
-    return total, low + ((high - (total - part)) + (more - part)) + rest
+    return total, low + ((high - (total - part)) + (more - part)) + more_low
 
 
 @njit(inline="always")
 def add(sums, d, high, low):
-    """Add a number of two parts to the sum of value d: (violations, high, low)."""
+    """Add a two-part utility to the sums of value d."""
     sums[1, d], sums[2, d] = two_sum(sums[1, d], sums[2, d], high, low)
 
 
 @njit(_nrt=False)
 def score_values(graph, z, v, sums):
-    """Sum up the factors of v for each of its values, all other variables as they are: violations, high, low part."""
+    """Sum the factors of v for each value of v, with all other variables fixed; write the result to ``sums``."""
     size = graph.domains[v]
     for d in range(size):
         sums[0, d] = sums[1, d] = sums[2, d] = 0.0
-    split = graph.rest.size > 0
+    split = graph.low.size > 0
     for i in range(graph.start[v], graph.start[v + 1]):
-        f, own = graph.factor[i], graph.slot[i]
+        f, position = graph.factor[i], graph.position[i]
         if f >= graph.dense:
-            score_automaton(graph, z, f, own, sums)
+            score_automaton(graph, z, f, position, sums)
             continue
-        at = graph.at[f]
+        at = graph.table_start[f]
         for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
-            if s != own:
+            if s != position:
                 at += z[graph.scope[s]] * graph.stride[s]
-        step = graph.stride[own]
+        step = graph.stride[position]
         for d in range(size):
             entry = graph.data[at]
-            if entry == graph.never:
+            if entry == graph.forbidden_entry:
                 sums[0, d] += 1.0
             else:
-                add(sums, d, np.float64(entry), graph.rest[at] if split else 0.0)
+                add(sums, d, np.float64(entry), graph.low[at] if split else 0.0)
             at += step
 
 
 @njit(_nrt=False)
-def score_automaton(graph, z, f, own, sums):
-    """Add what an automaton pays for each value of one of its variables."""
-    split = graph.rest.size > 0
+def score_automaton(graph, z, f, position, sums):
+    """Add the utility or violation of automaton f to ``sums``, per value of the variable at ``scope[position]``."""
+    split = graph.low.size > 0
     before, paid, lost = 0, 0.0, 0.0
-    for s in range(graph.scope_start[f], own):
+    for s in range(graph.scope_start[f], position):
         step = graph.stride[s] + before * graph.domains[graph.scope[s]] + z[graph.scope[s]]
         entry = graph.data[graph.first_step + step]
-        if entry == graph.never:
-            for d in range(graph.domains[graph.scope[own]]):
+        if entry == graph.forbidden_entry:
+            for d in range(graph.domains[graph.scope[position]]):
                 sums[0, d] += 1.0
             return
-        paid, lost = two_sum(paid, lost, np.float64(entry), graph.rest[graph.first_step + step] if split else 0.0)
+        paid, lost = two_sum(paid, lost, np.float64(entry), graph.low[graph.first_step + step] if split else 0.0)
         before = graph.following[step]
-    for d in range(graph.domains[graph.scope[own]]):
+    for d in range(graph.domains[graph.scope[position]]):
         high, low = paid, lost
-        state, hard = before, False
-        for s in range(own, graph.scope_start[f + 1]):
+        state, violated = before, False
+        for s in range(position, graph.scope_start[f + 1]):
             w = graph.scope[s]
-            step = graph.stride[s] + state * graph.domains[w] + (d if s == own else z[w])
+            step = graph.stride[s] + state * graph.domains[w] + (d if s == position else z[w])
             entry = graph.data[graph.first_step + step]
-            if entry == graph.never:
-                hard = True
+            if entry == graph.forbidden_entry:
+                violated = True
                 break
-            high, low = two_sum(high, low, np.float64(entry), graph.rest[graph.first_step + step] if split else 0.0)
+            high, low = two_sum(high, low, np.float64(entry), graph.low[graph.first_step + step] if split else 0.0)
             state = graph.following[step]
-        if hard:
+        if violated:
             sums[0, d] += 1.0
         else:
             add(sums, d, high, low)
 
 
 @njit(nogil=True)
-def weigh(graph, z, out):
-    """Sum up all factors of an assignment: violations, and the two parts of the utility."""
-    split = graph.rest.size > 0
-    hard, high, low = 0.0, 0.0, 0.0
+def evaluate_graph(graph, z, out):
+    """Evaluate an assignment: write its violations and the two parts of its utility to ``out[:, 0]``."""
+    split = graph.low.size > 0
+    violations, high, low = 0.0, 0.0, 0.0
     for f in range(graph.scope_start.size - 1):
         if f < graph.dense:
-            at = graph.at[f]
+            at = graph.table_start[f]
             for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
                 at += z[graph.scope[s]] * graph.stride[s]
-            entry, rest = graph.data[at], graph.rest[at] if split else 0.0
-            if entry == graph.never:
-                hard += 1.0
+            entry, low_entry = graph.data[at], graph.low[at] if split else 0.0
+            if entry == graph.forbidden_entry:
+                violations += 1.0
             else:
-                high, low = two_sum(high, low, np.float64(entry), rest)
+                high, low = two_sum(high, low, np.float64(entry), low_entry)
             continue
-        state, paid, lost, broken = 0, 0.0, 0.0, False
+        state, paid, lost, violated = 0, 0.0, 0.0, False
         for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
             step = graph.stride[s] + state * graph.domains[graph.scope[s]] + z[graph.scope[s]]
             entry = graph.data[graph.first_step + step]
-            if entry == graph.never:
-                broken = True
+            if entry == graph.forbidden_entry:
+                violated = True
                 break
-            rest = graph.rest[graph.first_step + step] if split else 0.0
-            paid, lost = two_sum(paid, lost, np.float64(entry), rest)
+            low_entry = graph.low[graph.first_step + step] if split else 0.0
+            paid, lost = two_sum(paid, lost, np.float64(entry), low_entry)
             state = graph.following[step]
-        if broken:
-            hard += 1.0
+        if violated:
+            violations += 1.0
         else:
             high, low = two_sum(high, low, paid, lost)
-    out[0, 0], out[1, 0], out[2, 0] = hard, high, low
+    out[0, 0], out[1, 0], out[2, 0] = violations, high, low
 
 
 @njit(nogil=True)
-def outdoes(graph, one, other, sums):
-    """Return whether an assignment is better than another: fewer violations, or as many and more utility."""
-    weigh(graph, other, sums)
-    hard, high, low = sums[0, 0], sums[1, 0], sums[2, 0]
-    weigh(graph, one, sums)
-    if sums[0, 0] != hard:
-        return sums[0, 0] < hard
+def is_better(graph, one, other, sums):
+    """Return whether one assignment is better than another: fewer violations, or as many and more utility."""
+    evaluate_graph(graph, other, sums)
+    violations, high, low = sums[0, 0], sums[1, 0], sums[2, 0]
+    evaluate_graph(graph, one, sums)
+    if sums[0, 0] != violations:
+        return sums[0, 0] < violations
     return (sums[1, 0] - high) + (sums[2, 0] - low) > TIE * (abs(high) + abs(sums[1, 0]))
 
 
 @njit(inline="always")
-def better(sums, a, b):
-    """Return whether value a is better than b, by more than rounding."""
+def is_better_value(sums, a, b):
+    """Return whether value a is better than value b by more than rounding."""
     if sums[0, a] != sums[0, b]:
         return sums[0, a] < sums[0, b]
     gain = (sums[1, a] - sums[1, b]) + (sums[2, a] - sums[2, b])
@@ -159,62 +182,63 @@ def better(sums, a, b):
 
 @njit(_nrt=False)
 def best_of(sums, size, old):
-    """Return the best value: ``old`` if none is better, else the first of the best."""
+    """Return the best value in ``sums``: ``old`` if no value is better, else the first of the best."""
     new = 0
     for d in range(1, size):
-        if better(sums, d, new):
+        if is_better_value(sums, d, new):
             new = d
-    return new if better(sums, new, old) else old
+    return new if is_better_value(sums, new, old) else old
 
 
 @njit(nogil=True)
-def ascend(graph, z, doubtful, state, sums, work):
-    """Give variables their best values until no single move is better, or so many entries were read.
+def ascend(graph, z, may_improve, cursor, sums, reads_left):
+    """Assign best values in turn until no single move is an improvement, or the budget of table reads is used up.
 
     Parameters
     ----------
-    doubtful : (n,) bool
-        Variables that may have a better value; others are known to have none.
-    state : (2,) int64
-        Next variable, and how many before it were not doubtful; to go on with.
-    work : int
+    may_improve : (n,) bool
+        Variables that may have a better value; the others are known to have none.
+    cursor : (2,) int64
+        The next variable, and the number of consecutive variables before it that could not improve. Kept between calls.
+    reads_left : int
+        Number of table entries to read before the kernel returns.
 
     Returns
     -------
     bool
-        Whether no doubtful variable is left.
+        Whether the assignment is 1-opt.
     """
     n = z.size
-    v, clean = state
-    while clean < n and work > 0:
-        clean += 1
-        if doubtful[v]:
+    v, unchanged = cursor
+    while unchanged < n and reads_left > 0:
+        unchanged += 1
+        if may_improve[v]:
             score_values(graph, z, v, sums)
-            work -= (graph.start[v + 1] - graph.start[v] + 1) * graph.domains[v]
+            reads_left -= (graph.start[v + 1] - graph.start[v] + 1) * graph.domains[v]
             new = best_of(sums, graph.domains[v], z[v])
             if new != z[v]:
                 z[v] = new
-                clean = 0
+                unchanged = 0
                 for i in range(graph.start[v], graph.start[v + 1]):
                     f = graph.factor[i]
                     for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
-                        doubtful[graph.scope[s]] = True
-            doubtful[v] = False
+                        may_improve[graph.scope[s]] = True
+            may_improve[v] = False
         v = v + 1 if v + 1 < n else 0
-    state[0], state[1] = v, clean
-    return clean >= n
+    cursor[0], cursor[1] = v, unchanged
+    return unchanged >= n
 
 
 @njit(nogil=True)
-def project(graph, first, last, at, out):
+def average_factors(graph, first, last, means_start, out):
     """Average dense factors over all variables but one, for each of their variables and its values.
 
     Parameters
     ----------
     first, last : int
         Factors ``first`` to ``last`` - 1.
-    at : (scope variables,) int64
-        Where the averages of a variable of a factor begin in ``out``.
+    means_start : (scope entries,) int64
+        Offset in ``out`` of the averages of each variable of each factor.
     out : (2, averages) float64
         The share of forbidden entries, and the mean of the others.
     """
@@ -222,82 +246,98 @@ def project(graph, first, last, at, out):
         size = 1
         for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
             size *= graph.domains[graph.scope[s]]
-        table = graph.data[graph.at[f] : graph.at[f] + size]
+        table = graph.data[graph.table_start[f] : graph.table_start[f] + size]
         for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
             domain, step = graph.domains[graph.scope[s]], graph.stride[s]
-            hard, mean = out[0, at[s] : at[s] + domain], out[1, at[s] : at[s] + domain]
-            hard[:] = 0.0
+            share = out[0, means_start[s] : means_start[s] + domain]
+            mean = out[1, means_start[s] : means_start[s] + domain]
+            share[:] = 0.0
             mean[:] = 0.0
             if step == 1:
-                for begin in range(0, size, domain):
-                    add_row(table[begin : begin + domain], graph.never, hard, mean)
+                for offset in range(0, size, domain):
+                    add_entries(table[offset : offset + domain], graph.forbidden_entry, share, mean)
             else:
-                for begin in range(0, size, domain * step):
+                for offset in range(0, size, domain * step):
                     for d in range(domain):
-                        row = table[begin + d * step : begin + (d + 1) * step]
-                        forbidden, total = sum_row(row, graph.never)
-                        hard[d] += forbidden
+                        row = table[offset + d * step : offset + (d + 1) * step]
+                        forbidden, total = sum_entries(row, graph.forbidden_entry)
+                        share[d] += forbidden
                         mean[d] += total
             others = size // domain
             for d in range(domain):
-                mean[d] /= max(1.0, others - hard[d])
-                hard[d] /= others
+                mean[d] /= max(1.0, others - share[d])
+                share[d] /= others
 
 
 @njit(inline="always")
-def add_row(row, never, hard, total):
-    """Add each entry to its sum; count those that are forbidden."""
+def add_entries(row, forbidden_entry, violations, total):
+    """Add each allowed entry to its total and count each forbidden one."""
     for d in range(row.size):
-        forbidden = row[d] == never
-        hard[d] += 1.0 if forbidden else 0.0
+        forbidden = row[d] == forbidden_entry
+        violations[d] += 1.0 if forbidden else 0.0
         total[d] += 0.0 if forbidden else np.float64(row[d])
 
 
 @njit(fastmath={"reassoc", "nsz"})
-def sum_row(row, never):
-    """Return how many entries of a row are forbidden, and the sum of the others; in any order, it is only a guide."""
-    hard, total = 0.0, 0.0
+def sum_entries(row, forbidden_entry):
+    """Return the number of forbidden entries and the sum of the others, in any order of addition (a heuristic)."""
+    violations, total = 0.0, 0.0
     for d in range(row.size):
-        forbidden = row[d] == never
-        hard += 1.0 if forbidden else 0.0
+        forbidden = row[d] == forbidden_entry
+        violations += 1.0 if forbidden else 0.0
         total += 0.0 if forbidden else np.float64(row[d])
-    return hard, total
+    return violations, total
 
 
 @njit(nogil=True)
-def choose_greedily(graph, order, first, z, placed, means_at, means, sums, work):
-    """Give variables in turn the value best for their factors: exactly where all others are set, on average elsewhere.
+def choose_greedily(graph, order, first, z, assigned, means_start, means, sums, reads_left):
+    """Assign variables in turn: the best value by exact entries if the other variables are assigned, else by averages.
+
+    Parameters
+    ----------
+    order : (n,) int64
+        Variables in the order of assignment.
+    first : int
+        Index in ``order`` to begin at.
+    assigned : (n,) bool
+        Variables that have a value in ``z``.
+    means_start : (scope entries,) int64
+        Offset in ``means`` of the averages of each variable of each factor.
+    means : (2, averages) float64
+        From ``average_factors``.
+    reads_left : int
+        Number of table entries to read before the kernel returns.
 
     Returns
     -------
     int
-        How far in ``order`` this came before so many entries were read.
+        Index in ``order`` of the first variable that is not assigned yet.
     """
     i = first
-    while i < order.size and work > 0:
+    while i < order.size and reads_left > 0:
         v = order[i]
         size = graph.domains[v]
-        work -= (graph.start[v + 1] - graph.start[v] + 1) * size
+        reads_left -= (graph.start[v + 1] - graph.start[v] + 1) * size
         for d in range(size):
             sums[0, d] = sums[1, d] = sums[2, d] = 0.0
         for j in range(graph.start[v], graph.start[v + 1]):
-            f, own = graph.factor[j], graph.slot[j]
+            f, position = graph.factor[j], graph.position[j]
             if f >= graph.dense:
                 continue
-            at, known = graph.at[f], True
+            at, others_assigned = graph.table_start[f], True
             for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
-                if s != own:
-                    known = known and placed[graph.scope[s]]
+                if s != position:
+                    others_assigned = others_assigned and assigned[graph.scope[s]]
                     at += z[graph.scope[s]] * graph.stride[s]
             for d in range(size):
-                if not known:
-                    sums[0, d] += means[0, means_at[own] + d]
-                    sums[1, d] += means[1, means_at[own] + d]
-                elif graph.data[at + d * graph.stride[own]] == graph.never:
+                if not others_assigned:
+                    sums[0, d] += means[0, means_start[position] + d]
+                    sums[1, d] += means[1, means_start[position] + d]
+                elif graph.data[at + d * graph.stride[position]] == graph.forbidden_entry:
                     sums[0, d] += 1.0
                 else:
-                    sums[1, d] += np.float64(graph.data[at + d * graph.stride[own]])
+                    sums[1, d] += np.float64(graph.data[at + d * graph.stride[position]])
         z[v] = best_of(sums, size, 0)
-        placed[v] = True
+        assigned[v] = True
         i += 1
     return i

@@ -1,6 +1,7 @@
-"""Local search over the whole assignment, agent by agent: an agent moves its variables given its neighbours' values.
+"""Local search over complete assignments: annealed chains in tournament rounds, with block moves between the rounds.
 
-Ranks share out the chains of a heat, and tell each other once how they have ended.
+With fixed work the ranks share the chains of a round and exchange the results once per round. By the clock each rank
+searches independently.
 """
 
 import time
@@ -11,52 +12,69 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.local_search.ascent import Ascent
-from dmcmc.samplers.local_search.block_moves import BlockTurns
-from dmcmc.samplers.local_search.chains import ColumnField, Contestant, Field, GraphField, Range, Start
-from dmcmc.samplers.local_search.dominated_entries import slack_of, without_hopeless
-from dmcmc.samplers.local_search.factor_graph import Graph, build_graph
-from dmcmc.samplers.local_search.race_round import Ended, Heat
-from dmcmc.samplers.local_search.rank_exchange import ALONE, Exchange
-from dmcmc.samplers.local_search.successive_halving import RANGES, STRICT, Race, part_of_race
+from dmcmc.samplers.local_search.block_moves import BlockMoves
+from dmcmc.samplers.local_search.chains import (
+    Candidate,
+    ChainFactory,
+    ChainStart,
+    ColumnChainFactory,
+    GraphChainFactory,
+    TemperatureRange,
+)
+from dmcmc.samplers.local_search.dominated_entries import forbid_dominated, slack_of
+from dmcmc.samplers.local_search.factor_graph import FactorGraph, build_graph
+from dmcmc.samplers.local_search.race_round import CandidateResult, TournamentRound
+from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS, Exchange
+from dmcmc.samplers.local_search.successive_halving import (
+    HARD_CONSTRAINT_RANGES,
+    TEMPERATURE_RANGES,
+    SuccessiveHalving,
+    tournament_of_rank,
+)
 from dmcmc.samplers.local_search.sweep_order import sweep_order
 
-# Entries of all columns, and the part of the budget for them: chains on larger problems read the tables themselves.
-_MOST_COLUMNS, _COLUMNS = 1 << 28, 1 / 16
-_AT_ONCE = 0.5  # seconds of chains before blocks may have a turn
-_LARGE = 1 << 22  # entries of a problem whose first assignment takes its time
-_DRAW = 3e-8  # seconds of a draw, where work is fixed
-_ALL = 0.8  # of the time that is left is as good as all
+# Score columns are used up to these limits; chains on larger problems read the tables themselves.
+_MAX_COLUMN_ENTRIES = 1 << 28  # entries
+_COLUMN_MEMORY_SHARE = 1 / 16  # share of the memory budget
+_CHAIN_QUANTUM = 0.5  # seconds of chains between two chances for block moves
+_LARGE_ENTRIES = 1 << 22  # table entries above which the greedy assignment is reported before hill climbing
+_DRAW_SECONDS = 3e-8  # seconds per draw, assumed with fixed work
+_LAST_SLICE_SHARE = 0.8  # A time slice of at least this share of the remaining time counts as the last one.
 
 Values = NDArray[np.int64]
-Found = Callable[[Values], object]
+OnBetter = Callable[[Values], object]
 
 
 class LocalSearch:
-    """Local search over all agents' variables.
+    """Local search over the variables of all agents.
 
     Parameters
     ----------
     original : Problem
-        As it was asked; what assignments are judged by.
+        The original problem, by which assignments are compared.
     problem : Problem
-        The same as dense tables; variables beyond the original ones are hidden states.
-    seed, threads
-        Of chains.
-    stop : Stop
-        Looked at by all that is done here.
+        The same problem as dense tables; variables beyond the original ones are states of automata.
+    seed : int
+        Seed of the chains.
+    threads : int
+        Threads of this rank.
+    stop : Deadline
+        Checked by all searches.
     exchange : Exchange
-        Joins the ranks; all of them call the same methods with the same arguments.
+        Joins the ranks; all ranks must call the same methods with the same arguments.
 
     Attributes
     ----------
+    ascent : Ascent
+        Hill climbing on the original problem.
     behind : bool
-        Whether chains have what other work leaves of the cores.
-    heats : int
-        That have been run to their ends, by the clock.
+        Whether chains leave the cores to other work of the process.
+    rounds : int
+        Number of rounds completed by the clock.
     """
 
     def __init__(
@@ -65,247 +83,258 @@ class LocalSearch:
         problem: Problem,
         seed: int,
         threads: int,
-        stop: Stop,
-        exchange: Exchange = ALONE,
+        stop: Deadline,
+        exchange: Exchange = SINGLE_PROCESS,
     ) -> None:
         self.original, self.problem = original, problem
         self.seed, self.threads, self.stop, self.exchange = seed, threads, stop, exchange
         self.ascent, self.behind = Ascent(original, threads, stop), False
         first = original.n_variables
         added = problem.factors if problem.n_variables > first else ()
-        self._links = [factor for factor in added if factor.scope and factor.scope[-1] >= first]
-        self._race: Race | None = None
-        self._heat: Heat | None = None
-        self._chains, self._pace, self.heats = 0, 0.0, 0
-        self._paired: Values | None = None
+        self._state_factors = [factor for factor in added if factor.scope and factor.scope[-1] >= first]
+        self._tournament: SuccessiveHalving | None = None
+        self._round: TournamentRound | None = None
+        self._chains, self._seconds_per_sweep, self.rounds = 0, 0.0, 0
+        self._pairs_tried_from: Values | None = None
         self._suggested: list[Values] = []
-        self._slack = float("inf")  # what an entry may lose in an assignment better than that which chains began with
+        self._slack = float("inf")  # entries that lose more than this are dominated by the incumbent
 
-    def first(self, found: Found = lambda values: None) -> Values:
-        """Return a first assignment: greedy by factors, then each variable's best value until none is better.
+    def first(self, on_better: OnBetter = lambda values: None) -> Values:
+        """Return a first assignment: greedy by factors, then 1-opt hill climbing.
 
         Parameters
         ----------
-        found
-            Called with the greedy one of a large problem, where the way up takes some hundredths of a second.
+        on_better : callable
+            Called with the greedy assignment of a large problem: hill climbing takes some hundredths of a second.
         """
         greedy = self.ascent.greedy()
-        if self.ascent.graph.data.size > _LARGE:
-            found(self._completed(greedy))
-        return self._completed(self.ascent.climb(greedy))
+        if self.ascent.graph.data.size > _LARGE_ENTRIES:
+            on_better(self._with_states(greedy))
+        return self._with_states(self.ascent.climb(greedy))
 
-    def polish(self, values: Values) -> Values:
-        """Return an assignment that no change of a single variable makes better; never worse than the one given.
+    def one_opt(self, values: Values) -> Values:
+        """Return a 1-opt assignment that is at least as good as the one given.
 
-        Better is fewer violations, then more utility, as :meth:`dmcmc.inference.model.problem.Problem.evaluate` counts
-        them. When it is time to stop, the assignment may still have better neighbours.
+        An assignment is better if it has fewer violations, or as many and more utility, as counted by
+        :meth:`dmcmc.inference.model.problem.Problem.evaluate`. If the deadline passes, the result may not be 1-opt.
         """
-        return self._completed(self.ascent.climb(values[: self.original.n_variables]))
+        return self._with_states(self.ascent.climb(values[: self.original.n_variables]))
 
-    def improve(self, values: Values, seconds: float | None, sweeps: int, found: Found = lambda values: None) -> Values:
-        """Search on from an assignment; return one that is at least as good.
+    def improve(
+        self, values: Values, seconds: float | None, sweeps: int, on_better: OnBetter = lambda values: None
+    ) -> Values:
+        """Continue the search from an assignment; return one that is at least as good.
 
         Parameters
         ----------
-        seconds
-            How long; None for fixed work, with the same answer on any number of ranks. By the clock each rank searches
-            on its own, with its part of the temperatures; the caller takes the best. What the seconds cut short is gone
-            on with the next time.
-        sweeps
-            Of all chains together, where work is fixed.
-        found
-            Called with every better assignment at once.
+        values : (n,) int64
+            The assignment.
+        seconds : float or None
+            Time limit; None for fixed work, with the same result on any number of ranks. By the clock each rank
+            searches independently with its share of the temperature ranges, and the caller takes the best result.
+            A round that is interrupted continues in the next call.
+        sweeps : int
+            With fixed work: number of sweeps, summed over all chains.
+        on_better : callable
+            Called at once with every better assignment.
         """
-        best = self.polish(values) if seconds is not None else self._agreed(self.polish(values))
+        best = self.one_opt(values) if seconds is not None else self._from_first_rank(self.one_opt(values))
         if self.better(best, values):
-            found(best)
+            on_better(best)
         if self.original.n_variables:
-            if self._race is None:
+            if self._tournament is None:
                 self._slack = slack_of(self.problem, best)
-            heats = self._by_the_clock(best, seconds) if seconds is not None else self._by_work(best, sweeps)
-            for better in heats:
+            improvements = (
+                self._improve_timed(best, seconds) if seconds is not None else self._improve_by_sweeps(best, sweeps)
+            )
+            for better in improvements:
                 best = better
-                found(best)
+                on_better(best)
         return best
 
     def suggest(self, values: Values) -> None:
-        """Begin here, too, when there is a search by the clock the next time."""
+        """Add a start assignment for the next search by the clock."""
         self._suggested.append(values[: self.original.n_variables])
 
     def better(self, one: Values, other: Values) -> bool:
-        """Return whether an assignment is better than another: fewer violations, or as many and more utility."""
+        """Return whether one assignment is better than another: fewer violations, or as many and more utility."""
         n = self.original.n_variables
         return self.ascent.better(one[:n], other[:n])
 
-    def _by_the_clock(self, best: Values, seconds: float) -> Iterator[Values]:
-        """Yield ever better assignments that this rank's heats find in some seconds, polished."""
+    def _improve_timed(self, best: Values, seconds: float) -> Iterator[Values]:
+        """Search for some seconds on this rank; yield each better assignment, made 1-opt."""
         until = time.perf_counter() + seconds
         while self._suggested and not self.stop.over:
             start = self.ascent.climb(self._suggested.pop(0))
             self._blocks.suggest(start)
             if self.better(start, best):
-                best = self._completed(start)
+                best = self._with_states(start)
                 yield best
-        if self._race is None:
-            own, slow = (self.exchange.rank, self.exchange.size), self._field.slow
-            self._race = part_of_race(self._ranges, *own, self.threads, slow)
+        if self._tournament is None:
+            place, slow = (self.exchange.rank, self.exchange.size), self._factory.slow
+            self._tournament = tournament_of_rank(self._ranges, *place, self.threads, slow)
         while not self.stop.over and (left := until - time.perf_counter()) > 0:
-            left *= self._blocks.left
-            if self._heat is None:
-                length = self._fitting(left)
-                if not length:  # what is left is for blocks
-                    if self._blocks.earn(until - time.perf_counter(), gained=False):
-                        candidate = self._turn_of_blocks(best, self.stop.by(until), timed=True)
-                        if self._blocks.paid:
+            left *= self._blocks.chain_share
+            if self._round is None:
+                round_sweeps = self._sweeps_that_fit(left)
+                if not round_sweeps:  # the remaining time is for block moves
+                    if self._blocks.add_chain_time(until - time.perf_counter(), gained=False):
+                        candidate = self._move_blocks(best, self.stop.by(until), timed=True)
+                        if self._blocks.last_improved:
                             yield candidate
                     return
-                self._heat = self._next_heat(best, length, self.seed + (self.exchange.rank << 96))
-            elif self._last(left):
-                self._heat.fit(left, self._pace / self.threads)
-            heat, begun = self._heat, time.perf_counter()
-            self._run(heat.open, self.stop.by(min(until, begun + _AT_ONCE)))
-            took = time.perf_counter() - begun
-            heat.seconds += took
-            self._pace = heat.pace(self.threads)
-            if not heat.open:
-                self._race.next(heat.chains, self.original.domains)
-                self._heat, self.heats = None, self.heats + 1
-            winner, before = heat.best, best
-            if self._field.may_beat(winner.worth, best[: self.original.n_variables]):
-                candidate = self._completed(self.ascent.climb(winner.values()))
+                self._round = self._next_round(best, round_sweeps, self.seed + (self.exchange.rank << 96))
+            elif self._is_last_slice(left):
+                self._round.fit(left, self._seconds_per_sweep / self.threads)
+            this_round, begun = self._round, time.perf_counter()
+            self._run(this_round.unfinished, self.stop.by(min(until, begun + _CHAIN_QUANTUM)))
+            elapsed = time.perf_counter() - begun
+            this_round.seconds += elapsed
+            self._seconds_per_sweep = this_round.seconds_per_sweep(self.threads)
+            if not this_round.unfinished:
+                self._tournament.next_round(this_round.chains, self.original.domains)
+                self._round, self.rounds = None, self.rounds + 1
+            winner, before = this_round.best, best
+            if self._factory.may_beat(winner.best_score, best[: self.original.n_variables]):
+                candidate = self._with_states(self.ascent.climb(winner.best_values()))
                 if self.better(candidate, best):
                     best = candidate
                     yield best
-            if self._blocks.earn(took, gained=best is not before) and not self.stop.over:
-                candidate = self._turn_of_blocks(best, self.stop.by(until), timed=True)
-                if self._blocks.paid:
+            if self._blocks.add_chain_time(elapsed, gained=best is not before) and not self.stop.over:
+                candidate = self._move_blocks(best, self.stop.by(until), timed=True)
+                if self._blocks.last_improved:
                     best = candidate
                     yield best
 
-    def _last(self, left: float) -> bool:
-        """Return whether there is little time for the search when so many seconds are over."""
-        return left >= _ALL * self._blocks.left * (self.stop.until - time.perf_counter())
+    def _is_last_slice(self, left: float) -> bool:
+        """Return whether almost no time remains for the search after the next ``left`` seconds."""
+        return left >= _LAST_SLICE_SHARE * self._blocks.chain_share * (self.stop.until - time.perf_counter())
 
-    def _fitting(self, left: float) -> int:
-        """Return how many sweeps the chains of the next heat make: as many as the race wants, or down to half of that.
+    def _sweeps_that_fit(self, left: float) -> int:
+        """Return the number of sweeps per chain of the next round: the tournament's number, or down to half of it.
 
-        What takes longer is cut short, and gone on with the next time; where there will be none, all that there is time
-        for.
+        A longer round is interrupted and continues in the next call. In the last time slice the number is cut to fit.
         """
-        assert self._race is not None
-        length, lanes = self._race.sweeps, -(-len(self._race.entries) // self.threads)
-        if not self._pace:
-            return length
-        fits = int(left / (lanes * self._pace))
-        return min(length, fits) if self._last(left) or 2 * fits >= length else length
+        assert self._tournament is not None
+        round_sweeps, lanes = self._tournament.sweeps, -(-len(self._tournament.entries) // self.threads)
+        if not self._seconds_per_sweep:
+            return round_sweeps
+        fits = int(left / (lanes * self._seconds_per_sweep))
+        return min(round_sweeps, fits) if self._is_last_slice(left) or 2 * fits >= round_sweeps else round_sweeps
 
-    def _by_work(self, best: Values, sweeps: int) -> Iterator[Values]:
-        """Yield ever better assignments that so many sweeps of all chains find, polished; on all ranks together."""
-        race = self._race = self._race or Race(self._ranges)
-        while not self._told(self.stop.over) and (length := min(race.sweeps, sweeps // len(race.entries))) > 0:
-            sweeps -= length * len(race.entries)
-            heat = self._next_heat(best, length, self.seed)
-            ended = self._divided(heat)
-            winner = max(ended, key=lambda one: one.worth)
-            race.next(ended[: len(heat.chains)], self.original.domains)
-            before, drawn = best, length * len(heat.chains) * self.original.n_variables
-            if self._field.may_beat(winner.worth, best[: self.original.n_variables]):
-                candidate = self._completed(self._agreed(self.ascent.climb(winner.values())))
+    def _improve_by_sweeps(self, best: Values, sweeps: int) -> Iterator[Values]:
+        """Make ``sweeps`` sweeps in total on all ranks together; yield each better assignment, made 1-opt."""
+        tournament = self._tournament = self._tournament or SuccessiveHalving(self._ranges)
+        while (
+            not self._first_rank_says(self.stop.over)
+            and (round_sweeps := min(tournament.sweeps, sweeps // len(tournament.entries))) > 0
+        ):
+            sweeps -= round_sweeps * len(tournament.entries)
+            this_round = self._next_round(best, round_sweeps, self.seed)
+            ended = self._run_on_ranks(this_round)
+            winner = max(ended, key=lambda one: one.best_score)
+            tournament.next_round(ended[: len(this_round.chains)], self.original.domains)
+            before, drawn = best, round_sweeps * len(this_round.chains) * self.original.n_variables
+            if self._factory.may_beat(winner.best_score, best[: self.original.n_variables]):
+                candidate = self._with_states(self._from_first_rank(self.ascent.climb(winner.best_values())))
                 if self.better(candidate, best):
                     best = candidate
                     yield best
-            if self._blocks.earn(_DRAW * drawn, gained=best is not before) and not self._told(self.stop.over):
-                candidate = self._turn_of_blocks(best, self.stop, timed=False)
-                if self._blocks.paid:
+            if self._blocks.add_chain_time(
+                _DRAW_SECONDS * drawn, gained=best is not before
+            ) and not self._first_rank_says(self.stop.over):
+                candidate = self._move_blocks(best, self.stop, timed=False)
+                if self._blocks.last_improved:
                     best = candidate
                     yield best
 
-    def _turn_of_blocks(self, best: Values, stop: Stop, timed: bool) -> Values:
-        """Return what block moves make of an assignment; where work is fixed, the first rank makes them for all."""
-        own, self._blocks.threads = best[: self.original.n_variables], self.threads
+    def _move_blocks(self, best: Values, stop: Deadline, timed: bool) -> Values:
+        """Improve an assignment by block moves; with fixed work the first rank makes them for all ranks."""
+        original_values, self._blocks.threads = best[: self.original.n_variables], self.threads
         if timed or self.exchange.rank == 0:
-            own = self.ascent.climb(self._blocks.turn(own, timed, stop))
-        found = self._completed(own if timed else self._agreed(own))
-        self._blocks.paid = self.better(found, best)
+            original_values = self.ascent.climb(self._blocks.run(original_values, timed, stop))
+        found = self._with_states(original_values if timed else self._from_first_rank(original_values))
+        self._blocks.last_improved = self.better(found, best)
         return found
 
     @cached_property
-    def _blocks(self) -> BlockTurns:
-        return BlockTurns(self._graph, self.seed + (self.exchange.rank << 96), self.threads)
+    def _blocks(self) -> BlockMoves:
+        """The block moves of this rank."""
+        return BlockMoves(self._graph, self.seed + (self.exchange.rank << 96), self.threads)
 
-    def _told(self, over: bool) -> bool:
-        """Return whether the first rank is out of time."""
-        return bool(self._agreed(np.array([over], dtype=np.int64))[0])
+    def _first_rank_says(self, over: bool) -> bool:
+        """Return the first rank's decision to stop, on every rank."""
+        return bool(self._from_first_rank(np.array([over], dtype=np.int64))[0])
 
-    def _agreed(self, numbers: Values) -> Values:
-        """Return what the first rank has."""
+    def _from_first_rank(self, numbers: Values) -> Values:
+        """Return the numbers of the first rank, on every rank."""
         if self.exchange.size == 1:
             return numbers
         return self.exchange.all(numbers if self.exchange.rank == 0 else numbers[:0])[0]
 
-    def graph_from(self, values: Values) -> Graph:
-        """Return the problem as chains see it; before they begin, without what no better assignment than this has."""
-        if self._race is None:
+    def graph_from(self, values: Values) -> FactorGraph:
+        """Return the factor graph for the chains; until they begin, entries dominated by ``values`` are forbidden."""
+        if self._tournament is None:
             self._slack = min(self._slack, slack_of(self.problem, values))
         return self._graph
 
     @cached_property
-    def _graph(self) -> Graph:
-        """The problem as it was asked, what no better assignment has forbidden."""
-        strict = without_hopeless(self.original, self._slack)
+    def _graph(self) -> FactorGraph:
+        """The factor graph of the original problem without dominated entries."""
+        strict = forbid_dominated(self.original, self._slack)
         return self.ascent.graph if strict is self.original else build_graph(strict)
 
     @cached_property
-    def _field(self) -> Field:
-        """Columns where they fit, else the problem as it was asked."""
+    def _factory(self) -> ChainFactory:
+        """Makes chains with score columns if these fit in memory, else chains on the factor graph."""
         graph = self._graph
-        if graph.dense == graph.scope_start.size - 1 and graph.columns <= ACCOUNT.part(_COLUMNS / 4, _MOST_COLUMNS):
-            return ColumnField(without_hopeless(self.problem, self._slack))
-        return GraphField(graph, sweep_order(self.original).variables)
+        if graph.dense == graph.scope_start.size - 1 and graph.columns <= MEMORY_ACCOUNT.budget_share(
+            _COLUMN_MEMORY_SHARE / 4, _MAX_COLUMN_ENTRIES
+        ):
+            return ColumnChainFactory(forbid_dominated(self.problem, self._slack))
+        return GraphChainFactory(graph, sweep_order(self.original).variables)
 
     @property
-    def _ranges(self) -> Sequence[Range]:
-        """What chains cool through."""
-        return RANGES + STRICT if self._field.hard else RANGES
+    def _ranges(self) -> Sequence[TemperatureRange]:
+        """Temperature ranges of the tournament."""
+        return TEMPERATURE_RANGES + HARD_CONSTRAINT_RANGES if self._factory.hard else TEMPERATURE_RANGES
 
-    def _next_heat(self, best: Values, length: int, seed: int) -> Heat:
-        """Return chains that cool from the best assignment, or go on from where they were.
+    def _next_round(self, best: Values, round_sweeps: int, seed: int) -> TournamentRound:
+        """Return the next round: chains that anneal from the best assignment or continue where they ended.
 
-        Beside them, pairs of variables move where that has not been tried.
+        Moves of pairs of variables are added if they have not been tried from the best assignment.
         """
-        assert self._race is not None
-        own, field, chains = best[: self.original.n_variables], self._field, list[Contestant]()
-        for number, entry in enumerate(self._race.entries, self._chains):
-            start = Start(own if entry.values is None else entry.values, seed, number, entry.utility)
-            chains.append(field.chain(start, entry.span, length))
+        assert self._tournament is not None
+        original_values, factory, chains = best[: self.original.n_variables], self._factory, list[Candidate]()
+        for number, entry in enumerate(self._tournament.entries, self._chains):
+            start = ChainStart(original_values if entry.values is None else entry.values, seed, number, entry.utility)
+            chains.append(factory.chain(start, entry.span, round_sweeps))
         self._chains += len(chains)
         pairs = None
-        if self._paired is None or not np.array_equal(own, self._paired):
-            pairs, self._paired = field.pairs(Start(own, self.seed, 0)), own
-        return Heat(chains, pairs)
+        if self._pairs_tried_from is None or not np.array_equal(original_values, self._pairs_tried_from):
+            pairs, self._pairs_tried_from = factory.pairs(ChainStart(original_values, self.seed, 0)), original_values
+        return TournamentRound(chains, pairs)
 
-    def _run(self, contestants: Sequence[Contestant], stop: Stop) -> None:
-        """Run contestants on all threads, until they are through or it is time to end."""
+    def _run(self, candidates: Sequence[Candidate], stop: Deadline) -> None:
+        """Run candidates on all threads until they are finished or the deadline passes."""
         halt = np.zeros(1, dtype=np.uint8)
-        run_watched(
-            [partial(contestant.run, halt) for contestant in contestants], self.threads, stop, halt, self.behind
-        )
+        run_watched([partial(candidate.run, halt) for candidate in candidates], self.threads, stop, halt, self.behind)
 
-    def _divided(self, heat: Heat) -> list[Ended]:
-        """Run a heat's contestants, each on one of the ranks; return on all of them how all have ended."""
-        rank, size, ended = self.exchange.rank, self.exchange.size, list[Ended]()
-        mine = heat.all[rank::size]
+    def _run_on_ranks(self, this_round: TournamentRound) -> list[CandidateResult]:
+        """Run each candidate of a round on one of the ranks; return all results on every rank."""
+        rank, size, ended = self.exchange.rank, self.exchange.size, list[CandidateResult]()
+        mine = this_round.candidates[rank::size]
         self._run(mine, self.stop)
-        best = max(mine, key=lambda one: one.worth, default=None)
-        parts = self.exchange.all([Ended.of(one, best=one is best) for one in mine])
-        for place in range(len(heat.all)):
+        best = max(mine, key=lambda one: one.best_score, default=None)
+        parts = self.exchange.all([CandidateResult.of(one, is_best=one is best) for one in mine])
+        for place in range(len(this_round.candidates)):
             ended.append(parts[place % size][place // size])
         return ended
 
-    def _completed(self, own: Values) -> Values:
-        """Return an assignment of the original variables together with the hidden states that follow from it."""
-        values = np.append(own, np.zeros(self.problem.n_variables - own.size, dtype=np.int64))
-        for factor in self._links:  # in the order of the states: of each, one is allowed at most
+    def _with_states(self, original_values: Values) -> Values:
+        """Extend an assignment of the original variables by the automaton states that follow from it."""
+        values = np.append(original_values, np.zeros(self.problem.n_variables - original_values.size, dtype=np.int64))
+        for factor in self._state_factors:  # in the order of the states; each has one allowed value at most
             allowed = factor.table[tuple(values[list(factor.scope[:-1])])]
             values[factor.scope[-1]] = int(np.argmax(allowed))
         return values

@@ -1,4 +1,4 @@
-"""One heat of a race: contestants that run side by side; one that is cut short goes on later."""
+"""One round of the tournament of chains; a round that is interrupted continues later."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,90 +7,98 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.samplers.local_search.chains import Contestant, Pairs
+from dmcmc.samplers.local_search.chains import Candidate, PairDescent
 
 
-class Ended(NamedTuple):
-    """How a contestant has ended, as other ranks are told it.
+class CandidateResult(NamedTuple):
+    """The result of a candidate, as it is sent to the other ranks.
 
     Attributes
     ----------
-    worth, end
-        Of the best assignment that it has found, and of where it is now.
-    found : (n,) int32 or None
-        The best assignment; None where another one of the same rank has found more.
-    where : (n,) int32
-        Where it is now.
+    best_score, end_score
+        Scores of the best and of the final assignment, see ``Candidate``.
+    best : (n,) int32 or None
+        The best assignment; None if another candidate of the same rank is better.
+    end : (n,) int32
+        The final assignment.
     """
 
-    worth: Any
-    end: Any
-    found: NDArray[np.int32] | None
-    where: NDArray[np.int32]
+    best_score: Any
+    end_score: Any
+    best: NDArray[np.int32] | None
+    end: NDArray[np.int32]
 
     @classmethod
-    def of(cls, one: Contestant, best: bool) -> "Ended":
-        """Return how one has ended; ``best`` is whether it is the best of its rank."""
-        return cls(one.worth, one.end, one.values().astype(np.int32) if best else None, one.last().astype(np.int32))
+    def of(cls, candidate: Candidate, is_best: bool) -> "CandidateResult":
+        """Return the result of a candidate; ``is_best`` says whether it is the best of its rank."""
+        return cls(
+            candidate.best_score,
+            candidate.end_score,
+            candidate.best_values().astype(np.int32) if is_best else None,
+            candidate.end_values().astype(np.int32),
+        )
 
-    def values(self) -> NDArray[np.int64]:
-        """Return the best assignment of the one that is best of all."""
-        assert self.found is not None, "another one is better"
-        return self.found.astype(np.int64)
+    def best_values(self) -> NDArray[np.int64]:
+        """Return the best assignment; only for the best of all candidates."""
+        assert self.best is not None, "another one is better"
+        return self.best.astype(np.int64)
 
-    def last(self) -> NDArray[np.int64]:
-        """Return where it is now."""
-        return self.where.astype(np.int64)
+    def end_values(self) -> NDArray[np.int64]:
+        """Return the final assignment."""
+        return self.end.astype(np.int64)
 
 
 @dataclass
-class Heat:
-    """Contestants of a heat.
+class TournamentRound:
+    """The candidates of a round.
 
     Attributes
     ----------
-    chains : sequence of Contestant
-    pairs : Pairs or None
-        Moves of pairs, where there are any.
+    chains : sequence of Candidate
+        Annealed chains.
+    pairs : PairDescent or None
+        Moves of pairs of variables, if the round has any.
     seconds : float
-        That it has taken so far.
+        Time that the round has taken so far.
     """
 
-    chains: Sequence[Contestant]
-    pairs: Pairs | None
+    chains: Sequence[Candidate]
+    pairs: PairDescent | None
     seconds: float = 0.0
 
     @property
-    def all(self) -> list[Contestant]:
-        """All contestants."""
+    def candidates(self) -> list[Candidate]:
+        """All candidates."""
         return [*self.chains, *([self.pairs] if self.pairs else [])]
 
     @property
-    def open(self) -> list[Contestant]:
-        """Those that are not through."""
-        return [one for one in self.all if not one.through]
+    def unfinished(self) -> list[Candidate]:
+        """The candidates that are not finished."""
+        return [one for one in self.candidates if not one.finished]
 
     @property
-    def best(self) -> Contestant:
-        """The one that has found most."""
-        return max(self.all, key=lambda one: one.worth)
+    def best(self) -> Candidate:
+        """The candidate with the best score."""
+        return max(self.candidates, key=lambda one: one.best_score)
 
-    def pace(self, threads: int) -> float:
-        """Return what a sweep has taken on one of so many threads, seconds."""
-        made = sum(chain.made for chain in self.chains)
-        return self.seconds * min(threads, len(self.chains)) / made if made else 0.0
+    def seconds_per_sweep(self, threads: int) -> float:
+        """Return the seconds that one thread needs for a sweep of one chain; 0 if unknown."""
+        sweeps = sum(chain.sweeps_done for chain in self.chains)
+        return self.seconds * min(threads, len(self.chains)) / sweeps if sweeps else 0.0
 
-    def fit(self, left: float, pace: float) -> None:
-        """Leave out sweeps where those that are left take longer than there is time.
+    def fit(self, left: float, seconds_per_sweep: float) -> None:
+        """Drop sweeps if the remaining ones would take longer than the remaining time.
 
         Parameters
         ----------
-        left
-            Seconds.
-        pace
-            What a sweep of all that are left takes, seconds; 0 where that is not known.
+        left : float
+            Remaining time, seconds.
+        seconds_per_sweep : float
+            Time per remaining sweep with all threads at work, seconds; 0 if unknown.
         """
-        needed = sum(chain.sweeps - chain.made for chain in self.chains if not chain.through) * pace
+        needed = (
+            sum(chain.sweeps - chain.sweeps_done for chain in self.chains if not chain.finished) * seconds_per_sweep
+        )
         if needed > left:
             for chain in self.chains:
-                chain.hasten(left / needed)
+                chain.skip_sweeps(left / needed)

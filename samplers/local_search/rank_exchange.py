@@ -1,4 +1,4 @@
-"""What crosses between ranks that search together."""
+"""Communication between MPI ranks that search together."""
 
 from typing import Protocol, TypeVar
 
@@ -6,32 +6,32 @@ T = TypeVar("T")
 
 
 class Exchange(Protocol):
-    """Hands values between ranks. All ranks call it equally often."""
+    """Collective exchange of values between ranks; all ranks must make the same calls."""
 
     @property
     def rank(self) -> int:
-        """Which of the ranks this is."""
+        """The number of this rank, from 0."""
         ...
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         ...
 
-    def all(self, mine: T) -> list[T]:
-        """Return what each rank has given, in the order of ranks."""
+    def all(self, value: T) -> list[T]:
+        """Gather the values of all ranks, in rank order, on every rank."""
         ...
 
 
-class Alone:
-    """A single process."""
+class SingleProcess:
+    """The exchange of a run with one process."""
 
     rank = 0
     size = 1
 
-    def all(self, mine: T) -> list[T]:
-        """Return what was given."""
-        return [mine]
+    def all(self, value: T) -> list[T]:
+        """Return a list of the one value."""
+        return [value]
 
 
-ALONE = Alone()
+SINGLE_PROCESS = SingleProcess()

@@ -1,7 +1,8 @@
-"""Which temperatures suit a problem: chains over several ranges race, the better half goes on with twice the sweeps.
+"""Choose the temperatures that suit a problem by successive halving (Jamieson and Talwalkar, 2016).
 
-Each range has a lineage: its chain of a heat begins where that of the heat before has ended. So hot ranges, that forget
-where they began, and cold ones, that improve it, are compared by what they make of the same start.
+Chains over several temperature ranges run in rounds; after each round the better half continues with twice the sweeps.
+A range's chain continues where it ended in the previous round. So hot ranges, which forget their start, are compared
+with cold ranges, which improve it, by their results from the same start.
 """
 
 from collections.abc import Sequence
@@ -11,108 +12,131 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.samplers.local_search.chains import Range
+from dmcmc.samplers.local_search.chains import TemperatureRange
 
-# The first suit problems whose factors are alike, the others those whose utilities have many magnitudes, or constraints
-# written as large costs.
-RANGES: tuple[Range, ...] = (
-    Range(0.4, 0.1), Range(0.2, 0.02), Range(0.05, 0.005), Range(1.0, 0.01),
-    Range(0.2, 0.002), Range(6.4, 0.05), Range(1.0, 0.1), Range(1.0, 0.001),
+# The first ranges suit problems whose factors have utilities of similar size. The others suit utilities of many
+# magnitudes, or constraints written as large costs.
+TEMPERATURE_RANGES: tuple[TemperatureRange, ...] = (
+    TemperatureRange(0.4, 0.1), TemperatureRange(0.2, 0.02), TemperatureRange(0.05, 0.005), TemperatureRange(1.0, 0.01),
+    TemperatureRange(0.2, 0.002), TemperatureRange(6.4, 0.05), TemperatureRange(1.0, 0.1), TemperatureRange(1.0, 0.001),
 )  # fmt: skip
-# Beside them where something is forbidden: first the violations cool, at temperatures that hardly see utilities.
-STRICT: tuple[Range, ...] = (Range(6.4, 1.0, 16.0), Range(6.4, 0.05, 16.0))
-REHEAT = 0.5  # of a range's first temperature: chains that go on from the best assignment
-_FIRST, _LAST = 16, 1 << 14  # sweeps of a chain in the first heat of the first race; in the last of any
-_GROWTH = 4  # of the first heat from race to race
-_LEFT = 2  # ranges that go on to the end
-_GO_ON, _FEW_GO_ON = 2, 4  # of so many lineages one goes on; where sweeps take long
-_LONGER = 3  # times as long is the first heat there
+# Added if entries are forbidden: violations are annealed first, at temperatures above the differences of utility.
+HARD_CONSTRAINT_RANGES: tuple[TemperatureRange, ...] = (
+    TemperatureRange(6.4, 1.0, 16.0),
+    TemperatureRange(6.4, 0.05, 16.0),
+)
+REHEAT = 0.5  # factor of a range's first temperature, for chains that continue from the best assignment
+_FIRST_SWEEPS = 16  # sweeps of a chain in the first round of the first tournament
+_MAX_SWEEPS = 1 << 14  # sweeps of a chain in the last round of any tournament
+_SWEEP_GROWTH = 4  # factor of the first round's sweeps, from tournament to tournament
+_SURVIVORS = 2  # ranges that remain until the end
+_REDUCTION = 2  # one of this many chains continues
+_SLOW_REDUCTION = 4  # likewise if sweeps are slow: fewer rounds are expected
+_SLOW_SWEEP_FACTOR = 3  # factor of the first round's sweeps if sweeps are slow
 
 Values = NDArray[np.int64]
 
 
 @dataclass
-class Entry:
-    """A range, and where its chain goes on, with what that is worth; from the best assignment if that is None."""
+class ScheduledChain:
+    """A chain of the next round.
 
-    span: Range
+    Attributes
+    ----------
+    span : TemperatureRange
+        Its temperatures.
+    values : (n,) int64 or None
+        Where it begins; None for the best known assignment.
+    utility
+        Score of ``values``, see ``ChainStart``; None if unknown.
+    """
+
+    span: TemperatureRange
     values: Values | None = None
     utility: Any = None
 
 
-class Ended(Protocol):
-    """A chain that has had its heat: where it is now, and what orders that."""
+class ChainResult(Protocol):
+    """A chain that has finished a round."""
 
     @property
-    def end(self) -> Any:
-        """The worth of where it is now."""
+    def end_score(self) -> Any:
+        """The score of its final assignment."""
         ...
 
-    def last(self) -> Values:
-        """Return where it is now."""
+    def end_values(self) -> Values:
+        """Return its final assignment."""
         ...
 
 
-class Race:
-    """Who runs the next heat, and how long.
+class SuccessiveHalving:
+    """The chains of the next round and their number of sweeps.
 
     Parameters
     ----------
-    spans
-        The ranges that race.
-    left : int
-        How many of them go on to the end.
+    spans : sequence of TemperatureRange
+        The ranges to compare.
+    survivors : int
+        Number of ranges that remain until the end of a tournament.
     slow : bool
-        Whether sweeps take so long that there will be few heats.
+        Whether sweeps take so long that few rounds are expected.
 
     Attributes
     ----------
-    entries : list of Entry
-        Lineages first, then chains that reheat the best assignment.
+    entries : list of ScheduledChain
+        Chains that continue, then as many that reheat the best assignment.
     sweeps : int
-        Of each chain.
+        Sweeps of each chain in the next round.
     """
 
-    def __init__(self, spans: Sequence[Range] = RANGES, left: int = _LEFT, slow: bool = False) -> None:
-        self._spans, self._left, self._go_on = spans, left, _FEW_GO_ON if slow else _GO_ON
-        self.sweeps = self._first = _LONGER * _FIRST if slow else _FIRST
-        self._races = 0
-        self.entries = [Entry(span) for span in spans]
-        self._lineages = len(spans)
+    def __init__(
+        self, spans: Sequence[TemperatureRange] = TEMPERATURE_RANGES, survivors: int = _SURVIVORS, slow: bool = False
+    ) -> None:
+        self._spans, self._survivors, self._reduction = spans, survivors, _SLOW_REDUCTION if slow else _REDUCTION
+        self.sweeps = self._first_sweeps = _SLOW_SWEEP_FACTOR * _FIRST_SWEEPS if slow else _FIRST_SWEEPS
+        self._tournaments = 0
+        self.entries = [ScheduledChain(span) for span in spans]
+        self._continued = len(spans)
 
-    def next(self, chains: Sequence[Ended], domains: NDArray[np.int64]) -> None:
-        """Go on to the next heat, or to a new race: every other one begins at random values.
+    def next_round(self, chains: Sequence[ChainResult], domains: NDArray[np.int64]) -> None:
+        """Advance to the next round or to a new tournament; every other tournament begins at random values.
 
         Parameters
         ----------
-        chains
-            What the entries have done.
-        domains
+        chains : sequence of ChainResult
+            Results of the entries, in the same order.
+        domains : (n,) int64
             Domain sizes.
         """
-        ranking = sorted(range(self._lineages), key=lambda i: (chains[i].end, -i), reverse=True)
-        kept = ranking[: max(self._left, self._lineages // self._go_on)]
+        ranking = sorted(range(self._continued), key=lambda i: (chains[i].end_score, -i), reverse=True)
+        surviving = ranking[: max(self._survivors, self._continued // self._reduction)]
         self.sweeps *= 2
-        if self.sweeps <= _LAST:
-            self.entries = [Entry(self.entries[i].span, chains[i].last(), chains[i].end) for i in sorted(kept)]
-            self._lineages = len(self.entries)
-            self.entries += [Entry(_reheated(entry.span)) for entry in self.entries]
+        if self.sweeps <= _MAX_SWEEPS:
+            self.entries = [
+                ScheduledChain(self.entries[i].span, chains[i].end_values(), chains[i].end_score)
+                for i in sorted(surviving)
+            ]
+            self._continued = len(self.entries)
+            self.entries += [ScheduledChain(_reheated(entry.span)) for entry in self.entries]
             return
-        self._races += 1
-        self._first = self.sweeps = min(self._first * _GROWTH, _LAST // 4)
-        start = np.random.default_rng(self._races).integers(0, domains) if self._races % 2 else None
-        self.entries, self._lineages = [Entry(span, start) for span in self._spans], len(self._spans)
+        self._tournaments += 1
+        self._first_sweeps = self.sweeps = min(self._first_sweeps * _SWEEP_GROWTH, _MAX_SWEEPS // 4)
+        start = np.random.default_rng(self._tournaments).integers(0, domains) if self._tournaments % 2 else None
+        self.entries, self._continued = [ScheduledChain(span, start) for span in self._spans], len(self._spans)
 
 
-def part_of_race(ranges: Sequence[Range], rank: int, size: int, threads: int, slow: bool = False) -> Race:
-    """Return the race of one of several ranks that search each on their own: its part of the ranges, in turn.
+def tournament_of_rank(
+    ranges: Sequence[TemperatureRange], rank: int, size: int, threads: int, slow: bool = False
+) -> SuccessiveHalving:
+    """Return the tournament of one of several ranks that search independently, with its share of the ranges.
 
-    Together they are as many as threads, or at least one of each, and as many go on as without ranks.
+    All ranks together have at least one chain per thread and one per range, and as many survivors as a single rank.
     """
-    whole = max(len(ranges), threads * size)
-    spans = [ranges[i % len(ranges)] for i in range(rank, whole, size)]
-    return Race(spans, max(1, max(_LEFT, threads * size // 2) // size), slow)
+    total = max(len(ranges), threads * size)
+    spans = [ranges[i % len(ranges)] for i in range(rank, total, size)]
+    return SuccessiveHalving(spans, max(1, max(_SURVIVORS, threads * size // 2) // size), slow)
 
 
-def _reheated(span: Range) -> Range:
+def _reheated(span: TemperatureRange) -> TemperatureRange:
+    """Return a range that begins at a lower temperature, for chains that start from the best assignment."""
     return span._replace(first=max(span.last, REHEAT * span.first))

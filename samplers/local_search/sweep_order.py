@@ -1,4 +1,4 @@
-"""In which order a sweep goes over the variables: agents of one colour share no factor, so they may move at once."""
+"""The order in which a sweep visits the variables: agents of one colour share no factor and can move simultaneously."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,15 +10,16 @@ from dmcmc.inference.model.problem import Problem
 
 
 class SweepOrder(NamedTuple):
-    """Variables sorted by their agents' colours, then by agents.
+    """Variables sorted by the colours of their agents, then by agent.
 
     Attributes
     ----------
     variables : (n,) int64
+        Variables in the order of the sweep.
     colours : (colours + 1,) int64
         The variables of colour c are ``variables[colours[c]:colours[c + 1]]``.
-    agents : (runs + 1,) int64
-        Likewise the variables of each agent, those without any left out.
+    agents : (agents with variables + 1,) int64
+        Offsets of the agents' variables in ``variables``; agents without variables are left out.
     """
 
     variables: NDArray[np.int64]
@@ -27,18 +28,18 @@ class SweepOrder(NamedTuple):
 
 
 def sweep_order(problem: Problem) -> SweepOrder:
-    """Colour the agents of a problem so that neighbours differ, those with most neighbours first."""
+    """Return a sweep order by a greedy colouring of the agents, those with the most neighbours first."""
     colour = np.array(colour_agents(neighbours_of(problem)), dtype=np.int64)
     of_variable = colour[problem.owner] if problem.n_variables else np.zeros(0, dtype=np.int64)
     variables = np.lexsort((np.arange(problem.n_variables), problem.owner, of_variable))
     counts = np.bincount(of_variable, minlength=1)
-    turns = np.flatnonzero(np.diff(problem.owner[variables])) + 1
-    agents = np.concatenate([[0], turns, [problem.n_variables]])[problem.n_variables == 0 :]
+    changes = np.flatnonzero(np.diff(problem.owner[variables])) + 1
+    agents = np.concatenate([[0], changes, [problem.n_variables]])[problem.n_variables == 0 :]
     return SweepOrder(variables, np.append(0, np.cumsum(counts[counts > 0])), agents)
 
 
 def neighbours_of(problem: Problem) -> list[set[int]]:
-    """Return for each agent those that share a factor with it."""
+    """Return for each agent the set of agents that share a factor with it."""
     owner = problem.owner.tolist()
     neighbours: list[set[int]] = [set() for _ in problem.agents]
     for factor in problem.factors:
@@ -52,7 +53,7 @@ def neighbours_of(problem: Problem) -> list[set[int]]:
 
 
 def colour_agents(neighbours: Sequence[set[int]]) -> list[int]:
-    """Return a colour for each agent: the first that none of its neighbours has."""
+    """Return a colour for each agent: the smallest colour that none of its neighbours has."""
     colours = [-1] * len(neighbours)
     for agent in sorted(range(len(neighbours)), key=lambda a: (-len(neighbours[a]), a)):
         taken = {colours[other] for other in neighbours[agent]}

@@ -1,1 +1,1 @@
-"""The local solvers, one a file. A sampler is two plain functions, `init` and `step`, that the framework compiles."""
+"""The local solvers, one per file. A sampler is two plain functions, `init` and `step`, that the framework compiles."""

@@ -1,9 +1,9 @@
 """Simulated annealing in rounds: Gibbs moves, warm starts from neighbouring rows, greedy descent.
 
-Half of the trials cool from a random start. The rest are short rounds that reheat to half-way down (on a logarithmic
-scale) and cool again, from the best state of the row and of rows that differ in one interface variable: what one row
-has found is passed on to the others. Between the two, rows that still violate something get rounds of their own, at
-temperatures at which violations come and go and utilities hardly count.
+Half of the trials cool from a random start. The others are short rounds that start from the best state of the row, or
+of rows that differ in one interface variable. These rounds reheat to half-way down (on a logarithmic scale) and cool
+again, so good states pass from row to row. Between the two parts, rows that still violate a hard constraint get repair
+rounds, at temperatures at which violations come and go and differences of utility hardly matter.
 """
 
 import numpy as np
@@ -12,27 +12,39 @@ from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.methods import gibbs
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.rounds import Round
-from dmcmc.samplers.model.schedule import LOOSE, Temperature
+from dmcmc.samplers.model.schedule import START_PER_PENALTY, Temperature
 
-_RANGE = (0.35, 0.2)  # of the typical spread of a conditional; descent does the rest
-_WARM = 8  # warm rounds, fewer where they would be shorter than
-_SHORTEST = 4
-_REPAIRS = 4  # rounds of as many trials as all others together
-_TIGHT = 0.15  # of the penalty of a violation: none comes back
-_DESCENT = 10
+_TEMPERATURE_RANGE = (0.35, 0.2)  # first and last temperature, in units of ``model.spread``; descent does the rest
+_WARM_ROUNDS = 8  # desired number of warm rounds
+_MIN_ROUND_TRIALS = 4  # of a warm round; there are fewer such rounds if they would be shorter
+_REPAIR_ROUNDS = 4  # each has as many trials as all other rounds together
+_REPAIR_END = 0.15  # last temperature of a repair, in units of ``model.penalty``: violations do not come back
+_DESCENT_SWEEPS = 10  # maximum, at the end of each round
 
 
 def rounds(model: ChainModel, samples: int, temperature: Temperature) -> list[Round]:
-    """Divide ``samples`` trials into a first half and warm rounds; add repairs where something is forbidden."""
-    length = max(_SHORTEST, samples // (2 * _WARM))
+    """Divide ``samples`` trials into a cooling round and warm rounds; add repair rounds if any entry is forbidden.
+
+    Parameters
+    ----------
+    model : ChainModel
+        The agent's columns.
+    samples : int
+        Trials per chain, without those of repair rounds.
+    temperature : Temperature
+        The temperature schedule.
+    """
+    length = max(_MIN_ROUND_TRIALS, samples // (2 * _WARM_ROUNDS))
     warm = samples // (2 * length)
-    first = temperature.of_trials(model, samples - warm * length, _RANGE)
-    again = temperature.of_trials(model, length, _RANGE, skip=0.5)
-    plan = [Round(first, descent=_DESCENT)]
+    first = temperature.of_trials(model, samples - warm * length, _TEMPERATURE_RANGE)
+    reheated = temperature.of_trials(model, length, _TEMPERATURE_RANGE, skip=0.5)
+    plan = [Round(first, descent=_DESCENT_SWEEPS)]
     if model.violation:
-        mend = np.geomspace(LOOSE * model.penalty, _TIGHT * model.penalty, samples).astype(np.float32)
-        plan += _REPAIRS * [Round(mend, warm=True, repair=True, descent=_DESCENT)]
-    return plan + warm * [Round(again, warm=True, descent=_DESCENT)]
+        repair_temperatures = np.geomspace(
+            START_PER_PENALTY * model.penalty, _REPAIR_END * model.penalty, samples
+        ).astype(np.float32)
+        plan += _REPAIR_ROUNDS * [Round(repair_temperatures, warm=True, repair=True, descent=_DESCENT_SWEEPS)]
+    return plan + warm * [Round(reheated, warm=True, descent=_DESCENT_SWEEPS)]
 
 
 SAMPLER = Sampler(

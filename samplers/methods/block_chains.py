@@ -1,4 +1,4 @@
-"""Rows of one agent sampled on with block moves, and whether single draws are frozen where they are."""
+"""Sample an agent's rows with block moves, and detect rows in which single-variable draws are frozen."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -9,109 +9,132 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.model.arithmetic import Table
+from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.blocks.block_workspace import Priced
+from dmcmc.samplers.blocks.block_workspace import PenalisedGraph
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch
 from dmcmc.samplers.blocks.sweep_kernels import mobility, total
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
-from dmcmc.samplers.local_search.block_moves import priced
+from dmcmc.samplers.local_search.block_moves import penalised_graph
 from dmcmc.samplers.local_search.factor_graph import build_graph
 from dmcmc.samplers.model.chain_model import flatten_local
 from dmcmc.samplers.model.evaluation import evaluate_rows
 from dmcmc.samplers.model.rng import chain_key
 
 NAME = "blocks"
-_ROWS = 8  # that say whether chains are frozen
-_TEMPERATURE = 0.2  # at which single draws are tried, in typical spreads: where chains spend much of their time
-_FROZEN = 0.02  # of all draws move, at most, or
-_VIOLATED = 0.5  # of the rows break something, at least
-_TURN = 0.02  # seconds of a row's turn, at least
-_DESCENT = 1 << 15  # cells of moves that only gain, for each variable, before a turn anneals
+_FROZEN_SAMPLE_ROWS = 8  # number of rows that decide whether chains are frozen
+_FROZEN_TEMPERATURE = (
+    0.2  # of single-variable draws, in units of the typical spread: where chains spend much of their time
+)
+_MAX_FROZEN_MOBILITY = 0.02  # largest mean share of draws that change a value
+_MIN_VIOLATED_SHARE = 0.5  # or smallest share of rows that violate a hard constraint
+_MIN_ROW_SECONDS = 0.02  # minimum time slice of a row
+_DESCENT_CELLS = 1 << 15  # cells of improving moves per variable, before annealing
 
 
 class BlockChains:
-    """The best states of an agent's rows, made better by block moves; a :class:`.Resumable`.
+    """The best states of an agent's rows, improved by block moves; a ``Resumable``.
+
+    Parameters
+    ----------
+    local : LocalProblem
+        The agent.
+    sampling : Sampling
+        Seed, threads and arithmetic.
+    states : (rows, hidden) integers
+        Hidden values to start from.
+    seconds : float
+        Time already spent on these states.
+    updates : int
+        Single-variable draws already made.
 
     Attributes
     ----------
     states : (rows, hidden) int64
+        The best hidden values of each row.
     seconds : float
-        That have gone into them, elsewhere too.
+        Time spent on the states, including that of the caller.
     updates : int
-        Draws that were made elsewhere.
+        Single-variable draws that the caller has made.
     """
 
     def __init__(
         self, local: LocalProblem, sampling: Sampling, states: NDArray[Any], seconds: float = 0.0, updates: int = 0
     ) -> None:
-        self.local, self.sampling, self.graph = local, sampling, graph_of(local)
+        self.local, self.sampling, self.graph = local, sampling, agent_graph(local)
         self.states: NDArray[Any] = np.array(states, dtype=np.int64)
         self.seconds, self.updates = seconds, updates
         self._key = np.array(chain_key(sampling.seed, local.agent), dtype=np.uint64)
-        self._next = self._moves = 0  # turns, and block moves of one search, so far
+        self._next_row = self._move_count = 0  # next row of a time slice; moves per search
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing more is to be gained: without hidden variables a row is one state."""
+        """Whether further time cannot improve any row: without hidden variables a row has one state."""
         return not self.local.hidden
 
     def improve(self, rows: NDArray[np.int64], seconds: float, threads: int) -> None:
-        """Make block moves in some rows for about some seconds; where there are many, some have their turn later."""
+        """Make block moves in some rows for about ``seconds``, in time slices; the next call continues."""
         if self.exhausted or not rows.size:
             return
-        begun, stop = time.perf_counter(), self.sampling.backend.stop.by(time.perf_counter() + seconds)
-        together = min(threads, rows.size)
-        searches = [BlockSearch(self.graph, self._key, number) for number in range(together)]
+        start, stop = time.perf_counter(), self.sampling.backend.stop.by(time.perf_counter() + seconds)
+        concurrent = min(threads, rows.size)
+        searches = [BlockSearch(self.graph, self._key, number) for number in range(concurrent)]
         for search in searches:
-            search.moves = self._moves
-        each = max(_TURN, seconds * together / rows.size)
-        for _ in range(0, rows.size, together):
+            search.moves = self._move_count
+        row_seconds = max(_MIN_ROW_SECONDS, seconds * concurrent / rows.size)
+        for _ in range(0, rows.size, concurrent):
             if stop.over:
                 break
-            chosen = rows[(self._next + np.arange(together)) % rows.size].tolist()
-            self._next += together
-            halt, until = np.zeros(1, dtype=np.uint8), stop.by(time.perf_counter() + each)
-            pairs = zip(searches, chosen, strict=True)
-            run_watched([partial(self._move, search, row, halt) for search, row in pairs], threads, until, halt)
-        self._moves = max(search.moves for search in searches)
-        self.seconds += time.perf_counter() - begun
+            chosen = rows[(self._next_row + np.arange(concurrent)) % rows.size].tolist()
+            self._next_row += concurrent
+            halt, row_deadline = np.zeros(1, dtype=np.uint8), stop.by(time.perf_counter() + row_seconds)
+            rows_of_searches = zip(searches, chosen, strict=True)
+            run_watched(
+                [partial(self._move, search, row, halt) for search, row in rows_of_searches],
+                threads,
+                row_deadline,
+                halt,
+            )
+        self._move_count = max(search.moves for search in searches)
+        self.seconds += time.perf_counter() - start
 
     def _move(self, search: BlockSearch, row: int, halt: NDArray[np.uint8]) -> None:
-        """Make a row's state better by moves that only gain, then anneal it until it is time to halt."""
+        """Improve a row's state by moves that never lose utility, then anneal it until ``halt`` is set."""
         z = assignment_of(self.local, self.states, row)
-        search.improve(z, _DESCENT * len(self.local.hidden), halt)
-        search.forget()
+        search.improve(z, _DESCENT_CELLS * len(self.local.hidden), halt)
+        search.restart_cycle()
         z = search.anneal(z, int(np.iinfo(np.int64).max), halt)
         self.states[row] = z[: len(self.local.hidden)]
 
     def take_better(self, rows: NDArray[np.int64], states: NDArray[Any]) -> bool:
-        """Take other hidden values of some rows where they are better."""
-        others, some = self.states.copy(), False
-        others[rows] = states
+        """Replace the hidden values of some rows where the given ones are better; return whether any are."""
+        candidates, replaced = self.states.copy(), False
+        candidates[rows] = states
         for row in rows.tolist():
-            before, now = (total(self.graph, assignment_of(self.local, each, row)) for each in (self.states, others))
+            before, now = (
+                total(self.graph, assignment_of(self.local, source, row)) for source in (self.states, candidates)
+            )
             if now > before:
-                self.states[row], some = others[row], True
-        return some
+                self.states[row], replaced = candidates[row], True
+        return replaced
 
-    def part(self, rows: NDArray[np.int64], draws: int) -> list[Array]:
+    def export_rows(self, rows: NDArray[np.int64], draws: int) -> list[Array]:
         """Return the states of some rows, for other ranks."""
         return [self.states[rows]]
 
-    def take(self, rows: NDArray[np.int64], part: Sequence[Array]) -> None:
-        """Take what another rank has made of some rows."""
+    def import_rows(self, rows: NDArray[np.int64], part: Sequence[Array]) -> None:
+        """Store the states of some rows that another rank has improved."""
         self.states[rows] = part[0]
 
     def table(self) -> SampledTable:
-        """Return the table as it is, its values computed anew from the states."""
+        """Return the current table, its values computed from the states."""
         local, states = self.local, self.states
         domains = local.domains[[*local.hidden, *local.interface]].astype(np.int32)
         values = evaluate_rows(flatten_local(local), domains, states, local.interface_shape, self.sampling.arithmetic)
         return SampledTable(
-            lower=(Table(local.interface, values),),
+            lower=(EncodedTable(local.interface, values),),
             upper=None,
             witness=partial(_witness, local, states.copy()),
             method=NAME,
@@ -120,36 +143,44 @@ class BlockChains:
         )
 
 
-def frozen(local: LocalProblem, states: NDArray[Any]) -> bool:
-    """Return whether single draws hardly move anything, or end with violations, in a sample of an agent's rows."""
+def draws_are_frozen(local: LocalProblem, states: NDArray[Any]) -> bool:
+    """Return whether single-variable draws hardly ever move, or end with violations, in a sample of an agent's rows.
+
+    Parameters
+    ----------
+    local : LocalProblem
+        The agent.
+    states : (rows, hidden) integers
+        Hidden values of each row.
+    """
     if not local.hidden or not len(states):
         return False
-    graph, moves, broken = graph_of(local), list[float](), list[bool]()
-    for row in np.unique(np.linspace(0, len(states) - 1, _ROWS).astype(np.int64)).tolist():
+    graph, mobilities, violated = agent_graph(local), list[float](), list[bool]()
+    for row in np.unique(np.linspace(0, len(states) - 1, _FROZEN_SAMPLE_ROWS).astype(np.int64)).tolist():
         z = assignment_of(local, states, row)
-        moves.append(float(mobility(graph, z, _TEMPERATURE)))
-        broken.append(float(total(graph, z)) <= 0.5 * graph.never)
-    return float(np.mean(moves)) <= _FROZEN or float(np.mean(broken)) >= _VIOLATED
+        mobilities.append(float(mobility(graph, z, _FROZEN_TEMPERATURE)))
+        violated.append(float(total(graph, z)) <= 0.5 * graph.never)
+    return float(np.mean(mobilities)) <= _MAX_FROZEN_MOBILITY or float(np.mean(violated)) >= _MIN_VIOLATED_SHARE
 
 
-def graph_of(local: LocalProblem) -> Priced:
-    """Return an agent's factors with prices, hidden variables first; the interface never moves."""
+def agent_graph(local: LocalProblem) -> PenalisedGraph:
+    """Return an agent's factor graph with penalties for forbidden entries; only hidden variables move."""
     variables = [*local.hidden, *local.interface]
     number = {v: i for i, v in enumerate(variables)}
     factors = tuple(Factor(tuple(number[v] for v in f.scope), f.table) for f in local.factors)
     names, owner = tuple(f"x{v}" for v in variables), np.zeros(len(variables), dtype=np.int64)
     problem = Problem(names, local.domains[variables], ("agent",), owner, factors)
-    return priced(build_graph(problem))._replace(free=len(local.hidden))
+    return penalised_graph(build_graph(problem))._replace(free=len(local.hidden))
 
 
 def assignment_of(local: LocalProblem, states: NDArray[Any], row: int) -> NDArray[np.int64]:
-    """Return a row's hidden values with its interface behind them."""
+    """Return a row's hidden values followed by its interface values, (n,) int64."""
     interface = np.unravel_index(row, local.interface_shape) if local.interface else ()
     return np.array([*states[row], *interface], dtype=np.int64)
 
 
 def _witness(local: LocalProblem, states: NDArray[np.int64], values: Mapping[int, int]) -> dict[int, int]:
-    """Return the hidden values kept for a row."""
+    """Return the hidden values stored for a row."""
     shape = local.interface_shape
     row = int(np.ravel_multi_index([values[v] for v in local.interface], shape)) if shape else 0
     return dict(zip(local.hidden, states[row].tolist(), strict=True))

@@ -1,7 +1,7 @@
-"""Block moves for every row: blocks of small width are drawn exactly given the rest, between sweeps of single draws.
+"""Block moves for every row: between Gibbs sweeps, blocks of small width are drawn exactly, given the others.
 
-Hamze & de Freitas, "From Fields to Trees" (UAI 2004), with blocks of any small width. For local problems where single
-variables freeze: tables full of zeros or of steep costs.
+Hamze & de Freitas, "From Fields to Trees" (UAI 2004), with blocks of any small width. Suited to local problems in which
+single-variable draws freeze: tables with many zeros or with steep costs.
 """
 
 import math
@@ -19,123 +19,143 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_watched
-from dmcmc.samplers.blocks.block_workspace import Priced
+from dmcmc.samplers.blocks.block_workspace import PenalisedGraph
 from dmcmc.samplers.blocks.dual_starts import dual_states
-from dmcmc.samplers.blocks.mini_bucket_starts import Starts, starts_of
+from dmcmc.samplers.blocks.mini_bucket_starts import MiniBucketStarts, starts_of
 from dmcmc.samplers.blocks.neighbourhood_search import DESCENT, BlockSearch, order_for_cuts
 from dmcmc.samplers.blocks.sweep_kernels import total
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
-from dmcmc.samplers.contract.team import said_by_first, share_of
-from dmcmc.samplers.methods.block_chains import NAME, BlockChains, graph_of
+from dmcmc.samplers.contract.team import broadcast_from_first, rows_of_rank
+from dmcmc.samplers.methods.block_chains import NAME, BlockChains, agent_graph
 from dmcmc.samplers.model.rng import chain_key
 
-_DRAW = 100  # cells that a draw of a variable counts for, of those that the configuration asks for
-_RATE = 1e8  # cells a second, where a first pass has so many seconds
+_CELLS_PER_DRAW = 100  # table cells that count as one single-variable draw of the requested work
+_CELLS_PER_SECOND = 1e8  # assumed speed of a thread, where a first pass has a time limit
 
-States = NDArray[np.int32]
+_RowStates = NDArray[np.int32]
 
 
 class BlockSolver:
-    """The local solver ``blocks``: the best state that annealing with block moves finds for every row."""
+    """The local solver ``blocks``: the best state of every row that annealing with block moves finds."""
 
     name = NAME
     summary = "annealing that draws blocks of variables of small width exactly given the rest, between Gibbs sweeps"
 
     def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
-        """Refuse an agent whose rows do not fit the memory."""
-        rows = local.rows * (arithmetic.dtype.itemsize + 8 * max(1, len(local.hidden)))
-        if rows > memory:
+        """Raise a ``ResourceError`` if an agent's rows do not fit the memory."""
+        row_bytes = local.rows * (arithmetic.dtype.itemsize + 8 * max(1, len(local.hidden)))
+        if row_bytes > memory:
             raise ResourceError(
                 f"local.method: {self.name}: {len(local.interface)} interface variables make {local.rows:,} rows"
-                f" ({rows:,} bytes, budget.memory leaves it {memory:,}); use local.method: exact, which never lists"
-                " them all, or fewer interface variables"
+                f" ({row_bytes:,} bytes, budget.memory leaves {memory:,}); use local.method: exact, which does not"
+                " enumerate them, or fewer interface variables"
             )
 
     def solve(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:
-        """Sample every agent, the rows of one on all threads."""
+        """Sample every agent, the rows of each agent on all threads, and return their tables."""
         return [chains.table() for chains in self.start(problems, sampling)]
 
     def start(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[BlockChains]:
-        """Sample every agent, to go on with later."""
+        """Sample every agent and return its chains, so that sampling can be continued."""
         rows, found = sum(local.rows for local in problems), list[BlockChains]()
         for local in problems:
             states = np.zeros((local.rows, len(local.hidden)), dtype=np.int32)
             if sampling.incumbent is not None:
                 states[:] = sampling.incumbent[list(local.hidden)]
-            found.append(sampled_from(local, sampling, states, rows))
+            found.append(sample_agent(local, sampling, states, rows))
             sampling.progress(1)
         return found
 
     def load(self, problems: Sequence[LocalProblem], sampling: Sampling, updates: int) -> None:
-        """Load what sampling agents uses on a GPU, where so many draws would be worth the way there."""
+        """Load the GPU kernels for the agents if ``updates`` draws are worth the transfer to a GPU."""
         local = min(problems, key=lambda local: len(local.hidden) or math.inf)
-        if local.hidden and sampling.backend.samples_on_gpu(updates) and _fit_device(graph := graph_of(local)):
+        if local.hidden and sampling.backend.samples_on_gpu(updates) and _fit_device(graph := agent_graph(local)):
             first, key = np.zeros((1, graph.domains.size), dtype=np.int32), np.zeros(2, dtype=np.uint64)
             order = np.arange(graph.free)
             starts = starts_of(graph, order, first[0].astype(np.int64), key, sampling.backend.stop)
             _on_gpu(graph, key, replace(sampling, seconds=None), first, 1, (order, starts))
 
 
-def sampled_from(local: LocalProblem, sampling: Sampling, states: NDArray[Any], rows: int) -> BlockChains:
-    """Sample the rows of one agent from states of theirs; ``rows`` are those of all agents that share the seconds."""
-    begun, hidden = time.perf_counter(), len(local.hidden)
-    work = sampling.runs * sampling.samples * hidden * _DRAW
+def sample_agent(local: LocalProblem, sampling: Sampling, states: NDArray[Any], rows: int) -> BlockChains:
+    """Sample the rows of one agent, starting from given states.
+
+    Parameters
+    ----------
+    local : LocalProblem
+        The agent.
+    sampling : Sampling
+        The settings.
+    states : (rows, hidden) integers
+        Hidden values of each row to start from.
+    rows : int
+        Number of rows of all agents that share the time limit ``sampling.seconds``.
+
+    Returns
+    -------
+    BlockChains
+        The chains, with the states found.
+    """
+    start, hidden = time.perf_counter(), len(local.hidden)
+    work = sampling.runs * sampling.samples * hidden * _CELLS_PER_DRAW
     chains = BlockChains(local, sampling, states)
     if hidden:
         first = np.zeros((local.rows, hidden + len(local.interface)), dtype=np.int32)
         first[:, :hidden] = states
         if local.interface:
             first[:, hidden:] = np.indices(local.interface_shape, dtype=np.int32).reshape(len(local.interface), -1).T
-        if sampling.starts != "random" and (found := dual_states(local, sampling.backend)) is not None:
-            first[:, :hidden] = _better(chains.graph, first, np.hstack([found, first[:, hidden:]]))[:, :hidden]
+        if sampling.starts != "random" and (dual := dual_states(local, sampling.backend)) is not None:
+            first[:, :hidden] = _better(chains.graph, first, np.hstack([dual, first[:, hidden:]]))[:, :hidden]
         chains.states[:] = _sampled(local, sampling, first, work, rows)[:, :hidden]
-    chains.seconds = time.perf_counter() - begun
+    chains.seconds = time.perf_counter() - start
     return chains
 
 
-def _better(graph: Priced, one: States, other: NDArray[np.int64]) -> States:
+def _better(graph: PenalisedGraph, one: _RowStates, other: NDArray[np.int64]) -> _RowStates:
     """Return the better of two states of each row."""
     worse = [total(graph, a.astype(np.int64)) < total(graph, b) for a, b in zip(one, other, strict=True)]
     return np.where(np.array(worse)[:, None], other, one).astype(np.int32)
 
 
-def _sampled(local: LocalProblem, sampling: Sampling, first: States, work: int, rows: int) -> States:
-    """Return the best state found for each row, from the first ones and from starts that know the agent's problem."""
-    graph, stop = graph_of(local), sampling.backend.stop
+def _sampled(local: LocalProblem, sampling: Sampling, first: _RowStates, work: int, rows: int) -> _RowStates:
+    """Return the best state found for each row, from the first states and from mini-bucket starts."""
+    graph, stop = agent_graph(local), sampling.backend.stop
     key = np.array(chain_key(sampling.seed, local.agent), dtype=np.uint64)
     order = order_for_cuts(graph, stop)
     starts = None if order is None else starts_of(graph, order, first[0].astype(np.int64), key, stop)
-    alone, team = sampling.backend.samples_on_gpu(local.rows * work // _DRAW) and _fit_device(graph), sampling.team
+    on_gpu, team = (
+        sampling.backend.samples_on_gpu(local.rows * work // _CELLS_PER_DRAW) and _fit_device(graph),
+        sampling.team,
+    )
     if team.size > 1:
-        alone = said_by_first(team, alone)
-    if alone and team.rank > 0:
+        on_gpu = broadcast_from_first(team, on_gpu)
+    if on_gpu and team.rank > 0:
         return first
-    if alone:
+    if on_gpu:
         found = _on_gpu(graph, key, sampling, first, work, (order, starts))
         if found is not None:
             return found
     if sampling.seconds is not None:
-        ranks = 1 if alone else team.size
-        work = min(work, int(sampling.seconds * ranks * sampling.backend.threads * _RATE / max(1, rows)))
-    if alone or team.size == 1:
+        ranks = 1 if on_gpu else team.size
+        work = min(work, int(sampling.seconds * ranks * sampling.backend.threads * _CELLS_PER_SECOND / max(1, rows)))
+    if on_gpu or team.size == 1:
         return _on_cpu(graph, key, sampling, first, work, starts)
-    parts = team.together(lambda: [_on_cpu(graph, key, sampling, first, work, starts, share_of(local.rows, team))])
+    parts = team.allgather(lambda: [_on_cpu(graph, key, sampling, first, work, starts, rows_of_rank(local.rows, team))])
     return np.concatenate([part[0] for part in parts])
 
 
 def _on_cpu(
-    graph: Priced,
+    graph: PenalisedGraph,
     key: NDArray[np.uint64],
     sampling: Sampling,
-    first: States,
+    first: _RowStates,
     work: int,
-    starts: Starts | None,
+    starts: MiniBucketStarts | None,
     share: tuple[int, int] | None = None,
-) -> States:
-    """Anneal rows, all or a share of them, on all threads; return their states."""
+) -> _RowStates:
+    """Anneal rows on all threads, all rows or the range ``share``, and return their states."""
     threads, halt = sampling.backend.threads, np.zeros(1, dtype=np.uint8)
-    lowest, end = (0, first.shape[0]) if share is None else share
-    states = first[lowest:end].copy()
+    first_row, end = (0, first.shape[0]) if share is None else share
+    states = first[first_row:end].copy()
 
     def sample(begin: int) -> None:
         for row in range(begin, end, threads):
@@ -144,38 +164,38 @@ def _on_cpu(
             z = first[row].astype(np.int64)
             search = BlockSearch(graph, key, row)
             if starts is not None:
-                z = max(z, starts.draw(row, 0, z), key=search.worth)
+                z = max(z, starts.draw(row, 0, z), key=search.utility_of)
             search.improve(z, int(DESCENT * work), halt)
-            states[row - lowest] = search.anneal(z, work - int(DESCENT * work), halt)
+            states[row - first_row] = search.anneal(z, work - int(DESCENT * work), halt)
 
-    tasks = [partial(sample, begin) for begin in range(lowest, min(lowest + threads, end))]
+    tasks = [partial(sample, begin) for begin in range(first_row, min(first_row + threads, end))]
     run_watched(tasks, threads, sampling.backend.stop, halt)
     return states
 
 
-def _fit_device(graph: Priced) -> bool:
-    """Return whether the GPU's kernels can move an agent's variables."""
+def _fit_device(graph: PenalisedGraph) -> bool:
+    """Return whether the GPU's kernels support an agent's graph."""
     from dmcmc.samplers.blocks.cuda.chains import fits
 
     return fits(graph)
 
 
 def _on_gpu(
-    graph: Priced,
+    graph: PenalisedGraph,
     key: NDArray[np.uint64],
     sampling: Sampling,
-    first: States,
+    first: _RowStates,
     work: int,
-    known: tuple[NDArray[np.int64] | None, Starts | None],
-) -> States | None:
-    """Anneal all rows together on the GPU; None if it has no memory for them. ``known``: an order, and starts."""
-    from dmcmc.samplers.blocks.cuda.chains import DeviceBlocks
+    known: tuple[NDArray[np.int64] | None, MiniBucketStarts | None],
+) -> _RowStates | None:
+    """Anneal all rows together on the GPU; return None if it has too little memory. ``known``: cut order and starts."""
+    from dmcmc.samplers.blocks.cuda.chains import DeviceBlockChains
 
     stop, (order, starts) = sampling.backend.stop, known
     if sampling.seconds is not None:
         stop = stop.by(time.perf_counter() + sampling.seconds)
     try:
-        blocks = DeviceBlocks(graph, key, first, np.arange(graph.free) if order is None else order)
+        blocks = DeviceBlockChains(graph, key, first, np.arange(graph.free) if order is None else order)
         if starts is not None:
             blocks.start(starts, stop)
         blocks.anneal(work, stop)

@@ -1,10 +1,10 @@
 """Metropolis-Hastings with the DMCMC paper's joint proposal (§3.2): all hidden variables move at once.
 
-The proposal is N(z, √|D|·I): √|D| is the variance. It is reflected at the ends of the domain and rounded, which keeps
-it symmetric, so that a proposal is accepted with probability min(1, exp(ΔU / temperature)). One trial is one proposal.
+The proposal is N(z, √|D|·I), with variance √|D|. It is reflected at the ends of the domain and rounded, which keeps it
+symmetric, so that a proposal is accepted with probability min(1, exp(ΔU / temperature)). One trial is one proposal.
 
-A loss is accepted by a logarithm, whose last bit may differ between CPU and GPU: chains may part there. On the GPU the
-chains have a kernel of their own (:mod:`dmcmc.samplers.cuda.joint_proposal_kernels`).
+A loss is accepted by comparison with a logarithm, whose last bit may differ between CPU and GPU, so chains on them may
+diverge. The GPU has a kernel for these chains (:mod:`dmcmc.samplers.cuda.joint_proposal_kernels`).
 """
 
 import math
@@ -14,11 +14,11 @@ from dmcmc.samplers.model.proposal_kernels import jump, reflected
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 from dmcmc.samplers.model.state_kernels import eased, evaluate, random_state
 
-_ACCEPT = 1 << 23  # block of the counter that decides on acceptance
+_ACCEPT_BLOCK = 1 << 23  # block of the chain's counter for the acceptance test
 
 
 def init(model, z, scores, rng):
-    """Start anywhere; return the utility."""
+    """Draw a random state; return its utility."""
     random_state(model, z, rng)
     return evaluate(model, z)
 
@@ -33,7 +33,7 @@ def step(model, z, scores, utility, scratch, rng, trial, temperature):
         scratch[v] = z[v]
         z[v] = reflected(z[v] + jump(model.jumps, model.jump_at[v], words[lane]), model.domains[v])
     proposed = evaluate(model, z)
-    words = philox(rng[0], rng[1], rng[2], rng[3], trial, _ACCEPT)
+    words = philox(rng[0], rng[1], rng[2], rng[3], trial, _ACCEPT_BLOCK)
     if math.log(uniform(words[0])) * temperature < eased(model, proposed) - eased(model, utility):
         return proposed
     for v in range(model.hidden):

@@ -1,9 +1,10 @@
-"""Metropolis-Hastings one variable at a time: propose another value uniformly, accept by the change of utility.
+"""Metropolis-Hastings for one variable at a time: propose another value uniformly, accept by the change of utility.
 
-One trial is one proposal for every hidden variable. The change is a difference of two scores, which are kept up to
-date: a rejected proposal, nearly all of them when cold, costs two reads.
+One trial is one proposal per hidden variable. The change is a difference of two scores that are kept up to date, so a
+rejected proposal costs two reads; cold chains reject nearly all proposals.
 
-Losses are accepted by a logarithm, whose last bit may differ between CPU and GPU: chains may part there.
+A loss is accepted by comparison with a logarithm, whose last bit may differ between CPU and GPU, so chains on them may
+diverge.
 """
 
 import math
@@ -14,7 +15,7 @@ from dmcmc.samplers.model.state_kernels import change, eased, evaluate, fill_sco
 
 
 def init(model, z, scores, rng):
-    """Start anywhere; return the utility."""
+    """Draw a random state; return its utility."""
     random_state(model, z, rng)
     fill_scores(model, z, scores)
     return evaluate(model, z)
@@ -32,7 +33,7 @@ def step(model, z, scores, utility, scratch, rng, trial, temperature):
         old = z[v]
         new = min(int(uniform(words[2 * (v % 2)]) * (size - 1)), size - 2)
         if new >= old:
-            new += 1  # any value but the present one
+            new += 1  # any value except the present one
         gain = gain_of(scores, v, new, old)
         rise = eased(model, utility + gain) - eased(model, utility)
         if rise >= 0 or math.log(uniform(words[2 * (v % 2) + 1])) * temperature < rise:

@@ -1,8 +1,9 @@
-"""Parallel tempering: the runs of a row are chains at a ladder of temperatures that exchange states.
+"""Parallel tempering: the runs of a row are chains on a ladder of temperatures that exchange states.
 
-Hot chains cross what separates the states that the cold ones improve. A trial is a Gibbs sweep of every chain and one
-attempt to exchange for every other pair of neighbouring temperatures. With one run there is nothing to exchange.
-Exchanges are decided by a logarithm, whose last bit may differ between CPU and GPU: chains may part there.
+Hot chains cross the barriers between the states that cold chains improve. A trial is a Gibbs sweep of every chain and
+an attempt to exchange every other pair of neighbouring temperatures. With one run there is nothing to exchange. An
+exchange is decided by comparison with a logarithm, whose last bit may differ between CPU and GPU, so chains on them may
+diverge.
 """
 
 import numpy as np
@@ -13,15 +14,25 @@ from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.rounds import Round
 from dmcmc.samplers.model.schedule import Temperature
 
-_RANGE = (0.4, 0.15)
-_DESCENT = 10
+_TEMPERATURE_RANGE = (0.4, 0.15)  # hottest and coldest, in units of ``model.spread``
+_DESCENT_SWEEPS = 10  # maximum, at the end
 
 
 def rounds(model: ChainModel, samples: int, temperature: Temperature) -> list[Round]:
-    """Return one round at the coldest temperature, up a ladder to the hottest."""
-    start, end = temperature.resolve(model, _RANGE)
+    """Return one round at the lowest temperature, with a ladder up to the highest.
+
+    Parameters
+    ----------
+    model : ChainModel
+        The agent's columns.
+    samples : int
+        Trials per chain.
+    temperature : Temperature
+        The temperature schedule, whose ends are those of the ladder.
+    """
+    start, end = temperature.resolve(model, _TEMPERATURE_RANGE)
     cold, hot = min(start, end), max(start, end)
-    return [Round(np.full(samples, cold, dtype=np.float32), descent=_DESCENT, ladder=hot / cold)]
+    return [Round(np.full(samples, cold, dtype=np.float32), descent=_DESCENT_SWEEPS, ladder=hot / cold)]
 
 
 SAMPLER = Sampler(

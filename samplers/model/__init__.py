@@ -1,1 +1,1 @@
-"""What chains work on: an agent's factors as columns of whole numbers, states, random bits, temperatures, rounds."""
+"""What Markov chains work on: score columns of factors, states, random bits, temperatures and rounds."""

@@ -1,13 +1,14 @@
-"""One agent's local problem as flat arrays of whole numbers, the way chains read it.
+"""One agent's local problem as flat integer arrays, the layout that Markov chains read.
 
-Variables are renumbered: hidden ones first, interface ones after. For every factor and every hidden variable v in it
-there is a copy of the table with v's axis last, so that "this factor's utilities for all values of v" is one
-contiguous *column* of it. A column is padded with zeros to a multiple of four entries.
+Variables are renumbered: hidden variables first, then interface variables. For every factor and every hidden variable v
+in its scope there is a copy of the table with v's axis last. So the factor's utilities for all values of v are one
+contiguous *column* of that copy. A column is padded with zeros to a multiple of four entries.
 
-Entries are relative to their factor's least or largest, so that they are small: 16 bits where every sum of a variable's
-columns fits (*compact*), else 32. A forbidden entry is an added −2^k, more than all utilities of the agent together, so
-that a chain's utility orders states by (violations, utility). Utilities too wide for that, and those that are not
-whole, are scaled and rounded: chains only guide, tables are evaluated anew from the original factors.
+Entries are relative to the smallest or largest entry of their factor, so that they are small. They have 16 bits if
+every sum of a variable's columns fits (*compact*), otherwise 32. A forbidden entry is an added −2^k, which exceeds all
+utilities of the agent together. A chain's utility therefore orders states by (violations, utility). Utilities that are
+too wide for that, or not integers, are scaled and rounded: chains only guide the search, because the values of tables
+are computed from the original factors.
 """
 
 from math import ceil, log2
@@ -17,31 +18,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.model.arithmetic import LARGEST
+from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY
 from dmcmc.inference.model.flat_tables import FlatTables, flatten
 from dmcmc.inference.runtime.errors import ProblemError
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.model.column_kernels import link_columns
-from dmcmc.samplers.model.columns import Survey, fill_columns, survey_tables
+from dmcmc.samplers.model.columns import TableStatistics, fill_columns, table_statistics
 from dmcmc.samplers.model.jumps import jumps_of
 
-LANES = 4  # columns are padded to a multiple of it
-MOST_ENTRIES = 2**31 - 1
-PENALTY = 16.0  # of a violation, in spreads: too dear to keep at the temperatures at which utilities are told apart
-_COMPACT = 2**16 - 1
-_SUM = 2**30  # scores within this fit int32, with room for a difference of two
-_FLOAT_RANGE = 2**24  # what the utilities of a problem of floats are scaled to together: whole float32 numbers
+LANES = 4  # columns are padded to a multiple of this number of entries
+MAX_COLUMN_ENTRIES = 2**31 - 1  # of an agent's columns: offsets are int32
+VIOLATION_PENALTY = 16.0  # in units of ``spread``: too high for violations to persist in cold chains
+_MAX_COMPACT_SCORE = 2**16 - 1  # scores up to this bound fit uint16
+_MAX_SCORE = 2**30  # bound on absolute scores: the difference of two scores still fits int32
+_SCALED_FLOAT_RANGE = 2**24  # total range of scaled floats: integers that float32 represents exactly
 
 
 class ChainModel(NamedTuple):
-    """What init and step functions see; plain arrays, readable on CPU and GPU.
+    """Integer score columns of one agent, as the ``init`` and ``step`` functions of a sampler read them.
+
+    All fields are plain arrays and numbers, readable on the CPU and the GPU. *Chain units* are the integer units of
+    ``data``.
 
     Attributes
     ----------
     domains : (n,) int32
-        Domain sizes; the first ``hidden`` variables are hidden.
+        Domain sizes; the first ``hidden`` variables are hidden, the others are the interface.
     hidden : int
+        Number of hidden variables.
     lanes : int
         Length of a row of scores: the largest ``width``.
     width : (hidden,) int32
@@ -49,36 +54,36 @@ class ChainModel(NamedTuple):
     data : (entries,) uint16 or int32
         All columns; those of one variable are contiguous, in the order of the factors.
     violation : int
-        0 where nothing is forbidden; else k: a forbidden entry is an added −2^k.
+        0 if no entry is forbidden; otherwise k, where a forbidden entry is an added −2^k.
     penalty : float
-        What a violation costs a chain, in chain units; 0 where nothing is forbidden.
+        Cost of a violation in the eased utility of a chain, in chain units; 0 if no entry is forbidden.
     spread : float
-        The root mean square over hidden variables of Σ_f var(f), forbidden entries left out, in chain units: how much
-        the scores of one variable typically differ.
+        The root mean square over hidden variables of Σ_f var(f), without forbidden entries, in chain units: the typical
+        difference between the scores of one variable.
     scale : float
         Chain units per unit of utility; a power of two.
     column_start : (hidden + 1,) int32
-        Columns of variable v are ``column_start[v]:column_start[v + 1]``, one a factor of v.
+        Columns of variable v are ``column_start[v]:column_start[v + 1]``, one per factor of v.
     column_at : (columns,) int32
-        Offset in ``data`` of the column for other variables all 0.
+        Offset in ``data`` of the column for which all other variables of the factor are 0.
     other_start : (columns + 1,) int32
         The other variables of a column's factor are ``other_start[c]:other_start[c + 1]``.
     other_variable, other_stride : (others,) int32
-        Those variables and their strides in ``data``.
+        Those variables, and the distance in ``data`` between two of their values.
     touch_start : (hidden + 1,) int32
-        Columns that move when v changes are ``touch_start[v]:touch_start[v + 1]``.
+        The columns of other hidden variables that depend on v are ``touch_start[v]:touch_start[v + 1]``.
     touch_variable, touch_column : (touches,) int32
-        Whose scores change, and in which column.
+        The variable whose scores change with v, and its column.
     touch_stride : (touches,) int32
-        Stride of v in it.
+        Distance in ``data`` between two values of v in that column.
     touch_binary : (touches,) bool
-        Whether v is the only other variable.
+        Whether v is the only other variable of the column's factor.
     factor_column, factor_variable : (factors,) int32
-        One column of each factor, and its variable: how a whole state is evaluated.
+        One column of each factor, and the variable of that column; they suffice to evaluate a whole state.
     jumps : (any,) uint32
-        How joint proposals move variables, see :mod:`dmcmc.samplers.model.jumps`.
+        Alias tables of the joint proposal, see :mod:`dmcmc.samplers.model.jumps`.
     jump_at : (hidden,) int32
-        Where each variable's table begins in it.
+        Offset of each variable's alias table in ``jumps``.
     """
 
     domains: NDArray[np.int32]
@@ -107,7 +112,7 @@ class ChainModel(NamedTuple):
 
 
 def flatten_local(local: LocalProblem) -> FlatTables:
-    """Return an agent's tables in one array, their variables renumbered: hidden ones first, interface ones after."""
+    """Return an agent's tables as one array, with hidden variables numbered before interface variables."""
     flat = flatten([f.scope for f in local.factors], [f.table for f in local.factors])
     number = np.zeros(len(local.domains), dtype=np.int64)
     number[[*local.hidden, *local.interface]] = np.arange(len(local.hidden) + len(local.interface))
@@ -115,26 +120,40 @@ def flatten_local(local: LocalProblem) -> FlatTables:
 
 
 def build_model(local: LocalProblem, flat: FlatTables | None = None) -> ChainModel:
-    """Lay out a local problem. Only factors with a hidden variable count: the others are constant in a row.
+    """Lay out a local problem as score columns.
+
+    Only factors with a hidden variable are included: the others are constant in a row.
 
     Parameters
     ----------
-    flat
-        What :func:`flatten_local` returns, if it is there already.
+    local : LocalProblem
+        The agent's variables and factors.
+    flat : FlatTables, optional
+        The result of :func:`flatten_local`, if it has been computed already.
+
+    Returns
+    -------
+    ChainModel
+        The columns.
+
+    Raises
+    ------
+    ProblemError
+        If the sum of all utilities does not fit a float64.
     """
     flat = flatten_local(local) if flat is None else flat
     hidden = len(local.hidden)
     domains = local.domains[[*local.hidden, *local.interface]].astype(np.int32)
     width = -(-domains[:hidden] // LANES) * np.int32(LANES)
-    survey = survey_tables(flat, hidden)
-    scale, violation = _scale(survey, flat)
-    compact = _compact(flat, survey, scale, violation)
+    statistics = table_statistics(flat, hidden)
+    scale, violation = _scale(statistics, flat)
+    compact = _fits_compact(flat, statistics, scale, violation)
     links = link_columns(flat.scope_start, flat.scope, domains, width, hidden)
-    ACCOUNT.claim(links.entries * (2 if compact else 4), "columns that chains read")
+    MEMORY_ACCOUNT.claim(links.entries * (2 if compact else 4), "score columns of the samplers")
     data = np.zeros(max(1, links.entries), dtype=np.uint16 if compact else np.int32)
-    base = survey.low if compact else survey.top
+    base = statistics.low if compact else statistics.top
     jumps, jump_at = jumps_of(domains[:hidden])
-    variance = fill_columns(flat, domains, width, links, (base, survey.span, scale, violation), data)
+    variance = fill_columns(flat, domains, width, links, (base, statistics.span, scale, violation), data)
     spread = float(np.sqrt(variance / max(1, hidden))) or 1.0
     return ChainModel(
         domains=domains,
@@ -143,7 +162,9 @@ def build_model(local: LocalProblem, flat: FlatTables | None = None) -> ChainMod
         width=width,
         data=data,
         violation=violation,
-        penalty=float(np.float32(PENALTY * spread)) if violation else 0.0,  # exact times a whole number
+        penalty=float(np.float32(VIOLATION_PENALTY * spread))
+        if violation
+        else 0.0,  # float32: times an integer it is exact
         spread=spread,
         scale=scale,
         jumps=jumps,
@@ -153,42 +174,50 @@ def build_model(local: LocalProblem, flat: FlatTables | None = None) -> ChainMod
 
 
 def is_compact(flat: FlatTables, hidden: int) -> bool:
-    """Return whether the columns of a model of these tables are 16-bit numbers."""
-    survey = survey_tables(flat, hidden)
-    return _compact(flat, survey, *_scale(survey, flat))
+    """Return whether a model of these tables has 16-bit columns."""
+    statistics = table_statistics(flat, hidden)
+    return _fits_compact(flat, statistics, *_scale(statistics, flat))
 
 
-def _compact(flat: FlatTables, survey: Survey, scale: float, violation: int) -> bool:
-    whole = flat.data.dtype.kind == "i" and scale == 1.0 and not violation
-    return whole and bool(survey.variable_range.max(initial=0.0) <= _COMPACT)
+def _fits_compact(flat: FlatTables, statistics: TableStatistics, scale: float, violation: int) -> bool:
+    """Return whether the columns fit 16 bits: integers, not scaled, none forbidden, of small range."""
+    unscaled = flat.data.dtype.kind == "i" and scale == 1.0 and not violation
+    return unscaled and bool(statistics.variable_range.max(initial=0.0) <= _MAX_COMPACT_SCORE)
 
 
-def _scale(survey: Survey, flat: FlatTables) -> tuple[float, int]:
-    """Return chain units per unit of utility, and k.
+def _scale(statistics: TableStatistics, flat: FlatTables) -> tuple[float, int]:
+    """Return chain units per unit of utility, and k (0 if no entry is forbidden).
 
-    Without forbidden entries the sums of a variable's columns must fit 2^30. With them 2^k must exceed twice the
-    agent's total range, and as many violations as a variable has factors with forbidden entries must fit 2^30.
+    Without forbidden entries, the sums of a variable's columns must fit 2^30. With forbidden entries, 2^k must exceed
+    twice the agent's total range, and the largest possible number of violations in one variable's factors must fit
+    2^30.
 
     Raises
     ------
     ProblemError
-        If all utilities together do not fit a float64.
+        If the sum of all utilities does not fit a float64.
     """
-    whole = flat.data.dtype.kind == "i"
-    total = float(survey.span.sum())
-    if not total <= 2 * LARGEST:
-        raise ProblemError(f"the utilities add up to more than {LARGEST:.3g}; scale them down")
-    most = int(survey.variable_hard.max(initial=0))
+    integral = flat.data.dtype.kind == "i"
+    total = float(statistics.span.sum())
+    if not total <= 2 * MAX_TOTAL_UTILITY:
+        raise ProblemError(f"the utilities add up to more than {MAX_TOTAL_UTILITY:.3g}; scale them down")
+    max_forbidding = int(statistics.variable_forbidding.max(initial=0))
     if total == 0.0:
-        return 1.0, 2 if most else 0
-    room = _SUM / (4 * most + 2) if most else _SUM * total / float(survey.variable_range.max())
-    rounding = flat.at.size  # every entry may be rounded up by half a unit
-    fits = 2.0 ** np.floor(np.log2((room - rounding) / total)) if room > rounding else 2.0 ** -ceil(log2(total))
-    wanted = 1.0 if whole else 2.0 ** np.floor(np.log2(_FLOAT_RANGE / max(total, 1e-250)))
-    scale = float(min(fits, wanted))
-    return scale, ceil(log2(2 * (total * scale + rounding) + 1)) if most else 0
+        return 1.0, 2 if max_forbidding else 0
+    capacity = (
+        _MAX_SCORE / (4 * max_forbidding + 2)
+        if max_forbidding
+        else _MAX_SCORE * total / float(statistics.variable_range.max())
+    )
+    rounding = flat.at.size  # each entry may be rounded up by half a chain unit
+    largest_scale = (
+        2.0 ** np.floor(np.log2((capacity - rounding) / total)) if capacity > rounding else 2.0 ** -ceil(log2(total))
+    )
+    preferred_scale = 1.0 if integral else 2.0 ** np.floor(np.log2(_SCALED_FLOAT_RANGE / max(total, 1e-250)))
+    scale = float(min(largest_scale, preferred_scale))
+    return scale, ceil(log2(2 * (total * scale + rounding) + 1)) if max_forbidding else 0
 
 
 def column_entries(local: LocalProblem) -> int:
-    """Return an upper bound on the entries of an agent's columns."""
+    """Return an upper bound on the number of entries of an agent's columns."""
     return sum(f.table.size * len(f.scope) for f in local.factors) * LANES

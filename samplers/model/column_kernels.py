@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""The passes that lay out an agent's tables as columns."""
+"""Compiled passes that lay out an agent's tables as score columns.
+
+Shared arguments: ``scope_start`` (factors + 1,) and ``scope`` give the variables of each factor, hidden variables being
+those below ``hidden``; ``domains`` (n,) are domain sizes and ``width`` (hidden,) padded domain sizes, both int32.
+"""
 
 from typing import NamedTuple
 
@@ -9,19 +13,21 @@ from numpy.typing import NDArray
 from dmcmc.inference.runtime.compile import njit
 
 
-class Links(NamedTuple):
-    """Where columns lie and how they hang together; see :class:`dmcmc.samplers.model.chain_model.ChainModel`.
+class ColumnLinks(NamedTuple):
+    """Offsets of columns and the columns that each variable's value selects.
+
+    The other arrays are the fields of the same name of :class:`dmcmc.samplers.model.chain_model.ChainModel`.
 
     Attributes
     ----------
     entries : int
-        Of all columns.
-    own_column : (scope variables,) int32
-        The column of each variable of each factor, in the order of the scopes; −1 for interface variables.
+        Number of entries of all columns.
+    scope_column : (scope entries,) int32
+        The column of each variable of each factor, in the order of ``scope``; −1 for interface variables.
     """
 
     entries: int
-    own_column: NDArray[np.int32]
+    scope_column: NDArray[np.int32]
     column_start: NDArray[np.int32]
     column_at: NDArray[np.int32]
     other_start: NDArray[np.int32]
@@ -37,45 +43,83 @@ class Links(NamedTuple):
 
 
 @njit()
-def extremes(at, data, never):
-    """Return least and largest finite entry of every table, and which tables have −∞."""
-    factors = at.size - 1
+def finite_extremes(start, data, forbidden):
+    """Return the smallest and largest finite entry of every table, and whether it has a forbidden entry.
+
+    Parameters
+    ----------
+    start : (tables + 1,) int64
+        Offset of each table in ``data``.
+    data : (entries,) int64 or float64
+        The tables, one after another.
+    forbidden : scalar of the same dtype
+        The value of a forbidden entry, the smallest of all.
+
+    Returns
+    -------
+    low, top : (tables,) of the dtype of ``data``
+        The extremes; 0 for a table of forbidden entries only.
+    has_forbidden : (tables,) bool
+        Whether the table has a forbidden entry.
+    """
+    factors = start.size - 1
     low, top = np.zeros(factors, dtype=data.dtype), np.zeros(factors, dtype=data.dtype)
-    hard = np.zeros(factors, dtype=np.bool_)
+    has_forbidden = np.zeros(factors, dtype=np.bool_)
     for f in range(factors):
-        table = data[at[f] : at[f + 1]]
+        table = data[start[f] : start[f + 1]]
         least = highest = table[0]
         for i in range(table.size):
             least, highest = min(least, table[i]), max(highest, table[i])
-        hard[f] = least == never
-        if hard[f]:
+        has_forbidden[f] = least == forbidden
+        if has_forbidden[f]:
             least = highest
             for i in range(table.size):
-                least = min(least, table[i] if table[i] != never else highest)
-        if highest != never:
+                least = min(least, table[i] if table[i] != forbidden else highest)
+        if highest != forbidden:
             low[f], top[f] = least, highest
-    return low, top, hard
+    return low, top, has_forbidden
 
 
 @njit()
-def per_variable(scope_start, scope, span, hard, hidden):
-    """Sum up spans, and tables with −∞, over each hidden variable's factors; take others' spans away."""
-    variable_range, variable_hard = np.zeros(hidden), np.zeros(hidden, dtype=np.int64)
+def sum_by_variable(scope_start, scope, span, has_forbidden, hidden):
+    """Sum the tables' ranges, and count tables with forbidden entries, per hidden variable.
+
+    Parameters
+    ----------
+    span : (tables,) float64
+        Difference of the extremes of each table; set to 0 here for tables without a hidden variable.
+    has_forbidden : (tables,) bool
+        Whether each table has a forbidden entry.
+
+    Returns
+    -------
+    variable_range : (hidden,) float64
+        Sum of ``span`` over the factors of each variable.
+    variable_forbidding : (hidden,) int64
+        Number of each variable's factors with forbidden entries.
+    """
+    variable_range, variable_forbidding = np.zeros(hidden), np.zeros(hidden, dtype=np.int64)
     for f in range(span.size):
-        counts = False
+        has_hidden = False
         for s in range(scope_start[f], scope_start[f + 1]):
             if scope[s] < hidden:
-                counts = True
+                has_hidden = True
                 variable_range[scope[s]] += span[f]
-                variable_hard[scope[s]] += hard[f]
-        if not counts:
+                variable_forbidding[scope[s]] += has_forbidden[f]
+        if not has_hidden:
             span[f] = 0.0
-    return variable_range, variable_hard
+    return variable_range, variable_forbidding
 
 
 @njit()
 def link_columns(scope_start, scope, domains, width, hidden):
-    """Number the columns by (variable, factor) and note who moves which."""
+    """Number the columns by (variable, factor) and list the columns that each variable's value selects.
+
+    Returns
+    -------
+    ColumnLinks
+        Offsets of columns, the other variables of each column, and the columns that a variable touches.
+    """
     factors = scope_start.size - 1
     column_start = np.zeros(hidden + 1, dtype=np.int32)
     for s in range(scope.size):
@@ -84,31 +128,31 @@ def link_columns(scope_start, scope, domains, width, hidden):
     for v in range(hidden):
         column_start[v + 1] += column_start[v]
     columns = column_start[hidden]
-    own_column = np.full(scope.size, -1, dtype=np.int32)
-    at_scope = np.zeros(columns, dtype=np.int64)  # where a column's variable stands in ``scope``
-    at_factor = np.zeros(columns, dtype=np.int64)
-    following = column_start[:hidden].copy()
-    counted = 0
+    scope_column = np.full(scope.size, -1, dtype=np.int32)
+    scope_position = np.zeros(columns, dtype=np.int64)  # position in ``scope`` of a column's variable
+    factor_of = np.zeros(columns, dtype=np.int64)
+    next_free = column_start[:hidden].copy()
+    used_factors = 0
     for f in range(factors):
-        counts = False
+        has_hidden = False
         for s in range(scope_start[f], scope_start[f + 1]):
             v = scope[s]
             if v < hidden:
-                c = following[v]
-                following[v] += 1
-                own_column[s], at_scope[c], at_factor[c] = c, s, f
-                counts = True
-        counted += counts
+                c = next_free[v]
+                next_free[v] += 1
+                scope_column[s], scope_position[c], factor_of[c] = c, s, f
+                has_hidden = True
+        used_factors += has_hidden
     column_at = np.zeros(columns, dtype=np.int32)
     other_start = np.zeros(columns + 1, dtype=np.int32)
     touch_start = np.zeros(hidden + 1, dtype=np.int32)
     entries = 0
     for c in range(columns):
         column_at[c] = entries
-        f = at_factor[c]
-        size = np.int64(width[scope[at_scope[c]]])
+        f = factor_of[c]
+        size = np.int64(width[scope[scope_position[c]]])
         for s in range(scope_start[f], scope_start[f + 1]):
-            if s != at_scope[c]:
+            if s != scope_position[c]:
                 size *= domains[scope[s]]
                 other_start[c + 1] += 1
                 if scope[s] < hidden:
@@ -121,38 +165,38 @@ def link_columns(scope_start, scope, domains, width, hidden):
     other_variable, other_stride = np.zeros(others, dtype=np.int32), np.zeros(others, dtype=np.int32)
     touch_variable, touch_column = np.zeros(touches, dtype=np.int32), np.zeros(touches, dtype=np.int32)
     touch_stride, touch_binary = np.zeros(touches, dtype=np.int32), np.zeros(touches, dtype=np.bool_)
-    following = touch_start[:hidden].copy()
+    next_free = touch_start[:hidden].copy()
     for c in range(columns):
-        f = at_factor[c]
-        own = scope[at_scope[c]]
-        stride = np.int64(width[own])
+        f = factor_of[c]
+        variable = scope[scope_position[c]]
+        stride = np.int64(width[variable])
         o = other_start[c + 1]
         for s in range(scope_start[f + 1] - 1, scope_start[f] - 1, -1):
             v = scope[s]
-            if s == at_scope[c]:
+            if s == scope_position[c]:
                 continue
             o -= 1
             other_variable[o], other_stride[o] = v, stride
             if v < hidden:
-                t = following[v]
-                following[v] += 1
-                touch_variable[t], touch_column[t], touch_stride[t] = own, c, stride
+                t = next_free[v]
+                next_free[v] += 1
+                touch_variable[t], touch_column[t], touch_stride[t] = variable, c, stride
                 touch_binary[t] = other_start[c + 1] - other_start[c] == 1
             stride *= domains[v]
-    factor_column, factor_variable = np.zeros(counted, dtype=np.int32), np.zeros(counted, dtype=np.int32)
+    factor_column, factor_variable = np.zeros(used_factors, dtype=np.int32), np.zeros(used_factors, dtype=np.int32)
     i = 0
     for f in range(factors):
         lowest = -1
         for s in range(scope_start[f], scope_start[f + 1]):
-            c = own_column[s]
+            c = scope_column[s]
             if c >= 0 and (lowest < 0 or c < lowest):
                 lowest = c
         if lowest >= 0:
-            factor_column[i], factor_variable[i] = lowest, scope[at_scope[lowest]]
+            factor_column[i], factor_variable[i] = lowest, scope[scope_position[lowest]]
             i += 1
-    return Links(
+    return ColumnLinks(
         entries,
-        own_column,
+        scope_column,
         column_start,
         column_at,
         other_start,
@@ -169,76 +213,106 @@ def link_columns(scope_start, scope, domains, width, hidden):
 
 
 @njit()
-def fill(flat, domains, width, links, quantum, never, out):
-    base, span, scale, violation = quantum
+def write_columns(flat, domains, width, links, quantisation, forbidden, out):
+    """Write the columns of all factors; return Σ over columns of the variance of the factor's finite entries.
+
+    Parameters
+    ----------
+    flat : FlatTables
+        The tables.
+    links : ColumnLinks
+        Offsets of the columns.
+    quantisation : (base, span, scale, violation)
+        Smallest or largest entry and range of each table, chain units per unit of utility, and the exponent k.
+    forbidden : scalar of the dtype of the tables
+        The value of a forbidden entry.
+    out : (entries,) uint16 or int32
+        The columns; zero before.
+    """
+    base, span, scale, violation = quantisation
     scope_start, scope, at, hidden = flat.scope_start, flat.scope, flat.at, width.size
     largest = 1
     for f in range(at.size - 1):
         largest = max(largest, at[f + 1] - at[f])
-    whole = np.zeros(largest, dtype=np.int32)
+    integers = np.zeros(largest, dtype=np.int32)
     total = 0.0
     for f in range(at.size - 1):
-        count = 0
+        hidden_variables = 0
         for s in range(scope_start[f], scope_start[f + 1]):
-            count += scope[s] < hidden
-        if count == 0:
+            hidden_variables += scope[s] < hidden
+        if hidden_variables == 0:
             continue
         table = flat.data[at[f] : at[f + 1]]
-        total += count * _quantise(table, never, base[f], span[f], scale, violation, whole[: table.size])
+        total += hidden_variables * _quantise(
+            table, forbidden, base[f], span[f], scale, violation, integers[: table.size]
+        )
         after = 1
         for s in range(scope_start[f + 1] - 1, scope_start[f] - 1, -1):
             v = scope[s]
-            own = domains[v]
+            size = domains[v]
             if v < hidden:
-                place = links.column_at[links.own_column[s]]
-                _transpose(whole, table.size // (own * after), own, after, out, place, width[v])
-            after *= own
+                offset = links.column_at[links.scope_column[s]]
+                _transpose(integers, table.size // (size * after), size, after, out, offset, width[v])
+            after *= size
     return total
 
 
 @njit()
-def _quantise(table, never, base, span, scale, violation, whole):
-    """Write a table's whole numbers into ``whole`` and return the variance of the finite ones.
+def _quantise(table, forbidden, base, span, scale, violation, integers):
+    """Write a table's entries in chain units to ``integers`` and return the variance of the finite entries.
 
-    The variance is of 16 leading bits of them, so that its sums are whole numbers: the same in any order.
+    The variance is that of the 16 leading bits, so that its sums are integers and the same in any order.
+
+    Parameters
+    ----------
+    table : (size,) int64 or float64
+        The entries.
+    base, span : scalar
+        The entry that becomes 0, and the range of finite entries.
+    scale : float
+        Chain units per unit of utility.
+    violation : int
+        Exponent k of a forbidden entry −2^k; 0 if there is none.
+    integers : (size,) int32
+        The result.
     """
     if scale == 1.0:
         for i in range(table.size):
-            whole[i] = np.int32(table[i] - base)
+            integers[i] = np.int32(table[i] - base)
     else:
         for i in range(table.size):
-            if table[i] != never:
-                whole[i] = np.int32(np.rint((np.float64(table[i]) - np.float64(base)) * scale))
+            if table[i] != forbidden:
+                integers[i] = np.int32(np.rint((np.float64(table[i]) - np.float64(base)) * scale))
     shift = 0
     while span * scale >= 2.0 ** (16 + shift):
         shift += 1
     count = table.size
-    finite = squares = 0
+    total = square_sum = 0
     if violation > 0:
         for i in range(table.size):
-            if table[i] == never:
-                whole[i] = 0
+            if table[i] == forbidden:
+                integers[i] = 0
                 count -= 1
     for i in range(table.size):
-        x = np.int64(whole[i]) >> shift
-        finite, squares = finite + x, squares + x * x
+        x = np.int64(integers[i]) >> shift
+        total, square_sum = total + x, square_sum + x * x
     if violation > 0 and count < table.size:
         for i in range(table.size):
-            if table[i] == never:
-                whole[i] = -(1 << violation)
+            if table[i] == forbidden:
+                integers[i] = -(1 << violation)
     if count == 0:
         return 0.0
-    mean = finite / count
-    return max(0.0, squares / count - mean * mean) * 4.0**shift
+    mean = total / count
+    return max(0.0, square_sum / count - mean * mean) * 4.0**shift
 
 
 @njit()
-def _transpose(whole, before, own, after, out, place, width):
-    """Copy a (before, own, after) table with its middle axis last, rows padded to ``width``."""
+def _transpose(integers, before, size, after, columns, offset, width):
+    """Copy a table of shape (before, size, after) with its middle axis last, into columns of length ``width``."""
     for p in range(before):
         for r in range(after):
-            column = out[place : place + own]
-            source = whole[p * own * after + r :]
-            for i in range(own):
+            column = columns[offset : offset + size]
+            source = integers[p * size * after + r :]
+            for i in range(size):
                 column[i] = source[i * after]
-            place += width
+            offset += width

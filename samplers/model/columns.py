@@ -1,4 +1,4 @@
-"""How an agent's tables become columns: compiled, no Python object per factor or column."""
+"""Turn an agent's tables into score columns by compiled passes, without a Python object per factor or column."""
 
 from typing import Any, NamedTuple
 
@@ -8,45 +8,45 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.model.column_kernels import Links, extremes, fill, per_variable
+from dmcmc.samplers.model.column_kernels import ColumnLinks, finite_extremes, sum_by_variable, write_columns
 
 
-class Survey(NamedTuple):
-    """What the scales are chosen by.
+class TableStatistics(NamedTuple):
+    """Ranges of an agent's tables, from which the scale of chain units is chosen.
 
     Attributes
     ----------
-    low, top : (factors,) numbers
-        Least and largest finite entry; 0 where there is none.
+    low, top : (factors,) int64 or float64
+        Smallest and largest finite entry of each table; 0 if it has none.
     span : (factors,) float64
         Their difference; 0 for factors without hidden variables.
     variable_range : (hidden,) float64
-        Σ span over a variable's factors.
-    variable_hard : (hidden,) int64
-        How many of its factors forbid something.
+        Sum of ``span`` over the factors of each variable.
+    variable_forbidding : (hidden,) int64
+        Number of each variable's factors with forbidden entries.
     """
 
     low: Array
     top: Array
     span: NDArray[np.float64]
     variable_range: NDArray[np.float64]
-    variable_hard: NDArray[np.int64]
+    variable_forbidding: NDArray[np.int64]
 
 
-def survey_tables(flat: FlatTables, hidden: int) -> Survey:
-    """Look at every table once."""
-    low, top, hard = extremes(flat.at, flat.data, _never(flat))
+def table_statistics(flat: FlatTables, hidden: int) -> TableStatistics:
+    """Return the ranges of all tables."""
+    low, top, has_forbidden = finite_extremes(flat.at, flat.data, _forbidden(flat))
     if flat.data.dtype.kind == "i":  # int64 may not hold the difference, uint64 does
         span = (top.astype(np.uint64) - low.astype(np.uint64)).astype(np.float64)
     else:
-        with np.errstate(over="ignore"):  # what is beyond all floats is refused by name
+        with np.errstate(over="ignore"):  # the caller reports a range beyond float64
             span = top - low
-    variable_range, variable_hard = per_variable(flat.scope_start, flat.scope, span, hard, hidden)
-    return Survey(low, top, span, variable_range, variable_hard)
+    variable_range, variable_forbidding = sum_by_variable(flat.scope_start, flat.scope, span, has_forbidden, hidden)
+    return TableStatistics(low, top, span, variable_range, variable_forbidding)
 
 
-def _never(flat: FlatTables) -> Any:
-    """Return the tables' −∞ in their dtype."""
+def _forbidden(flat: FlatTables) -> Any:
+    """Return the tables' value of a forbidden entry in their dtype."""
     return flat.data.dtype.type(forbidden_value(flat.data.dtype))
 
 
@@ -54,18 +54,24 @@ def fill_columns(
     flat: FlatTables,
     domains: NDArray[np.int32],
     width: NDArray[np.int32],
-    links: Links,
-    quantum: tuple[Array, NDArray[np.float64], float, int],
+    links: ColumnLinks,
+    quantisation: tuple[Array, NDArray[np.float64], float, int],
     out: Array,
 ) -> float:
-    """Write the columns; return Σ over columns of the variance of the factor's finite entries, in chain units.
+    """Write the columns; return Σ over columns of the variance of the factor's finite entries, in squared chain units.
 
     Parameters
     ----------
-    quantum : (base, span, scale, violation)
-        An entry becomes (entry − base of its factor) · scale, rounded; a forbidden one −2^violation.
+    flat : FlatTables
+        The tables.
+    domains, width : (n,) and (hidden,) int32
+        Domain sizes, and padded sizes of the hidden variables.
+    links : ColumnLinks
+        Offsets of the columns.
+    quantisation : (base, span, scale, violation)
+        An entry becomes (entry − base of its factor) · scale, rounded; a forbidden entry becomes −2^violation.
     out : (entries,) uint16 or int32
-        Zeros.
+        The columns; zero before.
     """
-    variance: float = fill(flat, domains, width, links, quantum, _never(flat), out)
+    variance: float = write_columns(flat, domains, width, links, quantisation, _forbidden(flat), out)
     return variance

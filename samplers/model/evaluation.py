@@ -1,4 +1,4 @@
-"""What rows are worth: hidden assignments evaluated on an agent's original factors."""
+"""Evaluate hidden assignments of rows, on an agent's original factors or on its score columns."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,48 +14,54 @@ from dmcmc.samplers.model.evaluation_kernels import evaluate_all, evaluate_chain
 def evaluate_rows(
     flat: FlatTables, domains: NDArray[np.int32], states: Array, shape: tuple[int, ...], arithmetic: Arithmetic
 ) -> Array:
-    """Evaluate F_i for one hidden assignment a row.
+    """Evaluate an agent's utility F_i for one hidden assignment per row.
 
     Parameters
     ----------
-    flat, domains
-        The agent's tables and domain sizes, hidden variables first
-        (:func:`dmcmc.samplers.model.chain_model.flatten_local`).
-    states : (rows, |H_i|) integers
+    flat : FlatTables
+        The agent's tables, hidden variables first (:func:`dmcmc.samplers.model.chain_model.flatten_local`).
+    domains : (n,) int32
+        Domain sizes, hidden variables first.
+    states : (rows, hidden) integers
         Hidden values of every interface assignment, rows in C order.
-    shape
+    shape : tuple of int
         Domain sizes of the interface variables.
+    arithmetic : Arithmetic
+        Encoding of the result.
 
     Returns
     -------
     ndarray of ``shape``
         Encoded utilities; −∞ where a hard constraint is violated.
     """
-    never = flat.data.dtype.type(forbidden_value(flat.data.dtype))
+    forbidden = flat.data.dtype.type(forbidden_value(flat.data.dtype))
     values = np.zeros(len(states), dtype=arithmetic.dtype)
     zero = 0 if arithmetic.exact else 0.0
-    evaluate_all(flat, domains, states, never, zero, arithmetic.dtype.type(arithmetic.lowest), values)
+    evaluate_all(flat, domains, states, forbidden, zero, arithmetic.dtype.type(arithmetic.lowest), values)
     return values.reshape(shape)
 
 
 def chain_utilities(
     model: ChainModel, shape: tuple[int, ...], rows: NDArray[np.int64], states: Array
 ) -> NDArray[np.int64]:
-    """Return what a chain thinks of the states of some rows: it orders them by (violations, utility).
+    """Return the utilities of some rows' states in chain units, which order states by (violations, utility).
 
     Parameters
     ----------
-    shape
+    model : ChainModel
+        The agent's columns.
+    shape : tuple of int
         Domain sizes of the interface variables.
     rows : (k,) int64
         Numbers of rows in C order.
-    states : (rows, |H_i|) integers
+    states : (rows, hidden) integers
         Hidden values of every row.
 
     Returns
     -------
-    ndarray of int64, (k,)
+    (k,) int64
+        The utilities.
     """
-    found = np.zeros(rows.size, dtype=np.int64)
-    evaluate_chains(model, np.array(shape, dtype=np.int64), rows, states, found)
-    return found
+    utilities = np.zeros(rows.size, dtype=np.int64)
+    evaluate_chains(model, np.array(shape, dtype=np.int64), rows, states, utilities)
+    return utilities

@@ -1,14 +1,19 @@
-"""Counter-based random bits: Philox4x32-10 (Salmon et al., SC 2011), the same on every processor and in any order.
+"""Keys for counter-based random bits: Philox4x32-10 (Salmon et al., SC 2011), equal on every processor in any order.
 
-A chain is keyed, not seeded: the key comes from (seed, agent), the counter from (row, run, trial, block). So the bits
-that a chain sees do not depend on ranks, threads or what else runs.
+A chain is keyed, not seeded: the key is made from (seed, agent), the counter from (row, run, trial, block). So the bits
+of a chain do not depend on ranks, threads or other chains.
 """
 
 
 def chain_key(seed: int, agent: int) -> tuple[int, int]:
-    """Return the two key words of an agent's chains: a SplitMix64 hash of (seed, agent).
+    """Return the two 32-bit key words of an agent's chains: a SplitMix64 hash of (seed, agent).
 
-    Seeds may have any size; they are folded to 64 bits.
+    Parameters
+    ----------
+    seed : int
+        Any integer; it is folded to 64 bits.
+    agent : int
+        Number of the agent.
     """
     mask = (1 << 64) - 1
     state = 0

@@ -1,7 +1,7 @@
-"""A sampler's run as a list of rounds, and where the chains of a round start.
+"""Divide a sampler's run into rounds, and define where the chains of a round start.
 
 All rows of an agent finish a round before the next begins. So a warm round may start a row's chains from the best
-states of its neighbours, which differ in the value of one interface variable: nearby rows have much in common.
+states of its neighbours, the rows that differ in the value of one interface variable: their best states are similar.
 """
 
 from collections.abc import Callable
@@ -15,21 +15,22 @@ from dmcmc.samplers.model.schedule import Temperature
 
 
 class Round(NamedTuple):
-    """Trials that all rows make before any goes on.
+    """Trials that all rows complete before any row continues.
 
     Attributes
     ----------
     temperatures : (trials,) float32
-        In chain units. 0 takes the best value.
+        One temperature per trial, in chain units. 0 takes the best value.
     warm : bool
-        False: chains start anywhere (the first round must, no other may). True: run 0 of a row starts from the row's
-        best state so far, each other run from that of a neighbouring row.
+        False: chains start from the sampler's ``init`` (only the first round may). True: run 0 of a row starts from the
+        row's best state so far, each other run from the best state of a neighbouring row.
     repair : bool
-        Only rows whose best state violates something take part.
+        Whether only rows whose best state violates a hard constraint take part.
     descent : int
-        Afterwards the best state of each chain is improved greedily, by at most so many sweeps.
+        Maximum number of greedy sweeps that improve each chain's best state at the end of the round.
     ladder : float
-        With exchange: how much hotter than ``temperatures`` the last run is; those between divide this geometrically.
+        With exchange: ratio between the temperatures of the last run and of run 0, which has ``temperatures``; the runs
+        between are spaced geometrically.
     """
 
     temperatures: NDArray[np.float32]
@@ -39,7 +40,18 @@ class Round(NamedTuple):
     ladder: float = 1.0
 
     def rungs(self, runs: int) -> NDArray[np.float32]:
-        """Return what each run's rung multiplies ``temperatures`` by, shape (runs,), ascending from 1."""
+        """Return the factor of ``temperatures`` for each run, ascending from 1.
+
+        Parameters
+        ----------
+        runs : int
+            Number of runs per row.
+
+        Returns
+        -------
+        (runs,) float32
+            The factors.
+        """
         return (self.ladder ** np.linspace(0.0, 1.0, runs)).astype(np.float32)
 
 
@@ -47,5 +59,15 @@ Rounds = Callable[[ChainModel, int, Temperature], list[Round]]
 
 
 def one_round(model: ChainModel, samples: int, temperature: Temperature) -> list[Round]:
-    """Return the run of the paper's samplers: all trials from one random start."""
+    """Return the run of the paper's samplers: all trials from one start.
+
+    Parameters
+    ----------
+    model : ChainModel
+        The agent's columns.
+    samples : int
+        Number of trials.
+    temperature : Temperature
+        The temperatures.
+    """
     return [Round(temperature.of_trials(model, samples))]

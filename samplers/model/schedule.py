@@ -1,4 +1,4 @@
-"""Temperatures: constant, cooled between two given values, or cooled over a range taken from the tables."""
+"""Temperature schedules: constant, cooled between two given values, or cooled over a range derived from the tables."""
 
 from dataclasses import dataclass
 
@@ -7,22 +7,23 @@ from numpy.typing import NDArray
 
 from dmcmc.samplers.model.chain_model import ChainModel
 
-# Of the typical spread of a conditional; tuned on meeting and uniform problems.
+# First and last temperature, in units of the model's ``spread``; tuned on meeting and uniform problems.
 AUTOMATIC = (0.4, 0.15)
-# In chain units, of which the smallest difference is about one and the largest 2^30.
+# In chain units. Differences of utilities are between about 1 and 2^30.
 COLDEST, HOTTEST = 2.0**-60, 2.0**60
-LOOSE = 0.4  # of the penalty of a violation: chains that are this hot still pass through forbidden states
+START_PER_PENALTY = 0.4  # start temperature per unit of penalty: chains still pass through forbidden states
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """A temperature for every trial.
+    """A temperature schedule.
 
     Attributes
     ----------
     start, end : float or None
-        First and last temperature, in units of utility; None takes them from the tables.
+        First and last temperature, in units of utility; None derives both from the tables.
     shape : {"geometric", "linear"}
+        Interpolation between them.
     """
 
     start: float | None = None
@@ -31,33 +32,53 @@ class Temperature:
 
     @classmethod
     def constant(cls, value: float) -> "Temperature":
-        """Return the same temperature for all trials; 1 is the DMCMC paper's."""
+        """Return a schedule with the same temperature, in units of utility, for all trials; the DMCMC paper uses 1."""
         return cls(value, value)
 
     def resolve(self, model: ChainModel, automatic: tuple[float, float] = AUTOMATIC) -> tuple[float, float]:
-        """Return first and last temperature in chain units; ``automatic`` is in spreads.
+        """Return the first and the last temperature in chain units.
 
-        Where something is forbidden the automatic start is hot enough to break it. Both are what single precision
-        carries, and so is their ratio: beyond :data:`COLDEST` and :data:`HOTTEST` a chain does nothing else.
+        If an entry is forbidden, the automatic start is hot enough to violate it. Both temperatures are limited to the
+        range from :data:`COLDEST` to :data:`HOTTEST`, so that they and their ratio fit single precision; a chain
+        behaves no differently beyond these limits.
+
+        Parameters
+        ----------
+        model : ChainModel
+            The agent's columns.
+        automatic : (float, float)
+            First and last temperature in units of ``model.spread``, used if none are given.
         """
         if self.start is None or self.end is None:
-            start, end = max(automatic[0] * model.spread, LOOSE * model.penalty), automatic[1] * model.spread
+            start, end = (
+                max(automatic[0] * model.spread, START_PER_PENALTY * model.penalty),
+                automatic[1] * model.spread,
+            )
         else:
             start, end = self.start * model.scale, self.end * model.scale
-        if self.start == 0 or self.end == 0:  # asked for: the best value, ties stay
+        if self.start == 0 or self.end == 0:  # 0 is requested: the best value, present value at ties
             return start, end
         return min(max(start, COLDEST), HOTTEST), min(max(end, COLDEST), HOTTEST)
 
     def of_trials(
         self, model: ChainModel, trials: int, automatic: tuple[float, float] = AUTOMATIC, skip: float = 0.0
     ) -> NDArray[np.float32]:
-        """Return the temperature of each trial in chain units, shape (trials,).
+        """Return the temperature of each trial in chain units, shape (trials,) float32.
 
-        ``skip`` leaves the first part of the way from start to end out (0 to 1).
+        Parameters
+        ----------
+        model : ChainModel
+            The agent's columns.
+        trials : int
+            Number of trials.
+        automatic : (float, float)
+            First and last temperature in units of ``model.spread``, used if none are given.
+        skip : float
+            Fraction of the way from start to end to leave out at the beginning, 0 to 1.
         """
         start, end = self.resolve(model, automatic)
         at = np.linspace(skip, 1.0, trials) if trials > 1 else np.ones(trials)
         values = start + (end - start) * at if self.shape == "linear" else start * (end / start) ** at
-        if min(start, end) > 0:  # what a difference of far numbers has lost
+        if min(start, end) > 0:  # rounding may give 0 or less where start and end differ widely
             values = np.maximum(values, COLDEST)
         return values.astype(np.float32)

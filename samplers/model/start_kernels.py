@@ -1,34 +1,39 @@
 # mypy: ignore-errors
-"""Where the chains of a warm round start."""
+"""Choose the rows whose best states the chains of a warm round start from."""
 
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.model.rng_kernels import philox
 
-START_BLOCK = 1 << 24  # of a chain's counter: apart from the blocks that its trials draw from
+START_BLOCK = 1 << 24  # first block of a chain's counter that its trials do not use
 SWAP_BLOCK = 1 << 25
 
 
 @njit()
 def start_row(shape, row, run, key, first):
-    """Return the row whose best state chain ``run`` of a row starts a warm round from.
+    """Return the row whose best state one chain of a warm round starts from.
+
+    Run 0 starts from its own row; other runs start from a row that differs in one interface variable, drawn uniformly.
 
     Parameters
     ----------
     shape : (|B|,) int64
-        Domain sizes of the interface variables; rows count in C order.
+        Domain sizes of the interface variables; rows are in C order.
+    row, run : int
+        Numbers of the row and of the run.
     key : (2,) uint64
+        Key of the agent's chains.
     first : int
         Number of the round's first trial.
     """
-    choices = 0
+    movable = 0
     for b in range(shape.size):
-        choices += shape[b] > 1
-    if run == 0 or choices == 0:
+        movable += shape[b] > 1
+    if run == 0 or movable == 0:
         return row
     words = philox(key[0], key[1], row, run, first, START_BLOCK)
-    left = np.int64((words[0] * np.uint64(choices)) >> np.uint64(32))
+    chosen = np.int64((words[0] * np.uint64(movable)) >> np.uint64(32))
     stride = 1
     for b in range(shape.size - 1, -1, -1):
         stride *= shape[b]
@@ -36,9 +41,9 @@ def start_row(shape, row, run, key, first):
         stride //= shape[b]
         if shape[b] == 1:
             continue
-        if left == 0:
-            own = row // stride % shape[b]
+        if chosen == 0:
+            value = row // stride % shape[b]
             other = np.int64((words[1] * np.uint64(shape[b] - 1)) >> np.uint64(32))
-            return row + (other + (other >= own) - own) * stride
-        left -= 1
+            return row + (other + (other >= value) - value) * stride
+        chosen -= 1
     return row

@@ -1,15 +1,15 @@
 # mypy: ignore-errors
 """A chain's state and the moves on it, shared by all samplers: evaluate, score, change one variable.
 
-``z`` (n,) int32 holds the values, hidden variables first; ``scores`` (hidden, lanes) holds for every hidden variable
-and each of its values the utility of its factors, all others as they are. Scores are kept up to date, not recomputed:
-when a variable changes, its neighbours' rows move by the difference of two columns. Compact scores are kept modulo
-2^16, which loses nothing: every score fits.
+``z`` (n,) int32 holds the values, hidden variables first. ``scores`` (hidden, lanes), uint16 or int32, holds for every
+hidden variable and each of its values the utility of the variable's factors, with all other variables unchanged. Scores
+are updated incrementally: when a variable changes, its neighbours' rows change by the difference of two columns.
+Compact scores are computed modulo 2^16, which is exact because every score fits.
 
-Utilities are whole numbers that order states by (violations, utility), see :mod:`dmcmc.samplers.model.chain_model`;
-:func:`eased` is what a chain that weighs states takes instead.
+Utilities are integers that order states by (violations, utility), see :mod:`dmcmc.samplers.model.chain_model`. The
+*eased* utility of :func:`eased` subtracts a finite penalty per violation instead; chains compare it with a temperature.
 
-Functions named ``*_column`` and ``best_value`` work on whole rows at once; the GPU has its own.
+Functions named ``*_column`` and ``best_value`` work on whole rows at once; the Gibbs kernel for GPUs has its own.
 """
 
 import numba
@@ -18,13 +18,13 @@ import numpy as np
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 
-ROW = 16  # on the CPU, rows of scores are padded to a multiple of it: one or two vectors
+ROW_MULTIPLE = 16  # on the CPU, rows of scores are padded to a multiple of this number: one or two vector registers
 
 
 @numba.njit
 def new_arrays(model):
-    """Return z, scores and scratch for one chain."""
-    stride = -(-model.lanes // ROW) * ROW
+    """Return ``z``, ``scores`` and ``scratch`` of one chain, all zero."""
+    stride = -(-model.lanes // ROW_MULTIPLE) * ROW_MULTIPLE
     z = np.zeros(model.domains.size, dtype=np.int32)
     scores = np.zeros((model.hidden, stride), dtype=model.data.dtype)
     return z, scores, np.zeros(max(stride, model.hidden), dtype=np.int32)
@@ -32,7 +32,7 @@ def new_arrays(model):
 
 @njit(inline="always")
 def column_of(model, column, z):
-    """Return where a column starts in ``model.data`` for the values of the factor's other variables."""
+    """Return the offset in ``model.data`` of a column, for the values in ``z`` of the factor's other variables."""
     at = np.int64(model.column_at[column])
     for o in range(model.other_start[column], model.other_start[column + 1]):
         at += z[model.other_variable[o]] * model.other_stride[o]
@@ -41,7 +41,15 @@ def column_of(model, column, z):
 
 @njit(_nrt=False)
 def evaluate(model, z):
-    """Return the utility of a state (int64), violations included."""
+    """Return the utility of a state (int64) in chain units, computed from the factors, with −2^k per violation.
+
+    Parameters
+    ----------
+    model : ChainModel
+        The agent's columns.
+    z : (n,) int32
+        The state.
+    """
     total = np.int64(0)
     for f in range(model.factor_column.size):
         total += model.data[column_of(model, model.factor_column[f], z) + z[model.factor_variable[f]]]
@@ -50,13 +58,13 @@ def evaluate(model, z):
 
 @njit(inline="always")
 def gain_of(scores, v, new, old):
-    """Return the change of utility if v changed from one value to another (int64)."""
+    """Return the change of utility (int64) if v changed from value ``old`` to value ``new``."""
     return np.int64(scores[v, new]) - np.int64(scores[v, old])
 
 
 @njit(inline="always")
-def eased_by(utility, violation, penalty):
-    """Return a utility as float64 with ``penalty`` for each violation, instead of more than anything else."""
+def eased_utility(utility, violation, penalty):
+    """Return a utility as float64 with ``penalty`` subtracted per violation, instead of 2^violation."""
     if violation == 0:
         return np.float64(utility)
     violations = (np.int64(1 << (violation - 1)) - utility) >> violation
@@ -65,19 +73,37 @@ def eased_by(utility, violation, penalty):
 
 @njit(inline="always")
 def eased(model, utility):
-    """Return a utility as float64 with ``model.penalty`` for each violation, instead of more than anything else."""
-    return eased_by(utility, model.violation, model.penalty)
+    """Return a utility as float64 with ``model.penalty`` subtracted per violation, instead of 2^k.
+
+    Parameters
+    ----------
+    model : ChainModel
+        The agent's columns.
+    utility : int64
+        Utility of a state, from :func:`evaluate`.
+    """
+    return eased_utility(utility, model.violation, model.penalty)
 
 
 @njit(_nrt=False)
 def feasible(model, utility):
-    """Return whether a state of this utility violates nothing."""
+    """Return whether a state of this utility violates no hard constraint."""
     return model.violation == 0 or utility > -(1 << (model.violation - 1))
 
 
 @njit(_nrt=False)
 def fill_scores(model, z, scores):
-    """Compute all scores of a state from nothing."""
+    """Compute all scores of a state from the columns.
+
+    Parameters
+    ----------
+    model : ChainModel
+        The agent's columns.
+    z : (n,) int32
+        The state.
+    scores : (hidden, lanes) uint16 or int32
+        Overwritten with the scores.
+    """
     for v in range(model.hidden):
         for i in range(model.width[v]):
             scores[v, i] = 0
@@ -87,7 +113,17 @@ def fill_scores(model, z, scores):
 
 @njit(_nrt=False)
 def random_state(model, z, rng):
-    """Draw every hidden variable uniformly (trial 0 of the chain's counter)."""
+    """Draw every hidden variable uniformly and independently (trial 0 of the chain's counter).
+
+    Parameters
+    ----------
+    model : ChainModel
+        The agent's columns.
+    z : (n,) int32
+        The state; its hidden values are overwritten.
+    rng : tuple of four uint64
+        Key 0, key 1, row, run.
+    """
     for block in range((model.hidden + 3) // 4):
         words = philox(rng[0], rng[1], rng[2], rng[3], 0, block)
         for i in range(4):
@@ -98,7 +134,19 @@ def random_state(model, z, rng):
 
 @njit(inline="always")
 def change(model, z, scores, v, value):
-    """Set hidden variable v to a value and bring its neighbours' scores up to date."""
+    """Set hidden variable v to a value and update its neighbours' scores.
+
+    Parameters
+    ----------
+    model : ChainModel
+        The agent's columns.
+    z : (n,) int32
+        The state; changed.
+    scores : (hidden, lanes) uint16 or int32
+        The scores of ``z``; changed.
+    v, value : int
+        The variable and its new value.
+    """
     old = z[v]
     z[v] = value
     for t in range(model.touch_start[v], model.touch_start[v + 1]):
@@ -114,7 +162,21 @@ def change(model, z, scores, v, value):
 
 @njit(_nrt=False)
 def greedy_sweep(model, z, scores, utility):
-    """Give each hidden variable in turn its best value (at a tie it stays, else the lowest); return the utility."""
+    """Set each hidden variable in turn to its best value, and return the utility.
+
+    At a tie the present value stays, or else the lowest best value is taken.
+
+    Parameters
+    ----------
+    model : ChainModel
+        The agent's columns.
+    z : (n,) int32
+        The state; changed.
+    scores : (hidden, lanes) uint16 or int32
+        The scores of ``z``; changed.
+    utility : int64
+        The utility of ``z``.
+    """
     for v in range(model.hidden):
         old = z[v]
         new = best_value(scores, v, model.domains[v], old)
@@ -126,26 +188,26 @@ def greedy_sweep(model, z, scores, utility):
 
 @njit(inline="always")
 def best_value(scores, v, size, old):
-    """Return the value with the best score: ``old`` if it ties, else the lowest."""
+    """Return the value with the largest score: ``old`` if it ties, else the lowest such value."""
     row = scores[v, :size]
-    top = row[0]
+    best = row[0]
     for d in range(size):
-        top = max(top, row[d])
+        best = max(best, row[d])
     new = old
-    if row[old] != top:
+    if row[old] != best:
         new = 0
-        while row[new] != top:
+        while row[new] != best:
             new += 1
     return new
 
 
-# Slices are made in the functions that loop over them: their indices are known to be in range, so the loops vectorise,
-# and nobody counts references.
+# Slices are made in the functions that loop over them: the compiler then knows that indices are in range, the loops
+# vectorise, and no reference counts are needed.
 
 
 @njit(inline="always")
 def add_column(scores, v, data, at, width):
-    """Add one column of ``data`` to the scores of v."""
+    """Add the column of ``data`` at offset ``at`` to the scores of v; ``width`` entries."""
     row, plus = scores[v, :width], data[at : at + width]
     for i in range(width):
         row[i] += plus[i]
@@ -153,7 +215,7 @@ def add_column(scores, v, data, at, width):
 
 @njit(inline="always")
 def move_column(scores, v, data, new_at, old_at, width):
-    """Add one column of ``data`` to the scores of v, and take another off."""
+    """Add the column of ``data`` at offset ``new_at`` to the scores of v, and subtract the one at ``old_at``."""
     row, plus, minus = scores[v, :width], data[new_at : new_at + width], data[old_at : old_at + width]
     for i in range(width):
         row[i] += plus[i] - minus[i]

@@ -1,1 +1,1 @@
-"""toulbar2 (``pytoulbar2``, extra ``search``) as a search engine: in its own process, its answers checked by us."""
+"""toulbar2 (``pytoulbar2``, extra ``search``) as a search engine in a separate process; dmcmc evaluates its answers."""

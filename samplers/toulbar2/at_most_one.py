@@ -1,4 +1,4 @@
-"""Factors that allow at most one of some values: toulbar2 takes them as sums, and propagates them as such."""
+"""Recognise factors that allow at most one of some values; toulbar2 propagates them as linear constraints."""
 
 from collections.abc import Sequence
 
@@ -10,28 +10,30 @@ from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden
 
-Pairs = list[tuple[int, int]]  # variables with values, of which an assignment has one at most
+Pairs = list[tuple[int, int]]  # (variable, value) pairs; an assignment has at most one of them
 
 
 def without_at_most_one(problem: Problem, memory: int) -> tuple[Problem, list[Pairs]]:
-    """Return a problem of dense tables, without what only says that at most one of some values is taken, and that.
+    """Return a problem of dense tables without at-most-one factors, and the groups of these factors.
 
     Parameters
     ----------
-    memory
-        Bytes that one expanded table may take.
+    problem : Problem
+        The problem.
+    memory : int
+        Maximum of bytes per expanded table.
     """
     found = [at_most_one(factor) for factor in problem.factors]
     groups = [pairs for pairs in found if pairs is not None]
     if not groups:
         return densify(problem, memory).problem, []
     factors = tuple(factor for factor, pairs in zip(problem.factors, found, strict=True) if pairs is None)
-    rest = Problem(problem.variables, problem.domains, problem.agents, problem.owner, factors)
-    return densify(rest, memory).problem, groups
+    remaining = Problem(problem.variables, problem.domains, problem.agents, problem.owner, factors)
+    return densify(remaining, memory).problem, groups
 
 
 def at_most_one(factor: Factor) -> Pairs | None:
-    """Return the values of which a factor allows one at most; None where it says something else.
+    """Return the (variable, value) pairs of which a factor allows at most one; None for any other factor.
 
     Examples
     --------
@@ -40,12 +42,12 @@ def at_most_one(factor: Factor) -> Pairs | None:
     """
     if not isinstance(factor, AutomatonFactor) or len(factor.layers) < 2:
         return None
-    allowed = _allowed(factor)
+    allowed = _usable_transitions(factor)
     if allowed is None:
         return None
     first = factor.layers[0].following[0]
-    for none in np.unique(first).tolist():  # the state in which none has been taken
-        chosen = _followed(factor, allowed, none)
+    for none in np.unique(first).tolist():  # the state in which no value of the group has been taken
+        chosen = _group_of(factor, allowed, none)
         if chosen is not None:
             return [
                 (v, x) for v, values in zip(factor.scope, chosen, strict=True) for x in np.flatnonzero(values).tolist()
@@ -53,24 +55,27 @@ def at_most_one(factor: Factor) -> Pairs | None:
     return None
 
 
-def _allowed(factor: AutomatonFactor) -> list[NDArray[np.bool_]] | None:
-    """Return from which states which values can be part of an allowed assignment; None where some cost something."""
-    alive: NDArray[np.bool_] = np.ones(1, dtype=np.bool_)
+def _usable_transitions(factor: AutomatonFactor) -> list[NDArray[np.bool_]] | None:
+    """Return per layer which (state, value) transitions an allowed assignment can use; None if one has a utility."""
+    can_finish: NDArray[np.bool_] = np.ones(1, dtype=np.bool_)
     allowed: list[NDArray[np.bool_]] = []
     for layer in reversed(factor.layers):
-        hard = forbidden(layer.utility)
-        if layer.utility[~hard].any():
+        is_forbidden = forbidden(layer.utility)
+        if layer.utility[~is_forbidden].any():
             return None
-        can = ~hard & alive[np.where(hard, 0, layer.following)]
-        alive = np.any(can, axis=1)
-        allowed.append(can)
+        usable = ~is_forbidden & can_finish[np.where(is_forbidden, 0, layer.following)]
+        can_finish = np.any(usable, axis=1)
+        allowed.append(usable)
     return allowed[::-1]
 
 
-def _followed(
+def _group_of(
     factor: AutomatonFactor, allowed: Sequence[NDArray[np.bool_]], none: int
 ) -> list[NDArray[np.bool_]] | None:
-    """Return the values that count of each variable, if ``none`` is the state after a first one that does not."""
+    """Return per variable which values belong to the group, if ``none`` is the state after a first value outside it.
+
+    The result is None if the automaton does not count the values of a group.
+    """
     layers, last = factor.layers, len(factor.layers) - 1
     first = layers[0].following[0]
     if not allowed[0][0].all():
@@ -80,14 +85,14 @@ def _followed(
     for i in range(1, last + 1):
         if len(taken) != 1 or not allowed[i][free].all():
             return None
-        (one,) = taken
-        counts, following = ~allowed[i][one], layers[i].following
+        (taken_state,) = taken
+        counts, following = ~allowed[i][taken_state], layers[i].following
         chosen.append(counts)
         if i == last or not (~counts).any():
             return chosen if i == last else None
-        after = {int(to) for to in following[free][~counts]}
-        taken = {int(to) for to in following[free][counts]} | {int(to) for to in following[one][~counts]}
-        if len(after) != 1 or after & taken:
+        free_states = {int(to) for to in following[free][~counts]}
+        taken = {int(to) for to in following[free][counts]} | {int(to) for to in following[taken_state][~counts]}
+        if len(free_states) != 1 or free_states & taken:
             return None
-        (free,) = after
+        (free,) = free_states
     return None

@@ -1,4 +1,4 @@
-"""A search of a whole problem beside other work: a process on a core of its own, followed by a thread."""
+"""A background search of a whole problem: an engine in a separate process or thread, observed by a thread."""
 
 import threading
 import time
@@ -14,113 +14,122 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.samplers.toulbar2.costs import Costs
-from dmcmc.samplers.toulbar2.search import Engine, Progress
+from dmcmc.samplers.toulbar2.costs import CostProblem
+from dmcmc.samplers.toulbar2.search import SearchProgress, Toulbar2Process
 
-_LOOK = 0.02  # seconds between two looks at what it has printed
-_THROWN = 4.0  # seconds of work, in all, that may be thrown away for a better assignment to be beaten
-_PAYS = 0.1  # of what lies between its best and its bound: a better assignment is worth a new start
-_TRIAL, _TRIAL_SHARE = 2.0, 0.1  # seconds, and the part of the time, after which it may be seen that it is hopeless
-_SILENT_SHARE = 0.4  # likewise, where it has proven nothing at all: it may still be through at any time
-_FAR = 6.0  # times what is left: so long, at its pace, is hopeless; searches end faster than they go
-_LOOSER = 2.0  # times our gap is its own: then its bound is of no use either
-_ALONE, _ALONE_SHARE = 1.0, 0.05  # seconds, and the part of the time, that it has behind other work before it may pause
-_KEPT = 256  # bounds with their times
+_CHECK_SECONDS = 0.02  # seconds between two checks of the engine's progress
+_MAX_DISCARDED_SECONDS = 4.0  # of work, in total, that restarts with a better assignment to beat may discard
+_RESTART_GAIN = (
+    0.1  # restart if a known assignment closes this share of the gap between the engine's best and its bound
+)
+_MIN_SECONDS = 2.0  # seconds after which the search can be called unpromising
+_MIN_SHARE = 0.1  # share of the time after which it can be called unpromising
+_MIN_SHARE_WITHOUT_BOUND = 0.4  # likewise, if it has proven nothing yet: it may still finish at any time
+# Unpromising if it needs this many times the remaining time: searches usually end faster than their bounds suggest.
+_UNPROMISING_FACTOR = 6.0
+_LOOSE_GAP_FACTOR = 2.0  # unpromising only if its gap exceeds the run's gap by this factor
+_MIN_SECONDS_BEFORE_PAUSE = 1.0  # seconds that it runs at low priority before it may pause
+_MIN_SHARE_BEFORE_PAUSE = 0.05  # share of the time that it runs at low priority before it may pause
+_MAX_BOUNDS = 256  # maximum of recorded bounds
 
 
 @dataclass(frozen=True)
-class Listener:
-    """Whom a search beside other work talks to, from its own thread.
+class SearchObserver:
+    """Callbacks of a background search, called in its thread.
 
     Attributes
     ----------
-    known : callable
-        Returns what the best known assignment is worth; None while there is none without violations.
-    found : callable
-        Called with every better assignment.
-    proven : callable
-        Called with a number that no assignment better than the best known exceeds; None where there is none at all.
-    until : callable
-        Returns when to end (``time.perf_counter``); it may change as long as kernels are compiled.
+    known_utility : callable
+        Returns the utility of the best known assignment; None if there is none without violations.
+    on_assignment : callable
+        Called with every better assignment, (n,) int64.
+    on_bound : callable
+        Called with an upper bound on the utility of assignments better than the best known one; None if the problem is
+        infeasible.
+    deadline : callable
+        Returns the time of the deadline (``time.perf_counter``); it may change while kernels are compiled.
     """
 
-    known: Callable[[], Number | None]
-    found: Callable[[NDArray[np.int64]], object]
-    proven: Callable[[Number | None], object]
-    until: Callable[[], float]
+    known_utility: Callable[[], Number | None]
+    on_assignment: Callable[[NDArray[np.int64]], object]
+    on_bound: Callable[[Number | None], object]
+    deadline: Callable[[], float]
 
 
-class SearchEngine(Protocol):
-    """Something that searches problems of costs: toulbar2's process, or a thread of our own."""
+class CostSearchEngine(Protocol):
+    """An engine that searches cost problems: toulbar2's process, or a thread of dmcmc."""
 
     def __enter__(self) -> Self:
-        """Begin to exist."""
+        """Create the engine."""
         ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End it, whatever it does."""
+        """End the engine."""
         ...
 
-    def start(self, costs: Costs, beat: Number | None, seconds: float) -> Progress:
-        """Begin to search a problem for what beats a utility, if there is one; return at once."""
+    def start(self, costs: CostProblem, beat: Number | None, seconds: float) -> SearchProgress:
+        """Begin to search for assignments better than the utility ``beat``, if given; return at once."""
         ...
 
     def step_back(self) -> bool:
-        """Let all other work go first, from now on."""
+        """Lower the engine's priority; return True."""
         ...
 
     def pause(self) -> bool:
-        """Do nothing until :meth:`go_on`; return whether it can."""
+        """Suspend the engine; return whether that is possible."""
         ...
 
     def go_on(self) -> None:
-        """Go on after a pause."""
+        """Resume the engine after a pause."""
         ...
 
 
-class Beside:
-    """A search that goes on until it is through, has no more time, or is not wanted any more; a context manager.
+class BackgroundSearch:
+    """A search in the background until it is complete, the deadline passes, or it is cancelled; a context manager.
 
     Parameters
     ----------
     make : callable
         Returns the problem as costs; called in the thread.
     memory : int
-        Bytes that the process may take.
-    listener : Listener
+        Maximum of bytes of the engine.
+    observer : SearchObserver
+        Callbacks.
     wait : float
-        Seconds before it starts, unless :meth:`go` says so earlier: the problem may be solved by then.
+        Seconds before the search starts, unless ``begin`` is called earlier: the problem may be solved by then.
     engine : callable
-        Returns the engine, given its memory; toulbar2's by default.
+        Returns the engine, given its memory; toulbar2's process by default.
 
     Attributes
     ----------
     on : bool
-        Whether it may still bring something.
+        Whether the search may still find something.
     complete : bool
-        Whether it has proven what is best.
+        Whether the optimum is proven.
+    begun : float
+        Time at which the search began (``time.perf_counter``), moved on by the time of a pause.
     paused : bool
-        Whether it has paused behind other work, since it was slow.
+        Whether it has paused at low priority since it was slow.
     """
 
     def __init__(
         self,
-        make: Callable[[], Costs],
+        make: Callable[[], CostProblem],
         memory: int,
-        listener: Listener,
+        observer: SearchObserver,
         wait: float = 0.0,
-        engine: Callable[[int], SearchEngine] | None = None,
+        engine: Callable[[int], CostSearchEngine] | None = None,
     ) -> None:
-        self._make, self._memory, self._listener, self._wait = make, memory, listener, wait
-        self._engine = engine or Engine
-        self._go, self._open, self._unwanted = threading.Event(), threading.Event(), threading.Event()
-        self._open.set()
-        self._ended, self._awaited = threading.Event(), threading.Event()
-        self._until, self._behind = float("inf"), False
+        self._make, self._memory, self._observer, self._wait = make, memory, observer, wait
+        self._engine = engine or Toulbar2Process
+        self._begin, self._reports_allowed, self._cancelled = threading.Event(), threading.Event(), threading.Event()
+        self._reports_allowed.set()
+        self._ended, self._no_pause = threading.Event(), threading.Event()
+        self._deadline, self._low_priority = float("inf"), False
         self._bounds: list[tuple[float, float]] = []
-        self._most = float("inf")  # what anything is worth at most, before it has proven anything
+        self._initial_bound = float("inf")  # bound on all utilities before the engine has proven anything
         self.complete, self.begun, self.paused = False, float("inf"), False
         self._thread = threading.Thread(target=self._run, name="dmcmc search engine", daemon=True)
         self._thread.start()
@@ -133,165 +142,181 @@ class Beside:
 
     @property
     def on(self) -> bool:
-        """Whether it may still bring something."""
-        return not self._ended.is_set() and not self._unwanted.is_set()
+        """Whether the search may still find something."""
+        return not self._ended.is_set() and not self._cancelled.is_set()
 
-    def go(self, seconds: float = float("inf"), behind: bool = False) -> None:
-        """Start now, if it has not, and end after so many seconds at most.
+    def begin(self, seconds: float = float("inf"), low_priority: bool = False) -> None:
+        """Begin the search if it has not begun, and end it after ``seconds``.
 
-        ``behind``: all other work goes first, and where it is slow it pauses until :meth:`go_on`.
+        Parameters
+        ----------
+        seconds : float
+            Time limit from now on.
+        low_priority : bool
+            Whether all other work has priority; a slow search then pauses until ``end_pause`` is called.
         """
-        self._until, self._behind = time.perf_counter() + seconds, behind
-        self._go.set()
+        self._deadline, self._low_priority = time.perf_counter() + seconds, low_priority
+        self._begin.set()
 
-    def go_on(self) -> None:
-        """Pause no more: there is nothing better."""
-        self._awaited.set()
+    def end_pause(self) -> None:
+        """End the pause, and do not pause again: there is no better use of the core."""
+        self._no_pause.set()
 
-    def hold(self) -> None:
-        """Say nothing until :meth:`resume`: the clock stands still."""
-        self._open.clear()
+    def hold_reports(self) -> None:
+        """Hold all reports until ``resume_reports`` is called: the run's clock stands still."""
+        self._reports_allowed.clear()
 
-    def resume(self) -> None:
-        """Talk again."""
-        self._open.set()
+    def resume_reports(self) -> None:
+        """Resume reports."""
+        self._reports_allowed.set()
 
-    def leave(self) -> None:
-        """End it soon, whatever it does."""
-        self._unwanted.set()
-        self._go.set()
-        self._open.set()
+    def cancel(self) -> None:
+        """Ask the search to end; return at once."""
+        self._cancelled.set()
+        self._begin.set()
+        self._reports_allowed.set()
 
     def end(self) -> None:
-        """End it, whatever it does, and wait until its process is gone."""
-        self.leave()
+        """End the search and wait until its engine is gone."""
+        self.cancel()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
     def wait(self, seconds: float) -> None:
-        """Wait until it ends, so many seconds at most."""
+        """Wait until the search ends, ``seconds`` at most."""
         self._ended.wait(min(seconds, threading.TIMEOUT_MAX))
 
-    def hopeless(self, known: float | None, bound: float | None) -> bool:
-        """Return whether it would need far more time than there is, and its bound is looser than another.
+    def unpromising(self, known: float | None, bound: float | None) -> bool:
+        """Return whether the search needs far more than the remaining time, and its bound is looser than ``bound``.
 
         Parameters
         ----------
-        known, bound
-            What the best known assignment is worth, and the best bound.
+        known, bound : float or None
+            Utility of the best known assignment, and the best known upper bound.
         """
-        tried = self.paused or self._tried(_TRIAL, _TRIAL_SHARE if self._bounds else _SILENT_SHARE)
+        tried = self.paused or self._tried(_MIN_SECONDS, _MIN_SHARE if self._bounds else _MIN_SHARE_WITHOUT_BOUND)
         if known is None or bound is None or not tried:
             return False
-        own = self._bounds[-1][1] if self._bounds else self._most
-        return own - known > _LOOSER * (bound - known) and self._slow(known)
+        own_bound = self._bounds[-1][1] if self._bounds else self._initial_bound
+        return own_bound - known > _LOOSE_GAP_FACTOR * (bound - known) and self._slow(known)
 
     def _tried(self, seconds: float, share: float) -> bool:
-        """Return whether it has had so many seconds, and such a share of the time."""
+        """Return whether the search has run for ``seconds`` and for a share of the time."""
         now = time.perf_counter()
-        return now - self.begun >= max(seconds, share * (self._listener.until() - self.begun))
+        return now - self.begun >= max(seconds, share * (self._observer.deadline() - self.begun))
 
     def _slow(self, known: float) -> bool:
-        """Return whether it would need far more time than there is, at the pace of its bounds."""
+        """Return whether the search needs far more than the remaining time, at the rate at which its bounds fall."""
         if not self._bounds:
             return True
         now = time.perf_counter()
-        spent, left = now - self.begun, max(0.0, self._listener.until() - now)
+        spent, left = now - self.begun, max(0.0, self._observer.deadline() - now)
         earlier = [b for at, b in self._bounds if at <= self.begun + spent / 2] or [self._bounds[0][1]]
-        pace = (earlier[-1] - self._bounds[-1][1]) / (spent / 2)
-        return self._bounds[-1][1] - known > _FAR * left * pace
+        rate = (earlier[-1] - self._bounds[-1][1]) / (spent / 2)
+        return self._bounds[-1][1] - known > _UNPROMISING_FACTOR * left * rate
 
     def _run(self) -> None:
-        """Start it, follow it, start it anew where that pays; the thread's own work."""
-        with suppress(DmcmcError, MemoryError, OSError):  # then there is none
-            self._go.wait(min(self._wait, threading.TIMEOUT_MAX))
-            self._open.wait()  # what is known by then may say that it is not wanted
-            if not self._unwanted.is_set():
-                costs, thrown = self._make(), 0.0
-                self._most = float(costs.bound(0))
+        """Begin and follow the search, restart it where that pays; runs in the thread."""
+        with suppress(DmcmcError, MemoryError, OSError):  # then there is no search
+            self._begin.wait(min(self._wait, threading.TIMEOUT_MAX))
+            self._reports_allowed.wait()  # what is known by then may have cancelled it
+            if not self._cancelled.is_set():
+                costs, discarded = self._make(), 0.0
+                self._initial_bound = float(costs.bound(0))
                 if not costs.feasible:
-                    self._say(partial(self._listener.proven, None))
+                    self._report(partial(self._observer.on_bound, None))
                 while costs.feasible and not self._over:
                     start = time.perf_counter()
                     self.begun = min(self.begun, start)
                     with self._engine(self._memory) as engine:
-                        again = self._follow(engine, costs, _THROWN - thrown)
-                    thrown += time.perf_counter() - start
+                        again = self._follow_search(engine, costs, _MAX_DISCARDED_SECONDS - discarded)
+                    discarded += time.perf_counter() - start
                     if not again:
                         break
         self._ended.set()
 
     @property
     def _over(self) -> bool:
-        return self._unwanted.is_set() or time.perf_counter() > min(self._until, self._listener.until())
+        """Whether the search has to end."""
+        return self._cancelled.is_set() or time.perf_counter() > min(self._deadline, self._observer.deadline())
 
-    def _follow(self, engine: SearchEngine, costs: Costs, spare: float) -> bool:
-        """Pass on what one search finds; return whether to start anew with what is known by then.
+    def _follow_search(self, engine: CostSearchEngine, costs: CostProblem, spare: float) -> bool:
+        """Report what one search finds; return whether to restart it with a better assignment to beat.
 
         Parameters
         ----------
-        spare
-            Seconds of work that may be thrown away.
+        engine : CostSearchEngine
+            The engine.
+        costs : CostProblem
+            The problem.
+        spare : float
+            Seconds of work that may be discarded.
         """
-        beat, start = self._listener.known(), time.perf_counter()
-        top = costs.top if beat is None else costs.to_beat(beat)
-        progress = engine.start(costs, beat, max(1.0, self._listener.until() - start))
+        beat, start = self._observer.known_utility(), time.perf_counter()
+        top = costs.top if beat is None else costs.cost_to_beat(beat)
+        progress = engine.start(costs, beat, max(1.0, self._observer.deadline() - start))
         values, lower, behind = None, 0, False
         while not self._over:
-            if self._behind:
+            if self._low_priority:
                 behind = behind or engine.step_back()
                 self._pause(engine)
-            ended = progress.ended  # before its numbers are read: they are final then
+            ended = progress.ended  # read first: if it has ended, the numbers below are final
             if progress.values is not None and progress.values is not values:
                 values = progress.values
-                self._say(partial(self._listener.found, values))
+                self._report(partial(self._observer.on_assignment, values))
                 top = min(top, costs.of(values))
             if progress.lower > lower and not ended:
                 lower = progress.lower
-                self._say(partial(self._bounded, costs.bound(lower)))
+                self._report(partial(self._bounded, costs.bound(lower)))
             if ended:
                 self._conclude(costs, progress, beat, top)
                 return False
-            if time.perf_counter() - start < spare and self._better(costs, lower, top):
+            if time.perf_counter() - start < spare and self._restart_pays(costs, lower, top):
                 return True
-            time.sleep(_LOOK)
+            time.sleep(_CHECK_SECONDS)
         return False
 
-    def _pause(self, engine: SearchEngine) -> None:
-        """Pause where it is slow, until it is told to go on or to end."""
-        known = self._listener.known()
-        if known is None or self._awaited.is_set() or not self._tried(_ALONE, _ALONE_SHARE) or not self._slow(known):
+    def _pause(self, engine: CostSearchEngine) -> None:
+        """Suspend the engine if the search is slow, until the pause is ended or the search is over."""
+        known = self._observer.known_utility()
+        if (
+            known is None
+            or self._no_pause.is_set()
+            or not self._tried(_MIN_SECONDS_BEFORE_PAUSE, _MIN_SHARE_BEFORE_PAUSE)
+            or not self._slow(known)
+        ):
             return
         if engine.pause():
             since, self.paused = time.perf_counter(), True
-            while not (self._over or self._awaited.wait(_LOOK)):
+            while not (self._over or self._no_pause.wait(_CHECK_SECONDS)):
                 pass
             engine.go_on()
             self.begun += time.perf_counter() - since  # as if it had begun later
-        self._awaited.set()
+        self._no_pause.set()
 
-    def _better(self, costs: Costs, lower: int, top: int) -> bool:
-        """Return whether something so much better than its best is known that it should know."""
-        known = self._listener.known()
-        return known is not None and top - costs.to_beat(known) > max(1, int(_PAYS * (top - lower)))
+    def _restart_pays(self, costs: CostProblem, lower: int, top: int) -> bool:
+        """Return whether a restart pays: an assignment much better than the engine's best is known."""
+        known = self._observer.known_utility()
+        return known is not None and top - costs.cost_to_beat(known) > max(1, int(_RESTART_GAIN * (top - lower)))
 
     def _bounded(self, bound: Number) -> None:
+        """Record and report an upper bound."""
         self._bounds.append((time.perf_counter(), float(bound)))
-        if len(self._bounds) > _KEPT:  # every other will do
+        if len(self._bounds) > _MAX_BOUNDS:  # every other bound suffices
             del self._bounds[1:-1:2]
-        self._listener.proven(bound)
+        self._observer.on_bound(bound)
 
-    def _conclude(self, costs: Costs, progress: Progress, beat: Number | None, top: int) -> None:
-        """Say what the end of a search proves."""
+    def _conclude(self, costs: CostProblem, progress: SearchProgress, beat: Number | None, top: int) -> None:
+        """Report what the end of a search proves."""
         if not progress.complete:
             return
         self.complete = True
-        # Nothing is below a cost that all are below that are better than what is known: that is the best, to the bit.
+        # All better assignments have a lower cost than the one to beat, and no cost is lower: the known one is optimal.
         best = beat if progress.values is None else costs.bound(top)
-        self._say(partial(self._listener.proven, best))
+        self._report(partial(self._observer.on_bound, best))
 
-    def _say(self, what: Callable[[], object]) -> None:
-        """Say something when that is allowed, if anybody still wants to hear it."""
-        self._open.wait()
-        if not self._unwanted.is_set():
-            what()
+    def _report(self, report: Callable[[], object]) -> None:
+        """Make a report as soon as reports are allowed, unless the search is cancelled."""
+        self._reports_allowed.wait()
+        if not self._cancelled.is_set():
+            report()

@@ -1,4 +1,4 @@
-"""A search by toulbar2 beside other work: started, looked at, and ended at any time."""
+"""The toulbar2 process of a background search: it can be started, observed, paused and ended at any time."""
 
 import importlib.util
 import io
@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.processes import end_process
 from dmcmc.inference.runtime.types import Number
-from dmcmc.samplers.toulbar2.costs import Costs
+from dmcmc.samplers.toulbar2.costs import CostProblem
 
 _WORKER = Path(__file__).with_name("worker.py")
 _ASSIGNMENT = re.compile(r" \d+( \d+)*\s*")
 _LOWER = re.compile(r"(?:Optimality gap|bounds): \[(\d+), *\d+\]|^Dual bound: (\d+)")
-_BEHIND = 15  # niceness: about a thirtieth of a core that others want too
-_LIMIT = "Time limit expired"
-_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # whose stacks would count as its memory
+_NICENESS = 15  # niceness: about a thirtieth of a core that other work wants, too
+_LIMIT_MESSAGE = "Time limit expired"
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # the stacks of more threads would count as memory
 
 
 def available() -> bool:
@@ -37,19 +37,19 @@ def available() -> bool:
 
 
 @dataclass
-class Progress:
-    """What one search has found so far.
+class SearchProgress:
+    """What a search has found so far.
 
     Attributes
     ----------
     values : (n,) int64 or None
-        The best assignment that it has printed; to be evaluated by whoever asked.
+        The best assignment reported; the caller evaluates it.
     lower : int
-        A proven lower bound on what is cheaper than what was to be beaten.
+        Proven lower bound on the costs of assignments better than the known one.
     complete : bool
-        Whether nothing is cheaper than ``values`` (than what was to be beaten, if there are none).
+        Whether no assignment is better than ``values`` (than the known one, if ``values`` is None).
     ended : bool
-        Whether it does nothing any more.
+        Whether the search has stopped.
     """
 
     values: NDArray[np.int64] | None = None
@@ -59,32 +59,32 @@ class Progress:
     _limited: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, line: str, variables: int) -> bool:
-        """Take in a printed line; return whether it ends the search."""
+    def parse(self, line: str, variables: int) -> bool:
+        """Parse a line of toulbar2's output; return whether it ends the search."""
         with self._lock:
             if _ASSIGNMENT.fullmatch(line) and len(words := line.split()) == variables:
                 self.values = np.array([int(word) for word in words], dtype=np.int64)
             elif found := _LOWER.search(line):
                 self.lower = max(self.lower, int(found[1] or found[2]))
-            elif _LIMIT in line:
+            elif _LIMIT_MESSAGE in line:
                 self._limited = True
             elif line.strip() == "done":
                 self.complete, self.ended = not self._limited, True
             return self.ended
 
     def end(self) -> None:
-        """Note that the process is gone."""
+        """Mark the search as stopped."""
         with self._lock:
             self.ended = True
 
 
-class Engine:
-    """A process that searches one problem after the other; a context manager that ends it.
+class Toulbar2Process:
+    """A toulbar2 process that searches one problem after the other; a context manager that ends it.
 
     Parameters
     ----------
     memory : int
-        Bytes that it may take beside its libraries; 0 for no limit.
+        Maximum of bytes besides its libraries; 0 for no limit.
 
     Raises
     ------
@@ -94,14 +94,14 @@ class Engine:
 
     def __init__(self, memory: int = 0) -> None:
         if not available():
-            raise Unavailable("toulbar2 is not installed; pip install 'dmcmc[search]'")
+            raise Unavailable("toulbar2 is not installed; pip install 'dmcmc[toulbar2]'")
         self._process = subprocess.Popen(
             [sys.executable, str(_WORKER), str(memory), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=os.environ | _ONE_THREAD,
-            start_new_session=True,  # Ctrl-C is for the run, which ends its search
+            start_new_session=True,  # Ctrl-C goes to the run only, which ends its search
         )
 
     def __enter__(self) -> Self:
@@ -111,71 +111,77 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         end_process(self._process)
 
     def step_back(self) -> bool:
-        """Let what else runs on this machine go first, from now on, where the system can; true once that is said."""
+        """Lower the priority of the process if the system allows it; return True."""
         if hasattr(os, "setpriority"):
-            with suppress(OSError):  # it has ended
-                os.setpriority(os.PRIO_PROCESS, self._process.pid, _BEHIND)
+            with suppress(OSError):  # the process has ended
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICENESS)
         return True
 
     def pause(self) -> bool:
-        """Do nothing until :meth:`go_on`; return whether the system can end a process that pauses with ours."""
+        """Suspend the process; do nothing and return False on systems other than Linux.
+
+        Only Linux ends a suspended process together with this one.
+        """
         if sys.platform != "linux":
             return False
         self._process.send_signal(signal.SIGSTOP)
         return True
 
     def go_on(self) -> None:
-        """Go on after a pause."""
+        """Resume the process after a pause."""
         self._process.send_signal(signal.SIGCONT)
 
-    def start(self, costs: Costs, beat: Number | None, seconds: float) -> Progress:
-        """Begin to search a problem; return at once.
+    def start(self, costs: CostProblem, beat: Number | None, seconds: float) -> SearchProgress:
+        """Begin to search a problem and return at once.
 
         Parameters
         ----------
-        beat
-            The utility of an assignment that is known: only better ones are of interest.
-        seconds
-            Of processor time, at most (rounded up).
+        costs : CostProblem
+            The problem.
+        beat : int, float or None
+            Utility of the best known assignment: only better ones are searched for.
+        seconds : float
+            Limit of processor time, rounded up.
         """
-        progress = Progress()
+        progress = SearchProgress()
         job = self._send(costs, beat, seconds)
         threading.Thread(target=self._read, args=(job, progress, costs.domains.size), daemon=True).start()
         return progress
 
-    def search(self, costs: Costs, beat: Number | None, seconds: float) -> Progress:
-        """Search a problem to the end."""
-        progress = Progress()
+    def search(self, costs: CostProblem, beat: Number | None, seconds: float) -> SearchProgress:
+        """Search a problem until the search ends."""
+        progress = SearchProgress()
         self._read(self._send(costs, beat, seconds), progress, costs.domains.size)
         return progress
 
-    def _send(self, costs: Costs, beat: Number | None, seconds: float) -> bool:
-        """Give the process a problem; return whether it has taken it."""
+    def _send(self, costs: CostProblem, beat: Number | None, seconds: float) -> bool:
+        """Send the process a problem; return whether it has been received."""
         arrays = io.BytesIO()
         costs.save(arrays)
-        top = costs.top if beat is None else costs.to_beat(beat)
+        top = costs.top if beat is None else costs.cost_to_beat(beat)
         job = {"bytes": arrays.tell(), "top": top, "seconds": max(1, int(np.ceil(min(seconds, 1e8))))}
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(job).encode() + b"\n")
             self._process.stdin.write(arrays.getbuffer())
             self._process.stdin.flush()
-        except (OSError, ValueError):  # it has ended, or was closed
+        except (OSError, ValueError):  # the process has ended, or was closed
             return False
         return True
 
-    def _read(self, sent: bool, progress: Progress, variables: int) -> None:
-        """Follow what the process prints, to the end of one search."""
+    def _read(self, sent: bool, progress: SearchProgress, variables: int) -> None:
+        """Read the output of the process until the end of one search."""
         for line in self._lines() if sent else ():
-            if progress.take(line, variables):
+            if progress.parse(line, variables):
                 return
         progress.end()
 
     def _lines(self) -> Iterator[str]:
+        """Yield the lines that the process prints, until it ends."""
         assert self._process.stdout is not None
         with suppress(ValueError, OSError):  # closed while it was read
             while line := self._process.stdout.readline():

@@ -1,4 +1,4 @@
-"""The local solver ``toulbar2``: every row of an agent's table is a search of its own, its interface fixed."""
+"""The local solver ``toulbar2``: one search per row of an agent's table, with fixed boundary variables."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ResourceError, Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import run_parallel
@@ -17,70 +17,71 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.model.chain_model import flatten_local
 from dmcmc.samplers.model.evaluation import evaluate_rows
-from dmcmc.samplers.toulbar2.costs import Costs, costs_of
-from dmcmc.samplers.toulbar2.search import Engine, available
+from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
+from dmcmc.samplers.toulbar2.search import Toulbar2Process, available
 
-_MOST_ROWS = 1 << 16  # a search takes a millisecond at least
-_FOREVER = 1e8  # seconds
-_SHARE = 0.5  # of free memory is for the searches of all threads together
+_MAX_ROWS = 1 << 16  # a search takes a millisecond at least
+_MAX_SECONDS = 1e8  # seconds
+_MEMORY_SHARE = 0.5  # share of the free memory for the searches of all threads
 
 
 class Toulbar2Solver:
-    """The local solver ``toulbar2``: exact rows, or as far as the time goes a state and a proven bound for each."""
+    """The local solver ``toulbar2``: optimal rows, or a state and an upper bound per row if time is short."""
 
     name = "toulbar2"
-    summary = "branch and bound by toulbar2, a search a row; proves its table where time allows (extra: search)"
+    summary = "branch and bound by toulbar2, one search per row; proves its table if time allows (extra: toulbar2)"
 
     def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
-        """Refuse an agent with too many rows; and all where toulbar2 is not installed."""
+        """Raise an error if toulbar2 is not installed or the agent has too many rows."""
         if not available():
-            raise Unavailable("local.method: toulbar2 needs pytoulbar2; pip install 'dmcmc[search]'")
-        if local.rows > _MOST_ROWS:
+            raise Unavailable("local.method: toulbar2 needs pytoulbar2; pip install 'dmcmc[toulbar2]'")
+        if local.rows > _MAX_ROWS:
             raise ResourceError(
-                f"local.method: toulbar2: an agent with {local.rows:,} rows, a search each (at most {_MOST_ROWS:,});"
-                " use local.method: auto, or fewer interface variables"
+                f"local.method: toulbar2 searches each row of a table, {_MAX_ROWS:,} at most; an agent has"
+                f" {local.rows:,} rows; use local.method: auto, or fewer interface variables"
             )
 
     def solve(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:
-        """Search agents one after the other, the rows of one on all threads."""
+        """Search the agents in turn, the rows of each on all threads."""
         tables = []
         for left, local in zip(range(len(problems), 0, -1), problems, strict=True):
             stop = sampling.backend.stop
-            until = time.perf_counter() + min(_FOREVER, stop.left) / left
+            until = time.perf_counter() + min(_MAX_SECONDS, stop.left) / left
             tables.append(_solve(local, sampling, stop.by(until)))
             sampling.progress(1)
         return tables
 
 
-def _solve(local: LocalProblem, sampling: Sampling, stop: Stop) -> SampledTable:
+def _solve(local: LocalProblem, sampling: Sampling, stop: Deadline) -> SampledTable:
     """Search the rows of one agent."""
     start, arithmetic, threads = time.perf_counter(), sampling.arithmetic, sampling.backend.threads
     states = np.zeros((local.rows, len(local.hidden)), dtype=np.int64)
-    bounds: list[Number | None] = [None] * local.rows  # None where the state is proven to be the best
+    bounds: list[Number | None] = [None] * local.rows  # None if the state is proven optimal
 
     def search(first: int) -> None:
-        mine = range(first, local.rows, threads)
-        with Engine(_memory(threads)) as engine:
-            for done, row in enumerate(mine):
+        """Search every ``threads``-th row, beginning with row ``first``."""
+        rows = range(first, local.rows, threads)
+        with Toulbar2Process(_memory(threads)) as engine:
+            for done, row in enumerate(rows):
                 costs = row_costs(local, row)
                 if not costs.feasible:
                     continue
                 if stop.over:
                     bounds[row] = costs.bound(0)
                     continue
-                found = engine.search(costs, None, max(0.0, stop.left) / (len(mine) - done))
+                found = engine.search(costs, None, max(0.0, stop.left) / (len(rows) - done))
                 if found.values is not None:
                     states[row] = found.values
                 if not found.complete:
                     bounds[row] = costs.bound(found.lower)
-                elif found.values is not None and not costs.whole:
+                elif found.values is not None and not costs.exact:
                     bounds[row] = costs.bound(costs.of(found.values))
 
     if local.hidden:
         run_parallel([partial(search, first) for first in range(min(threads, local.rows))], threads)
     domains = local.domains[[*local.hidden, *local.interface]].astype(np.int32)
     lower = evaluate_rows(flatten_local(local), domains, states, local.interface_shape, arithmetic)
-    table = (Table(local.interface, lower),)
+    table = (EncodedTable(local.interface, lower),)
     proven = all(bound is None for bound in bounds)
     return SampledTable(
         lower=table,
@@ -91,17 +92,17 @@ def _solve(local: LocalProblem, sampling: Sampling, stop: Stop) -> SampledTable:
     )
 
 
-def _upper(table: Table, bounds: Sequence[Number | None], arithmetic: Arithmetic, addends: int) -> Table:
-    """Return the table from above."""
+def _upper(table: EncodedTable, bounds: Sequence[Number | None], arithmetic: Arithmetic, addends: int) -> EncodedTable:
+    """Return the upper table: the bounds, or the lower table's values where these are proven optimal."""
     upper = table.values.copy().reshape(-1)
     for row, bound in enumerate(bounds):
         if bound is not None:
             upper[row] = max(upper[row].item(), arithmetic.outward(bound, addends))
-    return Table(table.scope, upper.reshape(table.values.shape))
+    return EncodedTable(table.scope, upper.reshape(table.values.shape))
 
 
-def row_costs(local: LocalProblem, row: int) -> Costs:
-    """Return a row as a problem of its hidden variables."""
+def row_costs(local: LocalProblem, row: int) -> CostProblem:
+    """Return the cost problem of one row, over the agent's hidden variables."""
     shape = local.interface_shape
     fixed = dict(zip(local.interface, (int(x) for x in np.unravel_index(row, shape)), strict=True)) if shape else {}
     number = {v: i for i, v in enumerate(local.hidden)}
@@ -111,13 +112,13 @@ def row_costs(local: LocalProblem, row: int) -> Costs:
 
 
 def _memory(threads: int) -> int:
-    """Return the bytes of address space that one thread's searches may take."""
+    """Return the maximum of bytes of address space for one thread's searches; 0 for no limit."""
     free = free_memory()
-    return 0 if free is None else int(_SHARE * free / threads)
+    return 0 if free is None else int(_MEMORY_SHARE * free / threads)
 
 
 def _witness(local: LocalProblem, states: NDArray[np.int64], values: Mapping[int, int]) -> dict[int, int]:
-    """Return the hidden values kept for a row."""
+    """Return the hidden values of a row."""
     shape = local.interface_shape
     row = int(np.ravel_multi_index([values[v] for v in local.interface], shape)) if shape else 0
     return dict(zip(local.hidden, states[row].tolist(), strict=True))

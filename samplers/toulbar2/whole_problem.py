@@ -1,21 +1,23 @@
-"""A whole problem as a search engine takes it."""
+"""Convert a whole problem to costs for a search engine."""
 
 from dataclasses import replace
 
 from dmcmc.inference.model.problem import Problem
 from dmcmc.samplers.toulbar2.at_most_one import without_at_most_one
-from dmcmc.samplers.toulbar2.costs import Costs, costs_of
+from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
 
 
-def costs_of_problem(problem: Problem, memory: int, constants: bool = True) -> Costs:
-    """Return the costs of all of a problem's utilities.
+def costs_of_problem(problem: Problem, memory: int, constants: bool = True) -> CostProblem:
+    """Return the costs of all utilities of a problem.
 
     Parameters
     ----------
-    memory
-        Bytes that one expanded table may take.
-    constants
-        Whether factors without variables count; their sum is added at the end otherwise.
+    problem : Problem
+        The problem.
+    memory : int
+        Maximum of bytes per expanded table.
+    constants : bool
+        Whether to include factors without variables; otherwise the caller adds their sum to the results.
     """
     dense, groups = without_at_most_one(problem, memory)
     factors = [factor for factor in dense.factors if constants or factor.scope]

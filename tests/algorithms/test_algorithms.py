@@ -1,4 +1,4 @@
-"""Algorithms of one variable an agent: what each is known for, in both senses, with hard constraints, on any ranks."""
+"""Baseline algorithms with one variable per agent: known properties, both senses, and any number of ranks."""
 
 import re
 import threading
@@ -20,48 +20,48 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.algorithms import registry
 from dmcmc.algorithms.contract import Algorithm, Parameter, checked
-from dmcmc.algorithms.duct import Search
-from dmcmc.algorithms.network import Network
+from dmcmc.algorithms.duct import DuctSearch
+from dmcmc.algorithms.network import AgentNetwork
 from dmcmc.inference.runtime.errors import ConfigError, ResourceError
 from dmcmc.mpi.world import World
 
-CYCLIC = ("mgm", "mgm2", "dsa", "dgls", "max-sum", "distributed-gibbs", "duct")
-few = settings(max_examples=25)
+CYCLE_ALGORITHMS = ("mgm", "mgm2", "dsa", "dgls", "max-sum", "distributed-gibbs", "duct")
+few_examples = settings(max_examples=25)
 
 
-def cycles(name, problem, seed=0, most=100, world=None, **given):
-    """The network and the assignments after each cycle."""
-    algorithm, network = registry.get(name), Network(problem, world)
+def cycles(name, problem, seed=0, max_cycles=100, world=None, **parameters):
+    """Return the network and the assignments after each cycle."""
+    algorithm, network = registry.get(name), AgentNetwork(problem, world)
     rng = np.random.Generator(np.random.Philox(seed))
     found = []
-    for values in algorithm.steps(network, rng, checked(algorithm, given, "parameters")):
+    for values in algorithm.steps(network, rng, checked(algorithm, parameters, "parameters")):
         found.append(values.copy())
-        if len(found) > most:
+        if len(found) > max_cycles:
             break
     return network, found
 
 
-@few
+@few_examples
 @given(mixed_problems(), st.integers(0, 99), st.sampled_from(["mgm", "mgm2"]))
 def test_mgm_and_mgm2_never_get_worse(problem, seed, name):
     network, found = cycles(name, problem, seed)
-    worths = [network.worth(values) for values in found]
-    assert worths == sorted(worths)
+    total_scores = [network.total_score(values) for values in found]
+    assert total_scores == sorted(total_scores)
 
 
-@few
+@few_examples
 @given(mixed_problems(), st.integers(0, 99))
 def test_mgm_ends_1_optimal(problem, seed):
     assert better_by_one(problem, cycles("mgm", problem, seed)[1][-1]) == []
 
 
-@few
+@few_examples
 @given(mixed_problems(), st.integers(0, 99))
 def test_mgm2_ends_2_optimal(problem, seed):
-    assert better_by_two(problem, cycles("mgm2", problem, seed, most=1000)[1][-1]) == []
+    assert better_by_two(problem, cycles("mgm2", problem, seed, max_cycles=1000)[1][-1]) == []
 
 
-def test_two_who_must_move_together_do_so_in_mgm2_only():
+def test_a_joint_move_of_two_variables_is_found_by_mgm2_only():
     table = Factor.of((0, 1), [[2, 0], [0, 3]])
     problem = Problem(("a", "b"), [2, 2], ("one", "two"), [0, 1], (table,))
     seeds = range(8)
@@ -70,7 +70,7 @@ def test_two_who_must_move_together_do_so_in_mgm2_only():
 
 
 def random_tree(seed, sense, n=7):
-    """A tree of float tables, unary ones too: no two assignments are worth the same."""
+    """Return a tree of random float tables, unary ones included, so that no two assignments have the same utility."""
     rng = np.random.default_rng(seed)
     domains = rng.integers(1, 4, n)
     scopes = [(int(rng.integers(v)), v) for v in range(1, n)] + [(v,) for v in range(n)]
@@ -79,68 +79,68 @@ def random_tree(seed, sense, n=7):
     return Problem(names, domains, names, np.arange(n), tuple(factors), sense=sense)
 
 
-@few
+@few_examples
 @given(st.integers(0, 10**6), st.sampled_from(["max", "min"]), st.sampled_from([0.0, 0.5]))
 def test_max_sum_is_exact_on_trees(seed, sense, damping):
     problem = random_tree(seed, sense)
-    last = cycles("max-sum", problem, seed, most=8 if damping == 0 else 200, damping=damping)[1][-1]
+    last = cycles("max-sum", problem, seed, max_cycles=8 if damping == 0 else 200, damping=damping)[1][-1]
     sign = 1 if sense == "max" else -1
     assert sign * problem.evaluate(last).objective == pytest.approx(soundness.optimum(problem))
 
 
-def test_dpop_is_exact_and_adpop_bounds_what_it_finds():
+def test_dpop_is_exact_and_adpop_proves_an_upper_bound():
     for seed in range(3):
         problem = random_problem(seed + 40, variables=7, agents=3, hard=0.0, arity=2, sense=("max", "min")[seed % 2])
         sign = 1 if problem.sense == "max" else -1
         exact = dmcmc.solve(problem, algorithm="dpop", seed=1)
-        loose = dmcmc.solve(problem, algorithm={"name": "adpop", "parameters": {"z": 2}})
+        bounded = dmcmc.solve(problem, algorithm={"name": "adpop", "parameters": {"z": 2}})
         assert exact.status == "optimal" and sign * exact.objective == soundness.optimum(problem)
-        assert sign * loose.objective <= sign * exact.objective <= sign * loose.bound
+        assert sign * bounded.objective <= sign * exact.objective <= sign * bounded.bound
         assert len(exact.agents) == (problem.n_variables or problem.n_agents)
         assert exact.provenance["config"]["algorithm"] == "dpop"
 
 
-@few
+@few_examples
 @given(st.integers(0, 10**6), st.sampled_from(["max", "min"]))
-def test_bounds_of_duct_hold_where_its_confidence_is_boundless(seed, sense):
+def test_duct_bounds_are_valid_with_very_wide_confidence_intervals(seed, sense):
     problem = random_problem(seed, variables=5, domain=3, hard=0.0, sense=sense)
-    network, rng = Network(problem), np.random.default_rng(seed)
-    search, values = Search(network, 1e6), np.zeros(problem.n_variables, dtype=np.int64)
-    least = np.inf
+    network, rng = AgentNetwork(problem), np.random.default_rng(seed)
+    search, values = DuctSearch(network, 1e6), np.zeros(problem.n_variables, dtype=np.int64)
+    least_cost = np.inf
     roots = [v for v in range(problem.n_variables) if search.parent[v] < 0]
     for _ in range(60 if problem.n_variables else 0):
         search.sample(values, rng)
-        memories = [search.memory(v, values) for v in roots]
-        found = sum(float(m.least.min()) for m in memories)
-        assert sum(float(m.bound.min()) for m in memories) <= found <= least + 1e-12
-        least = found
-    bound = sum(float(search.memory(v, values).bound.min()) for v in roots)
+        root_statistics = [search.statistics_of(v, values) for v in roots]
+        found = sum(float(m.least.min()) for m in root_statistics)
+        assert sum(float(m.bound.min()) for m in root_statistics) <= found <= least_cost + 1e-12
+        least_cost = found
+    bound = sum(float(search.statistics_of(v, values).bound.min()) for v in roots)
     sign = 1 if sense == "max" else -1
-    constant = sign * problem.evaluate(values).objective - network.worth(values) / network.layout.scale
-    lost = sum(float(max(t.max() for t in [f.table])) for f in problem.factors if f.scope)
-    optimum_cost = (lost + constant - soundness.optimum(problem)) * network.layout.scale * search.scale
-    assert bound <= optimum_cost + 1e-9 <= least + 2e-9
+    constant = sign * problem.evaluate(values).objective - network.total_score(values) / network.layout.scale
+    max_utility = sum(float(max(t.max() for t in [f.table])) for f in problem.factors if f.scope)
+    optimum_cost = (max_utility + constant - soundness.optimum(problem)) * network.layout.scale * search.scale
+    assert bound <= optimum_cost + 1e-9 <= least_cost + 2e-9
 
 
-def test_duct_ends_by_itself_with_the_optimum():
+def test_duct_terminates_with_the_optimum():
     problem = random_problem(12, variables=5, domain=3, hard=0.0, factors=6)
     result = dmcmc.solve(problem, algorithm={"name": "duct", "cycles": 5000, "parameters": {"widths": 1e6}})
     assert result.objective == soundness.optimum(problem) and result.cycle < 5000
 
 
-def test_distributed_gibbs_draws_from_its_distribution():
+def test_distributed_gibbs_samples_the_boltzmann_distribution():
     table = np.array([[0.0, 1.0], [1.5, -0.5]])
     problem = Problem(("a", "b"), [2, 2], ("one", "two"), [0, 1], (Factor.of((0, 1), table),))
-    states = np.array(cycles("distributed-gibbs", problem, 3, most=6000, temperature=0.8)[1][100:])
+    states = np.array(cycles("distributed-gibbs", problem, 3, max_cycles=6000, temperature=0.8)[1][100:])
     seen = np.bincount(2 * states[:, 0] + states[:, 1], minlength=4) / len(states)
     expected = np.exp(table.reshape(-1) / 0.8)
     assert np.abs(seen - expected / expected.sum()).max() < 0.03
 
 
-@pytest.mark.parametrize("name", CYCLIC)
-@few
+@pytest.mark.parametrize("name", CYCLE_ALGORITHMS)
+@few_examples
 @given(problem=mixed_problems(), seed=st.integers(0, 99))
-def test_results_are_what_their_assignments_are_worth(name, problem, seed):
+def test_results_report_the_evaluation_of_their_assignments(name, problem, seed):
     result = dmcmc.solve(problem, algorithm={"name": name, "cycles": 5}, seed=seed)
     if result.status == "infeasible":
         return
@@ -155,16 +155,16 @@ def test_results_are_what_their_assignments_are_worth(name, problem, seed):
     assert result.bound is None and (not objectives or objectives[-1] == result.objective)
 
 
-@pytest.mark.parametrize("name", CYCLIC)
-def test_the_best_of_all_cycles_is_kept(name):
+@pytest.mark.parametrize("name", CYCLE_ALGORITHMS)
+def test_the_result_is_the_best_assignment_of_all_cycles(name):
     problem = random_problem(8, variables=8, factors=14)
-    _, found = cycles(name, problem, 5, most=20)
+    _, found = cycles(name, problem, 5, max_cycles=20)
     result = dmcmc.solve(problem, algorithm={"name": name, "cycles": 20}, seed=5)
     best = max(worth(problem, values) for values in found)
     assert worth(problem, problem.values_of(result.assignment)) == best
 
 
-@pytest.mark.parametrize("name", CYCLIC)
+@pytest.mark.parametrize("name", CYCLE_ALGORITHMS)
 def test_messages_are_counted_between_agents_only(name):
     problem = dmcmc.generate("meeting-scheduling", agents=3, variables_per_agent=3, domain_size=4)
     one = replace(problem, agents=("all",), owner=np.zeros(problem.n_variables, dtype=np.int64))
@@ -175,17 +175,17 @@ def test_messages_are_counted_between_agents_only(name):
     assert 0 < sent.simulated_time < sent.time
 
 
-class Threads(World):
-    """A rank among threads of one process."""
+class ThreadRank(World):
+    """A rank that is a thread of this process."""
 
-    def __init__(self, rank, size, barrier, desk):
+    def __init__(self, rank, size, barrier, mailboxes):
         super().__init__()
-        self.rank, self.size, self.local_size, self._barrier, self._desk = rank, size, size, barrier, desk
+        self.rank, self.size, self.local_size, self._barrier, self._mailboxes = rank, size, size, barrier, mailboxes
 
     def allgather(self, value):
-        self._desk[self.rank] = value
+        self._mailboxes[self.rank] = value
         self._barrier.wait()
-        found = list(self._desk)
+        found = list(self._mailboxes)
         self._barrier.wait()
         return found
 
@@ -197,15 +197,15 @@ class Threads(World):
         return found if self.rank == 0 else None
 
 
-@pytest.mark.parametrize("name", CYCLIC)
-def test_any_number_of_ranks_finds_the_same(name):
+@pytest.mark.parametrize("name", CYCLE_ALGORITHMS)
+def test_all_cycles_are_invariant_under_the_number_of_ranks(name):
     problem = random_problem(3, variables=9, agents=5, factors=16)
     alone = dmcmc.solve(problem, algorithm={"name": name, "cycles": 8}, seed=2)
-    barrier, desk, found = threading.Barrier(3), [None] * 3, [None] * 3
+    barrier, mailboxes, found = threading.Barrier(3), [None] * 3, [None] * 3
 
     def work(rank):
-        world = Threads(rank, 3, barrier, desk)
-        _, states = cycles(name, problem, 2, most=8, world=world)
+        world = ThreadRank(rank, 3, barrier, mailboxes)
+        _, states = cycles(name, problem, 2, max_cycles=8, world=world)
         found[rank] = [values.tolist() for values in states]
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(3)]
@@ -213,22 +213,22 @@ def test_any_number_of_ranks_finds_the_same(name):
         thread.start()
     for thread in threads:
         thread.join()
-    _, states = cycles(name, problem, 2, most=8)
+    _, states = cycles(name, problem, 2, max_cycles=8)
     assert found == [[values.tolist() for values in states]] * 3
     assert max(worth(problem, values) for values in states) == worth(problem, problem.values_of(alone.assignment))
 
 
-def test_a_time_budget_ends_it(monkeypatch):
+def test_the_time_budget_ends_the_run(monkeypatch):
     problem = dmcmc.generate("random-network", nodes=20, domain_size=5, tightness=0.0)
     dmcmc.solve(problem, algorithm={"name": "dsa", "cycles": 1})  # compiled
     monkeypatch.setattr(time, "perf_counter", CountingClock(0.001))
     points = []
     result = dmcmc.solve(problem, algorithm="dsa", timeout=0.1, trace=points.append)
     assert result.status == "timeout" and result.cycle > 1 and result.time < 1
-    assert tuple(points) == result.trace and result.trace[0].by == "dsa"
+    assert tuple(points) == result.trace and result.trace[0].found_by == "dsa"
 
 
-def test_tables_that_do_not_fit_are_refused():
+def test_tables_larger_than_the_memory_budget_are_rejected():
     problem = dmcmc.generate("random-network", nodes=20, domain_size=10, tightness=0.0)
     with pytest.raises(ResourceError, match="dsa: its tables would take"):
         dmcmc.solve(problem, algorithm="dsa", memory=10_000)
@@ -243,11 +243,11 @@ def test_tables_that_do_not_fit_are_refused():
         ({"name": "dsa", "parameters": {"variant": "D"}}, "variant: expected one of A, B, C, got 'D'"),
         ({"name": "adpop", "parameters": {"z": 2.5}}, "z: expected a whole number, got 2.5"),
         ({"name": "dpop", "cycles": 3}, "algorithm.cycles: dpop has none; leave it out"),
-        ({"name": "dmcmc", "cycles": 3}, "dmcmc has neither cycles nor parameters"),
+        ({"name": "dmcmc", "cycles": 3}, "dmcmc has no cycles and no parameters"),
         ({"name": "mgm", "cycles": 0}, "algorithm.cycles: expected auto or a whole number >= 1, got 0"),
     ],
 )
-def test_what_is_wrong_with_an_algorithm_is_one_line(algorithm, message):
+def test_invalid_algorithm_settings_raise_a_one_line_error(algorithm, message):
     problem = random_problem(1)
     with pytest.raises(ConfigError) as caught:
         dmcmc.solve(problem, algorithm=algorithm)
@@ -255,7 +255,7 @@ def test_what_is_wrong_with_an_algorithm_is_one_line(algorithm, message):
 
 
 def first_values(network, rng, given):
-    """An algorithm of somebody's own: everyone takes one value and the next, for ever."""
+    """Yield assignments that raise every value by ``step`` per cycle, up to the last one (a third-party algorithm)."""
     values = np.zeros(network.problem.n_variables, dtype=np.int64)
     while True:
         yield values
@@ -263,7 +263,7 @@ def first_values(network, rng, given):
         network.sends(1)
 
 
-def test_the_example_of_the_page_runs(monkeypatch):
+def test_the_example_in_the_documentation_runs(monkeypatch):
     page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
     found = {}
     exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], found)
@@ -274,7 +274,7 @@ def test_the_example_of_the_page_runs(monkeypatch):
     assert dmcmc.solve(problem, algorithm="hesitant").cycle == 200
 
 
-class Entry:
+class ThirdPartyEntry:
     """An entry point of another distribution."""
 
     name, value = "climb", "elsewhere:CLIMB"
@@ -284,9 +284,9 @@ class Entry:
         return Algorithm("climb", "one value and the next", first_values, {"step": Parameter(1, 1, 9)}, cycles=3)
 
 
-def test_algorithms_of_others_are_found_by_their_entry_points(monkeypatch):
+def test_third_party_algorithms_are_found_by_their_entry_points(monkeypatch):
     group = "dmcmc.inference.runtime.plugins.entry_points"
-    monkeypatch.setattr(group, lambda group: [Entry] if group == registry.GROUP else [])
+    monkeypatch.setattr(group, lambda group: [ThirdPartyEntry] if group == registry.GROUP else [])
     problem = Problem(("a", "b"), [5, 5], ("one", "two"), [0, 1], (Factor.of((0, 1), np.arange(25).reshape(5, 5)),))
     assert registry.names()["climb"] == "one value and the next"
     result = dmcmc.solve(problem, algorithm="climb")

@@ -1,6 +1,6 @@
-"""A command line that gets stuck at a point, deaf to every wish, once it has said so: ``stuck.py POINT run ...``.
+"""Run a command line that gets stuck at a certain point: ``stuck.py POINT run ...``.
 
-It says so in the file that the environment names.
+At this point it writes its process id to the file ``$STUCK`` and then ignores all requests to end.
 """
 
 import importlib
@@ -19,7 +19,7 @@ PLACES = {
 
 
 def stick(point):
-    """Replace a function by one that never returns; on rank 1 alone where there are ranks."""
+    """Replace the function of a point by one that never returns; under MPI on rank 1 only."""
     module, name = PLACES[point]
     *outer, name = name.split(".")
     home = importlib.import_module(module)
@@ -29,8 +29,8 @@ def stick(point):
     real = getattr(home, name)
 
     def stuck(*arguments, **options):
-        # A tiny problem is solved for its kernels.
-        if getattr(sys.modules.get("dmcmc.run.compilation.once_per_node"), "_AT_WORK", None):
+        # Tiny problems that are solved to compile kernels are not affected.
+        if getattr(sys.modules.get("dmcmc.run.compilation.once_per_node"), "_IN_PROGRESS", None):
             return real(*arguments, **options)
         Path(os.environ["STUCK"]).write_text(str(os.getpid()))
         while True:
@@ -46,13 +46,13 @@ if __name__ == "__main__":
     from dmcmc.cli.signals import SIGNALS
 
     point, patience = sys.argv.pop(1), os.environ.get("PATIENCE")
-    if patience is not None:  # how long the run may take to end by itself
-        signals._GRACE = signals._LAST = float(patience)
-    listen = SIGNALS.listen
+    if patience is not None:  # seconds for the run to end by itself
+        signals._GRACE = signals._FORCED_END = float(patience)
+    real_listen = SIGNALS.listen
 
-    def listening():
-        listen()
+    def listen_and_stick():
+        real_listen()
         stick(point)
 
-    SIGNALS.listen = listening
+    SIGNALS.listen = listen_and_stick
     sys.exit(main())

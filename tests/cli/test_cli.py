@@ -1,4 +1,4 @@
-"""The command line: exit codes, one line for every error, nothing half-written."""
+"""The command line: exit codes, one line for every error, and no incomplete files."""
 
 import importlib
 import json
@@ -29,7 +29,7 @@ Failing = Callable[..., str]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Run every test in a folder of its own."""
+    """Run every test in a separate folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DMCMC_DEBUG", raising=False)
     return tmp_path
@@ -64,7 +64,7 @@ def solved(capfd: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
     return dict(json.loads(out))
 
 
-def test_run_prints_the_result_and_writes_the_same(capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_prints_the_result_and_writes_the_same_to_a_file(capfd: pytest.CaptureFixture[str]) -> None:
     printed = solved(capfd, "--output", "results/run.json")
     assert printed == json.loads(Path("results/run.json").read_text())
     assert printed["status"] in ("optimal", "feasible")
@@ -72,7 +72,7 @@ def test_run_prints_the_result_and_writes_the_same(capfd: pytest.CaptureFixture[
     assert printed["provenance"]["config"]["output"] == "results/run.json"
 
 
-def test_run_prints_a_table_for_people(capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_prints_a_table(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", config()]) == 0
     out, err = capfd.readouterr()
     assert "objective" in out and "status" in out
@@ -109,11 +109,11 @@ def test_the_objective_is_the_assignments(capfd: pytest.CaptureFixture[str]) -> 
         ("problem: [", "run.yaml:2: not valid YAML"),
     ],
 )
-def test_a_bad_configuration_is_one_line(failing: Failing, text: str, expected: str) -> None:
+def test_a_wrong_configuration_is_one_line_of_error(failing: Failing, text: str, expected: str) -> None:
     assert expected in failing("run", config(text), "--output", "out.json")
 
 
-def test_a_malformed_problem_file_is_one_line(failing: Failing) -> None:
+def test_a_malformed_problem_file_is_one_line_of_error(failing: Failing) -> None:
     path = config("problem: {file: p.npz}")
     Path("p.npz").write_bytes(b"PK\x03\x04 no archive")
     assert "run.yaml:1: problem.file: p.npz: " in failing("run", path, "--output", "out.json")
@@ -144,10 +144,10 @@ def test_a_malformed_problem_file_is_one_line(failing: Failing) -> None:
         (["generate", "random", "seed=2", "--seed", "3", "--output", "p.npz"], "seed: is given twice"),
         (["generate", "random", "--seed", "x", "--output", "p.npz"], "seed: "),
         (["generate", "random", "agents=1e9", "variables_per_agent=1e6", "--output", "p.npz"], "generate random: "),
-        (["generate", "random", "--output", "."], ".: its name says no format; known are .npz, "),
+        (["generate", "random", "--output", "."], ".: its suffix gives no format; use one of .npz, "),
     ],
 )
-def test_a_bad_command_line_is_one_line(failing: Failing, argv: list[str], expected: str) -> None:
+def test_a_wrong_command_line_is_one_line_of_error(failing: Failing, argv: list[str], expected: str) -> None:
     assert expected in failing(*argv)
 
 
@@ -159,11 +159,11 @@ def test_a_bad_command_line_is_one_line(failing: Failing, argv: list[str], expec
         (["--gap", "-1"], "--gap: expected a number >= 0, got -1"),
     ],
 )
-def test_budgets_on_the_command_line_are_named_in_errors(failing: Failing, options: list[str], expected: str) -> None:
+def test_errors_name_the_options_of_budgets(failing: Failing, options: list[str], expected: str) -> None:
     assert expected in failing("run", config(), *options)
 
 
-def test_an_output_that_cannot_be_written_is_known_before_the_work(
+def test_an_output_that_cannot_be_written_is_reported_before_any_work(
     failing: Failing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -199,7 +199,7 @@ def test_generate_writes_a_problem_and_describes_it(capfd: pytest.CaptureFixture
     assert native.load("p.npz").n_agents == 3
 
 
-def test_generate_repeats_itself_byte_for_byte(capfd: pytest.CaptureFixture[str]) -> None:
+def test_generate_writes_the_same_bytes_for_the_same_seed(capfd: pytest.CaptureFixture[str]) -> None:
     for name, seed in (("a.npz", "4"), ("b.npz", "4"), ("c.npz", "5")):
         assert main(["generate", "random", "agents=2", "--output", name, "--seed", seed]) == 0
     assert Path("a.npz").read_bytes() == Path("b.npz").read_bytes() != Path("c.npz").read_bytes()
@@ -211,7 +211,7 @@ def test_samplers_lists_the_plug_ins(capfd: pytest.CaptureFixture[str]) -> None:
     assert {"exact", "gibbs", "metropolis-hastings"} <= set(json.loads(capfd.readouterr().out))
 
 
-def test_help_names_what_there_is_and_no_more(capfd: pytest.CaptureFixture[str]) -> None:
+def test_help_names_commands_families_and_options(capfd: pytest.CaptureFixture[str]) -> None:
     texts = []
     for argv in (["--help"], ["run", "--help"], ["generate", "--help"]):
         assert main(argv) == 0
@@ -243,7 +243,7 @@ def test_info_is_json_on_request(capfd: pytest.CaptureFixture[str]) -> None:
     assert {"python", "numpy", "numba", "mpi", "cores", "memory", "threads", "cache"} <= set(found)
 
 
-def test_what_asks_for_the_machine_may_use_mpi_later() -> None:
+def test_mpi_can_start_after_the_machine_was_described() -> None:
     pytest.importorskip("mpi4py")
     later = "from mpi4py import MPI; print(MPI.COMM_WORLD.Get_size())"
     code = f"from dmcmc.results.provenance import machine; assert 'not found' not in machine()['mpi']; {later}"
@@ -251,7 +251,7 @@ def test_what_asks_for_the_machine_may_use_mpi_later() -> None:
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     for argv in (["samplers"], ["--help"]):
         reader, writer = os.pipe()
         os.close(reader)
@@ -260,7 +260,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_help_and_usage_errors_load_no_compiler() -> None:
+def test_help_and_usage_errors_do_not_import_numba() -> None:
     commands = (["--help"], ["run", "--sede"], ["generate", "random", "--output", "p.npz", "agents=2"])
     code = f"import sys; from dmcmc.cli.main import main; codes = [main(argv) for argv in {commands}]; "
     code += "sys.exit(codes != [0, 2, 0] or 'numba' in sys.modules)"
@@ -277,7 +277,7 @@ def on_ranks(ranks: int, *argv: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(MPIEXEC is None, reason="no mpiexec")
 @pytest.mark.parametrize("rank", [0, 2])
-def test_one_failing_rank_ends_all_soon(rank: int) -> None:
+def test_one_failing_rank_ends_all_ranks_soon(rank: int) -> None:
     config()
     Path("fail.py").write_text(
         "import sys, importlib, pathlib, dmcmc.cli.main\n"
@@ -291,7 +291,7 @@ def test_one_failing_rank_ends_all_soon(rank: int) -> None:
         "sys.exit(dmcmc.cli.main.main())\n"
     )
     done = on_ranks(3, "fail.py", "run", "run.yaml", "--output", "out.json")
-    assert time.time() - Path("failed").stat().st_mtime < 60  # 10 s, where a machine has a core a rank
+    assert time.time() - Path("failed").stat().st_mtime < 60  # 10 s if the machine has one core per rank
     assert done.returncode != 0 and done.stdout == ""
     assert done.stderr.count("internal error: ValueError: boo") == 1
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""A launcher may give each rank a terminal of its own (Open MPI does): what a rank prints is plain there."""
+"""Output of ranks is plain, also if the launcher gives each rank a pseudo-terminal, as Open MPI does."""
 
 import json
 import os
@@ -14,9 +14,9 @@ RANK_0 = {"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}
 
 
 def printed(*command, **environment):
-    """What a command prints on a terminal."""
+    """Return the output of a command on a pseudo-terminal."""
     master, slave = pty.openpty()
-    inherited = {name: value for name, value in os.environ.items() if name != HIGHLIGHTING}  # main sets it in here, too
+    inherited = {name: value for name, value in os.environ.items() if name != HIGHLIGHTING}  # main sets it here
     env = inherited | {"TERM": "xterm"} | environment
     done = subprocess.Popen(
         [sys.executable, *command], stdout=slave, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=env
@@ -39,7 +39,7 @@ def printed(*command, **environment):
 
 @pytest.fixture
 def colorama(tmp_path):
-    """A stand-in for colorama where Python looks first: it, too, resets the terminal when the process ends."""
+    """A stand-in for colorama, first on the path, that also resets the terminal when the process ends."""
     (tmp_path / "colorama.py").write_text(
         "import atexit, sys\n"
         "__version__ = '0.4.6'\n"
@@ -54,24 +54,24 @@ def colorama(tmp_path):
 
 
 @pytest.mark.parametrize("environment", [{}, RANK_0])
-def test_json_stays_json_where_colorama_resets_the_terminal(environment, colorama):
+def test_json_output_is_valid_although_colorama_resets_the_terminal(environment, colorama):
     coloured = "from numba.core.errors import termcolor; termcolor().errmsg('as Numba does when types do not match')"
-    ours = f"from dmcmc.cli.main import main; main(['samplers', '--json']); {coloured}"
+    command = f"from dmcmc.cli.main import main; main(['samplers', '--json']); {coloured}"
     assert ESCAPE in printed("-c", coloured, PYTHONPATH=colorama, **environment)
-    assert json.loads(printed("-c", ours, PYTHONPATH=colorama, **environment))
+    assert json.loads(printed("-c", command, PYTHONPATH=colorama, **environment))
 
 
 @pytest.mark.parametrize("environment", [{}, RANK_0])
-def test_json_on_a_terminal_is_json(environment):
+def test_json_output_on_a_terminal_is_valid(environment):
     assert json.loads(printed("-m", "dmcmc", "samplers", "--json", **environment))
 
 
-def test_a_rank_shows_no_colours_and_a_terminal_of_a_person_does():
+def test_only_a_user_terminal_has_colours():
     assert ESCAPE not in printed("-m", "dmcmc", "samplers", **RANK_0)
     assert ESCAPE in printed("-m", "dmcmc", "samplers")
 
 
-def test_a_rank_has_a_terminal_that_can_do_nothing():
-    """Libraries that greet a terminal when they are loaded, as readline does, then have nothing to say."""
+def test_the_terminal_of_a_rank_is_dumb():
+    """Libraries that write control codes when they are imported, such as readline, then write nothing."""
     code = "import os; from dmcmc.cli.main import main; main(['samplers', '--json']); print(os.environ['TERM'])"
     assert printed("-c", code, **RANK_0).split()[-1] == b"dumb"

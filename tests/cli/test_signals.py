@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, whatever a command is doing: the best so far or one line, soon, and never a traceback."""
+"""SIGINT and SIGTERM at any point of a command: soon the best result so far or one line, and never a traceback."""
 
 import json
 import os
@@ -18,18 +18,18 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.run.monitoring.interrupt import Ending
+from dmcmc.run.monitoring.interrupt import RunHandle
 from dmcmc.run.private.solve import solve_directory
 from dmcmc.samplers.local_search.local_search import LocalSearch
 
 STUCK = str(Path(__file__).with_name("stuck.py"))
-SOON = 200  # seconds: on a machine that is busy; what is stuck never ends
+SOON = 200  # seconds, for busy machines; a stuck process never ends by itself
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    """A run that goes on improving for long."""
+    """A run that improves its answer for a long time."""
     return written(
         tmp_path_factory.mktemp("run"),
         hard_problem(),
@@ -40,33 +40,33 @@ def config(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def untimed(tmp_path_factory):
-    """The same as a fixed amount of work."""
+    """The same run without a time budget."""
     return written(tmp_path_factory.mktemp("untimed"), hard_problem(), local={"method": "gibbs", "runs": 1})
 
 
-class Stuck:
-    """A command line that is stuck at a point."""
+class StuckProcess:
+    """A command line that is stuck at a certain point."""
 
     def __init__(self, point, config, ranks=0, **environment):
         here = Path(config).parent
-        self.output, self.told = here / f"{point}-{ranks}.json", here / f"{point}-{ranks}.pid"
-        for file in (self.output, self.told):
+        self.output, self.pid_file = here / f"{point}-{ranks}.json", here / f"{point}-{ranks}.pid"
+        for file in (self.output, self.pid_file):
             file.unlink(missing_ok=True)
         launcher = [MPIRUN, "-n", str(ranks)] if ranks else []
         command = [*launcher, sys.executable, STUCK, point, "run", config, "--json", "--output", str(self.output)]
         command += ["--timeout", environment.pop("LIMIT")] if "LIMIT" in environment else []
-        environment = os.environ | {"STUCK": str(self.told)} | environment
+        environment = os.environ | {"STUCK": str(self.pid_file)} | environment
         environment.pop("DMCMC_DEBUG", None)
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
         end = time.monotonic() + 1500
-        while not (self.told.exists() and self.told.read_text()):
+        while not (self.pid_file.exists() and self.pid_file.read_text()):
             assert time.monotonic() < end and self.process.poll() is None, self.process.communicate()
             time.sleep(0.05)
 
     def after(self, *signals, pid=None):
-        """What it has printed and returned after some signals."""
+        """Send signals and return exit code, standard output and lines of standard error."""
         for number in signals:
             os.kill(pid or self.process.pid, number)
             time.sleep(0.5)
@@ -76,29 +76,29 @@ class Stuck:
 
     @property
     def stuck(self):
-        """The process that is stuck."""
-        return int(self.told.read_text())
+        """The id of the process that is stuck."""
+        return int(self.pid_file.read_text())
 
 
 @pytest.mark.parametrize(
     ("point", "number", "more"),
     [
         ("reading", signal.SIGTERM, ""),
-        ("compiling", signal.SIGINT, ": there is no answer yet"),
-        ("dividing", signal.SIGTERM, ": there is no answer yet"),
+        ("compiling", signal.SIGINT, ": there is no result yet"),
+        ("dividing", signal.SIGTERM, ": there is no result yet"),
     ],
 )
-def test_before_there_is_an_answer_one_line_says_so(config, point, number, more):
-    stuck = Stuck(point, config)
+def test_a_signal_before_the_first_result_prints_one_line(config, point, number, more):
+    stuck = StuckProcess(point, config)
     assert stuck.after(number) == (128 + number, "", [f"dmcmc: {WORDS[number]}{more}"])
     assert not stuck.output.exists()
 
 
 @pytest.mark.parametrize(("point", "number"), [("sampling", signal.SIGINT), ("improving", signal.SIGTERM)])
-def test_the_best_so_far_is_printed_and_written(config, untimed, point, number):
-    stuck = Stuck(point, untimed if point == "sampling" else config)
-    code, out, said = stuck.after(number)
-    assert (code, said) == (0, [])
+def test_a_signal_prints_and_writes_the_best_result(config, untimed, point, number):
+    stuck = StuckProcess(point, untimed if point == "sampling" else config)
+    code, out, error_lines = stuck.after(number)
+    assert (code, error_lines) == (0, [])
     result = json.loads(out)
     assert result["status"] == "timeout" and result["assignment"] and result["objective"] is not None
     assert result["bound"] >= result["objective"]
@@ -107,41 +107,41 @@ def test_the_best_so_far_is_printed_and_written(config, untimed, point, number):
 
 
 @needs_mpirun
-@pytest.mark.parametrize("ranks", [0, 4])  # of four, two wait for the one that is stuck, and are ended where they are
-def test_what_does_not_hear_that_the_time_is_over_is_not_waited_for(config, ranks):
-    code, out, said = Stuck("sampling", config, ranks, LIMIT="1").after()
+@pytest.mark.parametrize("ranks", [0, 4])  # of four, two wait for the stuck one and are ended
+def test_work_that_exceeds_the_time_limit_is_not_waited_for(config, ranks):
+    code, out, error_lines = StuckProcess("sampling", config, ranks, LIMIT="1").after()
     result = json.loads(out)
-    assert (code, said) == (0, []) and result["status"] == "timeout" and result["assignment"]
+    assert (code, error_lines) == (0, []) and result["status"] == "timeout" and result["assignment"]
     assert 1 < result["time"] < 1 + SOON
 
 
-def test_a_second_signal_ends_at_once(config):
-    stuck = Stuck("improving", config, PATIENCE="1000")
+def test_a_second_signal_ends_the_process_immediately(config):
+    stuck = StuckProcess("improving", config, PATIENCE="1000")
     assert stuck.after(signal.SIGTERM, signal.SIGINT) == (128 + signal.SIGINT, "", [])
     assert not stuck.output.exists()
 
 
 @needs_mpirun
 @pytest.mark.parametrize("alone", [False, True])
-def test_ranks_end_together_whether_all_are_told_or_one_that_is_stuck(config, alone):
-    stuck = Stuck("improving", config, ranks=2)
-    code, out, said = stuck.after(signal.SIGTERM, pid=stuck.stuck if alone else None)
-    assert (code, said) == (0, [])
+def test_all_ranks_end_after_a_signal_to_all_or_to_a_stuck_one(config, alone):
+    stuck = StuckProcess("improving", config, ranks=2)
+    code, out, error_lines = stuck.after(signal.SIGTERM, pid=stuck.stuck if alone else None)
+    assert (code, error_lines) == (0, [])
     result = json.loads(out)
     assert result["assignment"] and json.loads(stuck.output.read_text()) == result
 
 
 @needs_mpirun
-@pytest.mark.parametrize("why", ["told", "late"])
-def test_ranks_that_alone_know_their_agents_values_leave_them_and_a_later_run_begins_there(tmp_path, monkeypatch, why):
+@pytest.mark.parametrize("why", ["signal", "late"])
+def test_ranks_save_the_values_of_their_agents_and_a_later_run_starts_from_them(tmp_path, monkeypatch, why):
     sections = {"local": {"method": "gibbs", "runs": 1, "samples": 5}, "checkpoint": str(tmp_path / "kept")}
     agent_files.write(hard_problem(), tmp_path / "parts", 1 << 30)
     config = Path(written(tmp_path, hard_problem(), budget={"time": 600}, **sections))
     config.write_text(config.read_text().replace("file: problem.npz", "directory: parts"))
-    stuck = Stuck("improving", str(config), 2, **({"LIMIT": "5"} if why == "late" else {}))
-    code, out, said = stuck.after(*([signal.SIGTERM] if why == "told" else []))
+    stuck = StuckProcess("improving", str(config), 2, **({"LIMIT": "5"} if why == "late" else {}))
+    code, out, error_lines = stuck.after(*([signal.SIGTERM] if why == "signal" else []))
     result = json.loads(out)
-    assert (code, said) == (0, []) and json.loads(stuck.output.read_text()) == result
+    assert (code, error_lines) == (0, []) and json.loads(stuck.output.read_text()) == result
     assert (result["status"], result["assignment"]) == ("timeout", None) and result["bound"] >= result["objective"]
     files = [json.loads(file.read_text()) for file in sorted(stuck.output.with_suffix(".agents").iterdir())]
     assert [file["agent"] for file in files] == ["a0", "a1"]
@@ -159,26 +159,28 @@ def test_ranks_that_alone_know_their_agents_values_leave_them_and_a_later_run_be
 
 
 @needs_mpirun
-def test_ranks_without_an_answer_say_so_once(config):
-    assert Stuck("dividing", config, ranks=2).after(signal.SIGINT)[2] == ["dmcmc: interrupted: there is no answer yet"]
+def test_ranks_without_a_result_print_one_line_together(config):
+    assert StuckProcess("dividing", config, ranks=2).after(signal.SIGINT)[2] == [
+        "dmcmc: interrupted: there is no result yet"
+    ]
 
 
-def test_what_has_just_been_prepared_is_delivered_without_another_look():
-    looks = []
+def test_a_recently_prepared_result_is_delivered_unchanged():
+    calls = []
 
     def best():
-        looks.append(len(looks))
-        return len(looks)
+        calls.append(len(calls))
+        return len(calls)
 
-    told = Signals()
-    told._ending = Ending(best=best)
-    told._prepare()
-    assert (told._best(), told._best()) == (1, 1)
-    told._prepared_at -= 10
-    assert told._best() == 2
+    signals = Signals()
+    signals._ending = RunHandle(best=best)
+    signals._prepare()
+    assert (signals._best(), signals._best()) == (1, 1)
+    signals._prepared_at -= 10
+    assert signals._best() == 2
 
 
-def test_where_the_launcher_passes_nothing_on_a_rank_prints_where_it_prints(tmp_path):
+def test_a_rank_prints_to_the_output_of_its_launcher(tmp_path):
     launcher, rank = tmp_path / "mpirun", tmp_path / "rank.py"
     launcher.symlink_to("/bin/sh")
     rank.write_text(

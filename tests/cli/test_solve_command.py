@@ -1,4 +1,4 @@
-"""``dmcmc solve``: the best assignment, the partition function and the number of solutions of any problem file."""
+"""``dmcmc solve``: the best assignment, the partition function, counts and marginals of any problem file."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from support.toulbar2 import optima
 
 from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
-from dmcmc.cli.solve_command import TASKS, Job
+from dmcmc.cli.solve_command import TASKS, SolveJob
 from dmcmc.config.configuration import config_of
 from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings
@@ -39,7 +39,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def solved(capfd):
-    """What a command line prints with ``--json``, exit code included."""
+    """Run ``dmcmc solve --json`` and return the printed data with the exit code."""
 
     def run(*argv):
         code = main(["solve", "--json", *map(str, argv)])
@@ -64,7 +64,7 @@ def log_sum(values):
 
 
 def ring(n, colours):
-    """Proper colourings of a cycle: (k − 1)^n + (−1)^n (k − 1) of them."""
+    """Return a cycle with (k − 1)^n + (−1)^n (k − 1) proper colourings."""
     differ = np.where(np.eye(colours, dtype=bool), -math.inf, 0.0)
     factors = tuple(Factor.of((i, (i + 1) % n), differ) for i in range(n))
     return Problem(tuple(f"x{i}" for i in range(n)), np.full(n, colours), ("a",), np.zeros(n, dtype=int), factors)
@@ -72,7 +72,7 @@ def ring(n, colours):
 
 @pytest.mark.parametrize("suffix", [".npz", ".xml", ".yaml", ".cfn", ".wcsp", ".uai"])
 @pytest.mark.parametrize("seed", [1, 3, 4])
-def test_the_answer_is_the_best_of_all_assignments_in_any_format(solved, suffix, seed):
+def test_solve_finds_the_optimum_in_any_format(solved, suffix, seed):
     sense = {".wcsp": "min", ".uai": "max"}.get(suffix, ["max", "min"][seed % 2])
     agents = 1 if suffix in (".wcsp", ".uai", ".cfn") else 3
     problem = random_problem(seed, variables=6, agents=agents, factors=7, arity=2, hard=0.15, sense=sense)
@@ -93,7 +93,7 @@ def test_the_answer_is_the_best_of_all_assignments_in_any_format(solved, suffix,
 
 
 def shifted(problem):
-    """The same as costs from 0 on: 9 − utility."""
+    """Return the problem as costs that start at 0: 9 − utility."""
     costs = []
     for f in problem.factors:
         hard = f.table == np.iinfo(f.table.dtype).min
@@ -101,16 +101,16 @@ def shifted(problem):
     return Problem(problem.variables, problem.domains, problem.agents, problem.owner, tuple(costs), sense="min")
 
 
-def test_the_answer_is_toulbar2s(solved):
+def test_solve_finds_the_optimum_of_toulbar2(solved):
     pytest.importorskip("pytoulbar2")
     problem = shifted(random_problem(11, variables=14, agents=1, factors=40, arity=3, domain=4, hard=0.05))
     formats.save(problem, "p.wcsp")
-    (theirs,) = optima([Path("p.wcsp").read_text()])
+    (reference,) = optima([Path("p.wcsp").read_text()])
     found = solved("p.wcsp")
-    assert found["objective"] == (None if theirs is None else round(theirs))
+    assert found["objective"] == (None if reference is None else round(reference))
 
 
-def test_a_network_is_explained_in_its_own_terms(solved):
+def test_the_explanation_of_a_network_has_its_probability(solved):
     Path("n.uai").write_text(NETWORK)
     Path("e").write_text("1 1 2")
     read = formats.load("n.uai")
@@ -146,7 +146,7 @@ def test_a_bif_network_sums_to_one(solved):
     assert solved("n.bif", "--task", "pr", "--evidence", "seen")["value"] == pytest.approx(0.18)
 
 
-def test_evidence_that_is_impossible_proves_it(solved):
+def test_impossible_evidence_is_proven_infeasible(solved):
     Path("n.uai").write_text("MARKOV 1 2 1 1 0 2 0 1")
     Path("n.uai.evid").write_text("1 0 0")
     assert (solved("n.uai")["status"], solved("n.uai")["value"]) == ("infeasible", None)
@@ -169,7 +169,7 @@ def test_sums_and_counts_equal_brute_force_and_mini_buckets_bound_them(seed):
         assert bound.z is not None or bound.ln == pytest.approx(exact, rel=1e-12, abs=1e-12)
 
 
-def test_counts_are_exact_whatever_their_size():
+def test_counts_of_any_size_are_exact():
     for n, colours in ((7, 3), (150, 5), (400, 9)):
         found = count_solutions(ring(n, colours), MEMORY)
         assert found.count == (colours - 1) ** n + (-1) ** n * (colours - 1)
@@ -179,7 +179,7 @@ def test_counts_are_exact_whatever_their_size():
     assert count_solutions(free, MEMORY).count == 10**21
 
 
-def test_parts_of_a_problem_multiply():
+def test_sums_of_independent_components_multiply():
     a, b = ring(60, 4), ring(50, 4)
     together = Problem(
         (*a.variables, *(f"y{i}" for i in range(51))),
@@ -214,7 +214,7 @@ def test_numbers_too_large_for_a_float_keep_their_logarithms(solved):
 
 @pytest.mark.parametrize("arguments", [["--z", "4"], ["--method", "mini-bucket"], ["--z", "3", "--method=mini-bucket"]])
 @pytest.mark.parametrize("agents", [1, 3])
-def test_mini_buckets_bound_what_one_agent_or_several_own(solved, arguments, agents):
+def test_mini_buckets_bound_the_optimum_for_one_and_several_agents(solved, arguments, agents):
     for seed in range(4):
         problem = shifted(random_problem(seed + 20, variables=9, agents=1, factors=25, arity=3, domain=3, hard=0.02))
         if not problem.n_variables:
@@ -249,7 +249,7 @@ def test_marginals_are_by_variable_and_label(solved):
     assert solved("p.wcsp")["max_marginals"] is None
 
 
-def test_no_marginals_where_nothing_is_allowed(capfd):
+def test_marginals_of_an_infeasible_problem(capfd):
     Path("p.wcsp").write_text("p 1 2 1 10\n2\n1 0 10 0\n")
     assert main(["solve", "p.wcsp", "--task", "mar"]) == 3
     assert "infeasible (proven" in capfd.readouterr().out
@@ -260,7 +260,7 @@ def test_costs_count_as_negative_logarithms(solved):
     assert solved("p.wcsp", "--task", "pr")["value"] == pytest.approx(1 + math.exp(-2))
 
 
-def test_samplers_may_be_named_and_seeded(solved):
+def test_a_sampler_is_selected_by_name_with_a_seed(solved):
     formats.save(ring(9, 3), "p.npz")
     found = solved("p.npz", "--method", "gibbs", "--seed", "5", "--set", "local.runs=2")
     assert found["agents"][0]["method"] == "gibbs"
@@ -268,7 +268,7 @@ def test_samplers_may_be_named_and_seeded(solved):
     assert found["objective"] == 0
 
 
-def test_results_are_tables_for_people_and_files_for_programs(capfd):
+def test_results_are_printed_as_tables_and_written_as_json(capfd):
     Path("n.uai").write_text(NETWORK)
     assert main(["solve", "n.uai", "--output", "r/mpe.json"]) == 0
     shown = capfd.readouterr().out
@@ -281,7 +281,7 @@ def test_results_are_tables_for_people_and_files_for_programs(capfd):
         assert json.loads(Path(f"{task}.json").read_text())["task"] == task
 
 
-def test_counts_of_many_digits_are_written_whole():
+def test_counts_of_many_digits_are_written_completely():
     n = 16000
     problem = Problem(tuple(f"x{i}" for i in range(n)), np.full(n, 2), ("a",), np.zeros(n, dtype=int), ())
     text = sums(problem, Settings(), "count").to_json()
@@ -292,13 +292,13 @@ def test_counts_of_many_digits_are_written_whole():
     ("argv", "message"),
     [
         (["nowhere.uai"], "nowhere.uai: no such file"),
-        (["n.uai", "--task", "mar", "--max-marginals"], "--max-marginals: --task mar has no answer to put them to"),
+        (["n.uai", "--task", "mar", "--max-marginals"], "--max-marginals: is for --task mpe, not for --task mar"),
         (["n.uai", "--task", "sum"], "--task: expected one of mpe, pr, count, mar, max-marginals, got 'sum'"),
         (["n.uai", "--method", "gibs"], "--method: unknown sampler 'gibs'; did you mean 'gibbs'?"),
         (["n.uai", "--method", "gibbs", "--task", "pr"], "--method: --task pr takes auto, exact, mini-bucket"),
-        (["n.uai", "--task", "count", "--z", "3"], "--z: --task count splits nothing"),
-        (["n.uai", "--method", "exact", "--z", "3"], "--z: --method exact splits nothing"),
-        (["n.uai", "--method", "gibbs", "--z", "3"], "--z: one agent sends no messages that gibbs could split"),
+        (["n.uai", "--task", "count", "--z", "3"], "--z: is for mini-buckets, not for --task count"),
+        (["n.uai", "--method", "exact", "--z", "3"], "--z: is for mini-buckets, not for --method exact"),
+        (["n.uai", "--method", "gibbs", "--z", "3"], "--z: is for problems with several agents with --method gibbs"),
         (["n.uai", "--z", "0"], "--z: expected auto or a whole number >= 1, got 0"),
         (["n.uai", "--z", "1"], "the whole problem: z = 1 is too small"),
         (["n.uai", "--z", "1", "--task", "pr"], "--z: z = 1 is too small"),
@@ -310,7 +310,7 @@ def test_counts_of_many_digits_are_written_whole():
         (["n.uai", "--agents", "9"], "--agents: expected 1 to 3"),
     ],
 )
-def test_what_cannot_be_solved_is_said_in_a_line(argv, message, capfd):
+def test_a_wrong_call_of_solve_is_one_line_of_error(argv, message, capfd):
     Path("n.uai").write_text(NETWORK)
     Path("run.yaml").write_text("problem: {file: n.uai}")
     assert main(["solve", *argv]) == 2
@@ -338,14 +338,14 @@ def test_real_instances_are_solved_to_their_optimum(solved, row):
     assert found["objective"] == pytest.approx(float(row["optimum"]), abs=6e-4)
 
 
-def test_other_ranks_are_not_told_of_a_problem_that_is_dealt_out_or_that_rank_0_works_on_alone(monkeypatch):
+def test_other_ranks_do_not_receive_a_problem_that_is_scattered_or_solved_by_rank_0_alone(monkeypatch):
     ranks, config = SimpleNamespace(rank=0, size=4, local_size=4), config_of(Document("", {"problem": {"file": "-"}}))
 
-    def told(problem, task="mpe"):
-        return Job(config, problem, task, False, False).told(ranks).problem
+    def sent(problem, task="mpe"):
+        return SolveJob(config, problem, task, False, False).for_other_ranks(ranks).problem
 
     several, single = random_problem(1, 6, 3, 3, 8), random_problem(1, 6, 1, 3, 8)
-    assert told(several) is several
-    assert [told(several, task) for task in TASKS[1:]] == [None] * 4
-    monkeypatch.setattr(divided_problem, "_LARGE", 0)
-    assert told(several) is None and told(single) is single
+    assert sent(several) is several
+    assert [sent(several, task) for task in TASKS[1:]] == [None] * 4
+    monkeypatch.setattr(divided_problem, "_SCATTERED_BYTES", 0)
+    assert sent(several) is None and sent(single) is single

@@ -1,4 +1,4 @@
-"""What the commands promise: exit codes, files by their names, which command takes what, output files beforehand."""
+"""Commands: exit codes, formats by file names, which command takes which file, and checks of output files."""
 
 import gzip
 import json
@@ -52,7 +52,7 @@ def fails(capfd):
 
 
 def odd_ring(n=3):
-    """Neighbours differ in a ring of an odd number of variables of two values: no assignment does."""
+    """An infeasible ring: an odd number of binary variables of which neighbours must differ."""
     p = dmcmc.Problem.build("min", "ring")
     names = [p.variable(f"x{i}", 2, agent=f"a{i}") for i in range(n)]
     for i in range(n):
@@ -67,8 +67,8 @@ def odd_ring(n=3):
         (["--set", "local.bound=none", "--method", "gibbs"], 1, "unsatisfied"),
     ],
 )
-def test_without_an_assignment_that_breaks_nothing_the_exit_code_is_not_0(folder, capfd, options, code, status):
-    # A ring of one agent is hidden from the combination: sampling cannot know that there is no way.
+def test_the_exit_code_without_a_feasible_assignment_is_not_0(folder, capfd, options, code, status):
+    # The variables of a single agent are not eliminated here: sampling cannot prove infeasibility.
     ring = odd_ring()
     one = dmcmc.Problem(ring.variables, ring.domains, ("all",), [0, 0, 0], ring.factors, sense="min")
     formats.save(one, "ring.npz")
@@ -78,7 +78,7 @@ def test_without_an_assignment_that_breaks_nothing_the_exit_code_is_not_0(folder
     assert (result["violation"] or 0) > 0 or status == "infeasible"
 
 
-def test_a_time_out_without_a_feasible_assignment_is_no_success():
+def test_the_exit_code_at_the_time_limit_depends_on_feasibility():
     fields = {"bound": 3, "gap": None, "assignment": {"x": 0}, "sense": "min", "time": 1.0, "status": "timeout"}
     assert dmcmc.Result(objective=None, violation=2, **fields).exit_code == 1
     assert dmcmc.Result(objective=4, violation=0, **fields).exit_code == 0
@@ -88,7 +88,7 @@ SMALL = ("generate", "random", "agents=2", "variables_per_agent=2", "domain_size
 
 
 @pytest.mark.parametrize("name", ["p.npz", "p.yaml", "p.xml", "p.cfn", "p.cfn.gz", "new/folder/p.yaml"])
-def test_generate_writes_the_format_that_the_name_says(folder, name):
+def test_generate_writes_the_format_of_the_file_name(folder, name):
     drop = ("--drop", "agents") if ".cfn" in name else ()
     assert main([*SMALL, name, *drop]) == 0
     format, problem = formats.load_with_format(name)
@@ -98,7 +98,7 @@ def test_generate_writes_the_format_that_the_name_says(folder, name):
     assert abs(found) == abs(known)
 
 
-def test_what_a_format_cannot_say_of_a_generated_problem_is_an_error(folder, fails):
+def test_generate_needs_drop_for_what_a_format_cannot_express(folder, fails):
     assert "--drop" in fails(*SMALL, "p.wcsp")
     assert not Path("p.wcsp").exists()
     assert main([*SMALL, "p.wcsp", "--drop", "agents", "--drop", "sense", "--drop", "names"]) in (0, 2)
@@ -106,7 +106,7 @@ def test_what_a_format_cannot_say_of_a_generated_problem_is_an_error(folder, fai
 
 @pytest.fixture
 def never(monkeypatch):
-    """No work is done."""
+    """Let the test fail if any work is done."""
 
     def work(*arguments, **options):
         pytest.fail("the work was done before")
@@ -119,21 +119,21 @@ def never(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([*SMALL, "p.txt"], "p.txt: its name says no format; known are .npz"),
-        ([*SMALL, "p.bif"], "p.bif: bif files are read, not written"),
+        ([*SMALL, "p.txt"], "p.txt: its suffix gives no format; use one of .npz"),
+        ([*SMALL, "p.bif"], "p.bif: bif files can be read but not written"),
         ([*SMALL, "p.npz", "--drop", "all"], "--drop all: expected one of"),
         ([*SMALL, "file/p.npz"], "file/p.npz: cannot be written: "),
         ([*SMALL, "/proc/p.npz"], "/proc/p.npz: cannot be written: "),
-        (["convert", "p.wcsp", "p.txt"], "p.txt: its name says no format"),
+        (["convert", "p.wcsp", "p.txt"], "p.txt: its suffix gives no format"),
         (["solve", "p.wcsp", "--output", "new/"], "--output: new/: cannot be written: is a folder"),
-        (["graph", "p.wcsp", "--output", "g.bmp"], "g.bmp: a picture's name ends with .dot"),
+        (["graph", "p.wcsp", "--output", "g.bmp"], "g.bmp: unknown kind of picture; use a name that ends in .dot"),
         (["graph", "p.wcsp", "--output", "/proc/g.dot"], "/proc/g.dot: cannot be written"),
         (["solve", "p.wcsp", "--output", "/proc/r.json"], "--output: /proc/r.json: cannot be written"),
         (["run", "run.yaml", "--output", "file/r.json"], "--output: file/r.json: cannot be written"),
         (["run", "bad.yaml"], "bad.yaml:1: output: /proc/r.json: cannot be written"),
     ],
 )
-def test_files_that_cannot_be_written_are_found_out_before_the_work(folder, fails, never, arguments, message):
+def test_files_that_cannot_be_written_are_reported_before_any_work(folder, fails, never, arguments, message):
     Path("p.wcsp").write_text(WCSP)
     Path("run.yaml").write_text(CONFIG)
     Path("bad.yaml").write_text("output: /proc/r.json\n" + CONFIG)
@@ -159,54 +159,54 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_run_says_which_command_takes_a_problem_file(folder, fails, name):
+def test_run_names_the_command_for_a_problem_file(folder, fails, name):
     packed(name, PROBLEMS[name])
     message = fails("run", name)
     assert message.startswith(f"{name}: is a problem file (") and message.endswith(f"use 'dmcmc solve {name}'")
 
 
-def test_run_knows_a_native_archive(folder, fails):
+def test_run_recognises_a_native_archive(folder, fails):
     np.savez("p.npz", a=1)
     assert fails("run", "p.npz") == "p.npz: is a problem file (native), not a configuration; use 'dmcmc solve p.npz'"
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_solve_says_which_command_takes_a_configuration(folder, fails, name):
+def test_solve_names_the_command_for_a_configuration(folder, fails, name):
     packed(name, CONFIGS[name])
     assert fails("solve", name) == f"{name}: is a configuration, not a problem file; use 'dmcmc run {name}'"
 
 
-def test_a_packed_configuration_and_one_with_a_slip_are_called_so(folder, fails):
+def test_errors_of_a_compressed_and_of_a_misspelt_configuration(folder, fails):
     packed("run.yaml.gz", CONFIG)
-    assert fails("run", "run.yaml.gz").startswith("run.yaml.gz: is packed; a configuration is read as it is")
+    assert fails("run", "run.yaml.gz").startswith("run.yaml.gz: is compressed; decompress the configuration")
     packed("slip.yaml", "problm: {generator: random}\n")
     assert fails("run", "slip.yaml").startswith("slip.yaml:1: problm: unknown key; did you mean 'problem'?")
     assert fails("run", "none.yaml") == "none.yaml: no such file"
 
 
-def test_the_old_name_of_split_is_answered_with_the_new_one(folder, fails):
+def test_the_error_for_the_old_name_of_split_has_the_new_one(folder, fails):
     Path("p.wcsp").write_text(WCSP)
     Path("run.yaml").write_text("problem: {file: p.wcsp, agents: 2, partition: grow}\n")
-    assert fails("run", "run.yaml") == "run.yaml:1: problem.partition: is called problem.split"
-    assert fails("solve", "p.wcsp", "--partition", "grow") == "solve: '--partition' is called '--split'"
-    assert fails("convert", "p.wcsp", "p.cfn", "--partition=grow") == "convert: '--partition' is called '--split'"
+    assert fails("run", "run.yaml") == "run.yaml:1: problem.partition: is now called problem.split"
+    assert fails("solve", "p.wcsp", "--partition", "grow") == "solve: '--partition' is now called '--split'"
+    assert fails("convert", "p.wcsp", "p.cfn", "--partition=grow") == "convert: '--partition' is now called '--split'"
 
 
 @pytest.mark.parametrize(
     ("work", "place"),
     [
         (lambda: dmcmc.generate("random", agents=2).evaluate([0.5] * 20), "dmcmc/inference/model/flat_tables.py:"),
-        (lambda: formats.named(3).nothing, "dmcmc/formats/registry.py:"),
+        (lambda: formats.format_named(3).nothing, "dmcmc/formats/registry.py:"),
     ],
 )
-def test_an_internal_error_names_the_place_in_our_code(work, place):
+def test_an_internal_error_names_the_place_in_dmcmc(work, place):
     with pytest.raises(Exception) as caught:
         work()
     error = RuntimeError("boo").with_traceback(caught.value.__traceback__)
     assert f"internal error: RuntimeError: boo ({place}" in describe(error)
 
 
-def test_warm_up_solves_problems_of_every_kind_and_says_how_far_it_is(monkeypatch):
+def test_warm_up_solves_problems_of_every_kind_and_shows_its_progress(monkeypatch):
     from dmcmc.cli.setup_commands import warm_up
 
     runs, titles = [], []

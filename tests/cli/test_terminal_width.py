@@ -1,4 +1,4 @@
-"""What people see at 80 columns: no number is cut, nothing runs over the edge, and everything is named."""
+"""Output in a terminal of 80 columns: no number is cut, no line is longer, and all names are complete."""
 
 import logging
 import re
@@ -12,7 +12,7 @@ from rich.console import Console
 import dmcmc
 from dmcmc.cli.arguments import command_parsers
 from dmcmc.cli.main import main
-from dmcmc.cli.progress import Plain
+from dmcmc.cli.progress import PeriodicProgress
 from dmcmc.cli.setup_commands.completion import SHELLS, script
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.report.drawing import back_edges, dot, draw
@@ -42,30 +42,30 @@ def result(**more):
     return Result(**given | {"sense": "max", "time": 0.5} | more)
 
 
-def test_no_number_of_the_summary_is_cut_at_80_columns():
+def test_the_summary_fits_80_columns_without_cut_numbers():
     text = shown(summary(result(agents=(agent("a0"), agent(LONG, method="metropolis-hastings-single")))))
     assert "…" not in text
-    for word in ("variables", "interface", "1.0e27", "1.23 G updates", "123.400 s"):
+    for word in ("variables", "shared", "1.0e27", "1.23 G updates", "123.400 s"):
         assert word in text
     assert all(len(line) <= 80 for line in text.splitlines())
     assert re.search(r"gap +0 %\n", text)
 
 
-def test_an_open_gap_is_never_nothing():
+def test_a_small_gap_is_not_shown_as_0():
     assert "less than 0.0001 %" in shown(summary(result(status="feasible", bound=3, gap=1e-9)))
 
 
-def test_the_assignment_stands_by_agent_and_broken_constraints_by_name():
+def test_the_assignment_is_shown_by_agent_and_broken_constraints_by_name():
     clash = Factor.of((0, 1), [[0, -np.inf], [-np.inf, 0]], name="same slot")
     problem = Problem(("x", "y"), [2, 2], ("ann", "bob"), [0, 1], (clash, Factor.of((1,), [-np.inf, 0])))
     found = result(status="unsatisfied", objective=None, bound=None, violation=2, assignment={"x": 1, "y": 0})
     text = shown(summary(found, problem=problem, written="out.json"))
-    assert "broken      same slot (x = 1, y = 0); factor 1 (y = 0)" in text
-    assert re.search(r"written +out.json", text)
+    assert re.search(r"broken +same slot \(x = 1, y = 0\); factor 1 \(y = 0\)", text)
+    assert re.search(r"written to +out.json", text)
     assert re.search(r"\n ann +x = 1\n bob +y = 0\n", text)
 
 
-def test_the_explanation_keeps_its_numbers_at_80_columns():
+def test_the_explanation_fits_80_columns_without_cut_numbers():
     plan = dmcmc.plan(dmcmc.generate("random", agents=3, variables_per_agent=9, domain_size=3, seed=1), device="cpu")
     narrow, wide = text_of(plan, Console(width=80)), text_of(plan)
     assert "…" not in narrow and all(len(line) <= 80 for line in narrow.splitlines())
@@ -93,26 +93,26 @@ def test_a_graph_is_shown_with_its_back_edges(ring, tmp_path):
     assert "department of meetings that never end" not in (tmp_path / "g.svg").read_text()
 
 
-def test_help_has_generators_with_parameters(capsys):
+def test_the_help_of_generate_lists_families_with_parameters(capsys):
     assert main(["generate", "--help"]) == 0
     text = capsys.readouterr().out
     assert "interface_variables=1" in text and "tightness=0.5" in text
 
 
-def test_a_log_file_has_a_line_now_and_then_of_what_is_done_and_how_far_the_answer_is(capsys, monkeypatch):
-    monkeypatch.setattr("dmcmc.cli.progress._SOON", 0.0)
-    monkeypatch.setattr("dmcmc.cli.progress._OFTEN", 0.0)
-    progress = Plain(60.0)
+def test_a_log_file_has_lines_with_stage_objective_bound_and_time(capsys, monkeypatch):
+    monkeypatch.setattr("dmcmc.cli.progress._FIRST_LINE_SECONDS", 0.0)
+    monkeypatch.setattr("dmcmc.cli.progress._LINE_INTERVAL", 0.0)
+    progress = PeriodicProgress(60.0)
     progress.stage("local tables", 4)
     progress.point(TracePoint(1.0, 90, 100))
     progress.advance()
     started, better, stepped = capsys.readouterr().err.splitlines()
     assert started == "dmcmc: 0 s: local tables"
-    assert better == stepped == "dmcmc: 0 s: local tables: 90, bound 100, gap 11.1 %, 59 s left"
+    assert better == stepped == "dmcmc: 0 s: local tables: objective 90, bound 100, gap 11.1 %, 59 s left"
 
 
-def test_nothing_is_said_of_a_run_that_is_soon_over_unless_it_compiles(capsys):
-    progress = Plain()
+def test_short_runs_print_nothing_unless_they_compile(capsys):
+    progress = PeriodicProgress()
     progress.stage("local tables")
     assert capsys.readouterr().err == ""
     progress.stage("compiling kernels, once: tables")
@@ -122,7 +122,7 @@ def test_nothing_is_said_of_a_run_that_is_soon_over_unless_it_compiles(capsys):
 
 @pytest.fixture
 def log():
-    """The log of the program, as it was in the end."""
+    """The log of the program; its state is restored at the end."""
     log = logging.getLogger("dmcmc")
     before = log.level, log.propagate, [*log.handlers]
     yield log
@@ -130,7 +130,7 @@ def log():
     log.manager._clear_cache()
 
 
-def test_a_log_says_what_is_done_and_quiet_says_nothing(tmp_path, capfd, log):
+def test_verbose_writes_a_log_and_quiet_writes_nothing(tmp_path, capfd, log):
     path = tmp_path / "p.npz"
     assert main(["generate", "random", "agents=2", "variables_per_agent=2", "--output", str(path)]) == 0
     for option, said in (("--verbose", True), ("--quiet", False)):
@@ -140,13 +140,13 @@ def test_a_log_says_what_is_done_and_quiet_says_nothing(tmp_path, capfd, log):
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_completions_know_all_commands(shell):
+def test_completion_scripts_contain_all_commands(shell):
     text = script(shell, command_parsers())
     assert all(word in text for word in ("solve", "algorithms", "timeout", "scale-free", "max-marginals"))
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
-def test_bash_completes():
+def test_bash_completes_commands_options_and_values():
     ask = "COMP_WORDS=(dmcmc {0}); COMP_CWORD={1}; _dmcmc; echo ${{COMPREPLY[@]}}\n"
     text = script("bash", command_parsers()) + ask.format("so", 1) + ask.format("solve f --tim", 3)
     text += ask.format("solve f --task ma", 4)

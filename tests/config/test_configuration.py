@@ -1,4 +1,4 @@
-"""The configuration: what is read, and one clear line for what is wrong with it."""
+"""Configurations: all keys are read, and each error is one line with the place."""
 
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (config.device, config.seed, config.output) == ("cpu", 7, "results/run.json")
 
 
-def test_defaults_are_the_contracts(tmp_path: Path) -> None:
+def test_missing_keys_have_their_defaults(tmp_path: Path) -> None:
     config = load(written(tmp_path, "problem: {file: a.npz}\nlocal:\n"))
     assert config.local == Local()
     assert (config.local.method, config.local.runs, config.local.samples) == ("auto", 10, 100)
@@ -101,17 +101,17 @@ def test_a_configuration_is_immutable(tmp_path: Path) -> None:
         ("local: {guarantee: 5}", "run.yaml:2: local.guarantee: expected {alpha: ..., epsilon: ...}, got 5"),
         (
             "local: {samples: 9, guarantee: {alpha: 0.1, epsilon: 0.1}}",
-            "run.yaml:2: local.samples: local.guarantee sets",
+            "run.yaml:2: local.samples: is computed from local.guarantee",
         ),
         ("local: {guarantee: {alpha: 1e-9, epsilon: 1e-9}}", "run.yaml:2: local.guarantee: needs 1.000e+18 samples"),
         ("local: {method: gibs}", "run.yaml:2: local.method: "),
         ("budget: {memory: 8 giraffes}", "run.yaml:2: budget.memory: expected auto, a size such as 8GiB"),
-        ("local: {bound: triangle}", "run.yaml:2: local.bound: unknown provider of bounds 'triangle'; did you mean"),
+        ("local: {bound: triangle}", "run.yaml:2: local.bound: unknown bound provider 'triangle'; did you mean"),
         ("budget: {memory: 0}", "run.yaml:2: budget.memory: expected auto, a size such as 8GiB"),
         ("device: tpu", "run.yaml:2: device: expected auto, cpu or cuda, got 'tpu'"),
         ("seed: -1", "run.yaml:2: seed: expected a whole number >= 0 (and < 2^63), got -1"),
         ("output: 5", "run.yaml:2: output: expected a file path, got 5"),
-        ("seed: 1\nseed: 2", "run.yaml:3: seed: stands twice (first in line 2)"),
+        ("seed: 1\nseed: 2", "run.yaml:3: seed: is given twice (first in line 2)"),
         ("seed: [1", "run.yaml:3: not valid YAML: "),
         ("seed: !!python/name:os.system x", "run.yaml:2: not valid YAML"),
         ("? [a, b]\n: 1", "run.yaml:2: a key must be a word"),
@@ -128,7 +128,7 @@ def test_bad_keys_and_values_are_named_with_their_line(tmp_path: Path, text: str
     assert expected in error_of(tmp_path, f"problem: {{generator: random}}\n{text}\n")
 
 
-def test_an_unknown_sampler_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_sampler_names_the_known_ones(tmp_path: Path) -> None:
     message = error_of(tmp_path, "problem: {generator: random}\nlocal: {method: gibs}\n")
     assert "gibs" in message
     assert "gibbs" in message and "metropolis-hastings" in message
@@ -142,16 +142,16 @@ def test_an_unknown_sampler_is_answered_with_the_known_ones(tmp_path: Path) -> N
         ("problem: x.npz", "run.yaml:1: problem: expected {file: PATH} or {generator: NAME, ...}, got 'x.npz'"),
         ("problem: {}", "run.yaml:1: problem: expected 'file', 'generator' or 'directory', got none of them"),
         ("problem: {file: a.npz, generator: random}", "'file', 'generator' or 'directory', got file and generator"),
-        ("problem: {directory: parts, agents: 3}", "problem.agents: unknown key; beside a folder of agents' files:"),
+        ("problem: {directory: parts, agents: 3}", "problem.agents: unknown key; the only key of a folder"),
         ("problem: {directory: parts, share_assignment: 1}", "share_assignment: expected true or false, got 1"),
         ("problem: {file: 3}", "run.yaml:1: problem.file: expected a file path, got 3"),
-        ("problem: {file: a.npz,\n  depth: 3}", "run.yaml:2: problem.depth: unknown key; beside a problem file:"),
+        ("problem: {file: a.npz,\n  depth: 3}", "run.yaml:2: problem.depth: unknown key; keys of a problem file:"),
         ("problem: {generator: random, agents: [3]}", "problem.agents: expected a word or a number, got [3]"),
         ("\x00", "run.yaml: not valid YAML"),
         ("a: 1\n---\nb: 1", "run.yaml:2: not valid YAML"),
     ],
 )  # fmt: skip
-def test_a_problem_must_be_described(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_wrong_problem_section_is_an_error(tmp_path: Path, text: str, expected: str) -> None:
     assert expected in error_of(tmp_path, text)
 
 
@@ -162,19 +162,19 @@ def test_cells_are_a_number_or_automatic(tmp_path: Path, cells: str) -> None:
 
 
 @pytest.mark.parametrize("cells", ["-1", "many", "1.5"])
-def test_other_cells_are_refused(tmp_path: Path, cells: str) -> None:
+def test_other_values_of_cells_are_errors(tmp_path: Path, cells: str) -> None:
     expected = "local.cells: expected auto or a whole number >= 0"
     assert expected in error_of(tmp_path, f"problem: {{generator: random}}\nlocal: {{cells: {cells}}}\n")
 
 
-def test_options_are_named_as_on_the_command_line(tmp_path: Path) -> None:
+def test_errors_name_the_option_that_set_a_key(tmp_path: Path) -> None:
     path = written(tmp_path, "problem: {generator: random}\n")
     assert load(path, options={"budget.time": 3, "budget.gap": 0.5}).budget == Budget(time=3.0, gap=0.5)
     with pytest.raises(ConfigError, match=r"^--timeout: expected seconds > 0, got 0$"):
         load(path, options={"budget.time": 0})
 
 
-def test_aliases_are_read_but_bombs_are_not(tmp_path: Path) -> None:
+def test_aliases_are_read_unless_they_expand_to_very_many_values(tmp_path: Path) -> None:
     config = load(written(tmp_path, "problem: {generator: random, agents: &n 3, variables_per_agent: *n}"))
     assert config.problem["variables_per_agent"] == 3
     bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -191,7 +191,7 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_overrides_win_and_create_sections(tmp_path: Path) -> None:
+def test_overrides_replace_keys_and_create_sections(tmp_path: Path) -> None:
     path = written(tmp_path, "problem: {generator: random}\nseed: 1\n")
     config = load(path, ["local.runs=3", "local.temperature={start: 9, end: 1}", "budget.memory=1KiB"], {"seed": 5})
     assert (config.local.runs, config.local.temperature, config.budget.memory) == (3, Cooling(9, 1), 1024)
@@ -213,11 +213,11 @@ def test_overrides_win_and_create_sections(tmp_path: Path) -> None:
         ("seed.x=1", "seed: expected a whole number >= 0 (and < 2^63), got {'x': 1}"),
     ],
 )
-def test_bad_overrides_are_named(tmp_path: Path, override: str, expected: str) -> None:
+def test_errors_name_the_override(tmp_path: Path, override: str, expected: str) -> None:
     assert expected in error_of(tmp_path, "problem: {generator: random}\nseed: 1\n", override)
 
 
-def test_options_are_named_as_options(tmp_path: Path) -> None:
+def test_errors_name_an_option_of_the_same_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--seed: expected a whole number"):
         load(written(tmp_path, "problem: {generator: random}\n"), (), {"seed": "x"})
 
@@ -244,7 +244,7 @@ def test_sizes_are_read_in_their_units(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "1 PiB", "1e3MB", "nan", "0x10"])
-def test_other_sizes_are_refused(text: str) -> None:
+def test_other_sizes_are_errors(text: str) -> None:
     with pytest.raises(ValueError):
         bytes_of(text)
 
@@ -257,8 +257,8 @@ def test_a_problem_file_is_relative_to_its_configuration(tmp_path: Path, monkeyp
 
 
 def test_a_generated_problem_has_its_own_seed() -> None:
-    def problem(**rest: object) -> list[list[int]]:
-        config = parse({"problem": {"generator": "random", "agents": 2, **rest}, "seed": len(rest)})
+    def problem(**keys: object) -> list[list[int]]:
+        config = parse({"problem": {"generator": "random", "agents": 2, **keys}, "seed": len(keys)})
         return [f.table.tolist() for f in problem_of(config.problem).factors]
 
     assert problem() == problem(seed=0)
@@ -281,12 +281,12 @@ def test_a_generators_error_names_the_line(tmp_path: Path, lines: str, expected:
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(expected)
 
 
-def test_an_unknown_generator_is_answered_with_the_known_ones() -> None:
+def test_the_error_for_an_unknown_generator_names_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"^problem\.generator: .*'rndom'.*meeting-scheduling"):
         problem_of({"generator": "rndom"})
 
 
-def test_a_problem_of_10_to_the_15_variables_is_refused_before_it_is_built() -> None:
+def test_a_problem_of_10_to_the_15_variables_is_an_error_before_it_is_generated() -> None:
     with pytest.raises(ResourceError, match=r"^problem\."):
         problem_of({"generator": "meeting-scheduling", "agents": 10**9, "variables_per_agent": 10**6})
 
@@ -302,7 +302,7 @@ def test_a_configuration_can_be_built_in_python() -> None:
     assert config.local.samples == 10
 
 
-def test_files_beside_a_configuration_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_relative_to_the_folder_of_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
     monkeypatch.chdir(tmp_path)

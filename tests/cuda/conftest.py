@@ -1,9 +1,9 @@
-"""Numba's simulator, made fit for many threads.
+"""Adapt Numba's simulator to kernels with many threads.
 
-* The thread that launches a kernel asks all others all the time whether they have ended. It takes the interpreter lock
-  for that, half of the time and more. Here it rests now and then.
-* While a device function of another module runs, that module's ``cuda`` is the simulated one; the first thread that
-  leaves would take it away from those that are still inside. Here the last one does.
+* The thread that launches a kernel polls whether the others have ended. It would hold the interpreter lock for half of
+  the time and more; here it sleeps now and then.
+* While a device function of another module runs, that module's ``cuda`` is the simulated one. The first thread that
+  leaves would restore it while others are still inside; here the last one does.
 """
 
 import itertools
@@ -23,29 +23,29 @@ if config.ENABLE_CUDASIM:
     from numba.cuda.simulator import kernel
     from numba.cuda.simulator.kernel import BlockThread
 
-    OFTEN = 8
-    asked = itertools.count()
+    POLLS_PER_SLEEP = 8
+    polls = itertools.count()
 
     def is_alive(thread: threading.Thread) -> bool:
-        """Answer, every now and then after a moment that the others may use."""
-        if next(asked) % OFTEN == 0:
+        """Return whether a thread runs, now and then after a short sleep that other threads can use."""
+        if next(polls) % POLLS_PER_SLEEP == 0:
             time.sleep(1e-6)
         return threading.Thread.is_alive(thread)
 
     BlockThread.is_alive = is_alive
 
     lock = threading.Lock()
-    inside: dict[int, int] = {}  # threads in functions of a module, by its globals
+    inside: dict[int, int] = {}  # number of threads in functions of a module, by its globals
 
     @contextmanager
     def swapped_cuda_module(function, simulated):
-        """Let a function's module see the simulated ``cuda`` as long as any thread is in one of its functions."""
+        """Make a function's module see the simulated ``cuda`` while any thread is in one of its functions."""
         names, key = function.__globals__, id(function.__globals__)
         with lock:
             inside[key] = inside.get(key, 0) + 1
-            mine = [name for name, value in names.items() if value is cuda]
-            names.update(dict.fromkeys(mine, simulated))
-            swapped.setdefault(key, set()).update(mine)
+            simulated_names = [name for name, value in names.items() if value is cuda]
+            names.update(dict.fromkeys(simulated_names, simulated))
+            swapped.setdefault(key, set()).update(simulated_names)
         try:
             yield
         finally:
@@ -54,26 +54,27 @@ if config.ENABLE_CUDASIM:
                 if inside[key] == 0:
                     names.update(dict.fromkeys(swapped.pop(key), cuda))
 
-    swapped: dict[int, set[str]] = {}  # the names that are to be set back
+    swapped: dict[int, set[str]] = {}  # names to restore
     kernel.swapped_cuda_module = swapped_cuda_module
 
 
 def kind_of(argument):
-    """Return what a kernel is compiled for: an argument's numbers and axes."""
+    """Return what a kernel is compiled for: dtype and number of axes of an argument."""
     if hasattr(argument, "ndim") and argument.ndim > 0:
         return f"{argument.dtype}[{argument.ndim}]"
     return "int64" if type(argument) is int else str(np.dtype(type(argument)))
 
 
 def named(compiled, arguments):
+    """Return the name of a kernel, its function, and the types of its arguments."""
     return f"{compiled.fn.__module__}.{compiled.fn.__qualname__}", id(compiled.fn), tuple(map(kind_of, arguments))
 
 
 @pytest.fixture
 def launches(monkeypatch):
-    """Two sets that are filled as kernels are loaded and launched, with the types of arguments: simulated ones only."""
+    """Return two sets of kernels with argument types, filled as they are loaded and launched; simulator only."""
     if not config.ENABLE_CUDASIM:
-        pytest.skip("only the simulator says what is launched")
+        pytest.skip("only the simulator reports launches")
     loaded, launched, launch = set(), set(), kernel.FakeCUDAKernel.__call__
 
     def record(self, *arguments):
@@ -88,11 +89,11 @@ def launches(monkeypatch):
 
 @pytest.fixture
 def all_together(monkeypatch):
-    """Return what has all threads of a block work on triangles together, as on large ones: simulated ones only."""
+    """Return a function that makes all threads of a block share a triangle's work; simulator only."""
 
     def patch():
         if not config.ENABLE_CUDASIM:
-            pytest.skip("kernels are compiled with what they know of the width")
+            pytest.skip("kernels are compiled for a fixed width")
         for module in (thread_block_kernels, triangle_kernels):
             monkeypatch.setattr(module, "ALONE", 0)
 
@@ -101,29 +102,29 @@ def all_together(monkeypatch):
 
 @pytest.fixture
 def exact_memory(monkeypatch):
-    """Memory of the device as large as asked for and no larger, new each time, full of nonsense.
+    """Make device memory exactly as large as requested, new at each request, and filled with arbitrary values.
 
-    Under the simulator a place beyond an array's end is an error anyhow; here one before its first entry is as well.
+    Under the simulator an access beyond an array's end is an error anyhow; here one before its first entry is as well.
     """
 
-    def nonsense(self, name, entries, dtype):
-        held = self._cuda.device_array(max(1, entries), dtype)
-        held.copy_to_device(np.full(held.size, 0x5A5A5A5A5A5A5A5A, dtype=np.int64).astype(dtype))
-        return held
+    def filled_buffer(self, name, entries, dtype):
+        buffer = self._cuda.device_array(max(1, entries), dtype)
+        buffer.copy_to_device(np.full(buffer.size, 0x5A5A5A5A5A5A5A5A, dtype=np.int64).astype(dtype))
+        return buffer
 
-    monkeypatch.setattr(Device, "buffer", nonsense)
-    monkeypatch.setattr(Device, "lease", lambda self, entries, dtype, owner: nonsense(self, "", entries, dtype))
+    monkeypatch.setattr(Device, "buffer", filled_buffer)
+    monkeypatch.setattr(Device, "lease", lambda self, entries, dtype, owner: filled_buffer(self, "", entries, dtype))
     if config.ENABLE_CUDASIM:
         from numba.cuda.simulator.cudadrv.devicearray import FakeWithinKernelCUDAArray as Array
 
         def checked(access):
-            def after_a_look(self, index, *value):
+            def after_check(self, index, *value):
                 first = index.start or 0 if isinstance(index, slice) else index
                 if not isinstance(first, tuple) and first < 0:
                     raise IndexError(f"place {first} of an array")
                 return access(self, index, *value)
 
-            return after_a_look
+            return after_check
 
         monkeypatch.setattr(Array, "__getitem__", checked(Array.__getitem__))
         monkeypatch.setattr(Array, "__setitem__", checked(Array.__setitem__))

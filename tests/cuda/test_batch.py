@@ -1,4 +1,4 @@
-"""Eliminations done at once on a GPU are those done one after the other on the CPU; runs under Numba's simulator."""
+"""A batch of eliminations on a GPU gives the tables of single eliminations on the CPU; runs under Numba's simulator."""
 
 from dataclasses import replace
 from itertools import product
@@ -17,7 +17,7 @@ from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.merge_plans import merge_plans
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MIN_PLUS
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.cost_model import Costs
+from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.runtime.device import gpu_problem
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
@@ -27,7 +27,7 @@ FEW = settings(max_examples=4, derandomize=True)
 
 def one_by_one(plans, flat, arithmetic, **options):
     start = np.cumsum([0, *(plan.tables - plan.buckets for plan in plans)])
-    return [eliminate(flat.part(a, b), p, arithmetic, **options) for p, a, b in zip(plans, start, start[1:])]  # noqa: B905
+    return [eliminate(flat.table_range(a, b), p, arithmetic, **options) for p, a, b in zip(plans, start, start[1:])]  # noqa: B905
 
 
 def all_at_once(plans, flat, arithmetic, threshold, **options):
@@ -35,8 +35,8 @@ def all_at_once(plans, flat, arithmetic, threshold, **options):
     return eliminate_batch(flat, plans, merged, divide_work(merged.plan, threshold), arithmetic, **options)
 
 
-def same_witnesses(left, right):
-    """Whether two eliminations choose the same values for every assignment of what they keep."""
+def same_maximisers(left, right):
+    """Return whether two eliminations choose the same values for every assignment of the kept variables."""
     domains = left.plan.program.domains
     kept = sorted({v for t in left.remaining() for v in t.scope})
     every = np.zeros((2, int(np.prod(domains[kept])), domains.size), dtype=np.int64)
@@ -57,24 +57,24 @@ def same_witnesses(left, right):
 
 @given(batches(), st.integers(1, 60), st.booleans())
 @FEW
-def test_at_once_or_one_by_one_is_the_same(batch, threshold, many):
-    most = gpu_batch._MOST_VALUES
-    gpu_batch._MOST_VALUES = most if many else 0  # witnesses of all rows at once, or each when it is asked for
+def test_a_batch_gives_the_tables_of_single_eliminations(batch, threshold, at_once):
+    max_values = gpu_batch._MAX_VALUES
+    gpu_batch._MAX_VALUES = max_values if at_once else 0  # look up all rows at once, or each row on demand
     try:
         for one, other in zip(one_by_one(*batch), all_at_once(*batch, threshold), strict=True):
             assert same_tables(one, other)
-            assert same_witnesses(one, other)
+            assert same_maximisers(one, other)
     finally:
-        gpu_batch._MOST_VALUES = most
+        gpu_batch._MAX_VALUES = max_values
 
 
 @given(batches(scale=2**40), st.integers(1, 20))
 @FEW
-def test_also_in_64_bits_and_of_minima(batch, threshold):
+def test_a_batch_gives_the_same_in_64_bits_and_for_minima(batch, threshold):
     done = all_at_once(*batch, threshold, semiring=MIN_PLUS)
     for one, other in zip(one_by_one(*batch, semiring=MIN_PLUS), done, strict=True):
         assert same_tables(one, other)
-        assert same_witnesses(one, other)
+        assert same_maximisers(one, other)
 
 
 @given(batches(whole=False), st.integers(1, 20))
@@ -87,12 +87,12 @@ def test_sums_of_exponentials_agree_to_rounding(batch, threshold):
 
 @given(batches(), st.sampled_from([None, 3000, 1]))
 @FEW
-def test_the_backend_takes_as_many_at_once_as_fit(batch, limit):
+def test_the_backend_batches_as_many_plans_as_fit(batch, limit):
     plans, flat, arithmetic = batch
     backend = Backend.of("cuda", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backends, "_BUCKETS", np.array([2]))
-        patch.setattr("dmcmc.inference.execution.cost_model.COSTS", Costs(cell=1.0))
+        patch.setattr(backends, "_GPU_THRESHOLDS", np.array([2]))
+        patch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
         if limit is not None:
             patch.setattr(Backend, "limit", lambda _: limit)
             patch.setattr(Backend, "eliminate", lambda self, *work: eliminate(*work[:3]))
@@ -106,20 +106,20 @@ def test_the_backend_takes_as_many_at_once_as_fit(batch, limit):
 
 @given(batches())
 @FEW
-def test_equal_plans_are_put_together_and_divided_once(batch):
+def test_equal_plans_are_merged_and_divided_once(batch):
     plans, flat, arithmetic = batch
     other = flat._replace(data=flat.data[::-1].copy())
     copies = [plan.program._replace(domains=plan.program.domains.copy()) for plan in plans]
     again = [replace(plan, program=program) for plan, program in zip(plans, copies, strict=True)]
     backend = Backend.of("cuda", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backends, "_BUCKETS", np.array([2]))
-        patch.setattr("dmcmc.inference.execution.cost_model.COSTS", Costs(cell=1.0))
+        patch.setattr(backends, "_GPU_THRESHOLDS", np.array([2]))
+        patch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
         first = [one for group in backend.eliminate_all(flat, plans, arithmetic) for one in group]
         patch.setattr("dmcmc.inference.elimination.cuda.divide_work._divide", None)
         second = [one for group in backend.eliminate_all(other, again, arithmetic) for one in group]
     for expected, found in zip(one_by_one(plans, other, arithmetic), second, strict=True):
         assert same_tables(expected, found)
-        assert same_witnesses(expected, found)
+        assert same_maximisers(expected, found)
     for expected, found in zip(one_by_one(*batch), first, strict=True):
-        assert same_witnesses(expected, found)
+        assert same_maximisers(expected, found)

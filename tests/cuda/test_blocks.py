@@ -1,4 +1,4 @@
-"""Block moves on the GPU, or under Numba's simulator: those of a twin in NumPy, and of use as on the CPU."""
+"""Block moves on the GPU, or under Numba's simulator: equal to a naive NumPy twin, and optimal where elimination is."""
 
 import math
 from dataclasses import replace
@@ -12,13 +12,13 @@ from support.problem_strategies import deterministic_grid, random_problem
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.blocks.block_selection_kernels import entry_of, grow
 from dmcmc.samplers.blocks.mini_bucket_starts import starts_of
 from dmcmc.samplers.blocks.neighbourhood_search import order_for_cuts
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.local_search.block_moves import priced
+from dmcmc.samplers.local_search.block_moves import penalised_graph
 from dmcmc.samplers.local_search.factor_graph import build_graph
 from dmcmc.samplers.registry import get
 
@@ -30,14 +30,14 @@ KEY = np.array([3, 5], dtype=np.uint64)
 @pytest.fixture(autouse=True)
 def two_copies(monkeypatch):
     """Few chains, for the simulator."""
-    monkeypatch.setattr("dmcmc.samplers.blocks.cuda.chains._CHAINS", 2)
+    monkeypatch.setattr("dmcmc.samplers.blocks.cuda.chains._MIN_CHAINS", 2)
 
 
 def device_blocks(graph, states):
-    from dmcmc.samplers.blocks.cuda.chains import DeviceBlocks
+    from dmcmc.samplers.blocks.cuda.chains import DeviceBlockChains
 
-    order = order_for_cuts(graph, NO_STOP)
-    return DeviceBlocks(graph, KEY, np.array(states, dtype=np.int32), order), order
+    order = order_for_cuts(graph, NO_DEADLINE)
+    return DeviceBlockChains(graph, KEY, np.array(states, dtype=np.int32), order), order
 
 
 def noise(chain, number, v, x):
@@ -50,15 +50,15 @@ def value(graph, z):
 
 
 def redrawn(graph, z, block, temperature, chain, number):
-    """A block's values drawn one after the other, each by the sum or the best over all that is not drawn yet."""
+    """A block's values drawn in turn, each by the sum or the maximum over all variables that are not drawn yet."""
     z, drawn = np.array(z, dtype=np.int64), set()
     for v in reversed(block):
-        rest = [u for u in block if u not in drawn and u != v]
+        undrawn = [u for u in block if u not in drawn and u != v]
         scores = []
         for x in range(graph.domains[v]):
             totals = []
-            for values in product(*(range(graph.domains[u]) for u in rest)):
-                z[rest], z[v] = values, x
+            for values in product(*(range(graph.domains[u]) for u in undrawn)):
+                z[undrawn], z[v] = values, x
                 totals.append(value(graph, z))
             top = max(totals)
             if temperature:
@@ -70,26 +70,32 @@ def redrawn(graph, z, block, temperature, chain, number):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_moves_are_those_of_the_twin(seed):
+def test_moves_equal_those_of_the_naive_twin(seed):
     from dmcmc.samplers.blocks.cuda.descriptor_kernels import encode_move
 
     rng = np.random.default_rng(seed)
     problem = random_problem(seed, variables=6, factors=9, domain=3, arity=3, hard=0.2 * (seed % 2))
     n = problem.n_variables
-    graph = priced(build_graph(problem))._replace(free=max(1, n - 1))
+    graph = penalised_graph(build_graph(problem))._replace(free=max(1, n - 1))
     states = rng.integers(0, problem.domains, (2, n))
     chains, _ = device_blocks(graph, states)
     blocks, moves = [], []
     for _ in range(3):
         size = grow(
-            graph, chains._room, rng.integers(0, graph.free), 27, 200, True, rng.integers(1, 99, 1, dtype=np.uint64)
+            graph,
+            chains._workspace,
+            rng.integers(0, graph.free),
+            27,
+            200,
+            True,
+            rng.integers(1, 99, 1, dtype=np.uint64),
         )
-        blocks.append(chains._room.block[:size].tolist())
-        moves.append(encode_move(graph, chains._room, size))
+        blocks.append(chains._workspace.block[:size].tolist())
+        moves.append(encode_move(graph, chains._workspace, size))
     temperatures = [0.0, 40.0, 0.0]
     chains._run(moves, temperatures, False)
-    found = chains._zs.copy_to_host()[: 2 * n].reshape(2, n)
-    bests, tops = chains._bests.copy_to_host()[: 2 * n].reshape(2, n), chains._tops.copy_to_host()[:2]
+    found = chains._states.copy_to_host()[: 2 * n].reshape(2, n)
+    bests, tops = chains._best_states.copy_to_host()[: 2 * n].reshape(2, n), chains._best_utilities.copy_to_host()[:2]
     for chain in range(2):
         z, seen = states[chain], []
         for number, (block, temperature) in enumerate(zip(blocks, temperatures, strict=True)):
@@ -102,13 +108,13 @@ def test_moves_are_those_of_the_twin(seed):
 
 def test_draws_follow_the_boltzmann_distribution():
     problem = deterministic_grid(2, np.random.default_rng(4), forbidden=0.2)
-    graph, temperature, draws = priced(build_graph(problem)), 30.0, 120
+    graph, temperature, draws = penalised_graph(build_graph(problem)), 30.0, 120
     from dmcmc.samplers.blocks.cuda.descriptor_kernels import encode_move
 
     chains, _ = device_blocks(graph, np.zeros((draws, 4)))
-    chains._room.block[:4] = 2, 0, 3, 1
-    chains._run([encode_move(graph, chains._room, 4)], [temperature], False)
-    found = chains._zs.copy_to_host()[: 4 * draws].reshape(draws, 4)
+    chains._workspace.block[:4] = 2, 0, 3, 1
+    chains._run([encode_move(graph, chains._workspace, 4)], [temperature], False)
+    found = chains._states.copy_to_host()[: 4 * draws].reshape(draws, 4)
     states = np.array(list(product(*map(range, problem.domains.tolist()))))
     weights = np.exp([value(graph, s) / temperature for s in states])
     weights /= weights.sum()
@@ -118,25 +124,25 @@ def test_draws_follow_the_boltzmann_distribution():
 
 
 @pytest.mark.parametrize("reads", [1 << 17, 1])
-def test_starts_are_those_of_the_processor(reads, monkeypatch):
-    monkeypatch.setattr("dmcmc.samplers.blocks.cuda.chains._READS", reads)
+def test_starts_equal_those_of_the_cpu(reads, monkeypatch):
+    monkeypatch.setattr("dmcmc.samplers.blocks.cuda.chains._READS_PER_LAUNCH", reads)
     problem = deterministic_grid(3, np.random.default_rng(5), forbidden=0.1)
-    graph = priced(build_graph(problem))._replace(free=7)
+    graph = penalised_graph(build_graph(problem))._replace(free=7)
     states = np.zeros((2, 9), dtype=np.int64)
     states[1, 7:] = 1, 2
     chains, order = device_blocks(graph, states)
-    starts = starts_of(graph, order, states[0], KEY, NO_STOP)
+    starts = starts_of(graph, order, states[0], KEY, NO_DEADLINE)
     chains.start(starts)
-    found = chains._zs.copy_to_host()[:18].reshape(2, 9)
+    found = chains._states.copy_to_host()[:18].reshape(2, 9)
     assert found.tolist() == [starts.draw(chain, 0, states[chain]).tolist() for chain in range(2)]
     for given, drawn, best in zip(states, found, chains.best(), strict=True):
         assert value(graph, best.astype(np.int64)) == max(value(graph, given), value(graph, drawn.astype(np.int64)))
 
 
-def test_rows_are_those_that_elimination_proves(monkeypatch):
+def test_rows_equal_those_of_exact_elimination(monkeypatch):
     monkeypatch.setattr(Backend, "samples_on_gpu", lambda self, updates: self.device == "cuda")
     monkeypatch.delattr("dmcmc.samplers.methods.blocks._on_cpu")
-    # Rounding has a test of its own, where the processor's functions are interpreted.
+    # Rounding has its own test; here the functions of the CPU are interpreted.
     monkeypatch.setattr(
         "dmcmc.samplers.blocks.dual_starts._rounded", lambda rounding, rows, on: rounding.rows(rows, on)
     )

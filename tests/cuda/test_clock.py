@@ -1,4 +1,4 @@
-"""What a run with a time budget uses on a GPU has been loaded before its clock starts: only the simulator says."""
+"""All GPU code of a run with a time budget is loaded before its clock starts; the simulator records launches."""
 
 from dataclasses import replace
 
@@ -12,10 +12,13 @@ from dmcmc.run import solve as solving
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
-FREE = replace(cost_model.COSTS, trip=0.0, wave=0.0, matched=0.0)  # all goes to the GPU
+FREE = replace(
+    cost_model.COSTS, gpu_round_trip=0.0, seconds_per_wave=0.0, seconds_per_matched_bucket=0.0
+)  # everything runs on the GPU
 
 
-# Too large to be exact: bounded by mini-buckets of what a dual ascent has shifted; eliminated.
+# Agents that are too large for exact elimination are bounded by mini-buckets of reparametrised tables; others are
+# exact.
 @pytest.mark.parametrize("local", [{"cells": 4, "runs": 1, "samples": 2}, {"method": "exact"}])
 def test_nothing_is_launched_that_was_not_loaded(local, launches, clock, monkeypatch):
     loaded, launched = launches
@@ -24,10 +27,10 @@ def test_nothing_is_launched_that_was_not_loaded(local, launches, clock, monkeyp
         try:
             return load(*given)
         finally:
-            loaded.update(launched)  # samplers are loaded by next to no work
+            loaded.update(launched)  # loading the samplers runs them for almost no work
             launched.clear()
 
-    load = solving.warm_up_gpu
+    load = solving.prepare_gpu
     monkeypatch.setattr(solving, "warm_up_gpu", before_the_clock)
     monkeypatch.setattr(cost_model, "COSTS", FREE)
     problem = dmcmc.generate("random", agents=1, variables_per_agent=7, domain_size=2, seed=1)

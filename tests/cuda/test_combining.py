@@ -1,4 +1,7 @@
-"""Agents combined on a GPU, from tables that stay there: messages' answer, to the bit; under Numba's simulator."""
+"""Agents combined on a GPU, from tables that stay there, give bit by bit the answer of message passing.
+
+Runs under Numba's simulator.
+"""
 
 import numpy as np
 import pytest
@@ -13,12 +16,12 @@ from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
 from dmcmc.inference.elimination.eliminate import absorb, eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.cost_model import Costs
-from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
+from dmcmc.inference.execution.cost_model import CostModel
+from dmcmc.inference.model.arithmetic import EncodedTable, choose_arithmetic
 from dmcmc.inference.model.cuda import device_table
-from dmcmc.inference.model.cuda.device_table import DeviceTable, alone, largest
+from dmcmc.inference.model.cuda.device_table import DeviceTable, copy_table, largest_entry
 from dmcmc.inference.runtime.device import Device, gpu_problem, shared_device
-from dmcmc.samplers.cuda.evaluation import evaluate_there
+from dmcmc.samplers.cuda.evaluation import evaluate_on_device
 from dmcmc.samplers.model.chain_model import flatten_local
 from dmcmc.samplers.model.evaluation import evaluate_rows
 
@@ -29,15 +32,15 @@ DOMAINS = np.array([2, 3, 4, 3, 2])
 
 @pytest.fixture
 def all_on_gpu(monkeypatch):
-    """Even tiny buckets go to the GPU, and what they leave stays there."""
-    monkeypatch.setattr(device_table, "_STAYS", 2)
-    monkeypatch.setattr(backends, "_BUCKETS", np.array([1]))
-    monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", Costs(cell=1.0))
+    """Let even tiny buckets run on the GPU and their results stay there."""
+    monkeypatch.setattr(device_table, "_MIN_RESIDENT_ENTRIES", 2)
+    monkeypatch.setattr(backends, "_GPU_THRESHOLDS", np.array([1]))
+    monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
 
 
 @pytest.fixture
 def copied(monkeypatch):
-    """Counts tables whose entries have come to the host."""
+    """Return the list of tables whose entries were copied to the host."""
     tables, values = [], DeviceTable.values.fget
     monkeypatch.setattr(DeviceTable, "values", property(lambda table: tables.append(table) or values(table)))
     return tables
@@ -55,38 +58,38 @@ def encoded(*scopes):
 
 def both(tables, order, keep, arithmetic):
     plan = plan_elimination([t.scope for t in tables], DOMAINS, order, keep)
-    ours = eliminate_hybrid(tables, divide_work(plan, 1, 1), arithmetic)
-    return eliminate([Table(t.scope, t.values) for t in tables], plan, arithmetic), ours
+    on_device = eliminate_hybrid(tables, divide_work(plan, 1, 1), arithmetic)
+    return eliminate([EncodedTable(t.scope, t.values) for t in tables], plan, arithmetic), on_device
 
 
-def test_what_one_elimination_leaves_another_takes_where_it_is(copied):
+def test_an_elimination_reads_the_tables_of_another_on_the_device(copied):
     tables, arithmetic = encoded((0, 1), (1, 2, 3), (3, 4), (2, 4))
-    ((_, expected),), ((left),) = (done.remaining() for done in both(tables[:2], [1], [3, 0, 2], arithmetic))
-    assert isinstance(left, DeviceTable) and not copied
-    given = [tables[2], left, tables[3]]
+    ((_, expected),), ((remaining),) = (done.remaining() for done in both(tables[:2], [1], [3, 0, 2], arithmetic))
+    assert isinstance(remaining, DeviceTable) and not copied
+    given = [tables[2], remaining, tables[3]]
     cpu, gpu = both(given, [4, 0], [2, 3], arithmetic)
-    before = len(copied)  # the CPU's twin has asked
+    before = len(copied)  # the elimination on the CPU has read entries
     again = eliminate_hybrid(given, divide_work(cpu.plan, 1, 1), arithmetic)
     chosen = np.zeros((3, DOMAINS.size), dtype=np.int64)
     for done, values in zip((cpu, gpu, again), chosen, strict=True):
         done.choose(values)
     assert len(copied) == before
-    assert np.array_equal(left.values, expected)
+    assert np.array_equal(remaining.values, expected)
     assert (chosen == chosen[0]).all()
     for done in (gpu, again):
         assert all(np.array_equal(a.values, b.values) for a, b in zip(cpu.remaining(), done.remaining(), strict=True))
 
 
-def test_entries_are_counted_compared_and_added_to_where_they_are(copied):
+def test_entries_are_counted_compared_and_added_on_the_device(copied):
     tables, arithmetic = encoded((0, 1), (1, 2, 3), (3, 0), (2,))
     _, gpu = both(tables[:2], [1], [0, 2, 3], arithmetic)
     (left,) = gpu.remaining()
-    counted, most = left.count(arithmetic.threshold), largest(left)
+    counted, most = left.count(arithmetic.forbidden_below), largest_entry(left)
     (total,) = absorb([tables[2], left, tables[3]], arithmetic)
     assert isinstance(total, DeviceTable) and not copied
-    assert counted == np.count_nonzero(left.values > arithmetic.threshold)
+    assert counted == np.count_nonzero(left.values > arithmetic.forbidden_below)
     assert most == left.values.max()
-    (expected,) = absorb([tables[2], Table(left.scope, left.values), tables[3]], arithmetic)
+    (expected,) = absorb([tables[2], EncodedTable(left.scope, left.values), tables[3]], arithmetic)
     assert total.scope == expected.scope
     assert np.array_equal(total.values, expected.values)
 
@@ -95,13 +98,13 @@ def test_a_copy_goes_to_the_host_where_the_device_is_full(monkeypatch, copied):
     tables, arithmetic = encoded((0, 1), (1, 2, 3))
     _, gpu = both(tables, [1], [0, 2, 3], arithmetic)
     (left,) = gpu.remaining()
-    assert isinstance(alone(left), DeviceTable) and not copied
+    assert isinstance(copy_table(left), DeviceTable) and not copied
 
     def full(*_):
         raise MemoryError("CUDA_ERROR_OUT_OF_MEMORY")
 
     monkeypatch.setattr(Device, "lease", full)
-    table = alone(left)
+    table = copy_table(left)
     assert not isinstance(table, DeviceTable)
     assert np.array_equal(table.values, left.values)
 
@@ -118,7 +121,7 @@ def test_rows_are_evaluated_on_the_device_as_on_the_host(dtype, copied):
     assert arithmetic.dtype == dtype
     domains = DOMAINS[[*local.hidden, *local.interface]].astype(np.int32)
     states = (rng.random((local.rows, 2)) * DOMAINS[list(local.hidden)]).astype(np.uint8)
-    found = evaluate_there(flat, domains, states, local.interface, arithmetic)
+    found = evaluate_on_device(flat, domains, states, local.interface, arithmetic)
     assert not copied
     assert np.array_equal(found.values, evaluate_rows(flat, domains, states, local.interface_shape, arithmetic))
     assert (found.values == arithmetic.lowest).any()
@@ -129,9 +132,9 @@ def test_sampled_tables_stay_on_the_device_from_sampling_to_value(mode, all_on_g
     monkeypatch.setattr(Backend, "samples_on_gpu", lambda *_: False)  # the simulator is too slow for chains
     problem, wanted = (
         dmcmc.generate("random", agents=3, variables_per_agent=4, domain_size=2, interface_variables=2, seed=3),
-        {"method": "annealing", "runs": 1, "samples": 5, "bound": "none", "polish": "none", "seed": 7},
+        {"method": "annealing", "runs": 1, "samples": 5, "bound": "none", "local_search": "none", "seed": 7},
     )
-    shared_device()  # chains elsewhere would have opened it
+    shared_device()  # chains on the device would have opened it
     expected, found = (
         dmcmc.solve(problem, device=device, combine={"mode": mode}, **wanted) for device in ("cpu", "cuda")
     )
@@ -158,7 +161,7 @@ def test_a_run_leaves_its_tables_on_the_device(mode, all_on_gpu, copied):
 
 
 def two_trees(agents=8):
-    """Agents of two components, two interface variables each; few different entries, so that there are many ties."""
+    """Return agents of two components with two interface variables each; few different entries give many ties."""
     rng = np.random.default_rng(3)
     edges = [(a, (a - 1) // 2 if a < 5 else 5) for a in range(agents) if a not in (0, 5)]
     scopes = [(2 * a, 2 * a + 1) for a in range(agents)]
@@ -168,17 +171,17 @@ def two_trees(agents=8):
     return Problem(names[0], np.full(2 * agents, 3), names[1], np.repeat(np.arange(agents), 2), factors)
 
 
-def test_one_plan_on_the_device_has_the_answer_of_messages(monkeypatch):
+def test_one_plan_on_the_device_gives_the_answer_of_message_passing(monkeypatch):
     problem, plans = two_trees(), []
     expected = dmcmc.solve(problem, local={"method": "exact"}, combine={"mode": "dpop"}, device="cpu")
     before = on_gpu.eliminate_hybrid
 
-    def listening(flat, hybrid, *given, **named):
+    def recording(flat, hybrid, *given, **named):
         plans.append(hybrid.plan)
         return before(flat, hybrid, *given, **named)
 
-    monkeypatch.setattr(on_gpu, "eliminate_hybrid", listening)
-    costs = Costs(trip=-1.0, wave=0.0, cell=1.0)  # nothing is too little for the GPU
+    monkeypatch.setattr(on_gpu, "eliminate_hybrid", recording)
+    costs = CostModel(gpu_round_trip=-1.0, seconds_per_wave=0.0, seconds_per_cell=1.0)  # all work runs on the GPU
     monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", costs)
     found = dmcmc.solve(problem, local={"method": "exact"}, combine={"mode": "shared"}, device="cuda")
     assert (found.objective, found.bound, found.assignment) == (

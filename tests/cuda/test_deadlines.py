@@ -1,4 +1,4 @@
-"""Work on a GPU hears that it is time to end: launches are divided, and the time is looked at between them.
+"""Work on a GPU respects its deadline: launches are split, and the deadline is checked between them.
 
 Runs under Numba's simulator.
 """
@@ -17,7 +17,7 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual import provider as dual
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
-from dmcmc.inference.bounds.dual.cuda.device_ascent import places
+from dmcmc.inference.bounds.dual.cuda.device_ascent import place_on_device
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
@@ -30,7 +30,7 @@ from dmcmc.inference.minibuckets.moment_matching import eliminate_matched
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat_tables import flatten
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import Device, gpu_problem
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.run.compilation import prepare_gpu
@@ -42,42 +42,42 @@ FAR = 1e6
 
 
 @dataclass(frozen=True)
-class Looks(Stop):
-    """Over after so many looks at the time."""
+class CheckLimited(Deadline):
+    """A deadline that passes after a number of checks."""
 
-    looks: tuple = ()
+    checks: tuple = ()
 
     @property
     def left(self):
-        self.looks[0][0] -= 1
-        return 1.0 if self.looks[0][0] >= 0 else -1.0
+        self.checks[0][0] -= 1
+        return 1.0 if self.checks[0][0] >= 0 else -1.0
 
 
-def after(looks):
-    return Looks(looks=([looks],))
+def after(checks):
+    return CheckLimited(checks=([checks],))
 
 
 def wide(scopes=((0, 1), (0, 2), (0, 1, 2))):
-    """One variable of three values; a message of several tiles."""
+    """Return tables over one variable of three values whose message has several tiles."""
     domains, rng = np.array([3, 70, 6]), np.random.default_rng(1)
     tables = [rng.integers(-9, 9, domains[list(s)], dtype=np.int32) for s in scopes]
     return flatten(scopes, tables, NUMBERS.dtype), domains, list(scopes)
 
 
-def test_a_large_launch_is_divided_and_the_tables_are_the_same(monkeypatch):
+def test_a_large_launch_is_split_and_the_tables_are_the_same(monkeypatch):
     flat, domains, scopes = wide()
     plan = plan_elimination(scopes, domains, [0], [1, 2])
-    whole, looks = eliminate(flat, plan, NUMBERS), [FAR]
+    whole, checks = eliminate(flat, plan, NUMBERS), [FAR]
     counts = []
     for cells in (1 << 36, 500):
-        monkeypatch.setattr(gpu_waves, "_LAUNCH", cells)
-        plan = plan_elimination(scopes, domains, [0], [1, 2])  # how its launches are divided is kept with a plan
+        monkeypatch.setattr(gpu_waves, "_LAUNCH_CELLS", cells)
+        plan = plan_elimination(scopes, domains, [0], [1, 2])  # how its launches are split is cached with a plan
         hybrid = divide_work(plan, 1)
         h = hybrid.plan.program
         waves = gpu_waves.describe_waves(h, hybrid.first, hybrid.last, hybrid.device_begin, NUMBERS.dtype, 0)
         joins = waves.launches[waves.launches[:, 0] >= 0]
         counts.append((len(joins), int(joins[:, 2].sum())))
-        done = eliminate_hybrid(flat, hybrid, NUMBERS, stop=Looks(looks=(looks,)))
+        done = eliminate_hybrid(flat, hybrid, NUMBERS, stop=CheckLimited(checks=(checks,)))
         np.testing.assert_array_equal(done.table(hybrid.plan.output(0)).values, whole.table(plan.output(0)).values)
     assert counts[0][0] == 1 < counts[1][0] and counts[0][1] == counts[1][1]
     for few in (0, 1, 2):
@@ -85,84 +85,84 @@ def test_a_large_launch_is_divided_and_the_tables_are_the_same(monkeypatch):
             eliminate_hybrid(flat, divide_work(plan, 1), NUMBERS, stop=after(few))
 
 
-def test_max_marginals_are_divided_too(monkeypatch):
+def test_launches_of_max_marginals_are_split_too(monkeypatch):
     flat, domains, scopes = wide([(0, 1), (0, 2), (0, 1, 2), (0,)])
     plan = plan_mini_buckets(scopes, domains, [0], [1, 2], 2, True)
     split = plan_mini_buckets([(0, 1), (0, 2)], domains, [0], [1, 2], 1, True)
-    pair = flat.part(0, 2)
+    pair = flat.table_range(0, 2)
     for tables, program in ((flat, plan), (pair, split)):
-        here = eliminate_matched(tables, program, NUMBERS)
+        on_cpu = eliminate_matched(tables, program, NUMBERS)
         for cells in (1 << 36, 100):
-            monkeypatch.setattr(gpu_waves, "_LAUNCH", cells)
+            monkeypatch.setattr(gpu_waves, "_LAUNCH_CELLS", cells)
             hybrid = divide_work(program, 1)
-            there = eliminate_matched_hybrid(tables, program, hybrid, NUMBERS, stop=after(FAR))
-            assert (here.live, here.shifts) == (there.live, there.shifts)
-            ours = sum(t.values.sum() for t in here.elimination.remaining())
-            assert ours == sum(t.values.sum() for t in there.elimination.remaining())
+            on_gpu = eliminate_matched_hybrid(tables, program, hybrid, NUMBERS, stop=after(FAR))
+            assert (on_cpu.peak_magnitude, on_cpu.shifts) == (on_gpu.peak_magnitude, on_gpu.shifts)
+            total = sum(t.values.sum() for t in on_cpu.elimination.remaining())
+            assert total == sum(t.values.sum() for t in on_gpu.elimination.remaining())
         with pytest.raises(OutOfTime):
             eliminate_matched_hybrid(tables, program, divide_work(program, 1), NUMBERS, stop=after(1))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_streams_look_at_the_time_between_chunks(threads, monkeypatch):
+def test_streams_check_the_deadline_between_chunks(threads, monkeypatch):
     flat, domains, scopes = wide()
     plan = plan_elimination(scopes, domains, [0], [1, 2])
-    monkeypatch.setattr(streaming, "_CHUNK", 200)
-    room, whole = Streaming(1 << 13, 10), eliminate(flat, plan, NUMBERS)
-    done = eliminate_streamed(flat, plan, NUMBERS, threads, room, device=Device(1 << 13), stop=after(FAR))
+    monkeypatch.setattr(streaming, "_MAX_CHUNK_ENTRIES", 200)
+    limits, whole = Streaming(1 << 13, 10), eliminate(flat, plan, NUMBERS)
+    done = eliminate_streamed(flat, plan, NUMBERS, threads, limits, device=Device(1 << 13), stop=after(FAR))
     assert np.array_equal(done.arena[: plan.entries], whole.arena[: plan.entries])
     for few in (1, 2, 4):
         with pytest.raises(OutOfTime):
-            eliminate_streamed(flat, plan, NUMBERS, threads, room, device=Device(1 << 13), stop=after(few))
-    late = Stop(time.perf_counter() - 1)  # not even the memory is made ready
+            eliminate_streamed(flat, plan, NUMBERS, threads, limits, device=Device(1 << 13), stop=after(few))
+    late = Deadline(time.perf_counter() - 1)  # too little time even to page-lock the memory
     with pytest.raises(OutOfTime):
-        eliminate_streamed(flat, plan, NUMBERS, threads, room, device=Device(1 << 13), stop=late)
+        eliminate_streamed(flat, plan, NUMBERS, threads, limits, device=Device(1 << 13), stop=late)
 
 
-def test_rows_that_a_bound_did_not_reach_stay_as_they_were():
+def test_rows_that_an_interrupted_bound_did_not_reach_keep_their_bounds():
     rng = np.random.default_rng(2)
     scopes = [(0, 1), (1, 2), (2, 0), (2, 3)]
     factors = tuple(Factor.of(s, rng.integers(0, 99, (4, 4))) for s in scopes)
     local = LocalProblem(0, (3,), (0, 1, 2), factors, np.full(4, 4))
     limits = np.zeros(4)
-    for looks, reached in ((0, 1), (FAR, 4)):
+    for checks, reached in ((0, 1), (FAR, 4)):
         state = dual.DUAL.start(local)
         before = state.bounds.copy()
-        places([state])[0].group.blocks = 1  # a row a launch
-        backend = Backend(device="cuda", stop=after(looks))
+        place_on_device([state])[0].group.blocks = 1  # one row per launch
+        backend = Backend(device="cuda", stop=after(checks))
         (left,) = improve_on_gpu([BoundRequest(state, None, limits)], backend, None, 3)
         assert (state.bounds <= before).all() and (state.bounds < before).sum() <= reached
-        assert (left is None) == (looks == 0)
+        assert (left is None) == (checks == 0)
 
 
 @pytest.mark.parametrize(
     ("device", "price", "times"), [("cuda", 1.0, 1), ("cuda", None, 0), ("auto", 1.0, 0), ("auto there", 1.0, 1)]
 )
 def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, times, monkeypatch):
-    """What is sampled at first may become exact while the clock runs."""
+    """An agent that is sampled at first may be eliminated exactly later in the run."""
     loaded, choice = [], SimpleNamespace(method="gibbs", device="cpu", bound="none", listed=1)
     monkeypatch.setattr(prepare_gpu, "load_joins", lambda *what: loaded.append(what))
     monkeypatch.setattr(prepare_gpu, "load_kernels", lambda *what: None)
     monkeypatch.setattr(prepare_gpu, "splits", lambda setup: False)
     monkeypatch.setattr(prepare_gpu, "largest_join", lambda setup: 1.0)
-    monkeypatch.setattr(prepare_gpu, "opened", lambda: False)
+    monkeypatch.setattr(prepare_gpu, "is_gpu_in_use", lambda: False)
     setup = SimpleNamespace(
         timed=False, possible=lambda agents: [(agent, choice) for agent in agents], filters=lambda agent: False,
         exact_price=lambda agent: price,
         division=SimpleNamespace(locals=[None]), config=Settings(),
         limits=SimpleNamespace(gpu="there" in device),
-        backend=SimpleNamespace(device=device[:4], threads=1, worth=lambda seconds: False),
+        backend=SimpleNamespace(device=device[:4], threads=1, worth_gpu=lambda seconds: False),
         arithmetic=SimpleNamespace(dtype=np.dtype(np.int32)),
     )  # fmt: skip
-    prepare_gpu._load(setup, [0])
+    prepare_gpu._load_agent_kernels(setup, [0])
     assert len(loaded) == times
 
 
 @pytest.mark.parametrize("there", [False, True])
 def test_a_gpu_that_is_not_open_when_the_clock_starts_stays_closed(there, monkeypatch):
-    monkeypatch.setattr(prepare_gpu, "opened", lambda: there)
+    monkeypatch.setattr(prepare_gpu, "is_gpu_in_use", lambda: there)
     monkeypatch.setattr(prepare_gpu, "replace", lambda one, **changes: SimpleNamespace(**(vars(one) | changes)))
     for device in ("auto", "cpu", "cuda"):
         setup = SimpleNamespace(backend=SimpleNamespace(device=device))
         expected = "cpu" if device == "auto" and not there else device
-        assert prepare_gpu.settled(setup).backend.device == expected
+        assert prepare_gpu.without_closed_gpu(setup).backend.device == expected

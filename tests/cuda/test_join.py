@@ -1,4 +1,4 @@
-"""Eliminations that use a GPU give the same tables, to the bit, as those that do not; runs under Numba's simulator."""
+"""Eliminations that use a GPU give the tables of the CPU bit by bit; runs under Numba's simulator."""
 
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.cost_model import Costs
+from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.device import Device, gpu_problem
@@ -30,7 +30,7 @@ FEW = settings(max_examples=8, derandomize=True)
 
 @given(problems(), st.integers(1, 60))
 @FEW
-def test_sharing_an_elimination_out_changes_nothing(problem, threshold):
+def test_dividing_an_elimination_does_not_change_its_tables(problem, threshold):
     flat, plan, arithmetic = problem
     alone = eliminate(flat, plan, arithmetic)
     shared = eliminate_hybrid(flat, divide_work(plan, threshold), arithmetic)
@@ -40,7 +40,7 @@ def test_sharing_an_elimination_out_changes_nothing(problem, threshold):
 
 @given(problems(scale=2**40), st.integers(1, 20))
 @FEW
-def test_also_in_64_bits(problem, threshold):
+def test_64_bit_tables_are_the_same_too(problem, threshold):
     flat, plan, arithmetic = problem
     shared = eliminate_hybrid(flat, divide_work(plan, threshold), arithmetic)
     assert same_tables(eliminate(flat, plan, arithmetic), shared)
@@ -57,12 +57,12 @@ def test_floats_agree_to_rounding_in_both_semirings(problem, threshold, semiring
 
 @given(problems(), st.integers(1, 60))
 @FEW
-def test_dividing_the_work_keeps_the_plan(problem, threshold):
+def test_dividing_the_work_preserves_the_plan(problem, threshold):
     _, plan, _ = problem
     hybrid = divide_work(plan, threshold)
     shared = hybrid.plan.program
     made = set(range(plan.tables - plan.buckets))
-    for b in range(plan.buckets):  # every bucket finds its inputs made
+    for b in range(plan.buckets):  # the inputs of every bucket are made before it
         assert set(hybrid.plan.inputs(b)) <= made
         made.add(hybrid.plan.output(b))
     assert sorted(shared.variable.tolist()) == sorted(plan.program.variable.tolist())
@@ -86,11 +86,11 @@ def test_many_tables_that_vary_with_both_sides():
 
 
 @pytest.mark.parametrize("scale", [1, 2**20])
-def test_tables_whose_entries_are_far_apart_have_places_of_64_bits(monkeypatch, scale):
-    """The kernel for any number of tables joins them; here it is made to, since no test has such a table."""
+def test_tables_with_distant_entries_use_64_bit_offsets(monkeypatch, scale):
+    """The kernel for any number of tables joins them; the test forces its use, since no test table is that large."""
 
     def last_axis(program, first, last):
-        program.low[first:last] = 1
+        program.row_axes[first:last] = 1
 
     def as_if_far(*arguments):
         tables, launches, *rest = descriptor_kernels.wave_tables(*arguments)
@@ -115,8 +115,8 @@ def test_tables_whose_entries_are_far_apart_have_places_of_64_bits(monkeypatch, 
 @pytest.mark.parametrize(
     ("both", "stride", "number"), [(1, 2**30, 1), (1, 2**31, ANY), (2, 2**30, 2), (2, 2**31, ANY), (3, 2**30, ANY)]
 )
-def test_what_32_bits_do_not_reach_is_told_by_strides(both, stride, number):
-    """Two axes of three and two values; the last table's second entry of the first axis is a stride away."""
+def test_strides_decide_whether_32_bit_distances_suffice(both, stride, number):
+    """Two axes of three and two values; ``stride`` separates the last table's entries along the first axis."""
     axes, record = [3, 2], w.STRIDES + 2
     meta = np.zeros(w.HEADER + 2 + (1 + both) * record, dtype=np.int64)
     meta[[w.HIGH_AXES, w.LOW_AXES, w.HIGH_TABLES, w.BOTH_TABLES]] = 1, 1, 1, both
@@ -124,7 +124,7 @@ def test_what_32_bits_do_not_reach_is_told_by_strides(both, stride, number):
     for table in range(1 + both):
         at = w.HEADER + 2 + table * record
         meta[at + w.STRIDES : at + record] = (2**40, 0) if table == 0 else (stride if table == both else 2, 1)
-        meta[at + w.X_STRIDE] = 2**50  # an x moves the beginning
+        meta[at + w.X_STRIDE] = 2**50  # a value of x moves the offset
     assert descriptor_kernels._kernel_number(meta, 0, True) == number
 
 
@@ -164,7 +164,7 @@ def test_chunks_cover_a_message_once_and_fit(problem, limit):
         assert covered == list(np.ndindex(*sizes[: chunking.fixed + 1]))
 
 
-def test_the_backend_takes_the_gpu_for_large_work_only(monkeypatch):
+def test_the_backend_uses_the_gpu_for_large_work_only(monkeypatch):
     import dmcmc.inference.execution.backend as backends
 
     domains = np.array([3, 4, 5])
@@ -175,8 +175,8 @@ def test_the_backend_takes_the_gpu_for_large_work_only(monkeypatch):
     plan = plan_elimination(scopes, domains, [0, 1, 2])
     backend = Backend.of("cuda", 1)
     assert type(backend.eliminate(flat, plan, arithmetic)).__name__ == "Elimination"
-    monkeypatch.setattr(backends, "_BUCKETS", np.array([10]))
-    monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", Costs(cell=1.0))
+    monkeypatch.setattr(backends, "_GPU_THRESHOLDS", np.array([10]))
+    monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
     done = backend.eliminate(flat, plan, arithmetic)
     assert type(done).__name__ == "GpuElimination"
     assert done.total() == eliminate(flat, plan, arithmetic).total()
@@ -199,7 +199,7 @@ def test_streamed_eliminations_do_not_share_their_tables():
 
 
 @pytest.mark.parametrize("moment", ["a copy", "a launch"])
-def test_a_stream_that_fails_leaves_nothing_at_work_behind_it(monkeypatch, moment):
+def test_a_failed_stream_stops_all_its_work(monkeypatch, moment):
     import time
 
     import dmcmc.inference.elimination.cuda.streaming as stream
@@ -225,7 +225,7 @@ def test_a_stream_that_fails_leaves_nothing_at_work_behind_it(monkeypatch, momen
 
     monkeypatch.setattr(stream, "run_rows", slow)
     with monkeypatch.context() as patch:
-        patch.setattr(stream._Stream, "run", broken)
+        patch.setattr(stream._BucketStream, "run", broken)
         with pytest.raises(RuntimeError, match="broken"):
             eliminate_streamed(flat, plan, arithmetic, 2, Streaming(160, 10), device=device)
     after = len(rows)

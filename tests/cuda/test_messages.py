@@ -1,4 +1,4 @@
-"""Junction trees on a GPU have the CPU's marginals; runs under Numba's simulator."""
+"""Junction trees on a GPU give the CPU's marginals; runs under Numba's simulator."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.junction_tree.cuda import message_kernels, passes, sparse_passes
 from dmcmc.inference.junction_tree.cuda.matrix_kernels import matrix_kernel
 from dmcmc.inference.junction_tree.cuda.passes import CudaPasses
-from dmcmc.inference.junction_tree.cuda.sparse_passes import CudaRowPasses
+from dmcmc.inference.junction_tree.cuda.sparse_passes import CudaSparsePasses
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.device import gpu_problem
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and n
 
 
 @pytest.fixture(autouse=True)
-def everything_is_worth_it(monkeypatch):
-    monkeypatch.setattr(Backend, "worth", lambda self, seconds: self.device == "cuda")
+def all_work_runs_on_the_gpu(monkeypatch):
+    monkeypatch.setattr(Backend, "worth_gpu", lambda self, seconds: self.device == "cuda")
 
 
 def trees(problem, maximise=False, tables="dense"):
     alone, shared = (JunctionTree(problem, maximise, device=device, tables=tables) for device in ("cpu", "cuda"))
-    assert isinstance(shared._tables.passes, CudaPasses if tables == "dense" else CudaRowPasses)
+    assert isinstance(shared._tables.passes, CudaPasses if tables == "dense" else CudaSparsePasses)
     return alone, shared
 
 
@@ -59,10 +59,10 @@ def test_marginals_are_those_of_the_cpu_whatever_is_observed(seed, hard, maximis
 
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), hard=st.sampled_from([0.3, 0.7]), maximise=st.booleans())
-def test_listed_cliques_have_the_marginals_of_the_cpu(seed, hard, maximise):
+def test_sparse_cliques_have_the_marginals_of_the_cpu(seed, hard, maximise):
     problem = random_problem(seed, variables=5, domain=3, factors=6, magnitude=3, hard=hard, floats=not maximise)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse_passes, "_CHUNK", 2)  # so that chunks of chunks are put together
+        patch.setattr(sparse_passes, "_CHUNK_SIZE", 2)  # so that results of chunks are reduced in several levels
         alone, shared = trees(problem, maximise, "incomplete")
     rng = np.random.default_rng(seed)
     for count in (0, 2):
@@ -78,7 +78,7 @@ def test_listed_cliques_have_the_marginals_of_the_cpu(seed, hard, maximise):
 
 
 @pytest.mark.parametrize("maximise", [False, True])
-def test_messages_that_are_matrix_products(monkeypatch, maximise):
+def test_messages_are_computed_as_matrix_products(monkeypatch, maximise):
     made = []
     monkeypatch.setattr(passes, "matrix_kernel", lambda *kind: made.append(kind) or matrix_kernel(*kind))
     rng, builder, sizes = np.random.default_rng(2), Problem.build(), [5, 3, 9, 4, 6, 5]
@@ -104,7 +104,7 @@ def test_messages_that_are_matrix_products(monkeypatch, maximise):
 
 
 @pytest.mark.skipif(not config.ENABLE_CUDASIM, reason="kernels keep the size of a block")
-def test_entries_of_which_blocks_make_parts(monkeypatch):
+def test_blocks_compute_parts_of_entries(monkeypatch):
     for module in (message_kernels, passes):
         monkeypatch.setattr(module, "THREADS", 2)
     rng, builder = np.random.default_rng(0), Problem.build()
@@ -119,7 +119,7 @@ def test_entries_of_which_blocks_make_parts(monkeypatch):
             assert shared.marginal(name) == pytest.approx(alone.marginal(name))
 
 
-def test_what_could_underflow_is_left_to_the_cpu():
+def test_products_that_could_underflow_are_computed_on_the_cpu():
     builder = Problem.build()
     for i in range(3):
         builder.variable(f"v{i}", 2)

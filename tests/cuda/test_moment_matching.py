@@ -11,9 +11,9 @@ from dmcmc import Factor
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, eliminate_hybrid
 from dmcmc.inference.elimination.eliminate import eliminate
-from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.cost_model import Costs
+from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.cuda.moment_matching import eliminate_matched_hybrid, variables_in_order
 from dmcmc.inference.minibuckets.moment_matching import eliminate_matched
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and n
 
 
 def problem(seed, magnitude=50, floats=False, hard=0.1, n=5, count=8):
-    """Encoded tables over a few variables, some entries −∞, a plan with shifts, and the numbers they are in."""
+    """Return encoded tables over a few variables, some entries −∞, a plan with cost shifts, and their arithmetic."""
     rng = np.random.default_rng(seed)
     domains = rng.integers(1, 4, n)
     scopes = [rng.permutation(n)[: rng.integers(1, 4)].tolist() for _ in range(count)]
@@ -39,13 +39,13 @@ def problem(seed, magnitude=50, floats=False, hard=0.1, n=5, count=8):
 
 
 def tables_of(matched):
-    """Every table and its bound: inputs by number, messages by variable and mini-bucket."""
+    """Return every table with its magnitude: inputs by number, messages by variable and mini-bucket."""
     done, plan = matched.elimination, matched.elimination.plan
     given = plan.tables - plan.buckets
-    found = {t: (done.table(t).values, matched.bounds[t]) for t in range(given)}
+    found = {t: (done.table(t).values, matched.magnitudes[t]) for t in range(given)}
     variable = plan.program.variable.tolist()
     for b, v in enumerate(variable):
-        found[v, b - variable.index(v), "message"] = (done.table(given + b).values, matched.bounds[given + b])
+        found[v, b - variable.index(v), "message"] = (done.table(given + b).values, matched.magnitudes[given + b])
     return found
 
 
@@ -60,14 +60,14 @@ def assert_equal(here, there):
     assert left.keys() == right.keys()
     for name, (values, bound) in left.items():
         assert np.array_equal(values, right[name][0]) and bound == right[name][1], name
-    assert (here.live, here.margin) == (there.live, there.margin)
+    assert (here.peak_magnitude, here.margin) == (there.peak_magnitude, there.margin)
     assert (here.shifts, here.skipped) == (there.shifts, there.skipped)
 
 
-def both_ways(flat, plan, arithmetic, threshold, room=None):
+def both_ways(flat, plan, arithmetic, threshold, magnitude_limit=None):
     hybrid = divide_work(plan, threshold)
-    there = eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, room)
-    return eliminate_matched(flat, plan, arithmetic, room=room), there
+    there = eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, magnitude_limit)
+    return eliminate_matched(flat, plan, arithmetic, magnitude_limit=magnitude_limit), there
 
 
 @pytest.mark.parametrize(("seed", "threshold"), [(114, 2), (19, 10)])
@@ -75,29 +75,29 @@ def test_integers_are_the_same_to_the_bit_however_the_work_is_divided(seed, thre
     assert_equal(*both_ways(*problem(seed), threshold))
 
 
-def test_also_in_64_bits():
+def test_64_bit_integers_are_the_same_too():
     flat, plan, arithmetic = problem(13, 2**40, n=4, count=6)
     assert arithmetic.dtype == np.int64
-    assert_equal(*both_ways(flat, plan, arithmetic, 4))  # all on the GPU
+    assert_equal(*both_ways(flat, plan, arithmetic, 4))  # everything runs on the GPU
 
 
-def test_shifts_are_left_out_where_they_are_left_out_on_the_cpu():
+def test_shifts_are_omitted_exactly_where_the_cpu_omits_them():
     flat, plan, arithmetic = problem(8, 30, hard=0.0, n=4, count=6)
     free = eliminate_matched(flat, plan, arithmetic)
-    here, there = both_ways(flat, plan, arithmetic, 4, room=free.live - 1)
+    here, there = both_ways(flat, plan, arithmetic, 4, magnitude_limit=free.peak_magnitude - 1)
     assert here.skipped > 0
     assert_equal(here, there)
     assert chosen(here) == chosen(there)
 
 
-def test_floats_agree_within_the_margin_and_their_shifts_add_up_to_nothing():
+def test_floats_agree_within_the_margin_and_their_shifts_add_up_to_zero():
     flat, plan, arithmetic = problem(10, 1e3, floats=True, n=4, count=6)
     here, there = both_ways(flat, plan, arithmetic, 4)
     assert here.shifts == there.shifts > 0
     assert there.margin == pytest.approx(here.margin) and there.margin > 0
     left, right = tables_of(here), tables_of(there)
     for name, (values, bound) in left.items():
-        assert np.allclose(values, right[name][0], rtol=0, atol=1e-9 * float(here.live)), name
+        assert np.allclose(values, right[name][0], rtol=0, atol=1e-9 * float(here.peak_magnitude)), name
         assert bound == pytest.approx(right[name][1])
     program = there.elimination.plan.program
     for v in set(program.variable.tolist()):
@@ -109,11 +109,11 @@ def test_floats_agree_within_the_margin_and_their_shifts_add_up_to_nothing():
             assert (shifts.sum(axis=0)[possible] == 0).all()
 
 
-@pytest.mark.parametrize(("both", "room"), [(0, 99999), (1, 99999), (2, 0), (3, 99999)])
-def test_marginals_over_several_tiles_and_any_number_of_tables_that_vary_with_both_sides(both, room, monkeypatch):
-    """A mini-bucket over x = 0 with h = (1, 2) and l = 3, more than a tile of it, in a wave of its own or not."""
-    monkeypatch.setattr(gpu_waves, "choose_lows", lambda program, first, last: program.low[first:last].fill(1))
-    monkeypatch.setattr(gpu_waves, "_ROOM", room)
+@pytest.mark.parametrize(("both", "max_sums"), [(0, 99999), (1, 99999), (2, 0), (3, 99999)])
+def test_marginals_over_several_tiles_with_any_number_of_tables_on_both_sides(both, max_sums, monkeypatch):
+    """A mini-bucket over x = 0 with h = (1, 2) and l = 3, several tiles wide, in a separate wave or not."""
+    monkeypatch.setattr(gpu_waves, "choose_lows", lambda program, first, last: program.row_axes[first:last].fill(1))
+    monkeypatch.setattr(gpu_waves, "_MAX_WAVE_SUMS", max_sums)
     domains = np.array([2, 3, 3, 130, 2, 2])
     scopes = [(0, 1, 2), (0, 3), (0, 1, 3), (0, 2, 3), (0, 1, 2, 3)][: 2 + both]
     rng = np.random.default_rng(both)
@@ -129,7 +129,7 @@ def test_marginals_over_several_tiles_and_any_number_of_tables_that_vary_with_bo
     assert_equal(here, there)
 
 
-def test_where_every_value_is_forbidden_the_same_is_chosen():
+def test_the_same_value_is_chosen_if_every_value_is_forbidden():
     """Sums with −∞ in them depend on their order: here −5 − ∞ + 5 is 5 above −∞, and −∞ + 5 − 5 is not."""
     domains, lowest = np.array([2, 2, 2]), -(2**29)
     scopes = [(0, 1), (0, 1), (0, 2)]
@@ -144,7 +144,7 @@ def test_where_every_value_is_forbidden_the_same_is_chosen():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_divided_plan_is_walked_in_the_order_of_the_plan(seed):
+def test_a_divided_plan_is_processed_in_the_order_of_the_plan(seed):
     _, plan, _ = problem(seed, n=9, count=14)
     hybrid = divide_work(plan, 3 + seed)
     ranges = variables_in_order(plan, hybrid)
@@ -158,9 +158,9 @@ def test_a_divided_plan_is_walked_in_the_order_of_the_plan(seed):
 
 
 @pytest.fixture
-def eager(monkeypatch):
-    monkeypatch.setattr(backends, "_BUCKETS", np.array([6]))
-    monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", Costs(cell=1.0))
+def small_work_runs_on_the_gpu(monkeypatch):
+    monkeypatch.setattr(backends, "_GPU_THRESHOLDS", np.array([6]))
+    monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
 
 
 def relaxed(backend, seed=2):
@@ -171,19 +171,21 @@ def relaxed(backend, seed=2):
     arithmetic = choose_arithmetic(factors)
     tables = [arithmetic.encode(f) for f in factors]
     relaxation = Relaxation("mini-bucket", 1, "scope", True)
-    return eliminate_within(Query(tables, domains, range(5), (), arithmetic), relaxation, Resources(backend=backend))
+    return eliminate_within(
+        EliminationQuery(tables, domains, range(5), (), arithmetic), relaxation, Resources(backend=backend)
+    )
 
 
-def test_a_relaxed_elimination_takes_the_gpu_of_its_backend(eager):
+def test_a_relaxed_elimination_uses_the_gpu_of_its_backend(small_work_runs_on_the_gpu):
     here, there = relaxed(Backend()), relaxed(Backend.of("cuda", 1))
     assert isinstance(there.elimination, GpuElimination)
     assert there.elimination.hybrid.first < there.elimination.hybrid.last
     assert (here.elimination.total(), here.z, here.margin) == (there.elimination.total(), there.z, there.margin)
 
 
-def test_what_does_not_fit_the_device_is_left_to_the_cpu(eager, monkeypatch):
+def test_a_plan_that_exceeds_the_device_runs_on_the_cpu(small_work_runs_on_the_gpu, monkeypatch):
     here = relaxed(Backend())
-    there = relaxed(Backend("cuda", sharers=1 << 62))
+    there = relaxed(Backend("cuda", processes_per_gpu=1 << 62))
     assert not isinstance(there.elimination, GpuElimination)
     assert here.elimination.total() == there.elimination.total()
 

@@ -1,4 +1,4 @@
-"""While a GPU makes tables the host makes the first assignment, where it would only wait; under Numba's simulator."""
+"""While a GPU makes tables, the host makes the first assignment instead of waiting; under Numba's simulator."""
 
 from dataclasses import replace
 
@@ -9,11 +9,11 @@ import dmcmc
 import dmcmc.inference.execution.backend as backends
 from dmcmc.config.settings import Settings
 from dmcmc.inference.elimination.cuda import eliminate as on_gpu
-from dmcmc.inference.execution.cost_model import Costs
+from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.run import local_search
-from dmcmc.run.overlapped_work import Meanwhile
+from dmcmc.run.overlapped_work import OverlappedWork
 from dmcmc.run.planning.combination_plan import will_prove
 from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
 from dmcmc.samplers.local_search.local_search import LocalSearch
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and n
 
 @pytest.fixture
 def order(monkeypatch):
-    """What happened, in its order: even tiny buckets go to the GPU."""
-    monkeypatch.setattr(backends, "_BUCKETS", np.array([1]))
-    monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", Costs(cell=1.0))
+    """The events in their order; even tiny buckets go to the GPU."""
+    monkeypatch.setattr(backends, "_GPU_THRESHOLDS", np.array([1]))
+    monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
     monkeypatch.setattr(local_search, "proves_on_gpu", will_prove)  # these agents are too small for it
     shared_device()  # a process that has used the GPU before
     happened, first, run_waves = list[str](), LocalSearch.first, on_gpu.run_waves
@@ -50,13 +50,13 @@ def problem():
 
 
 def again(order, **given):
-    """What a second solve makes: before the first one others have been made, of tiny problems, to compile."""
+    """The result of a second solve: the first one also solves tiny problems to compile kernels."""
     dmcmc.solve(problem(), seed=7, **given)
     order.clear()
     return dmcmc.solve(problem(), seed=7, **given)
 
 
-def test_the_first_assignment_is_made_while_the_device_is_at_work(order):
+def test_the_first_assignment_is_made_while_the_device_works(order):
     expected = again(order, method="exact", device="cpu")
     assert order == ["first assignment"]
     found = again(order, method="exact", device="cuda")
@@ -67,19 +67,21 @@ def test_the_first_assignment_is_made_while_the_device_is_at_work(order):
         expected.assignment,
     )
     objectives = [point.objective for point in found.trace]
-    assert expected.trace[0].objective in objectives  # what search has found is in both
-    assert shared_device().meanwhile is None
+    assert expected.trace[0].objective in objectives  # the search has found it in both runs
+    assert shared_device().overlapped_work is None
 
 
-@pytest.mark.parametrize("given", [{"method": "gibbs", "runs": 1, "samples": 2}, {"timeout": 600}, {"polish": "none"}])
-def test_it_is_made_at_once_where_tables_do_not_prove_the_answer_or_there_is_a_clock(order, given, monkeypatch):
+@pytest.mark.parametrize(
+    "given", [{"method": "gibbs", "runs": 1, "samples": 2}, {"timeout": 600}, {"local_search": "none"}]
+)
+def test_the_first_assignment_is_made_at_once_without_a_proof_or_with_a_time_budget(order, given, monkeypatch):
     monkeypatch.setattr(backends.Backend, "samples_on_gpu", lambda *_: False)  # the simulator is too slow for chains
     again(order, device="cuda", search="none", **given)
-    assert order[:1] == (["launched"] if "polish" in given else ["first assignment"])
-    assert order.count("first assignment") == (0 if "polish" in given else 1)
+    assert order[:1] == (["launched"] if "local_search" in given else ["first assignment"])
+    assert order.count("first assignment") == (0 if "local_search" in given else 1)
 
 
-def test_an_elimination_that_fails_leaves_nothing_behind_for_the_next(order, monkeypatch):
+def test_a_failed_elimination_leaves_no_overlapped_work(order, monkeypatch):
     def broken(*given):
         raise RuntimeError("broken")
 
@@ -89,26 +91,26 @@ def test_an_elimination_that_fails_leaves_nothing_behind_for_the_next(order, mon
         patch.setattr(on_gpu, "run_waves", broken)
         with pytest.raises(RuntimeError, match="broken"):
             dmcmc.solve(problem(), method="exact", device="cuda", seed=7)
-    assert shared_device().meanwhile is None and not order
+    assert shared_device().overlapped_work is None and not order
     assert dmcmc.solve(problem(), method="exact", device="cuda", seed=7).status == "optimal"
 
 
-def test_a_problem_that_is_not_divided_has_it_at_once(order):
-    whole = problem()
-    alone = replace(whole, agents=("all",), owner=np.zeros(whole.n_variables, dtype=np.int64))
-    results = [solve_single_agent(alone, Settings(device=device, seed=7)) for device in ("cpu", "cuda")]
+def test_the_first_assignment_of_a_single_agent_is_made_at_once(order):
+    divided = problem()
+    undivided = replace(divided, agents=("all",), owner=np.zeros(divided.n_variables, dtype=np.int64))
+    results = [solve_single_agent(undivided, Settings(device=device, seed=7)) for device in ("cpu", "cuda")]
     assert order.count("first assignment") >= 2
     assert results[0].trace[0].objective == results[1].trace[0].objective
     assert results[0].assignment == results[1].assignment
 
 
 @pytest.mark.parametrize("error", [OutOfMemory("no room"), RuntimeError("broken")])
-def test_a_run_that_ends_for_want_of_memory_has_it_all_the_same(error):
-    done, meanwhile = list[int](), Meanwhile()
-    meanwhile.leave(lambda: done.append(1))
-    with pytest.raises(type(error)), meanwhile.at_work():
+def test_overlapped_work_is_done_if_the_device_runs_out_of_memory(error):
+    done, overlapped = list[int](), OverlappedWork()
+    overlapped.defer(lambda: done.append(1))
+    with pytest.raises(type(error)), overlapped.overlapping():
         raise error
-    assert bool(done) == isinstance(error, OutOfMemory) and shared_device().meanwhile is None
-    meanwhile.do()
-    meanwhile.do()
+    assert bool(done) == isinstance(error, OutOfMemory) and shared_device().overlapped_work is None
+    overlapped.run()
+    overlapped.run()
     assert done == [1]

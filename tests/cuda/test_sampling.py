@@ -1,4 +1,4 @@
-"""Chains on the GPU, or under Numba's simulator: the states are those of the CPU, to the bit."""
+"""Chains on the GPU, or under Numba's simulator: the states are bitwise those of the CPU."""
 
 import numpy as np
 import pytest
@@ -7,14 +7,14 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.rounding import rounding_of
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cuda import descriptors, launch
-from dmcmc.samplers.cuda.batch import choose_launch, pack
-from dmcmc.samplers.cuda.gibbs_kernels import GLOBAL, SINGLE, TURNS, WHOLE, gibbs_kernel
+from dmcmc.samplers.cuda.batch import choose_launch, pack_models
+from dmcmc.samplers.cuda.gibbs_kernels import ALL_COLUMNS, DOUBLE_BUFFER, GLOBAL, SINGLE_BUFFER, gibbs_kernel
 from dmcmc.samplers.cuda.joint_proposals import choose_lanes
-from dmcmc.samplers.cuda.launch import _chunks, sample_rows
+from dmcmc.samplers.cuda.launch import _divide_into_launches, sample_rows
 from dmcmc.samplers.methods import gibbs, metropolis, metropolis_single
 from dmcmc.samplers.model.chain_model import build_model
 from dmcmc.samplers.model.evaluation import chain_utilities
@@ -57,18 +57,18 @@ def on_cpu(sampler, local, model, key, rounds, begun=None):
         (np.full(rows, np.iinfo(np.int64).min), np.zeros((rows, model.hidden), dtype=np.uint8)) for _ in range(2)
     )
     first, after = 1, begun or after
-    for this in rounds:
+    for round_ in rounds:
         before, after = after, before
         compile_chains(sampler)(
-            model, shape, 0, rows, RUNS, this.temperatures, this.rungs(RUNS), first, this.warm, this.repair,
-            this.descent,
+            model, shape, 0, rows, RUNS, round_.temperatures, round_.rungs(RUNS), first, round_.warm, round_.repair,
+            round_.descent,
             np.array(key, dtype=np.uint64), before, after, np.zeros(1, dtype=np.uint8),
         )  # fmt: skip
-        first += this.temperatures.size
+        first += round_.temperatures.size
     return after[1]
 
 
-def same_states(sampler, locals_, limit=None, rounds_of=rounds_of):
+def check_states(sampler, locals_, limit=None, rounds_of=rounds_of):
     models = [build_model(local) for local in locals_]
     keys = [chain_key(5, local.agent) for local in locals_]
     rounds = [rounds_of(model) for model in models]
@@ -79,43 +79,43 @@ def same_states(sampler, locals_, limit=None, rounds_of=rounds_of):
 
 @pytest.mark.parametrize("exchange", [False, True])
 @pytest.mark.parametrize("number", range(len(KINDS)))
-def test_gibbs_makes_the_chains_of_the_cpu(number, exchange):
+def test_gibbs_chains_equal_those_of_the_cpu(number, exchange):
     locals_ = [random_local(10 * number + agent, agent, **KINDS[number]) for agent in range(2)]
-    same_states(gibbs.SAMPLER._replace(exchange=exchange), locals_)
+    check_states(gibbs.SAMPLER._replace(exchange=exchange), locals_)
 
 
 @pytest.mark.parametrize("exchange", [False, True])
 @pytest.mark.parametrize("sampler", [metropolis.SAMPLER, metropolis_single.SAMPLER], ids=lambda s: s.name)
-def test_any_sampler_makes_the_chains_of_the_cpu(sampler, exchange):
+def test_chains_of_any_sampler_equal_those_of_the_cpu(sampler, exchange):
     locals_ = [random_local(seed, seed, **kind) for seed, kind in enumerate(KINDS[:4])]
-    same_states(sampler._replace(exchange=exchange), locals_)
+    check_states(sampler._replace(exchange=exchange), locals_)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_joint_proposals_make_the_chains_of_the_cpu(kind):
-    def plain(model):
+def test_joint_proposal_chains_equal_those_of_the_cpu(kind):
+    def one_round(model):
         return [Round(np.full(6, 2 * model.spread, dtype=np.float32))]
 
     locals_ = [random_local(seed, seed, **kind) for seed in range(3)]
-    same_states(metropolis.SAMPLER, locals_, rounds_of=plain)
-    same_states(metropolis.SAMPLER, locals_, limit=200, rounds_of=plain)
+    check_states(metropolis.SAMPLER, locals_, rounds_of=one_round)
+    check_states(metropolis.SAMPLER, locals_, limit=200, rounds_of=one_round)
 
 
-def test_lanes_are_as_many_as_chains_leave():
-    heads = np.zeros((2, descriptors.HEADER), dtype=np.int64)
-    heads[:, descriptors.ROWS], heads[:, descriptors.RUNS] = 24, 10
-    heads[:, descriptors.FACTORS], heads[:, descriptors.HIDDEN], heads[:, descriptors.VARIABLES] = 600, 50, 51
-    assert choose_lanes(heads, True, 200_000) == (32, 128)
-    assert choose_lanes(heads, True, 4_000) == (8, 128)
-    heads[:, descriptors.VARIABLES] = 2_000
-    assert choose_lanes(heads, False, 1_000) == (8, 32)
-    heads[:, descriptors.VARIABLES] = 100_000
-    assert choose_lanes(heads, False, 1_000) is None
-    heads[:, descriptors.FACTORS], heads[:, descriptors.HIDDEN], heads[:, descriptors.VARIABLES] = 3, 2, 3
-    assert choose_lanes(heads, True, 200_000) == (4, 128)
+def test_lanes_per_chain_depend_on_work_and_number_of_chains():
+    headers = np.zeros((2, descriptors.HEADER_SIZE), dtype=np.int64)
+    headers[:, descriptors.ROWS], headers[:, descriptors.RUNS] = 24, 10
+    headers[:, descriptors.FACTORS], headers[:, descriptors.HIDDEN], headers[:, descriptors.VARIABLES] = 600, 50, 51
+    assert choose_lanes(headers, True, 200_000) == (32, 128)
+    assert choose_lanes(headers, True, 4_000) == (8, 128)
+    headers[:, descriptors.VARIABLES] = 2_000
+    assert choose_lanes(headers, False, 1_000) == (8, 32)
+    headers[:, descriptors.VARIABLES] = 100_000
+    assert choose_lanes(headers, False, 1_000) is None
+    headers[:, descriptors.FACTORS], headers[:, descriptors.HIDDEN], headers[:, descriptors.VARIABLES] = 3, 2, 3
+    assert choose_lanes(headers, True, 200_000) == (4, 128)
 
 
-def test_rows_are_rounded_as_on_the_cpu_and_chains_begin_there():
+def test_dual_starts_equal_those_of_the_cpu_and_chains_start_from_them():
     from dmcmc.inference.bounds.dual.cuda.rounding import round_on_device
 
     locals_ = [random_local(seed, seed, hard=0.1, arity=3, domain=4) for seed in (2, 3)]
@@ -123,69 +123,73 @@ def test_rows_are_rounded_as_on_the_cpu_and_chains_begin_there():
     for local, model in zip(locals_, models, strict=True):
         rows, rounding = np.arange(local.rows), rounding_of(DualState(local, triangles=True), 0, given=True)
         states = rounding.rows(rows)
-        assert round_on_device(rounding, rows, NO_STOP).tolist() == states.tolist()
+        assert round_on_device(rounding, rows, NO_DEADLINE).tolist() == states.tolist()
         begun.append((chain_utilities(model, local.interface_shape, rows, states), states.astype(np.uint8)))
     keys = [chain_key(5, local.agent) for local in locals_]
-    rounds = [[this._replace(warm=True) for this in rounds_of(model)] for model in models]
-    found = sample_rows(gibbs.SAMPLER, models, keys, rounds, RUNS, begun=begun)
+    rounds = [[round_._replace(warm=True) for round_ in rounds_of(model)] for model in models]
+    found = sample_rows(gibbs.SAMPLER, models, keys, rounds, RUNS, initial=begun)
     for args in zip(locals_, models, keys, rounds, begun, found, strict=True):
         np.testing.assert_array_equal(on_cpu(gibbs.SAMPLER, *args[:-1]), args[-1])
 
 
-def test_rows_beyond_the_memory_are_sampled_in_several_launches():
+def test_rows_that_exceed_the_memory_are_sampled_in_several_launches():
     locals_ = [random_local(seed, seed) for seed in range(3)]
-    same_states(gibbs.SAMPLER, locals_, limit=2000)
-    same_states(metropolis_single.SAMPLER, locals_, limit=2000)
+    check_states(gibbs.SAMPLER, locals_, limit=2000)
+    check_states(metropolis_single.SAMPLER, locals_, limit=2000)
 
 
 def test_launches_cover_every_row_once():
-    heads = np.zeros((3, descriptors.HEADER), dtype=np.int64)
-    heads[:, descriptors.ROWS], heads[:, descriptors.RUNS] = [5, 1, 40], 3
-    for most in (1, 2, 7, 100):
+    headers = np.zeros((3, descriptors.HEADER_SIZE), dtype=np.int64)
+    headers[:, descriptors.ROWS], headers[:, descriptors.RUNS] = [5, 1, 40], 3
+    for max_blocks in (1, 2, 7, 100):
         seen = []
-        for parts, where in _chunks(heads, 8, most):
+        for parts, part_of_block in _divide_into_launches(headers, 8, max_blocks):
             for number, (agent, row, rows, block) in enumerate(parts.reshape(-1, 4).tolist()):
-                assert (where[block : block + -(-rows * 3 // 8)] == number).all()
+                assert (part_of_block[block : block + -(-rows * 3 // 8)] == number).all()
                 seen += [(agent, row + i) for i in range(rows)]
         assert seen == [(agent, row) for agent, rows in enumerate((5, 1, 40)) for row in range(rows)]
 
 
-def test_columns_are_staged_as_the_shared_memory_allows():
+def test_the_staging_of_columns_depends_on_the_shared_memory():
     locals_ = [random_local(1, 0, domain=12)]
-    batch = pack([build_model(local) for local in locals_], [(1, 2)], 100)
+    batch = pack_models([build_model(local) for local in locals_], [(1, 2)], 100)
     stages = [choose_launch(batch, 100, 1, limit, 132, 768).shape.stage for limit in (200_000, 5_000, 3_000, 500)]
     assert stages == sorted(stages, reverse=True)
-    assert stages[0] == WHOLE and stages[-1] == GLOBAL and set(stages) <= {WHOLE, TURNS, SINGLE, GLOBAL}
+    assert (
+        stages[0] == ALL_COLUMNS
+        and stages[-1] == GLOBAL
+        and set(stages) <= {ALL_COLUMNS, DOUBLE_BUFFER, SINGLE_BUFFER, GLOBAL}
+    )
     assert choose_launch(batch, 100, 1, 8, 132, 768) is None
 
 
-def test_a_kernel_that_is_at_hand_comes_first_where_it_fits(monkeypatch):
+def test_a_loaded_kernel_is_preferred_if_it_fits(monkeypatch):
     local = random_local(1, 0, domain=12)
-    batch = pack([build_model(local)], [(1, 2)], 100)
-    assert choose_launch(batch, 100, 1, 200_000, 132, 768).shape.stage == WHOLE
+    batch = pack_models([build_model(local)], [(1, 2)], 100)
+    assert choose_launch(batch, 100, 1, 200_000, 132, 768).shape.stage == ALL_COLUMNS
     assert choose_launch(batch, 100, 1, 200_000, 132, 768, [GLOBAL]).shape.stage == GLOBAL
-    assert choose_launch(batch, 100, 1, 500, 132, 768, [WHOLE]).shape.stage == GLOBAL
+    assert choose_launch(batch, 100, 1, 500, 132, 768, [ALL_COLUMNS]).shape.stage == GLOBAL
 
-    made = []
-    monkeypatch.setattr(launch, "_LAUNCHED", {batch.shape._replace(stage=GLOBAL)})
+    stages = []
+    monkeypatch.setattr(launch, "_LAUNCHED_SHAPES", {batch.shape._replace(stage=GLOBAL)})
     monkeypatch.setattr(launch, "gpu_limits", lambda registers: (200_000, 132, 768))
     monkeypatch.setattr(
-        launch, "gibbs_kernel", lambda shape, registers: made.append(shape.stage) or gibbs_kernel(shape, registers)
+        launch, "gibbs_kernel", lambda shape, registers: stages.append(shape.stage) or gibbs_kernel(shape, registers)
     )
     for at_hand in (True, False, True):
         model = build_model(local)
-        sample_rows(gibbs.SAMPLER, [model], [(1, 2)], [[Round(np.ones(1, dtype=np.float32))]], 1, at_hand=at_hand)
-    assert made == [GLOBAL, WHOLE, WHOLE]
+        sample_rows(gibbs.SAMPLER, [model], [(1, 2)], [[Round(np.ones(1, dtype=np.float32))]], 1, prefer_loaded=at_hand)
+    assert stages == [GLOBAL, ALL_COLUMNS, ALL_COLUMNS]
 
 
 @pytest.mark.parametrize("exchange", [False, True])
 @pytest.mark.parametrize("hard", [0.0, 0.3])
-def test_draws_end_inside_the_domain_whatever_the_temperature(exchange, hard):
-    """A denormal temperature made weights that are no numbers, and values beyond the domain: on both processors."""
+def test_draws_are_inside_the_domain_at_any_temperature(exchange, hard):
+    """A denormal temperature used to give NaN weights, and values beyond the domain, on both processors."""
     sampler, local = gibbs.SAMPLER._replace(exchange=exchange), random_local(3, 0, hard)
     model, key = build_model(local), chain_key(5, 0)
-    heats = [1e-30, 3e38] if exchange else [1e-44, 1e-38, 1e-30, 3e38, np.inf, np.nan]
-    rounds = [Round(np.array(heats, dtype=np.float32), descent=1)]
+    temperatures = [1e-30, 3e38] if exchange else [1e-44, 1e-38, 1e-30, 3e38, np.inf, np.nan]
+    rounds = [Round(np.array(temperatures, dtype=np.float32), descent=1)]
     with np.errstate(all="ignore"):
         (states,) = sample_rows(sampler, [model], [key], [rounds], RUNS)
         assert states is not None

@@ -1,4 +1,4 @@
-"""Chains of the whole problem on the GPU, or under Numba's simulator: those of a twin in NumPy, and of use to a run."""
+"""Whole-problem chains on the GPU, or under Numba's simulator: equal to a naive NumPy twin, and useful to a run."""
 
 import time
 from dataclasses import replace
@@ -12,12 +12,12 @@ from support.problem_strategies import random_table
 from dmcmc import Factor, Problem
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.sparse_factor import SparseFactor
-from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.device import CLAIMS, gpu_problem
-from dmcmc.run.improvers.gpu_chains import OnGpu
-from dmcmc.samplers.local_search.chains import Range
-from dmcmc.samplers.local_search.cuda.background_search import Beside, Listener
-from dmcmc.samplers.local_search.cuda.chains import STEPS, DeviceChains, Schedule, load_kernels
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.device import GPU_CLAIMS, gpu_problem
+from dmcmc.run.improvers.gpu_chains import BackgroundGpuChains
+from dmcmc.samplers.local_search.chains import TemperatureRange
+from dmcmc.samplers.local_search.cuda.background_search import BackgroundChains, IncumbentObserver
+from dmcmc.samplers.local_search.cuda.chains import STEPS, AnnealingSchedule, DeviceAnnealingChains, load_kernels
 from dmcmc.samplers.local_search.cuda.layout import lay_out
 from dmcmc.samplers.local_search.factor_graph import build_graph
 from dmcmc.samplers.local_search.local_search import LocalSearch
@@ -28,7 +28,7 @@ KEY = np.array([3, 5], dtype=np.uint64)
 
 
 def mixed_problem(seed, floats=False):
-    """Unary, binary and wider tables, forbidden entries, and a list of tuples."""
+    """Unary, binary and wider tables, forbidden entries, and a sparse table."""
     rng = np.random.default_rng(seed)
     domains = rng.integers(2, 5, 7)
     scopes = [(0,), (0, 1), (1, 2), (2, 0), (1, 3), (1, 4), (1, 6), (6, 3, 1), (5, 4, 2)]
@@ -41,19 +41,19 @@ def mixed_problem(seed, floats=False):
 
 def scores(problem, z, v):
     """Violations and utility of v's factors for each of its values."""
-    own = tuple(factor for factor in problem.factors if v in factor.scope)
-    part = replace(problem, factors=own)
+    factors_of_v = tuple(factor for factor in problem.factors if v in factor.scope)
+    part = replace(problem, factors=factors_of_v)
     found = [part.evaluate([*z[:v], d, *z[v + 1 :]]) for d in range(problem.domains[v])]
     return np.array([e.violation for e in found]), np.array([float(e.objective) for e in found])
 
 
-def worth(problem, z):
+def score_of(problem, z):
     found = problem.evaluate(z[:7])
     return -found.violation, float(found.objective)
 
 
 def twin(problem, order, z, chain, temperatures, penalty):
-    """One variable after the other, from nothing; returns the last state, and the best at the end of a sweep."""
+    """A naive chain that draws one variable after the other; returns the last state and the best after any sweep."""
     z, widest, seen = list(z), int(problem.domains.max()), []
     for sweep, temperature in enumerate(temperatures, 1):
         for v in order.tolist():
@@ -68,42 +68,42 @@ def twin(problem, order, z, chain, temperatures, penalty):
                     z[v] = min(int(np.searchsorted(np.cumsum(shares), left, side="right")), shares.size - 1)
             elif eased[z[v]] < eased.max():
                 z[v] = int(eased.argmax())
-        seen.append((worth(problem, z), [*z]))
+        seen.append((score_of(problem, z), [*z]))
     return z, max(seen, key=lambda one: one[0])
 
 
 def device_chains(problem, chains, **layout):
     graph = build_graph(problem)
-    return DeviceChains(graph, KEY, lay_out(graph, **layout), lambda layout: chains)
+    return DeviceAnnealingChains(graph, KEY, lay_out(graph, **layout), lambda layout: chains)
 
 
 def started(chains, problem, states, spans, sweeps, spread=8.0):
-    schedule = Schedule(spans, np.arange(len(states)) % len(spans), spread, sweeps)
-    chains.begin(np.array(states), np.array([worth(problem, z) for z in states], dtype=np.float64), schedule)
+    schedule = AnnealingSchedule(spans, np.arange(len(states)) % len(spans), spread, sweeps)
+    chains.begin(np.array(states), np.array([score_of(problem, z) for z in states], dtype=np.float64), schedule)
     return schedule
 
 
 @pytest.mark.parametrize(("seed", "lanes", "groups"), [(1, 2, 2), (2, 4, 1), (3, 1, 4), (4, 2, 1)])
-def test_chains_are_those_of_the_twin(seed, lanes, groups):
+def test_chains_equal_those_of_the_naive_twin(seed, lanes, groups):
     problem, rng = mixed_problem(seed), np.random.default_rng(seed)
     chains = device_chains(problem, 2, lanes=lanes, groups=groups)
     states = rng.integers(0, problem.domains, (2, 7)).tolist()
-    spans = [Range(1.0, 0.1), Range(0.3, 0.05, 16.0)]
-    for heat in range(2):
+    spans = [TemperatureRange(1.0, 0.1), TemperatureRange(0.3, 0.05, 16.0)]
+    for number in range(2):
         schedule = started(chains, problem, states, spans, 3)
-        while not chains.through:
+        while not chains.finished:
             chains.advance()
         ends, worths = chains.ends()
         for c, span in enumerate(spans):
             temperatures = [*(np.geomspace(span.first, span.last, 3) * 8.0), *[0.0] * STEPS]
             penalty = schedule.penalties(True)[c]
-            last, (top, best) = twin(problem, chains.layout.order, states[c], 2 * heat + c, temperatures, penalty)
-            assert ends[c].tolist() == last and tuple(worths[c]) == worth(problem, last)
+            last, (top, best) = twin(problem, chains.layout.order, states[c], 2 * number + c, temperatures, penalty)
+            assert ends[c].tolist() == last and tuple(worths[c]) == score_of(problem, last)
             assert chains.best(c).tolist() == best and tuple(chains.bests()[c]) == top
 
 
-def test_parts_share_no_factor_and_leave_nothing_out(monkeypatch):
-    monkeypatch.setattr("dmcmc.samplers.local_search.cuda.layout._PIECE", 20)
+def test_parts_share_no_factor_and_contain_every_variable(monkeypatch):
+    monkeypatch.setattr("dmcmc.samplers.local_search.cuda.layout._READS_PER_PART", 20)
     problem = mixed_problem(5)
     layout = lay_out(build_graph(problem), groups=1)
     assert sorted(layout.order.tolist()) == list(range(7))
@@ -111,49 +111,51 @@ def test_parts_share_no_factor_and_leave_nothing_out(monkeypatch):
     assert all(parts) and all(len(part & set(f.scope)) <= 1 for part in parts for f in problem.factors)
 
 
-def test_utilities_that_are_not_whole_are_kept_up_to_rounding():
+def test_float_utilities_are_tracked_up_to_rounding():
     problem = mixed_problem(3, floats=True)
     chains = device_chains(problem, 1, lanes=2, groups=2)
-    started(chains, problem, [[0] * 7], [Range(1.0, 0.2)], 3)
-    while not chains.through:
+    started(chains, problem, [[0] * 7], [TemperatureRange(1.0, 0.2)], 3)
+    while not chains.finished:
         chains.advance()
     states, worths = chains.ends()
-    assert tuple(worths[0]) == pytest.approx(worth(problem, states[0].tolist()))
-    assert tuple(chains.bests()[0]) == pytest.approx(worth(problem, chains.best(0)))
+    assert tuple(worths[0]) == pytest.approx(score_of(problem, states[0].tolist()))
+    assert tuple(chains.bests()[0]) == pytest.approx(score_of(problem, chains.best(0)))
 
 
-def test_a_search_beside_finds_what_is_best_and_ends_when_it_is_told(monkeypatch):
-    problem, known, told = mixed_problem(2), [np.zeros(7, dtype=np.int64)], []
-    best = max(worth(problem, z) for z in product(*map(range, problem.domains.tolist())))
+def test_a_background_search_finds_the_optimum_and_ends_on_request(monkeypatch):
+    problem, known, reported = mixed_problem(2), [np.zeros(7, dtype=np.int64)], []
+    best = max(score_of(problem, z) for z in product(*map(range, problem.domains.tolist())))
 
     def found(values):
-        told.append(worth(problem, values))
+        reported.append(score_of(problem, values))
         known[0] = values
 
     def make():
         return device_chains(problem, 2, lanes=2, groups=2)
 
-    search = Beside(make, Listener(lambda: known[0], found), Stop(time.perf_counter() + 600))
+    search = BackgroundChains(make, IncumbentObserver(lambda: known[0], found), Deadline(time.perf_counter() + 600))
     time.sleep(0.1)
     assert search.seconds == 0.0 and search.on
-    with CLAIMS.alone():  # it rests
-        search.allow(600)
+    with GPU_CLAIMS.claim():  # the search waits
+        search.set_device_time(600)
         time.sleep(0.1)
         assert search.seconds == 0.0 and search.on
     until = time.perf_counter() + 500
-    while (not told or told[-1] != best) and time.perf_counter() < until and search.on:
+    while (not reported or reported[-1] != best) and time.perf_counter() < until and search.on:
         time.sleep(0.01)
     search.end()
-    assert told == sorted(told) and told[-1] == best and not search.failed and not search.on
+    assert reported == sorted(reported) and reported[-1] == best and not search.failed and not search.on
 
 
-def test_a_search_beside_ends_with_the_time(clock):
+def test_a_background_search_ends_at_the_deadline(clock):
     problem = mixed_problem(1)
-    stop = Stop(time.perf_counter() + 600)
-    search = Beside(
-        lambda: device_chains(problem, 2, lanes=1, groups=1), Listener(lambda: np.zeros(7, dtype=np.int64), list), stop
+    stop = Deadline(time.perf_counter() + 600)
+    search = BackgroundChains(
+        lambda: device_chains(problem, 2, lanes=1, groups=1),
+        IncumbentObserver(lambda: np.zeros(7, dtype=np.int64), list),
+        stop,
     )
-    search.allow(60)
+    search.set_device_time(60)
     until = time.monotonic() + 300
     while not search.seconds and search.on and time.monotonic() < until:
         time.sleep(0.01)
@@ -164,34 +166,34 @@ def test_a_search_beside_ends_with_the_time(clock):
 
 
 @pytest.mark.parametrize("floats", [False, True])
-def test_what_searches_is_loaded_before(floats, launches):
+def test_all_kernels_of_the_search_are_loaded_in_advance(floats, launches):
     problem = mixed_problem(1, floats)
     loaded, launched = launches
     load_kernels(build_graph(problem))
     chains = device_chains(problem, 2, lanes=1, groups=1)
-    started(chains, problem, [[0] * 7] * 2, [Range(1.0, 0.2)], 1)
+    started(chains, problem, [[0] * 7] * 2, [TemperatureRange(1.0, 0.2)], 1)
     chains.advance()
     assert launched and launched <= loaded
 
 
-def test_what_a_run_has_beside_it_takes_in_better_assignments_and_says_what_they_brought():
+def test_the_background_search_of_a_run_improves_the_incumbent_and_reports_its_gain():
     problem = mixed_problem(2)
-    stop, taken = Stop(time.perf_counter() + 600), [np.zeros(7, dtype=np.int64)]
+    stop, taken = Deadline(time.perf_counter() + 600), [np.zeros(7, dtype=np.int64)]
     dense = densify(problem, 1 << 20).problem
     search = LocalSearch(problem, dense, 0, 1, stop)
 
     def take(values):
-        before, after = worth(problem, taken[-1]), worth(problem, values[:7])
+        before, after = score_of(problem, taken[-1]), score_of(problem, values[:7])
         if after > before:
             taken.append(values)
         return float(after > before)
 
-    on_gpu = OnGpu(search, lambda: taken[-1], take, False, stop)
-    best = max(worth(problem, z) for z in product(*map(range, problem.domains.tolist())))
+    on_gpu = BackgroundGpuChains(search, lambda: taken[-1], take, False, stop)
+    best = max(score_of(problem, z) for z in product(*map(range, problem.domains.tolist())))
     until = time.perf_counter() + 500
-    while worth(problem, taken[-1][:7]) < best and time.perf_counter() < until and on_gpu.on:
+    while score_of(problem, taken[-1][:7]) < best and time.perf_counter() < until and on_gpu.running:
         time.sleep(0.01)
     on_gpu.end()
-    (brought,) = on_gpu.brought()
-    assert worth(problem, taken[-1][:7]) == best and not on_gpu.on
-    assert brought.kind == "gpu search" and brought.seconds > 0 and brought.objective == len(taken) - 1
+    (brought,) = on_gpu.take_gains()
+    assert score_of(problem, taken[-1][:7]) == best and not on_gpu.running
+    assert brought.improver == "gpu chains" and brought.seconds > 0 and brought.objective_gain == len(taken) - 1

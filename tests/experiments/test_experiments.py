@@ -1,4 +1,4 @@
-"""Sweeps: what a file stands for, what is kept of each run, and that an end half-way loses and repeats nothing."""
+"""Experiments: the runs of a file, the record of each run, and resuming without lost or repeated runs."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from support.problem_strategies import random_problem
 
 from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
-from dmcmc.experiments import run_experiment as conducting
+from dmcmc.experiments import run_experiment as running
 from dmcmc.experiments.job import carry_out, thinned, warm_up
 from dmcmc.experiments.journal import Journal, read_records
 from dmcmc.experiments.peers.registry import PEERS
@@ -41,17 +41,17 @@ def file(tmp_path):
 
 @pytest.fixture
 def here(monkeypatch):
-    """Runs are carried out in this process."""
+    """Carry out runs in this process."""
 
     def work(jobs, workers, limits, done):
         for place, job in enumerate(jobs):
             done(place, carry_out(job))
 
-    monkeypatch.setattr(conducting, "carry_out_all", work)
+    monkeypatch.setattr(running, "carry_out_all", work)
 
 
 def timeless(records):
-    """What must be the same whenever and wherever a run is carried out."""
+    """The parts of records that do not depend on when and where a run is carried out."""
     return {
         r["key"]: {k: v for k, v in r.items() if k not in ("time", "simulated_time", "trace")}
         | {"objectives": [point[1:] for point in r.get("trace", ())]}
@@ -59,7 +59,7 @@ def timeless(records):
     }
 
 
-def test_a_file_stands_for_all_combinations(file):
+def test_an_experiment_has_all_combinations(file):
     _, runs = read_experiment(file())
     assert len(runs) == 2 * 2 * 2 * 2 == len({run.key for run in runs})
     last = runs[-1]
@@ -74,7 +74,7 @@ def test_a_file_stands_for_all_combinations(file):
     assert last.data["local"] == {"runs": 2, "samples": 5, "method": "gibbs"} and last.data["seed"] == 1
 
 
-def test_quick_changes_what_it_says(file):
+def test_quick_applies_its_changes(file):
     _, runs = read_experiment(file(), quick=True)
     assert [(run.case, run.method, run.seed) for run in runs] == [
         ({"problem.domain_size": 2}, "mgm", 7),
@@ -83,7 +83,7 @@ def test_quick_changes_what_it_says(file):
     assert runs[0].data["problem"]["agents"] == 3
 
 
-def test_files_are_relative_to_the_experiment_and_know_variables(file, monkeypatch):
+def test_files_are_relative_to_the_experiment_and_environment_variables_are_expanded(file, monkeypatch):
     monkeypatch.setenv("PLACE", "/there")
     for name, expected in (("$PLACE/p.npz", "/there/p.npz"), ("p.npz", None)):
         path = file(f"title: t\nbase: {{problem: {{file: {name}}}}}\nmethods: {{a: {{}}}}\n")
@@ -94,25 +94,25 @@ def test_files_are_relative_to_the_experiment_and_know_variables(file, monkeypat
     ("old", "new", "message"),
     [
         ("title: Small", "titel: Small", "unknown key; did you mean 'title'?"),
-        ("base: {problem", "base: {problme", "base: has no section 'problem'"),
+        ("base: {problem", "base: {problme", "base: the section 'problem' is missing"),
         ("algorithm: mgm", "algorithm: mgm7", "domain_size: 3): algorithm: unknown algorithm 'mgm7'"),
         ("algorithm: mgm", "peer: toolbar", "unknown peer; did you mean 'toulbar2'?"),
         ("algorithm: mgm", "task: marr", "unknown task; did you mean 'mar'?"),
-        ("algorithm: mgm", "seconds: 3", "seconds: expected a number > 0, of a peer"),
+        ("algorithm: mgm", "seconds: 3", "seconds: expected a number > 0, and only for a peer"),
         ("seeds: 2", "seeds: none", "seeds: expected how many seeds"),
-        ("[{}, {local.samples: 5}]", "[{}, {}]", "a case stands there twice"),
+        ("[{}, {local.samples: 5}]", "[{}, {}]", "a case is given twice"),
         ("methods: [mgm]", "methods: [nobody]", "unknown method 'nobody'; methods: mgm, own"),
         ("local.samples: 5", "local.samples: 0", "local.samples: expected a whole number >= 1 (and < 2^31), got 0"),
     ],
 )
-def test_what_is_wrong_is_one_line(file, old, new, message):
+def test_a_wrong_experiment_is_one_line_of_error(file, old, new, message):
     assert old in TEXT
     with pytest.raises(ConfigError) as caught:
         read_experiment(file(TEXT.replace(old, new)), quick="nobody" in new)
     assert message in str(caught.value)
 
 
-def test_a_line_that_was_cut_off_is_taken_away(tmp_path):
+def test_an_incomplete_last_line_is_removed(tmp_path):
     record = {"key": "k", "case": {}, "method": "m", "seed": 0, "outcome": "done"}
     journal = Journal(tmp_path / "runs.jsonl")
     journal.add(record)
@@ -126,7 +126,7 @@ def test_a_line_that_was_cut_off_is_taken_away(tmp_path):
     assert [r["key"] for r in read_records(tmp_path / "runs.jsonl")] == ["k", "next"]
 
 
-def test_what_ended_early_goes_on_without_loss_or_repetition(file, tmp_path, here, capfd):
+def test_an_interrupted_experiment_is_continued_without_lost_or_repeated_runs(file, tmp_path, here, capfd):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert main(["experiment", str(file()), "--output", str(whole)]) == 0
     lines = (whole / "runs.jsonl").read_text().splitlines(keepends=True)
@@ -137,11 +137,11 @@ def test_what_ended_early_goes_on_without_loss_or_repetition(file, tmp_path, her
     arguments = ["experiment", str(file()), "--output", str(parts)]
     capfd.readouterr()
     assert main(arguments) == 2
-    assert "has results of 5 runs; --resume goes on" in capfd.readouterr().err
+    assert "has results of 5 runs; continue with --resume" in capfd.readouterr().err
     assert main([*arguments, "--resume"]) == 0
     assert "16 runs, 11 of them new" in capfd.readouterr().out
-    ours, theirs = read_records(parts / "runs.jsonl"), read_records(whole / "runs.jsonl")
-    assert timeless(ours) == timeless(theirs) and len(ours) == 16
+    resumed, complete = read_records(parts / "runs.jsonl"), read_records(whole / "runs.jsonl")
+    assert timeless(resumed) == timeless(complete) and len(resumed) == 16
     file(TEXT + "text: what a reader should know\n")
     assert main([*arguments, "--resume"]) == 0, "texts may be edited"
     assert "16 runs, 0 of them new" in capfd.readouterr().out
@@ -149,7 +149,7 @@ def test_what_ended_early_goes_on_without_loss_or_repetition(file, tmp_path, her
     assert "of another experiment" in capfd.readouterr().err
 
 
-def test_methods_may_be_run_one_after_the_other(file, tmp_path, here, capfd):
+def test_methods_can_be_run_one_after_the_other(file, tmp_path, here, capfd):
     arguments = ["experiment", str(file()), "--output", str(tmp_path / "out"), "--resume"]
     assert main([*arguments, "--method", "own"]) == 0
     assert {record["method"] for record in read_records(tmp_path / "out" / "runs.jsonl")} == {"own"}
@@ -165,11 +165,11 @@ def test_failures_are_results(file, tmp_path, here, capfd):
     assert main(["experiment", str(file(text)), "--output", str(tmp_path / "out")]) == 0
     records = read_records(tmp_path / "out" / "runs.jsonl")
     assert {record["outcome"] for record in records} == {"failed"} and "nowhere.npz" in records[0]["error"]
-    assert "8 of them without an answer" in capfd.readouterr().out
+    assert "8 of them failed" in capfd.readouterr().out
 
 
 @pytest.mark.slow
-def test_several_processes_find_the_same_and_are_ended_in_time():
+def test_several_processes_give_the_same_results_and_obey_the_limits():
     problem = {"generator": "random", "agents": 2, "variables_per_agent": 3, "domain_size": 3}
     quick = [{"data": {"problem": problem | {"seed": s}, "algorithm": "dsa", "seed": s}} for s in range(3)]
     long = {"data": {"problem": problem, "algorithm": "dsa", "budget": {"time": 60}}}
@@ -185,14 +185,14 @@ def test_several_processes_find_the_same_and_are_ended_in_time():
     assert found[0]["outcome"] == "out of memory"
 
 
-def test_marginals_are_runs():
+def test_a_run_can_compute_marginals():
     problem = {"generator": "random", "agents": 2, "variables_per_agent": 2, "domain_size": 2}
     record = carry_out({"data": {"problem": problem, "device": "cpu"}, "task": "mar"})
     assert (record["outcome"], record["status"], record["violation"]) == ("done", "exact", 0)
     assert record["cliques"] >= 1 and record["time"] >= 0 <= record["planning"]
 
 
-def test_the_largest_bucket_is_eliminated_alone():
+def test_a_run_can_time_the_largest_bucket():
     problem = {"generator": "grid", "rows": 3, "domain_size": 4, "tightness": 0.5}
     record = carry_out({"data": {"problem": problem, "device": "cpu"}, "task": "bucket"})
     assert (record["outcome"], record["cells"], record["width"]) == (
@@ -204,7 +204,7 @@ def test_the_largest_bucket_is_eliminated_alone():
     assert 0 < record["objective"] <= 100 * 4
 
 
-def test_the_first_run_of_a_case_on_a_gpu_is_carried_out_before_its_clock(monkeypatch):
+def test_the_first_gpu_run_of_a_case_is_carried_out_once_before_it_is_timed(monkeypatch):
     """A GPU's kernels are compiled for a problem's shape."""
     done = []
     monkeypatch.setattr("dmcmc.experiments.job.carry_out", lambda job: done.append(job["data"]["problem"]))
@@ -215,12 +215,12 @@ def test_the_first_run_of_a_case_on_a_gpu_is_carried_out_before_its_clock(monkey
     assert [p["domain_size"] for p in done if p["generator"] == "random"] == [3, 4]
 
 
-def test_a_trace_keeps_its_end():
+def test_a_thinned_trace_has_its_last_point():
     points = [(float(i), i, None) for i in range(1234)]
     assert len(thinned(points)) <= 200 and thinned(points)[-1] == [1233.0, 1233, None]
 
 
-def test_pydcop_answers_in_a_process_of_its_own():
+def test_pydcop_solves_in_a_separate_process():
     pytest.importorskip("pydcop")
     problem = random_problem(33, variables=6, hard=0.1, sense="max")
     answer = PEERS["pydcop-dsa"].solve(problem, 1.0, 0)
@@ -228,14 +228,14 @@ def test_pydcop_answers_in_a_process_of_its_own():
     assert answer.values is None or problem.evaluate(answer.values).objective is not None
 
 
-def test_pydcop_that_is_not_installed_is_told(monkeypatch):
+def test_a_missing_pydcop_is_an_error(monkeypatch):
     monkeypatch.setattr("dmcmc.experiments.peers.pydcop.find_spec", lambda name: None)
     with pytest.raises(Unavailable, match=r"pyDCOP is not installed; pip install 'dmcmc\[pydcop\]'"):
         PEERS["pydcop-mgm"].solve(random_problem(5), 1.0, 0)
 
 
 @pytest.mark.parametrize("peer", ["toulbar2", "cp-sat"])
-def test_what_peers_answer_is_evaluated_on_our_factors(peer):
+def test_peers_find_the_optimum_on_the_original_factors(peer):
     pytest.importorskip({"toulbar2": "pytoulbar2", "cp-sat": "ortools"}[peer])
     for seed, sense in ((21, "max"), (22, "min"), (33, "max")):
         problem = random_problem(seed, variables=6, hard=0.1, sense=sense)
@@ -249,21 +249,21 @@ def test_what_peers_answer_is_evaluated_on_our_factors(peer):
         assert sign * answer.bound == best
 
 
-def test_peers_that_are_not_installed_fail_alone(monkeypatch):
+def test_a_run_of_a_missing_peer_is_a_failed_run(monkeypatch):
     monkeypatch.setattr("dmcmc.samplers.toulbar2.search.available", lambda: False)
     problem = {"generator": "random", "agents": 2, "variables_per_agent": 2, "domain_size": 2}
     record = carry_out({"data": {"problem": problem}, "peer": "toulbar2", "seconds": 1.0})
-    assert record == {"outcome": "failed", "error": "toulbar2 is not installed; pip install 'dmcmc[search]'"}
+    assert record == {"outcome": "failed", "error": "toulbar2 is not installed; pip install 'dmcmc[toulbar2]'"}
 
 
-def test_a_forbidden_problem_is_infeasible_to_peers():
+def test_a_peer_proves_infeasibility():
     pytest.importorskip("pytoulbar2")
     table = np.full((2, 2), -np.inf)
     problem = Problem(("a", "b"), [2, 2], ("one",), [0, 0], (Factor.of((0, 1), table),))
     assert PEERS["toulbar2"].solve(problem, 5.0, 0).infeasible
 
 
-def test_configurations_of_experiments_are_right():
+def test_all_experiment_files_of_the_project_are_valid():
     folder = Path(__file__).parents[2] / "configs"
     files = [path for path in folder.rglob("*.yaml") if "\nmethods:" in path.read_text()]
     assert files

@@ -1,4 +1,4 @@
-"""Sweeps that are killed, shared out, or on ranks: the same results as one that nobody disturbs."""
+"""Experiments that are killed, run in parallel or on ranks have the results of an undisturbed experiment."""
 
 import json
 import signal
@@ -13,7 +13,7 @@ from dmcmc.cli.main import main
 from dmcmc.experiments.job import carry_out
 from dmcmc.experiments.journal import Journal, read_records
 from dmcmc.experiments.plan import read_experiment
-from dmcmc.experiments.run_experiment import conduct
+from dmcmc.experiments.run_experiment import run_experiment
 from dmcmc.report.experiment.statistics import findings_of
 from dmcmc.report.experiment.tables import summary
 
@@ -22,7 +22,7 @@ title: Small
 base: {problem: {generator: random, agents: 2, variables_per_agent: 2, domain_size: 3}, local: {runs: 2, samples: 5}}
 grid: {problem.domain_size: [2, 3]}
 seeds: 3
-methods: {mgm: {algorithm: mgm}, dsa: {algorithm: dsa}, own: {local.method: gibbs, polish: none}}
+methods: {mgm: {algorithm: mgm}, dsa: {algorithm: dsa}, own: {local.method: gibbs, local_search: none}}
 """
 TIMES = ("time", "simulated_time", "trace")
 
@@ -36,7 +36,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def undisturbed(file, tmp_path, monkeypatch):
-    """The folder of a sweep that was carried out in this process."""
+    """The folder of an experiment that was carried out in this process."""
 
     def work(jobs, workers, limits, done):
         for place, job in enumerate(jobs):
@@ -49,7 +49,7 @@ def undisturbed(file, tmp_path, monkeypatch):
 
 
 def timeless(folder):
-    """Results of a folder without times, by key; there are no two of one run."""
+    """Return the results of a folder without times, by key; each run has one result."""
     records = read_records(folder / "runs.jsonl")
     found = {r["key"]: {k: v for k, v in r.items() if k not in TIMES} for r in records}
     assert len(found) == len(records)
@@ -57,14 +57,14 @@ def timeless(folder):
 
 
 def untimed_table(folder):
-    """The report's table without its columns of seconds."""
+    """Return the table of the report without the columns of seconds."""
     head, rows, _ = summary(findings_of(folder))
-    kept = [i for i, name in enumerate(head) if not name.endswith(", s")]
-    return [[row[i] for i in kept] for row in [head, *rows]]
+    untimed = [i for i, name in enumerate(head) if not name.endswith(" (s)")]
+    return [[row[i] for i in untimed] for row in [head, *rows]]
 
 
 @pytest.mark.slow
-def test_a_sweep_that_was_killed_and_resumed_on_four_processes_is_the_same(file, undisturbed, tmp_path):
+def test_a_killed_experiment_resumed_on_four_processes_has_the_same_results(file, undisturbed, tmp_path):
     folder = tmp_path / "killed"
     command = [sys.executable, "-m", "dmcmc", "experiment", str(file), "--output", str(folder)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as sweep:
@@ -79,14 +79,14 @@ def test_a_sweep_that_was_killed_and_resumed_on_four_processes_is_the_same(file,
 
 @pytest.mark.slow
 @needs_mpirun
-def test_ranks_find_what_one_process_finds(file, undisturbed, tmp_path):
+def test_ranks_have_the_results_of_one_process(file, undisturbed, tmp_path):
     folder = tmp_path / "ranks"
     done = start(2, "-m", "dmcmc", "experiment", str(file), "--output", str(folder))
     assert done.returncode == 0, done.stderr
     assert timeless(folder) == timeless(undisturbed)
 
 
-def test_a_sweep_cut_off_in_the_middle_of_a_line_reports_the_same(file, undisturbed, tmp_path):
+def test_a_journal_cut_off_within_a_line_has_the_same_report(file, undisturbed, tmp_path):
     folder = tmp_path / "cut"
     folder.mkdir()
     lines = (undisturbed / "runs.jsonl").read_bytes().splitlines(keepends=True)
@@ -98,4 +98,4 @@ def test_a_sweep_cut_off_in_the_middle_of_a_line_reports_the_same(file, undistur
     journal.close()
     assert untimed_table(folder) == untimed_table(undisturbed)
     experiment, runs = read_experiment(file)
-    assert conduct(experiment, runs, folder, resume=True, tell=str).before == 18
+    assert run_experiment(experiment, runs, folder, resume=True, report=str).before == 18

@@ -1,4 +1,4 @@
-"""Reports: means and intervals are right, a page says what the results say, and resuming changes nothing of it."""
+"""Reports: means and confidence intervals are correct, and pages show what the results contain."""
 
 import json
 import re
@@ -8,11 +8,11 @@ import pytest
 
 import dmcmc
 from dmcmc.cli.main import main
-from dmcmc.experiments import run_experiment as conducting
+from dmcmc.experiments import run_experiment as running
 from dmcmc.experiments.job import carry_out
 from dmcmc.report.experiment import tables
 from dmcmc.report.experiment.charts import charts_of
-from dmcmc.report.experiment.improver_gains import Earned
+from dmcmc.report.experiment.improver_gains import ImproverGains
 from dmcmc.report.experiment.single_run import page_of
 from dmcmc.report.experiment.statistics import Mean, findings_of, reference_of
 from dmcmc.report.pages.chart import DASHED, PLAIN, Chart, Series, colour_of, svg
@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("experiment")
     (place / "e.yaml").write_text(TEXT)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conducting, "carry_out_all", in_this_process)
+        patch.setattr(running, "carry_out_all", in_this_process)
         assert main(["experiment", str(place / "e.yaml"), "--output", str(place / "out")]) == 0
     return place / "out"
 
@@ -45,7 +45,7 @@ def in_this_process(jobs, workers, limits, done):
 
 
 class Balanced(HTMLParser):
-    """Checks that what is opened is closed, and collects what is fetched from elsewhere."""
+    """Checks that all elements are closed, and collects the links to other files."""
 
     EMPTY = ("meta", "line", "rect", "circle", "polyline", "polygon", "br")
 
@@ -66,7 +66,7 @@ class Balanced(HTMLParser):
 
 
 def checked(page):
-    """A page's text, once it is known to be whole and to need nothing else."""
+    """Return the text of a page after checking that it is well-formed and self-contained."""
     text = page.read_text(encoding="utf-8")
     parser = Balanced()
     parser.feed(text)
@@ -75,7 +75,7 @@ def checked(page):
     return text
 
 
-def test_means_have_students_intervals():
+def test_confidence_intervals_use_students_t():
     assert Mean.of([]) is None and Mean.of([None, 4]) == Mean(4.0, None)
     mean = Mean.of([1, 2, 3, 4])
     assert mean.value == 2.5 and mean.half == pytest.approx(3.182 * (5 / 3) ** 0.5 / 2)
@@ -99,9 +99,9 @@ def test_objectives_are_compared_with_the_best_bound(sense, bound):
     assert list(reference_of(records[2:], "bound").values()) == [7]
 
 
-def test_a_report_says_what_the_results_say(folder, capfd):
+def test_a_report_shows_the_results_of_the_folder(folder, capfd):
     assert main(["report", str(folder)]) == 0
-    assert "report.html: the page; beside it table.md, table.tex, runs.csv, paper.md" in capfd.readouterr().out
+    assert "report.html: written, with table.md, table.tex, runs.csv, paper.md" in capfd.readouterr().out
     findings = findings_of(folder)
     assert [cell.method for cell in findings.cells] == ["mgm", "dsa", "dpop"] * 2
     for cell in findings.cells:
@@ -119,8 +119,8 @@ def test_a_report_says_what_the_results_say(folder, capfd):
         folder / "table.tex"
     ).read_text()
     assert len((folder / "runs.csv").read_text().splitlines()) == 13
-    paper_head, paper_rows = tables.beside_paper(findings)
-    assert paper_head[:5] == ["case", "method", "time, s: paper", "ours", "paper / ours"]
+    paper_head, paper_rows = tables.published_and_measured(findings)
+    assert paper_head[:5] == ["case", "method", "time (s), paper", "this run", "paper / this run"]
     assert paper_rows[0][2] == "12" and paper_rows[0][5] == "100"
 
 
@@ -135,7 +135,7 @@ def test_a_report_does_not_depend_on_the_order_of_results(folder, tmp_path):
         assert (folder / name).read_text() == (tmp_path / name).read_text()
 
 
-def test_figures_are_drawn_where_matplotlib_is(folder, capfd, monkeypatch):
+def test_figures_are_drawn_if_matplotlib_is_installed(folder, capfd, monkeypatch):
     monkeypatch.setattr("dmcmc.report.experiment.figures.find_spec", lambda name: None)
     assert main(["report", str(folder), "--figures", "pdf"]) == 2
     assert "--figures: needs matplotlib; pip install 'dmcmc[plot]'" in capfd.readouterr().err
@@ -146,7 +146,7 @@ def test_figures_are_drawn_where_matplotlib_is(folder, capfd, monkeypatch):
     assert len(list((folder / "figures").glob("*.svg"))) == 4
 
 
-def test_failures_stand_in_the_report(folder, tmp_path):
+def test_a_report_lists_failed_runs(folder, tmp_path):
     lines = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
     lines[0] = {k: lines[0][k] for k in ("key", "case", "method", "seed")} | {
         "outcome": "out of time",
@@ -162,18 +162,18 @@ def test_failures_stand_in_the_report(folder, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("nothing", None, "is no result of a run: No such file"),
-        ("other.json", "[]", "is no result of a run: it has no status"),
-        ("folder", {}, "is no folder of an experiment: experiment.json is missing"),
+        ("nothing", None, "is not the result of a run: No such file"),
+        ("other.json", "[]", "is not the result of a run: it has no status"),
+        ("folder", {}, "is not the folder of an experiment: experiment.json is missing"),
         ("folder", {"experiment.json": '{"runs": [], "experiment": {}}'}, "has no results yet"),
         (
             "folder",
             {"experiment.json": '{"runs": ["k"], "experiment": {}}', "runs.jsonl": "7\n"},
-            "line 1: is no result",
+            "line 1: is not the result",
         ),
     ],
 )
-def test_what_is_no_result_is_one_line(tmp_path, capfd, name, content, message):
+def test_a_wrong_input_of_report_is_one_error_line(tmp_path, capfd, name, content, message):
     place = tmp_path / name
     if isinstance(content, dict):
         place.mkdir()
@@ -193,18 +193,20 @@ def test_a_single_result_has_a_page(tmp_path):
     assert main(["report", str(tmp_path / "one.json")]) == 0
     page = checked(tmp_path / "one.html")
     result = json.loads((tmp_path / "one.json").read_text())
-    assert "Objective and bound over time" in page and "The agents&" not in page and "The agents' tree" in page
+    assert "Objective and bound over time" in page and "Pseudo-tree of the agents" in page
     assert str(result["objective"]) in page and page.count('class="held"') == len(
         {(name.split(".")[0], slot) for name, slot in result["assignment"].items()}
     )
 
 
-def point(time, objective, bound, by, parts=None):
-    return {"time": time, "objective": objective, "bound": bound, "by": by, "parts": parts or {}}
+def point(time, objective, bound, found_by, shares=None):
+    return {"time": time, "objective": objective, "bound": bound, "found_by": found_by, "bound_shares": shares or {}}
 
 
-WORK = [("search", 2.0, 10, 0), ("bound", 3.0, 0, 60), ("semidefinite", 5.0, 0, 30), ("sample", 1.0, 0, 0)]
-EARNED = {
+WORK_FIELDS = ("improver", "seconds", "objective_gain", "bound_gain")
+WORK = [("local search", 2.0, 10, 0), ("bound", 3.0, 0, 60), ("semidefinite", 5.0, 0, 30), ("sampling", 1.0, 0, 0)]
+RESULT = {
+    "format_version": 2,
     "status": "timeout",
     "sense": "max",
     "objective": 110,
@@ -212,47 +214,71 @@ EARNED = {
     "time": 16.0,
     "agents": [],
     "provenance": {},
-    "work": [dict(zip(("kind", "seconds", "objective", "bound"), row, strict=True)) for row in WORK],
+    "work": [dict(zip(WORK_FIELDS, row, strict=True)) for row in WORK],
     "trace": [
-        point(0.0, 100, None, "search"),
+        point(0.0, 100, None, "local search"),
         point(1.0, 100, 300, "bound"),
-        point(2.0, 110, 300, "search"),
+        point(2.0, 110, 300, "local search"),
         point(4.0, 110, 260, "bound, semidefinite", {"bound": 0.75, "semidefinite": 0.25}),
         point(8.0, 110, 210, "bound, semidefinite", {"semidefinite": 0.6, "bound": 0.4}),
-        point(16.0, 110, 209, "bound, branch"),
+        point(16.0, 110, 209, "bound, branch and bound"),
     ],
 }
 
 
-def test_the_picture_says_which_kind_of_work_has_earned_what():
-    earned = Earned(EARNED)
-    colours = [earned.colours[kind] for kind in ("search", "bound", "semidefinite")]
+def test_the_chart_shows_the_share_of_each_improver():
+    gains = ImproverGains(RESULT)
+    colours = [gains.colours[improver] for improver in ("local search", "bound", "semidefinite")]
     assert len({*colours}) == 3 and all(0 <= colour < 8 for colour in colours)
     search, bound, semidefinite = colours
-    steps = [(s.x, s.low, s.high, s.colour) for s in earned.steps(EARNED["trace"], "bound", 0.1)]
-    assert steps == [
+    segments = [(s.x, s.low, s.high, s.colour) for s in gains.segments(RESULT["trace"], "bound", 0.1)]
+    assert segments == [
         (4.0, 270, 300, bound),
         (4.0, 260, 270, semidefinite),
         (8.0, 230, 260, semidefinite),
         (8.0, 210, 230, bound),
-        (16.0, 209, 210, PLAIN),  # nobody knows whose
+        (16.0, 209, 210, PLAIN),  # the share of each of the two is not known
     ]
-    assert [tuple(s.__dict__.values()) for s in earned.steps(EARNED["trace"], "objective", 0.1)] == [
+    assert [tuple(s.__dict__.values()) for s in gains.segments(RESULT["trace"], "objective", 0.1)] == [
         (2.0, 100, 110, search)
     ]
-    page = page_of(EARNED, "r")
-    pieces = re.findall(r'<line [^>]*stroke="([^"]*)" stroke-width="5"', page)
-    assert pieces == [colour_of(c) for c in (search, bound, semidefinite, semidefinite, bound, PLAIN)]
-    for text in ("bound: 3 s, 60 %", "semidefinite: 5 s, 30 %", "search: 2 s, 10 %", "sample: 1 s, 0 %"):
+    page = page_of(RESULT, "r")
+    drawn = re.findall(r'<line [^>]*stroke="([^"]*)" stroke-width="5"', page)
+    assert drawn == [colour_of(c) for c in (search, bound, semidefinite, semidefinite, bound, PLAIN)]
+    for text in ("bound: 3 s, 60 %", "semidefinite: 5 s, 30 %", "local search: 2 s, 10 %", "sampling: 1 s, 0 %"):
         assert text in page
-    assert re.search(r"<td>bound</td><td>3.000 s</td><td>0</td><td>60</td><td>60 %</td><td>20</td>", page)
-    assert page.count(f"fill:{colour_of(semidefinite)}") == 2  # its seconds, and its part of the gap closed
+    assert "<td>bound</td><td>3.000</td><td>0</td><td>60</td><td>60 %</td><td>20</td>" in page
+    assert page.count(f"fill:{colour_of(semidefinite)}") == 2  # its seconds, and its share of the gains
+    assert "time limit reached" in page and "summed over threads and ranks" in page
 
 
-def test_a_result_without_work_told_apart_has_its_lines():
-    result = {**EARNED, "work": [], "trace": [point(0.1, 5, 9, ""), point(1.0, 6, 8, "")]}
+def test_a_result_of_the_first_format_version_has_the_same_page(tmp_path):
+    old = {name: value for name, value in RESULT.items() if name != "format_version"}
+    names = {"local search": "search", "branch and bound": "branch", "sampling": "sample"}
+    old["work"] = [
+        dict(zip(("kind", "seconds", "objective", "bound"), (names.get(name, name), *row), strict=True))
+        for name, *row in WORK
+    ]
+    old["trace"] = [
+        {
+            **{name: one[name] for name in ("time", "objective", "bound")},
+            "by": ", ".join(names.get(name, name) for name in one["found_by"].split(", ")),
+            "parts": one["bound_shares"],
+        }
+        for one in RESULT["trace"]
+    ]
+    pages = []
+    for result in (old, RESULT):
+        (tmp_path / "r.json").write_text(json.dumps(result))
+        assert main(["report", str(tmp_path / "r.json")]) == 0
+        pages.append(checked(tmp_path / "r.html"))
+    assert pages[0] == pages[1]
+
+
+def test_a_result_without_improvers_has_a_chart_without_segments():
+    result = {**RESULT, "work": [], "trace": [point(0.1, 5, 9, ""), point(1.0, 6, 8, "")]}
     page = page_of(result, "r")
-    assert "What earned it" not in page and page.count(colour_of(DASHED)) > 2
+    assert "gains of the improvers" not in page and page.count(colour_of(DASHED)) > 2
 
 
 def test_a_result_of_any_problem_has_a_page(tmp_path):
@@ -264,7 +290,7 @@ def test_a_result_of_any_problem_has_a_page(tmp_path):
 
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("values", [[], [0.0], [3.0], [-1.0, 1e300], [1e-9, 1e9], [5.0, 5.0], [float("inf"), 1.0]])
-def test_charts_of_any_numbers_stay_inside(values, log):
+def test_all_points_of_a_chart_are_inside_its_area(values, log):
     points = [(x, x, x, x) for x in values]
     drawn = svg(Chart("t", "x", "y", [Series("s", points)], log, log))
     for pair in re.findall(r"(-?[\d.]+|nan|inf),(-?[\d.]+|nan|inf)", "".join(re.findall(r'points="([^"]*)"', drawn))):

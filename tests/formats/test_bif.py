@@ -1,4 +1,4 @@
-"""Reading BIF networks: rows by their parents' values, in any order; a probability p is the utility ln p."""
+"""Reading BIF networks: rows by the parents' values, in any order; a probability p becomes the utility ln p."""
 
 import math
 from functools import partial
@@ -46,13 +46,13 @@ def test_names_labels_and_probabilities():
     assert problem.evaluate({"rain": "no", "wet": "<=2"}).violation == 1
 
 
-def test_a_whole_table_has_the_child_first():
+def test_a_complete_table_lists_the_child_first():
     text = HEAD + "probability ( wet | rain ) { table .1, .2, .3, .4, .6, .4; }"
     (factor,) = formats.parse(text.encode()).factors
     assert np.allclose(np.exp(factor.table), [[0.1, 0.3, 0.6], [0.2, 0.4, 0.4]])
 
 
-def test_a_default_fills_the_rows_that_are_not_there():
+def test_a_default_fills_the_missing_rows():
     text = HEAD + "probability ( wet | rain ) { (no) 1, 0, 0; default .2, .3, .5; }"
     (factor,) = formats.parse(text.encode()).factors
     assert np.allclose(np.exp(factor.table), [[0.2, 0.3, 0.5], [1, 0, 0]])
@@ -70,10 +70,10 @@ def test_a_default_fills_the_rows_that_are_not_there():
         ("variable a { type continuous", "line 1: expected 'discrete', got 'continuous'"),
         ("variable a { type discrete [2] { x } }", "line 1: variable 'a': 2 values are declared, 1 are named"),
         ("variable a { type discrete [0] { } }", "line 1: variable 'a': 0 values are declared, 0 are named"),
-        ("variable a { type discrete [2] { x, x } }", "line 1: variable 'a': value 'x' stands twice"),
+        ("variable a { type discrete [2] { x, x } }", "line 1: variable 'a': value 'x' occurs twice"),
         (HEAD + "variable wet", "line 11: variable 'wet' is declared twice"),
         (HEAD + "probability ( sun )", "line 11: variable 'sun' is not declared"),
-        (HEAD + "probability ( wet | wet ) {", "line 11: a variable stands twice in this table"),
+        (HEAD + "probability ( wet | wet ) {", "line 11: a variable occurs twice in this table"),
         (HEAD + "probability ( rain ) {\ntable 1; }", "line 12: 1 numbers; 2 are needed"),
         (HEAD + "probability ( rain ) { table 1, 2, 3; }", "line 11: more than 2 numbers"),
         (HEAD + "probability ( rain ) { table 1, -2; }", "line 11: expected a probability or ';', got '-2'"),
@@ -83,11 +83,11 @@ def test_a_default_fills_the_rows_that_are_not_there():
         (HEAD + "probability ( wet | rain ) { (no) 1, 0, 0; }", "line 11: 1 of 2 rows; the one of values [0] is"),
         (HEAD + "probability ( wet | rain ) { (maybe) 1, 0, 0; }", "line 11: 'maybe' is not a value of variable"),
         (HEAD + "probability ( wet | rain ) { (no, no) 1, 0, 0; }", "line 11: 2 values for 1 parents"),
-        (HEAD + "probability ( wet | rain ) { (no) 1, 0, 0; (no) 1,0,0; }", "line 11: the row of (no) stands twice"),
+        (HEAD + "probability ( wet | rain ) { (no) 1, 0, 0; (no) 1,0,0; }", "line 11: the row of (no) occurs twice"),
         (HEAD + "probability ( rain ) { table 1, 0; default 1, 0; }", "line 11: a table and rows; give one of the two"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_one_line(text, message):
+def test_errors_are_one_line_with_the_line_number(text, message):
     assert error_of(text).startswith(message)
 
 
@@ -98,7 +98,7 @@ def test_a_default_does_not_make_a_huge_table():
     assert message == "line 41: a table of 549755813888 rows, of which 0 are given"
 
 
-def observed(folder, text, name="n.bif.evid", **given):
+def load_with_evidence(folder, text, name="n.bif.evid", **given):
     (folder / "n.bif").write_text(EXAMPLE)
     (folder / name).write_text(text)
     return formats.load(folder / "n.bif", **given)
@@ -108,18 +108,18 @@ def observed(folder, text, name="n.bif.evid", **given):
     "evidence", ["# seen\n\n wet = <=2\n", '"wet"="<=2"', "// seen\nwet= <=2", "1 1 2", "1\n1 1 2\n"]
 )
 def test_observed_variables_keep_the_observed_value(tmp_path, evidence):
-    problem = observed(tmp_path, evidence)
+    problem = load_with_evidence(tmp_path, evidence)
     assert problem.domains.tolist() == [2, 1] and problem.labels == (("yes", "no"), ("<=2",))
-    free = formats.parse(EXAMPLE.encode())
+    unconditioned = formats.parse(EXAMPLE.encode())
     for rain in ("yes", "no"):
         assignment = {"rain": rain, "wet": "<=2"}
-        assert problem.evaluate(assignment) == free.evaluate(assignment)
+        assert problem.evaluate(assignment) == unconditioned.evaluate(assignment)
 
 
-def test_observations_are_found_beside_the_file_or_given(tmp_path):
-    assert observed(tmp_path, "rain = no", "n.evid").labels[0] == ("no",)
-    assert observed(tmp_path, "rain = yes", "other", evidence=tmp_path / "other").labels[0] == ("yes",)
-    assert observed(tmp_path, "", "other", evidence=tmp_path / "other").labels[0] == ("yes", "no")
+def test_observations_are_found_next_to_the_file_or_given(tmp_path):
+    assert load_with_evidence(tmp_path, "rain = no", "n.evid").labels[0] == ("no",)
+    assert load_with_evidence(tmp_path, "rain = yes", "other", evidence=tmp_path / "other").labels[0] == ("yes",)
+    assert load_with_evidence(tmp_path, "", "other", evidence=tmp_path / "other").labels[0] == ("yes", "no")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_observations_are_found_beside_the_file_or_given(tmp_path):
         ("2\n0 0\n7 1", "line 3: variable 7 does not exist; there are 0 to 1"),
     ],
 )
-def test_what_is_wrong_with_observations(tmp_path, evidence, message):
+def test_errors_in_observations_name_file_and_line(tmp_path, evidence, message):
     with pytest.raises(FileError) as caught:
-        observed(tmp_path, evidence)
+        load_with_evidence(tmp_path, evidence)
     assert str(caught.value) == f"{tmp_path}/n.bif.evid: {message}"

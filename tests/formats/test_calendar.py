@@ -1,4 +1,4 @@
-"""Calendars: what their rules mean, what problem they are, and what a reader is told of a slip in one."""
+"""Calendars: meaning of time rules, conversion to a problem, and messages for mistakes in a file."""
 
 from datetime import date
 from itertools import product
@@ -6,15 +6,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dmcmc.files.text import Source
+from dmcmc.files.text import SourceFile
 from dmcmc.formats import registry as formats
-from dmcmc.formats.calendar.plan import NOT_HELD, Grid
+from dmcmc.formats.calendar.plan import NOT_HELD, TimeGrid
 from dmcmc.formats.calendar.problem import problem_of
 from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.formats.calendar.rules import mask_of
 from dmcmc.inference.runtime.errors import FileError
 
-GRID = Grid(tuple(date(2027, 3, day) for day in (1, 2, 5, 8)), 9 * 60, 6, 60)  # Mon, Tue, Fri, Mon: 9 to 15 h
+GRID = TimeGrid(tuple(date(2027, 3, day) for day in (1, 2, 5, 8)), 9 * 60, 6, 60)  # Mon, Tue, Fri, Mon: 9 to 15 h
 
 SMALL = """
 calendar: Small
@@ -37,7 +37,8 @@ meetings:
 
 
 def calendar_of(text):
-    return read_calendar(Source("team.yaml", text.encode()))
+    """Return the calendar of a text."""
+    return read_calendar(SourceFile("team.yaml", text.encode()))
 
 
 @pytest.mark.parametrize(
@@ -55,12 +56,12 @@ def calendar_of(text):
         ("not Mon-Tue 09:30-15:00", {(d, s) for d in (2, 3) for s in range(6)} - {(3, s) for s in range(6)}),
     ],
 )
-def test_a_rule_means_slots(rule, slots):
+def test_a_rule_selects_slots(rule, slots):
     found = mask_of(rule, GRID).reshape(4, 6)
     assert {(int(d), int(s)) for d, s in np.argwhere(found)} == slots
 
 
-def test_who_is_busy_in_a_part_of_a_slot_is_busy():
+def test_busy_rules_also_select_partly_covered_slots():
     assert mask_of("Tue 10:59-12:01", GRID, touching=True).reshape(4, 6)[1].tolist() == [
         False,
         *[True] * 3,
@@ -73,58 +74,58 @@ def test_who_is_busy_in_a_part_of_a_slot_is_busy():
 
 
 @pytest.mark.parametrize("rule", ["", "not", "Tag", "T", "25:00-26:00", "12:00-11:00", "week", "week x", "before noon"])
-def test_what_is_no_rule_is_refused(rule):
+def test_invalid_rules_are_refused(rule):
     with pytest.raises(ValueError, match=r"rule|time|ends|week"):
         mask_of(rule, GRID)
 
 
-def best(calendar):
-    """The best worth of a calendar by looking at all of them."""
-    found = []
-    spare = [[None] if meeting.weight is not None else [] for meeting in calendar.meetings]
-    for chosen in product(*(list(c) + none for c, none in zip(calendar.choices, spare, strict=True))):
-        worth, taken, rooms = 0, {}, set()
+def best_utility(calendar):
+    """Return the largest utility of a calendar by enumerating all combinations of choices."""
+    utilities = []
+    not_held = [[None] if meeting.weight is not None else [] for meeting in calendar.meetings]
+    for chosen in product(*(list(c) + skip for c, skip in zip(calendar.choices, not_held, strict=True))):
+        utility, taken, rooms = 0, {}, set()
         for m, (meeting, choice) in enumerate(zip(calendar.meetings, chosen, strict=True)):
             if choice is None:
                 continue
             index = calendar.choices[m].index(choice)
-            worth += calendar.worth(m)[index] + sum(calendar.worth(m, p)[index] for p in meeting.people)
+            utility += calendar.utilities(m)[index] + sum(calendar.utilities(m, p)[index] for p in meeting.people)
             for slot in range(choice.start, choice.start + meeting.length):
                 for person in meeting.people:
                     taken.setdefault((person, slot), []).append(choice.room)
                 if choice.room is not None:
-                    worth += -np.inf if (choice.room, slot) in rooms else 0
+                    utility += -np.inf if (choice.room, slot) in rooms else 0
                     rooms.add((choice.room, slot))
-        hurried = any(
+        travels_too_fast = any(
             {taken[p, s][0], taken[p, s + 1][0]} == {0, 1} for p, s in taken if (p, s + 1) in taken and calendar.travel
         )
-        if not hurried and all(len(rooms) == 1 for rooms in taken.values()):
-            found.append(worth)
-    return max(found)
+        if not travels_too_fast and all(len(rooms) == 1 for rooms in taken.values()):
+            utilities.append(utility)
+    return max(utilities)
 
 
 @pytest.mark.parametrize("without", ["nothing", "travel: {Blue - Red: 30}\n", "slot: 60\n"])  # half an hour is usual
-def test_the_problem_is_that_of_the_calendar(without):
+def test_the_problem_has_the_optimum_of_the_calendar(without):
     calendar = calendar_of(SMALL.replace(without, ""))
     problem = problem_of(calendar)
     assert problem.agents == ("Ann", "Bob", "Cem")
     assert problem.variables[:2] == ("Ann: A", "Bob: A")
     assert [problem.agents[i] for i in problem.owner[:2]] == ["Ann", "Bob"]
-    pick = [[*range(len(own))] for own in (problem.labels[v] for v in (0, 2, 5, 6))]
-    worth = []
-    for a, b, c, d in product(*pick):
-        found = problem.evaluate(np.array([a, a, b, b, b, c, d]))
-        worth += [] if found.violation else [found.objective]
-    assert max(worth) == best(calendar)
+    values = [[*range(len(labels))] for labels in (problem.labels[v] for v in (0, 2, 5, 6))]
+    objectives = []
+    for a, b, c, d in product(*values):
+        evaluation = problem.evaluate(np.array([a, a, b, b, b, c, d]))
+        objectives += [] if evaluation.violation else [evaluation.objective]
+    assert max(objectives) == best_utility(calendar)
 
 
-def test_participants_agree_and_one_that_may_be_left_out_has_a_value_for_it():
+def test_participants_agree_and_optional_meetings_have_a_value_for_not_held():
     problem = problem_of(calendar_of(SMALL))
     assert problem.labels[2] is not None and problem.labels[2][-1] == NOT_HELD
     assert problem.labels[0] is not None and NOT_HELD not in problem.labels[0]
-    none = [len(problem.labels[v]) - 1 for v in range(2, 7)]
-    assert problem.evaluate(np.array([0, 0, *none])).violation == 0
-    assert problem.evaluate(np.array([0, 1, *none])).violation == 1
+    last = [len(problem.labels[v]) - 1 for v in range(2, 7)]
+    assert problem.evaluate(np.array([0, 0, *last])).violation == 0
+    assert problem.evaluate(np.array([0, 1, *last])).violation == 1
 
 
 def test_a_calendar_is_read_as_a_problem_whatever_its_name(tmp_path):
@@ -139,14 +140,14 @@ def test_a_calendar_is_read_as_a_problem_whatever_its_name(tmp_path):
     [
         ("days: 1", "days: 0", "team.yaml:4: days: expected a whole number from 1 to 366, got 0"),
         ("days: 1", "days: [2027-03-02, 2027-03-01]", "team.yaml:4: days: expected 1 to 366 days, each after"),
-        ("2027-03-01", "March", "team.yaml:3: first_day: 'March' is no day such as 2027-03-01"),
-        ("09:00-12:00", "9-12", "team.yaml:5: hours: '9-12' is no span of times such as 09:00-17:00"),
+        ("2027-03-01", "March", "team.yaml:3: first_day: 'March' is not a date such as 2027-03-01"),
+        ("09:00-12:00", "9-12", "team.yaml:5: hours: '9-12' is not a time span such as 09:00-17:00"),
         ("slot: 60", "slot: 200", "team.yaml:6: slot: 0 slots on each of 1 days"),
         ("slot: 60", "slots: 60", "team.yaml:6: slots: unknown key; did you mean 'slot'?"),
         (
             "before 10:00: 3",
             "morning hours: 3",
-            "team.yaml:8: people.Ann.prefer.morning hours: 'hours' is not understood",
+            "team.yaml:8: people.Ann.prefer.morning hours: 'hours' is not a known rule",
         ),
         ("before 10:00: 3", "before 10:00: many", "people.Ann.prefer.before 10:00: expected a number from"),
         ("11:15-11:30", "1", "team.yaml:9: people.Bob.busy: expected a rule, such as mornings"),
@@ -157,16 +158,16 @@ def test_a_calendar_is_read_as_a_problem_whatever_its_name(tmp_path):
             "people: [Ann, Rob]}",
             "team.yaml:14: meetings.A.people: 'Rob' is not among the people",
         ),
-        ("people: [Ann, Bob]}", "people: [Ann, Ann]}", "team.yaml:14: meetings.A.people: somebody stands twice"),
-        ("slots: 2", "slots: 4", "team.yaml:16: meetings.C.slots: a day has 3 slots; no meeting may be longer"),
+        ("people: [Ann, Bob]}", "people: [Ann, Ann]}", "team.yaml:14: meetings.A.people: a person occurs twice"),
+        ("slots: 2", "slots: 4", "team.yaml:16: meetings.C.slots: a day has 3 slots; a meeting cannot be longer"),
         ("weight: 4", "weight: 4, must: true", "a meeting that must be held has no weight"),
         ("weight: 4", "room: Blue", "team.yaml:15: meetings.B.room: none of its rooms holds 3 people"),
-        ("weight: 4", "when: [Sonntag]", "team.yaml:15: meetings.B.when: 'sonntag' is not understood"),
-        ("  A: {", "  B: {", "team.yaml:15: meetings.B: stands twice (first in line 14)"),
+        ("weight: 4", "when: [Sonntag]", "team.yaml:15: meetings.B.when: 'sonntag' is not a known rule"),
+        ("  A: {", "  B: {", "team.yaml:15: meetings.B: is given twice (first in line 14)"),
         ("calendar: Small", "calendar: Small\ntimezone: Nowhere/Town", "team.yaml:3: timezone: expected a time zone"),
     ],
 )
-def test_a_slip_is_told_with_its_line(old, new, message):
+def test_mistakes_are_reported_with_their_line(old, new, message):
     assert old in SMALL
     with pytest.raises(FileError) as caught:
         calendar_of(SMALL.replace(old, new))

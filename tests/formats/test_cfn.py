@@ -52,7 +52,7 @@ def test_maximisation():
 
 
 @pytest.mark.parametrize(("bound", "sign"), [("<10", 1), (">-10", -1)])
-def test_an_entry_that_cannot_keep_the_bound_is_forbidden(bound, sign):
+def test_an_entry_that_must_violate_the_bound_is_forbidden(bound, sign):
     costs = " ".join(str(sign * c) for c in (0, 12, 13))
     text = cfn(f"f: {{scope:[b] costs:[{costs}]}} g: {{scope:[a] costs:[{sign * -3} {sign * 5}]}}", bound)
     problem = formats.parse(text.encode())
@@ -93,13 +93,13 @@ def test_global_cost_functions():
         ("{problem: {n <5} {a: 0} }", "line 1: expected variable 'a': its values or their number, got '0'"),
         ("{problem: {n <5} {a: -3} }", "line 1: variable 'a': interval variables are not available in this version"),
         ("{problem: {n <5} {a: []} }", "line 1: variable 'a': has no values"),
-        ("{problem: {n <5} {a: [x x]} }", "line 1: variable 'a': value 'x' stands twice"),
+        ("{problem: {n <5} {a: [x x]} }", "line 1: variable 'a': value 'x' occurs twice"),
         ("{problem: {n <5} {a: 2 a: 3} }", "line 1: variable 'a' is declared twice"),
         ("{problem: {n <5} {a: 2} functions: {} } }", "line 1: expected the end of the file, got '}'"),
         ("{problem: {n <5} {a: 2} functions: {}", "line 1: expected a bracket that closes the file, but the file ends"),
         (cfn("f: {scope: [d] costs: [1]}"), "line 2: function 'f': variable 'd' is not declared"),
         (cfn("f: {scope: [7] costs: [1]}"), "line 2: function 'f': variable '7' is not declared"),
-        (cfn("f: {scope: [a 0] costs: [1]}"), "line 2: function 'f': variable 'a' stands twice in its scope"),
+        (cfn("f: {scope: [a 0] costs: [1]}"), "line 2: function 'f': variable 'a' occurs twice in its scope"),
         (cfn("f: {scope: [a] costs: [1 2 3]}"), "line 2: function 'f': 3 costs for 2 tuples"),
         (cfn("f: {scope: [a] costs: [1 1e5]}"), "line 2: expected function 'f': a cost: a decimal number, got '1e5'"),
         (cfn("f: {scope: [a] costs: [1 9999999999999999999]}"), "line 2: function 'f': a cost: '99999999"),
@@ -114,9 +114,9 @@ def test_global_cost_functions():
         (cfn("f: {[a] type: salldiff {var 1.0 3}}"), "line 2: function 'f': salldiff: 1 parameters too many"),
         (cfn("f: {[a] type: salldiff {var}}"), "line 2: function 'f': salldiff: cost: is missing"),
         (cfn("f: {[a] type: clique {1 [[0][0]]}}"), "line 2: function 'f': values: 2 for 1 variables"),
-        (cfn("f: {[a] type: sgcc {var 1 [[0 1]]}}"), "line 2: function 'f': sgcc: bounds: expected 3 numbers an entry"),
+        (cfn("f: {[a] type: sgcc {var 1 [[0 1]]}}"), "line 2: function 'f': sgcc: bounds: expected 3 numbers per"),
         (cfn("f: {[a] type: clique " + "[" * 99), "line 2: brackets more than 8 deep"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_one_line(text, message):
+def test_errors_are_one_line_with_the_line_number(text, message):
     assert error_of(text).startswith(message)

@@ -1,4 +1,4 @@
-"""``dmcmc convert`` and ``dmcmc graph``: files in, files out, and one clear line for what cannot be."""
+"""``dmcmc convert`` and ``dmcmc graph``: input and output files, and one-line errors."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def fails(capfd):
-    """The one line that a command line prints when it is refused."""
+    """Run a command line that must be refused, and return the line that it prints."""
 
     def line(*argv):
         assert main(argv) == 2
@@ -37,11 +37,11 @@ def fails(capfd):
     return line
 
 
-def test_a_file_goes_from_format_to_format(folder, capfd):
+def test_a_file_is_converted_from_format_to_format(folder, capfd):
     for source, target in (("m.xml", "a.yaml.gz"), ("a.yaml.gz", "b.npz"), ("b.npz", "c.xml"), ("c.xml", "d.xml.xz")):
         assert main(["convert", source, target]) == 0
         assert capfd.readouterr().out == (
-            f"{target}: 2 agents, 4 variables, 3 values each, 6 factors over up to 2 variables,"
+            f"{target}: 2 agents, 4 variables, 3 values each, 6 factors over at most 2 variables,"
             " 12 forbidden entries, sense min\n"
         )
     first, last = formats.load("m.xml"), formats.load("d.xml.xz")
@@ -52,7 +52,7 @@ def test_a_file_goes_from_format_to_format(folder, capfd):
 
 def test_losses_are_errors_unless_dropped(folder, fails, capfd):
     assert fails("convert", "m.xml", "m.wcsp") == (
-        "m.wcsp: wcsp: the format has no agents, and the problem has 2; --drop agents writes it without"
+        "m.wcsp: wcsp: the format has no agents, and the problem has 2; --drop agents removes them"
     )
     drops = ["--drop=agents", "--drop=labels", "--drop=names"]
     assert "has no names" in fails("convert", "m.xml", "m.wcsp", *drops[:2])
@@ -61,7 +61,7 @@ def test_losses_are_errors_unless_dropped(folder, fails, capfd):
     assert formats.load("m.wcsp").variables == ("x0", "x1", "x2", "x3")
 
 
-def test_agents_may_be_given_on_the_way(folder, capfd):
+def test_variables_may_be_distributed_to_agents(folder, capfd):
     assert main(["convert", "p.wcsp", "p.xml", "--agents", "3", "--split", "grow"]) == 0
     assert formats.load("p.xml").n_agents == 3
 
@@ -82,8 +82,8 @@ def test_a_distribution_may_be_given(folder):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["p.wcsp", "p.txt"], "p.txt: its name says no format; known are .npz, .xml, .uai"),
-        (["p.wcsp", "p.bif"], "p.bif: bif files are read, not written, in this version"),
+        (["p.wcsp", "p.txt"], "p.txt: its suffix gives no format; use one of .npz, .xml, .uai"),
+        (["p.wcsp", "p.bif"], "p.bif: bif files can be read but not written in this version"),
         (["nowhere.wcsp", "p.xml"], "nowhere.wcsp: no such file"),
         (["p.wcsp", "p.wcsp/p.xml"], "p.wcsp/p.xml: cannot be written"),
         (["p.wcsp", "p.xml", "--to=foo"], "format 'foo' is not known"),
@@ -98,21 +98,21 @@ def test_a_distribution_may_be_given(folder):
         (["p.wcsp", "p.xml", "--evidence=e"], "p.wcsp: a wcsp file takes no evidence"),
     ],
 )
-def test_what_cannot_be_converted_is_said(folder, fails, argv, message):
+def test_failed_conversions_are_reported_in_one_line(folder, fails, argv, message):
     assert fails("convert", *argv).startswith(message)
     assert not Path("p.xml").exists()
 
 
 def test_graph_shows_agents_widths_and_tables(folder, capfd):
     assert main(["graph", "p.wcsp", "--agents", "3"]) == 0
-    shown = capfd.readouterr().out
-    assert "5 edges, components 1, largest degree 2" in shown and "width 1" in shown
+    output = capfd.readouterr().out
+    assert "5 edges, components 1, largest degree 2" in output and "width 1" in output
     assert main(["graph", "p.wcsp", "--agents", "3", "--json"]) == 0
-    facts = json.loads(capfd.readouterr().out)
-    assert (facts["variables"], facts["edges"], facts["width"], facts["links"]) == (6, 5, 1, 2)
-    assert [agent["variables"] for agent in facts["agents"]] == [2, 2, 2]
-    assert sum(agent["parent"] is None for agent in facts["agents"]) == 1
-    assert all(agent["message"] == 2 for agent in facts["agents"] if agent["parent"] is not None)
+    data = json.loads(capfd.readouterr().out)
+    assert (data["variables"], data["edges"], data["width"], data["links"]) == (6, 5, 1, 2)
+    assert [agent["variables"] for agent in data["agents"]] == [2, 2, 2]
+    assert sum(agent["parent"] is None for agent in data["agents"]) == 1
+    assert all(agent["message"] == 2 for agent in data["agents"] if agent["parent"] is not None)
 
 
 def test_graph_takes_configurations_too(folder, capfd):

@@ -1,4 +1,4 @@
-"""Expressions mean what Python says, and nothing but a bounded calculation can be said."""
+"""Expressions have the value that Python gives them, and only bounded calculations can be expressed."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmcmc.formats.expressions.expression import Meter
+from dmcmc.formats.expressions.expression import StepBudget
 from dmcmc.formats.expressions.functions import ExpressionError
 from dmcmc.formats.expressions.parse import parse_functional, parse_python, parse_terms
 
@@ -15,7 +15,7 @@ numbers = st.integers(-20, 20).map(str) | st.sampled_from(["0.5", "1.5", "x", "y
 
 
 def combined(inner):
-    """Larger expressions from smaller ones."""
+    """Return a strategy for larger expressions from one for smaller ones."""
     pair = st.tuples(inner, inner)
     return st.one_of(
         st.tuples(pair, st.sampled_from(["+", "-", "*", "/", "//", "%", "<", "<=", "==", "!=", ">", "and", "or"])).map(
@@ -36,9 +36,9 @@ def combined(inner):
 
 @settings(max_examples=300)
 @given(text=st.recursive(numbers, combined, max_leaves=12), x=st.integers(-5, 5), y=st.sampled_from([0, 1, 2.5]))
-def test_an_expression_means_what_python_says(text, x, y):
+def test_an_expression_has_the_value_that_python_gives(text, x, y):
     try:
-        expected = eval(text, {}, {"x": x, "y": y})  # Python itself is the twin; the text is made above
+        expected = eval(text, {}, {"x": x, "y": y})  # Python is the reference; the text comes from the strategy above
     except ArithmeticError:
         expected = None
     expression = parse_python(text)
@@ -67,7 +67,7 @@ DOMAINS = {
     x=st.sampled_from(sorted(DOMAINS)),
     y=st.sampled_from(sorted(DOMAINS)),
 )
-def test_all_assignments_at_once_mean_what_python_says_one_by_one(text, x, y):
+def test_values_for_all_assignments_equal_those_of_python_one_by_one(text, x, y):
     expression = parse_python(text)
     values = [list(DOMAINS[{"x": x, "y": y}[name]]) for name in expression.names]
     code = compile(text, "expression", "eval")
@@ -105,18 +105,18 @@ def test_all_assignments_at_once_mean_what_python_says_one_by_one(text, x, y):
         *("0 if x < y else 0.5", "pow(y, 2) * 1.0", "inf if x == y else x"),
     ],
 )
-def test_arithmetic_needs_no_python_for_each_assignment(text, monkeypatch):
+def test_arithmetic_is_evaluated_for_all_assignments_at_once(text, monkeypatch):
     monkeypatch.setattr("dmcmc.formats.expressions.expression.Expression._one_by_one", None)
     expression = parse_python(text)
     values = [range(-8, 112)] * len(expression.names)
     found = expression.over(values)
     monkeypatch.undo()
-    for at in range(0, found.size, 37):
-        chosen = np.unravel_index(at, [120] * len(values))
-        assert found[at] == expression({name: int(i) - 8 for name, i in zip(expression.names, chosen, strict=True)})
+    for index in range(0, found.size, 37):
+        chosen = np.unravel_index(index, [120] * len(values))
+        assert found[index] == expression({name: int(i) - 8 for name, i in zip(expression.names, chosen, strict=True)})
 
 
-def test_texts_are_compared_at_once_too(monkeypatch):
+def test_strings_are_compared_for_all_assignments_at_once(monkeypatch):
     monkeypatch.setattr("dmcmc.formats.expressions.expression.Expression._one_by_one", None)
     words = [f"w{i}" for i in range(12)]
     found = parse_python("7 if v == w else (1 if v == 'w3' else 0)").over([words, words])
@@ -179,17 +179,17 @@ def test_a_body_has_statements(body, values, expected):
         ("max(*x)", "Starred"),
         ("a = 1", "ends without a return"),
         ("if x:\n    a = 1\nreturn a", "uses a before it has a value"),
-        ("'abc'", "has the value 'abc', which is no number"),
-        ("x + 'a'", "which is no number"),
-        ("'a' * 3", "which is no number"),
+        ("'abc'", "has the value 'abc', which is not a number"),
+        ("x + 'a'", "which is not a number"),
+        ("'a' * 3", "which is not a number"),
         ("1 / (x - x)", "division by zero"),
         ("min([])", "cannot be evaluated"),
         ("(1, 2)[3]", "index outside"),
-        ("(0 - 8) ** 0.5", "which is no number"),
+        ("(0 - 8) ** 0.5", "which is not a number"),
         ("1 < 'a'", "cannot be evaluated"),
     ],
 )
-def test_what_is_not_supported_is_refused(text, reason):
+def test_unsupported_expressions_are_refused(text, reason):
     with pytest.raises(ExpressionError, match=reason):
         parse_python(text)({"x": 0})
 
@@ -228,8 +228,8 @@ def test_a_sum_may_have_many_terms():
 
 
 def test_steps_are_counted_over_all_tables():
-    meter = Meter(1000)
-    expression = parse_python("x + 1", meter)
+    budget = StepBudget(1000)
+    expression = parse_python("x + 1", budget)
     expression.over([range(300)])
     with pytest.raises(ExpressionError, match="too many steps"):
         expression.over([range(300)])

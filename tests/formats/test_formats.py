@@ -1,4 +1,4 @@
-"""The registry of formats: recognised by content, forced by name; damage ends in one of our own errors."""
+"""The registry of formats: recognition by content, selection by name; damaged files raise only dmcmc's errors."""
 
 import bz2
 import gzip
@@ -23,7 +23,7 @@ def test_files_are_recognised_by_their_content(tmp_path, format):
             path = tmp_path / f"file{number}"
             path.write_bytes(pack(data))
             assert formats.load(path).variables == formats.parse(data, format).variables
-        assert formats.recognise(formats.Source("file", data)).name == format
+        assert formats.recognise(formats.SourceFile("file", data)).name == format
 
 
 def test_native_archives_are_recognised_and_forced(tmp_path):
@@ -40,7 +40,7 @@ def test_native_archives_are_recognised_and_forced(tmp_path):
 
 def test_a_format_may_be_forced(tmp_path):
     path = tmp_path / "x.uai"
-    path.write_bytes(b"MARKOV 0 0 0 9")  # also a wcsp problem of this name
+    path.write_bytes(b"MARKOV 0 0 0 9")  # also a valid wcsp problem of this name
     with pytest.raises(FileError, match="line 1: 2 numbers follow"):
         formats.load(path)
     assert formats.load(path, "wcsp").name == "MARKOV"
@@ -51,7 +51,7 @@ def test_a_format_may_be_forced(tmp_path):
         parse({"problem": {"file": str(path), "colour": "red"}})
 
 
-def test_what_no_format_looks_like(tmp_path):
+def test_unknown_content_is_refused(tmp_path):
     path = tmp_path / "x.dat"
     path.write_bytes(b"what is this")
     with pytest.raises(FileError, match="is none of the known formats"):
@@ -68,5 +68,5 @@ def test_long_messages_are_cut():
 
 
 @pytest.mark.parametrize("format", ["wcsp", "uai", "bif", "cfn"])
-def test_damaged_files_end_in_our_own_errors(format):
+def test_damaged_files_raise_only_dmcmc_errors(format):
     fuzz_formats.run(format, 400, seed=1)

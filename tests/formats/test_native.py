@@ -1,4 +1,4 @@
-"""The native file: what is written is what is read, and no file, however broken, does worse than one clear line."""
+"""The native file: reading inverts writing, and every damaged file gives a one-line error."""
 
 import io
 import json
@@ -20,7 +20,7 @@ from dmcmc.inference.runtime.errors import DmcmcError, FileError
 
 
 def example():
-    """A problem with everything in it."""
+    """Return a problem that uses every feature."""
     return Problem(
         variables=("x", "y", "z"),
         domains=[2, 3, 1],
@@ -71,7 +71,7 @@ def test_loading_is_the_inverse_of_saving(tmp_path, p):
     assert same(native.load(tmp_path / "p.npz"), p)
 
 
-def test_everything_survives(file):
+def test_all_features_are_preserved(file):
     p = native.load(file)
     assert same(p, example())
     assert [f.table.dtype.name for f in p.factors] == ["int32", "int32", "int64", "float64", "int32"]
@@ -98,7 +98,7 @@ def test_one_wide_table_leaves_the_others_narrow(edges_file):
     assert [f.table.dtype.name for f in native.load(edges_file).factors] == ["float64", "int32"]
 
 
-def refused(path, *words):
+def assert_refused(path, *words):
     with pytest.raises(DmcmcError) as caught:
         native.load(path)
     message = str(caught.value)
@@ -133,11 +133,11 @@ def refused(path, *words):
         ("text", np.frombuffer(b"\xff", dtype=np.uint8), ["'text'"]),
     ],
 )
-def test_an_array_that_does_not_fit_is_named(file, name, value, words):
+def test_errors_name_the_array_that_does_not_fit(file, name, value, words):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         np.savez(file, **(arrays(file) | {name: np.asarray(value)}))
-    refused(file, *words)
+    assert_refused(file, *words)
 
 
 @pytest.mark.parametrize(
@@ -150,14 +150,14 @@ def test_an_array_that_does_not_fit_is_named(file, name, value, words):
         ({"sense": "best"}, ["'text'", "sense"]),
         ({"version": 99}, ["'text'", "version"]),
         ({"more\n": 1}, ["'text'", "more"]),
-        ({"factors": ["f"]}, ["'text'", "1 factors of 5"]),
+        ({"factors": ["f"]}, ["'text'", "1 of 5 factors"]),
     ],
 )
-def test_a_header_that_does_not_fit_says_where(file, change, words):
+def test_errors_in_the_header_name_the_field(file, change, words):
     parts = arrays(file)
     text = json.loads(parts["text"].tobytes()) | change
     np.savez(file, **(parts | {"text": np.frombuffer(json.dumps(text).encode(), dtype=np.uint8)}))
-    refused(file, *words)
+    assert_refused(file, *words)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_header_that_does_not_fit_says_where(file, change, words):
 )
 def test_a_benchmark_file_that_does_not_fit_names_the_array(edges_file, name, value, words):
     np.savez(edges_file, **(arrays(edges_file) | {name: np.asarray(value)}))
-    refused(edges_file, *words)
+    assert_refused(edges_file, *words)
 
 
 @pytest.mark.parametrize("name", ["agent", "dom", "edges", "tables"])
@@ -185,10 +185,10 @@ def test_a_missing_array_is_named(edges_file, name):
     parts = arrays(edges_file)
     del parts[name]
     np.savez(edges_file, **parts)
-    refused(edges_file, f"'{name}'", "missing")
+    assert_refused(edges_file, f"'{name}'", "missing")
 
 
-def archive(path, name, member, compression=zipfile.ZIP_DEFLATED):
+def replace_member(path, name, member, compression=zipfile.ZIP_DEFLATED):
     """Replace one member of an archive by raw bytes."""
     with zipfile.ZipFile(path) as old:
         parts = {n: old.read(n) for n in old.namelist()}
@@ -220,55 +220,55 @@ def header(shape, descr="<i8"):
         (header((3,)).replace(b"'<i8'", b"{" * 5) + b"\0" * 24, ["'domains'", "plain"]),
     ],
 )
-def test_what_an_array_claims_is_checked_before_it_is_read(file, member, words):
-    archive(file, "domains.npy", member)
-    refused(file, *words)
+def test_array_headers_are_checked_before_the_data_are_read(file, member, words):
+    replace_member(file, "domains.npy", member)
+    assert_refused(file, *words)
 
 
-def test_a_file_that_unpacks_to_more_than_the_limit_is_not_unpacked(file, monkeypatch):
+def test_a_file_that_exceeds_the_memory_is_not_decompressed(file, monkeypatch):
     monkeypatch.setattr("dmcmc.files.archive.memory_limit", lambda: 1000)
-    refused(file, "unpacks to")
+    assert_refused(file, "unpacks to")
 
 
 def test_other_compressions_are_not_read(file):
-    archive(file, "more.npy", b"", zipfile.ZIP_LZMA)
-    refused(file, "deflated")
+    replace_member(file, "more.npy", b"", zipfile.ZIP_LZMA)
+    assert_refused(file, "deflated")
 
 
-def test_what_is_no_archive_is_one_line(tmp_path, file):
-    refused(tmp_path / "missing.npz", "no such file")
-    refused(tmp_path, "folder")
+def test_files_that_are_not_archives_give_a_one_line_error(tmp_path, file):
+    assert_refused(tmp_path / "missing.npz", "no such file")
+    assert_refused(tmp_path, "folder")
     (tmp_path / "text.npz").write_text("hello")
-    refused(tmp_path / "text.npz", "archive")
+    assert_refused(tmp_path / "text.npz", "archive")
     with zipfile.ZipFile(tmp_path / "empty.npz", "w"):
         pass
-    refused(tmp_path / "empty.npz", "missing")
-    for keep in (0, 10, 100, file.stat().st_size // 2, file.stat().st_size - 1):
-        (tmp_path / "cut.npz").write_bytes(file.read_bytes()[:keep])
-        refused(tmp_path / "cut.npz")
+    assert_refused(tmp_path / "empty.npz", "missing")
+    for size in (0, 10, 100, file.stat().st_size // 2, file.stat().st_size - 1):
+        (tmp_path / "cut.npz").write_bytes(file.read_bytes()[:size])
+        assert_refused(tmp_path / "cut.npz")
 
 
 @pytest.mark.parametrize("layout", ["file", "edges_file"])
-def test_damaged_bytes_never_raise_anything_else(layout, request, tmp_path):
-    whole = request.getfixturevalue(layout).read_bytes()
+def test_damaged_bytes_raise_only_dmcmc_errors(layout, request, tmp_path):
+    content = request.getfixturevalue(layout).read_bytes()
     rng, damaged = random.Random(1), tmp_path / "damaged.npz"
-    found = 0
+    errors = 0
     for _ in range(300):
-        content = bytearray(whole)
+        damaged_content = bytearray(content)
         for _ in range(rng.choice((1, 1, 3, 20))):
-            content[rng.randrange(len(content))] = rng.choice((0, 255, rng.randrange(256)))
-        damaged.write_bytes(content)
+            damaged_content[rng.randrange(len(damaged_content))] = rng.choice((0, 255, rng.randrange(256)))
+        damaged.write_bytes(damaged_content)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # zipfile warns of names that occur twice
+                warnings.simplefilter("ignore")  # zipfile warns about duplicate names
                 native.load(damaged)
         except DmcmcError as error:
             assert "damaged.npz" in str(error)
-            found += 1
-    assert found > 100
+            errors += 1
+    assert errors > 100
 
 
-def test_nothing_partial_is_left_where_writing_fails(tmp_path):
+def test_a_failed_write_leaves_no_partial_file(tmp_path):
     (tmp_path / "file").touch()
     for bad in (tmp_path / "file" / "p.npz", tmp_path):
         with pytest.raises(FileError, match="cannot be written"):
@@ -276,7 +276,7 @@ def test_nothing_partial_is_left_where_writing_fails(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_failed_save_keeps_the_file_that_was_there(file, monkeypatch):
+def test_a_failed_save_keeps_the_existing_file(file, monkeypatch):
     before = file.read_bytes()
 
     def full(*_):
@@ -289,7 +289,7 @@ def test_a_failed_save_keeps_the_file_that_was_there(file, monkeypatch):
 
 
 @pytest.mark.skipif("DMCMC_INSTANCES" not in os.environ, reason="DMCMC_INSTANCES names the folder of benchmark files")
-def test_the_benchmark_files_hold_what_their_names_say():
+def test_benchmark_files_have_the_sizes_in_their_names():
     for path in sorted((Path(os.environ["DMCMC_INSTANCES"]) / "meetings").glob("m*_A10_*D24*.npz")):
         p, raw = native.load(path), arrays(path)
         assert p.n_agents == 10 and set(p.domains.tolist()) == {24} and p.name == path.stem
@@ -297,7 +297,7 @@ def test_the_benchmark_files_hold_what_their_names_say():
 
 
 @pytest.mark.parametrize("name", ["p.npz", "p.wcsp.xz"])
-def test_what_a_link_points_to_is_replaced(tmp_path, name):
+def test_the_target_of_a_link_is_replaced(tmp_path, name):
     problem = Problem(("x0",), [2], ("all",), [0], (Factor.of((0,), [1, 2], "min"),), sense="min")
     (tmp_path / name).symlink_to("real")
     formats.save(problem, tmp_path / name)

@@ -1,11 +1,11 @@
-"""Numbers at the ends: a format reads them exactly or says in a line where they stand, and writes what it reads."""
+"""Extreme numbers: a format reads and writes them exactly, or refuses them with their place in one line."""
 
 import warnings
 
 import pytest
 
 from dmcmc.formats import registry as formats
-from dmcmc.formats.common.factor_entries import without
+from dmcmc.formats.common.factor_entries import drop_features
 from dmcmc.inference.runtime.errors import DmcmcError, FileError
 
 WORDS = [
@@ -43,7 +43,7 @@ SENSE = {"wcsp": "min", "uai": "max"}
 
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("word", WORDS, ids=lambda w: w[:20])
-def test_a_number_at_the_ends_is_read_and_written_or_refused_in_one_line(kind, word, tmp_path):
+def test_extreme_numbers_are_preserved_or_refused_in_one_line(kind, word, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -52,8 +52,8 @@ def test_a_number_at_the_ends_is_read_and_written_or_refused_in_one_line(kind, w
             assert "\n" not in str(error) and str(error).startswith(("text: line ", "text:")), str(error)
             return
         for target in ("wcsp", "cfn", "uai", "xcsp", "pydcop", "native"):
-            plain = without(problem, {"agents", "labels", "names", "sense"}, SENSE.get(target))
-            path = tmp_path / f"p{formats.named(target).suffixes[0]}"
+            plain = drop_features(problem, {"agents", "labels", "names", "sense"}, SENSE.get(target))
+            path = tmp_path / f"p{formats.format_named(target).suffixes[0]}"
             try:
                 formats.save(plain, path)
             except DmcmcError as error:
@@ -61,11 +61,11 @@ def test_a_number_at_the_ends_is_read_and_written_or_refused_in_one_line(kind, w
                 continue
             again = formats.load(path)
             for value in range(2):
-                one, two = plain.evaluate([value]), again.evaluate([value])
-                assert bool(one.violation) == bool(two.violation)
-                assert one.violation or one.objective == pytest.approx(two.objective, rel=1e-12, abs=1e-12)
+                expected, found = plain.evaluate([value]), again.evaluate([value])
+                assert bool(expected.violation) == bool(found.violation)
+                assert expected.violation or expected.objective == pytest.approx(found.objective, rel=1e-12, abs=1e-12)
                 exact = target not in ("uai", "cfn")
-                assert one.violation or not exact or one.objective == two.objective
+                assert expected.violation or not exact or expected.objective == found.objective
 
 
 def test_a_cost_below_a_top_beyond_64_bits_is_allowed():

@@ -1,4 +1,4 @@
-"""Reading pyDCOP's YAML: what the files mean, who owns what, and one clear line for what is wrong."""
+"""Reading pyDCOP's YAML: meaning of the files, owners of variables, and one-line errors."""
 
 from itertools import product
 
@@ -24,10 +24,10 @@ def error_of(text):
 
 
 def entries(problem, name):
-    """A factor's entries in the problem's own sense, forbidden ones as None."""
-    own = next(f for f in problem.factors if f.name == name)
-    found = [own.entry(values) for values in product(*map(range, own.shape))]
-    return [None if e is None else problem.to_own_sense(e) for e in found]
+    """Return a factor's entries in the problem's sense, with None for forbidden ones."""
+    factor = next(f for f in problem.factors if f.name == name)
+    values_ = [factor.entry(values) for values in product(*map(range, factor.shape))]
+    return [None if e is None else problem.to_own_sense(e) for e in values_]
 
 
 def best_of(problem):
@@ -51,7 +51,7 @@ def test_constraints_in_both_forms_and_costs_of_variables():
     assert best_of(problem).objective == 1
 
 
-def test_as_many_agents_as_variables_own_one_each():
+def test_agents_as_many_as_variables_own_one_variable_each():
     assert owners(read(PYDCOP_COLOURING)) == {"v0": "a0", "v1": "a1", "v2": "a2", "v3": "a3"}
 
 
@@ -69,7 +69,7 @@ def test_bodies_ranges_booleans_and_hints():
     assert best_of(problem).objective == 9
 
 
-def test_a_distribution_beside_the_file_says_who_owns_what(tmp_path):
+def test_a_distribution_next_to_the_file_assigns_the_variables(tmp_path):
     (tmp_path / "meetings.yaml").write_text(PYDCOP_MEETINGS)
     assert owners(formats.load(tmp_path / "meetings.yaml")) == {"v_1_1": "a_1", "v_1_2": "a_1", "v_2_1": "a_2"}
     swapped = PYDCOP_MEETINGS_DIST.replace("a_1: [v_1_1, v_1_2]", "a_1: [v_1_1]").replace("[v_2_1]", "[v_2_1, v_1_2]")
@@ -83,11 +83,11 @@ def test_a_distribution_beside_the_file_says_who_owns_what(tmp_path):
     assert result.objective == 14 and len(result.agents) == 2
 
 
-def test_what_pydcop_prints_is_read_as_it_is():
+def test_the_output_of_pydcop_is_read_unchanged():
     assert owners(read(PYDCOP_MEETINGS + PYDCOP_MEETINGS_DIST)) == {"v_1_1": "a_1", "v_1_2": "a_1", "v_2_1": "a_2"}
 
 
-def test_variables_without_owner_are_shared_out_evenly_and_together():
+def test_variables_without_owner_are_distributed_evenly_and_groups_stay_together():
     chain = "name: c\nobjective: min\ndomains: {d: {values: [0, 1]}}\nvariables:\n"
     chain += "".join(f"  v{i}: {{domain: d}}\n" for i in range(6)) + "constraints:\n"
     chain += "".join(f"  c{i}: {{type: intention, function: v{i} * v{i + 1}}}\n" for i in range(5))
@@ -98,7 +98,7 @@ def test_variables_without_owner_are_shared_out_evenly_and_together():
     assert read(chain + together.replace("v5: [c0, v4]", "v0: [c0, v4]")).owner.tolist() == [1, 1, 0, 0, 1, 0]
 
 
-def test_a_sum_over_many_variables_is_taken_apart():
+def test_a_sum_over_many_variables_becomes_one_factor_per_term():
     text = "name: s\nobjective: max\ndomains: {d: {values: [0..9]}}\nvariables:\n"
     text += "".join(f"  v{i}: {{domain: d}}\n" for i in range(12))
     total = " + ".join(f"v{i} * v{i + 1}" for i in range(11))
@@ -116,17 +116,17 @@ def test_a_sum_over_many_variables_is_taken_apart():
         ("objective: min", "objective: most", ":2: objective: expected min or max, got 'most'"),
         ("objective: min", "objectiv: min", "unknown section; did you mean 'objective'"),
         ("values: [R, G, B]", "values: []", "expected 'values' with a list"),
-        ("values: [R, G, B]", "values: [R, [G], B]", "a value is a word or a number"),
-        ("values: [R, G, B]", "values: [R, G, R]", "a value stands twice"),
+        ("values: [R, G, B]", "values: [R, [G], B]", "a value must be a word or a number"),
+        ("values: [R, G, B]", "values: [R, G, R]", "a value occurs twice"),
         ("values: [R, G, B]", "values: [0..99999999]", "at most 4,194,304 values"),
         ("values: [R, G, B]", "values: [9..0]", "expected a range such as 0..9"),
         ("v0: {domain: colors}", "v0: {domain: colours}", "did you mean 'colors'"),
         ("v0: {domain: colors}", "v0: colors", ":10: variables.v0: expected 'domain' with the name of a domain"),
-        ("v3 == 'R'", "v2 == 'R'", "the cost of a variable depends on that variable, v3, alone"),
+        ("v3 == 'R'", "v2 == 'R'", "the cost of a variable must depend on that variable only (v3)"),
         (
             "type: intention, function: 1000 if v0 == v1",
             "type: intention, function: 1000 if v0 == w",
-            "w is no variable",
+            "w is not a variable",
         ),
         ("type: intention", "type: intension", "expected intention or extensional, got 'intension'"),
         ("type: intention, ", "type: intention, source: f.py, ", "functions in other files are not available"),
@@ -135,20 +135,20 @@ def test_a_sum_over_many_variables_is_taken_apart():
         ("1000 if v0 == v1 else 0", "[1]", "expected an expression, got [1]"),
         ("1000 if v0 == v1 else 0", "1e999 if v0 == v1 else -1e999", "contains -inf"),
         ("1000 if v0 == v1 else 0", "9 ** 9 ** 9 if v0 == v1 else 0", "more than 4096 bits"),
-        ("variables: [v2, v3]", "variables: [v2, v4]", "v4 is no variable"),
-        ("variables: [v2, v3]", "variables: [v2, v2]", "a variable stands twice"),
+        ("variables: [v2, v3]", "variables: [v2, v4]", "v4 is not a variable"),
+        ("variables: [v2, v3]", "variables: [v2, v2]", "a variable occurs twice"),
         ("variables: [v2, v3]", "variables: []", "expected a list of variables"),
         ("0: R G | G R", "0: R G | G", "the assignment 'G' has 1 values for 2 variables"),
-        ("0: R G | G R", "0: R G | G X", "'X' is in no domain there"),
+        ("0: R G | G R", "0: R G | G X", "'X' is not in the domain of its variable"),
         ("0: R G | G R", "x: R G | G R", "constraints.c3.values.x: a cost must be a number"),
         ("0: R G | G R", ".nan: R G | G R", "a cost must be a number"),
         ("    default: 2\n", "", "constraints.c3: not every assignment has a value and there is no 'default'"),
         ("    default: 2\n", "    defualt: 2\n", "unknown key; did you mean 'default'"),
-        ("agents: [a0, a1, a2, a3]", "agents: [a0, a0]", "an agent stands twice"),
+        ("agents: [a0, a1, a2, a3]", "agents: [a0, a0]", "an agent occurs twice"),
         ("agents: [a0, a1, a2, a3]", "agents: 7", "expected names, got 7"),
-        ("agents: [a0, a1, a2, a3]", "distribution: {a0: [v9]}", "'v9' is no variable and no constraint"),
-        ("agents: [a0, a1, a2, a3]", "agents: [a]\ndistribution: {b: [v0]}", "distribution.b: is no agent"),
-        ("agents: [a0, a1, a2, a3]", "distribution: {a: [v0], b: [v0]}", "v0 is hosted by another agent, too"),
+        ("agents: [a0, a1, a2, a3]", "distribution: {a0: [v9]}", "'v9' is neither a variable nor a constraint"),
+        ("agents: [a0, a1, a2, a3]", "agents: [a]\ndistribution: {b: [v0]}", "distribution.b: is not an agent"),
+        ("agents: [a0, a1, a2, a3]", "distribution: {a: [v0], b: [v0]}", "v0 is also hosted by another agent"),
         (
             "agents: [a0, a1, a2, a3]",
             "external_variables: {e: {domain: colors}}",
@@ -163,7 +163,7 @@ def test_a_sum_over_many_variables_is_taken_apart():
         ("name: graph coloring", "name: !!python/object/apply:os.system [ls]", "not valid YAML"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line_and_key(old, new, message):
+def test_errors_name_the_line_and_the_key(old, new, message):
     assert message in error_of(PYDCOP_COLOURING.replace(old, new, 1))
 
 
@@ -184,7 +184,7 @@ def test_files_that_pydcop_writes_with_anchors_are_read():
 def test_a_damaged_distribution_file_is_named(tmp_path):
     (tmp_path / "p.yaml").write_text(PYDCOP_MEETINGS)
     (tmp_path / "p_dist.yaml").write_text("distribution:\n  a_3: [v_1_1]\n")
-    with pytest.raises(FileError, match=r"p_dist.yaml:2: distribution.a_3: is no agent"):
+    with pytest.raises(FileError, match=r"p_dist.yaml:2: distribution.a_3: is not an agent"):
         formats.load(tmp_path / "p.yaml")
     (tmp_path / "p_dist.yaml").write_text("cost: 1\n")
     with pytest.raises(FileError, match=r"p_dist.yaml: expected 'distribution'"):

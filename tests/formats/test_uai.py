@@ -1,4 +1,4 @@
-"""Reading UAI networks: a potential p is the utility ln p, observations leave one value."""
+"""Reading UAI networks: a potential p becomes the utility ln p; an observed variable keeps one value."""
 
 import lzma
 import math
@@ -63,7 +63,7 @@ def test_no_observations(tmp_path, evidence):
 
 
 @pytest.mark.parametrize("name", ["n.uai.xz.evid", "n.uai.evid", "n.evid"])
-def test_evidence_beside_a_packed_file_or_given(tmp_path, name):
+def test_evidence_is_found_next_to_a_compressed_file_or_given(tmp_path, name):
     (tmp_path / "n.uai.xz").write_bytes(lzma.compress(EXAMPLE))
     (tmp_path / name).write_text("1 0 1")
     assert formats.load(tmp_path / "n.uai.xz").labels[0] == (1,)
@@ -84,23 +84,26 @@ def test_evidence_beside_a_packed_file_or_given(tmp_path, name):
         ("MARKOV", "line 1: expected the number of variables, but the file ends"),
         ("MARKOV 1.5 2 0", "line 1: expected the number of variables, got 1.5"),
         ("MARKOV -1 2 0", "line 1: expected the number of variables, got -1"),
-        ("MARKOV\n1e12 2 0", "line 2: 1000000000000 variables are declared; there are fewer numbers"),
+        ("MARKOV\n1e12 2 0", "line 2: 1000000000000 variables are declared, but the file has fewer numbers"),
         ("MARKOV\n1\n0 0 0", "line 3: variable 0: has 0 values"),
         ("MARKOV\n1\n2\nx", "line 4: 'x' is not a number"),
         ("MARKOV\n1\n2\nnan", "line 4: 'nan' is not a number"),
         ("MARKOV\n1\n2\n1_0", "line 4: '1_0' is not a number"),
-        ("MARKOV\n1\n2\n9e15 1", "line 4: 9000000000000000 factors are declared; there are fewer numbers"),
+        ("MARKOV\n1\n2\n9e15 1", "line 4: 9000000000000000 factors are declared, but the file has fewer numbers"),
         ("MARKOV\n1\n2\n1\n1 1\n2 1 1", "line 5: factor 0: variable 1 does not exist; there are 0 to 0"),
-        ("MARKOV\n1\n2\n1\n2 0 0\n2 1 1", "line 5: factor 0: variable 0 stands twice in its scope"),
+        ("MARKOV\n1\n2\n1\n2 0 0\n2 1 1", "line 5: factor 0: variable 0 occurs twice in its scope"),
         ("MARKOV\n1\n2\n1\n0.5 0\n2 1 1", "line 5: factor 0: expected the number of its variables, got 0.5"),
         ("MARKOV\n1\n2\n1\n1 0\n3 1 1", "line 6: factor 0: 3 entries do not fit its variables' domains"),
         ("MARKOV\n1\n2\n1\n1 0\n2 1", "line 6: factor 0: numbers are missing at the end of the file"),
-        ("MARKOV\n1\n2\n1\n1 0\n2 1 -1", "line 6: -1 is no potential; numbers from 0 on are needed"),
-        ("MARKOV\n1\n2\n1\n1 0\n2 1 1e999", "line 6: inf is no potential; numbers from 0 on are needed"),
-        ("MARKOV\n1\n2\n1\n1 0\n2 1 1\n5", "line 7: 1 numbers follow the last of 1 factors; check their number"),
+        ("MARKOV\n1\n2\n1\n1 0\n2 1 -1", "line 6: -1 is not a potential; numbers from 0 on are needed"),
+        ("MARKOV\n1\n2\n1\n1 0\n2 1 1e999", "line 6: inf is not a potential; numbers from 0 on are needed"),
+        (
+            "MARKOV\n1\n2\n1\n1 0\n2 1 1\n5",
+            "line 7: 1 numbers follow the last of 1 factors; check the number of factors",
+        ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(text, message):
+def test_errors_are_one_line_with_the_line_number(text, message):
     assert error_of(text).startswith(message)
 
 
@@ -114,7 +117,7 @@ def test_what_is_wrong_is_said_in_one_line(text, message):
         ("1\nx 0", "line 2: expected whole numbers"),
     ],
 )
-def test_what_is_wrong_with_observations(tmp_path, evidence, message):
+def test_errors_in_observations_name_file_and_line(tmp_path, evidence, message):
     assert error_of(EXAMPLE, evidence, tmp_path).startswith(f"n.uai.evid: {message}")
 
 
@@ -129,22 +132,22 @@ decimals = st.one_of(
 
 @given(st.lists(decimals, min_size=1, max_size=20))
 def test_decimal_numbers_are_rounded_correctly(words):
-    numbers, noted = scan_floats(" ".join(words).encode())
-    assert not len(noted)
+    numbers, unconverted = scan_floats(" ".join(words).encode())
+    assert not len(unconverted)
     assert numbers.tolist() == [float(word) for word in words]
 
 
 @given(st.lists(st.integers(-(2**66), 2**66), min_size=1, max_size=20))
-def test_integers_are_exact_or_noted(values):
-    numbers, noted = scan_integers("\t".join(map(str, values)).encode())
+def test_integers_are_exact_or_stay_unconverted(values):
+    numbers, unconverted = scan_integers("\t".join(map(str, values)).encode())
     large = [i for i, x in enumerate(values) if abs(x) >= 2**63]
-    assert noted[:, 0].tolist() == large
+    assert unconverted[:, 0].tolist() == large
     assert [x for i, x in enumerate(numbers.tolist()) if i not in large] == [x for x in values if abs(x) < 2**63]
 
 
 @given(st.lists(st.sampled_from(["+", "-", ".", "e5", "1e", "1e+", "1.2.3", "1-2", "0x1", "nan", "é", "--1", "7"])))
-def test_words_that_are_no_numbers_are_noted_with_their_place(words):
+def test_words_that_are_not_numbers_are_returned_with_their_place(words):
     text = " " + "\n".join(words)
     for scan in (scan_floats, scan_integers):
-        found = [text.encode()[a:b].decode() for _, a, b in scan(text.encode()).noted.tolist()]
+        found = [text.encode()[a:b].decode() for _, a, b in scan(text.encode()).unconverted.tolist()]
         assert found == [word for word in words if word != "7"]

@@ -1,4 +1,4 @@
-"""Reading .wcsp files: what they mean, and one clear line for what is wrong with them."""
+"""Reading .wcsp files: their meaning, and one-line errors."""
 
 import bz2
 import csv
@@ -19,7 +19,7 @@ from dmcmc.formats import registry as formats
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, Unavailable
 
-# Two variables of 2 and 3 values; x0 = 0 costs 4; (1, 2) is forbidden, (0, 1) costs 1, else 7; and 5 in any case.
+# Two variables of 2 and 3 values. x0 = 0 costs 4; (1, 2) is forbidden, (0, 1) costs 1, other pairs cost 7. Constant 5.
 EXAMPLE = """\
 example 2 3 3 100
 2 3
@@ -48,7 +48,7 @@ def error_of(folder: Path, text: str | bytes, kind: type[DmcmcError] = FileError
 
 
 def costs(problem, factor):
-    """A factor's costs, forbidden ones as infinity."""
+    """Return a factor's costs, with infinity for forbidden ones."""
     table = problem.factors[factor].table
     return np.where(forbidden(table), np.inf, -table.astype(float)).tolist()
 
@@ -65,7 +65,7 @@ def test_a_file_is_a_cost_problem_of_one_agent(tmp_path):
     assert problem.evaluate([1, 2]).violation == 1
 
 
-def test_costs_left_out_are_the_default(tmp_path):
+def test_omitted_tuples_have_the_default_cost(tmp_path):
     problem = formats.load(write(tmp_path, EXAMPLE))
     assert costs(problem, 0) == [4, 0]
     assert costs(problem, 1) == [[7, 1, 7], [7, 7, np.inf]]
@@ -80,7 +80,7 @@ def test_a_cost_of_top_or_more_is_forbidden(tmp_path, top, table):
     assert costs(formats.load(write(tmp_path, f"p 1 3 1 {top} 3  1 0 7 2  1 3  2 1")), 0) == table
 
 
-def test_the_axes_are_the_scope_as_it_is_written(tmp_path):
+def test_the_axes_follow_the_order_of_the_scope(tmp_path):
     problem = formats.load(write(tmp_path, "p 2 3 1 9  2 3  2 1 0  0 2  2 0 5  0 1 6"))
     assert problem.factors[0].scope == (1, 0)
     assert costs(problem, 0) == [[0, 6], [0, 0], [5, 0]]
@@ -126,7 +126,7 @@ def test_compressed_files(tmp_path, suffix, pack):
         (EXAMPLE.encode()[:30] + b"\x00\xff\n", "line 4: '\\x00\\xff' is not a whole number"),
         ("p 3 2 0 9\n2 2\n", "line 2: domain sizes: 3 numbers are expected, 2 are left"),
         ("p 999999999999999999 2 0 9\n2 2", "line 2: domain sizes: 999999999999999999 numbers are expected"),
-        ("p 1 2 999999999999999999 9\n2\n0 5 0\n", "line 3: 999999999999999999 constraints are declared; there"),
+        ("p 1 2 999999999999999999 9\n2\n0 5 0\n", "line 3: 999999999999999999 constraints are declared, but the"),
         ("p 1 2 2 9\n2\n0 5 0\n", "line 3: constraint 1: 1 numbers are expected, 0 are left"),
         ("p 2 2 0 9\n2\n-3", "line 3: variable 1: has -3 values; at least 1 is needed"),
         ("p 1 2 0 9\n0", "line 2: variable 0: has 0 values; at least 1 is needed"),
@@ -136,7 +136,7 @@ def test_compressed_files(tmp_path, suffix, pack):
         ("p 1 2 1 9\n2\n1 0 0 99999999999999\n0 1", "line 4: constraint 0: tuples: 199999999999998 numbers"),
         ("p 1 2 1 9\n2\n1 1 0 0", "line 3: constraint 0: variable 1 does not exist; there are 0 to 0"),
         ("p 1 2 1 9\n2\n1 -1 0 0", "line 3: constraint 0: variable -1 does not exist; there are 0 to 0"),
-        ("p 2 2 1 9\n2 2\n2 1 1 0 0", "line 3: constraint 0: variable 1 stands twice in its scope"),
+        ("p 2 2 1 9\n2 2\n2 1 1 0 0", "line 3: constraint 0: variable 1 occurs twice in its scope"),
         ("p 1 2 1 9\n2\n1 0 0 2\n0 1\n2 1", "line 5: constraint 0: a value outside its domain"),
         ("p 1 2 1 9\n2\n1 0 0 1\n-1 1", "line 4: constraint 0: a value outside its domain"),
         ("p 1 2 1 9\n2\n1 0 0 1\n0 x1", "line 4: 'x1' is not a whole number"),
@@ -164,11 +164,11 @@ def test_compressed_files(tmp_path, suffix, pack):
         ("p 1 2 1 9\n2\n1 0 -1 wregular 1 1 1 0 0 0", "line 3: constraint 0: wregular: state 1 does not exist"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_one_line(tmp_path, text, message):
+def test_errors_are_one_line_with_the_line_number(tmp_path, text, message):
     assert message in error_of(tmp_path, text)
 
 
-def test_tables_are_counted_together(tmp_path, monkeypatch):
+def test_the_memory_of_all_tables_is_limited(tmp_path, monkeypatch):
     monkeypatch.setattr("dmcmc.formats.wcsp.read.memory_limit", lambda: 32 * 2500)
     one = "1 0 0 0\n"
     assert len(formats.load(write(tmp_path, "p 1 1 2 9\n1000\n" + 2 * one)).factors) == 2
@@ -177,14 +177,14 @@ def test_tables_are_counted_together(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress)])
-def test_what_unpacks_to_more_than_the_memory_is_refused(tmp_path, monkeypatch, suffix, pack):
+def test_files_that_decompress_beyond_the_memory_are_refused(tmp_path, monkeypatch, suffix, pack):
     monkeypatch.setattr("dmcmc.files.text.memory_limit", lambda: 1 << 20)
     bomb = pack(b"p 1 1 1 9 " + bytes(1 << 24))
     assert len(bomb) < 1 << 15
     assert "has more than 128 KiB of text" in error_of(tmp_path, bomb, name=f"p.wcsp.{suffix}")
 
 
-def test_what_is_merely_declared_takes_no_memory(tmp_path):
+def test_declared_sizes_take_no_memory(tmp_path):
     problem = formats.load(write(tmp_path, "p 2 1 2 9\n9000000000000000000 2\n1 0 5 0\n2 0 1 0 1\n7 1 3"))
     assert problem.evaluate([7, 1]) == (8, 0)
     assert problem.evaluate([8999999999999999999, 1]) == (5, 0)
@@ -219,7 +219,7 @@ def test_files_that_cannot_be_opened(tmp_path):
 
 @given(st.data())
 @settings(max_examples=400)
-def test_damage_is_refused_or_gives_a_problem_but_nothing_else(tmp_path_factory, data):
+def test_a_damaged_file_gives_a_problem_or_a_dmcmc_error(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("damage")
     suffix, pack = data.draw(
         st.sampled_from([("", bytes), (".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)])
@@ -245,7 +245,7 @@ def test_damage_is_refused_or_gives_a_problem_but_nothing_else(tmp_path_factory,
         problem.evaluate([0] * problem.n_variables)
 
 
-def test_a_configuration_takes_them_by_their_name(tmp_path):
+def test_a_configuration_names_a_file(tmp_path):
     write(tmp_path, gzip.compress(EXAMPLE.encode()), "p.wcsp.gz")
     (tmp_path / "run.yaml").write_text("seed: 3\nproblem: {file: p.wcsp.gz}\n")
     config, document = read_config(tmp_path / "run.yaml")

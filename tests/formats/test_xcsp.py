@@ -1,4 +1,4 @@
-"""Reading XCSP 2.1: what the files mean, and one clear line for what is wrong with them."""
+"""Reading XCSP 2.1: meaning of the files, and one-line errors."""
 
 import gzip
 from itertools import product
@@ -29,10 +29,10 @@ def read(text):
 
 
 def costs(problem, factor=0):
-    """A factor's costs or utilities, forbidden ones as None."""
-    own = problem.factors[factor]
-    entries = [own.entry(values) for values in product(*map(range, own.shape))]
-    return [None if e is None else problem.to_own_sense(e) for e in entries]
+    """Return a factor's costs or utilities, with None for forbidden ones."""
+    table = problem.factors[factor]
+    utilities = [table.entry(values) for values in product(*map(range, table.shape))]
+    return [None if e is None else problem.to_own_sense(e) for e in utilities]
 
 
 def error_of(text, kind=FileError):
@@ -60,7 +60,7 @@ XDISCSP = """<instance><presentation name="d" format="XDisCSP 1.0" type="DisCSP"
 <constraint name="e" arity="1" scope="x" reference="s"/></constraints></instance>"""
 
 
-def test_a_variable_that_stands_twice_has_the_diagonal():
+def test_a_repeated_variable_selects_the_diagonal_of_a_relation():
     text = minimal("5:0 0|7:0 1|11:1 1", about='semantics="soft" defaultCost="3"', values="0..2")
     problem = read(text.replace('scope="x y"', 'scope="y y"'))
     assert problem.factors[0].scope == (1,)
@@ -71,7 +71,7 @@ def test_a_variable_that_stands_twice_has_the_diagonal():
     assert costs(problem) == [3, 5, 3, 3, 3, 3, 3, 3, 11]
 
 
-def test_a_variable_that_stands_twice_has_one_value_in_a_function():
+def test_a_repeated_variable_has_one_value_in_a_function():
     text = """<instance><domains><domain name="d">1..3</domain></domains><variables><variable name="x" domain="d"/>
     </variables><functions><function name="f"><parameters>int A int B</parameters><expression>
     <functional>add(mul(A,10),B)</functional></expression></function></functions>
@@ -79,7 +79,7 @@ def test_a_variable_that_stands_twice_has_one_value_in_a_function():
     assert costs(read(text)) == [11, 22, 33]
 
 
-def test_relations_without_an_arity_have_that_of_their_tuples_or_of_the_constraint():
+def test_a_missing_arity_is_that_of_the_tuples_or_of_the_constraint():
     problem = read(XDISCSP.format(arity=""))
     assert problem.agents == ("a0", "a1")
     assert costs(problem) == [None, 0, 0, 0, None, 0, 0, 0, None]
@@ -119,7 +119,7 @@ def test_a_cost_holds_for_the_tuples_after_it():
     assert costs(problem) == [3, 3, None, 2.5]
 
 
-def test_of_a_tuple_listed_twice_the_last_counts():
+def test_the_last_cost_of_a_repeated_tuple_counts():
     assert costs(read(minimal("3: 0 0|5: 0 0"))) == [5, 0, 0, 0]
 
 
@@ -134,7 +134,7 @@ def test_of_a_tuple_listed_twice_the_last_counts():
         (f'semantics="soft" defaultCost="{2**61}"', f"{2**60 + 1}: 0 0", [2**60 + 1, 2**61, 2**61, 2**61]),
     ],
 )
-def test_semantics_may_be_left_out_where_the_costs_show_it(about, tuples, expected):
+def test_semantics_may_be_omitted_if_the_costs_determine_it(about, tuples, expected):
     assert costs(read(minimal(tuples, about))) == expected
 
 
@@ -152,23 +152,23 @@ def test_domains_have_values_and_ranges(nb, values, labels):
     assert read(minimal("", 'defaultCost="0"', values, nb)).labels[0] == labels
 
 
-def test_forbidden_is_minus_infinity_where_utilities_are_maximised():
+def test_minus_infinity_is_forbidden_if_utilities_are_maximised():
     problem = read(minimal("-infinity: 0 0|4: 1 1", maximize="true"))
     assert costs(problem) == [None, 0, 0, 4]
     assert "+inf" in error_of(minimal("infinity: 0 0", maximize="true"))
 
 
-def test_costs_from_the_maximal_cost_on_are_forbidden():
+def test_costs_of_at_least_the_maximal_cost_are_forbidden():
     assert costs(read(minimal("9: 0 0|10: 1 1", limits='maximalCost="10"'))) == [9, 0, 0, None]
 
 
-def test_the_initial_cost_is_that_of_every_assignment():
+def test_the_initial_cost_applies_to_every_assignment():
     problem = read(minimal("9: 0 0", limits='initialCost="7"'))
     assert [problem.evaluate(values).objective for values in ([0, 0], [1, 1])] == [16, 7]
     assert "initialCost" in error_of(minimal("9: 0 0", limits='initialCost="infinity"'))
 
 
-def test_a_large_relation_stays_a_list():
+def test_a_large_relation_becomes_a_sparse_factor():
     scope = " ".join(f"v{i}" for i in range(40))
     variables = "".join(f'<variable name="v{i}" domain="d"/>' for i in range(40))
     text = f"""<instance><domains><domain name="d">0..9</domain></domains><variables>{variables}</variables>
@@ -182,7 +182,7 @@ def test_a_large_relation_stays_a_list():
     assert problem.evaluate([5] * 39 + [4]).objective == 2
 
 
-def test_packed_files_are_recognised_by_content(tmp_path):
+def test_compressed_files_are_recognised_by_content(tmp_path):
     (tmp_path / "p.dat").write_bytes(gzip.compress(FRODO_MEETINGS.encode()))
     assert formats.load(tmp_path / "p.dat").agents == ("ann", "bob")
 
@@ -193,33 +193,33 @@ def test_packed_files_are_recognised_by_content(tmp_path):
         ("<instance", "<problem", "line 30: not well-formed XML: mismatched tag"),
         ('scope="m0ann m0bob"', 'scope="m0ann m9"', "line 23: constraint 'm0': variable 'm9' is not defined"),
         ('arity="2" scope="m0ann m0bob"', 'arity="3" scope="m0ann m0bob"', "arity is 3, but the scope has 2"),
-        ('reference="EQ"', 'reference="LT"', "its reference 'LT' is no relation, predicate or function"),
+        ('reference="EQ"', 'reference="LT"', "its reference 'LT' is not a relation, predicate or function"),
         ('reference="EQ"', 'reference="early"', "2 variables, but relation 'early' has 1"),
         ('agent="bob"', 'agent="eve"', "line 14: variable 'm0bob': agent 'eve' is not listed in <agents>"),
         ('domain="slots" agent="bob"', 'domain="slot" agent="bob"', "domain 'slot' is not defined"),
         ('domain="slots" agent="bob"', 'domain="slots"', "variable 'm0bob': has no agent"),
         ('nbValues="3">1..3', 'nbValues="4">1..3', "nbValues is 4, but 3 values are listed"),
-        ("1..3", "3..1", "3..1: a range goes upwards"),
+        ("1..3", "3..1", "3..1: the range must ascend"),
         ("1..3", "1..999999999999", "domains have at most 4,194,304 values"),
-        ("1..3", "1 1 2", "a value stands twice"),
-        ("1..3", "a b c", "'a' is no value and no range such as 1..5"),
+        ("1..3", "1 1 2", "a value occurs twice"),
+        ("1..3", "a b c", "'a' is neither a value nor a range such as 1..5"),
         (
             "0: 1 1|2 2|3 3",
             "0: 1 1|2 2|3 4",
-            "line 19: relation 'EQ': the tuple '3 4' has a value that is in no domain",
+            "line 19: relation 'EQ': the tuple '3 4' has a value outside its variable's domain",
         ),
         ("0: 1 1|2 2|3 3", "0: 1 1|2 2", "nbTuples is 3, but 2 tuples are listed"),
         ("0: 1 1|2 2|3 3", "0: 1 1|2 2|3", "the tuple '3' has 1 values; the arity is 2"),
-        ("0: 1 1|2 2|3 3", "x: 1 1|2 2|3 3", "'x' is no cost"),
-        ("0: 1 1|2 2|3 3", "nan: 1 1|2 2|3 3", "'nan' is no cost"),
+        ("0: 1 1|2 2|3 3", "x: 1 1|2 2|3 3", "'x' is not a cost"),
+        ("0: 1 1|2 2|3 3", "nan: 1 1|2 2|3 3", "'nan' is not a cost"),
         ("0: 1 1|2 2|3 3", "1 1|2 2|3 3", "the tuple '1 1' has no cost"),
-        ("0: 1 1|2 2|3 3", f"{2**70}: 1 1|2 2|3 3", "whole numbers beyond 63 bits"),
+        ("0: 1 1|2 2|3 3", f"{2**70}: 1 1|2 2|3 3", "whole numbers of more than 63 bits"),
         ('semantics="soft"', 'semantics="hard"', "semantics is soft, supports or conflicts, not 'hard'"),
-        ('name="m1ann"', 'name="m0ann"', "variable 'm0ann' stands twice"),
-        ('name="bob"', 'name="ann"', "agent 'ann' stands twice"),
+        ('name="m1ann"', 'name="m0ann"', "variable 'm0ann' occurs twice"),
+        ('name="bob"', 'name="ann"', "agent 'ann' occurs twice"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(old, new, message):
+def test_errors_name_the_line(old, new, message):
     assert message in error_of(FRODO_MEETINGS.replace(old, new, 1))
 
 
@@ -238,7 +238,7 @@ def test_what_is_wrong_is_said_with_its_line(old, new, message):
         ("D),not", "E),not", "uses E, which is none of its parameters (A, B, D)"),
         ("int A int B int D", "int A B int D", "parameters are pairs such as 'int X0 int X1'"),
         ("<parameters>x z 1<", "<parameters>x z<", "constraint 'c3': 2 parameters; 'far' has 3"),
-        ("<parameters>x z 1<", "<parameters>x w 1<", "parameter 'w' is no variable of its scope and no number"),
+        ("<parameters>x z 1<", "<parameters>x w 1<", "parameter 'w' is neither a variable of its scope nor a number"),
         ("mod(B,2)", "mod(B,0)", "cannot be evaluated: integer division or modulo by zero"),
         ("mod(B,2)", "pow(9,pow(9,9))", "has a power of more than 4096 bits"),
     ],
@@ -264,7 +264,7 @@ def test_depth_and_encodings_are_bounded():
     assert "not well-formed" in error_of(b"\xff\xfe\x00")
 
 
-def test_a_function_over_a_table_that_fits_nowhere_is_refused():
+def test_a_function_whose_table_exceeds_the_memory_is_refused():
     variables = "".join(f'<variable name="v{i}" domain="d"/>' for i in range(30))
     text = f"""<instance><domains><domain name="d">0..9</domain></domains><variables>{variables}</variables>
     <functions><function name="f"><parameters>int A</parameters><expression><functional>A</functional></expression>

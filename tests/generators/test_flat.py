@@ -1,4 +1,4 @@
-"""Tables that a generator makes in one block are not laid out once more, and are those of the factors."""
+"""Tables that a generator draws in one block are used without a copy and equal those of the factors."""
 
 import numpy as np
 import pytest
@@ -20,11 +20,11 @@ from dmcmc.inference.model.flat_tables import flatten
         ("grid", {"rows": 3}),
     ],
 )
-def test_flat_tables_are_those_of_the_factors(family, more):
-    problem = dmcmc.generate(family, **more)
+def test_flat_tables_are_those_of_the_factors(family, parameters):
+    problem = dmcmc.generate(family, **parameters)
     again = flatten([f.scope for f in problem.factors], [f.table for f in problem.factors])
-    for ours, theirs in zip(problem.flat, again, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-        assert ours.dtype == theirs.dtype
+    for shared, copied in zip(problem.flat, again, strict=True):
+        np.testing.assert_array_equal(shared, copied)
+        assert shared.dtype == copied.dtype
     assert problem.flat.data.flags.writeable
     assert all(not factor.table.flags.writeable for factor in problem.factors)

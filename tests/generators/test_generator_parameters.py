@@ -1,4 +1,4 @@
-"""Senseless parameters of a generator: refused by name, before anything is allocated."""
+"""Invalid parameters of a generator are refused by name before anything is allocated."""
 
 import math
 
@@ -28,7 +28,7 @@ from dmcmc.inference.runtime.errors import ConfigError, ResourceError
         ("grid", {"agents": 101}, "agents: must be at most", ("100",)),
     ],
 )
-def test_a_senseless_parameter_is_named_first(family, parameters, start, words):
+def test_an_invalid_parameter_is_named_first(family, parameters, start, words):
     with pytest.raises(ConfigError) as caught:
         registry.generate(family, parameters)
     message = str(caught.value)
@@ -36,7 +36,7 @@ def test_a_senseless_parameter_is_named_first(family, parameters, start, words):
     assert "\n" not in message
 
 
-def test_an_unknown_family_is_answered_with_the_known_ones():
+def test_an_unknown_family_is_refused_with_the_known_ones():
     with pytest.raises(ConfigError, match="did you mean 'grid'") as caught:
         registry.generate("grids", {})
     assert all(name in str(caught.value) for name in registry.names())
@@ -53,6 +53,6 @@ def test_an_unknown_family_is_answered_with_the_known_ones():
         ("grid", {"rows": 10**15}),
     ],
 )
-def test_what_cannot_fit_is_refused_before_it_is_allocated(family, parameters):
+def test_problems_that_exceed_the_memory_are_refused_before_allocation(family, parameters):
     with pytest.raises(ResourceError, match=r"too large: .* variables"):
         registry.generate(family, parameters)

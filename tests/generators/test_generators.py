@@ -1,4 +1,4 @@
-"""The families: exact edge counts, connected, in their ranges, the same from the same seed, refused when senseless."""
+"""Problem families: exact edge counts, connected graphs, value ranges, reproducibility and feasibility."""
 
 import math
 import os
@@ -32,11 +32,11 @@ def pairs(problem):
 
 
 def split(problem):
-    """Edges within an agent, by agent, and edges between agents."""
-    local, crossing = {a: [] for a in range(problem.n_agents)}, []
+    """Return the edges within each agent, and the edges between agents."""
+    local, between = {a: [] for a in range(problem.n_agents)}, []
     for u, v in pairs(problem):
-        (local[problem.owner[u]] if problem.owner[u] == problem.owner[v] else crossing).append((u, v))
-    return local, crossing
+        (local[problem.owner[u]] if problem.owner[u] == problem.owner[v] else between).append((u, v))
+    return local, between
 
 
 def agents_graph(problem):
@@ -91,8 +91,8 @@ def test_codes_and_pairs_are_inverse(code):
     assert graphs.codes(pair).tolist() == [code]
 
 
-def test_further_edges_are_uniform_among_those_the_tree_leaves():
-    # A path 0-1-2-3 leaves 02, 13 and 03; two of them are drawn, so each with probability 2/3.
+def test_further_edges_are_uniform_among_the_pairs_outside_the_tree():
+    # A path 0-1-2-3 leaves 02, 13 and 03; two of them are drawn, each with probability 2/3.
     rng, tree = stream(5, 0), np.array([[0, 1], [1, 2], [2, 3]])
     draws = 3000
     seen = Counter(tuple(e) for _ in range(draws) for e in graphs.add_edges(rng, tree, 6, 2).tolist())
@@ -115,9 +115,9 @@ def test_local_graphs_have_their_density_and_a_spanning_tree(family, density):
     problem = registry.generate(family, {"agents": 4, "domain_size": 3, "local_density": density})
     for agent, edges in split(problem)[0].items():
         assert len(edges) == max(9, math.floor(45 * density))
-        own = np.flatnonzero(problem.owner == agent).tolist()
+        variables = np.flatnonzero(problem.owner == agent).tolist()
         graph = nx.Graph(edges)
-        assert set(graph) == set(own) and nx.is_connected(graph)
+        assert set(graph) == set(variables) and nx.is_connected(graph)
 
 
 @pytest.mark.parametrize("interface", [1, 2, 3])
@@ -128,14 +128,14 @@ def test_random_interfaces_have_their_density_and_connect_all_agents(interface, 
     problem = registry.generate(
         "random", parameters | {"interface_variables": interface, "global_density": density, "seed": 1}
     )
-    crossing, b = split(problem)[1], agents * interface
+    between, b = split(problem)[1], agents * interface
     possible = agents * (agents - 1) // 2 * interface**2
-    assert len(crossing) == min(max(agents - 1, math.floor(b * (b - 1) / 2 * density)), possible)
-    assert all(v % each < interface for edge in crossing for v in edge)
+    assert len(between) == min(max(agents - 1, math.floor(b * (b - 1) / 2 * density)), possible)
+    assert all(v % each < interface for edge in between for v in edge)
     assert nx.is_connected(agents_graph(problem))
 
 
-def test_random_and_uniform_utilities_fill_1_to_1000():
+def test_random_and_uniform_utilities_range_from_1_to_1000():
     for family, tables in (("random", {}), ("meeting-scheduling", {"tables": "uniform"})):
         values = finite(registry.generate(family, tables))
         assert (values.min(), values.max()) == (1, 1000)
@@ -156,7 +156,7 @@ def test_uniform_preferences_and_hard_share_the_graph():
     assert scopes[0] == scopes[1] == scopes[2]
 
 
-def test_overlapping_events_are_worth_nothing_and_agreeing_copies_something():
+def test_overlapping_events_have_utility_0_and_agreeing_copies_a_reward():
     problem = registry.generate("meeting-scheduling", {})
     apart = np.abs(np.arange(24)[:, None] - np.arange(24))
     for factor in problem.factors:
@@ -171,10 +171,10 @@ def test_overlapping_events_are_worth_nothing_and_agreeing_copies_something():
             assert len(set(np.diag(table).tolist())) == 1 and table[0, 0] in {16, 24, 32, 40, 48}
 
 
-def test_a_pair_is_worth_the_sum_of_what_each_slot_is_worth():
+def test_the_utility_of_a_pair_is_the_sum_of_both_preferences():
     table = registry.generate("meeting-scheduling", {}).factors[0].table.astype(int)
-    far = table[:10, 13:]  # more than any gap apart
-    assert np.abs(far - far[:1] - far[:, :1] + far[0, 0]).max() <= 2  # additive, but for rounding down
+    far = table[:10, 13:]  # further apart than any gap
+    assert np.abs(far - far[:1] - far[:, :1] + far[0, 0]).max() <= 2  # additive up to rounding
 
 
 def test_agents_are_busy_in_their_share_of_the_slots_in_hard_tables():
@@ -187,26 +187,26 @@ def test_agents_are_busy_in_their_share_of_the_slots_in_hard_tables():
 
 
 def feasible(problem):
-    """Whether some assignment breaks no constraint, by arc-free backtracking on the most constrained variable."""
+    """Return whether some assignment satisfies all constraints, by backtracking with forward checking."""
     allowed = [np.ones(d, dtype=bool) for d in problem.domains]
-    near = {v: [] for v in range(problem.n_variables)}
+    neighbours = {v: [] for v in range(problem.n_variables)}
     for f in problem.factors:
-        may = ~forbidden(f.table)
+        allowed_pairs = ~forbidden(f.table)
         if len(f.scope) == 1:
-            allowed[f.scope[0]] &= may
+            allowed[f.scope[0]] &= allowed_pairs
         else:
-            near[f.scope[0]].append((f.scope[1], may))
-            near[f.scope[1]].append((f.scope[0], may.T))
+            neighbours[f.scope[0]].append((f.scope[1], allowed_pairs))
+            neighbours[f.scope[1]].append((f.scope[0], allowed_pairs.T))
 
-    def search(live, left):
+    def search(domains, left):
         if not left:
             return True
-        v = min(left, key=lambda u: live[u].sum())
-        for value in np.flatnonzero(live[v]):
-            after = list(live)
-            for u, may in near[v]:
+        v = min(left, key=lambda u: domains[u].sum())
+        for value in np.flatnonzero(domains[v]):
+            after = list(domains)
+            for u, allowed_pairs in neighbours[v]:
                 if u in left:
-                    after[u] = after[u] & may[value]
+                    after[u] = after[u] & allowed_pairs[value]
             if all(after[u].any() for u in left if u != v) and search(after, left - {v}):
                 return True
         return False
@@ -220,7 +220,7 @@ def test_hard_meetings_can_be_scheduled(seed):
     assert feasible(registry.generate("meeting-scheduling", parameters | {"seed": seed}))
 
 
-def test_more_meetings_than_slots_are_infeasible_and_kept():
+def test_more_meetings_than_slots_give_an_infeasible_problem():
     crowded = {"agents": 1, "variables_per_agent": 4, "domain_size": 3, "local_density": 1, "tables": "hard"}
     assert not feasible(registry.generate("meeting-scheduling", crowded))
 
@@ -235,21 +235,21 @@ def test_networks_forbid_the_same_number_of_entries_in_each_table(family, tightn
     assert costs.size == 0 or (costs.min() >= 0 and costs.max() <= 100)
 
 
-def test_forbidden_entries_fall_anywhere():
+def test_forbidden_entries_are_uniformly_distributed():
     problem = registry.generate("grid", {"domain_size": 2, "rows": 30, "tightness": 0.25})
-    places = Counter(int(np.flatnonzero(forbidden(f.table).ravel())[0]) for f in problem.factors)
+    counts = Counter(int(np.flatnonzero(forbidden(f.table).ravel())[0]) for f in problem.factors)
     m = len(problem.factors)
-    assert all(abs(places[i] - m / 4) < 5 * math.sqrt(m * 3 / 16) for i in range(4))
+    assert all(abs(counts[i] - m / 4) < 5 * math.sqrt(m * 3 / 16) for i in range(4))
 
 
 @pytest.mark.parametrize(("nodes", "edges"), [(1, 0), (2, 1), (3, 3), (50, 97)])
-def test_scale_free_networks_grow_by_two_edges_a_node(nodes, edges):
+def test_scale_free_networks_have_two_edges_per_new_node(nodes, edges):
     problem = registry.generate("scale-free", {"nodes": nodes, "domain_size": 2})
     assert len(pairs(problem)) == edges
     assert all(d >= 2 for _, d in graph_of(problem).degree()) or nodes < 3
 
 
-def test_scale_free_networks_prefer_what_is_connected_already():
+def test_scale_free_networks_prefer_nodes_of_high_degree():
     degrees = [d for _, d in graph_of(registry.generate("scale-free", {"nodes": 2000, "domain_size": 1})).degree()]
     # Uniform attachment gives a largest degree of order log n, about 30; preferential attachment one of order sqrt n.
     assert max(degrees) > 60
@@ -262,39 +262,39 @@ def test_grids_join_neighbours(rows, columns):
     assert nx.utils.graphs_equal(graph_of(problem), nx.Graph(expected.edges)) or rows * (columns or rows) == 1
 
 
-def test_networks_can_be_cut_into_blocks_of_agents():
+def test_agents_own_contiguous_blocks_of_a_network():
     problem = registry.generate("grid", {"rows": 4, "agents": 3, "domain_size": 2})
     assert problem.n_agents == 3
     assert np.all(np.diff(problem.owner) >= 0) and set(Counter(problem.owner.tolist()).values()) == {5, 6}
 
 
-def test_names_tell_agent_and_event():
+def test_names_contain_agent_and_event():
     problem = registry.generate("meeting-scheduling", {})
     assert (problem.variables[37], problem.agents[problem.owner[37]]) == ("a3.e7", "a3")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_smallest_sizes_are_problems(family):
+def test_the_smallest_sizes_are_valid(family):
     smallest = {k: 1 for k in registry.defaults(family) if k in SMALL[family]} | {"seed": 0}
     problem = registry.generate(family, smallest)
     assert problem.n_variables == 1 and problem.evaluate([0]).objective == 0
 
 
 @pytest.mark.skipif("DMCMC_INSTANCES" not in os.environ, reason="DMCMC_INSTANCES names the folder of benchmark files")
-def test_preferences_are_of_the_magnitude_of_the_benchmark_files():
-    theirs = native.load(Path(os.environ["DMCMC_INSTANCES"]) / "meetings" / "ms_A50_n10_D24_pl0.5_s0.npz")
-    ours = registry.generate("meeting-scheduling", {"agents": 50})
-    assert len(ours.factors) == len(theirs.factors)
+def test_preferences_have_the_magnitude_of_the_benchmark_files():
+    benchmark = native.load(Path(os.environ["DMCMC_INSTANCES"]) / "meetings" / "ms_A50_n10_D24_pl0.5_s0.npz")
+    generated = registry.generate("meeting-scheduling", {"agents": 50})
+    assert len(generated.factors) == len(benchmark.factors)
 
     def statistics(problem):
         values = np.concatenate([f.table.ravel() for f in problem.factors])
         return (values == 0).mean(), values[values > 0].mean()
 
-    for mine, other in zip(statistics(ours), statistics(theirs), strict=True):
-        assert mine == pytest.approx(other, rel=0.15)
+    for found, expected in zip(statistics(generated), statistics(benchmark), strict=True):
+        assert found == pytest.approx(expected, rel=0.15)
 
 
-def test_colourings_cost_something_where_neighbours_are_alike_only():
+def test_only_neighbours_of_equal_colour_have_a_cost():
     problem = registry.generate("colouring", {"nodes": 30, "density": 0.2, "domain_size": 4, "seed": 3})
     assert problem.sense == "min" and len(problem.factors) == 87
     for factor in problem.factors:

@@ -1,4 +1,4 @@
-"""Simulated time on a clock that is made up: each agent's own work, after what it waits for, and nothing else."""
+"""Simulated time on an artificial clock: an agent's work after the messages that it waits for, and nothing else."""
 
 import json
 from types import SimpleNamespace
@@ -8,8 +8,8 @@ import pytest
 from dmcmc import generate, solve
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.mpi import util_value_phases
-from dmcmc.mpi.mailbox import Post
-from dmcmc.mpi.message_contents import Chosen, Clock, Utils
+from dmcmc.mpi.mailbox import Mailbox
+from dmcmc.mpi.message_contents import ChosenValues, Clock, UtilTables
 from dmcmc.mpi.world import World
 
 TREE = PseudoTree(
@@ -20,30 +20,30 @@ TREE = PseudoTree(
     placed=((),) * 4,
 )
 TABLES = {0: 5.0, 1: 1.0, 2: 10.0, 3: 2.0}  # when each agent's own table is ready
-UTIL, VALUE = {0: 2.0, 1: 3.0, 2: 1.0, 3: 4.0}, 1.0  # what its steps take
+UTIL, VALUE = {0: 2.0, 1: 3.0, 2: 1.0, 3: 4.0}, 1.0  # time of each agent's steps
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that only work moves on."""
-    made_up = SimpleNamespace(now=100.0)
-    made_up.perf_counter = lambda: made_up.now
-    monkeypatch.setattr(util_value_phases, "time", made_up)
-    return made_up
+    """Return a clock that only work advances."""
+    artificial = SimpleNamespace(now=100.0)
+    artificial.perf_counter = lambda: artificial.now
+    monkeypatch.setattr(util_value_phases, "time", artificial)
+    return artificial
 
 
-def test_an_agent_waits_for_its_children_and_works_as_long_as_it_does(clock, monkeypatch):
+def test_an_agents_clock_is_that_of_its_slowest_child_plus_its_own_work(clock, monkeypatch):
     def work(agent, messages):
         clock.now += UTIL[agent]
-        return SimpleNamespace(message=Utils((), None), cells=10**agent)
+        return SimpleNamespace(message=UtilTables((), None), cells=10**agent)
 
     def known(steps, separators, context):
         clock.now += VALUE
-        return Chosen({}, None)
+        return ChosenValues({}, None)
 
     monkeypatch.setattr(util_value_phases, "known_values", known)
     clocks = {agent: Clock(seconds, 5000 if agent == 2 else 0) for agent, seconds in TABLES.items()}
-    post, sent = Post(World(), (0,) * 4), {}
+    post, sent = Mailbox(World(), (0,) * 4), {}
     steps = util_value_phases.util_phase(TREE, post, clocks, work, sent)
     # 3: 2 + 4; 1: its child's 6 + 3; 2: 10 + 1; 0: its slower child's 11 + 2
     assert {agent: clock.seconds for agent, clock in clocks.items()} == {3: 6.0, 1: 9.0, 2: 11.0, 0: 13.0}
@@ -56,7 +56,7 @@ def test_an_agent_waits_for_its_children_and_works_as_long_as_it_does(clock, mon
     assert {a: s.count for a, s in down.items()} == {0: 2, 1: 1, 2: 0, 3: 0}
 
 
-def test_all_messages_are_counted_by_kind_and_what_eliminations_join_by_agent():
+def test_messages_are_counted_by_kind_and_joined_cells_by_agent():
     problem = generate("meeting-scheduling", agents=4, variables_per_agent=3, domain_size=3, seed=0)
     result = solve(problem, local={"method": "exact"})
     assert {kind: n.count for kind, n in result.messages.items()} == {"UTIL": 3, "VALUE": 3}

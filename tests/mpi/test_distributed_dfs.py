@@ -1,4 +1,4 @@
-"""Agents find a depth-first tree by a token: the one that is found with the whole graph, on any number of ranks."""
+"""Agents find a depth-first tree by a token: that of the whole graph, on any number of ranks."""
 
 import json
 
@@ -11,7 +11,7 @@ from support.ranks import needs_mpirun, start
 
 import dmcmc
 from dmcmc.inference.dpop.pseudotree import depth_first
-from dmcmc.inference.model.compact_sequences import Groups
+from dmcmc.inference.model.compact_sequences import IndexGroups
 from dmcmc.mpi.distributed_dfs import depth_first_by_token
 from dmcmc.mpi.world import World
 
@@ -39,10 +39,10 @@ def test_the_tree_is_that_of_the_whole_graph(agents, density, seed):
                 neighbours[b].add(a)
     found, sent = depth_first_by_token(dict(enumerate(neighbours)), [0] * agents, World())
     ranked = sorted(range(agents), key=lambda a: (-len(neighbours[a]), a))
-    assert tuple(found[a] for a in range(agents)) == tuple(depth_first(Groups.of(map(sorted, neighbours)), ranked))
+    assert tuple(found[a] for a in range(agents)) == tuple(depth_first(IndexGroups.of(map(sorted, neighbours)), ranked))
     edges = sum(map(len, neighbours)) // 2
-    hellos_and_tokens = 2 * edges + 4 * edges
-    assert 4 * edges <= sum(one.count for one in sent.values()) <= hellos_and_tokens + 2 * edges * agents
+    degrees_and_tokens = 2 * edges + 4 * edges
+    assert 4 * edges <= sum(one.count for one in sent.values()) <= degrees_and_tokens + 2 * edges * agents
     assert all(one.kind == "TREE" and one.size >= 24 * one.count for one in sent.values())
 
 
@@ -59,6 +59,6 @@ def test_ranks_find_the_same_tree_and_count_its_messages():
 
 
 @pytest.mark.parametrize("tree", ["deep"])
-def test_other_trees_are_not_known(tree):
+def test_an_unknown_tree_is_refused(tree):
     with pytest.raises(dmcmc.DmcmcError, match="expected auto or depth-first"):
         dmcmc.solve(random_problem(1), tree=tree)

@@ -1,4 +1,4 @@
-"""An error on one rank ends all of them: raised on every rank or, where nobody could wait, by the launcher."""
+"""An error on one rank ends all ranks: raised on every rank or, if others cannot wait for it, by the launcher."""
 
 import pickle
 from types import SimpleNamespace
@@ -9,21 +9,21 @@ from support.runs import dense_problem
 
 from dmcmc.formats import native
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
-from dmcmc.mpi.world import FailedElsewhere, World
+from dmcmc.mpi.world import OtherRankError, World
 
 pytest.importorskip("mpi4py")
 
 
-HEAD = """
+SCRIPT_HEAD = """
 import sys
 from dataclasses import dataclass, replace
 from dmcmc.config.settings import Budget, Combine, Local, Settings
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.mpi.world import connect
-from dmcmc.run.monitoring.progress import Silent
+from dmcmc.run.monitoring.progress import NoProgress
 from dmcmc.run.solve import solve
-from support.runs import begun, finished
+from support.runs import finish_run, start_run
 
 problem, world = native.load(sys.argv[1]), connect()
 exact = Settings(local=Local(method="exact"), combine=Combine(method="exact"), budget=Budget(memory=int(sys.argv[2])))
@@ -47,35 +47,35 @@ class Broken(Backend):
 
 def all_broken_in(what):
     change = lambda setup: replace(setup, backend=Broken(call=what)) if broken else setup
-    return finished(begun(problem, world=world, change=change, local={"method": "exact"}))
+    return finish_run(start_run(problem, world=world, change=change, local={"method": "exact"}))
 
 
-class BrokenProgress(Silent):
+class BrokenProgress(NoProgress):
     def stage(self, title, total=None):
         if broken and title == "combining":
             raise RuntimeError("broken on purpose")
 
 """
 
-TELL = """
+REPORT_ERRORS = """
 try:
     WORK
 except Exception as error:
-    world.wait()  # all ranks are here: the script goes on
+    world.wait()  # all ranks are here: the script continues
     print(f"rank {world.rank}: {type(error).__name__}: {error}\\n", end="", flush=True)
 """
 
 
-def told(tmp_path, work, memory=1 << 30, ranks=3):
-    """What each rank says that it has caught."""
+def run_script(tmp_path, work, memory=1 << 30, ranks=3):
+    """Run a script on several ranks, which print the errors that they catch."""
     native.save(dense_problem(0), tmp_path / "problem.npz")
-    (tmp_path / "script.py").write_text(HEAD + work)
+    (tmp_path / "script.py").write_text(SCRIPT_HEAD + work)
     return start(ranks, str(tmp_path / "script.py"), str(tmp_path / "problem.npz"), str(memory))
 
 
 @needs_mpirun
-def test_a_first_combination_that_does_not_fit_the_memory_of_one_rank_is_an_error_on_all(tmp_path):
-    done = told(tmp_path, TELL.replace("WORK", "solve(problem, exact, world)"), memory=3000)
+def test_a_first_combination_that_exceeds_the_memory_of_one_rank_is_an_error_on_all(tmp_path):
+    done = run_script(tmp_path, REPORT_ERRORS.replace("WORK", "solve(problem, exact, world)"), memory=3000)
     assert done.returncode == 0, done.stderr
     lines = sorted(done.stdout.splitlines())
     assert [line[:6] for line in lines] == ["rank 0", "rank 1", "rank 2"]
@@ -84,17 +84,17 @@ def test_a_first_combination_that_does_not_fit_the_memory_of_one_rank_is_an_erro
 
 @needs_mpirun
 @pytest.mark.parametrize("what", ["first tables", "combining"])
-def test_what_nobody_foresaw_is_raised_where_it_was_and_told_everywhere_else(tmp_path, what):
-    done = told(tmp_path, TELL.replace("WORK", f"all_broken_in({what!r})"))
+def test_an_unforeseen_error_is_raised_on_its_rank_and_reported_on_the_others(tmp_path, what):
+    done = run_script(tmp_path, REPORT_ERRORS.replace("WORK", f"all_broken_in({what!r})"))
     assert done.returncode == 0, done.stderr
     lines = sorted(done.stdout.splitlines())
-    elsewhere = "FailedElsewhere: rank 1 has failed: RuntimeError: broken on purpose"
-    assert lines == [f"rank 0: {elsewhere}", "rank 1: RuntimeError: broken on purpose", f"rank 2: {elsewhere}"]
+    reported = "OtherRankError: rank 1 has failed: RuntimeError: broken on purpose"
+    assert lines == [f"rank 0: {reported}", "rank 1: RuntimeError: broken on purpose", f"rank 2: {reported}"]
 
 
 @needs_mpirun
-def test_a_rank_that_others_wait_for_ends_them_when_it_ends(tmp_path):
-    done = told(tmp_path, "solve(problem, exact, world, BrokenProgress())")
+def test_a_failing_rank_ends_the_ranks_that_wait_for_it(tmp_path):
+    done = run_script(tmp_path, "solve(problem, exact, world, BrokenProgress())")
     assert done.returncode != 0
     assert done.stderr.count("RuntimeError: broken on purpose") == 1
 
@@ -107,7 +107,7 @@ from dmcmc.formats import agent_files
 from dmcmc.run.agent.checkpoint import Checkpoint
 from dmcmc.run.private.solve import solve_directory
 
-here, keep = Path(sys.argv[1]).parent, Checkpoint.keep
+here, keep = Path(sys.argv[1]).parent, Checkpoint.save
 parts, kept = here / "parts", here / "kept"
 
 def on_a_full_disk(*given):
@@ -124,50 +124,50 @@ def cut(path):
         path.write_bytes(path.read_bytes()[:-100])
     world.wait()
 
-def tell(what, solve):
+def report(what, solve):
     try:
         result = solve()
-        said = result and (result.objective, result.bound, result.assignment)
+        output = result and (result.objective, result.bound, result.assignment)
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
+        output = f"{type(error).__name__}: {error}"
     for rank in range(world.size):
         world.wait()
-        if rank == world.rank and said:
-            print(f"{what}: {said}", flush=True)
+        if rank == world.rank and output:
+            print(f"{what}: {output}", flush=True)
 
 checked = Settings(local=exact.local, combine=exact.combine, budget=exact.budget, checkpoint=str(kept))
 if world.rank == 0:
     agent_files.write(problem, parts, 1 << 30)
 world.wait()
-tell("undisturbed", lambda: solve(problem, exact, world))
+report("undisturbed", lambda: solve(problem, exact, world))
 if broken:
-    Checkpoint.keep = on_a_full_disk
-tell("full", lambda: solve(problem, checked, world))
-Checkpoint.keep = keep
-tell("full of parts", lambda: solve_directory(parts, checked, world, None, True))
+    Checkpoint.save = on_a_full_disk
+report("full", lambda: solve(problem, checked, world))
+Checkpoint.save = keep
+report("full of parts", lambda: solve_directory(parts, checked, world, None, True))
 cut(kept / "agent-1.npz")
-tell("cut", lambda: solve(problem, checked, world))
+report("cut", lambda: solve(problem, checked, world))
 cut(parts / "agent-2.npz")
-tell("cut part", lambda: solve_directory(parts, exact, world))
+report("cut part", lambda: solve_directory(parts, exact, world))
 """
 
 
 @needs_mpirun
-def test_full_disks_and_files_that_are_cut_short_are_told_on_all_ranks_and_later_runs_go_on(tmp_path):
-    done = told(tmp_path, DISKS)
+def test_full_disks_and_truncated_files_are_errors_on_all_ranks_and_later_runs_succeed(tmp_path):
+    done = run_script(tmp_path, DISKS)
     assert done.returncode == 0, done.stderr
-    said = [line.split(": ", 1) for line in done.stdout.splitlines()]
-    answer = said[0][1]
-    assert [what for what, words in said if words == answer] == ["undisturbed", "full of parts", "cut"]
-    failures = [words for words in said if words[1] != answer]
+    outputs = [line.split(": ", 1) for line in done.stdout.splitlines()]
+    answer = outputs[0][1]
+    assert [what for what, words in outputs if words == answer] == ["undisturbed", "full of parts", "cut"]
+    failures = [words for words in outputs if words[1] != answer]
     assert [what for what, _ in failures] == ["full"] * 3 + ["cut part"] * 3
     assert all("FileError: " in why and "cannot be written: File too large" in why for _, why in failures[:3])
     assert all("FileError: " in why and "agent-2.npz: is damaged" in why for _, why in failures[3:])
-    assert done.stderr.count("agent-1.npz: is damaged; the agent's table is made again") == 1
+    assert done.stderr.count("agent-1.npz: the file is damaged; the agent's table is computed again") == 1
 
 
-class Ranks:
-    """A communicator of which the others' values are known."""
+class FixedCommunicator:
+    """A communicator whose other ranks have known values."""
 
     def __init__(self, rank, values):
         self.rank, self.values = rank, values
@@ -186,13 +186,18 @@ class Ranks:
         return SimpleNamespace(Test=lambda: True)
 
 
-class WorldOf(World):
+class WorldWithErrors(World):
     def __init__(self, rank, values):
-        self.comm, self.agreed, self.rank, self.size = Ranks(rank, values), None, rank, len(values) + 1
+        self.comm, self.agreed_error, self.rank, self.size = (
+            FixedCommunicator(rank, values),
+            None,
+            rank,
+            len(values) + 1,
+        )
 
 
-def test_all_ranks_raise_the_same_error_the_worst_first():
-    late, full, bug = OutOfTime("late"), ResourceError("full"), FailedElsewhere("rank 2 has failed")
+def test_all_ranks_raise_the_worst_error():
+    late, full, bug = OutOfTime("late"), ResourceError("full"), OtherRankError("rank 2 has failed")
     for own, others, raised in [
         (None, [full, late], late),
         (full, [None, late], late),
@@ -201,7 +206,7 @@ def test_all_ranks_raise_the_same_error_the_worst_first():
         (None, [None, full], full),
     ]:
         with pytest.raises(type(raised), match=str(raised)):
-            WorldOf(0, others).agree(own)
+            WorldWithErrors(0, others).agree(own)
     with pytest.raises(ValueError, match="mine"):
-        WorldOf(1, [full, None]).agree(ValueError("mine"))
-    WorldOf(1, [None, None]).agree(None)
+        WorldWithErrors(1, [full, None]).agree(ValueError("mine"))
+    WorldWithErrors(1, [None, None]).agree(None)

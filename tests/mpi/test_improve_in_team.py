@@ -1,4 +1,4 @@
-"""Rows that several ranks sample on, or bound, are those that one would make of them."""
+"""Rows that several ranks sample or bound are equal to those of one rank."""
 
 import threading
 
@@ -12,33 +12,33 @@ from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import CPU
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.samplers import bound_in_team, registry
-from dmcmc.samplers.bound_in_team import RowsInTeam
+from dmcmc.samplers.bound_in_team import TeamRowBounds
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.contract.team import ALONE
+from dmcmc.samplers.contract.team import SINGLE_RANK
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import Chains
 from dmcmc.samplers.improve_in_team import end, help_on, improve
 from dmcmc.samplers.methods.block_chains import BlockChains
 
-LIMIT = 600  # seconds, against hanging
+LIMIT = 600  # seconds, against a deadlock
 
 
 class Member:
-    """One of some threads, each of which stands for a rank."""
+    """One of several threads, each of which stands for a rank."""
 
-    def __init__(self, rank, made, barrier):
-        self.rank, self.size, self._made, self._barrier = rank, len(made), made, barrier
+    def __init__(self, rank, arrays, barrier):
+        self.rank, self.size, self._arrays, self._barrier = rank, len(arrays), arrays, barrier
 
     def together(self, work):
-        self._made[self.rank] = [np.array(array) for array in work()]
+        self._arrays[self.rank] = [np.array(array) for array in work()]
         self._barrier.wait(LIMIT)
-        parts = list(self._made)
+        parts = list(self._arrays)
         self._barrier.wait(LIMIT)
         return parts
 
 
 class FixedWork(Chains):
-    """Chains that sample on by a pass of some samples, however long that takes."""
+    """Chains that continue with a pass of fixed work, whatever its time."""
 
     def improve(self, rows, seconds, threads):
         self.plan(20, 2, rows.size)
@@ -64,27 +64,27 @@ def local_problem():
     return next(local for local in divide(hard_problem(variables=6, agents=3, domain=9)).locals if local.rows > 1)
 
 
-def in_a_team(size, chains, rows, turns):
-    """Let the first of some members sample on, turn by turn; the others help."""
+def sampled_in_team(size, chains, rows, times):
+    """Let the first of some members continue sampling several times; the others help."""
 
     def work(member):
-        for _ in range(turns):
+        for _ in range(times):
             improve(chains[0], rows, 1.0, 1, member)
 
     return helped(size, chains, work)
 
 
 def helped(size, chains, work):
-    """Let the first of some members do something with the others' help; return their chains."""
-    made, barrier, kept = [None] * size, threading.Barrier(size), list(chains)
+    """Run a function on the first of some members with the others' help; return their chains."""
+    messages, barrier, final = [None] * size, threading.Barrier(size), list(chains)
 
     def first():
-        member = Member(0, made, barrier)
+        member = Member(0, messages, barrier)
         work(member)
         end(member)
 
     def other(rank):
-        kept[rank] = help_on(chains[rank], CPU, Member(rank, made, barrier))
+        final[rank] = help_on(chains[rank], CPU, Member(rank, messages, barrier))
 
     threads = [
         threading.Thread(target=first if rank == 0 else other, args=() if rank == 0 else (rank,))
@@ -95,37 +95,37 @@ def helped(size, chains, work):
     for thread in threads:
         thread.join(LIMIT)
         assert not thread.is_alive()
-    return kept
+    return final
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 8])
-def test_rows_that_are_sampled_on_in_a_team_are_those_of_one_rank(size):
+def test_rows_sampled_in_a_team_equal_those_of_one_rank(size):
     local = local_problem()
     rows = np.arange(0, local.rows, 2)
     alone = chains_of(local)
     for _ in range(2):
-        improve(alone, rows, 1.0, 1, ALONE)
-    kept = in_a_team(size, [chains_of(local) for _ in range(size)], rows, turns=2)
-    for one in kept:
-        for mine, expected in zip(one.after, alone.after, strict=True):
-            np.testing.assert_array_equal(mine[rows], expected[rows])
+        improve(alone, rows, 1.0, 1, SINGLE_RANK)
+    chains_after = sampled_in_team(size, [chains_of(local) for _ in range(size)], rows, times=2)
+    for one in chains_after:
+        for sampled, expected in zip(one.after, alone.after, strict=True):
+            np.testing.assert_array_equal(sampled[rows], expected[rows])
         np.testing.assert_array_equal(one.drawn, alone.drawn)
-    assert kept[0].updates == alone.updates and kept[0].elsewhere > 0
-    assert sum(kept[0].draws) < alone.updates, "others have done their part"
+    assert chains_after[0].updates == alone.updates and chains_after[0].elsewhere > 0
+    assert sum(chains_after[0].draws) < alone.updates, "others have done their part"
 
 
-def test_helpers_go_on_from_the_first_ranks_rows_even_where_theirs_are_others():
+def test_helpers_continue_from_the_first_ranks_states():
     local, size = local_problem(), 3
     chains = [chains_of(local) for _ in range(size)]
     rows = np.arange(local.rows)
     for one in chains[1:]:
         one.after[1][:] = one.local.domains[list(local.hidden)] - 1
-    improve(alone := chains_of(local), rows, 1.0, 1, ALONE)
-    kept = in_a_team(size, chains, rows, turns=1)
-    np.testing.assert_array_equal(kept[0].states, alone.states)
+    improve(alone := chains_of(local), rows, 1.0, 1, SINGLE_RANK)
+    chains_after = sampled_in_team(size, chains, rows, times=1)
+    np.testing.assert_array_equal(chains_after[0].states, alone.states)
 
 
-def test_helpers_change_to_block_moves_with_the_first_rank(monkeypatch):
+def test_helpers_switch_to_block_moves_with_the_first_rank(monkeypatch):
     from dmcmc.samplers import improve_in_team
 
     monkeypatch.setattr(improve_in_team, "BlockChains", FixedBlocks)
@@ -135,39 +135,39 @@ def test_helpers_change_to_block_moves_with_the_first_rank(monkeypatch):
     first = FixedBlocks(local, chains[0].sampling, states)
     alone = FixedBlocks(local, chains[0].sampling, states)
     alone.improve(rows, 1.0, 1)
-    kept = in_a_team(size, [first, *chains[1:]], rows, turns=1)
-    assert all(isinstance(one, FixedBlocks) for one in kept)
+    chains_after = sampled_in_team(size, [first, *chains[1:]], rows, times=1)
+    assert all(isinstance(one, FixedBlocks) for one in chains_after)
     np.testing.assert_array_equal(first.states, alone.states)
     assert (first.states != states).any()
 
 
-def test_a_helper_without_chains_hears_the_end():
+def test_a_helper_without_chains_receives_the_end():
     local = local_problem()
-    assert in_a_team(2, [chains_of(local), None], np.arange(local.rows), turns=0)[1] is None
+    assert sampled_in_team(2, [chains_of(local), None], np.arange(local.rows), times=0)[1] is None
 
 
 @pytest.mark.parametrize("size", [2, 3, 8])
-def test_rows_that_are_bounded_in_a_team_are_those_of_one_rank(size, monkeypatch):
-    monkeypatch.setattr(bound_in_team, "_FEW", 0)
-    monkeypatch.setattr(bound_in_team, "_LEAST", 0)
-    monkeypatch.setattr(bound_in_team, "_SENT", 0)
-    local, known, told = local_problem(), [], RowsInTeam._told
+def test_rows_bounded_in_a_team_equal_those_of_one_rank(size, monkeypatch):
+    monkeypatch.setattr(bound_in_team, "_MIN_ROWS_PER_RANK", 0)
+    monkeypatch.setattr(bound_in_team, "_MIN_ENTRIES", 0)
+    monkeypatch.setattr(bound_in_team, "_ENTRIES_PER_SENT", 0)
+    local, known, message = local_problem(), [], TeamRowBounds._message
 
-    def noted(team, work, backend):
+    def record_message(team, work, backend):
         known.append(team._knows(work))
-        return told(team, work, backend)
+        return message(team, work, backend)
 
-    monkeypatch.setattr(RowsInTeam, "_told", noted)
+    monkeypatch.setattr(TeamRowBounds, "_message", record_message)
     alone, state = DualState(local, triangles=True), DualState(local, triangles=True)
 
     def work(member):
-        state.helpers = RowsInTeam(member)
-        for sweeps, some in ((0, None), (0, np.arange(1, local.rows, 3)), (3, np.arange(5)), (2, None)):
+        state.helpers = TeamRowBounds(member)
+        for sweeps, rows in ((0, None), (0, np.arange(1, local.rows, 3)), (3, np.arange(5)), (2, None)):
             for one in (alone, state):
-                one.improve(sweeps=sweeps, rows=some)
+                one.improve(sweeps=sweeps, rows=rows)
             np.testing.assert_array_equal(state.bounds, alone.bounds)
-        limits = np.sort(alone.bounds)[local.rows // 2] / 2.0**alone.layout.scale.shift + np.zeros(local.rows)
-        expected, found = (one.prune(limits, sweeps=4) for one in (alone, state))
+        cutoffs = np.sort(alone.bounds)[local.rows // 2] / 2.0**alone.layout.scale.shift + np.zeros(local.rows)
+        expected, found = (one.prune(cutoffs, sweeps=4) for one in (alone, state))
         assert 0 < found.rows.size < local.rows and not found.live.all()
         for name in ("rows", "thresholds", "live"):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
@@ -177,10 +177,10 @@ def test_rows_that_are_bounded_in_a_team_are_those_of_one_rank(size, monkeypatch
     assert known == [False, True, False, True, False], "shares that have not changed are not sent again"
 
 
-def test_rows_that_another_rank_had_no_time_for_keep_their_bounds_and_values(monkeypatch):
-    monkeypatch.setattr(bound_in_team, "_FEW", 0)
-    monkeypatch.setattr(bound_in_team, "_LEAST", 0)
-    monkeypatch.setattr(bound_in_team, "_SENT", 0)
+def test_rows_without_time_on_another_rank_keep_their_bounds_and_values(monkeypatch):
+    monkeypatch.setattr(bound_in_team, "_MIN_ROWS_PER_RANK", 0)
+    monkeypatch.setattr(bound_in_team, "_MIN_ENTRIES", 0)
+    monkeypatch.setattr(bound_in_team, "_ENTRIES_PER_SENT", 0)
     local = local_problem()
     state = DualState(local, triangles=True)
     state.improve(sweeps=0)
@@ -194,7 +194,7 @@ def test_rows_that_another_rank_had_no_time_for_keep_their_bounds_and_values(mon
     monkeypatch.setattr(bound_in_team, "ascend_rows", cut_short)
 
     def work(member):
-        state.helpers = RowsInTeam(member)
+        state.helpers = TeamRowBounds(member)
         found = state.prune(np.full(local.rows, -np.inf), sweeps=2)
         assert found.rows.tolist() == list(range(local.rows)) and found.live[half:].any(axis=2).all()
 

@@ -1,4 +1,4 @@
-"""More ranks than agents: those without one work on the rows of others', from first tables on to the end."""
+"""More ranks than agents: a rank without an agent works on the rows of another rank's agent, from start to end."""
 
 import json
 
@@ -8,29 +8,29 @@ from support.runs import hard_problem
 
 from dmcmc.formats import native
 
-SAMPLING_ON = """
+CONTINUE_SAMPLING = """
 import json, sys
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
-from dmcmc.run.scheduler.proposal import SAMPLE, Grant
-from support.runs import begun, finished
+from dmcmc.run.scheduler.proposal import SAMPLING, Allocation
+from support.runs import finish_run, start_run
 
 def on(directive):
-    grants = (Grant(SAMPLE, 0, 3.0), Grant(SAMPLE, 1, 3.0))
-    return directive._replace(grants=grants, stop=len(first) == 2)
+    allocations = (Allocation(SAMPLING, 0, 3.0), Allocation(SAMPLING, 1, 3.0))
+    return directive._replace(allocations=allocations, stop=len(first) == 2)
 
 def noted(run, directive):
     first.append(drawn(run))
     run.improve(directive)
 
 def drawn(run):
-    chains = [run._helped] if run._helped else [agent.below.chains for agent in run.agents.values()]
+    chains = [run._helped] if run._helped else [agent.lower.chains for agent in run.agents.values()]
     return [sum(one.draws) for one in chains]
 
 problem, world, first = native.load(sys.argv[1]), connect(), []
 local = {"method": "gibbs", "runs": 1, "samples": 2, "bound": "none"}
-run = begun(problem, world=world, local=local, budget={"time": 600})
-result = finished(run, on, noted)
+run = start_run(problem, world=world, local=local, budget={"time": 600})
+result = finish_run(run, on, noted)
 parts = world.gather((world.rank, run.team.size, *first[0], *drawn(run)))
 if result is not None:
     print(json.dumps({"parts": parts, "result": json.loads(result.to_json())}))
@@ -39,10 +39,10 @@ if result is not None:
 
 @needs_mpirun
 @pytest.mark.parametrize("ranks", [3, 5])
-def test_all_ranks_of_an_agent_sample_on(tmp_path, ranks):
+def test_all_ranks_of_an_agent_continue_sampling(tmp_path, ranks):
     problem = hard_problem(variables=6, agents=2, domain=12)
     native.save(problem, tmp_path / "problem.npz")
-    (tmp_path / "driver.py").write_text(SAMPLING_ON)
+    (tmp_path / "driver.py").write_text(CONTINUE_SAMPLING)
     done = start(ranks, str(tmp_path / "driver.py"), str(tmp_path / "problem.npz"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

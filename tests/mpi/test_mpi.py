@@ -1,4 +1,4 @@
-"""Agents on ranks: the same result bit for bit on any number of them, and an end for all when one fails."""
+"""Agents on ranks: bitwise the same result on any number of ranks, and a common end when one rank fails."""
 
 import json
 import os
@@ -31,17 +31,17 @@ SOLVE_ALL = """
 import json, os, sys
 import dmcmc
 from dmcmc.mpi.launcher import announced_rank
-from dmcmc.mpi.mailbox import Post
+from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.world import connect
 from dmcmc.samplers import bound_in_team
 from dmcmc.samplers.methods import exact
 
-Post.limit = 100  # tables go in many slices
-exact._DIVIDED = 0  # cells from which ranks eliminate an agent together
-bound_in_team._FEW = bound_in_team._SENT = bound_in_team._LEAST = 0  # rows are bounded together
+Mailbox.limit = 100  # tables are sent in many slices
+exact._MIN_DIVIDED_CELLS = 0  # cells from which ranks eliminate an agent together
+bound_in_team._MIN_ROWS_PER_RANK = bound_in_team._ENTRIES_PER_SENT = bound_in_team._MIN_ENTRIES = 0  # rows are bounded together
 os.environ["CUDA_VISIBLE_DEVICES"] = "" if announced_rank(os.environ) == 0 else "0"
 world = connect()
-assert world.size == 1 or set(world.leaders) == {1}  # the first that sees a GPU
+assert world.size == 1 or set(world.leaders) == {1}  # the first rank that sees a GPU
 if world.size > 2:  # as on two nodes
     world.node_comm = world.comm.Split(world.rank % 2)
     world.leaders = tuple(world.comm.allgather(world.node_comm.bcast(world.rank)))
@@ -57,13 +57,13 @@ for name in sys.argv[2:]:
         sections = {"local": local, "budget": budget, "seed": 11, "device": "cpu"}
         result = dmcmc.solve_on(world, dmcmc.load(name), **sections, combine=combine)
         found[f"{name} {method}"] = json.loads(result.to_json())
-        dealt = dmcmc.load(name) if world.rank == 0 else None  # rank 0 hands each rank its own agents' parts
+        scattered = dmcmc.load(name) if world.rank == 0 else None  # rank 0 sends each rank its own agents' parts
         if method in ("exact", "gibbs"):
-            result = dmcmc.solve_on(world, dealt, **sections, combine=combine)
-            found[f"{name} {method} dealt"] = json.loads(result.to_json())
+            result = dmcmc.solve_on(world, scattered, **sections, combine=combine)
+            found[f"{name} {method} scattered"] = json.loads(result.to_json())
         if method in ("exact", "auto") and "slices" not in name:
             combine |= {"mode": "shared"}
-            known = dealt if method == "auto" else dmcmc.load(name)
+            known = scattered if method == "auto" else dmcmc.load(name)
             result = dmcmc.solve_on(world, known, **sections, combine=combine)
             found[f"{name} {method} shared"] = json.loads(result.to_json())
 if world.rank == 0:
@@ -101,7 +101,7 @@ sys.exit(main(sys.argv[6:]))
 
 
 def chain(agents, seed):
-    """A connected problem: two variables an agent, neighbours in a chain share a factor, and every third one more."""
+    """Return a chain of agents with two variables each: neighbours share a factor, every third agent one more."""
     rng = np.random.default_rng(seed)
     domains = rng.integers(1, 4, 2 * agents)
     scopes = [(2 * a, 2 * a + 1) for a in range(agents)] + [(2 * a + 1, 2 * a + 3) for a in range(agents - 1)]
@@ -115,23 +115,32 @@ def chain(agents, seed):
     )
 
 
-def wide_agents(agents, own=5):
-    """Agents with several variables, three of which each shares with the next; ties, and a few forbidden pairs."""
-    rng, n = np.random.default_rng(5), agents * own
+def wide_agents(agents, variables_per_agent=5):
+    """Return agents that share three variables with the next one; there are ties and some forbidden pairs."""
+    rng, n = np.random.default_rng(5), agents * variables_per_agent
     domains = rng.integers(3, 6, n)
-    scopes = [(a * own + u, a * own + v) for a in range(agents) for v in range(own) for u in range(v)]
-    scopes += [(a * own + k, (a + 1) * own + 2 - k) for a in range(agents - 1) for k in range(3)]
+    scopes = [
+        (a * variables_per_agent + u, a * variables_per_agent + v)
+        for a in range(agents)
+        for v in range(variables_per_agent)
+        for u in range(v)
+    ]
+    scopes += [
+        (a * variables_per_agent + k, (a + 1) * variables_per_agent + 2 - k)
+        for a in range(agents - 1)
+        for k in range(3)
+    ]
     return Problem(
         variables=tuple(f"x{v}" for v in range(n)),
         domains=domains,
         agents=tuple(f"a{a}" for a in range(agents)),
-        owner=np.repeat(np.arange(agents), own),
+        owner=np.repeat(np.arange(agents), variables_per_agent),
         factors=tuple(Factor.of(s, random_table(rng, tuple(domains[list(s)]), 20, 0.05)) for s in scopes),
     )
 
 
 def clique(agents, floats=True):
-    """Every two agents share a factor."""
+    """Return a problem in which every two agents share a factor."""
     rng = np.random.default_rng(agents)
     scopes = [(u, v) for u in range(agents) for v in range(u)]
     return Problem(
@@ -173,7 +182,7 @@ def solved(tmp_path_factory):
 
 
 def invariant(result):
-    """What must not depend on where the agents work."""
+    """Return the parts of a result that must not depend on the ranks of the agents."""
     plan = {key: value for key, value in result["provenance"]["plan"].items() if key not in ("ranks", "helpers")}
     agents = [{k: v for k, v in a.items() if k not in ("rank", "time")} for a in result["agents"]]
     names = ("status", "objective", "bound", "gap", "violation", "assignment", "msg_count", "msg_size", "sense")
@@ -181,22 +190,22 @@ def invariant(result):
 
 
 def answer_of(result):
-    """What must not depend on how messages go either."""
-    kept = {k: v for k, v in invariant(result).items() if not k.startswith("msg") and k not in ("plan", "agents")}
-    return kept | {"agents": [(a["name"], a["z"], a["gap"], a["exact"]) for a in result["agents"]]}
+    """Return the parts of a result that must not depend on the way of messages either."""
+    answer = {k: v for k, v in invariant(result).items() if not k.startswith("msg") and k not in ("plan", "agents")}
+    return answer | {"agents": [(a["name"], a["z"], a["gap"], a["exact"]) for a in result["agents"]]}
 
 
 @needs_mpirun
 @pytest.mark.parametrize("ranks", RANKS)
-def test_results_are_bit_for_bit_the_same_on_any_number_of_ranks(solved, ranks):
+def test_results_are_bitwise_equal_on_any_number_of_ranks(solved, ranks):
     alone, together = solved(0), solved(ranks)
     assert alone.keys() == together.keys()
     for name, result in together.items():
         if name.endswith("shared"):
             assert answer_of(result) == answer_of(alone[name.removesuffix(" shared")]), name
             continue
-        assert invariant(result) == invariant(alone[name.removesuffix(" dealt")]), name
-        assert ("deal" in result["control"]) == (name.endswith("dealt") and ranks > 1)
+        assert invariant(result) == invariant(alone[name.removesuffix(" scattered")]), name
+        assert ("deal" in result["control"]) == (name.endswith("scattered") and ranks > 1)
         assert result["provenance"]["ranks"] == ranks
         edges = sum(p is not None for p in result["provenance"]["plan"]["pseudo_tree"].values())
         assert result["msg_count"] > 3 * edges if "slices" in name else result["msg_count"] == 2 * edges, name
@@ -205,8 +214,8 @@ def test_results_are_bit_for_bit_the_same_on_any_number_of_ranks(solved, ranks):
 
 
 @needs_mpirun
-def test_the_problems_are_of_every_kind(solved):
-    """Or the comparison of ranks says less than it seems to."""
+def test_the_problems_cover_all_cases(solved):
+    """Otherwise the comparison of ranks would test less than intended."""
     found = solved(0)
     trees = {name: result["provenance"]["plan"]["pseudo_tree"] for name, result in found.items()}
     split = found["mini_buckets.npz exact"]
@@ -230,7 +239,7 @@ def test_the_command_line_under_a_launcher_prints_one_result(tmp_path, capfd):
 
 
 @needs_mpirun
-def test_bad_input_is_one_line_for_all_ranks(tmp_path):
+def test_bad_input_is_reported_once_for_all_ranks(tmp_path):
     native.save(chain(5, 2), tmp_path / "problem.npz")
     (tmp_path / "run.yaml").write_text("problem: {file: problem.npz}\nlocal: {method: exact}\n")
     run, missing = ["run", str(tmp_path / "run.yaml")], ["run", str(tmp_path / "no.yaml")]
@@ -246,27 +255,27 @@ PHASES = {
     "load parts": ("kill", "run.private.solve", "read_agent", {}),
     "plan": ("kill", "run.solve", "plan", {}),
     "tree parts": ("kill", "mpi.world", "World.exchange", {"combine": {"tree": "depth-first"}}),
-    "rows of one agent": ("raise", "run.first_tables", "_sampled", {"local": _SAMPLED}),
-    "sample": ("kill", "run.first_tables", "_sampled_agents", {"local": _SAMPLED}),
-    "UTIL": ("raise", "run.cycle", "util_phase", {}),
-    "UTIL parts": ("kill", "run.cycle", "util_phase", {"local": _SAMPLED}),
-    "VALUE": ("kill", "run.cycle", "value_phase", {}),
-    "improving": ("kill", "run.rank", "slice_of", _IMPROVED),
-    "late alone": ("late", "run.rank", "slice_of", _IMPROVED),  # where the others go on
-    "improving parts": ("kill", "run.rank", "slice_of", _IMPROVED),
+    "rows of one agent": ("raise", "run.initial_tables", "_sampled", {"local": _SAMPLED}),
+    "sample": ("kill", "run.initial_tables", "_sampled_agents", {"local": _SAMPLED}),
+    "UTIL": ("raise", "run.util_value_cycle", "util_phase", {}),
+    "UTIL parts": ("kill", "run.util_value_cycle", "util_phase", {"local": _SAMPLED}),
+    "VALUE": ("kill", "run.util_value_cycle", "value_phase", {}),
+    "improving": ("kill", "run.rank_run", "time_slice_of", _IMPROVED),
+    "late alone": ("late", "run.rank_run", "time_slice_of", _IMPROVED),  # while the other ranks continue
+    "improving parts": ("kill", "run.rank_run", "time_slice_of", _IMPROVED),
 }
 
 
 @needs_mpirun
 @pytest.mark.parametrize("phase", PHASES)
-def test_one_rank_that_fails_ends_all_and_a_later_run_goes_on(tmp_path, phase):
-    """The others wait for its messages: without help they would wait for ever."""
+def test_a_failing_rank_ends_all_and_a_later_run_continues(tmp_path, phase):
+    """The others wait for its messages; without an abort they would wait for ever."""
     how, module, work, sections = PHASES[phase]
     problem, kept = wide_agents(1) if phase == "rows of one agent" else chain(6, 2), tmp_path / "kept"
     config, source = _written(tmp_path, problem, "parts" in phase, checkpoint=str(kept), **sections)
     done = start(3, *_failing(tmp_path, how, 1, module, work), "run", config)
     took = time.time() - (tmp_path / "failed").stat().st_mtime
-    assert done.returncode != 0 and took < (10 if how == "kill" else 60)  # 10 s, where a machine has a core a rank
+    assert done.returncode != 0 and took < (10 if how == "kill" else 60)  # 10 s if the machine has one core per rank
     assert "Traceback" not in done.stdout + done.stderr
     assert not (tmp_path / "result.json").exists()
     ours = lines(done.stderr)
@@ -277,7 +286,7 @@ def test_one_rank_that_fails_ends_all_and_a_later_run_goes_on(tmp_path, phase):
     else:
         assert ours == []
     tables, incumbent = list(kept.glob("agent-*.npz")), list(kept.glob("incumbent*.npz"))
-    assert len(tables) == 6 if module == "run.cycle" else len(tables) < 6
+    assert len(tables) == 6 if module == "run.util_value_cycle" else len(tables) < 6
     if "budget" in sections:
         assert len(incumbent) == (6 if "parts" in phase else 1)
         return
@@ -286,7 +295,7 @@ def test_one_rank_that_fails_ends_all_and_a_later_run_goes_on(tmp_path, phase):
 
 
 def _written(folder, problem, parts, **sections):
-    """A configuration of a problem with an output, and what solves the same in this process."""
+    """Return a configuration file with an output, and a function that solves the same problem in this process."""
     native.save(problem, folder / "problem.npz")
     agent_files.write(problem, folder / "parts", 1 << 30)
     where = "directory: parts" if parts else "file: problem.npz"
@@ -303,13 +312,13 @@ def _written(folder, problem, parts, **sections):
 
 
 def _failing(folder, how, rank, module, work):
-    """The command line, of which one rank fails in some work."""
+    """Return a command line in which one rank fails in some function."""
     (folder / "fail.py").write_text(FAIL)
     return [str(folder / "fail.py"), how, str(rank), module, work, str(folder / "failed")]
 
 
 @needs_mpirun
-def test_an_answer_that_a_full_disk_does_not_take_is_printed_all_the_same(tmp_path):
+def test_an_answer_that_does_not_fit_the_disk_is_still_printed(tmp_path):
     config, source = _written(tmp_path, chain(6, 2), True)
     done = start(2, *_failing(tmp_path, "full", 0, "cli.commands", "deliver"), "run", config, "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["objective"] == source().objective
@@ -319,7 +328,7 @@ def test_an_answer_that_a_full_disk_does_not_take_is_printed_all_the_same(tmp_pa
 
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_a_launcher_of_another_mpi_is_recognised_and_refused_once(tmp_path, rank):
-    """Such a launcher starts several processes that each see a world of one: they would all do all the work."""
+    """Such a launcher starts processes that each see a world of one, so that each would do all of the work."""
     native.save(chain(2, 2), tmp_path / "problem.npz")
     (tmp_path / "run.yaml").write_text("problem: {file: problem.npz}\n")
     announced = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": rank}
@@ -331,7 +340,7 @@ def test_a_launcher_of_another_mpi_is_recognised_and_refused_once(tmp_path, rank
     assert all("2 processes" in line and "world of one" in line and "mpirun" in line for line in ours)
 
 
-def test_what_launchers_announce():
+def test_the_launchers_environment_is_recognised():
     assert not launched({"PATH": "/bin"})
     assert launched({"PMI_RANK": "0"})
     assert announced_size({}) == 1
@@ -357,7 +366,7 @@ def test_the_loads_differ_by_at_most_one_agent(costs, ranks):
     assert max(load) - min(load) <= max(costs, default=0.0) * (1 + 1e-9) + 1e-9
 
 
-OTHER_WIDTHS = """
+DIFFERENT_CORES = """
 import os, sys
 from dmcmc.config.settings import Budget, Local, Settings
 from dmcmc.formats import native
@@ -365,7 +374,7 @@ from dmcmc.mpi.world import connect
 from dmcmc.run.planning.plan import prepare
 
 world = connect()
-world.local_size = world.core_sharers = 1  # as on a node of its own
+world.local_size = world.core_sharers = 1  # as on separate nodes
 os.sched_setaffinity(0, list(os.sched_getaffinity(0))[: 2 - world.rank])
 for method in ("gibbs", "exact", "auto"):
     setup = prepare(native.load(sys.argv[1]), Settings(local=Local(method=method), budget=Budget(time=5.0)), world)
@@ -378,15 +387,15 @@ for method in ("gibbs", "exact", "auto"):
 
 @needs_mpirun
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
-def test_ranks_of_different_width_agree_on_places_choices_and_limits(tmp_path):
+def test_ranks_with_different_numbers_of_cores_agree_on_the_plan(tmp_path):
     native.save(chain(9, 4), tmp_path / "problem.npz")
-    (tmp_path / "widths.py").write_text(OTHER_WIDTHS)
+    (tmp_path / "widths.py").write_text(DIFFERENT_CORES)
     done = start(2, str(tmp_path / "widths.py"), str(tmp_path / "problem.npz"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{method} [2, 1] True" for method in ("gibbs", "exact", "auto")]
 
 
-UNTOUCHED = """
+COUNTED_MESSAGES = """
 import pickle
 from mpi4py import MPI
 from dmcmc.mpi.world import connect
@@ -394,7 +403,7 @@ from dmcmc.mpi.world import connect
 before = MPI.pickle.dumps
 world = connect()
 together = world.allgather({"rank": world.rank}, "ranks"), world.bcast("all" if world.rank == 0 else None, "word")
-gathered, counted = world.gather([world.rank], "lists"), world.counted()
+gathered, counted = world.gather([world.rank], "lists"), world.message_counts()
 data = {name: len(pickle.dumps(value, 5)) for name, value in (("ranks", {"rank": world.rank}), ("word", "all"))}
 assert together == ([{"rank": 0}, {"rank": 1}], "all") and gathered == ([[0], [1]] if world.rank == 0 else None)
 assert counted["ranks"] == (1, data["ranks"]) and counted.get("word", (1, data["word"])) == (1, data["word"])
@@ -404,6 +413,6 @@ assert MPI.pickle.dumps == before
 
 
 @needs_mpirun
-def test_what_ranks_tell_each_other_is_counted_and_pickling_of_others_stays_as_it_is():
-    done = start(2, "-c", UNTOUCHED)
+def test_control_messages_are_counted_and_mpi4py_pickling_is_unchanged():
+    done = start(2, "-c", COUNTED_MESSAGES)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Agents with inputs of their own: what each rank reads, what crosses, and the answer of one file all the same."""
+"""Agents with private inputs: what each rank reads, what ranks send, and an answer equal to that of one file."""
 
 import json
 import pickle
@@ -17,11 +17,11 @@ from dmcmc.cli.main import main
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files, native
-from dmcmc.inference.dpop.pseudotree import completed, depth_first, neighbours_of
+from dmcmc.inference.dpop.pseudotree import complete_tree, depth_first, neighbours_of
 from dmcmc.inference.model.flat_tables import flatten
-from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import FileError, OutOfTime, Unavailable
-from dmcmc.run.distribution.rank_view import view_of
+from dmcmc.run.distribution.rank_view import rank_view_of
 from dmcmc.run.planning import divided_problem
 from dmcmc.run.private import solve as private
 from dmcmc.run.private.solve import solve_directory
@@ -30,12 +30,17 @@ HIDDEN = (5, 7)  # sizes of hidden variables; shared ones have 3 values
 
 
 def secret_problem(agents=5, seed=0):
-    """Agents in a ring, with numbers, names and labels that are found again wherever they go."""
-    rng, own = np.random.default_rng(seed), 4
-    n = agents * own
+    """Return agents in a ring, with numbers, names and labels that can be recognised in any data."""
+    rng, variables_per_agent = np.random.default_rng(seed), 4
+    n = agents * variables_per_agent
     domains = np.array([3, 3, *HIDDEN] * agents)
-    inside = [(a * own + u, a * own + v) for a in range(agents) for v in range(own) for u in range(v)]
-    between = [(a * own, (a + 1) % agents * own + 1) for a in range(agents)]
+    inside = [
+        (a * variables_per_agent + u, a * variables_per_agent + v)
+        for a in range(agents)
+        for v in range(variables_per_agent)
+        for u in range(v)
+    ]
+    between = [(a * variables_per_agent, (a + 1) % agents * variables_per_agent + 1) for a in range(agents)]
     factors = [Factor.of(s, rng.integers(10**12, 2**43, domains[list(s)])) for s in inside]
     factors += [Factor.of(s, rng.integers(0, 10**12, domains[list(s)])) for s in between]
     factors += [Factor.of((), 5)]
@@ -43,7 +48,7 @@ def secret_problem(agents=5, seed=0):
         variables=tuple(f"secret-name-{v}" for v in range(n)),
         domains=domains,
         agents=tuple(f"a{a}" for a in range(agents)),
-        owner=np.repeat(np.arange(agents), own),
+        owner=np.repeat(np.arange(agents), variables_per_agent),
         factors=tuple(factors[i] for i in rng.permutation(len(factors))),
         labels=tuple(tuple(f"secret-label-{v}-{x}" for x in range(domains[v])) for v in range(n)),
     )
@@ -62,13 +67,13 @@ def folder(tmp_path):
 def test_an_agents_file_has_its_own_variables_and_factors_and_those_that_it_shares(folder):
     problem, index = secret_problem(), agent_files.read_index(folder)
     for agent in range(problem.n_agents):
-        part, known = agent_files.read_agent(folder, index, agent), index.variables(agent)
-        own = set(np.flatnonzero(problem.owner == agent).tolist())
-        mine = [f for f in problem.factors if own & set(f.scope)]
-        assert [f.renamed(tuple(known[v] for v in f.scope), f.name) for f in part.factors] == mine
-        assert set(known) == own.union(*(f.scope for f in mine)) and len(known) < problem.n_variables
+        part, known = agent_files.read_agent(folder, index, agent), index.known_variables(agent)
+        owned = set(np.flatnonzero(problem.owner == agent).tolist())
+        factors = [f for f in problem.factors if owned & set(f.scope)]
+        assert [f.renamed(tuple(known[v] for v in f.scope), f.name) for f in part.factors] == factors
+        assert set(known) == owned.union(*(f.scope for f in factors)) and len(known) < problem.n_variables
         for v, labels in zip(known, part.labels, strict=True):
-            assert labels == (problem.labels[v] if v in own else None)
+            assert labels == (problem.labels[v] if v in owned else None)
 
 
 def test_the_index_knows_shared_variables_only(folder):
@@ -119,7 +124,7 @@ def test_a_truncated_missing_or_foreign_file_is_refused_by_name(folder, tmp_path
 
 
 @pytest.mark.parametrize("method", ["exact", "gibbs"])
-def test_a_time_budget_is_used_unless_all_is_proven_before(folder, method, clock):
+def test_a_time_budget_is_used_unless_optimality_is_proven_earlier(folder, method, clock):
     best = dmcmc.solve(secret_problem(), local={"method": "exact"})
     config = settings(local={"method": method, "runs": 1, "samples": 2}, budget={"time": 600})
     found = solve_directory(folder, config, progress=Hurried(clock, "improving", times=2), share_assignment=True)
@@ -131,7 +136,7 @@ def test_a_time_budget_is_used_unless_all_is_proven_before(folder, method, clock
     )
 
 
-def test_a_time_budget_that_ends_before_there_are_tables_has_a_first_assignment(folder, monkeypatch):
+def test_a_time_limit_before_the_first_tables_gives_an_initial_assignment(folder, monkeypatch):
     def late(*arguments):
         raise OutOfTime("too late")
 
@@ -141,11 +146,11 @@ def test_a_time_budget_that_ends_before_there_are_tables_has_a_first_assignment(
     assert secret_problem().evaluate(found.assignment).objective == found.objective
 
 
-def test_a_time_budget_that_ends_while_it_is_planned_has_an_answer(folder, monkeypatch):
-    def late(parts, world, *rest, stop, **more):
-        if stop is not NO_STOP:
+def test_a_time_limit_during_planning_gives_an_answer(folder, monkeypatch):
+    def late(parts, world, *others, stop, **keywords):
+        if stop is not NO_DEADLINE:
             raise OutOfTime("too late")
-        return planned(parts, world, *rest, stop=stop, **more)
+        return planned(parts, world, *others, stop=stop, **keywords)
 
     planned = private.plan
     monkeypatch.setattr(private, "plan", late)
@@ -154,23 +159,22 @@ def test_a_time_budget_that_ends_while_it_is_planned_has_an_answer(folder, monke
     assert secret_problem().evaluate(found.assignment).objective == found.objective
 
 
-def test_what_needs_the_whole_problem_is_refused(folder):
+def test_options_that_need_the_whole_problem_are_refused(folder):
     asked = ({"local": {"order": "o.txt"}}, {"search": "toulbar2"}, {"algorithm": "mgm"})
     for sections in asked:
         with pytest.raises(Unavailable, match=r"problem\.directory"):
             solve_directory(folder, settings(**sections))
 
 
-@pytest.mark.parametrize("memory, dealt", [("1GiB", False), ("1MiB", True)])
-def test_with_a_time_budget_a_problem_is_dealt_out_where_copies_would_take_much_of_the_memory(
-    monkeypatch, memory, dealt
-):
-    monkeypatch.setattr(divided_problem, "_LARGE", 0)
+@pytest.mark.parametrize("memory, scattered", [("1GiB", False), ("1MiB", True)])
+def test_with_a_time_budget_a_problem_is_scattered_if_copies_would_take_much_memory(monkeypatch, memory, scattered):
+    monkeypatch.setattr(divided_problem, "_SCATTERED_BYTES", 0)
     world = SimpleNamespace(size=4, local_size=4)
     assert (
-        divided_problem.is_dealt_out(secret_problem(), settings(budget={"time": 1.0, "memory": memory}), world) == dealt
+        divided_problem.is_scattered(secret_problem(), settings(budget={"time": 1.0, "memory": memory}), world)
+        == scattered
     )
-    assert divided_problem.is_dealt_out(secret_problem(), settings(budget={"memory": memory}), world)
+    assert divided_problem.is_scattered(secret_problem(), settings(budget={"memory": memory}), world)
 
 
 RECORDED = """
@@ -179,14 +183,14 @@ import numpy as np
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
-from dmcmc.mpi.mailbox import Post
+from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.world import World, connect
 from dmcmc.run.private.solve import solve_directory
 from dmcmc.samplers import bound_in_team
 
 world, found, sent = connect(), {}, []
-Post.limit = 64
-bound_in_team._FEW = bound_in_team._SENT = bound_in_team._LEAST = 0
+Mailbox.limit = 64
+bound_in_team._MIN_ROWS_PER_RANK = bound_in_team._ENTRIES_PER_SENT = bound_in_team._MIN_ENTRIES = 0
 
 
 class Recorder:
@@ -197,7 +201,7 @@ class Recorder:
         method = getattr(self.comm, name)
 
         def called(*arguments, **named):
-            answer = method(*arguments, **named)  # first: what is received was anything before
+            answer = method(*arguments, **named)  # first, since a received buffer has arbitrary contents before
             for argument in arguments:
                 sent.append(bytes(argument) if isinstance(argument, np.ndarray) else pickle.dumps(argument))
             return Recorder(answer) if name == "Split" else answer
@@ -216,7 +220,7 @@ for folder, method, mode in runs:
     alone = solve_directory(folder, config, World()) if world.rank == 0 else None
     if world.rank == 0:
         names = ("status", "objective", "bound", "violation", "msg_count", "msg_size")
-        if mode == "shared":  # whose core needs factors of others: the answer is that of messages
+        if mode == "shared":  # the leader would need factors of others: the answer is that of messages
             names, method = names[:4], method + " shared"
             alone = solve_directory(folder, settings_of(Document("", sections)), World())
         found[method] = [[getattr(one, name) for name in names] for one in (result, alone)]
@@ -246,8 +250,8 @@ if world.rank == 0:
 
 
 @needs_mpirun
-def test_nothing_hidden_crosses_between_ranks_and_the_answer_is_that_of_one(folder, tmp_path):
-    """All traffic of each rank is recorded: broadcasts, gathers and messages, and what ranks of an agent share."""
+def test_no_private_data_is_sent_between_ranks_and_the_answer_is_that_of_one_rank(folder, tmp_path):
+    """All traffic of each rank is recorded: broadcasts, gathers, messages, and exchanges within teams."""
     few = secret_problem(agents=2, seed=1)
     agent_files.write(few, tmp_path / "few", 1 << 30)
     native.save(few, tmp_path / "few.npz")
@@ -277,7 +281,7 @@ def test_the_command_line_splits_and_solves(tmp_path):
     output = str(tmp_path / "out" / "run.json")
     (tmp_path / "f.yaml").write_text("problem: {file: p.npz}\nlocal: {method: exact}\n")
     commands = ["run", str(tmp_path / "d.yaml"), "--output", output], ["run", str(tmp_path / "f.yaml")]
-    large = "from dmcmc.run.planning import divided; divided._LARGE = 0"
+    large = "from dmcmc.run.planning import divided_problem; divided_problem._SCATTERED_BYTES = 0"
     done, found = documents(in_turn(2, *([*command, "--json"] for command in commands), before=large).stdout)
     assert done["assignment"] is None
     files = sorted((tmp_path / "out" / "run.agents").iterdir())
@@ -287,17 +291,19 @@ def test_the_command_line_splits_and_solves(tmp_path):
     assert secret_problem().evaluate(found["assignment"]).objective == found["objective"]
 
 
-def test_what_every_rank_knows_of_all_agents_takes_few_bytes():
+def test_the_common_view_of_all_agents_takes_few_bytes():
     agents = 500
     problem = dmcmc.generate("random", agents=agents, variables_per_agent=3, domain_size=2, global_density=0.0)
-    index, _ = agent_files.divided(problem, 1 << 30)
-    whole, division = view_of(index, {})
+    index, _ = agent_files.split_by_agent(problem, 1 << 30)
+    whole, division = rank_view_of(index, {})
     parent = depth_first(neighbours_of(whole, division), range(agents))
-    known = pickle.dumps(index), pickle.dumps(completed(whole, division, parent))
+    known = pickle.dumps(index), pickle.dumps(complete_tree(whole, division, parent))
     tracemalloc.start()
     index, tree = map(pickle.loads, known)
-    view = view_of(index, {})
-    assert len(view.division.locals) == len(tree.parent) == agents and sum(map(len, index.shared)) == 2 * (agents - 1)
+    view = rank_view_of(index, {})
+    assert len(view.division.locals) == len(tree.parent) == agents and sum(map(len, index.shared_factors)) == 2 * (
+        agents - 1
+    )
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken < 300 * agents  # some 1,600 each as tuples and dictionaries
@@ -306,7 +312,7 @@ def test_what_every_rank_knows_of_all_agents_takes_few_bytes():
 def test_exact_agents_tables_are_not_copied_into_one_array(tmp_path, monkeypatch):
     agent_files.write(secret_problem(), tmp_path / "parts", 1 << 30)
     settings = settings_of(Document("", {"local": {"method": "exact"}}))
-    warm = solve_directory(tmp_path / "parts", settings)
+    first_result = solve_directory(tmp_path / "parts", settings)
     seen = []
 
     def flat(problem):
@@ -315,4 +321,4 @@ def test_exact_agents_tables_are_not_copied_into_one_array(tmp_path, monkeypatch
 
     monkeypatch.setattr(Problem, "flat", property(flat))
     result = solve_directory(tmp_path / "parts", settings)
-    assert result.objective == warm.objective and not seen
+    assert result.objective == first_result.objective and not seen

@@ -1,4 +1,4 @@
-"""Variables worked off value by value: the same answer, to the bit, in less memory; requests, failures, estimates."""
+"""Variables fixed to one value at a time: a bitwise equal answer in less memory; requests, failures, estimates."""
 
 from dataclasses import replace
 
@@ -9,16 +9,16 @@ from support.runs import begun
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.dpop import step_workspace
-from dmcmc.inference.dpop.slicing import restricted
-from dmcmc.inference.model.arithmetic import Table
+from dmcmc.inference.dpop.slicing import condition_tables
+from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.report.plan import plan_of
 from dmcmc.run import agent_steps
-from dmcmc.run.planning.combination_plan import slicing_of, slicing_seconds
+from dmcmc.run.planning.combination_plan import find_slicing, slicing_seconds
 
 
-def clique(agents, values=3, most=4, seed=0):
-    """Every two agents share a factor of few different entries, so that there are many ties."""
+def clique(agents, values=3, largest_entry=4, seed=0):
+    """Return a problem in which every two agents share a factor of few distinct entries, with many ties."""
     rng = np.random.default_rng(seed)
     scopes = [(u, v) for u in range(agents) for v in range(u)]
     return Problem(
@@ -26,12 +26,12 @@ def clique(agents, values=3, most=4, seed=0):
         domains=np.full(agents, values),
         agents=tuple(f"a{a}" for a in range(agents)),
         owner=np.arange(agents),
-        factors=tuple(Factor.of(s, rng.integers(0, most, (values, values))) for s in scopes),
+        factors=tuple(Factor.of(s, rng.integers(0, largest_entry, (values, values))) for s in scopes),
     )
 
 
-def wide(seed, hard=0.1):
-    """Two or three variables an agent, factors of few different entries between any of them, some forbidden."""
+def several_variables_per_agent(seed, hard=0.1):
+    """Return a problem with two or three variables per agent, with factors of few distinct entries, some forbidden."""
     rng = np.random.default_rng(seed)
     owner = np.sort(np.concatenate([np.arange(6), np.arange(6), rng.integers(0, 6, 2)]))
     domains = rng.integers(2, 4, owner.size)
@@ -43,23 +43,23 @@ def wide(seed, hard=0.1):
 
 
 def in_slices(entries):
-    """Make a setup whose steps have room for so many entries, by slices."""
+    """Return a function that limits a setup's steps to a number of table entries, by slices."""
 
     def change(setup):
-        own = {
-            local.agent: work.left_over(local.interface) if choice.method == "exact" else (local.interface,)
+        scopes = {
+            local.agent: work.remaining_tables(local.interface) if choice.method == "exact" else (local.interface,)
             for local, work, choice in zip(setup.division.locals, setup.surveys, setup.choices, strict=True)
         }
-        slicing = slicing_of(setup, setup.tree, own, setup.problem.domains, entries)
+        slicing = find_slicing(setup, setup.tree, scopes, setup.problem.domains, entries)
         return replace(setup, slicing=slicing, room=entries * setup.arithmetic.dtype.itemsize)
 
     return change
 
 
 def combined(problem, change=None, **local):
-    """What one combination of the first tables comes to, before anything improves it, and the run."""
-    how = {} if change is None else {"change": change, "combine": {"method": "sliced"}}
-    run = begun(problem, local={"runs": 1, "samples": 2} | local, reduce="none", **how)
+    """Return the result of combining the first tables, before any improvement, and the run."""
+    options = {} if change is None else {"change": change, "combine": {"method": "sliced"}}
+    run = begun(problem, local={"runs": 1, "samples": 2} | local, presolve="none", **options)
     run.first_tables()
     return run.combine(), run
 
@@ -69,8 +69,18 @@ def decided(cycle):
 
 
 @pytest.mark.parametrize("method", ["exact", "gibbs"])
-@pytest.mark.parametrize("problem", [clique(7), clique(8, 2), wide(1), wide(2), wide(3, 0.2)], ids=range(5))
-def test_slices_have_the_answer_of_whole_tables_to_the_bit(problem, method):
+@pytest.mark.parametrize(
+    "problem",
+    [
+        clique(7),
+        clique(8, 2),
+        several_variables_per_agent(1),
+        several_variables_per_agent(2),
+        several_variables_per_agent(3, 0.2),
+    ],
+    ids=range(5),
+)
+def test_slices_give_the_answer_of_whole_tables_bitwise(problem, method):
     whole, _ = combined(problem, method=method)
     cut = 0
     for entries in (60, 200, 1000):
@@ -81,7 +91,7 @@ def test_slices_have_the_answer_of_whole_tables_to_the_bit(problem, method):
     assert cut > 0
 
 
-def test_tables_that_nothing_is_cut_in_are_sent_once():
+def test_tables_without_cut_variables_are_sent_once():
     problem = clique(7)
     cycle, run = combined(problem, in_slices(150), method="exact")
     slicing, sent = run.setup.slicing, cycle.sent
@@ -91,24 +101,24 @@ def test_tables_that_nothing_is_cut_in_are_sent_once():
     assert slicing.steps >= 3 ** len(slicing.cut) and slicing.cells >= 3**7
 
 
-def test_steps_of_one_shape_are_planned_once_and_their_messages_lie_where_they_are_joined(monkeypatch):
+def test_steps_of_equal_shape_are_planned_once_and_share_memory_with_their_messages(monkeypatch):
     planned, steps, shared = [], [], []
 
-    def listening(place, name, heard):
-        before = getattr(place, name)
-        monkeypatch.setattr(place, name, lambda *given: heard.append(before(*given)) or heard[-1])
+    def record_results(owner, name, results):
+        before = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *arguments: results.append(before(*arguments)) or results[-1])
 
-    listening(agent_steps, "util_step", planned)
-    listening(step_workspace.StepRoom, "step", steps)
-    listening(step_workspace, "_same", shared)
+    record_results(agent_steps, "util_step", planned)
+    record_results(step_workspace.StepWorkspace, "step", steps)
+    record_results(step_workspace, "_same", shared)
     found, _ = combined(clique(8), in_slices(60), method="exact")
     assert len(planned) <= 3 * 8 < len(steps) and sum(shared) > len(steps) // 4
     assert decided(found) == decided(combined(clique(8), method="exact")[0])
 
 
-def test_a_step_that_fails_ends_all_of_them(monkeypatch):
-    def fail(*given, **named):
-        raise ResourceError("no room on purpose")
+def test_a_failing_step_ends_all_steps(monkeypatch):
+    def fail(*arguments, **keywords):
+        raise ResourceError("no memory on purpose")
 
     run = begun(clique(6), local={"method": "exact"}, combine={"method": "sliced"}, change=in_slices(60))
     run.first_tables()
@@ -119,23 +129,23 @@ def test_a_step_that_fails_ends_all_of_them(monkeypatch):
     assert run.agree(run.combine()).stop
 
 
-def test_what_no_slice_fits_is_refused():
+def test_a_memory_limit_below_every_slice_is_refused():
     with pytest.raises(ResourceError, match="no slice"):
         in_slices(2)(begun(clique(4), combine={"method": "sliced"}).setup)
 
 
 def test_restricted_tables_keep_their_axes():
-    table = Table((3, 5, 7), np.arange(24).reshape(2, 3, 4))
-    (found,) = restricted([table], {5: 2, 7: 1})
+    table = EncodedTable((3, 5, 7), np.arange(24).reshape(2, 3, 4))
+    (found,) = condition_tables([table], {5: 2, 7: 1})
     assert found.scope == table.scope and np.array_equal(found.values, table.values[:, 2:3, 1:2])
-    assert np.array_equal(restricted([found], {5: 2, 3: 1})[0].values, table.values[1:2, 2:3, 1:2])
+    assert np.array_equal(condition_tables([found], {5: 2, 3: 1})[0].values, table.values[1:2, 2:3, 1:2])
 
 
-def test_without_being_asked_slices_are_taken_where_they_are_few_and_agents_too():
+def test_slices_are_chosen_automatically_if_they_are_few():
     problem, memory = clique(9, 4), {"memory": 1 << 18}
     setup = begun(problem, budget=memory).setup
     assert setup.slicing is not None and "in slices" in plan_of(setup).combine
     assert slicing_seconds(setup) > 0 and setup.slicing.largest * 4 <= setup.room
-    assert begun(problem, budget=memory | {"time": 1e-6}).setup.slicing is None  # too much for the time
+    assert begun(problem, budget=memory | {"time": 1e-6}).setup.slicing is None  # exceeds the time limit
     assert begun(problem, budget=memory, combine={"method": "mini-bucket"}).setup.slicing is None
     assert begun(problem, budget=memory, combine={"z": 3}).setup.slicing is None

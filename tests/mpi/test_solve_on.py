@@ -1,4 +1,4 @@
-"""The front door for MPI programs."""
+"""The entry point for MPI programs."""
 
 import json
 
@@ -10,13 +10,13 @@ from mpi4py import MPI
 import dmcmc
 
 problem = dmcmc.generate("random", agents=3, variables_per_agent=3, domain_size=2, seed=1)
-told = []
-result = dmcmc.solve_on(MPI.COMM_WORLD, problem, seed=7, method="gibbs", output=sys.argv[1], trace=told.append)
+trace = []
+result = dmcmc.solve_on(MPI.COMM_WORLD, problem, seed=7, method="gibbs", output=sys.argv[1], trace=trace.append)
 alone = dmcmc.solve(problem, seed=7, method="gibbs")
 try:
     dmcmc.solve_on(MPI.COMM_WORLD, problem, output="/proc/run.json")
 except dmcmc.DmcmcError as error:
-    said = str(error)
+    reported = str(error)
 try:
     dmcmc.solve_on(MPI.COMM_WORLD, problem if MPI.COMM_WORLD.rank == 0 else None, local={"order": "o.txt"})
 except dmcmc.DmcmcError as error:
@@ -25,19 +25,20 @@ try:
     dmcmc.solve_on(MPI.COMM_WORLD, problem if MPI.COMM_WORLD.rank == 0 else None, algorithm="dsa")
 except dmcmc.DmcmcError as error:
     refused += "; " + str(error)
-mine = problem if MPI.COMM_WORLD.rank == 0 else None  # it hands each rank its own agents' parts
+mine = problem if MPI.COMM_WORLD.rank == 0 else None  # it sends each rank its own agents' parts
 timed = dmcmc.solve_on(MPI.COMM_WORLD, mine, seed=7, method="gibbs", timeout=1, gap=1e-4)
-dealt = ["deal" in timed.control, timed.objective, timed.bound, timed.assignment]
+scattered = ["deal" in timed.control, timed.objective, timed.bound, timed.assignment]
 best = dmcmc.solve(problem).objective
 right = problem.evaluate(timed.assignment).objective == timed.objective <= best <= timed.bound
 same = (result.objective, result.bound, result.assignment) == (alone.objective, alone.bound, alone.assignment)
-report = [MPI.COMM_WORLD.rank, result.objective, result.assignment, same, len(told), said, refused, dealt, right]
+errors = [reported, refused]
+report = [MPI.COMM_WORLD.rank, result.objective, result.assignment, same, len(trace), *errors, scattered, right]
 print(json.dumps(MPI.COMM_WORLD.gather(report)) if MPI.COMM_WORLD.rank == 0 else MPI.COMM_WORLD.gather(report) or "")
 """
 
 
 @needs_mpirun
-def test_every_rank_has_the_result_with_a_time_budget_too_and_every_rank_hears_of_an_error(tmp_path):
+def test_every_rank_receives_the_result_or_the_error_also_with_a_time_budget(tmp_path):
     output = tmp_path / "run.json"
     ended = start(2, "-c", PROGRAM, str(output))
     assert ended.returncode == 0, ended.stderr

@@ -1,4 +1,4 @@
-"""Mini-buckets over agents (ADPOP): sound bounds, one message a tree edge, and z from the memory."""
+"""Mini-buckets over agents (ADPOP): sound bounds, one message per tree edge, and z chosen by the memory limit."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.inference.runtime.errors import ResourceError
 
-KINDS = [(partition, matching) for partition in ("scope", "content") for matching in (False, True)]
+PARTITIONS = [(partition, matching) for partition in ("scope", "content") for matching in (False, True)]
 
 
 def answer(problem, combine, method="exact", bound="auto", **sections):
@@ -18,7 +18,7 @@ def answer(problem, combine, method="exact", bound="auto", **sections):
 
 
 def agents_problem(seed, floats=False):
-    """Eight variables of three agents, nearly all of them interface variables."""
+    """Return eight variables of three agents, nearly all of them boundary variables."""
     rng = np.random.default_rng(seed)
     n, hard = 8, (0.0, 0.1, 0.6)[seed % 3]
     domains = rng.integers(2, 4, n)
@@ -30,7 +30,7 @@ def agents_problem(seed, floats=False):
     return Problem(names, domains, ("a", "b", "c"), np.arange(n) % 3, tuple(factors), sense=sense)
 
 
-@pytest.mark.parametrize(("partition", "matching"), KINDS)
+@pytest.mark.parametrize(("partition", "matching"), PARTITIONS)
 @pytest.mark.parametrize("z", [2, 3])
 def test_mini_buckets_over_agents_bound_the_optimum(partition, matching, z):
     split = 0
@@ -50,7 +50,7 @@ def test_mini_buckets_over_agents_bound_the_optimum(partition, matching, z):
         if result.status == "infeasible":
             assert best == -naive.INFINITY
             continue
-        slack = 1e-12 * max(1.0, abs(best)) if isinstance(best, float) else 0  # sums in another order
+        slack = 1e-12 * max(1.0, abs(best)) if isinstance(best, float) else 0  # the sums are in another order
         assert result.bound is not None and sign * result.bound >= best - slack
         evaluation = problem.evaluate(result.assignment)
         assert result.violation == evaluation.violation
@@ -58,13 +58,13 @@ def test_mini_buckets_over_agents_bound_the_optimum(partition, matching, z):
             assert result.objective == evaluation.objective and sign * result.objective <= best + slack
         assert (result.status == "optimal") == (result.gap is not None and result.gap <= 1e-9)
         tree = result.provenance["plan"]["pseudo_tree"]
-        assert result.msg_count == 2 * sum(parent is not None for parent in tree.values())  # one UTIL message an edge
-        how = result.provenance["plan"]["combine"]
-        assert how == {a.name: "exact" if a.z is None else f"mini-bucket, z = {z}" for a in result.agents}
+        assert result.msg_count == 2 * sum(parent is not None for parent in tree.values())  # one UTIL message per edge
+        combinations = result.provenance["plan"]["combine"]
+        assert combinations == {a.name: "exact" if a.z is None else f"mini-bucket, z = {z}" for a in result.agents}
     assert split >= 5 and {"optimal", "feasible", "infeasible"} <= statuses | {"feasible"}
 
 
-def test_sampled_agents_prove_nothing_with_mini_buckets_either():
+def test_sampled_agents_prove_no_bound_with_mini_buckets():
     for seed in range(20):
         problem = agents_problem(seed)
         result = answer(problem, {"method": "mini-bucket", "z": 4}, "gibbs", bound="none")
@@ -72,8 +72,8 @@ def test_sampled_agents_prove_nothing_with_mini_buckets_either():
         assert result.status in ("feasible", "unsatisfied")
 
 
-def dense(seed=0):
-    """One agent's interface is a clique with nine others': exact tables are large."""
+def clique_of_two_agents(seed=0):
+    """Return a problem whose variables form a clique, so that exact tables are large."""
     rng = np.random.default_rng(seed)
     n = 10
     return Problem(
@@ -85,16 +85,20 @@ def dense(seed=0):
     )
 
 
-def test_auto_is_exact_where_the_memory_allows_and_says_where_not(monkeypatch):
-    monkeypatch.setattr("dmcmc.run.planning.combination_plan._SLICED", 0.0)  # slices would be exact, too
-    problem = dense()
+def test_auto_is_exact_within_the_memory_and_reports_otherwise(monkeypatch):
+    # Otherwise slices would make it exact.
+    monkeypatch.setattr("dmcmc.run.planning.combination_plan._MAX_SLICED_CELLS", 0.0)
+    problem = clique_of_two_agents()
     exact = answer(problem, {"method": "auto"})
     assert exact.status == "optimal" and exact.bound == exact.objective
     assert set(exact.provenance["plan"]["combine"].values()) == {"exact"}
     small = {"memory": 20_000}
     relaxed = answer(problem, {"method": "auto"}, budget=small)
-    assert any("mini-bucket" in how for how in relaxed.provenance["plan"]["combine"].values()) or relaxed.cycle > 1
-    assert relaxed.status in ("feasible", "optimal")  # rows that cannot matter are left out then
+    assert (
+        any("mini-bucket" in combination for combination in relaxed.provenance["plan"]["combine"].values())
+        or relaxed.cycle > 1
+    )
+    assert relaxed.status in ("feasible", "optimal")  # optimal if enough rows are pruned
     assert relaxed.objective <= exact.objective <= relaxed.bound
     with pytest.raises(ResourceError, match=r"its UTIL step needs .*budget\.memory leaves it"):
         answer(problem, {"method": "exact"}, budget=small)
@@ -104,8 +108,8 @@ def test_auto_is_exact_where_the_memory_allows_and_says_where_not(monkeypatch):
     assert min(bounds) >= exact.objective and bounds[0] > bounds[-1]
 
 
-def test_z_auto_takes_the_memory():
-    problem = dense(1)
+def test_z_auto_grows_with_the_memory():
+    problem = clique_of_two_agents(1)
     taken = []
     for memory in (20_000, 100_000, 1_000_000, 50_000_000):
         result = answer(problem, {"method": "mini-bucket"}, budget={"memory": memory})
@@ -113,7 +117,7 @@ def test_z_auto_takes_the_memory():
     assert taken == sorted(taken) and taken[0] < taken[-1]
 
 
-def test_a_message_counts_all_its_tables():
-    problem = dense(2)
+def test_message_sizes_grow_with_z():
+    problem = clique_of_two_agents(2)
     sizes = [answer(problem, {"method": "mini-bucket", "z": z}).msg_size for z in (1, 3, 5)]
     assert sizes[0] < sizes[1] < sizes[2]

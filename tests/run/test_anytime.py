@@ -1,4 +1,4 @@
-"""A run that goes on: bounds that hold at any time, rows that are left out, ends by time, gap and Ctrl-C."""
+"""Anytime runs: valid bounds at any time, pruned rows, and ends by time, gap and Ctrl-C."""
 
 import json
 import os
@@ -19,10 +19,10 @@ from dmcmc.config.settings import Settings
 from dmcmc.formats import native
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.run.agent.upper_table import beyond
+from dmcmc.run.agent.upper_table import next_above
 from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.scheduler.proposal import COMBINE, Grant
-from dmcmc.run.scheduler.rank_report import Report
+from dmcmc.run.scheduler.proposal import RECOMBINATION, Allocation
+from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
 
@@ -50,22 +50,22 @@ if result is not None:
 WITHOUT_SLICES = """
 import sys
 from dmcmc.cli.main import main
-from dmcmc.run.planning import combination
+from dmcmc.run.planning import combination_plan
 
-combination._SLICED = 0.0
+combination_plan._MAX_SLICED_CELLS = 0.0
 sys.exit(main(sys.argv[1:]))
 """
 
 
 @pytest.fixture
 def without_slices(monkeypatch):
-    """``auto`` relaxes what does not fit, however few slices there would be."""
-    monkeypatch.setattr("dmcmc.run.planning.combination_plan._SLICED", 0.0)
+    """Let ``combine.method: auto`` use mini-buckets in place of slices."""
+    monkeypatch.setattr("dmcmc.run.planning.combination_plan._MAX_SLICED_CELLS", 0.0)
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("memory", [80_000, 1_600_000])
-def test_leaving_rows_out_proves_what_dense_tables_do_not_fit(seed, memory, without_slices):
+def test_pruning_rows_proves_the_optimum_if_dense_tables_do_not_fit(seed, memory, without_slices):
     problem = dense_problem(seed)
     best = answer(problem, local={"method": "exact"}).objective
     budget = {"memory": memory}
@@ -74,54 +74,55 @@ def test_leaving_rows_out_proves_what_dense_tables_do_not_fit(seed, memory, with
     result = answer(problem, local={"method": "exact"}, budget=budget)
     assert result.cycle > 1 and result.status == "optimal" and result.objective == result.bound == best
     assert next(point.bound for point in result.trace if point.bound is not None) > best
-    # the answer's own messages, one of each kind a tree edge; the others are counted apart
+    # one UTIL and one VALUE message per tree edge for the answer; the messages of other cycles are counted separately
     assert result.msg_count == 2 * 3
     assert result.extra_msg_count == (result.cycle - 1) * 3 * 3
     assert result.extra_msg_count == sum(agent.extra_msg_count for agent in result.agents)
-    assert all(agent.z is None for agent in result.agents)  # in the end nothing was relaxed
+    assert all(agent.z is None for agent in result.agents)  # in the end all combinations are exact
 
 
-def test_the_trace_goes_up_and_its_bound_down_until_the_end():
+def test_objectives_and_bounds_of_the_trace_improve_until_the_end():
     local = {"method": "gibbs", "runs": 1, "samples": 1}
-    run = begun(hard_problem(), local=local, budget={"time": 600.0})  # ends as soon as the bound has moved
+    run = begun(hard_problem(), local=local, budget={"time": 600.0})  # cancelled as soon as the bound has moved
 
     def until_it_moves(directive):
-        known = [point.bound for point in run.incumbent.trace if point.bound is not None]
-        if known and known[-1] < known[0]:
-            run.setup.backend.stop.wish.ask()
+        known_bounds = [point.bound for point in run.incumbent.trace if point.bound is not None]
+        if known_bounds and known_bounds[-1] < known_bounds[0]:
+            run.setup.backend.stop.cancellation.request()
         return directive
 
     result = finished(run, until_it_moves)
     assert result.status == "timeout" and result.objective <= result.bound
     times, objectives, bounds = ([getattr(p, name) for p in result.trace] for name in ("time", "objective", "bound"))
     assert len(times) > 1 and times == sorted(times)
-    known = [bound for bound in bounds if bound is not None]
-    assert bounds[: -len(known)] == [None] * (len(bounds) - len(known))
-    assert objectives == sorted(objectives) and known == sorted(known, reverse=True)
+    known_bounds = [bound for bound in bounds if bound is not None]
+    assert bounds[: -len(known_bounds)] == [None] * (len(bounds) - len(known_bounds))
+    assert objectives == sorted(objectives) and known_bounds == sorted(known_bounds, reverse=True)
     assert (result.objective, result.bound) == (objectives[-1], bounds[-1])
-    assert known[-1] < known[0]
-    kinds = {kind for point in result.trace for kind in point.by.split(", ")}
-    assert "search" in kinds and kinds - {"prune"} <= {done.kind for done in result.work} | {"search"}
-    parts = [point.parts for point in result.trace if point.parts]
-    assert parts and all(sum(part.values()) == pytest.approx(1) for part in parts)
-    assert all(", ".join(point.parts) == point.by for point in result.trace if point.parts)
+    assert known_bounds[-1] < known_bounds[0]
+    improvers = {improver for point in result.trace for improver in point.found_by.split(", ")}
+    assert "local search" in improvers
+    assert improvers - {"prune", "local search"} <= {done.improver for done in result.work}
+    shares = [point.bound_shares for point in result.trace if point.bound_shares]
+    assert shares and all(sum(part.values()) == pytest.approx(1) for part in shares)
+    assert all(", ".join(point.bound_shares) == point.found_by for point in result.trace if point.bound_shares)
 
 
-def test_rows_are_left_out_only_where_there_is_time_for_it():
-    report = Report(relaxed=True, pruned=True)
-    run = SimpleNamespace(feasible=True, settings=Settings(), combining=1.0)
-    assert [Incumbent._prunes(run, [report], (), left) for left in (float("inf"), 5.0, 4.9, 0.0)] == [
+def test_rows_are_pruned_only_if_there_is_time_for_it():
+    report = RankReport(relaxed=True, pruned=True)
+    run = SimpleNamespace(feasible=True, settings=Settings(), combination_seconds=1.0)
+    assert [Incumbent._should_prune(run, [report], (), left) for left in (float("inf"), 5.0, 4.9, 0.0)] == [
         True,
         True,
         False,
         False,
     ]
-    again = (Grant(COMBINE, None, 1.0),)
-    assert not Incumbent._prunes(run, [report], again, 60.0)
-    assert not Incumbent._prunes(run, [report._replace(pruned=False)], (), 60.0)
+    recombination = (Allocation(RECOMBINATION, None, 1.0),)
+    assert not Incumbent._should_prune(run, [report], recombination, 60.0)
+    assert not Incumbent._should_prune(run, [report._replace(pruned=False)], (), 60.0)
 
 
-def test_a_run_that_ends_by_its_time_has_used_it():
+def test_a_timed_out_run_has_used_its_time_budget():
     problem = dmcmc.generate("random-network", nodes=40, density=0.2, tightness=0.2, seed=1)
     result = dmcmc.solve(problem, timeout=1, search="none", device="cpu")
     assert result.status == "timeout" and result.time >= 0.95
@@ -132,13 +133,13 @@ def test_a_run_ends_at_its_gap():
     assert result.status == "feasible" and result.gap <= 0.5 and result.time < 600
 
 
-def test_time_is_up_before_there_is_a_bound():
+def test_a_run_may_time_out_before_there_is_a_bound():
     result = answer(hard_problem(), local={"method": "gibbs", "bound": "none"}, budget={"time": 0.001})
     assert result.status == "timeout" and result.bound is None and result.objective is not None
 
 
 @pytest.mark.parametrize("ranks", [0, pytest.param(3, marks=needs_mpirun)])
-def test_ctrl_c_brings_the_best_answer_so_far_and_its_bound(tmp_path, ranks):
+def test_ctrl_c_returns_the_best_answer_so_far_and_its_bound(tmp_path, ranks):
     native.save(hard_problem(agents=3), tmp_path / "problem.npz")
     (tmp_path / "driver.py").write_text(INTERRUPTED)
     done = start(ranks, str(tmp_path / "driver.py"), str(tmp_path / "problem.npz"))
@@ -158,7 +159,7 @@ def test_a_second_ctrl_c_ends_the_run():
 
 
 @needs_mpirun
-def test_a_budget_of_time_holds_on_all_ranks(tmp_path):
+def test_the_time_budget_holds_on_all_ranks(tmp_path):
     config = written(tmp_path, hard_problem(agents=3), local={"method": "gibbs"}, budget={"time": 0.5})
     done = start(3, "-m", "dmcmc", "run", config, "--json")
     result = json.loads(done.stdout)
@@ -166,7 +167,7 @@ def test_a_budget_of_time_holds_on_all_ranks(tmp_path):
 
 
 @needs_mpirun
-def test_cycles_that_leave_rows_out_are_the_same_on_any_number_of_ranks(tmp_path, without_slices):
+def test_cycles_with_pruned_rows_are_the_same_on_any_number_of_ranks(tmp_path, without_slices):
     problem, sections = dense_problem(1), {"local": {"method": "exact"}, "budget": {"memory": 80_000}}
     config = written(tmp_path, problem, **sections)
     alone = json.loads(answer(problem, **sections).to_json())
@@ -179,7 +180,7 @@ def test_cycles_that_leave_rows_out_are_the_same_on_any_number_of_ranks(tmp_path
 
 
 def large_interface(shared=11, domain=24, seed=0):
-    """Two agents, each a chain, linked along their whole length: 24^11 rows each."""
+    """Return two agents, each a chain, linked along their whole length: 24^11 rows each."""
     rng = np.random.default_rng(seed)
     size = shared + 2
     owner, n = np.repeat([0, 1], size), 2 * size
@@ -189,7 +190,7 @@ def large_interface(shared=11, domain=24, seed=0):
 
 
 @pytest.mark.parametrize("timed", [False, True])
-def test_a_large_interface_is_sampled_for_a_list_of_rows_and_bounded_for_all(timed, clock):
+def test_a_large_interface_has_some_rows_sampled_and_all_rows_bounded(timed, clock):
     problem = large_interface()
     best = soundness.optimum(problem)
     local = {"method": "gibbs", "rows": 40, "runs": 2, "samples": 20}
@@ -200,7 +201,7 @@ def test_a_large_interface_is_sampled_for_a_list_of_rows_and_bounded_for_all(tim
     assert result.gap < 0.5
 
 
-def test_listed_rows_are_distinct_rows_of_the_interface():
+def test_sampled_rows_are_distinct_boundary_assignments():
     problem = random_problem(4, variables=7, agents=2, domain=4, factors=12, hard=0.2)
     settings = Sampling(choose_arithmetic(problem.factors), runs=1, samples=5)
     for local in divide(problem).locals:
@@ -213,15 +214,15 @@ def test_listed_rows_are_distinct_rows_of_the_interface():
             assert (rows >= 0).all() and (rows < local.interface_shape).all()
 
 
-def test_rows_are_filled_up_to_the_number_asked_for():
+def test_the_requested_number_of_rows_is_sampled():
     table = np.zeros((5, 5, 2))
-    table[2, 3] = 1000  # where every chain ends
+    table[2, 3] = 1000  # the state in which every chain ends
     domains = np.array([5, 5, 2])
     local = LocalProblem(0, (0, 1), (2,), (Factor.of((0, 1, 2), table),), domains)
     rows = choose_rows(local, 6, Sampling(choose_arithmetic(local.factors)))
     assert len(rows) == 6 and [2, 3] in rows.tolist()
 
 
-def test_whole_utilities_beat_a_limit_from_the_next_whole_number_on():
-    assert beyond(np.array([3.0, 3.4, -0.5, np.inf])).tolist() == [4, 4, 0, np.inf]
-    assert beyond(np.array([3, -7, 2**63 - 1])).tolist() == [4, -6, 2**63 - 1]
+def test_integer_utilities_exceed_a_cutoff_from_the_next_integer_on():
+    assert next_above(np.array([3.0, 3.4, -0.5, np.inf])).tolist() == [4, 4, 0, np.inf]
+    assert next_above(np.array([3, -7, 2**63 - 1])).tolist() == [4, -6, 2**63 - 1]

@@ -1,4 +1,4 @@
-"""Runs end when they should: exact agents that take too long give up, Ctrl-C is heard, what cannot improve ends."""
+"""Runs end in time: slow exact agents give up, Ctrl-C is noticed, and runs that cannot improve end early."""
 
 import json
 import time
@@ -15,21 +15,21 @@ from dmcmc.config.settings import Budget, Settings
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.orders import best_order, estimate_cost
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.report.plan import plan_of
 from dmcmc.run import rank_run
-from dmcmc.run.local_search import Search
-from dmcmc.run.planning.divided_problem import end_of
+from dmcmc.run.local_search import IncumbentSearch
+from dmcmc.run.planning.divided_problem import work_deadline
 from dmcmc.run.scheduler import scheduler
 from dmcmc.run.solve import solve
 
-HEAD = """
+DRIVER_HEAD = """
 import os, signal, sys, threading, time
 from dmcmc.formats import native
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.mpi.world import connect
-from dmcmc.run.scheduler.proposal import Grant
+from dmcmc.run.scheduler.proposal import Allocation
 from dmcmc.run.rank_run import Run
 from support.clock import MovableClock
 from support.runs import Slow, begun, finished
@@ -49,7 +49,7 @@ made = Run.first_tables
 def then_late(run):
     made(run)
     if world.rank == world.size - 1:
-        run.setup = run.setup.ending(Stop(time.perf_counter() - 10))
+        run.setup = run.setup.ending(Deadline(time.perf_counter() - 10))
 
 Run.first_tables = then_late
 result = finished(begun(problem, world=world, local={"method": "gibbs"}, budget={"time": 600}))
@@ -57,7 +57,7 @@ result = finished(begun(problem, world=world, local={"method": "gibbs"}, budget=
 
 INTERRUPTED = """
 def long(directive):
-    return directive._replace(grants=tuple(Grant("KIND", agent, 500.0) for agent in range(2)))
+    return directive._replace(allocations=tuple(Allocation("KIND", agent, 500.0) for agent in range(2)))
 
 def interrupted(run, directive):
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -68,73 +68,73 @@ run = begun(problem, world=world, local=local, budget={"time": 1000})
 result = finished(run, long, interrupted)
 """
 
-PRINT = """
+DRIVER_END = """
 if result is not None:
     print(result.to_json())
 """
 
 
-def driven(tmp_path, ranks, code, problem):
-    """The result of a run in which something is not as usual."""
+def run_driver(tmp_path, ranks, code, problem):
+    """Return the result of a run of a driver script on some ranks."""
     native.save(problem, tmp_path / "problem.npz")
-    (tmp_path / "driver.py").write_text(HEAD + code + PRINT)
+    (tmp_path / "driver.py").write_text(DRIVER_HEAD + code + DRIVER_END)
     done = start(ranks, str(tmp_path / "driver.py"), str(tmp_path / "problem.npz"))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @dataclass(frozen=True)
-class Watched(Backend):
-    """A backend that notes how long it may take."""
+class RecordingBackend(Backend):
+    """A backend that records the deadlines of its eliminations."""
 
     seen: list = field(default_factory=list)
 
     def eliminate_all(self, *arguments):
-        self.seen.append(self.stop.until)
+        self.deadlines.append(self.stop.until)
         return super().eliminate_all(*arguments)
 
 
-def small(agents=4):
+def small_problem(agents=4):
     return hard_problem(variables=6, agents=agents, domain=4)
 
 
 @pytest.mark.parametrize("method", ["auto", "exact"])
 def test_an_agent_whose_elimination_takes_too_long_is_sampled_and_bounded(method, clock):
-    problem, told = small(), []
+    problem, setups = small_problem(), []
     best = answer(problem, local={"method": "exact"}).objective
     sections = {"local": {"method": method}, "budget": {"time": 600.0}}
-    run = begun(problem, change=lambda setup: Slow.for_agents(setup, (1, 2), clock), explain=told.append, **sections)
+    run = begun(problem, change=lambda setup: Slow.for_agents(setup, (1, 2), clock), explain=setups.append, **sections)
     result = finished(run, lambda directive: directive._replace(stop=True))
     assert [agent.method for agent in result.agents] == ["exact", "annealing", "annealing", "exact"]
     assert result.objective <= best <= result.bound
     plan = result.provenance["plan"]
     assert plan["methods"] == {"a0": "exact", "a1": "annealing", "a2": "annealing", "a3": "exact"}
     assert "given up after" in plan["choices"]["a1"]["reason"]
-    assert [set(setup.methods) for setup in told] == [{"exact", "annealing"}]
-    assert "was given up after" in str(plan_of(told[0]))
+    assert [set(setup.methods) for setup in setups] == [{"exact", "annealing"}]
+    assert "was given up after" in str(plan_of(setups[0]))
 
 
-def test_without_a_time_budget_nothing_is_given_up():
-    watched = Watched()
-    run = begun(small(), change=lambda setup: replace(setup, backend=watched))
-    assert finished(run).status == "optimal" and set(watched.seen) == {float("inf")}
+def test_without_a_time_budget_no_elimination_is_given_up():
+    backend = RecordingBackend()
+    run = begun(small_problem(), change=lambda setup: replace(setup, backend=backend))
+    assert finished(run).status == "optimal" and set(backend.deadlines) == {float("inf")}
 
 
-def test_an_agent_that_cannot_be_sampled_hears_the_deadline_alone():
-    watched = Watched()
+def test_an_agent_that_cannot_be_sampled_is_eliminated_until_the_deadline():
+    backend = RecordingBackend()
 
     def unsampled(setup):
         surveys = tuple(work._replace(obstacle="too many rows") for work in setup.surveys)
-        return replace(setup, backend=watched, surveys=surveys)
+        return replace(setup, backend=backend, surveys=surveys)
 
-    run = begun(small(), change=unsampled, budget={"time": 600.0})
+    run = begun(small_problem(), change=unsampled, budget={"time": 600.0})
     end = run.setup.backend.stop.until
-    assert finished(run).status == "optimal" and set(watched.seen) == {end}
+    assert finished(run).status == "optimal" and set(backend.deadlines) == {end}
 
 
 @needs_mpirun
-def test_all_ranks_know_who_has_given_up(tmp_path):
-    result = driven(tmp_path, 2, SLOW, small())
+def test_all_ranks_know_which_eliminations_were_given_up(tmp_path):
+    result = run_driver(tmp_path, 2, SLOW, small_problem())
     assert [agent["method"] for agent in result["agents"]] == ["exact", "annealing", "annealing", "exact"]
     assert {agent["rank"] for agent in result["agents"]} == {0, 1}
     assert result["bound"] >= result["objective"]
@@ -142,14 +142,14 @@ def test_all_ranks_know_who_has_given_up(tmp_path):
 
 @needs_mpirun
 def test_a_combination_is_abandoned_on_all_ranks_when_one_is_out_of_time(tmp_path):
-    result = driven(tmp_path, 2, ABANDONED, hard_problem(agents=3))
+    result = run_driver(tmp_path, 2, ABANDONED, hard_problem(agents=3))
     assert result["status"] == "timeout" and result["cycle"] >= 1 and result["time"] < 600
     assert result["objective"] <= result["bound"] and result["assignment"]
 
 
 @pytest.mark.parametrize("phase", ["first_tables", "combine", "improve", "outside"])
-@pytest.mark.parametrize("bound", ["dual", "none"])  # others may prove it at once
-def test_out_of_time_in_any_phase_brings_the_incumbent_and_the_best_bound_known(phase, bound, monkeypatch):
+@pytest.mark.parametrize("bound", ["dual", "none"])  # other bounds may prove the optimum at once
+def test_a_timeout_in_any_phase_returns_the_incumbent_and_the_best_bound(phase, bound, monkeypatch):
     def late(*arguments, **more):
         raise OutOfTime("out of time")
 
@@ -172,12 +172,12 @@ def test_out_of_time_in_any_phase_brings_the_incumbent_and_the_best_bound_known(
     assert result.trace[0].objective is not None and result.trace[-1].objective == result.objective
 
 
-@pytest.mark.parametrize(("agents", "left_over"), [(10, 0.001), (1000, 0.1), (10**6, 1.0)])
-def test_putting_many_agents_together_is_within_the_time_and_a_twentieth_of_it_at_most(agents, left_over):
-    assert end_of(100.0, 20.0, agents) == pytest.approx(120.0 - left_over)
+@pytest.mark.parametrize(("agents", "reserved"), [(10, 0.001), (1000, 0.1), (10**6, 1.0)])
+def test_time_for_assembling_the_result_is_reserved_up_to_a_twentieth_of_the_budget(agents, reserved):
+    assert work_deadline(100.0, 20.0, agents) == pytest.approx(120.0 - reserved)
 
 
-def test_a_run_of_many_variables_has_no_graph_of_pairs_of_them(monkeypatch):
+def test_a_run_of_many_variables_builds_no_bit_matrix_of_all_of_them(monkeypatch):
     rows_of_bits, seen = best_order._graph, []
 
     def graph(scopes, variables, *more):
@@ -185,13 +185,13 @@ def test_a_run_of_many_variables_has_no_graph_of_pairs_of_them(monkeypatch):
         return rows_of_bits(scopes, variables, *more)
 
     monkeypatch.setattr(best_order, "_graph", graph)
-    monkeypatch.setattr(estimate_cost, "_BITS", 50)
+    monkeypatch.setattr(estimate_cost, "_MAX_BITSET_VARIABLES", 50)
     problem = dmcmc.generate("random", agents=40, variables_per_agent=5, domain_size=6, global_density=0.0, seed=1)
     result = dmcmc.solve(problem, timeout=600)
     assert result.status == "optimal" and max(seen, default=0) <= 50
 
 
-def test_what_ends_before_its_tables_is_bounded_by_the_largest_entries(monkeypatch):
+def test_a_timeout_before_the_tables_is_bounded_by_the_largest_entries(monkeypatch):
     def late(*arguments, **more):
         raise OutOfTime("out of time")
 
@@ -203,31 +203,31 @@ def test_what_ends_before_its_tables_is_bounded_by_the_largest_entries(monkeypat
 
 @pytest.fixture
 def hurried_search(clock, monkeypatch):
-    """What is searched until the end of the time begins shortly before that."""
-    until_the_end = Search.until_the_end
+    """Let a search for the remaining time begin shortly before the deadline."""
+    use_remaining_time = IncumbentSearch.use_remaining_time
 
     def soon(search):
         clock.skip(search.stop.left - 0.3)
-        until_the_end(search)
+        use_remaining_time(search)
 
-    monkeypatch.setattr(Search, "until_the_end", soon)
+    monkeypatch.setattr(IncumbentSearch, "use_remaining_time", soon)
 
 
-def test_what_there_is_no_memory_for_leaves_its_time_to_the_search(hurried_search, monkeypatch):
+def test_after_a_lack_of_memory_the_search_uses_the_remaining_time(hurried_search, monkeypatch):
     def full(*arguments, **more):
         raise OutOfMemory("no room")
 
     monkeypatch.setattr(rank_run, "first_tables", full)
     result = answer(hard_problem(), budget={"time": 600}, search="none")
-    assert result.status == "timeout" and result.time > 599.9 and result.note == "for want of memory: no room"
+    assert result.status == "timeout" and result.time > 599.9 and result.note == "out of memory: no room"
     assert result.objective <= result.bound
 
 
-def test_a_combination_that_is_late_is_abandoned_the_first_too():
-    problem, over = dense_problem(0), Stop(time.perf_counter() - 10)
+def test_even_the_first_combination_is_abandoned_after_the_deadline():
+    problem, over = dense_problem(0), Deadline(time.perf_counter() - 10)
     run = begun(problem, local={"method": "gibbs", "runs": 1, "samples": 1}, budget={"time": 1.0})
     run.first_tables()
-    run.setup = run.setup.ending(over)
+    run.setup = run.setup.with_stop(over)
     given_up = run.combine()
     assert isinstance(given_up, OutOfTime)
     assert run.agree(given_up).stop
@@ -235,7 +235,7 @@ def test_a_combination_that_is_late_is_abandoned_the_first_too():
     assert result.status == "timeout" and result.objective is not None and result.bound is not None
 
 
-def test_what_does_not_fit_the_memory_ends_a_first_cycle_with_an_error_and_a_later_one_with_the_answer():
+def test_a_lack_of_memory_is_an_error_in_the_first_cycle_and_ends_a_later_one():
     problem, sections = dense_problem(0), {"local": {"method": "exact"}, "combine": {"method": "exact"}}
 
     def tight(run):
@@ -252,15 +252,13 @@ def test_what_does_not_fit_the_memory_ends_a_first_cycle_with_an_error_and_a_lat
     tight(run)
     assert run.agree(run.combine()).stop
     result = run.result()
-    assert result.status == "optimal" and "want of memory" in result.note and "budget.memory" in result.note
+    assert result.status == "optimal" and "out of memory" in result.note and "budget.memory" in result.note
 
 
 @pytest.mark.parametrize(
-    ("memory", "note"), [("400KiB", "sampled: local.method: exact does not fit"), ("100KiB", "for want of memory: ")]
+    ("memory", "note"), [("400KiB", "sampled: local.method: exact does not fit"), ("100KiB", "out of memory: ")]
 )
-def test_exact_that_does_not_fit_is_an_error_without_a_time_budget_and_the_best_so_far_with_one(
-    memory, note, hurried_search, clock
-):
+def test_exact_tables_that_do_not_fit_are_an_error_only_without_a_time_budget(memory, note, hurried_search, clock):
     problem, exact = hard_problem(domain=6), {"local": {"method": "exact"}, "combine": {"method": "exact"}}
     with pytest.raises(ResourceError, match=r"needs .* bytes"):
         answer(problem, budget={"memory": memory}, **exact)
@@ -270,15 +268,17 @@ def test_exact_that_does_not_fit_is_an_error_without_a_time_budget_and_the_best_
     assert problem.evaluate(result.assignment).objective == result.objective <= result.bound
 
 
-@pytest.mark.parametrize(("ranks", "kind"), [(0, "sample"), (0, "bound"), pytest.param(2, "bound", marks=needs_mpirun)])
-def test_ctrl_c_is_heard_by_the_agent_at_work(tmp_path, ranks, kind):
-    result = driven(tmp_path, ranks, INTERRUPTED.replace("KIND", kind), hard_problem(agents=2))
+@pytest.mark.parametrize(
+    ("ranks", "kind"), [(0, "sampling"), (0, "bound"), pytest.param(2, "bound", marks=needs_mpirun)]
+)
+def test_ctrl_c_interrupts_the_work_of_an_agent(tmp_path, ranks, kind):
+    result = run_driver(tmp_path, ranks, INTERRUPTED.replace("KIND", kind), hard_problem(agents=2))
     assert result["status"] == "timeout" and result["time"] < 500
     assert result["objective"] <= result["bound"] and result["assignment"]
 
 
 def shared_only(floats=False):
-    """Agents without hidden variables, all joined."""
+    """Return agents without hidden variables, all linked."""
     rng = np.random.default_rng(2)
     pairs = [(a, b) for b in range(6) for a in range(b)]
     tables = [rng.random((3, 3)) if floats else rng.integers(0, 50, (3, 3)) for _ in pairs]
@@ -288,9 +288,9 @@ def shared_only(floats=False):
 
 @pytest.mark.parametrize("floats", [False, True])
 @pytest.mark.parametrize("bound", ["none", "dual", "mini-bucket"])
-def test_what_time_cannot_improve_ends_without_it(bound, floats, monkeypatch):
-    monkeypatch.setattr(scheduler, "_PATIENCE", 0.03)
-    monkeypatch.setattr(scheduler, "_TIMES", 1.0)
+def test_a_run_that_cannot_improve_ends_before_its_deadline(bound, floats, monkeypatch):
+    monkeypatch.setattr(scheduler, "_PATIENCE_SECONDS", 0.03)
+    monkeypatch.setattr(scheduler, "_PATIENCE_FACTOR", 1.0)
     result = answer(
         shared_only(floats),
         local={"method": "gibbs", "bound": bound},
@@ -301,11 +301,11 @@ def test_what_time_cannot_improve_ends_without_it(bound, floats, monkeypatch):
     assert (result.bound is None) == (bound == "none")
 
 
-def test_with_a_time_budget_tables_are_combined_as_far_as_there_is_time():
+def test_a_time_budget_limits_the_size_of_combined_tables():
     problem, sections = dense_problem(0), {"local": {"method": "exact"}}
     best = answer(problem, **sections)
     assert best.status == "optimal" and all(agent.z is None for agent in best.agents)
-    run = begun(problem, stop=Stop(time.perf_counter() + 60), **sections, budget={"time": 1e-5})
+    run = begun(problem, stop=Deadline(time.perf_counter() + 60), **sections, budget={"time": 1e-5})
     run.first_tables()
     run.agree(run.combine())
     first = run.result()
@@ -316,7 +316,7 @@ def test_with_a_time_budget_tables_are_combined_as_far_as_there_is_time():
     assert all(agent.z is None for agent in answer(problem, **sections).agents)
 
 
-def test_saying_what_was_chosen_is_not_the_runs_time(clock):
+def test_explaining_the_plan_does_not_count_as_run_time(clock):
     problem = dmcmc.generate("meeting-scheduling", agents=3, variables_per_agent=4, domain_size=6)
     result = solve(problem, Settings(budget=Budget(time=600.0)), explain=lambda setup: clock.skip(1000))
     assert result.status == "optimal" and result.time < 600

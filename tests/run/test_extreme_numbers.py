@@ -1,4 +1,4 @@
-"""Numbers at the ends of what a machine holds: an answer that is sound, or one line that says what is wrong."""
+"""Utilities near the limits of floats and integers: a sound answer, or a one-line error."""
 
 from fractions import Fraction
 
@@ -17,12 +17,12 @@ from dmcmc.inference.sums.partition_function import log_partition
 METHODS = ("auto", "exact", "gibbs", "annealing", "tempering", "metropolis-hastings", "metropolis-hastings-single")
 BOUNDS = ("auto", "dual", "triangles", "mini-bucket", "none")
 SCALES = (5e-324, 1e-310, 1e-300, 1e-30, 1.0, 1e30, 1e46, 1e300, 1.7e308)
-WHOLE = (1, 2**31, 2**53, 2**58, 2**62, 2**63 - 1)
-SCOPES = ((0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (0, 3))  # two agents of three variables; two of them share a factor
+INTEGERS = (1, 2**31, 2**53, 2**58, 2**62, 2**63 - 1)
+SCOPES = ((0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (0, 3))  # two agents of three variables each, linked by one factor
 
 
 def extreme(seed, sizes, hard, constants=()):
-    """Six variables of two agents; each table has its own magnitude: floats for float sizes, else integers."""
+    """Return six variables of two agents; each table has its own magnitude, and floats if that is a float."""
     rng = np.random.default_rng(seed)
     factors = []
     for scope, size in zip(SCOPES, sizes, strict=True):
@@ -37,12 +37,12 @@ def extreme(seed, sizes, hard, constants=()):
 
 
 def check(problem, result):
-    """The bound holds, the objective is what its assignment is worth, and nothing better than an optimum exists."""
+    """Check that the bound is valid, the objective is that of the assignment, and an optimum is optimal."""
     best = naive.optimum(problem, exact=True)
     tables = [naive.utilities(f.table).ravel().tolist() for f in problem.factors]
     total = sum(max((abs(Fraction(x)) for x in t if x > -naive.INFINITY), default=0) for t in tables)
-    whole = all(f.table.dtype.kind == "i" for f in problem.factors)
-    rounding = 0 if whole else 8 * len(tables) * total / 2**53 + Fraction(5e-324)
+    integer = all(f.table.dtype.kind == "i" for f in problem.factors)
+    rounding = 0 if integer else 8 * len(tables) * total / 2**53 + Fraction(5e-324)
     if result.status == "infeasible":
         assert best == -naive.INFINITY
         return
@@ -53,7 +53,7 @@ def check(problem, result):
     attained = naive.utility(problem, problem.values_of(result.assignment), exact=True)
     assert abs(Fraction(result.objective) - attained) <= rounding
     assert result.status != "optimal" or best - attained <= 2 * rounding
-    if whole and result.status == "optimal":
+    if integer and result.status == "optimal":
         assert result.objective == result.bound == best
 
 
@@ -63,8 +63,8 @@ def check(problem, result):
     sizes=st.one_of(
         st.sampled_from(SCALES).map(lambda size: [size] * 6),
         st.lists(st.sampled_from(SCALES), min_size=6, max_size=6),
-        st.sampled_from(WHOLE).map(lambda size: [size] * 6),
-        st.lists(st.sampled_from((*SCALES, *WHOLE)), min_size=6, max_size=6),
+        st.sampled_from(INTEGERS).map(lambda size: [size] * 6),
+        st.lists(st.sampled_from((*SCALES, *INTEGERS)), min_size=6, max_size=6),
     ),
     hard=st.sampled_from([0.0, 0.2]),
     constants=st.lists(st.sampled_from([2**62, -(2**62), 2**63 - 1, 1e300, 1.7e308, 5e-324, 0.1]), max_size=3),
@@ -74,7 +74,7 @@ def check(problem, result):
     temperature=st.sampled_from(["auto", 1.0, 1e-30, 1e30, {"start": 1e30, "end": 1e-30, "schedule": "geometric"}]),
 )
 @example(0, [1.7e308] * 6, 0.0, [2**62], "auto", "auto", "auto", "auto")
-def test_extreme_numbers_are_answered_soundly_or_refused_in_a_line(
+def test_extreme_numbers_give_a_sound_answer_or_a_one_line_error(
     seed, sizes, hard, constants, method, bound, combine, temperature
 ):
     problem = extreme(seed, sizes, hard, constants)
@@ -91,11 +91,11 @@ def test_extreme_numbers_are_answered_soundly_or_refused_in_a_line(
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
-    sizes=st.lists(st.sampled_from((*SCALES, *WHOLE)), min_size=6, max_size=6),
+    sizes=st.lists(st.sampled_from((*SCALES, *INTEGERS)), min_size=6, max_size=6),
     hard=st.sampled_from([0.0, 0.3]),
     mini_buckets=st.booleans(),
 )
-def test_sums_over_extreme_numbers_are_numbers_or_a_line(seed, sizes, hard, mini_buckets):
+def test_sums_over_extreme_numbers_are_finite_or_a_one_line_error(seed, sizes, hard, mini_buckets):
     problem = extreme(seed, sizes, hard)
     best = naive.optimum(problem, exact=True)
     counted = count_solutions(problem, 1 << 30).count
@@ -105,7 +105,7 @@ def test_sums_over_extreme_numbers_are_numbers_or_a_line(seed, sizes, hard, mini
     except ProblemError as error:
         assert "scale them down" in str(error)
         return
-    if counted:  # the best assignment's part of the sum, and at most as much of all others
+    if counted:  # at least the best assignment's term, and at most that many of them
         slack = 1e-9 * max(1.0, *(abs(float(x)) for x in map(float, sizes)))
         assert float(best) - slack <= ln
         assert mini_buckets or ln <= float(best) + np.log(counted) + slack
@@ -116,10 +116,10 @@ def test_sums_over_extreme_numbers_are_numbers_or_a_line(seed, sizes, hard, mini
     ("size", "temperature"), [(2**58, 1e-30), (1e46, 1.0), (1e-300, 1e30), (1e300, 1e-30), (1e300, 1.0)]
 )
 @pytest.mark.parametrize("hard", [0.0, 0.2])
-def test_temperatures_that_a_chain_cannot_carry_are_clamped(method, size, temperature, hard):
-    """They became denormal, 0 or infinite in chain units: weights were no numbers, and values 124 of 6."""
+def test_temperatures_outside_the_range_of_a_chain_are_clamped(method, size, temperature, hard):
+    """In the units of a chain the temperatures would be denormal, 0 or infinite, and weights would not be numbers."""
     problem = extreme(0, [size] * 6, hard)
     found = answer(problem, local={"method": method, "runs": 3, "samples": 20, "temperature": temperature})
     check(problem, found)
-    if temperature < 1 and method in ("gibbs", "tempering"):  # as cold as can be: greedy, from three starts
+    if temperature < 1 and method in ("gibbs", "tempering"):  # the lowest temperature is greedy, from three starts
         assert found.objective == naive.optimum(problem)

@@ -1,4 +1,4 @@
-"""Real instances of every format: their sizes are those of the manifest, and so are optima that elimination finds."""
+"""Benchmark instances of every format have the sizes and the optima of the manifest."""
 
 import csv
 import math
@@ -11,15 +11,15 @@ import dmcmc
 from dmcmc.formats import registry as formats
 
 ROOT = Path(os.environ["DMCMC_INSTANCES"]) / "instances" if "DMCMC_INSTANCES" in os.environ else None
-SEVERAL_FACTORS = {"salldiff1.cfn", "SimpleHouse.yml"}  # a constraint is several factors here
-OBSERVED = {"Pedigree_11.uai"}  # observations leave smaller domains
+SEVERAL_FACTORS = {"salldiff1.cfn", "SimpleHouse.yml"}  # one constraint of the file is several factors here
+OBSERVED = {"Pedigree_11.uai"}  # observations reduce domains
 # toulbar2 counts the least cost of a dense table over four or more variables twice; so does the manifest (3.157695).
 OPTIMA = {"alarm.cfn.gz": "3.086727"}
-EASY = 4.5  # log10 of the largest table that is joined
+MAX_LOG10_TABLE = 4.5  # log10 of the largest table that is joined
 
 
-def rows():
-    """The manifest's rows; none without a folder of instances."""
+def manifest_rows():
+    """Return the rows of the manifest as test parameters; none without a folder of instances."""
     if ROOT is None:
         return [pytest.param(None, marks=pytest.mark.skip("DMCMC_INSTANCES names no folder of instances"))]
     with open(ROOT / "MANIFEST.csv", newline="") as stream:
@@ -27,12 +27,12 @@ def rows():
 
 
 def path_of(row):
-    """Where an instance is."""
+    """Return the path of an instance."""
     (path,) = ROOT.glob(f"*/{row['file']}")
     return path
 
 
-@pytest.mark.parametrize("row", rows())
+@pytest.mark.parametrize("row", manifest_rows())
 def test_every_instance_is_read_with_the_sizes_of_the_manifest(row):
     problem = formats.load(path_of(row))
     assert problem.n_variables == int(row["n_vars"])
@@ -44,14 +44,14 @@ def test_every_instance_is_read_with_the_sizes_of_the_manifest(row):
     assert problem.sense == ("max" if row["format"] in ("uai", "bif.gz") or "max" in row["file"] else "min")
 
 
-def easy(row):
-    """Whether elimination solves an instance at once."""
+def is_easy(row):
+    """Return whether elimination solves an instance at once."""
     table = row["log10_largest_table"]
     proved = row["optimum_status"] == "proved here"
-    return proved and (row["format"].startswith("cfn") or (table and float(table) < EASY))
+    return proved and (row["format"].startswith("cfn") or (table and float(table) < MAX_LOG10_TABLE))
 
 
-@pytest.mark.parametrize("row", [p for p in rows() if not p.values[0] or easy(p.values[0])])
+@pytest.mark.parametrize("row", [p for p in manifest_rows() if not p.values[0] or is_easy(p.values[0])])
 def test_known_optima_are_found(row):
     result = dmcmc.solve(formats.load(path_of(row)), method="exact", device="cpu")
     if row["optimum"] == "INFEASIBLE":

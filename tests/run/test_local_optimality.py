@@ -1,6 +1,6 @@
-"""Every answer of every command is 1-optimal: no single variable could do better, violations before utility.
+"""Every answer of every command is 1-optimal: no change of a single variable improves it, violations before utility.
 
-Nor is any worse than giving every variable its first value, or its best one by itself, whatever was asked.
+No answer is worse than giving every variable its first value, or its best value by unary factors alone.
 """
 
 import json
@@ -18,9 +18,9 @@ import dmcmc
 from dmcmc.cli.main import main
 from dmcmc.formats import native
 
-MOST = {"hard": 0.2, "variables": 8, "agents": 4, "factors": 14}
+SIZES = {"hard": 0.2, "variables": 8, "agents": 4, "factors": 14}
 QUICK = {"runs": 1, "samples": 1}
-WAYS = {
+SETTINGS = {
     "auto": {},
     "exact": {"local": {"method": "exact"}},
     "annealing": {"local": {"method": "annealing", **QUICK}},
@@ -35,34 +35,34 @@ WAYS = {
 }
 
 
-def plain(problem, values):
-    """What is worth less than any answer: first values, and each variable's best by its own factors alone."""
+def baseline_assignments(problem, values):
+    """Return assignments that every answer must beat: first values, and the best values by unary factors."""
     firsts = np.zeros(problem.n_variables, dtype=np.int64)
     alone = firsts.copy()
     for v in range(problem.n_variables):
-        own = [f for f in problem.factors if f.scope == (v,)]
-        worths = [[f.entry((d,)) for f in own] for d in range(problem.domains[v])]
-        keys = [(-sum(e is None for e in entries), sum(e or 0 for e in entries)) for entries in worths]
+        unary = [f for f in problem.factors if f.scope == (v,)]
+        entries_of_values = [[f.entry((d,)) for f in unary] for d in range(problem.domains[v])]
+        keys = [(-sum(e is None for e in entries), sum(e or 0 for e in entries)) for entries in entries_of_values]
         alone[v] = keys.index(max(keys))
     return [firsts, alone]
 
 
-def complaints(problem, assignment):
-    """What is wrong with an answer."""
+def violations_of_optimality(problem, assignment):
+    """Return a list of what violates 1-optimality."""
     values = problem.values_of(assignment)
-    found = [f"better: {other}" for other in better_by_one(problem, values)]
-    ours = worth(problem, values)
-    return found + [
+    messages = [f"better: {other}" for other in better_by_one(problem, values)]
+    value = worth(problem, values)
+    return messages + [
         f"{other.tolist()} is better"
-        for other in plain(problem, values)
-        if better(problem, ours, worth(problem, other)) and not tolerance(problem)
+        for other in baseline_assignments(problem, values)
+        if better(problem, value, worth(problem, other)) and not tolerance(problem)
     ]
 
 
 @st.composite
-def drawn(draw):
-    """Random problems of some agents, or of one; integers and floats, both senses, some entries forbidden."""
-    shape = MOST | draw(st.sampled_from([{}, {"agents": 1}, {"hard": 0.0}, {"hard": 0.5}]))
+def problems(draw):
+    """Draw random problems: one agent or several, integers or floats, both senses, some entries forbidden."""
+    shape = SIZES | draw(st.sampled_from([{}, {"agents": 1}, {"hard": 0.0}, {"hard": 0.5}]))
     return random_problem(
         draw(st.integers(0, 10**6)),
         floats=draw(st.booleans()),
@@ -72,18 +72,18 @@ def drawn(draw):
     )
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", SETTINGS)
 @settings(max_examples=8)
-@given(problem=drawn())
-def test_answers_have_no_better_neighbour(way, problem):
-    result = dmcmc.solve(problem, **WAYS[way], device="cpu")
+@given(problem=problems())
+def test_answers_have_no_better_neighbour(name, problem):
+    result = dmcmc.solve(problem, **SETTINGS[name], device="cpu")
     assert result.assignment is not None or result.status == "infeasible"
     if result.assignment is not None:
-        assert complaints(problem, result.assignment) == []
+        assert violations_of_optimality(problem, result.assignment) == []
 
 
 def commands(folder):
-    """The command lines that solve the problem of a folder."""
+    """Return the command lines that solve the problem of a folder."""
     solve, run = ["solve", f"{folder}/problem.npz"], ["run", f"{folder}/run.yaml"]
     return [
         run,
@@ -96,8 +96,8 @@ def commands(folder):
     ]
 
 
-def saved(folder, seed):
-    """A problem with a file and a configuration in a folder."""
+def save_problem(folder, seed):
+    """Save a problem and its configuration in a folder; return the problem."""
     problem = random_problem(seed, variables=9, agents=4, factors=20, hard=0.05, arity=2)
     native.save(problem, folder / "problem.npz")
     (folder / "run.yaml").write_text(yaml.safe_dump({"problem": {"file": "problem.npz"}, "local": {"runs": 1}}))
@@ -105,16 +105,16 @@ def saved(folder, seed):
 
 
 @pytest.mark.parametrize("number", range(7))
-def test_what_commands_print_has_no_better_neighbour(number, tmp_path, capfd):
+def test_answers_of_commands_have_no_better_neighbour(number, tmp_path, capfd):
     for seed in (4, 12):
-        problem = saved(tmp_path, seed)
+        problem = save_problem(tmp_path, seed)
         main([*commands(tmp_path)[number], "--json", "--device", "cpu"])
-        assert complaints(problem, json.loads(capfd.readouterr().out)["assignment"]) == []
+        assert violations_of_optimality(problem, json.loads(capfd.readouterr().out)["assignment"]) == []
 
 
 @needs_mpirun
-def test_what_ranks_find_together_has_no_better_neighbour(tmp_path):
-    problem = saved(tmp_path, 4)
+def test_answers_of_several_ranks_have_no_better_neighbour(tmp_path):
+    problem = save_problem(tmp_path, 4)
     command = ["solve", str(tmp_path / "problem.npz"), "--json", "--device", "cpu"]
     ended = in_turn(2, command, [*command, "--timeout", "0.2", "--method", "gibbs"])
-    assert [complaints(problem, found["assignment"]) for found in documents(ended.stdout)] == [[], []]
+    assert [violations_of_optimality(problem, found["assignment"]) for found in documents(ended.stdout)] == [[], []]

@@ -1,4 +1,4 @@
-"""The reference meeting problems: at least the utility that a prototype of annealing once found, with less work."""
+"""Reference meeting problems: annealing reaches at least the utility of a prototype, with less work."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from support.instances import FOLDER, REASON
 import dmcmc
 from dmcmc.formats import native
 
-KNOWN = [  # file, runs, samples, at least
+REFERENCES = [  # file, runs, samples, least utility
     ("ms_A10_n10_D24_pl0.5_s0", 2, 100, 4020),
     ("ms_A10_n25_D24_pl0.5_s0", 4, 100, 24147),
     ("ms_A10_n50_D24_pl0.5_s0", 2, 50, 92518),
@@ -20,8 +20,8 @@ KNOWN = [  # file, runs, samples, at least
 ]
 
 
-@pytest.mark.parametrize(("name", "runs", "samples", "least"), KNOWN, ids=[row[0] for row in KNOWN])
-def test_annealing_finds_at_least_what_is_known_to_be_easy(name, runs, samples, least):
+@pytest.mark.parametrize(("name", "runs", "samples", "least"), REFERENCES, ids=[row[0] for row in REFERENCES])
+def test_annealing_reaches_a_known_utility(name, runs, samples, least):
     path = Path(FOLDER) / "meetings" / f"{name}.npz"
     if not FOLDER or not path.is_file():
         pytest.skip(REASON)

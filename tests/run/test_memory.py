@@ -1,4 +1,4 @@
-"""How much memory a run may take where nothing says: half of what is free, shared among the ranks of a machine."""
+"""The default memory budget of a run: half of the free memory, divided among the ranks of a machine."""
 
 import json
 import subprocess
@@ -10,17 +10,17 @@ import dmcmc
 from dmcmc.cli.main import main
 from dmcmc.config import settings as configured
 from dmcmc.config.settings import Budget, Settings
-from dmcmc.inference.dpop.util_and_value import Node, util_step
+from dmcmc.inference.dpop.util_and_value import UtilNode, util_step
 from dmcmc.mpi.world import World
 from dmcmc.run.planning import divided_problem as dividing
-from dmcmc.run.planning.divided_problem import sharing_memory
+from dmcmc.run.planning.divided_problem import with_memory_limit
 from dmcmc.run.planning.plan import prepare
 
 GIB = 1 << 30
 
 
-class Shared(World):
-    """A rank that shares its machine with others; theirs have what they have."""
+class SharingRank(World):
+    """A rank that shares its machine with others, and receives other machines' budgets."""
 
     def __init__(self, ranks, others=()):
         super().__init__()
@@ -45,19 +45,19 @@ def machine(monkeypatch):
 )
 def test_ranks_that_share_a_machine_share_its_memory(machine, size, ranks, expected):
     machine(None if size is None else int(size * GIB))
-    assert sharing_memory(Settings(), Shared(ranks)).budget.memory == expected * GIB
+    assert with_memory_limit(Settings(), SharingRank(ranks)).budget.memory == expected * GIB
     assert ranks > 1 or Settings().budget.bytes == expected * GIB
 
 
-def test_all_ranks_take_what_the_narrowest_machine_allows(machine):
+def test_all_ranks_take_the_smallest_budget_of_all_machines(machine):
     machine(8 * GIB)
-    assert sharing_memory(Settings(), Shared(2, others=[GIB, 2 * GIB])).budget.memory == GIB
+    assert with_memory_limit(Settings(), SharingRank(2, others=[GIB, 2 * GIB])).budget.memory == GIB
 
 
-def test_a_number_is_what_each_rank_may_take(machine):
+def test_a_given_budget_holds_for_each_rank(machine):
     machine(GIB)
     settings = Settings(budget=Budget(memory=8 * GIB, time=3.0))
-    assert sharing_memory(settings, Shared(4)) == settings
+    assert with_memory_limit(settings, SharingRank(4)) == settings
 
 
 @pytest.mark.parametrize("command", ["solve", "run"])
@@ -71,7 +71,7 @@ def test_a_container_limits_both_commands(command, machine, tmp_path, monkeypatc
     assert json.loads(capfd.readouterr().out)["provenance"]["config"]["budget"]["memory"] == GIB // 2
 
 
-def test_an_option_says_it_too(machine, tmp_path, monkeypatch, capfd):
+def test_the_memory_option_sets_the_budget(machine, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     main(["generate", "random", "agents=2", "variables_per_agent=3", "domain_size=2", "--output", "p.npz"])
     capfd.readouterr()
@@ -81,7 +81,7 @@ def test_an_option_says_it_too(machine, tmp_path, monkeypatch, capfd):
     assert "--memory: expected auto, a size such as 8GiB" in capfd.readouterr().err
 
 
-def test_the_front_door_says_what_it_took(machine):
+def test_results_of_the_python_api_report_the_budget(machine):
     machine(GIB)
     problem = dmcmc.generate("random", agents=2, variables_per_agent=3, domain_size=2)
     assert dmcmc.solve(problem).provenance["config"]["budget"]["memory"] == GIB // 2
@@ -109,38 +109,39 @@ print(before, peak())
 
 
 def test_the_peak_of_a_process_stays_within_its_budget():
-    for _ in range(2):  # the first compiles: what that takes is not the run's
+    for _ in range(2):  # the first one compiles, which takes memory, too
         done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=False, timeout=1500)
     assert done.returncode == 0, done.stderr[-2000:]
     before, after = map(int, done.stdout.split())
     assert after <= max(before, 200 << 20) + 64_000_000 + 20_000_000
 
 
-def test_a_rank_may_sample_fewer_rows_where_many_agents_have_many(machine):
+def test_little_memory_limits_the_sampled_rows(machine):
     problem = dmcmc.generate("random", agents=4, variables_per_agent=6, domain_size=6, interface_variables=3)
     ample, tight = (prepare(problem, Settings(budget=Budget(memory=size)), World()) for size in (1 << 30, 1 << 17))
-    assert {work.listed for work in ample.surveys} == {0}
-    assert all(0 < work.listed < work.rows for work in tight.surveys)
+    assert {work.listed_rows for work in ample.surveys} == {0}
+    assert all(0 < work.listed_rows < work.rows for work in tight.surveys)
 
 
-def test_steps_share_what_combining_may_keep(machine):
+def test_little_memory_limits_the_room_of_each_step(machine):
     problem = dmcmc.generate("random", agents=4, variables_per_agent=6, domain_size=6, interface_variables=3)
     ample, tight = (prepare(problem, Settings(budget=Budget(memory=size)), World()) for size in (1 << 30, 1 << 20))
-    assert ample.room > 1 << 28  # all fit: nobody is held back
-    assert tight.room < (1 << 20) // 4
+    assert ample.step_bytes > 1 << 28  # all steps fit
+    assert tight.step_bytes < (1 << 20) // 4
 
 
-def test_tables_that_were_combined_are_not_kept(machine):
+def test_finished_steps_release_their_workspace(machine):
     problem = dmcmc.generate("random", agents=3, variables_per_agent=4, domain_size=4, interface_variables=2)
     setup = prepare(problem, Settings(), World())
     table = setup.division.locals[0]
-    step = util_step(Node((), (), (), table.interface, (), problem.domains, setup.arithmetic))
-    assert step.elimination.arena.size and not step.finished().elimination.arena.size
-    assert step.finished().total == step.total and step.finished().elimination.plan is step.elimination.plan
+    step = util_step(UtilNode((), (), (), table.interface, (), problem.domains, setup.arithmetic))
+    assert step.elimination.arena.size and not step.without_tables().elimination.arena.size
+    assert step.without_tables().total == step.total and step.without_tables().elimination.plan is step.elimination.plan
     assert all(values.base is None or values.base.size == values.size for _, values in step.message)
 
 
-def test_what_all_agents_do_is_listed_once(machine):
+def test_the_choices_of_all_agents_are_computed_once(machine):
     problem = dmcmc.generate("random", agents=4, variables_per_agent=4, domain_size=3)
     setup = prepare(problem, Settings(), World())
-    assert setup.methods is setup.methods and setup.listed is setup.listed  # each agent asks for it
+    # Each agent reads the same object.
+    assert setup.methods is setup.methods and setup.listed_rows is setup.listed_rows

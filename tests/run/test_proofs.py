@@ -1,4 +1,4 @@
-"""`optimal` is a proof: integers are equal to their bound, floats as near as this problem's rounding lets them be."""
+"""``optimal`` is a proof: integers equal their bound, and floats are within the rounding error of the problem."""
 
 from fractions import Fraction
 
@@ -14,12 +14,12 @@ from dmcmc.config.keywords import settings_from
 from dmcmc.results.result import gap_of
 from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
 
-LOOSE = {"method": "mini-bucket", "z": 2, "moment_matching": False}
+MINI_BUCKETS = {"method": "mini-bucket", "z": 2, "moment_matching": False}
 EXACT = {"method": "exact"}
 
 
 def clique(tables, agents=1, sense="max", constants=()):
-    """Four variables, all joined in pairs, and constants; the variables belong to one agent after the other."""
+    """Return a clique of four variables, with constants; the variables belong to the agents in turn."""
     pairs = [(i, j) for j in range(4) for i in range(j)]
     factors = [Factor.of(pair, table, sense) for pair, table in zip(pairs, tables, strict=True)]
     factors += [Factor.of((), constant, sense) for constant in constants]
@@ -27,20 +27,20 @@ def clique(tables, agents=1, sense="max", constants=()):
     return Problem(names[0], np.full(4, 3), names[1], np.arange(4) % agents, tuple(factors), sense=sense)
 
 
-def random_tables(seed, floats=False, most=100):
+def random_tables(seed, floats=False, high=100):
     rng = np.random.default_rng(seed)
-    return [rng.uniform(0, most, (3, 3)) if floats else rng.integers(0, most, (3, 3)) for _ in range(6)]
+    return [rng.uniform(0, high, (3, 3)) if floats else rng.integers(0, high, (3, 3)) for _ in range(6)]
 
 
-def solved(problem, combine):
-    """By one agent if there is one, else over messages."""
+def solve_with(problem, combine):
+    """Solve as a whole problem if there is one agent, else with messages."""
     if problem.n_agents == 1:
         return solve_single_agent(problem, settings_from(None, {"combine": combine}))
     return answer(problem, local={"method": "exact"}, combine=combine)
 
 
 def check(problem, result, slack=Fraction(0)):
-    """Nothing is claimed that is not so: `optimal` is optimal, the bound holds, the objective is attained."""
+    """Check that an optimal result is optimal, the bound is valid and the objective is attained."""
     best = naive.optimum(problem, exact=True)
     if result.status == "infeasible":
         assert best == -naive.INFINITY
@@ -55,7 +55,7 @@ def check(problem, result, slack=Fraction(0)):
 
 
 def slack_of(problem):
-    """What twice the rounding of a float problem's sums may hide; nothing in integers."""
+    """Return twice the rounding error of a float problem's sums; 0 for integers."""
     tables = [f.table for f in problem.factors if f.scope]
     if all(t.dtype.kind == "i" for t in tables):
         return Fraction(0)
@@ -66,42 +66,42 @@ def slack_of(problem):
 @pytest.mark.parametrize("constant", [0, 10**15, -(10**15), 2**62, 0.1, 1e17])
 @pytest.mark.parametrize("agents", [1, 2])
 def test_a_constant_does_not_close_a_gap(constant, agents):
-    """10^15 more, and a gap of a tenth of the range was 10^-14 of the objective: that was called optimal."""
-    found = set()
+    """A relative gap would vanish next to a constant of 10^15, though it is a tenth of the range."""
+    statuses = set()
     for seed in range(12):
         for floats in (False, True):
             tables = random_tables(seed, floats)
-            bare, moved = clique(tables, agents), clique(tables, agents, constants=(constant,))
-            without, result = solved(bare, LOOSE), solved(moved, LOOSE)
-            check(moved, result, slack_of(moved))
+            original, shifted = clique(tables, agents), clique(tables, agents, constants=(constant,))
+            without, result = solve_with(original, MINI_BUCKETS), solve_with(shifted, MINI_BUCKETS)
+            check(shifted, result, slack_of(shifted))
             assert (result.status, result.assignment) == (without.status, without.assignment)
-            found.add(result.status)
-    assert found == {"optimal", "feasible"}
+            statuses.add(result.status)
+    assert statuses == {"optimal", "feasible"}
 
 
-def test_integers_beyond_the_floats_are_equal_or_not_optimal():
+def test_integers_above_2_53_are_optimal_only_if_they_equal_their_bound():
     top = 2**53 + 1
     tables = [np.zeros((3, 3), dtype=np.int64) for _ in range(6)]
     tables[0][:] = top
     tables[1:4] = [np.array([[1, 0, 0], [0, 1, 0], [0, 0, 0]])] * 3
     tables[4] = tables[5] = np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]])
-    result = solved(clique(tables), LOOSE)
+    result = solve_with(clique(tables), MINI_BUCKETS)
     assert result.objective is not None and result.bound is not None
     assert (result.status == "optimal") == (result.objective == result.bound)
     check(clique(tables), result)
-    assert solved(clique(tables), EXACT).status == "optimal"
+    assert solve_with(clique(tables), EXACT).status == "optimal"
 
 
 @pytest.mark.parametrize("agents", [1, 2])
 def test_small_costs_do_not_close_a_gap(agents):
-    """A gap of a tenth of costs of 10^-12 was less than 10^-9 of 1."""
+    """For costs of 10^-12, a gap of a tenth of them is far below an absolute tolerance of 10^-9."""
     statuses = set()
     for seed in range(8):
         tables = [1e-12 * t for t in random_tables(seed, True, 1.0)]
-        loose = solved(clique(tables, agents, "min"), LOOSE)
-        check(clique(tables, agents, "min"), loose, slack_of(clique(tables)))
-        statuses.add(loose.status)
-        assert solved(clique(tables, agents, "min"), EXACT).status == "optimal"
+        relaxed = solve_with(clique(tables, agents, "min"), MINI_BUCKETS)
+        check(clique(tables, agents, "min"), relaxed, slack_of(clique(tables)))
+        statuses.add(relaxed.status)
+        assert solve_with(clique(tables, agents, "min"), EXACT).status == "optimal"
     assert "feasible" in statuses
 
 
@@ -112,7 +112,7 @@ def test_exact_answers_on_mixed_magnitudes_are_optimal(agents, sense):
         tables = random_tables(seed, True, 1e-3)
         tables[seed % 6] = tables[seed % 6] * 1e19 + 1e16
         problem = clique(tables, agents, sense, constants=(1e16, -1e16, 1e-3))
-        result = solved(problem, EXACT)
+        result = solve_with(problem, EXACT)
         assert result.status == "optimal"
         check(problem, result, slack_of(problem))
 
@@ -127,15 +127,13 @@ def test_exact_answers_on_mixed_magnitudes_are_optimal(agents, sense):
     constants=st.lists(st.one_of(st.integers(-(2**62), 2**62), st.floats(-1e300, 1e300), st.floats(-1, 1)), max_size=3),
     z=st.sampled_from([2, 3]),
 )
-def test_constants_and_powers_of_two_never_change_what_is_called_optimal(
-    seed, floats, agents, sense, power, constants, z
-):
+def test_optimality_is_invariant_under_constants_and_powers_of_two(seed, floats, agents, sense, power, constants, z):
     combine = {"method": "mini-bucket", "z": z, "moment_matching": False}
     tables = random_tables(seed, floats, 8)
-    first = solved(clique(tables, agents, sense), combine)
+    first = solve_with(clique(tables, agents, sense), combine)
     scaled = [t * 2.0**power if floats else t * 2 ** abs(power) for t in tables]
     problem = clique(scaled, agents, sense, tuple(constants))
-    result = solved(problem, combine)
+    result = solve_with(problem, combine)
     check(problem, result, slack_of(problem))
     assert (result.status, result.assignment) == (first.status, first.assignment)
 
@@ -146,15 +144,15 @@ def test_constants_and_powers_of_two_never_change_what_is_called_optimal(
     agents=st.sampled_from([1, 2]),
     scales=st.lists(st.sampled_from([1e-300, 1e-12, 1e-3, 1.0, 1e9, 1e16, 1e200]), min_size=6, max_size=6),
 )
-def test_brute_force_agrees_with_every_optimal(seed, agents, scales):
+def test_optimal_results_agree_with_brute_force(seed, agents, scales):
     tables = [scale * table for scale, table in zip(scales, random_tables(seed, True, 1.0), strict=True)]
     problem = clique(tables, agents)
-    for combine in (EXACT, LOOSE):
-        check(problem, solved(problem, combine), slack_of(problem))
+    for combine in (EXACT, MINI_BUCKETS):
+        check(problem, solve_with(problem, combine), slack_of(problem))
 
 
-def test_the_gap_of_numbers_beyond_all_floats_is_a_number_or_nothing():
+def test_the_gap_of_numbers_above_the_float_range_is_finite_or_none():
     assert gap_of(10**400, 2 * 10**400) == 1.0
-    assert gap_of(10**400, 10**400 + 1) == 0.0  # and yet not proven: only the status says that
+    assert gap_of(10**400, 10**400 + 1) == 0.0  # not a proof: only the status says whether it is proven
     assert gap_of(0, 10**400) is None
     assert gap_of(0.5, 10**400) is None

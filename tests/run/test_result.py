@@ -1,4 +1,4 @@
-"""Results: honest JSON, whole files, and the arithmetic of gaps and guarantees."""
+"""Results: finite JSON numbers, atomic files, gaps and guarantees."""
 
 import json
 import os
@@ -16,10 +16,11 @@ from dmcmc.report.summary import summary
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint, gap_of, guarantee_report
 
-CONTRACT = [
-    "status", "objective", "bound", "gap", "violation", "assignment", "sense", "time", "simulated_time", "msg_count",
+RESULT_FIELDS = [
+    "format_version", "status", "objective", "bound", "gap", "violation", "assignment", "sense", "time",
+    "simulated_time", "msg_count",
     "msg_size", "extra_msg_count", "extra_msg_size", "ncccs", "messages", "control", "cycle", "note",
-    "reductions", "work", "max_marginals", "agents", "trace", "guarantee", "provenance",
+    "presolve", "work", "max_marginals", "agents", "trace", "guarantee", "provenance",
 ]  # fmt: skip
 
 
@@ -35,8 +36,8 @@ def agent(name: str) -> AgentMetrics:
     return AgentMetrics(name=name, method="gibbs", exact=False, variables=10, interface=2, rows=576, updates=1234567)
 
 
-def test_json_has_exactly_the_contracts_fields() -> None:
-    assert list(json.loads(result_with().to_json())) == CONTRACT
+def test_json_has_exactly_the_documented_fields() -> None:
+    assert list(json.loads(result_with().to_json())) == RESULT_FIELDS
 
 
 def test_json_numbers_are_finite_or_null() -> None:
@@ -60,7 +61,7 @@ def test_json_keeps_names_and_labels() -> None:
     assert json.loads(result_with(assignment=names).to_json())["assignment"] == names
 
 
-def test_a_result_is_written_whole_into_new_folders(tmp_path: Path) -> None:
+def test_a_result_is_written_atomically_into_new_folders(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "run.json"
     result_with().write(path)
     assert json.loads(path.read_text())["objective"] == 10
@@ -90,7 +91,7 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "real.json").read_text())["objective"] == 10
 
 
-def test_what_cannot_be_written_is_known_beforehand(tmp_path: Path) -> None:
+def test_unwritable_paths_are_detected_beforehand(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for bad in (tmp_path, tmp_path / "file" / "run.json", Path("/dev/stdout"), tmp_path / ("x" * 300), "a\0b"):
         with pytest.raises(FileError, match="cannot be written"):
@@ -139,7 +140,7 @@ def test_theorem_1_multiplies_over_the_sampling_agents() -> None:
         ({"status": "infeasible", "assignment": None}, 3),
     ],
 )
-def test_the_exit_code_is_0_with_an_assignment_that_breaks_nothing(changes: dict[str, Any], code: int) -> None:
+def test_the_exit_code_is_0_with_a_feasible_assignment(changes: dict[str, Any], code: int) -> None:
     assert result_with(**changes).exit_code == code
 
 
@@ -150,7 +151,7 @@ def rendered(result: Result) -> str:
     return capture.get()
 
 
-def test_the_summary_shows_what_matters() -> None:
+def test_the_summary_shows_status_numbers_and_agents() -> None:
     text = rendered(result_with(agents=(agent("alice"), agent("[bold]bob")), msg_count=18, msg_size=2048))
     for word in (
         "feasible",

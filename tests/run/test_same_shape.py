@@ -1,4 +1,4 @@
-"""A process's second problem of the same shape plans nothing, and has the answer of the first one there is."""
+"""A later problem of the same shape in one process reuses the plan, and has the same answer as without it."""
 
 from dataclasses import replace
 
@@ -17,22 +17,29 @@ from dmcmc.samplers.auto import survey
 from dmcmc.samplers.local_search.factor_graph import build_graph
 
 SIZES = {"agents": 4, "variables_per_agent": 6, "domain_size": 4}
-MEMOS = [division._ORDERS, step_plan_cache._PLANS, pseudotree._TREES, best_order._ORDERS, problem._KIN, survey._COUNTED]
+CACHES = [
+    division._ORDERS,
+    step_plan_cache._PLANS,
+    pseudotree._TREES,
+    best_order._ORDERS,
+    problem._FACTS_BY_SHAPE,
+    survey._COUNTS_BY_SHAPE,
+]
 
 
-def forget():
-    for memo in MEMOS:
-        memo.clear()
+def clear_caches():
+    for cache in CACHES:
+        cache.clear()
 
 
-def solved(seed):
+def solve_generated(seed):
     result = dmcmc.solve(dmcmc.generate("meeting-scheduling", seed=seed, **SIZES), device="cpu", seed=7)
     return result.objective, result.bound, result.assignment
 
 
-def test_a_second_problem_of_the_same_shape_plans_nothing(monkeypatch):
-    forget()
-    solved(0)
+def test_a_second_problem_of_the_same_shape_reuses_the_plan(monkeypatch):
+    clear_caches()
+    solve_generated(0)
 
     def planning(*_):
         pytest.fail("planned again")
@@ -40,34 +47,34 @@ def test_a_second_problem_of_the_same_shape_plans_nothing(monkeypatch):
     monkeypatch.setattr(best_order, "_searched_order", planning)
     monkeypatch.setattr(pseudotree, "_cheapest", planning)
     monkeypatch.setattr(step_plan_cache, "plan_elimination", planning)
-    solved(0)
+    solve_generated(0)
 
 
-def test_what_was_planned_before_changes_no_answer():
+def test_cached_plans_do_not_change_answers():
     answers = []
     for seed in (1, 2):
-        forget()
-        answers.append(solved(seed))
-    assert [solved(seed) for seed in (1, 2)] == answers
+        clear_caches()
+        answers.append(solve_generated(seed))
+    assert [solve_generated(seed) for seed in (1, 2)] == answers
 
 
-def others(asked, seed):
+def random_factors(asked, seed):
     rng = np.random.default_rng(seed)
     return tuple(Factor.of(factor.scope, rng.integers(0, 9, factor.shape)) for factor in asked.factors)
 
 
-def test_graphs_for_the_search_share_what_depends_on_the_shape_alone():
+def test_factor_graphs_of_equal_shape_share_their_index_arrays():
     first = dmcmc.generate("meeting-scheduling", seed=1, **SIZES)
-    second, again = (replace(first, factors=others(first, seed)) for seed in (2, 2))
+    second, again = (replace(first, factors=random_factors(first, seed)) for seed in (2, 2))
     one, other = build_graph(first), build_graph(second)
     assert one.factor is other.factor and one.data is first.flat.data and other.data is second.flat.data
-    forget()
-    for kept, anew in zip(other, build_graph(again), strict=True):
-        assert np.array_equal(kept, anew) and np.asarray(kept).dtype == np.asarray(anew).dtype
+    clear_caches()
+    for cached, recomputed in zip(other, build_graph(again), strict=True):
+        assert np.array_equal(cached, recomputed) and np.asarray(cached).dtype == np.asarray(recomputed).dtype
 
 
 def test_equal_local_graphs_share_an_order(monkeypatch):
-    forget()
+    clear_caches()
     searched, search = [], best_order._searched_order
     monkeypatch.setattr(best_order, "_searched_order", lambda *rest: searched.append(1) or search(*rest))
     chain = [(v, v + 1) for v in range(4)]
@@ -79,26 +86,26 @@ def test_equal_local_graphs_share_an_order(monkeypatch):
     assert len(searched) == 1
 
 
-def test_what_entries_say_is_not_taken_from_another_problem():
+def test_facts_about_table_entries_are_not_shared_between_problems():
     first = dmcmc.generate("meeting-scheduling", seed=1, **SIZES)
     problems = [
         replace(first, factors=tuple(Factor(f.scope, change(f.table)) for f in first.factors))
         for change in (np.asarray, lambda table: 3 - table, lambda table: 0.5 * table)
     ]
-    assert len({id(one.kin) for one in problems}) == 1
-    assert len({id(one.known) for one in problems}) == len(problems)
+    assert len({id(one.shape_facts) for one in problems}) == 1
+    assert len({id(one.facts) for one in problems}) == len(problems)
     for one in problems:
         setup = prepare(one, dmcmc.Settings(device="cpu"), World())
         weights = [sum(magnitude(factor.table) for factor in local.factors) for local in setup.division.locals]
         assert [work.weight for work in setup.surveys] == weights
         assert {id(factor) for local in setup.division.locals for factor in local.factors} <= set(map(id, one.factors))
     found = [dmcmc.solve(one, device="cpu").objective for one in problems]
-    forget()
+    clear_caches()
     assert [dmcmc.solve(one, device="cpu").objective for one in reversed(problems)] == found[::-1]
     assert found[2] == 0.5 * found[0]
 
 
-def test_what_was_planned_for_other_settings_is_not_taken():
+def test_plans_of_other_settings_are_not_reused():
     one = dmcmc.generate("meeting-scheduling", seed=1, **SIZES)
     for method in ("auto", "gibbs", "exact", "gibbs"):
         setup = prepare(one, dmcmc.Settings(local=dmcmc.Local(method=method), device="cpu"), World())

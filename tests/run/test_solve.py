@@ -1,4 +1,4 @@
-"""The whole path in one process: exact solving is brute force's answer, sampling never claims more than it has."""
+"""Runs in one process: exact methods equal brute force, and sampling proves no more than it may."""
 
 import numpy as np
 import pytest
@@ -20,14 +20,14 @@ def answer(problem, method="exact", **sections):
 
 
 def small_problem(seed):
-    """One of 500: half of them with many hard constraints, every fifth a cost problem, arities up to 4."""
+    """Return a small random problem; half of them have many hard constraints, every fifth minimises costs."""
     return random_problem(
         seed, 6, 5, 4, 10, 3 + seed % 2, 50, 0.35 if seed % 2 else 0.05, sense="min" if seed % 5 == 0 else "max"
     )
 
 
 def check(problem, result, best):
-    """What every answer must satisfy, given the best utility; all in the sense of a maximisation."""
+    """Check a result against the best utility (in the sense of a maximisation)."""
     sign = 1 if problem.sense == "max" else -1
     assert result.sense == problem.sense
     assert result.msg_count == sum(agent.msg_count for agent in result.agents)
@@ -69,7 +69,7 @@ def test_exact_equals_brute_force_and_toulbar2(block):
 
 
 def test_the_problems_have_every_shape():
-    """Or the tests above say less than they seem to."""
+    """Guard the tests above against a lack of variety."""
     problems = [small_problem(seed) for seed in range(200)]
     best = [naive.optimum(p) for p in problems]
     assert 30 < sum(b == HARD for b in best) < 170
@@ -80,12 +80,12 @@ def test_the_problems_have_every_shape():
     results = [answer(p) for p in problems]
     assert any(a.variables and not a.interface for r in results if len(r.agents) > 1 for a in r.agents)
     roots = [sum(p is None for p in r.provenance["plan"]["pseudo_tree"].values()) for r in results]
-    assert min(roots) == 1 and max(roots) > 2  # connected and disconnected
+    assert min(roots) == 1 and max(roots) > 2  # connected and disconnected problems
     assert max(r.msg_count for r in results) == 8
 
 
 @pytest.mark.parametrize("method", ["gibbs", "metropolis-hastings", "metropolis-hastings-single"])
-def test_sampled_answers_are_real_and_prove_nothing(method):
+def test_sampled_answers_are_valid_and_prove_no_bound(method):
     for seed in range(60):
         problem = small_problem(seed)
         bounded = answer(problem, method, local={"runs": 1, "samples": 2}, seed=seed)
@@ -94,14 +94,14 @@ def test_sampled_answers_are_real_and_prove_nothing(method):
         check(problem, bounded, best)
         check(problem, result, best)
         constant = any(not f.scope and forbidden(f.table) for f in problem.factors)
-        assert (result.status == "infeasible") == constant  # nothing else is proven by sampling
+        assert (result.status == "infeasible") == constant  # sampling proves nothing else
         assert result.bound is None
         assert result.status in ("infeasible", "feasible", "unsatisfied")
         assert all(agent.method == method and not agent.exact for agent in result.agents)
 
 
 @pytest.mark.parametrize("sense", ["max", "min"])
-def test_floats_are_solved_within_a_sound_bound(sense):
+def test_floats_are_solved_with_a_sound_bound(sense):
     for seed in range(40):
         problem = random_problem(seed, 6, 4, 3, 9, 3, 1e3, 0.1, True, sense)
         best = naive.optimum(problem)
@@ -116,7 +116,7 @@ def test_floats_are_solved_within_a_sound_bound(sense):
 
 
 @pytest.mark.parametrize("magnitude", [2**29, 2**33, 2**55, 2**61])
-def test_large_integers_stay_exact_or_are_bounded_from_outside(magnitude):
+def test_large_integers_are_exact_or_have_a_sound_bound(magnitude):
     for seed in range(15):
         problem = random_problem(seed, 6, 4, 3, 7, 3, magnitude, 0.1)
         best = naive.optimum(problem)
@@ -131,7 +131,7 @@ def test_large_integers_stay_exact_or_are_bounded_from_outside(magnitude):
             assert result.objective == result.bound == best
 
 
-def made(domains, owner, *factors, agents=2, sense="max"):
+def problem_of(domains, owner, *factors, agents=2, sense="max"):
     n = len(domains)
     return Problem(
         variables=tuple(f"x{v}" for v in range(n)),
@@ -146,34 +146,35 @@ def made(domains, owner, *factors, agents=2, sense="max"):
 @pytest.mark.parametrize("method", ["exact", "auto", "gibbs"])
 @pytest.mark.parametrize("agents", [0, 1, 3])
 def test_no_variables_at_all(method, agents):
-    result = answer(made([], [], ((), 3), ((), 4), agents=agents), method)
+    result = answer(problem_of([], [], ((), 3), ((), 4), agents=agents), method)
     assert (result.objective, result.violation, result.assignment, result.msg_count) == (7, 0, {}, 0)
     assert result.status == "optimal" or (method, result.status) == ("gibbs", "feasible")
 
 
 @pytest.mark.parametrize("method", ["exact", "gibbs"])
-def test_a_forbidden_constant_forbids_everything(method):
-    assert answer(made([2], [0], ((0,), [1, 2]), ((), HARD), agents=1), method).status == "infeasible"
+def test_a_forbidden_constant_makes_the_problem_infeasible(method):
+    assert answer(problem_of([2], [0], ((0,), [1, 2]), ((), HARD), agents=1), method).status == "infeasible"
 
 
 def test_one_infeasible_component_makes_the_problem_infeasible():
     free = ((0, 1), [[1, 2], [3, 4]])
     never = ((2, 3), [[HARD, HARD], [HARD, HARD]])
-    assert answer(made([2] * 4, [0, 1, 2, 3], free, never, agents=4)).status == "infeasible"
-    assert answer(made([2] * 4, [0, 1, 2, 2], free, never, agents=3)).status == "infeasible"
-    assert answer(made([2] * 4, [0, 1, 2, 2], free, never, agents=3), "gibbs").status == "infeasible"  # by its bound
-    sampled = answer(made([2] * 4, [0, 1, 2, 2], free, never, agents=3), "gibbs", local={"bound": "none"})
+    assert answer(problem_of([2] * 4, [0, 1, 2, 3], free, never, agents=4)).status == "infeasible"
+    assert answer(problem_of([2] * 4, [0, 1, 2, 2], free, never, agents=3)).status == "infeasible"
+    # It is proven by its bound.
+    assert answer(problem_of([2] * 4, [0, 1, 2, 2], free, never, agents=3), "gibbs").status == "infeasible"
+    sampled = answer(problem_of([2] * 4, [0, 1, 2, 2], free, never, agents=3), "gibbs", local={"bound": "none"})
     assert (sampled.status, sampled.violation, sampled.bound) == ("unsatisfied", 1, None)
-    assert sampled.assignment["x0"] == sampled.assignment["x1"] == 1  # the rest is still solved
+    assert sampled.assignment["x0"] == sampled.assignment["x1"] == 1  # the other component is still solved
 
 
 def test_ties_go_to_the_lowest_index():
-    result = answer(made([3, 3], [0, 1], ((0, 1), np.zeros((3, 3)))))
+    result = answer(problem_of([3, 3], [0, 1], ((0, 1), np.zeros((3, 3)))))
     assert result.assignment == {"x0": 0, "x1": 0}
 
 
-def test_costs_are_minimised_and_bounded_from_below():
-    result = answer(made([2, 2], [0, 1], ((0, 1), [[5, 2], [-HARD, 7]]), ((), 10), sense="min"))
+def test_costs_are_minimised_and_have_a_lower_bound():
+    result = answer(problem_of([2, 2], [0, 1], ((0, 1), [[5, 2], [-HARD, 7]]), ((), 10), sense="min"))
     assert (result.objective, result.bound, result.sense) == (12, 12, "min")
     assert result.assignment == {"x0": 0, "x1": 1}
 
@@ -198,9 +199,9 @@ def test_the_guarantee_counts_the_agents_that_sampled():
         ("gibbs", {"temperature": 1, "rows": 1}, "some interface assignments have had 0 of 50 samples"),
     ],
 )
-def test_nothing_is_guaranteed_that_the_theorem_is_not_about(method, local, why):
+def test_there_is_no_guarantee_outside_the_theorems_assumptions(method, local, reason):
     result = answer(small_problem(8), method, local=local | {"guarantee": {"alpha": 0.1, "epsilon": 0.2}})
-    assert result.guarantee is None and result.note.startswith(f"no guarantee: {why}")
+    assert result.guarantee is None and result.note.startswith(f"no guarantee: {reason}")
 
 
 @pytest.mark.parametrize("runs", [1, 3, 10])
@@ -211,20 +212,20 @@ def test_a_guarantee_counts_the_samples_that_were_drawn_for_every_row(runs):
     assert set(drawn) == {runs * -(-50 // runs)} and result.guarantee.samples == min(drawn) >= 50
 
 
-def test_samples_that_a_deadline_has_cut_off_guarantee_nothing():
+def test_there_is_no_guarantee_if_the_deadline_cuts_sampling_short():
     local = {"method": "gibbs", "guarantee": {"alpha": 1e-4, "epsilon": 1e-4}, "temperature": 1}
-    result = finished(begun(small_problem(8), local=local, budget={"time": 0.2}))  # of which planning takes nothing
+    result = finished(begun(small_problem(8), local=local, budget={"time": 0.2}))  # planning is not part of it
     assert result.guarantee is None and "of 100,000,000 samples" in result.note
 
 
 @pytest.mark.parametrize("method", ["exact", "gibbs"])
-def test_what_does_not_fit_the_memory_is_refused(method):
+def test_tables_larger_than_the_memory_budget_are_rejected(method):
     problem = random_problem(45, 16, 3, 5, 24, 3, 1000, 0.05)
     with pytest.raises(ResourceError, match=r"budget\.memory allows 100"):
         answer(problem, method, budget={"memory": 100})
 
 
-def test_the_metrics_say_what_each_agent_did():
+def test_metrics_report_the_work_of_each_agent():
     problem = random_problem(45, 16, 3, 5, 24, 3, 1000, 0.05)
     exact, sampled = answer(problem), answer(problem, "gibbs", local={"runs": 2, "samples": 3})
     for a, (one, other) in enumerate(zip(exact.agents, sampled.agents, strict=True)):

@@ -1,4 +1,4 @@
-"""Files mean to us what they mean to toulbar2: the same optimum, found by trying everything and by its search."""
+"""Files have the same optimum here, by enumeration, as in toulbar2."""
 
 import json
 import random
@@ -28,13 +28,13 @@ os._exit(0)
 
 
 def optima(paths):
-    """What toulbar2 finds, None for infeasible; it ends its process on some errors, so it has one of its own."""
+    """Return the optima that toulbar2 finds, None for infeasible; in its own process, which it ends on some errors."""
     done = subprocess.run([sys.executable, "-c", SEARCH, *map(str, paths)], capture_output=True, text=True)
     return [json.loads(line[8:]) for line in done.stdout.splitlines() if line.startswith("optimum ")]
 
 
 def best(problem, bound=None):
-    """The best objective of all assignments that keep the bound."""
+    """Return the best objective of all assignments within a bound."""
     found = []
     for values in product(*map(range, problem.domains.tolist())):
         objective, violation = problem.evaluate(values)
@@ -44,7 +44,7 @@ def best(problem, bound=None):
 
 
 def global_function(rng, shape):
-    """The keyword and parameters of a random global cost function."""
+    """Return keyword and parameters of a random global cost function."""
     m, cost, metric = max(shape), rng.randint(1, 5), rng.choice(["hard", "lin", "quad"])
     bounds = [(v, low, low + rng.randint(0, 2)) for v in range(m) for low in [rng.randint(0, 2)]][: rng.randint(1, m)]
     listed = " ".join(" ".join(map(str, b)) for b in bounds)
@@ -65,7 +65,7 @@ def global_function(rng, shape):
 
 
 def wcsp(rng):
-    """A random file with shared, sparse, dense and global cost functions over four variables."""
+    """Return a random file with shared, sparse, dense and global cost functions over four variables."""
     shape = [rng.randint(2, 3) for _ in range(4)]
     top = rng.choice([12, 40, 1000])
     constraints = []
@@ -98,19 +98,19 @@ def test_wcsp_files(tmp_path):
 
 
 def hard_functions(rng):
-    """A random file with a hard all-different and a knapsack with conflicts, its scope in any order."""
+    """Return a random file with a hard all-different and a knapsack with conflicts, in any order of the scope."""
     unary = [
         f"1 {v} 0 {size} " + " ".join(f"{x} {rng.randint(0, 9)}" for x in range(size)) for v, size in enumerate(SHAPE)
     ]
     scope = rng.sample(range(4), 4)
     places = [(v, rng.randint(0, 1)) for v in rng.sample(range(4), 4)]  # groups with a variable in common crash it
     groups = rng.choice([[places[:2], places[2:]], [places[:3]], []])
-    told = " ".join(f"{len(g)} " + " ".join(f"{v} {x}" for v, x in g) for g in groups)
+    conflicts = " ".join(f"{len(g)} " + " ".join(f"{v} {x}" for v, x in g) for g in groups)
     weights = " ".join(f"1 1 {rng.randint(1, 4)}" for _ in scope)  # it forgets variables without weight
     several = rng.sample(range(3, 7), 3)
     listed = [
         *unary,
-        f"4 {' '.join(map(str, scope))} -1 knapsackc {rng.randint(2, 7)} {weights} {len(groups)} {told}",
+        f"4 {' '.join(map(str, scope))} -1 knapsackc {rng.randint(2, 7)} {weights} {len(groups)} {conflicts}",
         f"3 {' '.join(map(str, several))} -1 salldiffkp hard 100",
     ]
     return f"p 7 3 {len(listed)} 100\n{' '.join(map(str, SHAPE))}\n" + "\n".join(listed)

@@ -1,4 +1,4 @@
-"""The cost model: more budget never takes exactness away, limits hold, and its file may be anything."""
+"""The cost model: a larger budget never makes an exact agent inexact, limits hold, and its file may be damaged."""
 
 import json
 
@@ -19,17 +19,17 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.run.planning.plan import prepare
 from dmcmc.samplers.auto import rates
-from dmcmc.samplers.auto.choose import EXACT_SHARE, SOON, Limits, choose, sweeps_for
+from dmcmc.samplers.auto.choose import EXACT_SHARE, FIRST_TABLE_TIME, ResourceLimits, choose, sweeps_for
 from dmcmc.samplers.auto.effort import bucket_efforts
 from dmcmc.samplers.auto.rates import NOMINAL
-from dmcmc.samplers.auto.survey import SAMPLER, Survey, Surveys, survey
+from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, WorkCountList, count_agent_work
 
 MEETINGS = {"agents": 3, "variables_per_agent": 5, "domain_size": 6, "seed": 1}
 
 
 def works_of(problem, memory=1 << 33, listed=0):
     arithmetic = choose_arithmetic(problem.factors)
-    return [survey(local, listed, 10, 100, memory, arithmetic) for local in divide(problem).locals]
+    return [count_agent_work(local, listed, 10, 100, memory, arithmetic) for local in divide(problem).locals]
 
 
 def meetings(**sizes):
@@ -38,7 +38,7 @@ def meetings(**sizes):
 
 @st.composite
 def surveys(draw):
-    """Agents with any amount of work, around those of a real one."""
+    """Agents with any amount of work, based on a real one."""
     some, made = works_of(meetings())[0], []
     for agent in range(draw(st.integers(1, 6))):
         effort = draw(st.floats(1e4, 1e12))
@@ -59,14 +59,18 @@ def surveys(draw):
 
 
 def exact_of(works, **limits):
-    return {work.agent for work, c in zip(works, choose(works, Limits(**limits)), strict=True) if c.method == "exact"}
+    return {
+        work.agent
+        for work, c in zip(works, choose(works, ResourceLimits(**limits)), strict=True)
+        if c.method == "exact"
+    }
 
 
 @given(surveys(), st.floats(1e-3, 1e3), st.floats(1, 100), st.sampled_from([0.0, 0.01, 0.2]), st.integers(1, 4))
-def test_more_time_threads_memory_or_cells_never_take_exactness_away(works, time, times, gap, threads):
+def test_more_resources_never_make_an_exact_agent_inexact(works, time, times, gap, threads):
     less = {"time": time, "gap": gap, "threads": threads, "memory": 1 << 30, "cells": 10**10}
     base = exact_of(works, **less)
-    if not gap:  # a gap may be closed by bounds: other agents then have the time
+    if not gap:  # if a gap is allowed, bounds may close it, and other agents get the time
         assert base <= exact_of(works, **less | {"time": time * times})
         assert base <= exact_of(works, **less | {"threads": 2 * threads})
     base = exact_of(works, **less | {"time": None})
@@ -81,31 +85,31 @@ def test_memory_and_cells_are_limits(works, time, memory, cells):
 
 
 @given(surveys(), st.floats(1e-3, 1e3), st.sampled_from([0.0, 0.05]))
-def test_exact_agents_take_half_of_the_time_at_most_and_all_say_why(works, time, gap):
-    choices = choose(works, Limits(time=time, gap=gap))
+def test_exact_agents_take_half_of_the_time_at_most_and_all_have_a_reason(works, time, gap):
+    choices = choose(works, ResourceLimits(time=time, gap=gap))
     assert sum(c.seconds for c in choices if c.method == "exact") <= time / 2 * (1 + 1e-9)
     assert all(c.reason and c.method in ("exact", SAMPLER) for c in choices)
     assert all((c.bound == "none") == (c.method == "exact") for c in choices)
 
 
 @given(surveys(), st.floats(1e-3, 1e5))
-def test_where_not_all_are_exact_a_first_answer_waits_no_longer_for_eliminations_the_longer_the_budget(works, time):
-    choices = choose(works, Limits(time=time))
+def test_first_eliminations_are_limited_unless_all_agents_are_exact(works, time):
+    choices = choose(works, ResourceLimits(time=time))
     exact = [choice.seconds for choice in choices if choice.method == "exact"]
-    assert len(exact) == len(works) or sum(exact) <= EXACT_SHARE * min(time, SOON) * (1 + 1e-9)
+    assert len(exact) == len(works) or sum(exact) <= EXACT_SHARE * min(time, FIRST_TABLE_TIME) * (1 + 1e-9)
 
 
 def test_with_a_gap_allowed_bounds_replace_long_eliminations():
     work = works_of(meetings(variables_per_agent=10, domain_size=24, local_density=0.8))[0]
-    assert [choose([work], Limits(time=1000, gap=gap))[0].method for gap in (0.0, 0.05)] == ["exact", SAMPLER]
+    assert [choose([work], ResourceLimits(time=1000, gap=gap))[0].method for gap in (0.0, 0.05)] == ["exact", SAMPLER]
     assert sweeps_for(0.1, 5) <= sweeps_for(0.01, 5) <= sweeps_for(0.01, 10) < sweeps_for(0.0, 10) == float("inf")
 
 
 def test_an_agent_that_can_neither_be_eliminated_nor_sampled_is_an_error():
     work = works_of(meetings())[0]._replace(bytes=100, obstacle="too many rows")
-    assert choose([work], Limits(time=1e-9, memory=100))[0].method == "exact"  # there is no other way
+    assert choose([work], ResourceLimits(time=1e-9, memory=100))[0].method == "exact"  # there is no other way
     with pytest.raises(ResourceError, match="too many rows"):
-        choose([work], Limits(memory=99))
+        choose([work], ResourceLimits(memory=99))
 
 
 def test_bounds_by_rows_and_triangles():
@@ -113,7 +117,7 @@ def test_bounds_by_rows_and_triangles():
     assert work.triangles > 0
 
     def bound(changed, **limits):
-        return choose([changed], Limits(cells=0, **limits))[0].bound
+        return choose([changed], ResourceLimits(cells=0, **limits))[0].bound
 
     assert bound(work) == "triangles" and bound(work, bound="dual") == "dual" and bound(work, bound="none") == "none"
     assert bound(work._replace(triangles=0)) == "dual+mini-bucket"
@@ -145,10 +149,10 @@ def test_triangles_are_counted():
         assert work.triangles == sum(len(near[a] & near[b]) for a, b in map(tuple, pairs)) / 3
 
 
-def test_rates_are_measured_once_and_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(rates, "cache_root", lambda: tmp_path)  # of rates alone: kernels stay where they are
+def test_rates_are_measured_once_and_stored(tmp_path, monkeypatch):
+    monkeypatch.setattr(rates, "cache_root", lambda: tmp_path)  # of the rates only: kernels stay where they are
     found = rates.load_rates()
-    assert found == rates._believed(found) and 0 < found.update < 1
+    assert found == rates._clamped(found) and 0 < found.update < 1
     monkeypatch.setattr(rates, "measure", lambda: pytest.fail("measured again"))
     assert rates.load_rates() == found
 
@@ -173,7 +177,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     assert rates.load_rates() == NOMINAL
 
 
-def test_only_a_time_budget_looks_at_the_machine():
+def test_rates_are_measured_only_with_a_time_budget():
     problem = meetings(variables_per_agent=9, domain_size=12)
     free = Settings(device="cpu")
     assert prepare(problem, free, World(), lambda: pytest.fail("measured")).methods == ("exact",) * 3
@@ -181,17 +185,17 @@ def test_only_a_time_budget_looks_at_the_machine():
     assert SAMPLER in prepare(problem, short, World(), lambda: NOMINAL).methods
 
 
-def test_explain_says_what_each_agent_does_before_the_result(tmp_path, capfd):
+def test_explain_prints_the_choice_of_each_agent(tmp_path, capfd):
     path = tmp_path / "run.yaml"
     sizes = ", ".join(f"{k}: {v}" for k, v in MEETINGS.items())
     path.write_text(f"problem: {{generator: meeting-scheduling, {sizes}}}\nlocal: {{cells: 700}}\ndevice: cpu\n")
     assert main(["run", str(path), "--explain", "--json"]) == 0
     out, err = capfd.readouterr()
-    head, *lines, division, last = err.splitlines()
-    heads = "agent variables interface rows width cells memory method device estimate reason"
+    head, *lines, _, division, last = err.splitlines()
+    heads = "agent variables shared table rows width cells memory method device estimated time reason"
     assert head.split() == heads.split()
     assert len(lines) == 3 and all(line.split()[1:3] == ["5", "1"] for line in lines)
-    assert division.startswith("division: ") and last.startswith("combine: exact: joined tables take at most ")
+    assert division.startswith("division into agents: ") and "exact: joined tables need at most " in last
     choices = json.loads(out)["provenance"]["plan"]["choices"]
     assert list(choices) == ["a0", "a1", "a2"]
     for line, choice in zip(lines, choices.values(), strict=True):
@@ -202,7 +206,7 @@ def test_explain_says_what_each_agent_does_before_the_result(tmp_path, capfd):
 
 
 @needs_mpirun
-def test_two_ranks_choose_alike_and_one_explains(tmp_path, capfd):
+def test_two_ranks_make_the_same_choice_and_one_explains(tmp_path, capfd):
     native.save(meetings(), str(tmp_path / "p.npz"))
     command = ["solve", str(tmp_path / "p.npz"), "--explain", "--json", "--device", "cpu"]
     commands = [[*command, *more] for more in ([], ["--timeout", "20"], ["--set", "local.cells=700"])]
@@ -216,18 +220,18 @@ def test_two_ranks_choose_alike_and_one_explains(tmp_path, capfd):
     assert plans[:3] == plans[3:] and len(plans) == 6
 
 
-PLAIN = Survey(0, 3, 1, 4, 0, 2, 8.0, 1.0, 0.0, 0.0, 0.0, 0, 64, 16.0, 2.0, 2, 0, 0.0, "", ((0,),))
+PLAIN = AgentWorkCounts(0, 3, 1, 4, 0, 2, 8.0, 1.0, 0.0, 0.0, 0.0, 0, 64, 16.0, 2.0, 2, 0, 0.0, "", ((0,),))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 9)), max_size=8), st.integers(1, 3))
-def test_surveys_of_ranks_are_put_together(made, ranks):
+def test_counts_of_ranks_are_merged(made, ranks):
     works = [PLAIN._replace(agent=a, hidden=kind, weight=weight) for a, (kind, weight) in enumerate(made)]
     shares = [range(rank, len(works), ranks) for rank in range(ranks)]
-    found = Surveys.merged(len(works), [(share, Surveys.of([works[a] for a in share])) for share in shares])
+    found = WorkCountList.merged(len(works), [(share, WorkCountList.of([works[a] for a in share])) for share in shares])
     assert list(found) == works and found[:] == works and len(found) == len(works)
-    assert found.kinds.kinds == list(dict.fromkeys(work._replace(agent=0, weight=0.0) for work in works))
+    assert found.kinds.distinct == list(dict.fromkeys(work._replace(agent=0, weight=0.0) for work in works))
     assert found.weights.dtype == np.float64
 
 
-def test_what_is_left_is_said_by_places():
-    assert PLAIN.left_over((7, 9)) == ((7,),)
+def test_remaining_scopes_are_indices_of_boundary_variables():
+    assert PLAIN.remaining_tables((7, 9)) == ((7,),)

@@ -1,4 +1,4 @@
-"""Entries that no better assignment has are forbidden, and nothing else: brute force says so."""
+"""Entries dominated by the incumbent, and no others, are forbidden; verified by brute force."""
 
 from itertools import product
 
@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 from support.problem_strategies import random_problem
 
 from dmcmc import Factor, Problem
-from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.samplers.local_search.dominated_entries import slack_of, without_hopeless
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.samplers.local_search.dominated_entries import forbid_dominated, slack_of
 from dmcmc.samplers.local_search.local_search import LocalSearch
 
 
-def worth(problem, values):
+def score(problem, values):
     return -problem.evaluate(values).violation, problem.utility_inside(np.asarray(values))
 
 
-def with_dear_entries(problem, seed):
-    """Some entries are far below all others, as constraints that are written as costs."""
+def with_large_costs(problem, seed):
+    """Some entries are far below all others, as constraints written as costs are."""
     rng = np.random.default_rng(seed)
     factors = [
         Factor.of(f.scope, np.where(rng.random(f.table.shape) < 0.2, -1e4, f.table.astype(float)))
@@ -29,18 +29,18 @@ def with_dear_entries(problem, seed):
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_better_assignments_keep_what_they_are_worth(seed):
-    problem = with_dear_entries(random_problem(seed), seed)
+def test_better_assignments_keep_their_utility(seed):
+    problem = with_large_costs(random_problem(seed), seed)
     every = [np.array(values) for values in product(*map(range, problem.domains.tolist()))]
     incumbent = every[seed % len(every)]
-    strict = without_hopeless(problem, slack_of(problem, incumbent))
+    strict = forbid_dominated(problem, slack_of(problem, incumbent))
     for values in every:
-        if worth(problem, values) >= worth(problem, incumbent):
-            assert worth(strict, values) == worth(problem, values)
+        if score(problem, values) >= score(problem, incumbent):
+            assert score(strict, values) == score(problem, values)
 
 
 def independent_set(n=60, penalty=-9.2):
-    """Few neighbours may be taken together, which is written as a large cost; one not taken costs a little."""
+    """Neighbours may not be taken together, which is written as a large cost; a variable not taken costs a little."""
     rng = np.random.default_rng(1)
     pairs = sorted({tuple(sorted(rng.choice(n, 2, replace=False).tolist())) for _ in range(4 * n)})
     factors = [Factor.of((v,), [-0.03, 0.0]) for v in range(n)]
@@ -48,25 +48,25 @@ def independent_set(n=60, penalty=-9.2):
     return Problem(tuple(map(str, range(n))), [2] * n, ("all",), [0] * n, tuple(factors))
 
 
-def test_constraints_that_are_written_as_costs_are_seen_as_such():
+def test_constraints_written_as_costs_are_recognised():
     problem = independent_set()
     none = np.zeros(60, dtype=np.int64)
     slack = slack_of(problem, none)
-    strict = without_hopeless(problem, slack)
+    strict = forbid_dominated(problem, slack)
     assert 1.8 < slack < 1.81
     assert sum(factor.forbidden_entries() for factor in strict.factors) == sum(
         len(f.scope) == 2 for f in problem.factors
     )
-    assert without_hopeless(problem, slack_of(problem, none + 1)) is problem  # breaks so much that nothing is hopeless
-    search = LocalSearch(problem, problem, 0, 1, Stop())
+    assert forbid_dominated(problem, slack_of(problem, none + 1)) is problem  # many violations
+    search = LocalSearch(problem, problem, 0, 1, Deadline())
     found = search.improve(search.first(), None, 100)
-    assert search._field.hard
-    assert worth(problem, found) >= worth(problem, search.first())
+    assert search._factory.hard
+    assert score(problem, found) >= score(problem, search.first())
 
 
-def test_what_has_violations_or_no_dear_entries_says_nothing():
+def test_assignments_with_violations_and_tables_without_large_costs_forbid_nothing():
     table = [[0, -np.inf], [-1, 0]]
     problem = Problem(("a", "b"), [2, 2], ("all",), [0, 0], (Factor.of((0, 1), table),))
     assert slack_of(problem, np.array([0, 1])) == np.inf
-    assert without_hopeless(problem, np.inf) is problem
-    assert without_hopeless(problem, slack_of(problem, np.array([1, 0]))) is problem
+    assert forbid_dominated(problem, np.inf) is problem
+    assert forbid_dominated(problem, slack_of(problem, np.array([1, 0]))) is problem

@@ -1,4 +1,4 @@
-"""Where single draws freeze, block moves go on: found out from where chains are, in agents as in the whole."""
+"""Where single-variable draws freeze, block moves continue; chains of agents and of the whole problem show it."""
 
 from dataclasses import replace
 
@@ -10,22 +10,22 @@ from support.problem_strategies import random_problem
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.inference.bounds.branch_and_bound.row_search import search_rows
+from dmcmc.inference.bounds.branch_and_bound.row_search import run_boundary_searches
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.run.agent.agent import Agent, Means
+from dmcmc.run.agent.agent import Agent, AgentContext
 from dmcmc.run.agent.lower_table import LowerTable
 from dmcmc.samplers.blocks.sweep_kernels import mobility, score, typical_spread
-from dmcmc.samplers.chain_solver import DeviceChains
+from dmcmc.samplers.chain_solver import DeviceSampling
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.cpu.launch import Chains
-from dmcmc.samplers.methods.block_chains import BlockChains, assignment_of, frozen, graph_of
+from dmcmc.samplers.methods.block_chains import BlockChains, agent_graph, assignment_of, draws_are_frozen
 from dmcmc.samplers.model.evaluation import chain_utilities
 from dmcmc.samplers.registry import get
 
 
 def rings(agents=2, hidden=14, forbidden=0.6, size=4, seed=0):
-    """Agents with one interface variable each, and a ring of hidden ones; part of the entries is forbidden."""
+    """Agents with one boundary variable each and a ring of hidden ones; a share of the entries is forbidden."""
     rng = np.random.default_rng(seed)
     factors, owner = [], np.repeat(np.arange(agents), hidden + 1)
     known = rng.integers(0, size, owner.size)
@@ -36,7 +36,7 @@ def rings(agents=2, hidden=14, forbidden=0.6, size=4, seed=0):
             table = rng.integers(0, 100, (size, size)).astype(float)
             table[rng.random((size, size)) < forbidden] = -np.inf
             table[tuple(known[list(scope)])] = 0.0
-            if first in scope:  # any value of the interface is possible
+            if first in scope:  # any value of the boundary variable is possible
                 table[:] = rng.integers(0, 100, (size, size))
             factors.append(Factor.of(scope, table))
         if a:
@@ -50,7 +50,7 @@ def rings(agents=2, hidden=14, forbidden=0.6, size=4, seed=0):
 def test_mobility_is_the_mean_probability_of_another_value(seed, share):
     problem = random_problem(seed)
     local = divide(replace(problem, owner=np.zeros(problem.n_variables, dtype=np.int64))).locals[0]
-    graph = graph_of(local)
+    graph = agent_graph(local)
     z = np.random.default_rng(seed).integers(0, graph.domains)
     temperature, moves, scores = (
         share * typical_spread(graph, z) or 1.0,
@@ -71,11 +71,11 @@ def after_gibbs(problem):
     return local, sampling, chains
 
 
-def test_chains_are_frozen_where_most_is_forbidden_and_not_where_nothing_is():
+def test_chains_freeze_where_most_entries_are_forbidden():
     local, _, chains = after_gibbs(rings())
-    assert frozen(local, chains.states)
+    assert draws_are_frozen(local, chains.states)
     local, _, chains = after_gibbs(rings(forbidden=0.0))
-    assert not frozen(local, chains.states)
+    assert not draws_are_frozen(local, chains.states)
 
 
 def test_rows_only_get_better_and_mostly_do():
@@ -98,43 +98,43 @@ def test_rows_only_get_better_and_mostly_do():
 
 @pytest.mark.parametrize("kind", ["chains", "chains on a GPU", "blocks"])
 @pytest.mark.parametrize("forbidden", [0.0, 0.6])
-def test_states_that_somebody_else_has_found_are_taken_where_they_are_better(forbidden, kind):
+def test_given_states_replace_worse_ones(forbidden, kind):
     local, sampling, chains = after_gibbs(rings(forbidden=forbidden))
     exact = get("exact").solve([local], sampling)[0]
     (interface,), best = local.interface, list[list[int]]()
     for row in range(local.rows):
         found = exact.witness({interface: row})
         best.append([found[v] for v in local.hidden])
-    chains.after[1][:] = (chains.states + 1) % local.domains[list(local.hidden)]  # anything
+    chains.after[1][:] = (chains.states + 1) % local.domains[list(local.hidden)]  # any other states
     chains.after[0][:] = chain_utilities(chains.model, local.interface_shape, np.arange(local.rows), chains.states)
     worse = chains.states.astype(np.int64)
     if kind != "chains":
-        chains = BlockChains(local, sampling, worse) if kind == "blocks" else DeviceChains(chains, chains.states)
+        chains = BlockChains(local, sampling, worse) if kind == "blocks" else DeviceSampling(chains, chains.states)
     before = chains.table().lower[0].values
     assert chains.take_better(np.array([0, 2]), np.array(best)[[0, 2]])
-    after, worth = chains.table().lower[0].values, sum(table.values for table in exact.lower)
-    assert after[[0, 2]].tolist() == worth[[0, 2]].tolist() and after[[1, 3]].tolist() == before[[1, 3]].tolist()
+    after, optimum = chains.table().lower[0].values, sum(table.values for table in exact.lower)
+    assert after[[0, 2]].tolist() == optimum[[0, 2]].tolist() and after[[1, 3]].tolist() == before[[1, 3]].tolist()
     assert (after[[0, 2]] > before[[0, 2]]).all()
     assert not chains.take_better(np.arange(4), worse) and (chains.table().lower[0].values == after).all()
 
 
-def test_an_agent_takes_the_assignments_that_a_search_in_its_rows_comes_to():
+def test_an_agent_takes_the_assignments_that_the_boundary_search_finds():
     problem = rings(hidden=6, forbidden=0.3)
     local, sampling, chains = after_gibbs(problem)
-    worth = sum(table.values for table in get("exact").solve([local], sampling)[0].lower)
+    optimum = sum(table.values for table in get("exact").solve([local], sampling)[0].lower)
     chains.after[1][:], chains.after[0][:] = 0, np.iinfo(np.int64).min
-    agent = Agent(Means(sampling, 0.0), local, chains.table(), LowerTable(local, chains))
+    agent = Agent(AgentContext(sampling, 0.0), local, chains.table(), LowerTable(local, chains))
     agent.start_bound("triangles")
     limits = np.full(local.rows, -(1 << 40))
-    while not (request := agent.row_search(limits, 1.0, 1 << 24)).search.exhausted or not request.search.nodes:
-        search_rows([request], waves=20)
-        agent.take_searched(limits)
-    assert (agent.rows(agent.table.lower) == worth).all() and (agent.rows(agent.table.upper) == worth).all()
+    while not (request := agent.boundary_search(limits, 1.0, 1 << 24)).search.exhausted or not request.search.nodes:
+        run_boundary_searches([request], batches=20)
+        agent.take_search_results(limits)
+    assert (agent.rows(agent.table.lower) == optimum).all() and (agent.rows(agent.table.upper) == optimum).all()
 
 
-def test_auto_goes_on_with_blocks_where_chains_freeze():
+def test_auto_switches_to_blocks_where_chains_freeze():
     def methods(problem):
-        result = dmcmc.solve(problem, cells=10, reduce="none", runs=2, samples=20)
+        result = dmcmc.solve(problem, cells=10, presolve="none", runs=2, samples=20)
         assert result.objective is None or problem.evaluate(result.assignment).objective == result.objective
         return {agent.method for agent in result.agents}
 
@@ -143,9 +143,11 @@ def test_auto_goes_on_with_blocks_where_chains_freeze():
 
 
 @pytest.mark.parametrize(("forbidden", "kind"), [(0.6, BlockChains), (0.0, Chains)])
-def test_an_agent_that_is_sampled_on_goes_on_with_blocks_where_its_chains_are_frozen(forbidden, kind):
+def test_an_agent_continues_with_blocks_where_its_chains_are_frozen(forbidden, kind):
     local, sampling, chains = after_gibbs(rings(forbidden=forbidden))
-    agent = Agent(Means(sampling, 0.0), local, chains.table(), LowerTable(local, chains), watched=True)
+    agent = Agent(
+        AgentContext(sampling, 0.0), local, chains.table(), LowerTable(local, chains), checks_for_frozen_chains=True
+    )
     agent.sample(None, 0.05)
-    assert type(agent.below.chains) is kind and not agent.watched
+    assert type(agent.lower.chains) is kind and not agent.checks_for_frozen_chains
     assert (agent.table.lower[0].values >= chains.table().lower[0].values).all()

@@ -1,4 +1,4 @@
-"""On a GPU, which nothing can stop, chains are sampled in passes that surely fit the time."""
+"""Chains on a GPU, where a pass cannot be interrupted, are sampled in passes that fit the time limit."""
 
 import numpy as np
 from support.problem_strategies import random_problem
@@ -6,28 +6,28 @@ from support.problem_strategies import random_problem
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers import chain_solver, registry
 from dmcmc.samplers.contract.protocol import Sampling
 
 
-class Gpu:
-    """A device that takes so many seconds a sample of each row, and the clock that says so."""
+class FakeGpu:
+    """A device with a fixed time per sample of a row, and its clock."""
 
-    def __init__(self, monkeypatch, pace):
-        self.now, self.pace, self.passes = 0.0, pace, []
+    def __init__(self, monkeypatch, seconds_per_sample):
+        self.now, self.seconds_per_sample, self.passes = 0.0, seconds_per_sample, []
         monkeypatch.setattr(chain_solver, "_sample_on_gpu", self.sample)
         monkeypatch.setattr(chain_solver.time, "perf_counter", lambda: self.now)
         monkeypatch.setattr(Backend, "samples_on_gpu", lambda self, updates: True)
 
     def sample(self, sampler, planned):
-        work = sum(chains.runs * sum(r.temperatures.size for r in chains.rounds) for chains in planned)
-        self.now += self.pace * work
-        self.passes.append(self.pace * work)
+        work = sum(chains.runs * sum(round_.temperatures.size for round_ in chains.rounds) for chains in planned)
+        self.now += self.seconds_per_sample * work
+        self.passes.append(self.seconds_per_sample * work)
         return [np.zeros((chains.local.rows, len(chains.local.hidden)), dtype=np.uint8) for chains in planned]
 
 
-def started(stop, seconds=None):
+def start_sampling(stop, seconds=None):
     problem = random_problem(8, variables=8, agents=2, domain=3, factors=14, hard=0.1)
     backend = Backend(device="cuda", stop=stop)
     sampling = Sampling(
@@ -36,39 +36,39 @@ def started(stop, seconds=None):
     return registry.get("gibbs").start(list(divide(problem).locals), sampling)
 
 
-def test_passes_grow_as_far_as_the_time_allows_and_none_is_long(monkeypatch):
-    gpu = Gpu(monkeypatch, 1e-6)
-    started(Stop(4.0))
+def test_passes_grow_within_the_time_limit_and_none_is_long(monkeypatch):
+    gpu = FakeGpu(monkeypatch, 1e-6)
+    start_sampling(Deadline(4.0))
     assert 1.0 < gpu.now <= 4.01 and len(gpu.passes) > 3
-    assert max(gpu.passes) <= chain_solver._LONGEST and gpu.passes[0] == min(gpu.passes)
+    assert max(gpu.passes) <= chain_solver._MAX_PASS_SECONDS and gpu.passes[0] == min(gpu.passes)
 
 
-def test_a_first_pass_has_the_part_of_the_time_that_it_is_given_and_later_ones_theirs(monkeypatch):
-    gpu = Gpu(monkeypatch, 1e-5)
-    chains = started(Stop(100.0), seconds=2.0)
+def test_first_and_later_passes_respect_their_time_limits(monkeypatch):
+    gpu = FakeGpu(monkeypatch, 1e-5)
+    chains = start_sampling(Deadline(100.0), seconds=2.0)
     assert gpu.now <= 2.01
     before = gpu.now
     chains[0].improve(np.arange(3), 3.0, 1)
-    assert before < gpu.now <= before + 3.01 and max(gpu.passes) <= chain_solver._LONGEST
+    assert before < gpu.now <= before + 3.01 and max(gpu.passes) <= chain_solver._MAX_PASS_SECONDS
 
 
-def test_when_the_time_is_over_there_is_one_short_pass(monkeypatch):
-    gpu = Gpu(monkeypatch, 1e-5)
-    started(Stop(-1.0))
+def test_after_the_deadline_there_is_one_short_pass(monkeypatch):
+    gpu = FakeGpu(monkeypatch, 1e-5)
+    start_sampling(Deadline(-1.0))
     assert len(gpu.passes) == 1 and gpu.now < 0.01
 
 
-def test_without_an_end_there_is_one_pass_of_all_that_is_asked_for(monkeypatch):
-    gpu = Gpu(monkeypatch, 1e-6)
-    started(NO_STOP)
+def test_without_a_deadline_one_pass_does_all_of_the_work(monkeypatch):
+    gpu = FakeGpu(monkeypatch, 1e-6)
+    start_sampling(NO_DEADLINE)
     assert len(gpu.passes) == 1 and gpu.now > 9.9
 
 
-def test_what_the_first_pass_and_later_ones_launch_is_loaded_before(monkeypatch):
-    gpu = Gpu(monkeypatch, 1e-6)
-    given = []
-    monkeypatch.setattr(chain_solver, "_sample_on_gpu", lambda sampler, planned: given.append(planned[0].runs))
+def test_the_kernels_of_first_and_later_passes_are_loaded_before(monkeypatch):
+    gpu = FakeGpu(monkeypatch, 1e-6)
+    loaded_runs = []
+    monkeypatch.setattr(chain_solver, "_sample_on_gpu", lambda sampler, planned: loaded_runs.append(planned[0].runs))
     problem = random_problem(8, variables=8, agents=1, domain=3, factors=14)
     sampling = Sampling(choose_arithmetic(problem.factors), runs=10, samples=100, backend=Backend(device="cuda"))
     registry.get("gibbs").load(list(divide(problem).locals), sampling, 1000)
-    assert gpu.passes == [] and given == [1, 10]
+    assert gpu.passes == [] and loaded_runs == [1, 10]

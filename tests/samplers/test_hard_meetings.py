@@ -1,4 +1,4 @@
-"""Schedules with hard constraints: chains find one that can be kept wherever toulbar2 does."""
+"""Schedules with hard constraints: chains find a feasible one wherever toulbar2 does."""
 
 import pytest
 from support import toulbar2
@@ -23,7 +23,7 @@ PROBLEMS = [  # agents, events, slots, density, shared events, busy share
 
 
 @pytest.mark.parametrize("seed", range(len(PROBLEMS)))
-def test_annealing_finds_a_schedule_wherever_there_is_one(seed):
+def test_annealing_finds_a_feasible_schedule_wherever_one_exists(seed):
     agents, events, slots, density, shared, busy = PROBLEMS[seed]
     problem = generators.generate(
         "meeting-scheduling",

@@ -1,4 +1,4 @@
-"""Agents' tables as chains read them: whole numbers in columns, scores that stay right, utilities that order states."""
+"""Score columns of agents' tables: correct entries, scores that stay correct, and utilities that order states."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ NUMBERS = {"int32": (9, False), "int64": (2**40, False), "floats": (1.0, True)}
 
 @st.composite
 def locals_(draw):
-    """A local problem with hidden variables, factors of arity 1 to 4 and hard constraints."""
+    """Draw a local problem with hidden variables, factors of arity 1 to 4 and hard constraints."""
     magnitude, floats = NUMBERS[draw(st.sampled_from(tuple(NUMBERS)))]
     hard = draw(st.sampled_from([0.0, 0.2]))
     problem = random_problem(draw(st.integers(0, 2**32)), 9, 2, 9, 12, 4, magnitude, hard, floats)
@@ -40,25 +40,25 @@ def hidden_factors(local):
     return [f for f in local.factors if set(f.scope) & set(local.hidden)]
 
 
-def drawn(local, model, rng):
-    """A random state, hidden variables first."""
+def random_assignment(local, model, rng):
+    """Return a random state, hidden variables first."""
     return np.array([rng.integers(0, size) for size in model.domains], dtype=np.int32)
 
 
-def worth(local, z):
-    """(−violations, utility) of the factors with hidden variables: what a chain orders states by."""
+def ordering_key(local, z):
+    """Return (−violations, utility) of the factors with hidden variables, by which a chain orders states."""
     values = dict(zip((*local.hidden, *local.interface), z.tolist(), strict=True))
     entries = [f.table[tuple(values[v] for v in f.scope)] for f in hidden_factors(local)]
     hard = [bool(forbidden(e)) for e in entries]
     return -sum(hard), sum((e.item() for e, bad in zip(entries, hard, strict=True) if not bad), 0)
 
 
-def whole(local):
+def has_integer_tables(local):
     return all(f.table.dtype.kind == "i" for f in hidden_factors(local))
 
 
-def parted(model, utility):
-    """A chain's utility as (−violations, utility without them)."""
+def split_utility(model, utility):
+    """Return a chain's utility as (−violations, utility without them)."""
     if not model.violation:
         return 0, int(utility)
     violations = -((int(utility) - 2 ** (model.violation - 1)) // 2**model.violation) - 1
@@ -68,20 +68,23 @@ def parted(model, utility):
 @given(locals_(), st.integers(0, 2**32))
 @settings(max_examples=150)
 def test_a_chains_utility_orders_states_by_violations_first(local, seed):
-    """Exactly for whole numbers that fit; else utilities are rounded, half a chain unit a factor."""
+    """The order is exact for integers that fit; otherwise a utility may be off by half a chain unit per factor."""
     model = build_model(local)
     rng = np.random.default_rng(seed)
-    states = [drawn(local, model, rng) for _ in range(6)]
-    worths = [worth(local, z) for z in states]
-    got = [evaluate(model, z) for z in states]
-    off = 0 if model.scale == 1.0 and whole(local) else model.factor_column.size + 1e-6
-    for a, va in zip(worths, got, strict=True):
-        assert parted(model, va)[0] == a[0]
+    states = [random_assignment(local, model, rng) for _ in range(6)]
+    keys = [ordering_key(local, z) for z in states]
+    utilities = [evaluate(model, z) for z in states]
+    tolerance = 0 if model.scale == 1.0 and has_integer_tables(local) else model.factor_column.size + 1e-6
+    for a, va in zip(keys, utilities, strict=True):
+        assert split_utility(model, va)[0] == a[0]
         assert feasible(model, va) == (a[0] == 0)
-        assert eased(model, va) == parted(model, va)[1] + (model.penalty * a[0] if model.violation else 0.0)
-        for b, vb in zip(worths, got, strict=True):
+        assert eased(model, va) == split_utility(model, va)[1] + (model.penalty * a[0] if model.violation else 0.0)
+        for b, vb in zip(keys, utilities, strict=True):
             if a[0] == b[0] == 0:
-                assert abs((parted(model, va)[1] - parted(model, vb)[1]) - (a[1] - b[1]) * model.scale) <= off
+                assert (
+                    abs((split_utility(model, va)[1] - split_utility(model, vb)[1]) - (a[1] - b[1]) * model.scale)
+                    <= tolerance
+                )
             if a[0] > b[0]:
                 assert va > vb
 
@@ -89,7 +92,7 @@ def test_a_chains_utility_orders_states_by_violations_first(local, seed):
 @given(locals_())
 @settings(max_examples=100)
 def test_scores_fit_their_numbers_and_columns_are_padded(local):
-    """Compact: 16 bits without sign and nothing forbidden; else 2^30, all of a variable's violations included."""
+    """Compact scores are unsigned 16-bit and nothing is forbidden; others are within 2^30, including all violations."""
     model = build_model(local)
     assert model.data.dtype == np.uint16 or model.data.dtype == np.int32
     assert model.data.dtype == np.int32 or not model.violation
@@ -98,20 +101,20 @@ def test_scores_fit_their_numbers_and_columns_are_padded(local):
     assert model.lanes == max([*model.width, 4])
     ends = np.append(model.column_at, model.data.size)
     for v in range(model.hidden):
-        most = 0
+        bound = 0
         for c in range(model.column_start[v], model.column_start[v + 1]):
             columns = model.data[ends[c] : ends[c + 1]].astype(np.int64).reshape(-1, model.width[v])
             assert (columns[:, model.domains[v] :] == 0).all()
-            most += np.abs(columns).max()
-        assert most <= (2**16 - 1 if model.data.dtype == np.uint16 else 2**30)
+            bound += np.abs(columns).max()
+        assert bound <= (2**16 - 1 if model.data.dtype == np.uint16 else 2**30)
 
 
 @given(locals_(), st.integers(0, 2**32))
 @settings(max_examples=100)
 def test_a_column_holds_its_factor_for_all_values_of_its_variable(local, seed):
-    """Relative to the factor's least (compact) or largest entry, scaled and rounded; forbidden entries are −2^k."""
+    """Entries are relative to the smallest (compact) or largest one, scaled and rounded; forbidden ones are −2^k."""
     model = build_model(local)
-    z = drawn(local, model, np.random.default_rng(seed))
+    z = random_assignment(local, model, np.random.default_rng(seed))
     variables = (*local.hidden, *local.interface)
     values = dict(zip(variables, z.tolist(), strict=True))
     c = 0
@@ -122,29 +125,31 @@ def test_a_column_holds_its_factor_for_all_values_of_its_variable(local, seed):
             column = f.table[tuple(slice(None) if u == variables[v] else values[u] for u in f.scope)]
             finite = f.table[~forbidden(f.table)].astype(float)
             base = 0.0 if not finite.size else finite.min() if model.data.dtype == np.uint16 else finite.max()
-            at = model.column_at[c]
+            offset = model.column_at[c]
             for o in range(model.other_start[c], model.other_start[c + 1]):
-                at += z[model.other_variable[o]] * model.other_stride[o]
-            got = model.data[at : at + model.domains[v]].astype(np.int64)
+                offset += z[model.other_variable[o]] * model.other_stride[o]
+            stored = model.data[offset : offset + model.domains[v]].astype(np.int64)
             hard = forbidden(column)
-            assert (got[hard] == -(2**model.violation)).all()
-            assert np.abs(got[~hard] - (column[~hard].astype(float) - base) * model.scale).max(initial=0) <= 0.5 + 1e-6
+            assert (stored[hard] == -(2**model.violation)).all()
+            assert (
+                np.abs(stored[~hard] - (column[~hard].astype(float) - base) * model.scale).max(initial=0) <= 0.5 + 1e-6
+            )
             c += 1
 
 
 @given(locals_(), st.integers(0, 2**32))
 @settings(max_examples=100)
-def test_rows_are_worth_what_their_factors_add_up_to(local, seed):
+def test_the_value_of_a_row_is_the_sum_of_its_factors(local, seed):
     arithmetic = choose_arithmetic(local.factors)
     flat, model = flatten_local(local), build_model(local)
     rng = np.random.default_rng(seed)
     states = rng.integers(0, local.domains[list(local.hidden)], (local.rows, model.hidden), dtype=np.int32)
-    got = evaluate_rows(flat, model.domains, states, local.interface_shape, arithmetic)
-    assert got.shape == local.interface_shape and got.dtype == arithmetic.dtype
+    evaluated = evaluate_rows(flat, model.domains, states, local.interface_shape, arithmetic)
+    assert evaluated.shape == local.interface_shape and evaluated.dtype == arithmetic.dtype
     for row, b in enumerate(np.ndindex(*local.interface_shape)):
         values = dict(zip(local.interface, b, strict=True)) | dict(zip(local.hidden, states[row].tolist(), strict=True))
         close = 0.0 if arithmetic.exact else 1e-9 * float(arithmetic.total)
-        assert naive.same_numbers(naive.decoded(got[b], arithmetic), naive.attained(local, values), close)
+        assert naive.same_numbers(naive.decoded(evaluated[b], arithmetic), naive.attained(local, values), close)
 
 
 @pytest.mark.parametrize(
@@ -159,14 +164,14 @@ def test_rows_are_worth_what_their_factors_add_up_to(local, seed):
         ([[0.5, 0.25], [0.0, 1.0]], np.int32, 2.0**24),
     ],
 )
-def test_entries_take_16_bits_where_they_fit_and_are_scaled_where_32_do_not_hold_them(entries, dtype, scale):
+def test_entries_take_16_bits_if_they_fit_and_are_scaled_if_32_are_too_few(entries, dtype, scale):
     table = np.array(entries) if np.isfinite(entries).all() else entries
     problem = Problem(("a", "b"), np.array([2, 2]), ("me",), np.array([0, 0]), (Factor.of((0, 1), table),))
     model = build_model(divide(problem).locals[0])
     assert (model.data.dtype, model.scale) == (dtype, scale)
 
 
-def test_the_bound_on_column_entries_is_one():
+def test_column_entries_is_an_upper_bound():
     for seed in range(30):
         for local in divide(random_problem(seed)).locals:
             assert build_model(local).data.size <= max(1, column_entries(local))
@@ -174,14 +179,14 @@ def test_the_bound_on_column_entries_is_one():
 
 @given(locals_(), st.integers(0, 2**32))
 @settings(max_examples=100)
-def test_scores_and_utility_stay_what_they_would_be_from_nothing(local, seed):
+def test_incremental_scores_and_utility_equal_recomputed_ones(local, seed):
     model = build_model(local)
     if not model.hidden:
         return
     rng = np.random.default_rng(seed)
-    z = drawn(local, model, rng)
+    z = random_assignment(local, model, rng)
     _, scores, _ = new_arrays(model)
-    fresh = np.zeros_like(scores)
+    recomputed = np.zeros_like(scores)
     fill_scores(model, z, scores)
     utility = evaluate(model, z)
     for _ in range(20):
@@ -190,8 +195,8 @@ def test_scores_and_utility_stay_what_they_would_be_from_nothing(local, seed):
         utility += gain_of(scores, v, value, z[v])
         change(model, z, scores, v, value)
         assert z[v] == value
-        fill_scores(model, z, fresh)
-        assert (scores == fresh).all()
+        fill_scores(model, z, recomputed)
+        assert (scores == recomputed).all()
         assert utility == evaluate(model, z)
 
 
@@ -199,7 +204,7 @@ def test_scores_and_utility_stay_what_they_would_be_from_nothing(local, seed):
 @settings(max_examples=60)
 def test_greedy_sweeps_end_where_no_single_change_is_better(local, seed):
     model = build_model(local)
-    z = drawn(local, model, np.random.default_rng(seed))
+    z = random_assignment(local, model, np.random.default_rng(seed))
     _, scores, _ = new_arrays(model)
     fill_scores(model, z, scores)
     utility = evaluate(model, z)

@@ -1,7 +1,7 @@
-"""A sampler of another distribution: found by its entry point, run by name, the same on any threads and on a GPU.
+"""A sampler of another distribution: found by its entry point, run by name, equal on any threads and on a GPU.
 
-Run as a script with a file name this module writes there which states the GPU path reaches: under Numba's simulator,
-which must be chosen before numba is imported, that is a process of its own.
+Run as a script, this module writes the states that the GPU path reaches to the given file. Numba's simulator must be
+chosen before Numba is imported, so that needs its own process.
 """
 
 import importlib
@@ -41,7 +41,7 @@ NAME = "threshold-accepting"
 
 
 def install(folder, pyproject):
-    """Write what an installer would leave of a distribution beside its modules: its name and its entry points."""
+    """Write what an installer adds to a distribution's modules: its name and its entry points."""
     project = tomllib.loads(pyproject)["project"]
     info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()
@@ -70,7 +70,7 @@ def sampler():
 
 
 def example(hard):
-    """Two agents, each with three hidden variables and two that the other sees too: 12 and 20 rows."""
+    """Return two agents, each with three hidden variables and two that the other also sees: 12 and 20 rows."""
     rng = np.random.default_rng(3)
     domains = np.array([3, 4, 5, 4, 3, 2, 3, 1, 4, 5])
     scopes = [(v,) for v in range(10)] + [(0, 1), (2, 0), (1, 2, 3), (4, 0), (3, 4), (5, 6), (7, 5, 8), (8, 6), (9, 6)]
@@ -82,12 +82,12 @@ def example(hard):
     return Problem(tuple(f"x{v}" for v in range(10)), domains, ("me", "you"), owner, factors)
 
 
-HARD = (0.0, 0.15)  # scores of 16 bits, and of 32 with violations
+HARD = (0.0, 0.15)  # 16-bit scores, and 32-bit scores with violations
 SEED, RUNS, SAMPLES = 7, 3, 6
 
 
 def cpu_states(hard, threads=1):
-    """The best hidden values of every row of every agent, by the compiled loop."""
+    """Return the best hidden values of every row of every agent, by the compiled loop."""
     problem = example(hard)
     locals_ = divide(problem).locals
     settings = Sampling(choose_arithmetic(problem.factors), SEED, RUNS, SAMPLES, backend=Backend(threads=threads))
@@ -99,7 +99,7 @@ def cpu_states(hard, threads=1):
 
 
 def gpu_states(hard):
-    """Likewise by the kernel around the same two functions."""
+    """Return the same by the kernel around the same two functions."""
     from dmcmc.samplers.cuda.launch import sample_rows
 
     locals_ = divide(example(hard)).locals
@@ -116,7 +116,7 @@ def test_it_is_found_by_its_entry_point(capfd):
     assert json.loads(capfd.readouterr().out)[NAME] == sampler().summary
 
 
-def test_a_run_by_its_name_ends_in_an_assignment_that_is_worth_what_it_says(capfd):
+def test_a_run_by_its_name_reports_the_true_utility_of_its_assignment(capfd):
     arguments = ["agents=3", "variables_per_agent=5", "domain_size=4", "interface_variables=1"]
     assert main(["generate", "random", *arguments, "--output", "p.npz"]) == 0
     Path("run.yaml").write_text(f"problem: {{file: p.npz}}\nlocal: {{method: {NAME}}}\ndevice: cpu\n")
@@ -156,8 +156,8 @@ def test_a_simulated_gpu_reaches_the_states_that_the_cpu_reaches(folder):
     assert json.loads(Path("states.json").read_text()) == [cpu_states(hard) for hard in HARD]
 
 
-def walk(threshold, trials):
-    """A chain's states, as numbers, and the utilities that it hands from step to step, checked against the states."""
+def visited_states(threshold, trials):
+    """Return a chain's states, as numbers, and the utilities passed from step to step, which are checked."""
     init, step = njit(sampler().init), njit(sampler().step)
 
     @njit
@@ -182,10 +182,10 @@ def walk(threshold, trials):
     return states, utilities, int(model.domains[: model.hidden].prod())
 
 
-def test_without_a_threshold_utility_never_falls_and_with_a_high_one_all_states_are_as_frequent():
-    _, utilities, _ = walk(0.0, 200)
+def test_a_zero_threshold_never_loses_utility_and_a_high_one_visits_states_uniformly():
+    _, utilities, _ = visited_states(0.0, 200)
     assert (np.diff(utilities) >= 0).all()
-    visited, _, states = walk(1e9, 100_000)
+    visited, _, states = visited_states(1e9, 100_000)
     shares = np.bincount(visited, minlength=states) / visited.size
     assert np.abs(shares - 1 / states).sum() / 2 < 0.015
 
@@ -211,7 +211,7 @@ def test_a_broken_plug_in_is_named_in_one_line(folder, capfd, name):
     assert main(["samplers", "--json"]) == 0
     lines = json.loads(capfd.readouterr().out)
     assert lines[name].startswith("cannot be loaded: ") and expected in lines[name]
-    assert lines[NAME] == sampler().summary  # the others are unharmed
+    assert lines[NAME] == sampler().summary  # the other plug-ins are not affected
 
 
 def test_a_sampler_that_does_not_compile_is_named_with_its_line(monkeypatch, tmp_path):
@@ -225,7 +225,7 @@ def test_a_sampler_that_does_not_compile_is_named_with_its_line(monkeypatch, tmp
 
 
 @pytest.mark.parametrize(("language", "path"), [("python", "dmcmc_threshold.py"), ("toml", "pyproject.toml")])
-def test_the_guides_code_is_the_examples(language, path):
+def test_the_code_in_the_guide_is_that_of_the_example(language, path):
     blocks = re.findall(rf"^```{language}\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
     assert blocks[0] == (DISTRIBUTION / path).read_text()
 

@@ -1,4 +1,4 @@
-"""Local solvers: every row a lower bound with its witness, the same whatever the threads, never worse for more work."""
+"""Local solvers: every row is a lower bound with a witness, independent of threads, and never worse with more work."""
 
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -15,7 +15,7 @@ from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ConfigError, ResourceError
 from dmcmc.samplers import registry
 from dmcmc.samplers.blocks.dual_starts import dual_states
-from dmcmc.samplers.chain_solver import ChainSolver, DeviceChains
+from dmcmc.samplers.chain_solver import ChainSolver, DeviceSampling
 from dmcmc.samplers.contract.protocol import Sampler, Sampling
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import Chains
@@ -25,25 +25,25 @@ from dmcmc.samplers.model.rounds import Round, one_round
 from dmcmc.samplers.model.schedule import Temperature
 from dmcmc.samplers.model.state_kernels import random_state
 
-PAPERS = ("gibbs", "metropolis-hastings", "metropolis-hastings-single")  # one round from a random start
+PAPER_SAMPLERS = ("gibbs", "metropolis-hastings", "metropolis-hastings-single")  # one round from a random start
 CHAINS = ("gibbs", "annealing", "tempering", "metropolis-hastings", "metropolis-hastings-single")
 NUMBERS = {"int32": (9, False), "int64": (2**40, False), "floats": (1.0, True)}
 
 
 def solved(problem, method, **options):
-    """The local problems, their tables, and the arithmetic of the tables."""
+    """Return the local problems, their tables, and the arithmetic of the tables."""
     arithmetic = choose_arithmetic(problem.factors)
     locals_ = divide(problem).locals
     return locals_, registry.get(method).solve(locals_, Sampling(arithmetic=arithmetic, **options)), arithmetic
 
 
 def rows(local, table, arithmetic):
-    """V_i(b), dense over the interface, as plain numbers."""
+    """Return V_i(b), dense over the interface, as plain numbers."""
     return naive.join(naive.plain_tables(table.lower, arithmetic), list(local.interface), local.domains)
 
 
 def check_witnesses(local, table, values, tolerance):
-    """Every row's value is what its hidden assignment is worth; an infeasible row proven so may have any."""
+    """Check that every row's value is the utility of its hidden assignment; rows proven infeasible may have any."""
     for b in np.ndindex(*values.shape):
         if table.exact and values[b] == -naive.INFINITY:
             continue
@@ -55,7 +55,7 @@ def check_witnesses(local, table, values, tolerance):
 
 
 @pytest.mark.parametrize("method", ["metropolis-hastings-single", "annealing", "blocks"])
-def test_rows_that_begin_at_the_dual_are_never_worse_than_what_its_shares_are_rounded_to(method):
+def test_rows_that_start_at_rounded_potentials_are_never_worse_than_these(method):
     problem = random_problem(45, 16, 3, 5, 24, 3, 1000, 0.05)
     locals_, tables, arithmetic = solved(problem, method, runs=2, samples=3, starts="dual")
     again = solved(problem, method, runs=2, samples=3, starts="dual")[1]
@@ -73,21 +73,21 @@ def test_rows_that_begin_at_the_dual_are_never_worse_than_what_its_shares_are_ro
 @pytest.mark.parametrize("method", ["exact", *CHAINS])
 def test_sampled_rows_never_exceed_the_true_ones_and_witnesses_attain_them(method, numbers):
     magnitude, floats = NUMBERS[numbers]
-    below = 0
+    rows_below = 0
     for seed in range(40):
         problem = random_problem(seed, 8, 3, 3, 12, 4, magnitude, 0.1, floats)
         locals_, tables, arithmetic = solved(problem, method, runs=1, samples=2, seed=seed)
-        close = 0.0 if arithmetic.exact else 1e-9 * float(arithmetic.total)
+        tolerance = 0.0 if arithmetic.exact else 1e-9 * float(arithmetic.total)
         for local, table in zip(locals_, tables, strict=True):
             values, true = rows(local, table, arithmetic), naive.row_values(local)
             assert values.shape == true.shape == local.interface_shape
             for v, u in zip(values.ravel(), true.ravel(), strict=True):
-                assert v <= u + close
-                below += bool(v < u - close)
+                assert v <= u + tolerance
+                rows_below += bool(v < u - tolerance)
             assert table.exact == (method == "exact")
             assert (table.upper is None) == (method != "exact")
-            check_witnesses(local, table, values, close)
-    assert (below > 0) == (method != "exact")  # one run of two trials does not find everything
+            check_witnesses(local, table, values, tolerance)
+    assert (rows_below > 0) == (method != "exact")  # one run of two trials does not find every optimum
 
 
 @pytest.mark.parametrize("method", CHAINS)
@@ -100,7 +100,7 @@ def test_enough_samples_find_the_true_rows(method):
 
 
 def bytes_of(locals_, tables):
-    """Everything a solver found: the tables' bytes, and every witness."""
+    """Return everything that a solver found: the tables' bytes, and every witness."""
     return [
         (
             [(t.scope, t.values.tobytes()) for t in table.lower],
@@ -114,7 +114,7 @@ WIDE = random_problem(45, 16, 3, 5, 24, 3, 1000, 0.05)  # 108 rows with 7 hidden
 
 
 @pytest.mark.parametrize("method", CHAINS)
-def test_a_seed_decides_the_table_whatever_the_threads_and_batches(method):
+def test_the_table_depends_on_the_seed_only_not_on_threads_or_batches(method):
     options = {"runs": 3, "samples": 4, "seed": 9}
     locals_, tables, arithmetic = solved(WIDE, method, **options)
     assert max(local.rows for local in locals_) > 20
@@ -126,9 +126,9 @@ def test_a_seed_decides_the_table_whatever_the_threads_and_batches(method):
     assert bytes_of(locals_, solved(WIDE, method, **options | {"seed": 10})[1]) != expected
 
 
-@pytest.mark.parametrize("method", PAPERS)
+@pytest.mark.parametrize("method", PAPER_SAMPLERS)
 def test_more_runs_or_samples_never_lower_a_row(method):
-    """At a constant temperature the longer run repeats the shorter one and goes on."""
+    """At a constant temperature a longer run repeats the shorter one and continues."""
     hot = Temperature.constant(50.0)
     wider = longer = 0
     for seed in range(8):
@@ -143,12 +143,12 @@ def test_more_runs_or_samples_never_lower_a_row(method):
             assert (wide >= little).all() and (long >= little).all()
             wider += bool((wide > little).any())
             longer += bool((long > little).any())
-    assert wider and longer  # the additional chains are other chains
+    assert wider and longer  # the additional chains are different chains
 
 
 @pytest.mark.parametrize("method", CHAINS)
 def test_without_a_feasible_state_the_witness_breaks_fewest_constraints_then_has_most_utility(method):
-    """a ≠ b and a = b cannot both hold: one is broken; a = 2 is forbidden too; utilities decide among the rest."""
+    """Of a ≠ b and a = b one is violated; a = 2 is forbidden too; utilities decide among the others."""
     hard = -naive.INFINITY
     unequal, equal = np.where(np.eye(3) > 0, hard, 0), np.where(np.eye(3) > 0, 0, hard)
     problem = Problem(
@@ -245,7 +245,7 @@ def test_plug_ins_of_other_distributions_are_found_and_broken_ones_say_why(monke
         "dmcmc.inference.runtime.plugins.entry_points", lambda group: [p for p in points if p.group == group]
     )
     monkeypatch.setitem(__import__("sys").modules, "plug_ins_for_this_test", __import__("sys").modules[__name__])
-    assert registry.get("gibbs").summary != LAZY.summary  # ours are not replaced
+    assert registry.get("gibbs").summary != LAZY.summary  # built-in samplers are not replaced
     assert registry.names()["lazy"] == registry.names()["solver"] == LAZY.summary
     assert "neither a Sampler nor a LocalSolver" in registry.names()["bad"]
     assert "AttributeError" in registry.names()["absent"]
@@ -258,7 +258,7 @@ def test_plug_ins_of_other_distributions_are_found_and_broken_ones_say_why(monke
 
 @pytest.mark.parametrize("method", CHAINS)
 def test_the_samples_drawn_for_a_row_are_counted(method):
-    """What a guarantee rests on: R·S for the paper's samplers, never more than the draws that were made."""
+    """A guarantee depends on this number: R·S for the paper's samplers, never more than the draws that were made."""
     problem = random_problem(3, 8, 2, 3, 14, 3, 9, 0.0)
     for local, table in zip(*solved(problem, method, runs=3, samples=20)[:2], strict=True):
         assert table.drawn == 60
@@ -267,11 +267,11 @@ def test_the_samples_drawn_for_a_row_are_counted(method):
 
 
 @pytest.mark.parametrize("hard", [0.1, 0.45])
-def test_later_passes_keep_of_each_row_what_breaks_least_and_is_then_worth_most(hard):
-    """Two infeasible states of a row are both worth −∞, but VALUE should end in the better assignment."""
+def test_later_passes_keep_the_state_with_fewest_violations_then_most_utility(hard):
+    """Two infeasible states of a row both have utility −∞, but VALUE should end in the better assignment."""
     problem = random_problem(11, 7, 1, 3, 16, 2, 9, hard)
-    whole = divide(problem).locals[0]
-    local = replace(whole, interface=whole.hidden[:2], hidden=whole.hidden[2:])
+    undivided = divide(problem).locals[0]
+    local = replace(undivided, interface=undivided.hidden[:2], hidden=undivided.hidden[2:])
     sampling = Sampling(arithmetic=choose_arithmetic(problem.factors))
     chains = Chains(local, sampling, gibbs.SAMPLER, compile_chains(gibbs.SAMPLER))
     rng, shape = np.random.default_rng(0), local.interface_shape
@@ -281,23 +281,23 @@ def test_later_passes_keep_of_each_row_what_breaks_least_and_is_then_worth_most(
         values = dict(zip(local.interface, np.unravel_index(row, shape), strict=True))
         values |= dict(zip(local.hidden, state.tolist(), strict=True))
         entries = [naive.utilities(f.table)[tuple(values[v] for v in f.scope)] for f in local.factors]
-        broken = sum(entry == -naive.INFINITY for entry in entries)
-        return -broken, sum(entry for entry in entries if entry > -naive.INFINITY)
+        violations = sum(entry == -naive.INFINITY for entry in entries)
+        return -violations, sum(entry for entry in entries if entry > -naive.INFINITY)
 
-    found = DeviceChains(chains, passes[0].astype(np.uint8))
+    found = DeviceSampling(chains, passes[0].astype(np.uint8))
     for states in passes[1:]:
-        found.keep(states.astype(np.uint8))
+        found.keep_better(states.astype(np.uint8))
     best = [max(worth(row, states[row]) for states in passes) for row in range(local.rows)]
     assert [worth(row, found.states[row]) for row in range(local.rows)] == best
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.2])
 @pytest.mark.parametrize("temperature", [1e-44, 1e-38, 1e-30, 3e38, float("inf"), float("nan")])
-def test_a_draw_ends_inside_the_domain_whatever_the_temperature(temperature, hard):
-    """A denormal temperature made weights that are no numbers, and a value 124 of 6."""
+def test_a_draw_is_inside_the_domain_at_any_temperature(temperature, hard):
+    """A denormal temperature used to give NaN weights, and a value of 124 in a domain of 6."""
     problem = random_problem(5, 8, 1, 4, 16, 2, 9, hard)
-    this = Round(np.full(30, temperature, dtype=np.float32))
-    solver = ChainSolver(gibbs.SAMPLER._replace(rounds=lambda model, samples, temperature: [this]))
+    round_ = Round(np.full(30, temperature, dtype=np.float32))
+    solver = ChainSolver(gibbs.SAMPLER._replace(rounds=lambda model, samples, temperature: [round_]))
     (local,) = divide(problem).locals
     arithmetic = choose_arithmetic(problem.factors)
     (table,) = solver.solve([local], Sampling(arithmetic=arithmetic, runs=4))
@@ -307,10 +307,10 @@ def test_a_draw_ends_inside_the_domain_whatever_the_temperature(temperature, har
 @pytest.mark.parametrize(("start", "end"), [(1e-300, 1e-320), (1e300, 1e-300), (1e-30, 1e30)])
 @pytest.mark.parametrize("shape", ["geometric", "linear"])
 @pytest.mark.parametrize("method", CHAINS)
-def test_temperatures_are_what_single_precision_carries(method, shape, start, end):
+def test_temperatures_fit_single_precision(method, shape, start, end):
     model = build_model(divide(random_problem(5, 8, 1, 4, 16, 2, 9, 0.1)).locals[0])
     sampler = registry.get(method).sampler
     for scale in (1.0, 2.0**-1000, 2.0**800):
-        for this in (sampler.rounds or one_round)(model._replace(scale=scale), 9, Temperature(start, end, shape)):
-            heats = np.outer(this.temperatures, this.rungs(5)) if sampler.exchange else this.temperatures
-            assert np.isfinite(heats).all() and (heats > 1e-30).all() and (1 / heats > 1e-30).all()
+        for round_ in (sampler.rounds or one_round)(model._replace(scale=scale), 9, Temperature(start, end, shape)):
+            temperatures = np.outer(round_.temperatures, round_.rungs(5)) if sampler.exchange else round_.temperatures
+            assert np.isfinite(temperatures).all() and (temperatures > 1e-30).all() and (1 / temperatures > 1e-30).all()

@@ -1,15 +1,15 @@
-"""A clock that can be moved on: what takes for ever is over at once, on any machine."""
+"""Clocks for tests: one that can be moved forward, and one that advances with each reading."""
 
 import time
 
 
 class MovableClock:
-    """The time that passes, and what is skipped of it: it stands in for ``time.perf_counter``.
+    """A clock that replaces ``time.perf_counter`` and can be moved forward.
 
     Parameters
     ----------
     count
-        The clock itself; by default the machine's.
+        The underlying clock; by default the machine's.
     """
 
     def __init__(self, count=time.perf_counter):
@@ -19,12 +19,12 @@ class MovableClock:
         return self._count() + self._skipped
 
     def skip(self, seconds):
-        """Let some seconds pass at once."""
+        """Move the clock forward by some seconds."""
         self._skipped += max(0.0, seconds)
 
 
 class CountingClock:
-    """A clock that only goes on when it is looked at, a little each time: work by the clock is fixed work."""
+    """A clock that advances by a fixed step with each reading, so that timed work is deterministic."""
 
     def __init__(self, step):
         self._now, self._step = 0.0, step

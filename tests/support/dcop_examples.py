@@ -1,4 +1,4 @@
-"""Small problem files of our own, in the dialects of FRODO and pyDCOP, and what readers say of those they refuse."""
+"""Small problem files in the dialects of FRODO and pyDCOP, and the error messages of their readers."""
 
 import pytest
 
@@ -188,7 +188,7 @@ SEEDS = {
 
 
 def refusal(text, format):
-    """The message, without the name of the text."""
+    """Return the error message for a text, without the name of the text."""
     with pytest.raises(DmcmcError) as caught:
         registry.parse(text.encode(), format)
     return str(caught.value).removeprefix("text: ")

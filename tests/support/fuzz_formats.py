@@ -1,4 +1,4 @@
-"""Damage small valid files at random and read them: only our own errors may come out, in bounded time and memory.
+"""Damage small valid files at random and read them: only ``DmcmcError`` may occur, in bounded time and memory.
 
 PYTHONPATH=tests python -m support.fuzz_formats [--count 100000] [--seed 0] [FORMAT ...]
 """
@@ -14,9 +14,9 @@ from dmcmc.formats import registry as formats
 from dmcmc.inference.runtime.errors import DmcmcError
 from support.dcop_examples import SEEDS as DCOP_SEEDS
 
-SLOW = 5.0  # seconds that no input of a few kilobytes may take
-LARGEST = 1 << 16  # bytes of an input
-MEMORY = 3 << 30  # bytes that the process may have
+SLOW = 5.0  # time limit of one input, seconds
+LARGEST = 1 << 16  # largest input, bytes
+MEMORY = 3 << 30  # address space of the process, bytes
 
 SEEDS = {
     "wcsp": [
@@ -108,7 +108,7 @@ def _mutated(rng: random.Random, data: bytes, seeds: list[bytes]) -> bytes:
 
 
 def attempt(data: bytes, format: str) -> float:
-    """Read one input and return its processor time; what is read must be a problem that can be evaluated."""
+    """Read one input, evaluate the problem if it is valid, and return the processor time."""
     start = time.process_time()
     try:
         problem = formats.parse(data, format)
@@ -123,7 +123,7 @@ def attempt(data: bytes, format: str) -> float:
 
 
 def run(format: str, count: int, seed: int = 0) -> tuple[int, float]:
-    """Read damaged files of a format; returns the number of those that were valid, and the longest time."""
+    """Read damaged files of a format; return the approximate number of valid ones and the longest time."""
     rng = random.Random(f"{format} {seed}")
     valid, longest = 0, 0.0
     for seed_file in SEEDS[format]:

@@ -1,17 +1,17 @@
-"""What a global cost function charges for every assignment."""
+"""Costs of a global cost function for every assignment."""
 
 from itertools import product
 
 from dmcmc import Problem
-from dmcmc.formats.global_functions.costs import Costs
+from dmcmc.formats.global_functions.costs import CostScale
 from dmcmc.formats.global_functions.factors import build
 
 TOP = 1000
 
 
 def costs_of(keyword, shape, **arguments):
-    """The cost of every assignment; None where it is forbidden."""
-    factors = build(keyword, range(len(shape)), shape, arguments, Costs(TOP))
+    """Return the cost of every assignment; None if it is forbidden."""
+    factors = build(keyword, range(len(shape)), shape, arguments, CostScale(TOP))
     n = len(shape)
     problem = Problem(tuple(map(str, range(n))), list(shape), ("a",), [0] * n, tuple(factors), sense="min")
     found = {values: problem.evaluate(values) for values in product(*map(range, shape))}

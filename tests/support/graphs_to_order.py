@@ -1,4 +1,4 @@
-"""Graphs for the tests of elimination orders, and what an order of them costs."""
+"""Graphs for the tests of elimination orders, and the cost of an order."""
 
 import math
 from itertools import combinations, pairwise
@@ -13,7 +13,7 @@ from support import naive
 
 @st.composite
 def graphs(draw, largest=12):
-    """Scopes of 1 to 5 of some variables, domain sizes from 1, and which variables to eliminate."""
+    """Draw scopes of 1 to 5 variables, domain sizes from 1, and the variables to eliminate."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n = draw(st.integers(1, largest))
     count = rng.integers(0, 2 * n)
@@ -24,18 +24,18 @@ def graphs(draw, largest=12):
 
 
 def by_rule(scopes, domains, chosen, rule, tie_seed=None):
-    """The order of one rule; what is not chosen is kept."""
+    """Return the order of one greedy rule; variables outside ``chosen`` are not eliminated."""
     adjacent = primal_graph(scopes, {v: v for v in range(len(domains))})
     return rule_order(adjacent, domains.astype(float), chosen, rule, tie_seed)
 
 
 def total_of(scopes, domains, order):
-    """The joined cells of eliminating in this order."""
+    """Return the number of joined cells of an elimination in this order."""
     return sum(cells for _, cells in naive.simulate_order(scopes, domains, order))
 
 
 def check_numbers(order, scopes, domains):
-    """An order's numbers are those of eliminating in that order."""
+    """Check that the numbers of an order are those of its elimination."""
     steps = naive.simulate_order(scopes, domains, order.variables)
     assert math.isclose(order.cells, sum(cells for _, cells in steps), rel_tol=1e-9, abs_tol=0)
     assert math.isclose(order.largest, max((cells for _, cells in steps), default=0), rel_tol=1e-9, abs_tol=0)
@@ -43,7 +43,7 @@ def check_numbers(order, scopes, domains):
 
 
 def kernel_graph(scopes, domains):
-    """Everything is eliminated: the arguments that all kernels take."""
+    """Return the arguments of the order kernels for eliminating all variables."""
     n = len(domains)
     adjacent = primal_graph(scopes, {v: v for v in range(n)})
     sizes = np.asarray(domains, dtype=float)
@@ -51,23 +51,23 @@ def kernel_graph(scopes, domains):
 
 
 def tree(n):
-    """The edges of a binary tree."""
+    """Return the edges of a binary tree."""
     return [(v, v // 2) for v in range(1, n)]
 
 
 def cycle(n):
-    """The edges of a cycle."""
+    """Return the edges of a cycle."""
     return [(v, (v + 1) % n) for v in range(n)]
 
 
 def grid(k):
-    """The edges of a k by k grid."""
+    """Return the edges of a k by k grid."""
     rows = [[k * r + c for c in range(k)] for r in range(k)]
     return [e for line in (*rows, *zip(*rows, strict=True)) for e in pairwise(line)]
 
 
 def random_graph(seed, n, edges):
-    """So many different edges among n vertices."""
+    """Return a number of different random edges among n vertices."""
     rng = np.random.default_rng(seed)
     pairs = list(combinations(range(n), 2))
     return [pairs[i] for i in rng.choice(len(pairs), edges, replace=False)]

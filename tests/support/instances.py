@@ -1,4 +1,4 @@
-"""Real instances, where the environment variable DMCMC_INSTANCES names a folder that has them."""
+"""Benchmark instances, if the environment variable ``DMCMC_INSTANCES`` names a folder that has them."""
 
 import csv
 import os
@@ -9,7 +9,7 @@ REASON = "DMCMC_INSTANCES names no folder with instances"
 
 
 def rows(formats):
-    """The lines of the list of instances for some formats, as dictionaries."""
+    """Return the manifest's rows for some formats, as dictionaries."""
     path = Path(FOLDER) / "instances" / "MANIFEST.csv"
     if not FOLDER or not path.is_file():
         return []
@@ -18,5 +18,5 @@ def rows(formats):
 
 
 def path_of(row):
-    """Where an instance is."""
+    """Return the path of an instance."""
     return next((Path(FOLDER) / "instances").glob(f"*/{row['file']}"))

@@ -1,4 +1,4 @@
-"""Whether one variable, or two neighbours together, could do better: by trying all of it, violations before utility."""
+"""Check 1- and 2-optimality by enumeration, violations before utility."""
 
 from itertools import combinations, product
 
@@ -6,42 +6,42 @@ import numpy as np
 
 
 def worth(problem, values):
-    """(violations, utility) of value indices such that more is better."""
+    """Return (−violations, utility) of value indices; a larger tuple is better."""
     objective, violation = problem.evaluate(values)
     return -violation, objective if problem.sense == "max" else -objective
 
 
 def tolerance(problem):
-    """How far two sums of floats may be apart without either being better; 0 for integers."""
+    """Return the difference up to which two float sums count as equal; 0 for integers."""
     tables = [factor.table for factor in problem.factors]
     if all(table.dtype.kind == "i" for table in tables):
         return 0
     return 1e-9 * sum(float(np.abs(table[np.isfinite(table)]).max(initial=0)) for table in tables)
 
 
-def better(problem, ours, theirs):
-    """Whether theirs is surely better than ours; both as `worth` has them."""
-    return theirs[0] > ours[0] or (theirs[0] == ours[0] and theirs[1] > ours[1] + tolerance(problem))
+def better(problem, value, other):
+    """Return whether the second value is definitely better than the first one."""
+    return other[0] > value[0] or (other[0] == value[0] and other[1] > value[1] + tolerance(problem))
 
 
 def moves(problem, values, groups):
-    """The assignments in which only one of the groups has other values."""
+    """Yield the assignments in which only the variables of one group have other values."""
     for group in groups:
-        for others in product(*(range(problem.domains[v]) for v in group)):
+        for new_values in product(*(range(problem.domains[v]) for v in group)):
             changed = np.array(values)
-            changed[list(group)] = others
+            changed[list(group)] = new_values
             yield changed
 
 
 def better_by_one(problem, values):
-    """The assignments that are better and differ in one variable; none: 1-optimal."""
-    groups, ours = [(v,) for v in range(problem.n_variables)], worth(problem, values)
-    return [m.tolist() for m in moves(problem, values, groups) if better(problem, ours, worth(problem, m))]
+    """Return the better assignments that differ in one variable; there are none if ``values`` is 1-optimal."""
+    groups, value = [(v,) for v in range(problem.n_variables)], worth(problem, values)
+    return [m.tolist() for m in moves(problem, values, groups) if better(problem, value, worth(problem, m))]
 
 
 def better_by_two(problem, values):
-    """The assignments that are better and differ in two variables of one factor, or in one; none: 2-optimal."""
+    """Return the better assignments that differ in one variable or two variables of a factor; none if 2-optimal."""
     groups = {pair for factor in problem.factors for pair in combinations(sorted(factor.scope), 2)}
-    ours = worth(problem, values)
-    pairs = [m.tolist() for m in moves(problem, values, groups) if better(problem, ours, worth(problem, m))]
+    value = worth(problem, values)
+    pairs = [m.tolist() for m in moves(problem, values, groups) if better(problem, value, worth(problem, m))]
     return better_by_one(problem, values) + pairs

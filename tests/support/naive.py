@@ -1,7 +1,6 @@
-"""Slow, obvious twins of the fast code: plain Python numbers, every table written out in full.
+"""Slow reference implementations: plain Python numbers, every table written out in full.
 
-Tables here are object arrays of Python ints or floats with ``-inf`` for a hard constraint: nothing rounds and nothing
-wraps for integers, whatever their size.
+Tables are object arrays of Python ints or floats, with ``-inf`` for forbidden entries. Integers neither round nor wrap.
 """
 
 from fractions import Fraction
@@ -15,27 +14,27 @@ INFINITY = float("inf")
 
 
 def utilities(table):
-    """A factor's table as plain numbers."""
+    """Return a factor's table as Python numbers."""
     plain = np.array(table, dtype=object)
     plain[forbidden(table)] = -INFINITY
     return plain
 
 
 def decoded(values, arithmetic):
-    """An encoded table as plain numbers."""
+    """Return an encoded table as Python numbers."""
     values = np.asarray(values)
     plain = np.array(values, dtype=object)
-    plain[(values < arithmetic.threshold) | (values == arithmetic.lowest)] = -INFINITY
+    plain[(values < arithmetic.forbidden_below) | (values == arithmetic.lowest)] = -INFINITY
     return plain
 
 
 def plain_tables(tables, arithmetic):
-    """Encoded tables as (scope, plain numbers)."""
+    """Return encoded tables as pairs of scope and Python numbers."""
     return [(scope, decoded(values, arithmetic)) for scope, values in tables]
 
 
 def same_numbers(left, right, tolerance=0.0):
-    """Whether two tables are equal entry by entry, −∞ exactly, finite numbers up to an absolute tolerance."""
+    """Return whether two tables are equal entry by entry: −inf exactly, finite numbers up to an absolute tolerance."""
     left, right = np.asarray(left, dtype=object), np.asarray(right, dtype=object)
     return left.shape == right.shape and all(
         a == b or (abs(a) < INFINITY and abs(b) < INFINITY and abs(a - b) <= tolerance)
@@ -44,7 +43,7 @@ def same_numbers(left, right, tolerance=0.0):
 
 
 def join(tables, variables, domains):
-    """Σ tables, dense over ``variables`` in that order."""
+    """Return the sum of tables, dense over ``variables`` in that order."""
     total = np.zeros([int(domains[v]) for v in variables], dtype=object)
     for scope, values in tables:
         axes = sorted(range(len(scope)), key=lambda axis: variables.index(scope[axis]))
@@ -54,19 +53,19 @@ def join(tables, variables, domains):
 
 
 def maximum(table, axes):
-    """Maximise over some axes."""
+    """Maximise a table over some axes."""
     for axis in sorted(axes, reverse=True):
         table = np.asarray(np.maximum.reduce(table, axis=axis), dtype=object)
     return table
 
 
 def marginal(tables, eliminate, keep, domains):
-    """max over ``eliminate`` of Σ tables, dense over ``keep``: one table over everything, then the maximum."""
+    """Return the maximum over ``eliminate`` of the sum of tables, dense over ``keep``."""
     return maximum(join(tables, [*keep, *eliminate], domains), range(len(keep), len(keep) + len(eliminate)))
 
 
 def utility(problem, values, exact=False):
-    """U(σ) in the sense of a maximisation, −∞ if a hard constraint is broken; without rounding if ``exact``."""
+    """Return the utility of an assignment (to be maximised), −inf if it is infeasible; exact rationals if ``exact``."""
     total = 0
     for factor in problem.factors:
         entry = factor.table[tuple(values[v] for v in factor.scope)]
@@ -77,18 +76,18 @@ def utility(problem, values, exact=False):
 
 
 def optimum(problem, exact=False):
-    """The best utility over all assignments, −∞ if none is feasible; without rounding if ``exact``."""
+    """Return the best utility of all assignments, −inf if none is feasible; exact rationals if ``exact``."""
     return max(utility(problem, values, exact) for values in product(*map(range, problem.domains.tolist())))
 
 
 def row_values(local):
-    """U_i(b) for every interface assignment b."""
+    """Return the best utility of an agent's factors for every assignment of its boundary variables."""
     tables = [(f.scope, utilities(f.table)) for f in local.factors]
     return marginal(tables, local.hidden, local.interface, local.domains)
 
 
 def attained(local, values):
-    """Σ F_i at the values of all local variables, −∞ if one forbids them."""
+    """Return the utility of an agent's factors at the values of its variables, −inf if one forbids them."""
     return sum(utilities(f.table)[tuple(values[v] for v in f.scope)] for f in local.factors)
 
 
@@ -110,7 +109,7 @@ def simulate_order(scopes, domains, order):
 
 
 def philox(key, counter):
-    """Philox4x32-10 (Salmon et al., SC 2011) in plain integers: four words for a key of two and a counter of four."""
+    """Return the four words of Philox4x32-10 (Salmon et al., SC 2011) for a key of two words and a counter of four."""
     mask = 2**32 - 1
     k, c = list(key), list(counter)
     for _ in range(10):

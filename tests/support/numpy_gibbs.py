@@ -1,7 +1,7 @@
-"""The slow, obvious twin of the Gibbs kernel: the same chain, computed with plain NumPy and Python integers.
+"""Reference implementation of the Gibbs kernel in plain NumPy and Python integers.
 
-Scores are recomputed from the factors at every draw; the conditional, its whole-number weights and the random bits are
-those that :mod:`dmcmc.samplers.methods.gibbs` documents. So a chain must agree with the kernel's state by state.
+Scores are recomputed from the factors at every draw. The conditional, its integer weights and the random bits are those
+that :mod:`dmcmc.samplers.methods.gibbs` documents, so a chain must agree with the kernel's state by state.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _POWERS = np.array([0.00132647273, 0.00967151299, 0.0555073358, 0.240222424, 0.6
 
 
 def philox_twin(key: tuple[int, int], counter: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-    """Philox4x32-10 in Python integers (Salmon et al., SC 2011, §3.2)."""
+    """Return Philox4x32-10 in Python integers (Salmon et al., SC 2011, §3.2)."""
     (k0, k1), (c0, c1, c2, c3) = key, counter
     for _ in range(10):
         left, right = 0xD2511F53 * c0, 0xCD9E8D57 * c2
@@ -28,7 +28,7 @@ def philox_twin(key: tuple[int, int], counter: tuple[int, int, int, int]) -> tup
 
 
 def fma_twin(a: NDArray[np.float32], b: NDArray[np.float32], c: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a·b + c rounded once: in float64 the product is exact, and a sum rounded to odd may be rounded again."""
+    """Return a·b + c rounded once: the float64 product is exact, and a sum rounded to odd can be rounded again."""
     product, addend = np.float64(a) * np.float64(b), np.float64(c)
     total = product + addend
     part = total - product
@@ -48,14 +48,14 @@ def eased_twin(utilities: NDArray[np.int64], violations: NDArray[np.int64], mode
 
 
 def weights_twin(scores: NDArray[np.float32], temperature: np.float32, lanes: int) -> NDArray[np.int64]:
-    """Return the whole-number weights of a conditional; proportional to exp(scores / temperature)."""
+    """Return the integer weights of a conditional, proportional to exp(scores / temperature)."""
     unit = 22 if lanes <= 512 else 31 - int(np.ceil(np.log2(lanes)))
     x = np.maximum(scores * np.float32(1.4426950408889634 / temperature), np.float32(-24))
-    whole = np.rint(x)
+    integer_part = np.rint(x)
     power = np.full_like(x, _POWERS[0])
     for coefficient in _POWERS[1:]:
-        power = fma_twin(x - whole, power, coefficient)
-    weight = np.ldexp(power, whole.astype(np.int64))
+        power = fma_twin(x - integer_part, power, coefficient)
+    weight = np.ldexp(power, integer_part.astype(np.int64))
     return np.rint(weight.astype(np.float64) * 2.0**unit).astype(np.int64)
 
 
@@ -68,7 +68,7 @@ def gibbs_twin(
     run: int,
     temperatures: NDArray[np.float32],
 ) -> Iterator[dict[int, int]]:
-    """Yield the start of a chain and its state after every sweep; utilities are whole, and not scaled in the model."""
+    """Yield the start of a chain and its state after every sweep, for integer utilities without scaling."""
     key = chain_key(seed, local.agent)
     state = dict(interface)
     touching = {v: [f for f in local.factors if v in f.scope] for v in local.hidden}
@@ -87,7 +87,7 @@ def gibbs_twin(
                 utilities += np.where(hard, 0, column - f.table.max())
                 violations += hard
             if temperature == 0:
-                best = np.lexsort((-utilities, violations))[0]  # stable: the lowest of those that tie
+                best = np.lexsort((-utilities, violations))[0]  # stable sort: the lowest index at a tie
                 ties = (utilities[best], violations[best]) == (utilities[state[v]], violations[state[v]])
                 state[v] = state[v] if ties else int(best)
                 continue

@@ -1,4 +1,4 @@
-"""Random problems of every shape the model allows, for property tests."""
+"""Random problems of every shape that the model allows, for property tests."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ labels = st.one_of(
 
 @st.composite
 def tables(draw, shape, sense="max"):
-    """A table of int32, int64 or float64 range, with forbidden entries."""
+    """Draw a table of int32, int64 or float64 range, with forbidden entries."""
     hard = -INFINITY if sense == "max" else INFINITY
     size = int(np.prod(shape, dtype=int))
     entry = draw(
@@ -37,7 +37,7 @@ def tables(draw, shape, sense="max"):
 
 @st.composite
 def problems(draw):
-    """Up to 5 variables of up to 3 values, up to 3 agents (some perhaps idle), factors of arity 0 to 3."""
+    """Draw up to 5 variables of up to 3 values, up to 3 agents (perhaps idle), and factors of arity 0 to 3."""
     n = draw(st.integers(0, 5))
     domains = draw(st.lists(st.integers(1, 3), min_size=n, max_size=n))
     agents = draw(st.lists(names, min_size=1, max_size=3, unique=True))
@@ -63,14 +63,14 @@ def problems(draw):
 
 
 def same(left, right):
-    """Whether two problems are equal in everything, types of labels and dtypes of tables included."""
+    """Return whether two problems are equal, including the types of labels and the dtypes of tables."""
 
     def typed(problem):
         return [None if ls is None else [(type(x), x) for x in ls] for ls in problem.labels]
 
-    plain = ("variables", "agents", "sense", "name")
+    compared_fields = ("variables", "agents", "sense", "name")
     return (
-        all(getattr(left, field) == getattr(right, field) for field in plain)
+        all(getattr(left, field) == getattr(right, field) for field in compared_fields)
         and typed(left) == typed(right)
         and np.array_equal(left.domains, right.domains)
         and np.array_equal(left.owner, right.owner)
@@ -84,10 +84,10 @@ def same(left, right):
 
 
 def random_table(rng, shape, magnitude=9, hard=0.0, floats=False):
-    """A utility table with entries in ±magnitude, a share of them forbidden."""
+    """Return a utility table with entries in ±magnitude, a share of which is forbidden."""
     values = rng.uniform(-magnitude, magnitude, shape) if floats else rng.integers(-magnitude, magnitude + 1, shape)
     values = np.asarray(values)
-    if not floats and magnitude > 2**52:  # a float64 would round
+    if not floats and magnitude > 2**52:  # float64 would round
         values = values.astype(np.int64)
         values[rng.random(shape) < hard] = np.iinfo(np.int64).min
         return values
@@ -97,25 +97,25 @@ def random_table(rng, shape, magnitude=9, hard=0.0, floats=False):
 def random_problem(
     seed, variables=7, agents=4, domain=4, factors=9, arity=3, magnitude=9, hard=0.1, floats=False, sense="max"
 ):
-    """A problem drawn from a seed: any arity from 0, domains from 1, perhaps disconnected, agents perhaps idle.
+    """Return a problem drawn from a seed: arity from 0, domains from 1, perhaps disconnected, perhaps with idle agents.
 
     All sizes are upper limits; ``hard`` is the share of forbidden entries.
     """
     rng = np.random.default_rng(seed)
     n, k = int(rng.integers(0, variables + 1)), int(rng.integers(1, agents + 1))
     domains = rng.integers(1, domain + 1, n)
-    made = []
+    factor_list = []
     for _ in range(int(rng.integers(0, factors + 1))):
         scope = rng.permutation(n)[: rng.integers(0, min(n, arity) + 1)].tolist()
-        share = hard if scope else hard / 4  # a forbidden constant forbids everything
+        share = hard if scope else hard / 4  # a forbidden constant makes the problem infeasible
         table = random_table(rng, tuple(domains[scope]), magnitude, share, floats)
-        made.append(Factor.of(scope, -table if sense == "min" and magnitude <= 2**52 else table, sense))
+        factor_list.append(Factor.of(scope, -table if sense == "min" and magnitude <= 2**52 else table, sense))
     return Problem(
         variables=tuple(f"x{v}" for v in range(n)),
         domains=domains,
         agents=tuple(f"a{a}" for a in range(k)),
         owner=rng.integers(0, k, n),
-        factors=tuple(made),
+        factors=tuple(factor_list),
         sense=sense,
     )
 
@@ -131,24 +131,24 @@ KINDS = {
 
 
 def in_other_ways(problem, rng):
-    """The same problem with some factors sparse, some automata."""
+    """Return the same problem with some factors as sparse tables and some as automata."""
     factors = []
     for factor in problem.factors:
-        kind = rng.integers(0, 3) if factor.scope else 0
-        if kind:
+        representation = rng.integers(0, 3) if factor.scope else 0
+        if representation:
             tuples = np.array(list(np.ndindex(factor.shape)), dtype=np.int32).reshape(-1, len(factor.scope))
-            kept = rng.random(len(tuples)) < 0.5
-            utilities = np.append(factor.table.reshape(-1)[kept], factor.table.reshape(-1)[~kept][:1])
-            if not kept.all():
-                factor = SparseFactor(factor.scope, factor.shape, tuples[kept], utilities, factor.name)
-                factor = automaton_of(factor) if kind == 2 else factor
+            selected = rng.random(len(tuples)) < 0.5
+            utilities = np.append(factor.table.reshape(-1)[selected], factor.table.reshape(-1)[~selected][:1])
+            if not selected.all():
+                factor = SparseFactor(factor.scope, factor.shape, tuples[selected], utilities, factor.name)
+                factor = automaton_of(factor) if representation == 2 else factor
         factors.append(factor)
     return replace(problem, factors=tuple(factors))
 
 
 @st.composite
 def mixed_problems(draw):
-    """Six variables, factors of any arity, integers and floats, both senses, some entries forbidden."""
+    """Draw six variables with factors of any arity: integers or floats, both senses, some entries forbidden."""
     return random_problem(
         draw(st.integers(0, 10**6)),
         variables=6,
@@ -160,15 +160,15 @@ def mixed_problems(draw):
 
 
 def deterministic_grid(side, rng, forbidden=0.6):
-    """A grid of three-valued variables; most entries are forbidden, but not those of a hidden assignment."""
+    """Return a grid of three-valued variables with mostly forbidden entries, except those of a planted assignment."""
     n = side * side
-    hidden = rng.integers(0, 3, n)
+    planted = rng.integers(0, 3, n)
     factors = []
     for v in range(n):
         for u in [v + 1] * (v % side < side - 1) + [v + side] * (v + side < n):
             table = rng.integers(0, 100, (3, 3)).astype(np.int32)
             table[rng.random((3, 3)) < forbidden] = forbidden_value(table.dtype)
-            table[hidden[v], hidden[u]] = max(0, table[hidden[v], hidden[u]])
+            table[planted[v], planted[u]] = max(0, table[planted[v], planted[u]])
             factors.append(Factor((v, u), table))
     names = tuple(f"x{v}" for v in range(n))
     return Problem(names, np.full(n, 3), ("a",), np.zeros(n, dtype=np.int64), tuple(factors))

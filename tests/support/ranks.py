@@ -1,4 +1,4 @@
-"""Starting Python on ranks."""
+"""Start Python processes on MPI ranks."""
 
 import json
 import os
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-_BESIDE = Path(sys.executable).with_name("mpirun")
-MPIRUN = str(_BESIDE) if _BESIDE.exists() else shutil.which("mpirun")
+_OWN_MPIRUN = Path(sys.executable).with_name("mpirun")
+MPIRUN = str(_OWN_MPIRUN) if _OWN_MPIRUN.exists() else shutil.which("mpirun")
 needs_mpirun = pytest.mark.skipif(MPIRUN is None, reason="no mpirun")
 _TESTS = str(Path(__file__).resolve().parents[1])
-_LIMIT = 1500  # seconds, against hanging: the first of all has to compile the kernels, on any machine
+_TIMEOUT = 1500  # seconds; the first run has to compile the kernels
 
-_IN_TURN = """
+_RUN_COMMANDS = """
 import json, sys
 from dmcmc.cli.main import main
 
@@ -27,39 +27,41 @@ sys.exit(main())
 """
 
 
-def start(ranks, *argv, limit=_LIMIT, **environment):
-    """Run Python on a number of ranks, which find what tests share; 0 is without a launcher."""
+def start(ranks, *argv, limit=_TIMEOUT, **environment):
+    """Run Python on a number of ranks, with the tests' helpers on its path; 0 is without a launcher."""
     launcher = [MPIRUN, "-n", str(ranks)] if ranks else []
-    more = {
+    open_mpi = {
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
-    clean = {k: v for k, v in os.environ.items() if k != "DMCMC_DEBUG"}
+    environment_here = {k: v for k, v in os.environ.items() if k != "DMCMC_DEBUG"}
     return subprocess.run(
         [*launcher, sys.executable, *argv],
         capture_output=True,
         text=True,
         timeout=limit,
-        env=clean | {"PYTHONPATH": _TESTS} | (more if ranks else {}) | environment,
+        env=environment_here | {"PYTHONPATH": _TESTS} | (open_mpi if ranks else {}) | environment,
     )
 
 
 def in_turn(ranks, *commands, code=0, before=""):
-    """Run several command lines in one launch, the last as the process's own; each is to return the same code.
+    """Run several command lines in one launch; each has to return the same exit code.
 
     Parameters
     ----------
+    code
+        Expected exit code.
     before
-        What to execute first.
+        Python code to execute first.
     """
-    done = start(ranks, "-c", f"{before}\n{_IN_TURN}", json.dumps(commands), str(code))
+    done = start(ranks, "-c", f"{before}\n{_RUN_COMMANDS}", json.dumps(commands), str(code))
     assert done.returncode == code, done.stderr
     return done
 
 
 def documents(text):
-    """The documents in JSON that a text consists of."""
+    """Return the JSON documents of a text."""
     found, decoder = [], json.JSONDecoder()
     while text := text.strip():
         document, end = decoder.raw_decode(text)
@@ -69,6 +71,6 @@ def documents(text):
 
 
 def lines(stderr):
-    """Our own lines; launchers add theirs, and a run of more than some seconds says what it does."""
+    """Return the lines that dmcmc wrote, without the launcher's lines and without progress."""
     ours = [line for line in stderr.splitlines() if line.startswith("dmcmc: ")]
     return [line for line in ours if not re.match(r"dmcmc: \d+ s: ", line)]

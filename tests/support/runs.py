@@ -1,4 +1,4 @@
-"""Runs of problems that take long: agents that share much, and agents whose bounds stay loose."""
+"""Helpers that run problems step by step, and problems that take long."""
 
 import gc
 import json
@@ -15,50 +15,51 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.problem import _KIN
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.model.problem import _FACTS_BY_SHAPE
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.run import solve as solving
 from dmcmc.run.compilation import once_per_node
-from dmcmc.run.compilation.compile_ahead import warm_up_solving
+from dmcmc.run.compilation.compile_ahead import compile_agent_work
 from dmcmc.run.initial_incumbent import begin
 from dmcmc.run.initial_tables import team_of
 from dmcmc.run.monitoring.interrupt import Interrupt
-from dmcmc.run.monitoring.progress import Silent
+from dmcmc.run.monitoring.progress import NoProgress
 from dmcmc.run.planning.plan import prepare
-from dmcmc.run.rank_run import Run
+from dmcmc.run.rank_run import RankRun
 from dmcmc.run.solve import solve
 from support.clock import MovableClock
 
 
 def answer(problem, **sections):
+    """Solve a problem with the given settings."""
     return dmcmc.solve(problem, **sections)
 
 
 def begun(problem, *, world=None, stop=None, change=lambda setup: setup, explain=lambda setup: None, **sections):
-    """A run that stands before its first tables.
+    """Return a run before its first tables.
 
     Parameters
     ----------
     stop
-        When it ends, by the configuration's time budget if None.
+        Deadline of the run; by the configuration's time budget if None.
     change
-        Makes another setup of what was prepared.
+        Returns a changed setup.
     """
     world, config = world or World(), settings_of(Document("", sections))
     setup = change(prepare(problem, config, world))
     if config.budget.time is not None:
-        warm_up_solving(setup, world, Silent(), solve, False)
+        compile_agent_work(setup, world, NoProgress(), solve, False)
     start = time.perf_counter()
     if stop is None:
-        stop = NO_STOP if config.budget.time is None else Stop(start + config.budget.time)
-    search = begin(setup, world, stop, start, Silent())
-    return Run(setup.ending(stop), world, search, Silent(), explain, team_of(setup, world))
+        stop = NO_DEADLINE if config.budget.time is None else Deadline(start + config.budget.time)
+    search = begin(setup, world, stop, start, NoProgress())
+    return RankRun(setup.with_stop(stop), world, search, NoProgress(), explain, team_of(setup, world))
 
 
-def finished(run, direct=lambda directive: directive, improve=Run.improve):
-    """The result of a run whose directives and improvements may be others."""
+def finished(run, direct=lambda directive: directive, improve=RankRun.improve):
+    """Finish a run, with changed directives or another improvement step, and return its result."""
     with Interrupt(run.setup.backend.stop, armed=run.setup.timed):
         try:
             run.first_tables()
@@ -71,22 +72,22 @@ def finished(run, direct=lambda directive: directive, improve=Run.improve):
 
 @dataclass(frozen=True)
 class Slow(Backend):
-    """A backend on which some plans take for ever where they may be given up: its clock then moves on to the end."""
+    """A backend on which some plans never finish if they can be given up: its clock then moves to the deadline."""
 
     slow: tuple = ()
     clock: MovableClock | None = None
 
     def eliminate_all(self, flat, plans, *more):
-        while self.stop is not NO_STOP and any(plan is one for plan in plans for one in self.slow):
+        while self.stop is not NO_DEADLINE and any(plan is one for plan in plans for one in self.slow):
             self.stop.check()
             self.clock.skip(self.stop.left)
         return super().eliminate_all(flat, plans, *more)
 
     @classmethod
     def for_agents(cls, setup, agents, clock):
-        """The setup with such a backend; the clock stands in for ``time.perf_counter``.
+        """Return the setup with such a backend for some agents; ``clock`` replaces ``time.perf_counter``.
 
-        By their prices all agents may take as much of the time: what is next to nothing is never given up.
+        All agents get the same estimate, a share of the time budget, because cheap agents are never given up.
         """
         seconds = setup.config.budget.time / len(setup.choices)
         setup = replace(setup, choices=tuple(choice._replace(seconds=seconds) for choice in setup.choices))
@@ -94,8 +95,8 @@ class Slow(Backend):
         return replace(setup, backend=cls(setup.backend.device, setup.backend.threads, slow=plans, clock=clock))
 
 
-class Hurried(Silent):
-    """A progress for runs whose time is over as soon as they come to a stage so often: their clock moves on beyond."""
+class Hurried(NoProgress):
+    """A progress that moves the clock past the deadline when a stage begins for the n-th time."""
 
     def __init__(self, clock, stage, times=1):
         self.clock, self.awaited, self.left = clock, stage, times
@@ -107,7 +108,7 @@ class Hurried(Silent):
 
 
 def written(tmp_path, problem, **sections):
-    """A configuration file for a problem."""
+    """Write a problem and its configuration; return the path of the configuration."""
     native.save(problem, tmp_path / "problem.npz")
     lines = ["problem: {file: problem.npz}"]
     lines += [f"{name}: {json.dumps(section)}" for name, section in sections.items()]
@@ -116,7 +117,7 @@ def written(tmp_path, problem, **sections):
 
 
 def dense_problem(seed, agents=4, shared=3, domain=4):
-    """Agents that all share all but one of their variables with each other, and care most for their own."""
+    """Return agents that share all but one variable, with larger utilities inside agents than between them."""
     rng = np.random.default_rng(seed)
     n = agents * (shared + 1)
     owner, factors = np.repeat(np.arange(agents), shared + 1), []
@@ -133,7 +134,7 @@ def dense_problem(seed, agents=4, shared=3, domain=4):
 
 
 def hard_problem(variables=14, agents=2, domain=8, seed=0):
-    """Agents whose own graphs are complete: sampling finds the optimum, bounds take long to show it."""
+    """Return agents with complete local graphs: sampling finds the optimum quickly, but bounds prove it slowly."""
     rng = np.random.default_rng(seed)
     n = variables * agents
     owner = np.repeat(np.arange(agents), variables)
@@ -146,46 +147,46 @@ def hard_problem(variables=14, agents=2, domain=8, seed=0):
 
 
 def forget():
-    """Let all kernels of ours be compiled, or read from the disk, the next time; plans that call them are made anew."""
+    """Forget all compiled kernels, so that they are compiled or read from disk again, and the plans that call them."""
     for one in gc.get_objects():
         if issubclass(type(one), Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
             one._reset_overloads()
-    once_per_node._LOADED.clear()
-    _KIN.clear()
+    once_per_node._LOADED_TASKS.clear()
+    _FACTS_BY_SHAPE.clear()
 
 
 @contextmanager
 def clocked(monkeypatch):
-    """Yield a list of what is compiled or read while the clock runs, by name and types."""
-    late, begun, outside, compile_ = [], [], [True], Dispatcher.compile
+    """Yield a list of the kernels (name and signature) that are compiled or read while the clock runs."""
+    late, clock_started, clock_stopped, compile_ = [], [], [True], Dispatcher.compile
 
-    def beyond_the_clock(work):
+    def without_clock(work):
         def worked(*given, **options):
-            outside.append(True)
+            clock_stopped.append(True)
             try:
                 return work(*given, **options)
             finally:
-                outside.pop()
+                clock_stopped.pop()
 
         return worked
 
     def starting(*given, **options):
-        if not begun:
-            begun.append(True)
-            outside.clear()
+        if not clock_started:
+            clock_started.append(True)
+            clock_stopped.clear()
         return started(*given, **options)
 
     def record(self, signature):
-        if not outside and self.py_func.__module__.startswith("dmcmc."):
+        if not clock_stopped and self.py_func.__module__.startswith("dmcmc."):
             late.append(f"{self.py_func.__module__}.{self.py_func.__name__} {signature}")
         return compile_(self, signature)
 
-    started = solving.divided
+    started = solving.divide_problem
     with monkeypatch.context() as patched:
-        patched.setattr(once_per_node, "warm_marker", lambda what: None)
+        patched.setattr(once_per_node, "compiled_marker", lambda what: None)
         for name in dir(solving):
-            if name.startswith("warm_up"):
-                patched.setattr(solving, name, beyond_the_clock(getattr(solving, name)))
+            if name.startswith(("warm_up", "compile_", "measure_", "prepare_")):
+                patched.setattr(solving, name, without_clock(getattr(solving, name)))
         patched.setattr(solving, "divided", starting)
         patched.setattr(Dispatcher, "compile", record)
         forget()

@@ -1,12 +1,12 @@
-"""Is every answer what it says? Random problems, all methods, bounds and budgets, each against the true optimum.
+"""Check the answers of random problems, with all methods, bounds and budgets, against the true optimum.
 
 A problem and a configuration are drawn from each seed. The optimum comes from :func:`optimum`, an elimination in plain
-NumPy that shares no code with the solver. Of every answer and of every point of its trace it is checked that
+NumPy that shares no code with the solver. Every answer and every point of its trace has to satisfy
 
-    objective <= optimum <= bound        (the other way round for costs)
+    objective <= optimum <= bound        (reversed for costs).
 
-that the objective is what the assignment is worth, that `optimal`, `infeasible` and a gap of 0 are claimed only when
-true, that the trace is monotone, and that a target gap or time is kept to.
+The objective has to be that of the assignment. ``optimal``, ``infeasible`` and a gap of 0 have to be true, the trace
+has to be monotone, and a target gap or time has to be kept.
 """
 
 import itertools
@@ -37,17 +37,21 @@ BOUNDS = (
     "semidefinite",
 )
 TIMES = (None, None, 0.001, 0.05, 0.3)
-_CELLS = 3e6  # of the reference's largest table
+_MAX_CELLS = 3e6  # largest table of the reference, in cells
 
 
 @dataclass(frozen=True)
-class Case:
-    """What a seed stands for.
+class SoundnessCase:
+    """The problem and the configuration of a seed.
 
     Attributes
     ----------
+    problem : Problem
+        The problem.
+    config : Settings
+        The settings of the run.
     exact : bool
-        Whether all utilities are integers: then nothing may be off by anything.
+        Whether all utilities are integers, so that no rounding is allowed.
     """
 
     problem: Problem
@@ -55,27 +59,27 @@ class Case:
     exact: bool
 
 
-def draw(seed: int, tiny: bool = False, device: str = "cpu", most_seconds: float = math.inf) -> Case:
+def draw(seed: int, tiny: bool = False, device: str = "cpu", most_seconds: float = math.inf) -> SoundnessCase:
     """Return the problem and the configuration of a seed."""
     rng = np.random.default_rng([seed, 7])
     kind = str(rng.choice(["small", "wide", "mixed", "large"], p=[0.35, 0.05, 0.3, 0.3])) if not tiny else "small"
     exact = kind != "mixed" and bool(rng.random() < 0.6)
     problem = _draw_problem(rng, tiny, kind, exact)
-    return Case(problem, _draw_config(rng, tiny, device, most_seconds), exact)
+    return SoundnessCase(problem, _draw_config(rng, tiny, device, most_seconds), exact)
 
 
 def _draw_problem(rng: np.random.Generator, tiny: bool, kind: str, exact: bool) -> Problem:
-    """Agents with an interface of 0 to 4 variables each, whose factors are unary, binary and ternary.
+    """Draw agents with interfaces of 0 to 4 variables, with unary, binary and ternary factors.
 
-    ``kind``: magnitudes of entries; in ``mixed`` problems some factors are whole and some are not.
+    ``kind`` is the magnitude of the entries; in ``mixed`` problems some factors are integers and some are not.
     """
     agents = int(rng.integers(1, 4 if tiny else 6))
-    dense = not tiny and rng.random() < 0.4  # agents whose bounds take more than a moment
+    dense = not tiny and rng.random() < 0.4  # agents whose bounds take longer
     sizes = rng.integers(*((0, 4) if tiny else (3, 9) if dense else (0, 7)), agents)
     n = int(sizes.sum())
     owner = np.repeat(np.arange(agents), sizes)
-    most = int(rng.integers(1, 4 if tiny else 6))
-    domains = rng.integers(1, most + 1, n)
+    max_domain = int(rng.integers(1, 4 if tiny else 6))
+    domains = rng.integers(1, max_domain + 1, n)
     mine = [np.flatnonzero(owner == a) for a in range(agents)]
     shared = [rng.permutation(own)[: rng.integers(0, 5)] for own in mine]
     hard = float(rng.choice([0.0, 0.0, 0.05, 0.15, 0.4]))
@@ -85,7 +89,7 @@ def _draw_problem(rng: np.random.Generator, tiny: bool, kind: str, exact: bool) 
             int(rng.integers(2 * own.size, 4 * own.size + 1) if dense else rng.integers(0, 2 * own.size + 2))
         ):
             scopes.append(rng.permutation(own)[: rng.integers(1, 4)].tolist())
-    groups = rng.integers(0, rng.integers(1, 3), agents)  # agents of different groups share nothing
+    groups = rng.integers(0, rng.integers(1, 3), agents)  # agents of different groups share no factor
     for _ in range(int(rng.integers(0, (8 if rng.random() < 0.3 else 2) * agents + 1))):
         group = int(rng.integers(0, 2))
         pool = [v for a in range(agents) if groups[a] == group for v in shared[a].tolist()]
@@ -113,8 +117,8 @@ def _draw_table(
 ) -> NDArray[np.float64]:
     size = {"small": 3.0, "wide": 2.0**40, "mixed": 4.0, "large": 1000.0}[kind]
     low = -size if rng.random() < 0.7 else 0.0
-    whole = exact or (kind == "mixed" and rng.random() < 0.6)
-    values = np.rint(rng.uniform(low, size, shape)) if whole else rng.uniform(low, size, shape)
+    integer = exact or (kind == "mixed" and rng.random() < 0.6)
+    values = np.rint(rng.uniform(low, size, shape)) if integer else rng.uniform(low, size, shape)
     return np.asarray(np.where(rng.random(shape) < hard, -np.inf, values))
 
 
@@ -144,9 +148,9 @@ def _draw_config(rng: np.random.Generator, tiny: bool, device: str, most_seconds
 
 
 def optimum(problem: Problem) -> float | None:
-    """Return the best utility (in the sense of a maximisation), −inf if there is none; None if it takes too much.
+    """Return the best utility (to be maximised), −inf if there is none; None if the elimination is too large.
 
-    A variable with the fewest joined entries is eliminated next; whole numbers below 2^53 are exact.
+    The variable with the fewest joined entries is eliminated next; integers below 2^53 are exact.
     """
     tables = []
     for factor in problem.factors:
@@ -155,11 +159,11 @@ def optimum(problem: Problem) -> float | None:
         tables.append((factor.scope, values))
     domains, left = problem.domains, set(range(problem.n_variables))
     while left:
-        around = {v: {u for scope, _ in tables if v in scope for u in scope} | {v} for v in left}
-        v = min(left, key=lambda v: (math.prod(int(domains[u]) for u in around[v]), v))
-        if math.prod(int(domains[u]) for u in around[v]) > _CELLS:
+        neighbours = {v: {u for scope, _ in tables if v in scope for u in scope} | {v} for v in left}
+        v = min(left, key=lambda v: (math.prod(int(domains[u]) for u in neighbours[v]), v))
+        if math.prod(int(domains[u]) for u in neighbours[v]) > _MAX_CELLS:
             return None
-        names = sorted(around[v])
+        names = sorted(neighbours[v])
         joined = np.zeros([int(domains[u]) for u in names])
         for scope, values in (t for t in tables if v in t[0]):
             axes = np.argsort(scope)
@@ -170,8 +174,8 @@ def optimum(problem: Problem) -> float | None:
     return float(sum(values.item() for _, values in tables))
 
 
-def worth(problem: Problem, values: list[int]) -> float:
-    """Return an assignment's utility, −inf if it breaks a hard constraint."""
+def utility_of(problem: Problem, values: list[int]) -> float:
+    """Return an assignment's utility, −inf if it is infeasible."""
     total = []
     for factor in problem.factors:
         entry = factor.table[tuple(values[v] for v in factor.scope)]
@@ -179,8 +183,8 @@ def worth(problem: Problem, values: list[int]) -> float:
     return -math.inf if -math.inf in total else math.fsum(total)
 
 
-def complaints(case: Case, result: Result, best: float) -> list[str]:
-    """Return what is wrong with an answer, given the optimum (as utilities)."""
+def errors_of(case: SoundnessCase, result: Result, best: float) -> list[str]:
+    """Return the errors of an answer, given the optimum (as a utility)."""
     problem, sign = case.problem, 1 if case.problem.sense == "max" else -1
     scale = sum(float(np.abs(f.table[~forbidden(f.table)]).max(initial=0)) for f in problem.factors)
     tolerance = 0.0 if case.exact else 1e-12 * max(1.0, scale)
@@ -204,7 +208,7 @@ def complaints(case: Case, result: Result, best: float) -> list[str]:
     expect(times == sorted(times), "the trace goes back in time")
     if result.assignment is not None:
         values = [int(result.assignment[name]) for name in problem.variables]  # type: ignore[call-overload]
-        value = worth(problem, values)
+        value = utility_of(problem, values)
         expect((value > -math.inf) == (result.objective is not None), "objective and feasibility differ")
         if result.objective is not None:
             expect(abs(sign * result.objective - value) <= tolerance, f"worth {sign * value}, not {result.objective}")
@@ -223,7 +227,7 @@ def complaints(case: Case, result: Result, best: float) -> list[str]:
 
 
 def check(seed: int, **how: Any) -> tuple[str, list[str]]:
-    """Solve a seed's problem; return a word for what came out, and what is wrong."""
+    """Solve a seed's problem; return its outcome in words, and the errors of the answer."""
     case = draw(seed, **how)
     best = optimum(case.problem)
     if best is None:
@@ -233,7 +237,7 @@ def check(seed: int, **how: Any) -> tuple[str, list[str]]:
     except ResourceError:
         return "refused (memory or z)", []
     assert result is not None
-    word = result.status
+    outcome = result.status
     if result.status in ("feasible", "timeout") and result.bound is not None:
-        word += ", bounded"
-    return word, complaints(case, result, best)
+        outcome += ", bounded"
+    return outcome, errors_of(case, result, best)

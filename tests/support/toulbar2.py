@@ -1,4 +1,4 @@
-"""toulbar2 as a peer: what it finds and proves."""
+"""Optima found by toulbar2."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ HARD = -INFINITY
 
 
 def optimum(problem):
-    """The best utility of an integer problem by toulbar2, −∞ if it proves that there is none."""
+    """Return the best utility of an integer problem by toulbar2, −inf if it proves infeasibility."""
     pytoulbar2 = pytest.importorskip("pytoulbar2")
     offset, functions, top = 0, [], 1
     for factor in problem.factors:
@@ -35,7 +35,7 @@ def optimum(problem):
     return HARD if found is None else offset - round(found[1])
 
 
-ALONE = """
+SOLVE_FILES = """
 import json, pathlib, sys, tempfile, pytoulbar2
 found, path = [], pathlib.Path(tempfile.mkdtemp(), "p.wcsp")
 for text in json.load(sys.stdin):
@@ -54,11 +54,11 @@ print("\\nFOUND", json.dumps(found), flush=True)
 
 
 def optima(texts):
-    """Return the least costs of networks (.wcsp), None where there is no solution: in a process of its own.
+    """Return the least costs of networks (.wcsp) by toulbar2 in its own process; None if there is no solution.
 
-    A worker in which much else has run was ended by it.
+    A separate process is used because toulbar2 may end it.
     """
-    command = [sys.executable, "-c", ALONE]
+    command = [sys.executable, "-c", SOLVE_FILES]
     done = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, check=False, timeout=100)
     assert "FOUND" in done.stdout, done.stdout + done.stderr
     return json.loads(done.stdout.rpartition("FOUND")[2])

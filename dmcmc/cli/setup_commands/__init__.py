@@ -1,1 +1,1 @@
-"""What newcomers begin with: examples, and words that the shell completes."""
+"""Commands around the first use: ``init``, ``completion`` and ``warm-up``."""

@@ -1,4 +1,4 @@
-"""``dmcmc completion SHELL``: a script that completes commands, options and a few of their values."""
+"""``dmcmc completion SHELL``: print a script that completes commands, options and some of their values."""
 
 import argparse
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ VALUES = {
     "--split": ("tree", "grow", "blocks"),
     "--drop": ("agents", "digits", "labels", "names", "sense"),
 }
-"""What may follow some options; files follow the others."""
-_WORDS = {"init": ("calendar", "configuration"), "completion": SHELLS}  # that follow commands
+"""Possible values of some options; all others are completed with file names."""
+_WORDS = {"init": ("calendar", "configuration"), "completion": SHELLS}  # arguments of commands
 
 
 def script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> str:
-    """Return the script of a shell.
+    """Return the completion script for a shell.
 
     Parameters
     ----------
@@ -30,10 +30,10 @@ def script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> str:
     Raises
     ------
     ConfigError
-        For another shell.
+        If the shell is unknown.
     """
     if shell not in SHELLS:
-        raise ConfigError(f"completion: {shell!r} is not known; {suggestion(shell, SHELLS, 'shells')}")
+        raise ConfigError(f"completion: unknown shell {shell!r}; {suggestion(shell, SHELLS, 'shells')}")
     if shell == "fish":
         return _fish(commands)
     start = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
@@ -41,6 +41,7 @@ def script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> str:
 
 
 def _bash(commands: Mapping[str, argparse.ArgumentParser]) -> str:
+    """Return the script for bash (and for zsh with bashcompinit)."""
     cases = [f"    {name}) words='{' '.join(_words(name, parser))}' ;;" for name, parser in commands.items()]
     values = [f"    {option}) words='{' '.join(words)}' ;;" for option, words in VALUES.items()]
     return "\n".join(
@@ -66,6 +67,7 @@ def _bash(commands: Mapping[str, argparse.ArgumentParser]) -> str:
 
 
 def _fish(commands: Mapping[str, argparse.ArgumentParser]) -> str:
+    """Return the script for fish."""
     names = " ".join(commands)
     lines = [f"complete -c dmcmc -n 'not __fish_seen_subcommand_from {names}' -f -a '{names}'"]
     for name, parser in commands.items():
@@ -81,7 +83,7 @@ def _fish(commands: Mapping[str, argparse.ArgumentParser]) -> str:
 
 
 def _words(name: str, parser: argparse.ArgumentParser) -> list[str]:
-    """Return what may follow a command."""
+    """Return the arguments and options of a command."""
     found = list(_WORDS.get(name, ()))
     if name == "generate":
         from dmcmc.generators import registry

@@ -1,4 +1,4 @@
-"""``dmcmc init``: commented examples to begin with."""
+"""``dmcmc init``: write commented example files."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -11,31 +11,31 @@ EXAMPLES = {"calendar": "calendar.yaml", "configuration": "run.yaml"}
 
 
 def write_example(what: str, path: str | None = None) -> str:
-    """Write an example, if there is no such file yet.
+    """Write an example file, unless the file exists already.
 
     Parameters
     ----------
     what
         One of :data:`EXAMPLES`.
     path
-        Where; None for its usual name.
+        The file to write; None for the default name.
 
     Returns
     -------
     str
-        What to say of it.
+        The message for the user.
 
     Raises
     ------
     ConfigError
-        For an unknown example.
+        If the example is unknown.
     FileError
-        If the file is there already, or cannot be written.
+        If the file exists already, or cannot be written.
     """
     if what not in EXAMPLES:
         raise ConfigError(f"init: no example '{what}'; {suggestion(what, EXAMPLES, 'examples')}")
     path = path or EXAMPLES[what]
     if Path(path).exists():
-        raise FileError(f"{path}: is there already; give another name, or remove it first")
+        raise FileError(f"{path}: exists already; give another name, or remove the file first")
     replace_file(path, [(files("dmcmc") / "examples" / EXAMPLES[what]).read_text(encoding="utf-8")])
-    return f"{path}: written; now 'dmcmc run {path}'"
+    return f"{path}: written; solve it with 'dmcmc run {path}'"

@@ -1,6 +1,6 @@
-"""``dmcmc warm-up``: compile ahead what runs use, so that no run of this user on this machine waits for it.
+"""``dmcmc warm-up``: compile all kernels in advance, so that no later run of this user on this machine waits for it.
 
-Kernels are compiled by solving small problems of every kind with every kind of settings, as runs do.
+Kernels are compiled by solving small problems of each kind with each kind of settings.
 """
 
 import time
@@ -12,9 +12,9 @@ from dmcmc.api import generate, solve
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.kernel_cache import kernel_folder
-from dmcmc.run.monitoring.progress import Silent
+from dmcmc.run.monitoring.progress import NoProgress
 
-# Of each run, once its kernels are compiled: so little that tables may not be through, and all else may be needed.
+# Time limit in seconds of each run after compilation: so short that tables may be unfinished and all improvers start.
 _SECONDS = 0.02
 _SETTINGS: dict[str, dict[str, Any]] = {
     "fixed work": {},
@@ -25,8 +25,8 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-class _Numbered(Silent):
-    """Says before each stage which of all runs it is in."""
+class _NumberedProgress(NoProgress):
+    """Progress that puts the number of the run in front of each stage."""
 
     def __init__(self, progress: Any, number: str) -> None:
         self._progress, self._number = progress, number
@@ -37,38 +37,36 @@ class _Numbered(Silent):
 
 
 def warm_up(device: str, progress: Any) -> tuple[int, float]:
-    """Compile what runs on a device use; return how many kernels there are now, and the seconds that it took.
+    """Compile the kernels for a device; return the number of cached kernels and the seconds that it took.
 
     Raises
     ------
     DmcmcError
-        If the device is not there, or nothing can be kept.
+        If the device is missing, or there is no folder for the kernels.
     """
     folder, start = kernel_folder(), time.perf_counter()
     if folder is None:
-        raise DmcmcError(
-            "warm-up: there is no place for kernels; let XDG_CACHE_HOME name a folder that can be written to"
-        )
+        raise DmcmcError("warm-up: there is no folder for compiled kernels; set XDG_CACHE_HOME to a writable folder")
     runs = list(product(_problems().items(), _SETTINGS.items()))
-    for number, ((what, problem), (how, settings)) in enumerate(runs, 1):
-        numbered = _Numbered(progress, f"{number} of {len(runs)}")
-        numbered.stage(f"{what}, {how}")
+    for number, ((problem_name, problem), (settings_name, settings)) in enumerate(runs, 1):
+        numbered = _NumberedProgress(progress, f"{number} of {len(runs)}")
+        numbered.stage(f"{problem_name}, {settings_name}")
         solve(problem, device=device, progress=numbered, **{"search": "none", **settings})
     return sum(1 for _ in folder.rglob("*.nbi")), time.perf_counter() - start
 
 
 def _problems() -> dict[str, Problem]:
-    """Return small problems whose runs differ in what they use: several agents or one, something forbidden, numbers."""
+    """Return small problems that need different kernels: one or several agents, hard constraints, float utilities."""
     meetings: dict[str, Any] = {"agents": 3, "variables_per_agent": 14, "domain_size": 6, "seed": 1}
-    alone = generate("random", agents=1, variables_per_agent=30, domain_size=4, local_density=0.4, seed=1)
+    one_agent = generate("random", agents=1, variables_per_agent=30, domain_size=4, local_density=0.4, seed=1)
     return {
         "meetings": generate("meeting-scheduling", **meetings),
         "meetings with constraints": generate("meeting-scheduling", tables="hard", **meetings),
-        "one agent": alone,
-        "one agent, probabilities": replace(alone, factors=tuple(map(_as_logarithms, alone.factors))),
+        "one agent": one_agent,
+        "one agent, probabilities": replace(one_agent, factors=tuple(map(_as_logarithms, one_agent.factors))),
     }
 
 
 def _as_logarithms(factor: Factor) -> Factor:
-    """Return a factor with numbers that are not whole."""
+    """Return a factor with fractional utilities, as logarithms of probabilities are."""
     return Factor.of(factor.scope, -0.1 * factor.table)

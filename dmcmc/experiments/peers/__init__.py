@@ -1,1 +1,1 @@
-"""Other solvers to compare with, each in a process of its own; what they answer is evaluated on our factors."""
+"""Peers: other solvers that experiments compare with, each in a separate process; dmcmc evaluates their answers."""

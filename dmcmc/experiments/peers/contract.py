@@ -1,4 +1,4 @@
-"""What a peer answers."""
+"""The interface of peers: other solvers that experiments compare dmcmc with."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,20 +7,21 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.types import Ints, Number
 
 
-class Answer(NamedTuple):
-    """What a peer has found.
+class PeerAnswer(NamedTuple):
+    """The answer of a peer.
 
     Attributes
     ----------
     values : (n,) int64 or None
-        Value indices; evaluated by whoever asked.
+        Value index of each variable; None without an assignment. The caller evaluates it.
     bound : number or None
-        Proven, in the problem's own sense.
+        Proven bound in the problem's own sense.
     infeasible : bool
-        Whether it has proven that there is no assignment.
+        Whether the peer proved that no assignment satisfies the hard constraints.
     time : float
-        Wall seconds from tables in its own form to its end.
-    trace : list of (seconds, objective or None, bound or None)
+        Wall-clock seconds of the solver itself, without converting the problem for it.
+    trace : list of (float, number or None, number or None)
+        Seconds, objective and bound at each improvement.
     """
 
     values: Ints | None
@@ -31,7 +32,15 @@ class Answer(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """Another solver: what it is, and how it is asked (problem, wall seconds, seed)."""
+    """Another solver.
+
+    Attributes
+    ----------
+    summary : str
+        What it is, for lists.
+    solve : callable
+        Called with the problem, the time limit in wall-clock seconds and the seed; returns a :class:`PeerAnswer`.
+    """
 
     summary: str
-    solve: Callable[[Problem, float, int], Answer]
+    solve: Callable[[Problem, float, int], PeerAnswer]

@@ -1,4 +1,4 @@
-"""pyDCOP's algorithms as peers: one variable an agent, a thread each, in a process of their own."""
+"""pyDCOP's algorithms as peers: one agent and one thread per variable, in a separate process."""
 
 import json
 import subprocess
@@ -10,56 +10,58 @@ from pathlib import Path
 
 import numpy as np
 
-from dmcmc.experiments.peers.contract import Answer
+from dmcmc.experiments.peers.contract import PeerAnswer
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ResourceError, Unavailable
 from dmcmc.samplers.toulbar2.costs import costs_of
 
-_MEMORY = 2 << 30
-_GRACE = 60.0  # seconds that it may take to begin and to end
-_PROCESS = Path(__file__).with_name("pydcop_process.py")
+_MAX_TABLE_BYTES = 2 << 30  # bytes of the problem's cost tables
+_OVERHEAD_SECONDS = 60.0  # for pyDCOP to start and to end, in addition to the time limit
+_SCRIPT = Path(__file__).with_name("pydcop_process.py")
 
 
-def solver_of(algorithm: str) -> Callable[[Problem, float, int], Answer]:
-    """Return what solves a problem by one of pyDCOP's algorithms (``dsa``, ``mgm``, ``mgm2``)."""
+def solver_of(algorithm: str) -> Callable[[Problem, float, int], PeerAnswer]:
+    """Return a solver for one of pyDCOP's algorithms (``dsa``, ``mgm``, ``mgm2``)."""
 
-    def solve(problem: Problem, seconds: float, seed: int) -> Answer:
-        """Let pyDCOP work until the time is over; it has no bounds and no trace.
+    def solve(problem: Problem, seconds: float, seed: int) -> PeerAnswer:
+        """Run pyDCOP until the time limit; it gives no bounds and no trace.
 
         Raises
         ------
         Unavailable
-            If pyDCOP is not installed, or does not work here.
+            If pyDCOP is not installed or fails.
         ResourceError
-            If it does not end.
+            If it does not end after the time limit.
         """
         if find_spec("pydcop") is None:
             raise Unavailable(f"peer pydcop-{algorithm}: pyDCOP is not installed; pip install 'dmcmc[pydcop]'")
-        dense = densify(problem, _MEMORY).problem
+        dense = densify(problem, _MAX_TABLE_BYTES).problem
         costs = costs_of([f.scope for f in dense.factors], [f.table for f in dense.factors], dense.domains)
         if not costs.feasible:
-            return Answer(None, None, True, 0.0, [])
+            return PeerAnswer(None, None, True, 0.0, [])
         tables = [(list(map(int, scope)), table) for scope, table in zip(costs.scopes, costs.costs, strict=True)]
         shaped = [(scope, table.reshape([int(costs.domains[v]) for v in scope]).tolist()) for scope, table in tables]
         asked = {"domains": costs.domains.tolist(), "tables": shaped, "algorithm": algorithm, "seconds": seconds}
         begun = time.perf_counter()
         try:
             done = subprocess.run(
-                [sys.executable, "-P", str(_PROCESS)],  # not this folder: this file has its name
+                [sys.executable, "-P", str(_SCRIPT)],  # -P: otherwise ``import pydcop`` would find this file
                 input=json.dumps(asked | {"seed": seed}) + "\n",
                 capture_output=True,
                 text=True,
-                timeout=seconds + _GRACE,
+                timeout=seconds + _OVERHEAD_SECONDS,
             )
         except subprocess.TimeoutExpired:
-            raise ResourceError(f"peer pydcop-{algorithm}: has not ended {_GRACE:g} s after its time") from None
+            raise ResourceError(
+                f"peer pydcop-{algorithm}: did not end within {_OVERHEAD_SECONDS:g} s after its time limit"
+            ) from None
         took = time.perf_counter() - begun
         if done.returncode or not done.stdout:
             why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-            raise Unavailable(f"peer pydcop-{algorithm}: pyDCOP does not work here: {why}")
+            raise Unavailable(f"peer pydcop-{algorithm}: pyDCOP failed: {why}")
         values = json.loads(done.stdout)
         found = None if values is None else np.array(values[: problem.n_variables], dtype=np.int64)
-        return Answer(found, None, False, took, [])
+        return PeerAnswer(found, None, False, took, [])
 
     return solve

@@ -1,6 +1,7 @@
-"""pyDCOP in a process of its own: a line of JSON in, its assignment as a line of JSON out. Imports nothing of ours.
+"""Run pyDCOP in a separate process: read a problem and write an assignment, one line of JSON each.
 
-pyDCOP 0.1.1 is from before Python 3.10 and NumPy 1.23: what they have taken away since is put back for it here.
+This file imports nothing from dmcmc. pyDCOP 0.1.1 needs names that Python 3.10 and NumPy 1.23 removed; they are
+restored here.
 """
 
 import collections
@@ -16,16 +17,16 @@ from contextlib import suppress
 
 import numpy as np
 
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 def main() -> None:
-    """Solve one problem; costs are minimised, since pyDCOP's MGM and MGM2 have a wrong sign where they maximise."""
+    """Solve one problem as minimisation of costs: pyDCOP's MGM and MGM2 have a wrong sign when they maximise."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     asked = json.loads(sys.stdin.readline())
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # it prints what it does
+    os.dup2(2, 1)  # pyDCOP prints to standard output
     logging.disable(logging.CRITICAL)
     random.seed(asked["seed"])
     for name in ("Iterable", "Mapping", "Callable", "Sized", "Hashable"):
@@ -45,10 +46,10 @@ def main() -> None:
         problem.add_constraint(relation)
     problem.add_agents([AgentDef(f"a{v}") for v in range(len(variables))])
     found = solve(problem, asked["algorithm"], "oneagent", timeout=asked["seconds"]) or {}
-    whole = all(found.get(variable.name) is not None for variable in variables)
-    answers.write(json.dumps([int(found[variable.name]) for variable in variables] if whole else None) + "\n")
+    complete = all(found.get(variable.name) is not None for variable in variables)
+    answers.write(json.dumps([int(found[variable.name]) for variable in variables] if complete else None) + "\n")
     answers.flush()
-    os._exit(0)  # its agents' threads may still be there
+    os._exit(0)  # threads of pyDCOP's agents may still run
 
 
 if __name__ == "__main__":

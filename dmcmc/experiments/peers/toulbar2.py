@@ -1,31 +1,31 @@
-"""toulbar2 as a peer: hybrid best-first search over the whole problem, on one core."""
+"""toulbar2 as a peer: hybrid best-first branch and bound on the whole problem, on one core."""
 
 import time
 
-from dmcmc.experiments.peers.contract import Answer
+from dmcmc.experiments.peers.contract import PeerAnswer
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.types import Number
-from dmcmc.samplers.toulbar2.costs import Costs
-from dmcmc.samplers.toulbar2.search import Engine, Progress
+from dmcmc.samplers.toulbar2.costs import CostProblem
+from dmcmc.samplers.toulbar2.search import SearchProgress, Toulbar2Process
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
 
-_MEMORY = 4 << 30
-_NAP = 0.005  # seconds between two looks
+_MAX_TABLE_BYTES = 4 << 30  # bytes of the problem's cost tables
+_POLL_SECONDS = 0.005  # between two checks of the search
 
 
-def solve(problem: Problem, seconds: float, seed: int) -> Answer:
-    """Search until the time is over; the seed is not used.
+def solve(problem: Problem, seconds: float, seed: int) -> PeerAnswer:
+    """Search until the time limit; the seed is not used.
 
     Raises
     ------
     Unavailable
-        If it is not installed.
+        If pytoulbar2 is not installed.
     """
-    costs = costs_of_problem(problem, _MEMORY)
+    costs = costs_of_problem(problem, _MAX_TABLE_BYTES)
     if not costs.feasible:
-        return Answer(None, None, True, 0.0, [])
+        return PeerAnswer(None, None, True, 0.0, [])
     trace = list[tuple[float, Number | None, Number | None]]()
-    with Engine() as engine:
+    with Toulbar2Process() as engine:
         begun = time.perf_counter()
         progress = engine.start(costs, None, seconds)
         seen: object = None
@@ -37,21 +37,22 @@ def solve(problem: Problem, seconds: float, seed: int) -> Answer:
                 trace.append((now, _objective(problem, progress), None))
             if ended:
                 break
-            time.sleep(_NAP)
+            time.sleep(_POLL_SECONDS)
         took = time.perf_counter() - begun
     values = None if progress.values is None else progress.values[: problem.n_variables]
     bound = _bound(problem, costs, progress)
-    return Answer(values, bound, progress.complete and values is None, took, trace)
+    return PeerAnswer(values, bound, progress.complete and values is None, took, trace)
 
 
-def _objective(problem: Problem, progress: Progress) -> Number | None:
+def _objective(problem: Problem, progress: SearchProgress) -> Number | None:
+    """Return the objective of the best assignment; None if it breaks a hard constraint."""
     assert progress.values is not None
     evaluation = problem.evaluate(progress.values[: problem.n_variables])
     return None if evaluation.violation else evaluation.objective
 
 
-def _bound(problem: Problem, costs: Costs, progress: Progress) -> Number | None:
-    """Return what is proven, in the problem's own sense; None where nothing is better than no cost at all."""
+def _bound(problem: Problem, costs: CostProblem, progress: SearchProgress) -> Number | None:
+    """Return the proven bound in the problem's own sense; None if the search proved infeasibility."""
     if progress.complete:
         if progress.values is None:
             return None

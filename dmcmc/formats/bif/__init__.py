@@ -1,1 +1,1 @@
-"""Bayesian networks in the interchange format (`.bif`)."""
+"""Bayesian networks in the Bayesian Interchange Format (`.bif`)."""

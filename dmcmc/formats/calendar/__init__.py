@@ -1,1 +1,1 @@
-"""Calendars (YAML with the key ``calendar``): who meets whom for how long, who is busy, and what everybody prefers."""
+"""Calendar problems (YAML with the key ``calendar``): people, meetings, busy times and preferences."""

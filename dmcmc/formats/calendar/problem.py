@@ -1,25 +1,26 @@
-"""A calendar as a problem: each person is an agent with a variable for each of its meetings (PEAV).
+"""Convert a calendar to a problem: each person is an agent with one variable for each of its meetings (PEAV).
 
-A meeting's participants agree by hard equalities, a person's meetings keep apart, and so do meetings in one room;
-utilities are what preferences and meetings are worth (Maheswaran et al., *Taking DCOP to the Real World*, AAMAS 2004).
+Hard equality factors make the participants of a meeting agree. Hard factors also keep a person's meetings apart, and
+meetings in the same room. Utilities are those of preferences and of held meetings (Maheswaran et al., *Taking DCOP to
+the Real World*, AAMAS 2004).
 """
 
 from itertools import combinations, pairwise
 
 import numpy as np
 
-from dmcmc.files.text import Source
+from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar.plan import NOT_HELD, Calendar
 from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.errors import FileError
-from dmcmc.inference.runtime.memory import memory_limit, readable
+from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array
 
-_BYTES = 16  # of an entry while its table is made
+_BYTES_PER_ENTRY = 16  # bytes per table entry while the table is built
 
 
-def read(source: Source) -> Problem:
+def read(source: SourceFile) -> Problem:
     """Read a calendar file as a problem; see :func:`dmcmc.formats.registry.load`."""
     return problem_of(read_calendar(source))
 
@@ -27,28 +28,28 @@ def read(source: Source) -> Problem:
 def problem_of(calendar: Calendar) -> Problem:
     """Return the problem of a calendar.
 
-    A meeting that need not be held has one more value, the last: :data:`NOT_HELD`. One that must be held and cannot has
-    only that one, and it is forbidden.
+    An optional meeting has one more value, the last: :data:`NOT_HELD`. A mandatory meeting without any possible time
+    has only this value, and it is forbidden.
 
     Raises
     ------
     FileError
-        If tables over two meetings do not fit the memory.
+        If the tables over pairs of meetings do not fit the memory.
     """
     labels = [domain_of(calendar, m) for m in range(len(calendar.meetings))]
     _check_size(calendar, labels)
     held = [(p, m) for m, meeting in enumerate(calendar.meetings) for p in meeting.people]
-    place = {pair: i for i, pair in enumerate(held)}
+    variable_of = {pair: i for i, pair in enumerate(held)}
     factors: list[Factor] = []
     for p, m in held:
-        table = _padded(calendar, m, calendar.worth(m, p))
+        table = _padded(calendar, m, calendar.utilities(m, p))
         if table.any():
             name = f"{calendar.people[p].name}'s preferences for {calendar.meetings[m].name}"
-            factors.append(Factor.of((place[p, m],), table, name=name))
+            factors.append(Factor.of((variable_of[p, m],), table, name=name))
     for m, meeting in enumerate(calendar.meetings):
-        factors += _agreement(calendar, m, [place[p, m] for p in meeting.people], len(labels[m]))
+        factors += _agreement(calendar, m, [variable_of[p, m] for p in meeting.people], len(labels[m]))
     for m, n in combinations(range(len(calendar.meetings)), 2):
-        factors += _apart(calendar, m, n, place)
+        factors += _apart(calendar, m, n, variable_of)
     return Problem(
         variables=tuple(f"{calendar.people[p].name}: {calendar.meetings[m].name}" for p, m in held),
         domains=np.array([len(labels[m]) for _, m in held], dtype=np.int64),
@@ -63,28 +64,40 @@ def problem_of(calendar: Calendar) -> Problem:
 def domain_of(calendar: Calendar, m: int) -> tuple[str, ...]:
     """Return the labels of a meeting's values."""
     labels = tuple(calendar.label(choice) for choice in calendar.choices[m])
-    spare = calendar.meetings[m].weight is not None or not labels
-    return (*labels, NOT_HELD) if spare else labels
+    has_not_held = calendar.meetings[m].weight is not None or not labels
+    return (*labels, NOT_HELD) if has_not_held else labels
 
 
-def _padded(calendar: Calendar, m: int, worth: list[int | float]) -> Array:
-    """Return what values are worth: nothing if the meeting is not held."""
-    return np.array([*worth, *[0] * (len(domain_of(calendar, m)) - len(worth))])
+def _padded(calendar: Calendar, m: int, utilities: list[int | float]) -> Array:
+    """Return the utilities of a meeting's values, with 0 for :data:`NOT_HELD`."""
+    return np.array([*utilities, *[0] * (len(domain_of(calendar, m)) - len(utilities))])
 
 
 def _agreement(calendar: Calendar, m: int, copies: list[int], size: int) -> list[Factor]:
-    """Return what holds for a meeting whoever comes: its own worth, and that all participants mean the same."""
+    """Return the factors of a meeting itself: its own utility, and the equality of all participants' copies.
+
+    Parameters
+    ----------
+    calendar
+        The calendar.
+    m
+        The meeting.
+    copies
+        The variables of the meeting, one per participant.
+    size
+        Domain size of the meeting.
+    """
     meeting = calendar.meetings[m]
-    worth = _padded(calendar, m, calendar.worth(m))
+    utilities = _padded(calendar, m, calendar.utilities(m))
     if meeting.weight is None and not calendar.choices[m]:
-        worth = np.array([-np.inf])
+        utilities = np.array([-np.inf])
     same = np.where(np.eye(size, dtype=bool), 0, -np.inf)
-    found = [Factor.of((copies[0],), worth, name=meeting.name)] if worth.any() else []
+    found = [Factor.of((copies[0],), utilities, name=meeting.name)] if utilities.any() else []
     return found + [Factor.of(pair, same, name=f"{meeting.name}: one time for all") for pair in pairwise(copies)]
 
 
-def _apart(calendar: Calendar, m: int, n: int, place: dict[tuple[int, int], int]) -> list[Factor]:
-    """Return what keeps two meetings apart: for each person who has both; or, if they share a room, once."""
+def _apart(calendar: Calendar, m: int, n: int, variable_of: dict[tuple[int, int], int]) -> list[Factor]:
+    """Return the factors that keep two meetings apart: one per common participant, or one if they only share a room."""
     a, b = calendar.meetings[m], calendar.meetings[n]
     both = [p for p in a.people if p in b.people]
     if not both and not {*a.rooms} & {*b.rooms}:
@@ -97,21 +110,24 @@ def _apart(calendar: Calendar, m: int, n: int, place: dict[tuple[int, int], int]
     table[: clash.shape[0], : clash.shape[1]] = np.where(clash, -np.inf, 0)
     names = f"{a.name} and {b.name}"
     if not both:
-        pair = place[a.people[0], m], place[b.people[0], n]
+        pair = variable_of[a.people[0], m], variable_of[b.people[0], n]
         return [Factor.of(pair, table, name=f"{names} in one room")]
-    return [Factor.of((place[p, m], place[p, n]), table, name=f"{names} of {calendar.people[p].name}") for p in both]
+    return [
+        Factor.of((variable_of[p, m], variable_of[p, n]), table, name=f"{names} of {calendar.people[p].name}")
+        for p in both
+    ]
 
 
 def _check_size(calendar: Calendar, labels: list[tuple[str, ...]]) -> None:
-    """Refuse a calendar whose tables over two meetings cannot fit, before any is made."""
-    cells, most = 0, memory_limit() // _BYTES
+    """Raise ``FileError`` if the tables over pairs of meetings cannot fit the memory, before any table is built."""
+    entries, max_entries = 0, memory_limit() // _BYTES_PER_ENTRY
     for m, n in combinations(range(len(labels)), 2):
         a, b = calendar.meetings[m], calendar.meetings[n]
         shared = len({*a.people} & {*b.people}) or bool({*a.rooms} & {*b.rooms})
-        cells += shared * len(labels[m]) * len(labels[n])
-    cells += sum(len(own) ** 2 * len(calendar.meetings[m].people) for m, own in enumerate(labels))
-    if cells > most:
+        entries += shared * len(labels[m]) * len(labels[n])
+    entries += sum(len(values) ** 2 * len(calendar.meetings[m].people) for m, values in enumerate(labels))
+    if entries > max_entries:
         raise FileError(
-            f"{calendar.name}: its tables need {readable(cells * _BYTES)} of memory; longer slots, fewer days or fewer"
-            " rooms make them smaller"
+            f"{calendar.name}: its tables need {format_bytes(entries * _BYTES_PER_ENTRY)} of memory;"
+            " longer slots, fewer days or fewer rooms make them smaller"
         )

@@ -1,1 +1,1 @@
-"""toulbar2's JSON (`.cfn`)."""
+"""Cost function networks in toulbar2's JSON format (`.cfn`)."""

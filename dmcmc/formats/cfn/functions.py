@@ -1,4 +1,4 @@
-"""The functions of a ``.cfn`` file as factors."""
+"""Convert the functions of a ``.cfn`` file to factors."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -9,41 +9,48 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.files.text import Source
+from dmcmc.files.text import SourceFile
 from dmcmc.formats.common.tokens import shown
-from dmcmc.formats.global_functions.costs import Costs
+from dmcmc.formats.global_functions.costs import CostScale
 from dmcmc.formats.global_functions.factors import build
-from dmcmc.formats.global_functions.nested import between
-from dmcmc.formats.global_functions.signatures import SIGNATURES, Field, costs_in, record
+from dmcmc.formats.global_functions.nested import nested_constraint
+from dmcmc.formats.global_functions.signatures import SIGNATURES, ParameterSpec, costs_in, record_layout
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.types import Array
 
 _INTEGER = re.compile(rb"[+-]?\d{1,18}")
-_HARD = np.iinfo(np.int64).min
-NESTED = "cfnconstraint"  # whose only argument is a network
+_FORBIDDEN = np.iinfo(np.int64).min
+NESTED = "cfnconstraint"  # global cost function whose only argument is a network
 
 
 @dataclass(frozen=True)
-class Function:
-    """A function as the file has it; costs are whole numbers of the last decimal, in the file's sense.
+class CfnFunction:
+    """A function as the file gives it.
+
+    Costs are integers in units of the last decimal place, in the file's sense.
 
     Attributes
     ----------
     name : str
+        Name of the function.
     offset : int
-        Where it stands in the file.
+        Byte offset in the file.
     scope : tuple of int
+        Indices of the variables.
     default : int or None
-        The cost of tuples that are not listed; None where all costs are.
+        Cost of the tuples that are not listed; None if all costs are given.
     tuples : list of int
-        Value indices of the listed tuples, one tuple after the other.
+        Value indices of the listed tuples, concatenated.
     costs : list of int
+        Costs of the listed tuples, or of all tuples.
     like : str
-        The name of the function with the same costs.
-    keyword, arguments
-        Of a global cost function.
+        Name of the function that has the same costs; empty if the costs are given here.
+    keyword : str
+        Name of the global cost function; empty for tables.
+    arguments : mapping
+        Parameters of the global cost function by name.
     """
 
     name: str
@@ -57,8 +64,20 @@ class Function:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Network(NamedTuple):
-    """What all functions share: domain sizes, sense, the bound as a cost, and how many units make 1."""
+class CfnNetwork(NamedTuple):
+    """Properties that all functions of a network share.
+
+    Attributes
+    ----------
+    domains : sequence of int
+        Domain size of each variable.
+    sense : {"min", "max"}
+        Whether the objective is minimised or maximised.
+    top : int
+        Upper bound on the objective, as a cost; assignments of this cost or more are forbidden.
+    unit : int
+        Cost units per 1, a power of ten.
+    """
 
     domains: Sequence[int]
     sense: str
@@ -66,21 +85,25 @@ class Network(NamedTuple):
     unit: int
 
 
-def factors_of(functions: Sequence[Function], network: Network, source: Source) -> tuple[Factor, ...]:
+def factors_of(functions: Sequence[CfnFunction], network: CfnNetwork, source: SourceFile) -> tuple[Factor, ...]:
     """Return all functions as factors.
 
     Raises
     ------
     FileError
-        Naming the line of the function.
+        Names the line of the function.
     """
     resolved = _resolved(functions, network, source)
-    least = [_least(function, network) for function in resolved]
-    total = None if any(low is None for low in least) else sum(low for low in least if low is not None)
+    lower_bounds = [_lower_bound(function, network) for function in resolved]
+    total = (
+        None
+        if any(bound is None for bound in lower_bounds)
+        else sum(bound for bound in lower_bounds if bound is not None)
+    )
     factors: list[Factor] = []
-    for function, low in zip(resolved, least, strict=True):
-        # No assignment with an entry of this cost can be below the bound, whatever the other functions give.
-        top = None if total is None or low is None else network.top - (total - low)
+    for function, bound in zip(resolved, lower_bounds, strict=True):
+        # An assignment with an entry of this cost reaches the bound, whatever the other functions cost.
+        top = None if total is None or bound is None else network.top - (total - bound)
         try:
             factors += _factors(function, network, top)
         except (ProblemError, ResourceError) as error:
@@ -88,8 +111,8 @@ def factors_of(functions: Sequence[Function], network: Network, source: Source) 
     return tuple(factors)
 
 
-def _resolved(functions: Sequence[Function], network: Network, source: Source) -> list[Function]:
-    """Return the functions with their own costs; all costs are such as to be minimised."""
+def _resolved(functions: Sequence[CfnFunction], network: CfnNetwork, source: SourceFile) -> list[CfnFunction]:
+    """Return the functions with their costs filled in and signed for minimisation."""
     named = {function.name: function for function in functions}
     resolved = []
     for function in functions:
@@ -105,12 +128,12 @@ def _resolved(functions: Sequence[Function], network: Network, source: Source) -
         shapes = [[network.domains[v] for v in f.scope] for f in (function, target)]
         if shapes[0] != shapes[1]:
             raise source.error(function.offset, f"{what}: domains {shapes[0]}, but {target.name!r} has {shapes[1]}")
-        cells = prod(shapes[0])
-        if not target.keyword and target.default is None and len(target.costs) != cells:
-            raise source.error(function.offset, f"{what}: {len(target.costs)} costs for {cells} tuples")
+        entries = prod(shapes[0])
+        if not target.keyword and target.default is None and len(target.costs) != entries:
+            raise source.error(function.offset, f"{what}: {len(target.costs)} costs for {entries} tuples")
         sign = 1 if network.sense == "min" else -1
         resolved.append(
-            Function(
+            CfnFunction(
                 function.name,
                 function.offset,
                 function.scope,
@@ -124,8 +147,8 @@ def _resolved(functions: Sequence[Function], network: Network, source: Source) -
     return resolved
 
 
-def _least(function: Function, network: Network) -> int | None:
-    """Return a lower bound on a function's costs; None where that would take some thought."""
+def _lower_bound(function: CfnFunction, network: CfnNetwork) -> int | None:
+    """Return a lower bound on a function's costs; None if there is no cheap one."""
     if not function.keyword:
         complete = len(function.costs) >= prod(network.domains[v] for v in function.scope)
         return min([*function.costs, *([] if function.default is None or complete else [function.default])])
@@ -134,13 +157,13 @@ def _least(function: Function, network: Network) -> int | None:
     return 0 if min(costs_in(function.keyword, function.arguments), default=0) >= 0 else None
 
 
-def _factors(function: Function, network: Network, top: int | None) -> list[Factor]:
-    """Return the factors of one function."""
+def _factors(function: CfnFunction, network: CfnNetwork, top: int | None) -> list[Factor]:
+    """Return the factors of one function; entries of cost ``top`` or more are forbidden."""
     shape = [network.domains[v] for v in function.scope]
     if function.keyword == NESTED:
-        return [between(function.arguments[NESTED], function.scope, shape, function.name)]
+        return [nested_constraint(function.arguments[NESTED], function.scope, shape, function.name)]
     if function.keyword:
-        costs = Costs(top, network.unit)
+        costs = CostScale(top, network.unit)
         return build(function.keyword, function.scope, shape, function.arguments, costs, function.name)
     listed = [*function.costs, *([] if function.default is None else [function.default])]
     utilities = _utilities(np.array(listed, dtype=np.int64), network.unit, top)
@@ -151,87 +174,93 @@ def _factors(function: Function, network: Network, top: int | None) -> list[Fact
 
 
 def _utilities(costs: NDArray[np.int64], unit: int, top: int | None) -> Array:
-    """Return costs as utilities: integers where all are whole, else floats."""
-    bad = costs >= top if top is not None else np.zeros(costs.shape, dtype=bool)
-    if unit == 1 or not (costs[~bad] % unit).any():
-        return np.where(bad, _HARD, -(costs // unit))
-    return np.where(bad, -np.inf, 0.0 - costs / unit)
+    """Return costs as utilities: integers if all costs are whole, else floats."""
+    is_forbidden = costs >= top if top is not None else np.zeros(costs.shape, dtype=bool)
+    if unit == 1 or not (costs[~is_forbidden] % unit).any():
+        return np.where(is_forbidden, _FORBIDDEN, -(costs // unit))
+    return np.where(is_forbidden, -np.inf, 0.0 - costs / unit)
 
 
 def decode(
     keyword: str, items: Sequence[Any], scaled: Callable[[bytes], int], variable: Callable[[bytes], int]
 ) -> tuple[str, dict[str, Any]]:
-    """Return the parameters of a global cost function by name, or first what is wrong.
+    """Return an error message (empty if there is none) and the parameters of a global cost function by name.
 
     Parameters
     ----------
+    keyword
+        Name of the global cost function.
     items
-        Words, and lists of them, in the order of the signature.
+        Words, and nested lists of words, in the order of the signature.
     scaled
-        Turns a word into a cost.
+        Converts a word to a cost.
     variable
-        Turns a word into a variable.
+        Converts a word to the index of a variable.
     """
-    read = _Words(scaled, variable)
+    reader = _ParameterReader(scaled, variable)
     arguments: dict[str, Any] = {}
-    waiting = list(items)
-    for kind in SIGNATURES[keyword]:
-        if waiting and waiting[0] == kind.name.encode() and len(waiting) > 1:
-            waiting.pop(0)  # the name of the field, without a colon
-        if not waiting:
-            return f"{kind.name}: is missing", arguments
+    remaining = list(items)
+    for spec in SIGNATURES[keyword]:
+        if remaining and remaining[0] == spec.name.encode() and len(remaining) > 1:
+            remaining.pop(0)  # the name of the parameter, without a colon
+        if not remaining:
+            return f"{spec.name}: is missing", arguments
         try:
-            arguments[kind.name] = read.parameter(kind, waiting.pop(0), arguments)
+            arguments[spec.name] = reader.parameter(spec, remaining.pop(0), arguments)
         except ValueError as error:
-            return f"{kind.name}: {error}", arguments
-    return (f"{len(waiting)} parameters too many" if waiting else ""), arguments
+            return f"{spec.name}: {error}", arguments
+    return (f"{len(remaining)} parameters too many" if remaining else ""), arguments
 
 
-class _Words(NamedTuple):
-    """How words are read: as costs, and as variables."""
+class _ParameterReader(NamedTuple):
+    """Converters from words to costs and to variables."""
 
     scaled: Callable[[bytes], int]
     variable: Callable[[bytes], int]
 
-    def parameter(self, kind: Field, item: Any, earlier: Mapping[str, Any]) -> Any:
-        """Return one parameter; ValueError says what was expected."""
-        if kind.kind in ("word", "cost", "whole"):
+    def parameter(self, spec: ParameterSpec, item: Any, earlier: Mapping[str, Any]) -> Any:
+        """Return the value of one parameter; a ``ValueError`` tells what was expected."""
+        if spec.kind in ("word", "cost", "whole"):
             if isinstance(item, list):
                 raise ValueError("expected one word")
-            if kind.kind == "cost":
+            if spec.kind == "cost":
                 return self.scaled(item)
-            if kind.kind == "whole":
-                return _whole(item)
+            if spec.kind == "whole":
+                return _integer(item)
             word = item.decode("utf-8", "replace")
-            if word not in kind.of.split("|"):
-                raise ValueError(f"expected {' or '.join(kind.of.split('|'))}, got {shown(item)}")
+            if word not in spec.layout.split("|"):
+                raise ValueError(f"expected {' or '.join(spec.layout.split('|'))}, got {shown(item)}")
             return word
         if not isinstance(item, list):
             raise ValueError("expected a list")
-        if kind.kind == "each":
-            return [_whole(word) for word in _flat(item)]
-        if kind.kind == "variables":
+        if spec.kind == "each":
+            return [_integer(word) for word in _flat(item)]
+        if spec.kind == "variables":
             return [self.variable(word) for word in _flat(item)]
-        if kind.kind in ("lists", "groups"):
-            return [self.records(part if isinstance(part, list) else [part], kind.of) for part in item]
-        return self.records(item, record(kind, earlier))
+        if spec.kind in ("lists", "groups"):
+            return [self.records(part if isinstance(part, list) else [part], spec.layout) for part in item]
+        return self.records(item, record_layout(spec, earlier))
 
     def records(self, item: Sequence[Any], kinds: str) -> list[list[int]]:
-        """Return the entries of a list."""
+        """Return the records of a list.
+
+        ``kinds`` has one letter per number of a record: c for a cost, v for a variable, i for an integer.
+        """
         words = _flat(item)
         if len(words) % len(kinds):
-            raise ValueError(f"expected {len(kinds)} numbers an entry")
-        how = {"c": self.scaled, "v": self.variable, "i": _whole}
-        read = [how[kinds[i % len(kinds)]](word) for i, word in enumerate(words)]
-        return [read[i : i + len(kinds)] for i in range(0, len(read), len(kinds))]
+            raise ValueError(f"expected {len(kinds)} numbers per entry")
+        converters = {"c": self.scaled, "v": self.variable, "i": _integer}
+        numbers = [converters[kinds[i % len(kinds)]](word) for i, word in enumerate(words)]
+        return [numbers[i : i + len(kinds)] for i in range(0, len(numbers), len(kinds))]
 
 
 def _flat(item: Sequence[Any]) -> list[bytes]:
-    """Return the words of nested lists."""
+    """Return the words of nested lists in order."""
     return [word for part in item for word in (_flat(part) if isinstance(part, list) else [part])]
 
 
-def _whole(word: bytes) -> int:
+def _integer(word: bytes) -> int:
+    """Return the integer that a word stands for, or raise ``ValueError``."""
     if not _INTEGER.fullmatch(word):
         raise ValueError(f"expected a whole number, got {shown(word)}")
     return int(word)

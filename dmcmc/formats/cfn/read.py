@@ -1,7 +1,8 @@
-"""Read ``.cfn`` files: toulbar2's relaxed JSON. Quotes, commas, colons and the names of fields may be left out.
+"""Read ``.cfn`` files: cost function networks in toulbar2's relaxed JSON.
 
-``mustbe`` gives the sense and how many decimals costs have; like toulbar2, further ones are cut off. It also bounds
-the objective: an entry is forbidden where no assignment with it can keep the bound.
+Quotes, commas, colons and the names of fields may be omitted. ``mustbe`` gives the sense and the number of decimals of
+all costs; like toulbar2, the reader truncates further decimals. ``mustbe`` also bounds the objective: an entry is
+forbidden if no assignment that contains it can satisfy the bound.
 """
 
 import re
@@ -9,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from dmcmc.files.text import Source
-from dmcmc.formats.cfn.functions import NESTED, Function, Network, decode, factors_of
+from dmcmc.files.text import SourceFile
+from dmcmc.formats.cfn.functions import NESTED, CfnFunction, CfnNetwork, decode, factors_of
 from dmcmc.formats.common.tokens import Tokens, shown
-from dmcmc.formats.global_functions.nested import Nested
+from dmcmc.formats.global_functions.nested import NestedNetwork
 from dmcmc.formats.global_functions.signatures import ANY_SENSE, SIGNATURES
 from dmcmc.inference.model.problem import Label, Problem
 
@@ -22,41 +23,43 @@ _NUMBER = re.compile(rb"([+-]?)(?=\.?\d)(\d{0,40})(?:\.(\d{0,40}))?")
 _BOUND = re.compile(rb"([<>])([+-]?(?=\.?\d)\d{0,40}(?:\.(\d{0,18}))?)")
 _INDEX = re.compile(rb"\d{1,18}")
 _INTEGER = re.compile(rb"[+-]?\d{1,18}")
-_LARGEST = 2**62  # no cost is beyond it, in units of its last decimal
-_DEEPEST, _NESTED = 8, 4  # brackets inside brackets, networks inside networks
+_MAX_COST = 2**62  # limit for the absolute value of a cost, in units of the last decimal; headroom in int64
+_MAX_BRACKET_DEPTH = 8  # levels of brackets in the parameters of a global cost function
+_MAX_NESTING = 4  # levels of networks nested in networks
 
 
-def read(source: Source) -> Problem:
+def read(source: SourceFile) -> Problem:
     """Read a problem; one agent, ``all``, owns every variable.
 
     Raises
     ------
     FileError
-        If the text is not well formed; names the line and the function.
+        If the text is malformed; the message names the line and the function.
     Unavailable
-        For cost functions that are not known here, and interval variables.
+        For unsupported global cost functions, and for interval variables.
     """
-    return _Reader(Tokens(source, _TOKEN)).problem()
+    return _CfnReader(Tokens(source, _TOKEN)).problem()
 
 
-class _Values(NamedTuple):
-    """A variable's size, and the index of each value that has a name."""
+class _CfnDomain(NamedTuple):
+    """A variable's domain size, and the index of each value by its name (empty if the values have no names)."""
 
     size: int
     names: dict[str, int]
 
 
-class _Reader:
-    """Takes the three parts off the tokens of a file."""
+class _CfnReader:
+    """Parser that consumes the three sections of a network (problem, variables, functions) token by token."""
 
     def __init__(self, tokens: Tokens, depth: int = 0) -> None:
+        """Start a network at the next token; ``depth`` counts the networks around it."""
         self.tokens, self.depth = tokens, depth
         self.variables: dict[str, int] = {}
-        self.values: list[_Values] = []
+        self.values: list[_CfnDomain] = []
         self.decimals = 0
 
     def problem(self) -> Problem:
-        """Read all."""
+        """Read the whole file and return the problem."""
         name, sense, functions, network = self._network()
         if self.tokens.peek():
             self.tokens.expected("the end of the file", self.tokens.take())
@@ -71,11 +74,11 @@ class _Reader:
             name=name,
         )
 
-    def _network(self) -> tuple[str, Literal["min", "max"], list[Function], Network]:
-        """Read a network: its name, its sense and what makes its factors."""
+    def _network(self) -> tuple[str, Literal["min", "max"], list[CfnFunction], CfnNetwork]:
+        """Read a network: its name, its sense, its functions and their shared properties."""
         tokens = self.tokens
         self._open()
-        self._part(b"problem")
+        self._section(b"problem")
         tokens.skip(b"name")
         tokens.skip(b":")
         name = tokens.word("the problem's name", _PUNCTUATION)
@@ -83,28 +86,31 @@ class _Reader:
         tokens.skip(b":")
         sense, top = self._bound()
         self._close("the problem's properties")
-        self._part(b"variables")
+        self._section(b"variables")
         while not self._closed():
             self._variable()
-        self._part(b"functions")
-        functions: list[Function] = []
+        self._section(b"functions")
+        functions: list[CfnFunction] = []
         while not self._closed():
             functions.append(self._function(len(functions), sense))
         self._close("the network" if self.depth else "the file")
-        return name, sense, functions, Network([v.size for v in self.values], sense, top, 10**self.decimals)
+        return name, sense, functions, CfnNetwork([v.size for v in self.values], sense, top, 10**self.decimals)
 
     def _open(self) -> None:
+        """Consume an opening bracket."""
         self.tokens.expect(b"{", b"[")
 
     def _closed(self) -> bool:
+        """Consume a closing bracket if it comes next, and return whether it did."""
         return self.tokens.skip(b"}", b"]")
 
     def _close(self, what: str) -> None:
+        """Consume a closing bracket, or fail with the name of what it should close."""
         if not self._closed():
             self.tokens.expected(f"a bracket that closes {what}", self.tokens.take())
 
-    def _part(self, name: bytes) -> None:
-        """Take the beginning of a part; its name may be left out."""
+    def _section(self, name: bytes) -> None:
+        """Consume the beginning of a section; its name may be omitted."""
         if self.tokens.skip(name):
             self.tokens.skip(b":")
         elif self.tokens.peek() not in (b"{", b"["):
@@ -112,7 +118,7 @@ class _Reader:
         self._open()
 
     def _bound(self) -> tuple[Literal["min", "max"], int]:
-        """Take ``<10.00`` or ``>-5.0``: the sense, and the bound in units of the last decimal, as a cost."""
+        """Read ``<10.00`` or ``>-5.0``: the sense, and the bound as a cost in units of the last decimal."""
         token = self.tokens.take()
         match = _BOUND.fullmatch(token)
         if match is None:
@@ -121,7 +127,7 @@ class _Reader:
         bound = self._scaled(match[2], "the bound", limit=None)
         return ("min", bound) if match[1] == b"<" else ("max", -bound)
 
-    def _scaled(self, token: bytes, what: str, limit: int | None = _LARGEST) -> int:
+    def _scaled(self, token: bytes, what: str, limit: int | None = _MAX_COST) -> int:
         """Return a decimal number in units of the last decimal."""
         match = _NUMBER.fullmatch(token)
         if match is None:
@@ -148,24 +154,25 @@ class _Reader:
             while not self._closed():
                 label = tokens.word("a value", _PUNCTUATION)
                 if label in names:
-                    tokens.fail(f"variable {name!r}: value {label!r} stands twice")
+                    tokens.fail(f"variable {name!r}: value {label!r} occurs twice")
                 names[label] = len(names)
             if not names:
                 tokens.fail(f"variable {name!r}: has no values")
-            self.values.append(_Values(len(names), names))
+            self.values.append(_CfnDomain(len(names), names))
             return
         token = tokens.take()
         if not _INTEGER.fullmatch(token) or int(token) == 0:
             tokens.expected(f"variable {name!r}: its values or their number", token)
         if int(token) < 0:
             raise tokens.source.refusal(tokens.offset, f"variable {name!r}: interval variables are")
-        self.values.append(_Values(int(token), {}))
+        self.values.append(_CfnDomain(int(token), {}))
 
     @staticmethod
-    def _labels(values: _Values) -> tuple[Label, ...] | None:
+    def _labels(values: _CfnDomain) -> tuple[Label, ...] | None:
+        """Return the labels of a variable's values, or None if they have no names."""
         return tuple(values.names) or None
 
-    def _function(self, index: int, sense: str) -> Function:
+    def _function(self, index: int, sense: str) -> CfnFunction:
         """Read a function: its name, if any, its scope, and its costs or its type and parameters."""
         tokens = self.tokens
         name = f"f{index}"
@@ -181,7 +188,7 @@ class _Reader:
         while not self._closed():
             v = self._variable_index(name)
             if v in scope:
-                tokens.fail(f"function {name!r}: variable {list(self.variables)[v]!r} stands twice in its scope")
+                tokens.fail(f"function {name!r}: variable {list(self.variables)[v]!r} occurs twice in its scope")
             scope.append(v)
         if tokens.skip(b"type"):
             tokens.skip(b":")
@@ -192,10 +199,11 @@ class _Reader:
         return function
 
     def _variable_index(self, function: str) -> int:
+        """Read a variable in a function's scope and return its index."""
         what = f"function {function!r}"
-        return self._declared(what, self.tokens.word(f"{what}: a variable", _PUNCTUATION))
+        return self._index_of(what, self.tokens.word(f"{what}: a variable", _PUNCTUATION))
 
-    def _declared(self, what: str, name: str) -> int:
+    def _index_of(self, what: str, name: str) -> int:
         """Return the index of a variable given by its name or its index."""
         v = self.variables.get(name)
         if v is None and _INDEX.fullmatch(name.encode()):
@@ -204,8 +212,8 @@ class _Reader:
             self.tokens.fail(f"{what}: variable {name!r} is not declared")
         return v
 
-    def _table(self, name: str, offset: int, scope: list[int]) -> Function:
-        """Read costs: all of them, or a default and tuples, or the name of a function with the same."""
+    def _table(self, name: str, offset: int, scope: list[int]) -> CfnFunction:
+        """Read costs: all of them, or a default and tuples, or the name of a function with the same costs."""
         tokens = self.tokens
         what = f"function {name!r}"
         default: int | None = None
@@ -218,7 +226,7 @@ class _Reader:
             tokens.skip(b":")
         if tokens.peek() not in (b"{", b"["):
             like = tokens.word(f"{what}: its costs", _PUNCTUATION)
-            return Function(name, offset, tuple(scope), like=like)
+            return CfnFunction(name, offset, tuple(scope), like=like)
         self._open()
         costs: list[int] = []
         tuples: list[int] = []
@@ -235,7 +243,7 @@ class _Reader:
                 tuples.append(self._value(scope[len(tuples) % len(scope)], token, what))
         if len(tuples) > len(scope) * len(costs):
             tokens.fail(f"{what}: the last tuple has no cost")
-        return Function(name, offset, tuple(scope), default, tuples, costs)
+        return CfnFunction(name, offset, tuple(scope), default, tuples, costs)
 
     def _value(self, v: int, token: bytes, what: str) -> int:
         """Return the index of a value given by its name or its index."""
@@ -247,13 +255,15 @@ class _Reader:
             self.tokens.fail(f"{what}: {shown(token)} is not a value of variable {list(self.variables)[v]!r}")
         return found
 
-    def _typed(self, name: str, offset: int, scope: list[int], sense: str) -> Function:
+    def _typed(self, name: str, offset: int, scope: list[int], sense: str) -> CfnFunction:
         """Read a global cost function."""
         tokens = self.tokens
         what = f"function {name!r}"
         keyword = tokens.word(f"{what}: its type", _PUNCTUATION)
         if keyword == NESTED:
-            return Function(name, offset, tuple(scope), keyword=NESTED, arguments={NESTED: self._nested(what, offset)})
+            return CfnFunction(
+                name, offset, tuple(scope), keyword=NESTED, arguments={NESTED: self._nested(what, offset)}
+            )
         if keyword not in SIGNATURES:
             raise tokens.source.refusal(offset, f"{what}: global cost function {keyword!r} is")
         if sense == "max" and keyword not in ANY_SENSE:
@@ -262,19 +272,19 @@ class _Reader:
             tokens.skip(b":")
         self._open()
         items = self._items(1)
-        return Function(name, offset, tuple(scope), keyword=keyword, arguments=self._arguments(what, keyword, items))
+        return CfnFunction(name, offset, tuple(scope), keyword=keyword, arguments=self._arguments(what, keyword, items))
 
-    def _nested(self, what: str, offset: int) -> Nested:
-        """Read a network, the bounds of its cost, and whether it repeats what is forbidden outside of it."""
+    def _nested(self, what: str, offset: int) -> NestedNetwork:
+        """Read a nested network with the bounds of its cost and its options."""
         tokens = self.tokens
-        if self.depth == _NESTED:
-            raise tokens.source.error(offset, f"{what}: networks more than {_NESTED} deep")
+        if self.depth == _MAX_NESTING:
+            raise tokens.source.error(offset, f"{what}: networks more than {_MAX_NESTING} deep")
         if tokens.skip(b"params", b"parameters"):
             tokens.skip(b":")
         self._open()
         if tokens.skip(b"cfn"):
             tokens.skip(b":")
-        inner = _Reader(tokens, self.depth + 1)
+        inner = _CfnReader(tokens, self.depth + 1)
         _, sense, functions, network = inner._network()
         if sense == "max":
             raise tokens.source.refusal(offset, f"{what}: {NESTED!r} of a network that is maximised is")
@@ -289,13 +299,13 @@ class _Reader:
             if tokens.take() not in ((b"0", b"1") if field == b"duplicatehard" else (b"0",)):
                 raise tokens.source.refusal(offset, f"{what}: {NESTED!r} with such a {field.decode()} is")
         self._close(f"{what}: its parameters")
-        return Nested(network.domains, factors_of(functions, network, tokens.source), network.unit, *bounds)
+        return NestedNetwork(network.domains, factors_of(functions, network, tokens.source), network.unit, *bounds)
 
     def _items(self, depth: int) -> list[Any]:
-        """Return what stands up to the closing bracket: words, and lists for brackets; names of fields left out."""
+        """Return the items up to the closing bracket: words, and lists for brackets; names of fields are omitted."""
         tokens = self.tokens
-        if depth > _DEEPEST:
-            tokens.fail(f"brackets more than {_DEEPEST} deep")
+        if depth > _MAX_BRACKET_DEPTH:
+            tokens.fail(f"brackets more than {_MAX_BRACKET_DEPTH} deep")
         items: list[Any] = []
         while not self._closed():
             if tokens.skip(b":"):
@@ -312,13 +322,13 @@ class _Reader:
         return items
 
     def _arguments(self, what: str, keyword: str, items: list[Any]) -> dict[str, Any]:
-        """Return parameters by name: lists of words become what the signature says."""
+        """Return the parameters of a global cost function by name, converted as the signature demands."""
 
         def scaled(token: bytes) -> int:
             return self._scaled(token, f"{what}: a cost")
 
         def variable(token: bytes) -> int:
-            return self._declared(what, token.decode("utf-8", "replace"))
+            return self._index_of(what, token.decode("utf-8", "replace"))
 
         message, arguments = decode(keyword, items, scaled, variable)
         if message:

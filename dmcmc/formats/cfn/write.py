@@ -1,4 +1,4 @@
-"""Write ``.cfn``, toulbar2's JSON: both senses, decimals, names and labels; no agents."""
+"""Write ``.cfn``, toulbar2's JSON: both senses, decimals, names and labels, but no agents."""
 
 import json
 import re
@@ -6,17 +6,27 @@ from collections.abc import Iterator
 from decimal import Decimal, localcontext
 from typing import NamedTuple
 
-from dmcmc.formats.common.factor_entries import Cost, Listing, keep, labels_of, listings
+from dmcmc.formats.common.factor_entries import Cost, FactorEntries, check_expressible, labels_of, named_factor_entries
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ProblemError
 
-_WORD = re.compile(r"[^\W\d][^\"\\\x00-\x1f\x7f\s]*")  # a number would be taken for an index
+_NAME = re.compile(r"[^\W\d][^\"\\\x00-\x1f\x7f\s]*")  # a name that starts with a digit would be read as an index
 _LABEL = re.compile(r"[^\"\\\x00-\x1f\x7f]+")
-_MOST = 2**62  # of costs times the power of ten that makes them whole
+_MAX_TOTAL_COST = 2**62  # limit for the sum of all costs, in units of the last decimal
 
 
-class _Scale(NamedTuple):
-    """Decimals of every cost, the bound that no assignment reaches, and the cost of a forbidden entry."""
+class _CostFormat(NamedTuple):
+    """How costs are written.
+
+    Attributes
+    ----------
+    decimals : int
+        Number of decimals of every cost.
+    bound : str
+        Bound on the objective that every allowed assignment satisfies.
+    hard : str
+        Cost of a forbidden entry.
+    """
 
     decimals: int
     bound: str
@@ -29,15 +39,15 @@ def write(problem: Problem) -> Iterator[str]:
     Raises
     ------
     ProblemError
-        For agents (``--drop agents`` leaves them out), names that JSON or toulbar2 would take for something else, and
-        costs of more digits than 62 bits hold.
+        For agents (``--drop agents`` removes them), for names that JSON or toulbar2 would misread, and for costs that
+        need more than 62 bits.
     """
-    keep(problem, "labels", "names")
+    check_expressible(problem, "labels", "names")
     for name in problem.variables:
-        if not _WORD.fullmatch(name):
+        if not _NAME.fullmatch(name):
             raise ProblemError(f"the name {name!r}: a letter, then no quotes and no blanks, or --drop names")
-    functions = list(listings(problem))
-    scale = _scale(problem, functions)
+    functions = list(named_factor_entries(problem))
+    scale = _cost_format(problem, functions)
     sign = "<" if problem.sense == "min" else ">"
     yield f'{{"problem": {{"name": {_quoted(_name(problem))}, "mustbe": "{sign}{scale.bound}"}},\n"variables": {{'
     for i, name in enumerate(problem.variables):
@@ -49,15 +59,17 @@ def write(problem: Problem) -> Iterator[str]:
 
 
 def _name(problem: Problem) -> str:
-    """Return the problem's name as a word that toulbar2 reads."""
+    """Return the problem's name as a word that toulbar2 can read."""
     return re.sub(r"[\"\\\x00-\x20\x7f]+", "_", problem.name) or "problem"
 
 
 def _quoted(text: str) -> str:
+    """Return a text as a JSON string."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _domain(problem: Problem, variable: int) -> str:
+    """Return a variable's domain: its size, or the list of its labels."""
     if problem.labels[variable] is None:
         return str(problem.domains[variable])
     words = [_label(label) for label in labels_of(problem, variable)]
@@ -65,12 +77,14 @@ def _domain(problem: Problem, variable: int) -> str:
 
 
 def _label(label: Label) -> str:
+    """Return a label as a JSON string, or raise ``ProblemError`` if it cannot be written."""
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
         raise ProblemError(f"the label {label!r}: only text without quotes is written; --drop labels leaves them out")
     return _quoted(label)
 
 
-def _function(name: str, listing: Listing, problem: Problem, scale: _Scale) -> str:
+def _function(name: str, listing: FactorEntries, problem: Problem, scale: _CostFormat) -> str:
+    """Return the text of one function: a default cost and the tuples that differ from it."""
     scope = ", ".join(_quoted(problem.variables[v]) for v in listing.scope)
     if not listing.scope:
         return f'"{name}": {{"scope": [], "costs": [{_cost(listing.default, scale)}]}}'
@@ -81,43 +95,45 @@ def _function(name: str, listing: Listing, problem: Problem, scale: _Scale) -> s
     return f'"{name}": {{"scope": [{scope}], {default}, "costs": [{", ".join(words)}]}}'
 
 
-def _cost(cost: Cost, scale: _Scale) -> str:
-    return scale.hard if cost is None else _fixed(_decimal(cost), scale.decimals)
+def _cost(cost: Cost, scale: _CostFormat) -> str:
+    """Return the text of a cost."""
+    return scale.hard if cost is None else _fixed_point(_decimal(cost), scale.decimals)
 
 
 def _decimal(cost: int | float) -> Decimal:
+    """Return a cost as an exact decimal number."""
     return Decimal(repr(cost)) if isinstance(cost, float) else Decimal(cost)
 
 
-def _fixed(value: Decimal, decimals: int) -> str:
-    """Return a number without an exponent, with exactly so many decimals (it has no more)."""
+def _fixed_point(value: Decimal, decimals: int) -> str:
+    """Return a number in fixed-point notation with exactly ``decimals`` decimals (it has no more)."""
     text = f"{value:f}"
     whole, _, after = text.partition(".")
     after = after[:decimals].ljust(decimals, "0")
     return f"{whole}.{after}" if decimals else whole
 
 
-def _scale(problem: Problem, functions: list[tuple[str, Listing]]) -> _Scale:
-    """Return what every assignment stays below (above, in a maximisation), and what stays above it whatever is added.
+def _cost_format(problem: Problem, functions: list[tuple[str, FactorEntries]]) -> _CostFormat:
+    """Return the decimals, a bound above every allowed cost (below, if maximised), and a cost beyond the bound.
 
-    toulbar2 shifts each function to start at 0, and the bound with it: a forbidden entry must lie beyond the bound by
-    as much as all functions together are shifted.
+    toulbar2 shifts each function so that its minimum is 0, and shifts the bound with it. A forbidden entry must
+    therefore exceed the bound by the sum of these shifts.
     """
     decimals = 0
     with localcontext() as context:
         context.prec = 1000
-        reach = shift = Decimal(0)
+        max_total = shift = Decimal(0)
         for _, listing in functions:
             costs = [_decimal(c) for c in listing.all_costs if c is not None]
             if problem.sense == "max":
                 costs = [-c for c in costs]
-            reach += max([Decimal(0), *costs])
+            max_total += max([Decimal(0), *costs])
             shift -= min([Decimal(0), *costs])
             decimals = max([decimals, *(-int(c.normalize().as_tuple().exponent) for c in costs)])
-        if (reach + shift + 1) * 10**decimals >= _MOST:
-            what = f"the costs need {decimals} decimals and add up to {reach + shift:.3g}: more than 62 bits"
+        if (max_total + shift + 1) * 10**decimals >= _MAX_TOTAL_COST:
+            what = f"the costs need {decimals} decimals and add up to {max_total + shift:.3g}: more than 62 bits"
             raise ProblemError(f"{what}; --drop digits rounds them to six decimals")
-        bound, hard = reach + 1, reach + shift + 1
+        bound, hard = max_total + 1, max_total + shift + 1
         if problem.sense == "max":
             bound, hard = -bound, -hard
-    return _Scale(decimals, _fixed(bound, decimals), _fixed(hard, decimals))
+    return _CostFormat(decimals, _fixed_point(bound, decimals), _fixed_point(hard, decimals))

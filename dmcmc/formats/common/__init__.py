@@ -1,1 +1,1 @@
-"""What several formats share: words and numbers of a text, entries of tables, listed factors, observations."""
+"""Code that several formats share: tokens and numbers, table entries, sparse factors, observations."""

@@ -1,8 +1,9 @@
-"""Observations of a network: the file that has them, and the problem that is left.
+"""Read observations of variables, and condition a problem on them.
 
-Two forms are read. UAI's: whole numbers, how many variables are observed and then each with the index of its value
-(``2  0 1  4 0``); an older form has the number of samples, 1, first. By names, where a format has them: one observation
-a line, ``variable = label``, quoted or not; empty lines and those that begin with ``#`` or ``//`` say nothing.
+Two file formats are supported. UAI's format has integers only: the number of observed variables, then each variable
+with the index of its value (``2  0 1  4 0``); an older variant starts with the number of samples, 1. The other format
+uses names: one observation ``variable = label`` per line, quoted or not; empty lines and lines that begin with ``#``
+or ``//`` are skipped.
 """
 
 import re
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.files.text import Source, open_source
+from dmcmc.files.text import SourceFile, open_source
 from dmcmc.formats.common.scan import scan_integers, word_offset
 from dmcmc.inference.model.problem import Factor, Label, Problem
 
@@ -23,37 +24,37 @@ _LINE = re.compile(r'(?:"([^"]*)"|([^"=\s][^=]*?))\s*=\s*(?:"([^"]*)"|([^"].*))'
 
 
 def observe(problem: Problem, path: Path | None, given: Path | None, suffix: str) -> Problem:
-    """Return what is left of a problem when its observed variables have the observed value alone.
+    """Condition a problem on its observations, if there are any.
 
     Parameters
     ----------
     problem
-        As its file has it.
+        The problem as read from its file.
     path
-        Its file, if it is one.
+        The problem's file, or None for text from memory.
     given
-        The file of observations; None takes the one beside ``path``, with ``.evid`` appended to the name (before or
-        after a packing suffix) or in place of ``suffix``, if there is one.
+        The file of observations. None looks in the folder of ``path`` for a file whose name has ``.evid`` appended
+        (before or after a compression suffix) or in place of ``suffix``.
     suffix
-        Of the format.
+        File suffix of the format.
 
     Raises
     ------
     FileError
-        If the file of observations is not well formed; names the line.
+        If the file of observations is malformed; the message names the line.
     """
-    file = given if given is not None else _beside(path, suffix)
+    file = given if given is not None else _default_file(path, suffix)
     if file is None:
         return problem
     source = open_source(file)
-    assert source is not None  # only a native archive is none
+    assert source is not None  # open_source returns None only for native archives
     if _NUMBERS.fullmatch(source.data) or problem.labels == (None,) * problem.n_variables:
         return condition(problem, _by_index(source, problem.domains))
     return condition(problem, _by_name(source, problem))
 
 
 def condition(problem: Problem, observed: Mapping[int, int]) -> Problem:
-    """Return the problem given the values of some variables: they keep their names, and have that value alone."""
+    """Return the problem given the values of some variables, whose domains shrink to the observed value."""
     domains, labels = problem.domains.copy(), list(problem.labels)
     for v, value in observed.items():
         domains[v], labels[v] = 1, (problem.label(v, value),)
@@ -62,43 +63,44 @@ def condition(problem: Problem, observed: Mapping[int, int]) -> Problem:
 
 
 def _conditioned(factor: Factor, observed: Mapping[int, int]) -> Factor:
+    """Return a factor restricted to the observed values."""
     if observed.keys().isdisjoint(factor.scope):
         return factor
-    kept = tuple(slice(observed[v], observed[v] + 1) if v in observed else slice(None) for v in factor.scope)
-    return Factor.of(factor.scope, factor.table[kept], name=factor.name)
+    restriction = tuple(slice(observed[v], observed[v] + 1) if v in observed else slice(None) for v in factor.scope)
+    return Factor.of(factor.scope, factor.table[restriction], name=factor.name)
 
 
-def _beside(path: Path | None, suffix: str) -> Path | None:
-    """Return the file of observations that belongs to a file, if there is one."""
+def _default_file(path: Path | None, suffix: str) -> Path | None:
+    """Return the file of observations in the folder of a problem file, or None."""
     if path is None:
         return None
-    at = path.name.lower().rfind(suffix)
-    stem = path.name[:at] if at >= 0 else path.stem
+    suffix_start = path.name.lower().rfind(suffix)
+    stem = path.name[:suffix_start] if suffix_start >= 0 else path.stem
     names = [path.name + _SUFFIX, *([] if path.suffix.lower() == suffix else [path.stem + _SUFFIX])]
     names += [stem + _SUFFIX, stem + suffix + _SUFFIX]
     return next((file for name in names if (file := path.with_name(name)).is_file()), None)
 
 
-def _by_index(source: Source, domains: NDArray[np.int64]) -> dict[int, int]:
-    """Read UAI's form."""
-    numbers, noted = scan_integers(source.data)
-    if len(noted):
+def _by_index(source: SourceFile, domains: NDArray[np.int64]) -> dict[int, int]:
+    """Read observations in UAI's format."""
+    numbers, unconverted = scan_integers(source.data)
+    if len(unconverted):
         raise source.error(
-            int(noted[0, 1]), "expected whole numbers: the number of observations, then variable and value"
+            int(unconverted[0, 1]), "expected whole numbers: the number of observations, then variable and value"
         )
-    given = numbers.tolist()
-    if not given or given == [0, 0]:
+    values = numbers.tolist()
+    if not values or values == [0, 0]:
         return {}
-    if len(given) == 1 + 2 * given[0]:
+    if len(values) == 1 + 2 * values[0]:
         first = 1
-    elif len(given) > 1 and given[0] == 1 and len(given) == 2 + 2 * given[1]:
+    elif len(values) > 1 and values[0] == 1 and len(values) == 2 + 2 * values[1]:
         first = 2
     else:
-        what = f"expected {given[0]} observations, a variable and a value each, after their number"
-        raise source.error(0, f"{what}; there are {len(given) - 1} numbers")
+        what = f"expected {values[0]} observations, a variable and a value each, after their number"
+        raise source.error(0, f"{what}; there are {len(values) - 1} numbers")
     observed: dict[int, int] = {}
-    for i in range(first, len(given), 2):
-        v, value = given[i : i + 2]
+    for i in range(first, len(values), 2):
+        v, value = values[i : i + 2]
         at = word_offset(source.data, 0, i)
         if not 0 <= v < domains.size:
             raise source.error(at, f"variable {v} does not exist; there are 0 to {domains.size - 1}")
@@ -109,31 +111,32 @@ def _by_index(source: Source, domains: NDArray[np.int64]) -> dict[int, int]:
     return observed
 
 
-def _by_name(source: Source, problem: Problem) -> dict[int, int]:
-    """Read the form by names."""
+def _by_name(source: SourceFile, problem: Problem) -> dict[int, int]:
+    """Read observations by name."""
     index = {name: v for v, name in enumerate(problem.variables)}
     observed: dict[int, int] = {}
-    at = 0
+    next_offset = 0
     for line in source.text().splitlines(keepends=True):
-        word, place = line.strip(), at
-        at += len(line.encode())
-        if not word or word.startswith(("#", "//")):
+        text, offset = line.strip(), next_offset
+        next_offset += len(line.encode())
+        if not text or text.startswith(("#", "//")):
             continue
-        match = _LINE.fullmatch(word)
+        match = _LINE.fullmatch(text)
         if match is None:
-            raise source.error(place, f"expected 'variable = label', got {word[:40]!a}")
+            raise source.error(offset, f"expected 'variable = label', got {text[:40]!a}")
         name, label = match[1] or match[2] or "", match[3] or match[4] or ""
         if name not in index:
-            raise source.error(place, f"variable {name!r} does not exist")
+            raise source.error(offset, f"variable {name!r} does not exist")
         v = index[name]
-        known = _words(problem.labels[v], int(problem.domains[v]))
+        known = _label_words(problem.labels[v], int(problem.domains[v]))
         if label not in known:
-            raise source.error(place, f"variable {name!r}: {label!r} is none of its values {', '.join(known)}")
+            raise source.error(offset, f"variable {name!r}: {label!r} is none of its values {', '.join(known)}")
         value = known.index(label)
         if observed.setdefault(v, value) != value:
-            raise source.error(place, f"variable {name!r} is observed twice, as {known[observed[v]]!r} and {label!r}")
+            raise source.error(offset, f"variable {name!r} is observed twice, as {known[observed[v]]!r} and {label!r}")
     return observed
 
 
-def _words(labels: Sequence[Label] | None, size: int) -> list[str]:
+def _label_words(labels: Sequence[Label] | None, size: int) -> list[str]:
+    """Return the labels of a domain as strings."""
     return [str(label) for label in (range(size) if labels is None else labels)]

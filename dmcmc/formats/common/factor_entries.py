@@ -1,4 +1,4 @@
-"""What writers share: factors as listed entries, names, and what a format leaves out."""
+"""Code that writers share: factors as sparse entries, names, and features that a format cannot express."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -19,24 +19,27 @@ DROPPABLE = {
     "digits": "decimals after the sixth",
     "labels": "value labels: values are numbered",
     "names": "names of variables: x0, x1, ...",
-    "sense": "whether the objective is minimised or maximised: its sign may turn",
+    "sense": "whether the objective is minimised or maximised: its sign may change",
 }
-"""What :func:`without` takes away."""
+"""Features that :func:`drop_features` removes, with their descriptions."""
 
 
 @dataclass(frozen=True)
-class Listing:
-    """A factor in the problem's own sense; None is a forbidden entry.
+class FactorEntries:
+    """A factor as a default and the entries that differ from it, in the problem's sense; None is a forbidden entry.
 
     Attributes
     ----------
-    scope, shape : tuple of int
+    scope : tuple of int
+        Indices of the variables.
+    shape : tuple of int
+        Domain sizes.
     rows : list of list of int
         Value indices of the listed entries.
-    costs : list of numbers
-        One a row.
+    costs : list of number or None
+        One per row.
     default : number or None
-        What all other entries are.
+        Cost of all other entries.
     """
 
     scope: tuple[int, ...]
@@ -47,101 +50,117 @@ class Listing:
 
     @property
     def all_costs(self) -> list[Cost]:
-        """The costs of the rows and the default."""
+        """Costs of the rows, followed by the default."""
         return [*self.costs, self.default]
 
 
-def listing(factor: Factor, sense: str) -> Listing:
-    """List the entries of a factor that differ from the most frequent one (from the default of a sparse factor)."""
+def factor_entries(factor: Factor, sense: str) -> FactorEntries:
+    """Return a factor's entries that differ from its most frequent value (of a sparse factor: from its default)."""
     if isinstance(factor, SparseFactor):
-        costs = _own(factor.utilities, sense)
-        return Listing(factor.scope, factor.shape, factor.tuples.tolist(), costs[:-1], costs[-1])
+        costs = _in_sense(factor.utilities, sense)
+        return FactorEntries(factor.scope, factor.shape, factor.tuples.tolist(), costs[:-1], costs[-1])
     flat = factor.table.reshape(-1)
-    kinds, counts = np.unique(flat, return_counts=True)
-    default = kinds[counts.argmax()]
+    values, counts = np.unique(flat, return_counts=True)
+    default = values[counts.argmax()]
     listed = np.flatnonzero(flat != default)
     rows = np.stack(np.unravel_index(listed, factor.shape), axis=1) if factor.shape else np.empty((0, 0), dtype=int)
-    costs = _own(np.append(flat[listed], default), sense)
-    return Listing(factor.scope, factor.shape, rows.tolist(), costs[:-1], costs[-1])
+    costs = _in_sense(np.append(flat[listed], default), sense)
+    return FactorEntries(factor.scope, factor.shape, rows.tolist(), costs[:-1], costs[-1])
 
 
-def _own(utilities: Array, sense: str) -> list[Cost]:
-    """Return utilities as the problem has them: negated where it is one of costs; None where forbidden."""
+def _in_sense(utilities: Array, sense: str) -> list[Cost]:
+    """Return utilities in the problem's sense: negated if the problem has costs; None for forbidden entries."""
     hard = forbidden(utilities).tolist()
     return [
-        None if no else value if sense == "max" else 0 - value
-        for no, value in zip(hard, utilities.tolist(), strict=True)
+        None if is_forbidden else value if sense == "max" else 0 - value
+        for is_forbidden, value in zip(hard, utilities.tolist(), strict=True)
     ]
 
 
-def listings(problem: Problem, constants: bool = True) -> Iterator[tuple[str, Listing]]:
-    """Yield every factor with a name of its own; without ``constants`` as a factor over the first variable.
-
-    Raises
-    ------
-    ProblemError
-        For a constant where there is no variable to put it on.
-    """
-    taken: Counter[str] = Counter(factor.name for factor in problem.factors)
-    for i, factor in enumerate(problem.factors):
-        name = factor.name
-        if not name or taken[name] > 1:
-            name = f"c{i}"
-            while name in taken:
-                name += "_"
-        found = listing(factor, problem.sense)
-        if not found.scope and not constants:
-            if not problem.n_variables:
-                raise ProblemError("a constant needs a variable in this format, and the problem has none")
-            found = Listing((0,), (int(problem.domains[0]),), [], [], found.default)
-        yield name, found
-
-
-def labels_of(problem: Problem, variable: int) -> Sequence[Label]:
-    """Return a variable's labels: 0, 1, ... where it has none."""
-    labels = problem.labels[variable]
-    return range(int(problem.domains[variable])) if labels is None else labels
-
-
-def keep(problem: Problem, *said: str) -> None:
-    """Raise ProblemError if the problem has one of :data:`DROPPABLE` that the format cannot say; ``said`` it can."""
-    lost = {
-        "agents": problem.n_agents > 1 and f"has no agents, and the problem has {problem.n_agents}",
-        "labels": any(map(_labelled, problem.labels)) and "has no value labels, and the problem has",
-        "names": problem.variables != _numbered(problem.n_variables) and "has no names, and the variables have",
-    }
-    for what, message in lost.items():
-        if message and what not in said:
-            raise ProblemError(f"the format {message}; --drop {what} writes it without")
-
-
-def without(problem: Problem, what: Collection[str], sense: str | None = None) -> Problem:
-    """Return the problem without what a format cannot say.
+def named_factor_entries(problem: Problem, constants: bool = True) -> Iterator[tuple[str, FactorEntries]]:
+    """Yield every factor under a unique name.
 
     Parameters
     ----------
     problem
-        Not changed.
-    what
-        Some of :data:`DROPPABLE`.
-    sense
-        What the format says, for ``"sense"``: utilities stay, their sign may turn when they are reported.
+        The problem.
+    constants
+        Whether the format has factors without variables; otherwise they become factors over the first variable.
+
+    Raises
+    ------
+    ProblemError
+        For a constant in a problem without variables.
     """
-    if "agents" in what:
+    name_counts: Counter[str] = Counter(factor.name for factor in problem.factors)
+    for i, factor in enumerate(problem.factors):
+        name = factor.name
+        if not name or name_counts[name] > 1:
+            name = f"c{i}"
+            while name in name_counts:
+                name += "_"
+        entries = factor_entries(factor, problem.sense)
+        if not entries.scope and not constants:
+            if not problem.n_variables:
+                raise ProblemError("a constant needs a variable in this format, and the problem has none")
+            entries = FactorEntries((0,), (int(problem.domains[0]),), [], [], entries.default)
+        yield name, entries
+
+
+def labels_of(problem: Problem, variable: int) -> Sequence[Label]:
+    """Return a variable's labels; 0, 1, ... if it has none."""
+    labels = problem.labels[variable]
+    return range(int(problem.domains[variable])) if labels is None else labels
+
+
+def check_expressible(problem: Problem, *supported: str) -> None:
+    """Raise ``ProblemError`` if the problem has a feature of :data:`DROPPABLE` that the format cannot express.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    *supported
+        Features that the format can express.
+    """
+    missing = {
+        "agents": problem.n_agents > 1 and f"has no agents, and the problem has {problem.n_agents}",
+        "labels": any(map(_has_labels, problem.labels)) and "has no value labels, and the problem has",
+        "names": problem.variables != _numbered(problem.n_variables) and "has no names, and the variables have",
+    }
+    for feature, message in missing.items():
+        if message and feature not in supported:
+            raise ProblemError(f"the format {message}; --drop {feature} removes them")
+
+
+def drop_features(problem: Problem, features: Collection[str], sense: str | None = None) -> Problem:
+    """Return the problem without features that a format cannot express.
+
+    Parameters
+    ----------
+    problem
+        The problem; it is not changed.
+    features
+        Features to remove, from :data:`DROPPABLE`.
+    sense
+        The sense that the format has, for ``"sense"``: utilities stay, but the sign of the reported objective may
+        change.
+    """
+    if "agents" in features:
         problem = replace(problem, agents=("all",), owner=np.zeros(problem.n_variables, dtype=np.int64))
-    if "labels" in what:
+    if "labels" in features:
         problem = replace(problem, labels=())
-    if "names" in what:
+    if "names" in features:
         problem = replace(problem, variables=_numbered(problem.n_variables))
-    if "digits" in what:
+    if "digits" in features:
         problem = replace(problem, factors=tuple(map(_rounded, problem.factors)))
-    if "sense" in what and sense is not None:
+    if "sense" in features and sense is not None:
         problem = replace(problem, sense=sense)
     return problem
 
 
 def _rounded(factor: Factor) -> Factor:
-    """Return a factor with at most six decimals."""
+    """Return a factor with its entries rounded to six decimals."""
     if isinstance(factor, SparseFactor):
         utilities = Factor.of((0,), np.round(factor.utilities, 6)).table
         return SparseFactor(factor.scope, factor.shape, factor.tuples, utilities, factor.name)
@@ -151,9 +170,10 @@ def _rounded(factor: Factor) -> Factor:
 
 
 def _numbered(count: int) -> tuple[str, ...]:
+    """Return the names ``x0``, ``x1``, ..."""
     return tuple(f"x{i}" for i in range(count))
 
 
-def _labelled(labels: tuple[Label, ...] | None) -> bool:
-    """Return whether labels are more than the values' numbers."""
+def _has_labels(labels: tuple[Label, ...] | None) -> bool:
+    """Return whether a variable has labels other than 0, 1, ..."""
     return labels is not None and labels != tuple(range(len(labels)))

@@ -1,4 +1,8 @@
-"""Numbers from text, compiled: words between white space, converted where that is exact, noted where it is not."""
+"""Convert the numbers of a text with compiled code.
+
+Words are separated by white space. The compiled code converts the words that it can convert exactly, and notes the
+positions of all others.
+"""
 
 from typing import Any, NamedTuple
 
@@ -8,37 +12,38 @@ from numpy.typing import NDArray
 from dmcmc.formats.common.scan_kernels import floats, integers, offset
 from dmcmc.inference.runtime.types import Array
 
-_FEW = 1 << 12  # words that are noted before more room is made
+_INITIAL_UNCONVERTED = 1 << 12  # capacity of the first attempt for words that cannot be converted
 
 
-class Scanned(NamedTuple):
+class ScannedNumbers(NamedTuple):
     """The words of a text as numbers.
 
     Attributes
     ----------
     numbers : (words,) int64 or float64
-        0 for a word that is noted.
-    noted : (k, 3) int64
-        Words that could not be converted: their index, first byte and the byte after the last.
+        Value of each word; 0 for an unconverted word.
+    unconverted : (k, 3) int64
+        For each unconverted word: its index, its first byte and the byte after its last.
     """
 
     numbers: Array
-    noted: NDArray[np.int64]
+    unconverted: NDArray[np.int64]
 
 
-def scan_integers(text: bytes, begin: int = 0) -> Scanned:
-    """Return the words of a text, from a byte on, as int64; noted is what is no integer or needs more bits."""
+def scan_integers(text: bytes, begin: int = 0) -> ScannedNumbers:
+    """Return the words of a text from byte ``begin`` on as int64; other than 64-bit integers stay unconverted."""
     return _scan(integers, text, begin, np.dtype(np.int64))
 
 
-def scan_floats(text: bytes, begin: int = 0) -> Scanned:
-    """Return the words of a text, from a byte on, as correctly rounded float64; noted is what is no decimal number.
+def scan_floats(text: bytes, begin: int = 0) -> ScannedNumbers:
+    """Return the words of a text from byte ``begin`` on as correctly rounded float64.
 
-    Decimal numbers that the compiled code cannot round correctly are converted by Python.
+    Words that are not decimal numbers stay unconverted. Python converts decimal numbers that the compiled code cannot
+    round correctly.
     """
-    numbers, noted = _scan(floats, text, begin, np.dtype(np.float64))
+    numbers, unconverted = _scan(floats, text, begin, np.dtype(np.float64))
     keep = []
-    for i, (index, first, last) in enumerate(noted.tolist()):
+    for i, (index, first, last) in enumerate(unconverted.tolist()):
         word = text[first:last]
         if word.strip(b"+-0123456789.eE"):
             keep.append(i)
@@ -47,21 +52,23 @@ def scan_floats(text: bytes, begin: int = 0) -> Scanned:
             numbers[index] = float(word)
         except ValueError:
             keep.append(i)
-    return Scanned(numbers, noted[keep])
+    return ScannedNumbers(numbers, unconverted[keep])
 
 
 def word_offset(text: bytes, begin: int, index: int) -> int:
-    """Return the byte where a word starts, counted from ``begin``; the end of the text if there is none."""
+    """Return the byte where word ``index`` starts, counted from ``begin``; the end of the text if there is none."""
+
     return int(offset(np.frombuffer(text, dtype=np.uint8), begin, index))
 
 
-def _scan(kernel: Any, text: bytes, begin: int, dtype: np.dtype[Any]) -> Scanned:
+def _scan(kernel: Any, text: bytes, begin: int, dtype: np.dtype[Any]) -> ScannedNumbers:
+    """Run a scan kernel, again with a larger buffer if too many words stay unconverted."""
     data = np.frombuffer(text, dtype=np.uint8)
-    numbers = np.empty((len(text) - begin) // 2 + 1, dtype=dtype)  # only what is written to becomes memory
-    room = _FEW
+    numbers = np.empty((len(text) - begin) // 2 + 1, dtype=dtype)  # untouched pages take no memory
+    capacity = _INITIAL_UNCONVERTED
     while True:
-        noted = np.empty((room, 3), dtype=np.int64)
-        count, extra = kernel(data, begin, numbers, noted)
-        if extra <= room:
-            return Scanned(numbers[:count], noted[:extra])
-        room = max(extra, numbers.size)
+        unconverted = np.empty((capacity, 3), dtype=np.int64)
+        count, unconverted_count = kernel(data, begin, numbers, unconverted)
+        if unconverted_count <= capacity:
+            return ScannedNumbers(numbers[:count], unconverted[:unconverted_count])
+        capacity = max(unconverted_count, numbers.size)

@@ -1,32 +1,33 @@
-"""Words and punctuation of a file, one after the other, each with its place."""
+"""Split a file into words and punctuation, each with its byte offset."""
 
 import re
 from collections.abc import Iterator
 from typing import NoReturn
 
-from dmcmc.files.text import Source
+from dmcmc.files.text import SourceFile
 
-_SHOWN = 40  # bytes of a word that an error shows
+_MAX_SHOWN_BYTES = 40  # bytes of a token that an error message shows
 
 
 class Tokens:
-    """The tokens of a file.
+    """Stream of the tokens of a file.
 
     Parameters
     ----------
     source
         The file.
     pattern
-        Matches one token, in its first group that takes part, or what is skipped (no group). What it does not match is
+        Matches one token by its first participating group, or skipped text (no group). Text that it does not match is
         an error.
 
     Attributes
     ----------
     quoted : bool
-        Whether the last token taken stood in double quotes.
+        Whether the last token taken was in double quotes.
     """
 
-    def __init__(self, source: Source, pattern: re.Pattern[bytes]) -> None:
+    def __init__(self, source: SourceFile, pattern: re.Pattern[bytes]) -> None:
+        """Start at the first token."""
         self.source = source
         self.quoted = False
         self._ahead: tuple[bytes, int, bool] | None = None
@@ -34,6 +35,7 @@ class Tokens:
         self._offset = 0
 
     def _matches(self, pattern: re.Pattern[bytes]) -> Iterator[tuple[bytes, int, bool]]:
+        """Yield each token with its byte offset and whether it is in double quotes."""
         data, at = self.source.data, 0
         for match in pattern.finditer(data):
             if match.start() != at:
@@ -45,18 +47,18 @@ class Tokens:
             raise self.source.error(at, f"unexpected {shown(data[at : at + 1])}")
 
     def peek(self) -> bytes:
-        """Return the next token without taking it; empty at the end of the file."""
+        """Return the next token without consuming it; empty at the end of the file."""
         if self._ahead is None:
             self._ahead = next(self._stream, None) or (b"", len(self.source.data.rstrip()), False)
         return self._ahead[0]
 
     def peek_quoted(self) -> bool:
-        """Return whether the next token stands in double quotes."""
+        """Return whether the next token is in double quotes."""
         self.peek()
         return self._ahead is not None and self._ahead[2]
 
     def take(self) -> bytes:
-        """Return the next token; empty at the end of the file."""
+        """Consume and return the next token; empty at the end of the file."""
         token = self.peek()
         if self._ahead is not None:
             _, self._offset, self.quoted = self._ahead
@@ -64,40 +66,40 @@ class Tokens:
         return token
 
     def word(self, what: str, punctuation: bytes = b"{}[]();,|:") -> str:
-        """Take a name."""
+        """Consume a name, or fail with ``what`` was expected."""
         token = self.take()
         if not self.quoted and (not token or token in punctuation):
             self.expected(what, token)
         return token.decode("utf-8", "replace")
 
     def expect(self, *tokens: bytes) -> bytes:
-        """Take one of some tokens."""
+        """Consume one of several tokens, or fail."""
         token = self.take()
         if token not in tokens or self.quoted:
             self.expected(" or ".join(f"'{t.decode()}'" for t in tokens), token)
         return token
 
     def skip(self, *tokens: bytes) -> bool:
-        """Take the next token if it is one of some, and say whether it was."""
+        """Consume the next token if it is one of those given; return whether it was."""
         if self.peek() in tokens and self.peek():
             self.take()
             return True
         return False
 
     def expected(self, what: str, token: bytes) -> NoReturn:
-        """Raise the error for the last token taken."""
+        """Raise the error that another token was expected in place of the last one taken."""
         self.fail(f"expected {what}, {'got ' + shown(token) if token or self.quoted else 'but the file ends'}")
 
     def fail(self, message: str) -> NoReturn:
-        """Raise an error for the place of the last token taken."""
+        """Raise an error at the place of the last token taken."""
         raise self.source.error(self._offset, message)
 
     @property
     def offset(self) -> int:
-        """Where the last token taken starts."""
+        """Byte offset of the last token taken."""
         return self._offset
 
 
 def shown(token: bytes) -> str:
-    """Return a token as an error shows it."""
-    return ascii(token[:_SHOWN].decode("utf-8", "replace"))
+    """Return a token in the form that error messages show."""
+    return ascii(token[:_MAX_SHOWN_BYTES].decode("utf-8", "replace"))

@@ -1,1 +1,1 @@
-"""Expressions of problem files, parsed and evaluated without `eval`; pyDCOP and XCSP use them."""
+"""Expressions in problem files, parsed and evaluated without `eval`; the pyDCOP and XCSP readers use them."""

@@ -1,28 +1,48 @@
-"""From syntax trees to closures: what an :class:`~dmcmc.formats.expressions.expression.Expression` runs."""
+"""Compile syntax trees to closures, which an :class:`~dmcmc.formats.expressions.expression.Expression` runs."""
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from dmcmc.formats.expressions import functions as library
-from dmcmc.formats.expressions.expression import Env, Expression, Meter, Node
+from dmcmc.formats.expressions.expression import Closure, Environment, Expression, StepBudget
 from dmcmc.formats.expressions.functions import ExpressionError
 
-_MOST_DEPTH = 60
+_MAX_DEPTH = 60  # levels of nesting; keeps the recursion far from Python's limit
 
 
 class Compiler:
-    """Turns nodes into closures and notes the free names."""
+    """Compile syntax nodes to closures and collect the free names.
 
-    def __init__(self, functions: Mapping[str, Callable[..., Any]], meter: Meter | None) -> None:
+    Each method ``on_...`` compiles one type of node; a node without such a method is refused.
+
+    Attributes
+    ----------
+    functions : mapping of str to callable
+        Functions that expressions may call.
+    names : dict
+        Free names in the order of their appearance (a dict used as an ordered set).
+    local : set of str
+        Names that the body assigns.
+    size : int
+        Number of nodes compiled.
+    depth : int
+        Current depth of nesting.
+    meter : StepBudget
+        Limit for the steps at run time.
+    """
+
+    def __init__(self, functions: Mapping[str, Callable[..., Any]], budget: StepBudget | None) -> None:
+        """Start without names."""
         self.functions = functions
         self.names: dict[str, None] = {}
         self.local: set[str] = set()
         self.size = 0
         self.depth = 0
-        self.meter = meter or Meter()
+        self.budget = budget or StepBudget()
 
     def expression(self, body: list[ast.stmt]) -> Expression:
+        """Compile a body: one expression, or statements that return a value."""
         if not body:
             raise ExpressionError("is empty")
         tree = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
@@ -32,37 +52,41 @@ class Compiler:
             self.local = _assigned(body)
             block = self.block(body)
 
-            def run(env: Env) -> Any:
+            def run(env: Environment) -> Any:
                 returned = block(env)
                 if returned is None:
                     raise ExpressionError("ends without a return")
                 return returned[0]
 
-        return Expression(tuple(self.names), self.size, run, self.meter, tree or _conditions(body))
+        return Expression(tuple(self.names), self.size, run, self.budget, tree or _conditions(body))
 
-    def node(self, node: ast.expr) -> Node:
+    def node(self, node: ast.expr) -> Closure:
+        """Compile one node."""
         self.size += 1
         self.depth += 1
-        if self.depth > _MOST_DEPTH:
+        if self.depth > _MAX_DEPTH:
             raise ExpressionError("is nested too deeply")
         method = getattr(self, f"on_{type(node).__name__.lower()}", None)
         if method is None:
             _refuse(node)
-        built: Node = method(node)
+        built: Closure = method(node)
         self.depth -= 1
         return built
 
-    def nodes(self, nodes: Sequence[ast.expr]) -> list[Node]:
+    def nodes(self, nodes: Sequence[ast.expr]) -> list[Closure]:
+        """Compile several nodes."""
         return [self.node(n) for n in nodes]
 
-    def on_constant(self, node: ast.Constant) -> Node:
+    def on_constant(self, node: ast.Constant) -> Closure:
+        """Compile a number, a truth value or a string."""
         value = node.value
         if not isinstance(value, bool | int | float | str):
             _refuse(node)
         library.number(value) if not isinstance(value, str) else None
         return lambda env: value
 
-    def on_name(self, node: ast.Name) -> Node:
+    def on_name(self, node: ast.Name) -> Closure:
+        """Compile a constant, a local name or a free name."""
         name = node.id
         if name not in self.local:
             if name in library.CONSTANTS:
@@ -70,31 +94,31 @@ class Compiler:
                 return lambda env: value
             self.names[name] = None
 
-        def look(env: Env) -> Any:
+        def lookup(env: Environment) -> Any:
             try:
                 return env[name]
             except KeyError:
                 raise ExpressionError(f"uses {name} before it has a value") from None
 
-        return look
+        return lookup
 
-    def on_binop(self, node: ast.BinOp) -> Node:
-        """Follow a chain such as a + b + c to its left end by a loop: it may have hundreds of terms."""
-        rest: list[tuple[Callable[[Any, Any], Any], ast.expr]] = []
+    def on_binop(self, node: ast.BinOp) -> Closure:
+        """Compile an arithmetic operation; a chain such as a + b + c, which may be long, becomes a loop."""
+        operations: list[tuple[Callable[[Any, Any], Any], ast.expr]] = []
         left: ast.expr = node
         while isinstance(left, ast.BinOp):
             function = library.BINARY.get(type(left.op))
             if function is None:
                 _refuse(left.op)
-            rest.append((function, left.right))
+            operations.append((function, left.right))
             left = left.left
         first = self.node(left)
-        steps = [(function, self.node(right)) for function, right in reversed(rest)]
+        steps = [(function, self.node(right)) for function, right in reversed(operations)]
         if len(steps) == 1:
             ((only, right),) = steps
             return lambda env: only(first(env), right(env))
 
-        def chain(env: Env) -> Any:
+        def chain(env: Environment) -> Any:
             value = first(env)
             for function, right in steps:
                 value = function(value, right(env))
@@ -102,17 +126,19 @@ class Compiler:
 
         return chain
 
-    def on_unaryop(self, node: ast.UnaryOp) -> Node:
+    def on_unaryop(self, node: ast.UnaryOp) -> Closure:
+        """Compile a sign or ``not``."""
         function = library.UNARY.get(type(node.op))
         if function is None:
             _refuse(node.op)
         operand = self.node(node.operand)
         return lambda env: function(operand(env))
 
-    def on_boolop(self, node: ast.BoolOp) -> Node:
+    def on_boolop(self, node: ast.BoolOp) -> Closure:
+        """Compile ``and`` or ``or``, which return the deciding operand as in Python."""
         parts, stop = self.nodes(node.values), isinstance(node.op, ast.Or)
 
-        def either(env: Env) -> Any:
+        def either(env: Environment) -> Any:
             value: Any = None
             for part in parts:
                 value = part(env)
@@ -122,14 +148,15 @@ class Compiler:
 
         return either
 
-    def on_compare(self, node: ast.Compare) -> Node:
+    def on_compare(self, node: ast.Compare) -> Closure:
+        """Compile a comparison, possibly chained."""
         first, rest = self.node(node.left), self.nodes(node.comparators)
         functions = [library.COMPARE.get(type(op)) or _refuse(op) for op in node.ops]
         if len(rest) == 1:
             function, right = functions[0], rest[0]
             return lambda env: function(first(env), right(env))
 
-        def chain(env: Env) -> Any:
+        def chain(env: Environment) -> Any:
             left = first(env)
             for function, part in zip(functions, rest, strict=True):
                 right = part(env)
@@ -140,27 +167,32 @@ class Compiler:
 
         return chain
 
-    def on_ifexp(self, node: ast.IfExp) -> Node:
+    def on_ifexp(self, node: ast.IfExp) -> Closure:
+        """Compile a conditional expression."""
         test, yes, no = self.nodes([node.test, node.body, node.orelse])
         return lambda env: yes(env) if test(env) else no(env)
 
-    def on_tuple(self, node: ast.Tuple) -> Node:
+    def on_tuple(self, node: ast.Tuple) -> Closure:
+        """Compile a tuple."""
         parts = self.nodes(node.elts)
         library.check_length(len(parts))
         return lambda env: tuple(part(env) for part in parts)
 
-    def on_list(self, node: ast.List) -> Node:
+    def on_list(self, node: ast.List) -> Closure:
+        """Compile a list as a tuple."""
         return self.on_tuple(ast.Tuple(node.elts))
 
-    def on_set(self, node: ast.Set) -> Node:
+    def on_set(self, node: ast.Set) -> Closure:
+        """Compile a set."""
         parts = self.nodes(node.elts)
         library.check_length(len(parts))
         return lambda env: frozenset(part(env) for part in parts)
 
-    def on_subscript(self, node: ast.Subscript) -> Node:
+    def on_subscript(self, node: ast.Subscript) -> Closure:
+        """Compile an index."""
         sequence, index = self.nodes([node.value, node.slice])
 
-        def item(env: Env) -> Any:
+        def item(env: Environment) -> Any:
             try:
                 return sequence(env)[library.integer(index(env))]
             except IndexError:
@@ -168,7 +200,8 @@ class Compiler:
 
         return item
 
-    def on_call(self, node: ast.Call) -> Node:
+    def on_call(self, node: ast.Call) -> Closure:
+        """Compile a call of a permitted function, with or without the prefix ``math.``."""
         name = node.func.id if isinstance(node.func, ast.Name) else None
         if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
             name = node.func.attr if node.func.value.id == "math" else None
@@ -177,27 +210,28 @@ class Compiler:
             raise ExpressionError(f"calls {called}(), which is none of {', '.join(sorted(self.functions))}")
         if node.keywords:
             raise ExpressionError(f"calls {name}() with named arguments, which are not supported")
-        function, arguments, meter = self.functions[name], self.nodes(node.args), self.meter
+        function, arguments, budget = self.functions[name], self.nodes(node.args), self.budget
 
-        def call(env: Env) -> Any:
+        def call(env: Environment) -> Any:
             given = [argument(env) for argument in arguments]
-            meter.spend(sum(len(g) for g in given if isinstance(g, tuple | str | frozenset | range)))
+            budget.spend(sum(len(g) for g in given if isinstance(g, tuple | str | frozenset | range)))
             return function(*given)
 
         return call
 
-    def on_generatorexp(self, node: ast.GeneratorExp | ast.ListComp) -> Node:
+    def on_generatorexp(self, node: ast.GeneratorExp | ast.ListComp) -> Closure:
+        """Compile a comprehension with a single loop."""
         if len(node.generators) != 1 or not isinstance(node.generators[0].target, ast.Name):
             _refuse(node)
         clause = node.generators[0]
         source, name, outer = self.node(clause.iter), node.generators[0].target.id, set(self.local)
         self.local.add(name)
         body, tests = self.node(node.elt), self.nodes(clause.ifs)
-        self.local, meter, size = outer, self.meter, self.size
+        self.local, budget, size = outer, self.budget, self.size
 
-        def comprehension(env: Env) -> Any:
+        def comprehension(env: Environment) -> Any:
             items, inner = library.sequence(source(env)), dict(env)
-            meter.spend(len(items) * size)
+            budget.spend(len(items) * size)
             result = []
             for inner[name] in items:
                 if all(test(inner) for test in tests):
@@ -208,15 +242,15 @@ class Compiler:
 
     on_listcomp = on_generatorexp
 
-    def block(self, statements: list[ast.stmt]) -> Callable[[Env], tuple[Any] | None]:
-        """Return a function that runs statements: a 1-tuple of what was returned, or None if nothing was."""
+    def block(self, statements: list[ast.stmt]) -> Callable[[Environment], tuple[Any] | None]:
+        """Return a closure that runs statements; it gives a 1-tuple of the returned value, or None without a return."""
         self.depth += 1
-        if self.depth > _MOST_DEPTH:
+        if self.depth > _MAX_DEPTH:
             raise ExpressionError("is nested too deeply")
         built = [self.statement(s) for s in statements]
         self.depth -= 1
 
-        def run(env: Env) -> tuple[Any] | None:
+        def run(env: Environment) -> tuple[Any] | None:
             for statement in built:
                 returned = statement(env)
                 if returned is not None:
@@ -225,7 +259,8 @@ class Compiler:
 
         return run
 
-    def statement(self, node: ast.stmt) -> Callable[[Env], tuple[Any] | None]:
+    def statement(self, node: ast.stmt) -> Callable[[Environment], tuple[Any] | None]:
+        """Compile a return, a conditional, an assignment or ``pass``."""
         self.size += 1
         if isinstance(node, ast.Return) and node.value is not None:
             value = self.node(node.value)
@@ -244,29 +279,32 @@ class Compiler:
 
 
 def _conditions(body: list[ast.stmt]) -> ast.expr | None:
-    """Return statements that do nothing but choose what to return as one expression; None for others."""
+    """Return statements that only choose a returned value as one expression; None for others."""
     match body:
         case [ast.Return(value=value), *_]:
             return value
-        case [ast.If() as choice, *rest] if len(body) <= _MOST_DEPTH:
+        case [ast.If() as choice, *rest] if len(body) <= _MAX_DEPTH:
             yes, no = _conditions(choice.body), _conditions([*choice.orelse, *rest])
             return None if yes is None or no is None else ast.IfExp(choice.test, yes, no)
     return None
 
 
-def _assign(name: str, value: Node) -> Callable[[Env], None]:
-    def assign(env: Env) -> None:
+def _assign(name: str, value: Closure) -> Callable[[Environment], None]:
+    """Return a closure that assigns a value to a name."""
+
+    def assign(env: Environment) -> None:
         env[name] = value(env)
 
     return assign
 
 
 def _assigned(body: list[ast.stmt]) -> set[str]:
-    """Return the names that a body assigns to."""
+    """Return the names to which a body assigns."""
     return set(_targets(body))
 
 
 def _targets(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield the names to which statements assign."""
     for statement in body:
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -274,10 +312,13 @@ def _targets(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _refuse(node: ast.AST) -> NoReturn:
-    raise ExpressionError(f"has {_CALLED.get(type(node).__name__, type(node).__name__)}, which is not supported")
+    """Raise the error for an unsupported node."""
+    raise ExpressionError(
+        f"has {_NODE_DESCRIPTIONS.get(type(node).__name__, type(node).__name__)}, which is not supported"
+    )
 
 
-_CALLED = {
+_NODE_DESCRIPTIONS = {
     "Attribute": "an attribute (.name)",
     "Lambda": "a lambda",
     "JoinedStr": "an f-string",

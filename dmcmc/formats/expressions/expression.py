@@ -1,4 +1,4 @@
-"""A parsed expression: evaluated for all assignments at once where that is sound, else for one after the other."""
+"""A parsed expression: evaluated for all assignments at once if that is sound, else one by one."""
 
 import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,27 +11,27 @@ from dmcmc.formats.expressions.arrays import evaluate
 from dmcmc.formats.expressions.functions import ExpressionError
 from dmcmc.inference.runtime.types import Array
 
-MOST_STEPS = 10_000_000  # some seconds
-_STEPS_A_BYTE = 500
-_WORTHWHILE = 100  # assignments from which on arrays are faster
+MAX_STEPS = 10_000_000  # evaluation steps for one file, a few seconds
+_STEPS_PER_BYTE = 500  # further steps per byte of a file
+_MIN_ASSIGNMENTS_FOR_ARRAYS = 100  # with fewer assignments, NumPy is slower than closures
 
-Env = dict[str, Any]
-Node = Callable[[Env], Any]
+Environment = dict[str, Any]
+Closure = Callable[[Environment], Any]
 
 
 @dataclass
-class Meter:
-    """What may still be spent on evaluation."""
+class StepBudget:
+    """Number of evaluation steps that are left for a file."""
 
-    steps: int = MOST_STEPS
+    steps: int = MAX_STEPS
 
     @classmethod
-    def of(cls, text: bytes) -> "Meter":
-        """Return what a file may spend: more if it is long."""
-        return cls(MOST_STEPS + _STEPS_A_BYTE * len(text))
+    def of(cls, text: bytes) -> "StepBudget":
+        """Return the budget for a file, which grows with its length."""
+        return cls(MAX_STEPS + _STEPS_PER_BYTE * len(text))
 
     def spend(self, steps: int) -> None:
-        """Count steps; ExpressionError when they are used up."""
+        """Subtract steps; raise ``ExpressionError`` if none are left."""
         self.steps -= steps
         if self.steps < 0:
             raise ExpressionError("takes too many steps; list its tuples instead")
@@ -44,21 +44,25 @@ class Expression:
     Attributes
     ----------
     names : tuple of str
-        Its free names, in the order of their appearance: the variables.
+        Free names in the order of their appearance: the variables.
     size : int
-        Number of nodes: at most so many steps an evaluation, loops aside.
+        Number of nodes, an upper bound on the steps per evaluation except for loops.
+    run : callable
+        Closure that evaluates the expression in an environment.
+    budget : StepBudget
+        Steps that are left for the file.
     tree : ast.expr or None
-        The same as one expression; None for statements that assign.
+        Equivalent single expression; None for statements that assign.
     """
 
     names: tuple[str, ...]
     size: int
-    run: Node = field(repr=False)
-    meter: Meter = field(repr=False)
+    run: Closure = field(repr=False)
+    budget: StepBudget = field(repr=False)
     tree: ast.expr | None = field(repr=False, default=None)
 
     def __call__(self, values: Mapping[str, Any]) -> int | float:
-        """Return the value for one assignment; see :meth:`over`."""
+        """Return the value for one assignment; raises as :meth:`over` does."""
         return self._one_by_one([dict(values)])[0]
 
     def over(self, values: Sequence[Sequence[Any]], axes: Sequence[int] | None = None) -> Array | list[int | float]:
@@ -67,18 +71,19 @@ class Expression:
         Parameters
         ----------
         values
-            Of each axis; the last is the fastest.
+            Values on each axis; the last axis is the fastest.
         axes
-            Of each name; by default they are the names, in their order.
+            Axis of each name; by default the names' positions.
 
         Raises
         ------
         ExpressionError
-            For what Python would raise (division by zero, wrong types), for no number, and for too much work.
+            If Python would raise (division by zero, wrong types), if a value is not a number, or if the step budget is
+            exhausted.
         """
         count, axes = prod(map(len, values)), range(len(values)) if axes is None else axes
-        self.meter.spend(self.size * count)
-        if count >= _WORTHWHILE and self.tree is not None:
+        self.budget.spend(self.size * count)
+        if count >= _MIN_ASSIGNMENTS_FOR_ARRAYS and self.tree is not None:
             found = evaluate(self.tree, self.names, values, axes)
             if found is not None:
                 return found
@@ -86,8 +91,8 @@ class Expression:
             {n: chosen[i] for n, i in zip(self.names, axes, strict=True)} for chosen in product(*values)
         )
 
-    def _one_by_one(self, assignments: Iterable[Env]) -> list[int | float]:
-        """Return the values for assignments, dictionaries that no one else needs."""
+    def _one_by_one(self, assignments: Iterable[Environment]) -> list[int | float]:
+        """Return the values for environments one by one; the environments may be modified."""
         run, found = self.run, []
         try:
             for assignment in assignments:
@@ -95,7 +100,7 @@ class Expression:
                 kind = type(result)
                 if kind is not int and kind is not float:
                     if kind is not bool:
-                        raise ExpressionError(f"has the value {str(result)[:40]!r}, which is no number")
+                        raise ExpressionError(f"has the value {str(result)[:40]!r}, which is not a number")
                     result = int(result)
                 found.append(result)
         except (ArithmeticError, TypeError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""What expressions may call: functions of bounded work over numbers, strings and short sequences."""
+"""Functions that expressions may call: bounded work on numbers, strings and short sequences."""
 
 import ast
 import math
@@ -8,50 +8,50 @@ from typing import Any
 
 from dmcmc.inference.runtime.errors import DmcmcError
 
-_MOST_BITS = 4096
-_MOST_ITEMS = 4096
-_HUGE = 1 << _MOST_BITS
-_WHOLE = frozenset((int, bool))
-_NUMBER = frozenset((int, bool, float))
+_MAX_BITS = 4096  # bits of an integer; bounds the work of an operation
+_MAX_ITEMS = 4096  # items of a sequence; bounds the work of an operation
+_INTEGER_LIMIT = 1 << _MAX_BITS
+_INTEGER_TYPES = frozenset((int, bool))
+_NUMBER_TYPES = frozenset((int, bool, float))
 
 
 class ExpressionError(DmcmcError):
-    """An expression that is not valid, not supported or takes too long. The message continues ``the expression``."""
+    """An expression that is invalid, unsupported or too slow. The message continues the words ``the expression``."""
 
 
 def number(value: Any) -> int | float:
-    """Return a number of bounded size, or say that it is none."""
-    if type(value) is float or (type(value) in _WHOLE and -_HUGE < value < _HUGE):
+    """Return a number of bounded size, or raise ``ExpressionError``."""
+    if type(value) is float or (type(value) in _INTEGER_TYPES and -_INTEGER_LIMIT < value < _INTEGER_LIMIT):
         return value  # type: ignore[no-any-return]
     if isinstance(value, int):
-        raise ExpressionError(f"has a number of more than {_MOST_BITS} bits")
-    raise ExpressionError(f"calculates with {str(value)[:40]!r}, which is no number")
+        raise ExpressionError(f"has a number of more than {_MAX_BITS} bits")
+    raise ExpressionError(f"calculates with {str(value)[:40]!r}, which is not a number")
 
 
 def integer(value: Any) -> int:
-    """Return a whole number, or say that it is none."""
+    """Return an integer, or raise ``ExpressionError``."""
     if not isinstance(value, int):
         raise ExpressionError(f"needs a whole number, not {str(value)[:40]!r}")
     return value
 
 
 def check_length(length: int) -> None:
-    """Refuse a sequence that is too long."""
-    if length > _MOST_ITEMS:
-        raise ExpressionError(f"has a sequence of more than {_MOST_ITEMS} items")
+    """Raise ``ExpressionError`` if a sequence is too long."""
+    if length > _MAX_ITEMS:
+        raise ExpressionError(f"has a sequence of more than {_MAX_ITEMS} items")
 
 
 def sequence(value: Any) -> tuple[Any, ...]:
-    """Return the items of a sequence."""
+    """Return the items of a sequence as a tuple."""
     if not isinstance(value, tuple | str | frozenset | range):
-        raise ExpressionError(f"goes through {str(value)[:40]!r}, which is no sequence")
+        raise ExpressionError(f"iterates over {str(value)[:40]!r}, which is not a sequence")
     check_length(len(value))
     return tuple(value)
 
 
 def add(a: Any, b: Any) -> Any:
-    """Return a + b of numbers, strings or sequences."""
-    if type(a) in _NUMBER and type(b) in _NUMBER:
+    """Return a + b for numbers, strings or sequences."""
+    if type(a) in _NUMBER_TYPES and type(b) in _NUMBER_TYPES:
         return number(a + b)
     if isinstance(a, str | tuple) and type(a) is type(b):
         check_length(len(a) + len(b))
@@ -62,14 +62,14 @@ def add(a: Any, b: Any) -> Any:
 
 def subtract(a: Any, b: Any) -> int | float:
     """Return a − b."""
-    if type(a) in _NUMBER and type(b) in _NUMBER:
+    if type(a) in _NUMBER_TYPES and type(b) in _NUMBER_TYPES:
         return number(a - b)
     return number(number(a) - number(b))
 
 
 def multiply(a: Any, b: Any) -> int | float:
-    """Return a · b of numbers."""
-    if type(a) in _NUMBER and type(b) in _NUMBER:
+    """Return a · b for numbers."""
+    if type(a) in _NUMBER_TYPES and type(b) in _NUMBER_TYPES:
         return number(a * b)
     return number(number(a) * number(b))
 
@@ -85,7 +85,7 @@ def floor_divide(a: Any, b: Any) -> int | float:
 
 
 def modulo(a: Any, b: Any) -> int | float:
-    """Return a % b of numbers."""
+    """Return a % b for numbers."""
     return number(a) % number(b)
 
 
@@ -95,14 +95,15 @@ def negate(a: Any) -> int | float:
 
 
 def power(a: Any, b: Any) -> int | float:
-    """Return a ** b, unless it is too large."""
+    """Return a ** b, or raise ``ExpressionError`` if it is too large."""
     a, b = number(a), number(b)
-    if isinstance(a, int) and isinstance(b, int) and abs(b) * a.bit_length() > _MOST_BITS:
-        raise ExpressionError(f"has a power of more than {_MOST_BITS} bits")
+    if isinstance(a, int) and isinstance(b, int) and abs(b) * a.bit_length() > _MAX_BITS:
+        raise ExpressionError(f"has a power of more than {_MAX_BITS} bits")
     return number(a**b)
 
 
 def _round(value: Any, digits: Any = None) -> int | float:
+    """Return Python's ``round`` for bounded arguments."""
     if digits is None:
         return round(number(value))
     if abs(integer(digits)) > 400:
@@ -111,6 +112,7 @@ def _round(value: Any, digits: Any = None) -> int | float:
 
 
 def _sum(items: Any, start: Any = 0) -> Any:
+    """Return Python's ``sum`` for numbers or sequences."""
     total = start
     for item in sequence(items):
         total = add(total, item)
@@ -118,10 +120,12 @@ def _sum(items: Any, start: Any = 0) -> Any:
 
 
 def _extreme(choose: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return ``max`` or ``min`` as Python defines it."""
     return lambda *items: choose(sequence(items[0]) if len(items) == 1 else items)
 
 
 def _int(value: Any) -> int:
+    """Return Python's ``int`` for bounded arguments."""
     if isinstance(value, str):
         check_length(len(value))
         return integer(int(value))
@@ -129,18 +133,22 @@ def _int(value: Any) -> int:
 
 
 def _float(value: Any) -> float:
+    """Return Python's ``float``."""
     return float(value if isinstance(value, str) else number(value))
 
 
 def _range(*bounds: Any) -> tuple[Any, ...]:
+    """Return the items of Python's ``range``."""
     return sequence(range(*map(integer, bounds)))
 
 
 def _text(value: Any) -> str:
+    """Return Python's ``str``."""
     return value if isinstance(value, str) else str(number(value))
 
 
 def _of_number(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that checks that its arguments are numbers."""
     return lambda *values: function(*map(number, values))
 
 
@@ -169,16 +177,18 @@ _BUILTINS: dict[str, Callable[..., Any]] = {
 _MATH = ("ceil", "cos", "exp", "floor", "log", "sin", "sqrt", "tanh")
 
 PYTHON: Mapping[str, Callable[..., Any]] = _BUILTINS | {name: _of_number(getattr(math, name)) for name in _MATH}
-"""What Python's expressions may call: builtins, and functions of ``math``, with or without that name before them."""
+"""Functions that Python expressions may call: builtins, and functions of ``math``, with or without that prefix."""
 
 
-def _truncated(a: Any, b: Any) -> int:
+def _truncated_division(a: Any, b: Any) -> int:
     """Return a / b rounded towards zero, as XCSP's ``div`` does."""
     quotient = abs(integer(a)) // abs(integer(b))
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
 def _folded(function: Callable[[Any, Any], Any], start: int) -> Callable[..., Any]:
+    """Extend a binary function to any number of operands."""
+
     def fold(*values: Any) -> Any:
         total: Any = start
         for value in values:
@@ -194,8 +204,8 @@ FUNCTIONAL: Mapping[str, Callable[..., Any]] = {
     "add": _folded(add, 0),
     "sub": subtract,
     "mul": _folded(multiply, 1),
-    "div": _truncated,
-    "mod": lambda a, b: integer(a) - _truncated(a, b) * b,
+    "div": _truncated_division,
+    "mod": lambda a, b: integer(a) - _truncated_division(a, b) * b,
     "pow": power,
     "min": lambda *values: min(map(number, values)),
     "max": lambda *values: max(map(number, values)),
@@ -238,4 +248,4 @@ UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.UAdd: number,
     ast.Not: operator.not_,
 }
-"""What operators do: binary, comparing and unary ones."""
+"""Functions for the binary, comparison and unary operators."""

@@ -1,7 +1,7 @@
-"""Expressions of problem files, evaluated without ``eval``: a small part of Python, and XCSP's functional form.
+"""Parse expressions of problem files without ``eval``: a small part of Python, and XCSP's functional form.
 
-Text is parsed by :mod:`ast` and turned into closures (:mod:`dmcmc.formats.expressions.closures`); what is not known
-there is refused. Work is bounded: numbers have at most 4096 bits, sequences at most 4096 items, and steps are counted.
+:mod:`ast` parses the text and :mod:`dmcmc.formats.expressions.closures` compiles the tree to closures; unknown syntax
+is refused. The work is bounded: numbers have at most 4096 bits, sequences at most 4096 items, and steps are counted.
 """
 
 import ast
@@ -12,19 +12,19 @@ from typing import TypeGuard
 
 from dmcmc.formats.expressions import functions as library
 from dmcmc.formats.expressions.closures import Compiler
-from dmcmc.formats.expressions.expression import Expression, Meter
+from dmcmc.formats.expressions.expression import Expression, StepBudget
 from dmcmc.formats.expressions.functions import ExpressionError
 
-_MOST_TEXT = 1 << 16
+_MAX_CHARACTERS = 1 << 16  # characters of an expression
 
 
-def parse_python(text: str, meter: Meter | None = None) -> Expression:
+def parse_python(text: str, budget: StepBudget | None = None) -> Expression:
     """Parse a Python expression, or the body of a function with ``return``, ``if`` and assignments.
 
     Raises
     ------
     ExpressionError
-        For what is no Python, or more of it than is supported.
+        If the text is not Python, or uses unsupported syntax.
 
     Examples
     --------
@@ -37,42 +37,53 @@ def parse_python(text: str, meter: Meter | None = None) -> Expression:
     ('x',)
     """
     tree = _tree(text.strip() if "\n" not in text.strip() else _dedented(text))
-    return Compiler(library.PYTHON, meter).expression(tree.body)
+    return Compiler(library.PYTHON, budget).expression(tree.body)
 
 
-def parse_terms(text: str, meter: Meter | None = None) -> list[Expression]:
-    """Parse the terms of a sum one by one; anything but a sum is its only term.
+def parse_terms(text: str, budget: StepBudget | None = None) -> list[Expression]:
+    """Parse the terms of a sum separately; an expression that is not a sum is its only term.
 
     >>> [term.names for term in parse_terms("x * y + (z - 1)")]
     [('x', 'y'), ('z',), ()]
     """
     body = _tree(text.strip()).body if "\n" not in text.strip() else []
     if len(body) != 1 or not isinstance(body[0], ast.Expr):
-        return [parse_python(text, meter)]
+        return [parse_python(text, budget)]
     terms: list[ast.expr] = []
-    waiting: list[ast.expr] = [body[0].value]
-    while waiting:
-        node = waiting.pop()
+    remaining: list[ast.expr] = [body[0].value]
+    while remaining:
+        node = remaining.pop()
         if _is_sum(node):
-            waiting += [_negated(node.right, isinstance(node.op, ast.Sub)), node.left]
+            remaining += [_negated(node.right, isinstance(node.op, ast.Sub)), node.left]
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and _is_sum(node.operand):
             inner = node.operand
-            waiting += [_negated(inner.right, isinstance(inner.op, ast.Add)), _negated(inner.left, True)]
+            remaining += [_negated(inner.right, isinstance(inner.op, ast.Add)), _negated(inner.left, True)]
         else:
             terms.append(node)
-    return [Compiler(library.PYTHON, meter).expression([ast.Expr(term)]) for term in terms]
+    return [Compiler(library.PYTHON, budget).expression([ast.Expr(term)]) for term in terms]
 
 
 def _is_sum(node: ast.expr) -> TypeGuard[ast.BinOp]:
+    """Return whether a node is a sum or a difference."""
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
 
 
 def _negated(node: ast.expr, negate: bool) -> ast.expr:
+    """Return a node, with a minus sign if ``negate``."""
     return ast.UnaryOp(ast.USub(), node) if negate else node
 
 
-def parse_functional(text: str, parameters: Sequence[str], meter: Meter | None = None) -> Expression:
-    """Parse XCSP's functional form, such as ``eq(abs(sub(X0,X1)),2)``; ``parameters`` are the names it may use.
+def parse_functional(text: str, parameters: Sequence[str], budget: StepBudget | None = None) -> Expression:
+    """Parse XCSP's functional form, such as ``eq(abs(sub(X0,X1)),2)``.
+
+    Parameters
+    ----------
+    text
+        The expression.
+    parameters
+        Names that it may use.
+    budget
+        Limit for the evaluation steps.
 
     Examples
     --------
@@ -83,7 +94,7 @@ def parse_functional(text: str, parameters: Sequence[str], meter: Meter | None =
     words = re.sub(r"\b(true|false)\b", lambda match: match[0].capitalize(), words)
     if re.search(r"[^\w\s(),.+\-]", words):
         raise ExpressionError("is not in functional form, such as eq(X0,add(X1,2))")
-    expression = Compiler(library.FUNCTIONAL, meter).expression(_tree(words).body)
+    expression = Compiler(library.FUNCTIONAL, budget).expression(_tree(words).body)
     for name in expression.names:
         if name not in parameters:
             raise ExpressionError(f"uses {name}, which is none of its parameters ({', '.join(parameters) or 'none'})")
@@ -91,22 +102,23 @@ def parse_functional(text: str, parameters: Sequence[str], meter: Meter | None =
 
 
 def _tree(text: str) -> ast.Module:
-    if len(text) > _MOST_TEXT:
-        raise ExpressionError(f"has more than {_MOST_TEXT:,} characters")
+    """Parse a text to a syntax tree, or raise ``ExpressionError``."""
+    if len(text) > _MAX_CHARACTERS:
+        raise ExpressionError(f"has more than {_MAX_CHARACTERS:,} characters")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except SyntaxError as error:
         raise ExpressionError(f"is not valid: {error.msg} (its line {error.lineno or 1})") from None
-    except (ValueError, RecursionError, MemoryError):  # zero bytes; nesting
+    except (ValueError, RecursionError, MemoryError):  # zero bytes, or deep nesting
         raise ExpressionError("is not valid: it has zero bytes, or is nested too deeply") from None
 
 
 def _dedented(text: str) -> str:
-    """Return several lines without common indentation; a first line that lost its own (YAML does that) counts not."""
-    first, *rest = text.strip("\n").splitlines()
-    margins = [len(line) - len(line.lstrip()) for line in rest if line.strip()]
-    own = len(first) - len(first.lstrip())
-    margin = min([own, *margins]) if own else 0
-    return "\n".join(line[margin:] for line in (first, *rest))
+    """Return several lines without their common indentation; YAML may have removed that of the first line."""
+    first, *others = text.strip("\n").splitlines()
+    margins = [len(line) - len(line.lstrip()) for line in others if line.strip()]
+    first_margin = len(first) - len(first.lstrip())
+    margin = min([first_margin, *margins]) if first_margin else 0
+    return "\n".join(line[margin:] for line in (first, *others))

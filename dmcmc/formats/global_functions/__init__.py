@@ -1,1 +1,1 @@
-"""Global cost functions of `.wcsp` and `.cfn` files as factors."""
+"""Factors for the global cost functions of `.wcsp` and `.cfn` files."""

@@ -1,4 +1,4 @@
-"""What every kind of global cost function is made of: tables, constants and automata that count along the scope."""
+"""Building blocks of all global cost functions: tables, constants, and automata that count along the scope."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import prod
@@ -6,21 +6,38 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.formats.global_functions.costs import Cost, Costs, weighted
+from dmcmc.formats.global_functions.costs import Cost, CostScale, deviation_cost
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
 
-_SMALL = 1024  # entries of an automaton that becomes a table at once
-_HARD = np.iinfo(np.int64).min
+_MAX_TABLE_ENTRIES = 1024  # an automaton over at most this many entries is stored as a table
+_FORBIDDEN = np.iinfo(np.int64).min
 
 
-class Builder:
-    """A function's scope, domain sizes and parameters."""
+class GlobalFunctionBuilder:
+    """A global cost function and the means to build its factors.
+
+    Attributes
+    ----------
+    scope : tuple of int
+        Indices of the variables.
+    shape : tuple of int
+        Domain sizes.
+    arguments : mapping
+        Parameters by the names of the signature; variables are given as positions in the scope.
+    costs : CostScale
+        Converts costs to utilities.
+    name : str
+        Name of the factors.
+    cost : int
+        The parameter ``cost``: cost of a violation of size 1.
+    """
 
     def __init__(
-        self, scope: tuple[int, ...], shape: tuple[int, ...], arguments: Mapping[str, Any], costs: Costs, name: str
+        self, scope: tuple[int, ...], shape: tuple[int, ...], arguments: Mapping[str, Any], costs: CostScale, name: str
     ) -> None:
+        """Store the function."""
         self.scope, self.shape, self.arguments, self.costs, self.name = scope, shape, arguments, costs, name
         self.cost: int = arguments.get("cost", 0)
 
@@ -28,36 +45,52 @@ class Builder:
         """Return all values of the largest domain."""
         return range(max(self.shape))
 
-    def charge(self, metric: str, gap: int) -> Cost:
-        """Return what a violation costs."""
+    def violation_cost(self, metric: str, gap: int) -> Cost:
+        """Return the cost of a violation of size ``gap``.
+
+        Parameters
+        ----------
+        metric
+            ``hard`` (constant), ``lin`` (linear) or ``quad`` (quadratic).
+        gap
+            Size of the violation; 0 or less means none.
+        """
         if gap <= 0:
             return 0
         return self.cost * {"hard": 1, "lin": gap, "quad": gap * gap}[metric]
 
-    def violation(self, metric: str, low: int, high: int) -> Callable[[int], Cost]:
-        """Return the cost of a number that should lie between two bounds."""
-        return lambda n: self.charge(metric, max(low - n, n - high, 0))
+    def range_cost(self, metric: str, low: int, high: int) -> Callable[[int], Cost]:
+        """Return the cost of a number as a function, given the bounds between which it should lie."""
+        return lambda n: self.violation_cost(metric, max(low - n, n - high, 0))
 
-    def bounded(self) -> dict[int, Callable[[int], Cost]]:
-        """Return the cost of each bounded value's number of occurrences."""
+    def occurrence_costs(self) -> dict[int, Callable[[int], Cost]]:
+        """Return, for each value with bounds, the cost of its number of occurrences as a function."""
         functions: dict[int, Callable[[int], Cost]] = {}
         for value, low, high, *weights in self.arguments["bounds"]:
             if value in functions:
                 raise ProblemError(f"value {value} has bounds twice")
             if weights:
-                functions[value] = weighted(low, high, *weights)
+                functions[value] = deviation_cost(low, high, *weights)
             else:
                 metric = self.arguments["metric"]
-                functions[value] = self.violation("lin" if metric in ("dec", "var") else metric, low, high)
+                functions[value] = self.range_cost("lin" if metric in ("dec", "var") else metric, low, high)
         return functions
 
     def among(self, values: Sequence[Sequence[int]], function: Callable[[int], Cost]) -> Factor:
-        """Return a function of how many variables take one of some values."""
+        """Return a factor for a function of the number of variables that take one of some values."""
         chosen = {value for (value,) in values}
-        return self.tally([[int(x in chosen) for x in range(size)] for size in self.shape], function)
+        return self.weighted_sum([[int(x in chosen) for x in range(size)] for size in self.shape], function)
 
-    def tally(self, weights: Sequence[Sequence[int]], function: Callable[[int], Cost]) -> Factor:
-        """Return a function of the sum of the weights of the values taken."""
+    def weighted_sum(self, weights: Sequence[Sequence[int]], function: Callable[[int], Cost]) -> Factor:
+        """Return a factor for a function of the sum of weights.
+
+        Parameters
+        ----------
+        weights
+            For each variable, the weight of each of its values.
+        function
+            Cost of the sum.
+        """
         offset = sum(w[0] for w in weights if len(set(w)) == 1)
         varying = [i for i, w in enumerate(weights) if len(set(w)) > 1]
         if not varying:
@@ -71,18 +104,27 @@ class Builder:
         return self.automaton(varying, offset, step)
 
     def automaton(self, positions: Sequence[int], start: Hashable, step: Any) -> Factor:
-        """Return an automaton over some of the scope, as a table where that is small."""
+        """Return a factor for an automaton over some positions of the scope; a small one is stored as a table."""
         shape = [self.shape[i] for i in positions]
         factor: Factor = unroll([self.scope[i] for i in positions], shape, start, step, name=self.name)
-        return Factor(factor.scope, factor.table, self.name) if prod(shape) <= _SMALL else factor
+        return Factor(factor.scope, factor.table, self.name) if prod(shape) <= _MAX_TABLE_ENTRIES else factor
 
     def constant(self, cost: Cost) -> Factor:
+        """Return a factor without variables."""
         utility = self.costs.utility(cost)
         return Factor.of((), np.array(-np.inf if utility is None else utility), name=self.name)
 
-    def table(self, positions: Sequence[int], worth: Sequence[Sequence[int | float | None]]) -> Factor:
-        """Return a table over two variables of the scope."""
-        whole = all(u is None or isinstance(u, int) for row in worth for u in row)
-        hard = _HARD if whole else -np.inf
-        entries = np.array([[hard if u is None else u for u in row] for row in worth])
+    def table(self, positions: Sequence[int], utilities: Sequence[Sequence[int | float | None]]) -> Factor:
+        """Return a table over two variables of the scope.
+
+        Parameters
+        ----------
+        positions
+            The two positions in the scope.
+        utilities
+            Utility of each pair of values; None is forbidden.
+        """
+        whole = all(u is None or isinstance(u, int) for row in utilities for u in row)
+        hard = _FORBIDDEN if whole else -np.inf
+        entries = np.array([[hard if u is None else u for u in row] for row in utilities])
         return Factor.of([self.scope[i] for i in positions], entries, name=self.name)

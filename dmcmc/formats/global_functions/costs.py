@@ -1,27 +1,35 @@
-"""What global cost functions charge: costs, and how far numbers are from what is asked of them."""
+"""Costs of global cost functions, and the distances between numbers and the conditions on them."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dmcmc.inference.runtime.errors import ProblemError
 
-_LARGEST = 2**62  # no cost is beyond it
+_MAX_COST = 2**62  # upper limit for the absolute value of a cost; leaves headroom in int64
 
 Cost = int | None
 
 
-class Costs(NamedTuple):
-    """What costs mean: from ``top`` on they are forbidden; ``unit`` of them are 1."""
+class CostScale(NamedTuple):
+    """Conversion of costs to utilities.
+
+    Attributes
+    ----------
+    top : int or None
+        Costs from here on are forbidden; None if there is no limit.
+    unit : int
+        Cost units per 1.
+    """
 
     top: int | None
     unit: int = 1
 
     def utility(self, cost: Cost) -> int | float | None:
-        """Return what a cost is worth."""
+        """Return the utility of a cost; None is forbidden, for both."""
         if cost is None or (self.top is not None and cost >= self.top):
             return None
-        if abs(cost) > _LARGEST:
-            raise ProblemError("a cost beyond 2^62")
+        if abs(cost) > _MAX_COST:
+            raise ProblemError("a cost above 2^62")
         return -cost if self.unit == 1 else (0 - cost) / self.unit
 
 
@@ -32,21 +40,21 @@ GAPS: Mapping[str, Callable[[int, int, int], int]] = {
     "<": lambda x, y, c: x - c + 1 - y,
     "=": lambda x, y, c: abs(y + c - x),
 }
-"""How far two values are from satisfying a comparison, the second with a constant added."""
+"""Distance of two values x, y from satisfying a comparison of x with y + c."""
 
 
-def within(gap: int, delta: int, unit: int) -> Cost:
-    """Return the cost of a gap: itself, forbidden beyond delta."""
+def gap_cost(gap: int, delta: int, unit: int) -> Cost:
+    """Return the cost of a gap: proportional to it, and forbidden above ``delta``."""
     return None if gap > delta else max(gap, 0) * unit
 
 
-def weighted(low: int, high: int, shortage: int, excess: int) -> Callable[[int], Cost]:
-    """Return what a number below ``low`` or above ``high`` costs."""
+def deviation_cost(low: int, high: int, shortage: int, excess: int) -> Callable[[int], Cost]:
+    """Return the cost of a number below ``low`` or above ``high`` as a function."""
     return lambda n: shortage * max(low - n, 0) + excess * max(n - high, 0)
 
 
-def comparison(comparator: str) -> Callable[[int, int], int]:
-    """Return how far a sum is from satisfying a comparison with a right-hand side."""
+def comparison_gap(comparator: str) -> Callable[[int, int], int]:
+    """Return the distance of a sum from satisfying a comparison with a right-hand side, as a function of both."""
     gaps: Mapping[str, Callable[[int, int], int]] = {
         "==": lambda total, to: abs(to - total),
         "<=": lambda total, to: max(0, total - to),

@@ -1,4 +1,7 @@
-"""Words of a language: runs of an automaton, parses of a grammar, and how far a word is from having one."""
+"""Costs of words in a language: cheapest runs of an automaton and cheapest parses by a grammar.
+
+A *word* is an assignment of the scope, read in its order.
+"""
 
 from collections.abc import Hashable, Mapping, Sequence
 from math import prod
@@ -7,26 +10,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.formats.global_functions.costs import Costs
-from dmcmc.inference.model.automaton import Step
+from dmcmc.formats.global_functions.costs import CostScale
+from dmcmc.inference.model.automaton import StepFunction
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 
-_MOST_PARSED = 2**22  # words times symbols
-_Spans = dict[int, NDArray[np.int64]]  # the costs of all words of some positions, for each symbol
-_NEVER = np.iinfo(np.int64).max // 4  # costs are at most 2^62 / 2
+_MAX_PARSE_ENTRIES = 2**22  # limit for the number of words times the number of symbols
+_Spans = dict[int, NDArray[np.int64]]  # for each symbol, the costs of all words over some positions of the scope
+_NO_PARSE = np.iinfo(np.int64).max // 4  # cost of a word without a parse; two of them can be added without overflow
 
 
-def runs(keyword: str, length: int, arguments: Mapping[str, Any], costs: Costs) -> tuple[Hashable, Step]:
-    """Return the first state and the step of an automaton whose state is what each state of the file costs.
+def automaton_for(
+    keyword: str, length: int, arguments: Mapping[str, Any], costs: CostScale
+) -> tuple[Hashable, StepFunction]:
+    """Return the initial state and the step of an automaton that computes the cheapest run of the file's automaton.
 
-    The cost of a word is that of the cheapest run: with ``var`` a value is taken for another at a cost, with ``edit``
-    values can be left out and put in, too.
+    A state holds the cost of reaching each state of the file's automaton. With the metric ``var`` a value may be
+    replaced at a cost; with ``edit`` values may also be deleted and inserted.
     """
-    a, soft, edit = arguments, keyword != "wregular", arguments.get("metric") == "edit"
-    wrong: int = a.get("cost", 0)
-    starts = [(q, 0) for (q,) in a["starts"]] if soft else a["starts"]
-    ends = {q: 0 for (q,) in a["ends"]} if soft else dict(a["ends"])
-    edges = [(q, v, r, 0) for q, v, r in a["transitions"]] if soft else a["transitions"]
+    a, is_unweighted, allows_edits = arguments, keyword != "wregular", arguments.get("metric") == "edit"
+    edit_cost: int = a.get("cost", 0)
+    starts = [(q, 0) for (q,) in a["starts"]] if is_unweighted else a["starts"]
+    ends = {q: 0 for (q,) in a["ends"]} if is_unweighted else dict(a["ends"])
+    edges = [(q, v, r, 0) for q, v, r in a["transitions"]] if is_unweighted else a["transitions"]
     for q in (*(q for q, _ in starts), *ends, *(q for e in edges for q in (e[0], e[2]))):
         if not 0 <= q < a["nb_states"]:
             raise ProblemError(f"state {q} does not exist; there are 0 to {a['nb_states'] - 1}")
@@ -34,55 +39,55 @@ def runs(keyword: str, length: int, arguments: Mapping[str, Any], costs: Costs) 
     for q, v, r, cost in edges:
         leaving.setdefault(q, []).append((v, r, cost))
 
-    def put_in(best: dict[int, int]) -> dict[int, int]:
-        """Let values be put in where that is cheaper."""
-        waiting = list(best) if edit else []
-        while waiting:
-            q = waiting.pop()
+    def with_insertions(best: dict[int, int]) -> dict[int, int]:
+        """Add the states that insertions reach, and lower the costs that insertions make cheaper."""
+        queue = list(best) if allows_edits else []
+        while queue:
+            q = queue.pop()
             for _, r, _ in leaving.get(q, ()):
-                if best[q] + wrong < best.get(r, best[q] + wrong + 1):
-                    best[r] = best[q] + wrong
-                    waiting.append(r)
+                if best[q] + edit_cost < best.get(r, best[q] + edit_cost + 1):
+                    best[r] = best[q] + edit_cost
+                    queue.append(r)
         return best
 
     def step(position: int, reached: Any, value: int) -> tuple[Hashable, int | float | None]:
         best: dict[int, int] = {}
         for q, cost in reached:
-            for v, r, more in leaving.get(q, ()):
-                if v == value or soft:
-                    total = cost + more + (0 if v == value else wrong)
+            for v, r, edge_cost in leaving.get(q, ()):
+                if v == value or is_unweighted:
+                    total = cost + edge_cost + (0 if v == value else edit_cost)
                     best[r] = min(best.get(r, total), total)
-            if edit:
-                best[q] = min(best.get(q, cost + wrong), cost + wrong)
-        best = put_in(best)
+            if allows_edits:
+                best[q] = min(best.get(q, cost + edit_cost), cost + edit_cost)
+        best = with_insertions(best)
         if position == length - 1:
             finals = [cost + ends[q] for q, cost in best.items() if q in ends]
             return 0, costs.utility(min(finals) if finals else None)
         if not best:
             return (), None
-        # What all have paid is paid now, so that states that differ by that alone are one.
-        paid = min(best.values())
-        return tuple(sorted((q, cost - paid) for q, cost in best.items())), _plain(paid, costs)
+        # Pay the common part of all costs now, so that states that differ only by it become equal.
+        common = min(best.values())
+        return tuple(sorted((q, cost - common) for q, cost in best.items())), _finite_utility(common, costs)
 
     first: dict[int, int] = {}
     for q, cost in starts:
         first[q] = min(first.get(q, cost), cost)
-    return tuple(sorted(put_in(first).items())), step
+    return tuple(sorted(with_insertions(first).items())), step
 
 
-def _plain(cost: int, costs: Costs) -> int | float:
-    """Return a part of a cost as a utility."""
+def _finite_utility(cost: int, costs: CostScale) -> int | float:
+    """Return a cost below the forbidden limit as a utility."""
     return -cost if costs.unit == 1 else (0 - cost) / costs.unit
 
 
-def parses(shape: Sequence[int], arguments: Mapping[str, Any], costs: Costs) -> NDArray[Any]:
-    """Return the utility of every word by its cheapest parse (Cocke, Younger and Kasami, for all words at once).
+def parse_utilities(shape: Sequence[int], arguments: Mapping[str, Any], costs: CostScale) -> NDArray[Any]:
+    """Return the utility of every word by its cheapest parse (CYK algorithm, for all words at once).
 
-    With ``var`` a value is taken for another at a cost; with ``weight`` rules have costs, and a word without a parse
-    is forbidden.
+    With the metric ``var`` a value may be replaced at a cost. With ``weight`` rules have costs, and a word without a
+    parse is forbidden.
     """
     a, n, symbols = arguments, len(shape), arguments["nb_symbols"]
-    if prod(shape) * max(1, symbols) > _MOST_PARSED:
+    if prod(shape) * max(1, symbols) > _MAX_PARSE_ENTRIES:
         raise ResourceError(f"{prod(shape)} words of {symbols} symbols are too many to be parsed")
     soft = a["metric"] == "var"
     named = [s for rule in a["terminals"] for s in rule[:1]] + [s for r in a["non_terminals"] for s in r[:3]]
@@ -93,38 +98,42 @@ def parses(shape: Sequence[int], arguments: Mapping[str, Any], costs: Costs) -> 
     for i, size in enumerate(shape):
         spans: _Spans = {}
         for symbol, value, *weight in a["terminals"]:
-            worth = np.full(size, a["cost"] if soft else _NEVER, dtype=np.int64)
+            span_costs = np.full(size, a["cost"] if soft else _NO_PARSE, dtype=np.int64)
             if value < size:
-                worth[value] = sum(weight)
-            _take(spans, symbol, worth)
+                span_costs[value] = sum(weight)
+            _keep_cheaper(spans, symbol, span_costs)
         best[i, i + 1] = spans
     for width in range(2, n + 1):
         for i in range(n - width + 1):
-            best[i, i + width] = _longer(best, i, i + width, a["non_terminals"])
-    found = best[0, n].get(a["start"], np.full(tuple(shape), _NEVER, dtype=np.int64))
-    entries = [costs.utility(None if cost >= _NEVER else cost) for cost in found.ravel().tolist()]
-    whole = all(u is None or isinstance(u, int) for u in entries)
-    hard = np.iinfo(np.int64).min if whole else -np.inf
+            best[i, i + width] = _combined_spans(best, i, i + width, a["non_terminals"])
+    word_costs = best[0, n].get(a["start"], np.full(tuple(shape), _NO_PARSE, dtype=np.int64))
+    entries = [costs.utility(None if cost >= _NO_PARSE else cost) for cost in word_costs.ravel().tolist()]
+    all_integers = all(u is None or isinstance(u, int) for u in entries)
+    hard = np.iinfo(np.int64).min if all_integers else -np.inf
     return np.array([hard if u is None else u for u in entries]).reshape(tuple(shape))
 
 
-def _longer(
+def _combined_spans(
     best: Mapping[tuple[int, int], Mapping[int, NDArray[np.int64]]],
     begin: int,
     end: int,
     rules: Sequence[Sequence[int]],
 ) -> dict[int, NDArray[np.int64]]:
-    """Return each symbol's costs for the values from one place to another, by the costs of shorter parts."""
+    """Return each symbol's costs for the words over positions ``begin`` to ``end``, combined from shorter spans."""
     spans: _Spans = {}
     for middle in range(begin + 1, end):
         left, right = best[begin, middle], best[middle, end]
-        for symbol, one, two, *weight in rules:
-            if one in left and two in right:
-                both = left[one].reshape(*left[one].shape, *(1,) * right[two].ndim) + right[two] + sum(weight)
-                _take(spans, symbol, np.minimum(both, _NEVER))
+        for symbol, left_symbol, right_symbol, *weight in rules:
+            if left_symbol in left and right_symbol in right:
+                both = (
+                    left[left_symbol].reshape(*left[left_symbol].shape, *(1,) * right[right_symbol].ndim)
+                    + right[right_symbol]
+                    + sum(weight)
+                )
+                _keep_cheaper(spans, symbol, np.minimum(both, _NO_PARSE))
     return spans
 
 
-def _take(spans: _Spans, symbol: int, costs: NDArray[np.int64]) -> None:
-    """Let a symbol have the cheaper of two costs for each word."""
+def _keep_cheaper(spans: _Spans, symbol: int, costs: NDArray[np.int64]) -> None:
+    """Lower the costs of a symbol to the given costs where these are cheaper."""
     spans[symbol] = np.minimum(spans[symbol], costs) if symbol in spans else costs

@@ -1,4 +1,4 @@
-"""A whole network inside a function: its cost at the function's variables must lie between two bounds."""
+"""A network nested in a constraint: its cost at the constraint's variables must lie between two bounds."""
 
 from collections.abc import Hashable, Sequence
 from math import prod
@@ -13,23 +13,23 @@ from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError
 
 _FORBIDDEN = np.iinfo(np.int64).max
-_MOST = 1 << 20  # entries of an inner factor's table
-_SMALL = 1024  # entries of a constraint that becomes a table at once
+_MAX_INNER_ENTRIES = 1 << 20  # entries of an inner factor's table
+_MAX_TABLE_ENTRIES = 1024  # a constraint over at most this many entries is stored as a table
 
 
-class Nested(NamedTuple):
-    """A network and what its cost may be.
+class NestedNetwork(NamedTuple):
+    """A network and the bounds on its cost.
 
     Attributes
     ----------
     domains : sequence of int
-        Of its variables, which are those of the scope in their order.
+        Domain sizes of its variables, which are those of the scope in the same order.
     factors : tuple of Factor
-        Utilities: costs, negated.
+        Its factors; utilities are negated costs.
     unit : int
-        How many of them make a cost of 1.
+        Cost units per 1.
     low, high : int
-        low ≤ cost < high, in units.
+        The constraint low ≤ cost < high, in cost units.
     """
 
     domains: Sequence[int]
@@ -39,13 +39,15 @@ class Nested(NamedTuple):
     high: int
 
 
-def between(nested: Nested, scope: Sequence[int], shape: Sequence[int], name: str) -> Factor:
-    """Return the hard constraint: an automaton whose state is the cost so far and what open factors have seen.
+def nested_constraint(nested: NestedNetwork, scope: Sequence[int], shape: Sequence[int], name: str) -> Factor:
+    """Return the hard constraint as an automaton.
+
+    A state holds the cost so far and the values of the variables that later factors still need.
 
     Raises
     ------
     ProblemError
-        If the network's variables are not those of the scope.
+        If the network's variables differ from those of the scope.
     ResourceError
         If the automaton needs too many states.
     """
@@ -53,7 +55,7 @@ def between(nested: Nested, scope: Sequence[int], shape: Sequence[int], name: st
         raise ProblemError(f"its network has domains {[*nested.domains]}, its scope {[*shape]}")
     tables, start = [], 0
     for factor in nested.factors:
-        if type(factor) is not Factor and prod(factor.shape) > _MOST:
+        if type(factor) is not Factor and prod(factor.shape) > _MAX_INNER_ENTRIES:
             raise ProblemError("its network has a function over too many variables")
         costs = _costs(factor, nested.unit)
         if factor.scope:
@@ -62,38 +64,38 @@ def between(nested: Nested, scope: Sequence[int], shape: Sequence[int], name: st
             start += int(costs) if costs != _FORBIDDEN else nested.high
     if not scope:
         raise ProblemError("its scope is empty")
-    least, most = np.zeros(len(scope) + 1, dtype=object), np.zeros(len(scope) + 1, dtype=object)
-    closing: list[list[tuple[tuple[int, ...], NDArray[np.int64]]]] = [[] for _ in scope]
+    min_remaining, max_remaining = np.zeros(len(scope) + 1, dtype=object), np.zeros(len(scope) + 1, dtype=object)
+    closing_factors: list[list[tuple[tuple[int, ...], NDArray[np.int64]]]] = [[] for _ in scope]
     last_use = [0] * len(scope)
     for inner, costs in tables:
         end = max(inner)
-        closing[end].append((inner, costs))
+        closing_factors[end].append((inner, costs))
         finite = costs[costs != _FORBIDDEN]
-        least[: end + 1] += int(finite.min()) if finite.size else 0
-        most[: end + 1] += int(finite.max()) if finite.size else 0
+        min_remaining[: end + 1] += int(finite.min()) if finite.size else 0
+        max_remaining[: end + 1] += int(finite.max()) if finite.size else 0
         for v in inner:
             last_use[v] = max(last_use[v], end)
 
     def step(position: int, state: Any, value: int) -> tuple[Hashable, int | None]:
         total, seen = state
         values = {**dict(seen), position: value}
-        for inner, costs in closing[position]:
+        for inner, costs in closing_factors[position]:
             cost = int(costs[tuple(values[v] for v in inner)])
             if cost == _FORBIDDEN:
                 return None, None
             total += cost
-        if total + least[position + 1] >= nested.high or total + most[position + 1] < nested.low:
+        if total + min_remaining[position + 1] >= nested.high or total + max_remaining[position + 1] < nested.low:
             return None, None
         if position == len(scope) - 1:
             return 0, 0
         return (total, tuple((v, x) for v, x in values.items() if last_use[v] > position)), 0
 
-    found = unroll(scope, shape, (start, ()), step, name=name)
-    return Factor(found.scope, found.table, name) if prod(shape) <= _SMALL else found
+    result = unroll(scope, shape, (start, ()), step, name=name)
+    return Factor(result.scope, result.table, name) if prod(shape) <= _MAX_TABLE_ENTRIES else result
 
 
 def _costs(factor: Factor, unit: int) -> NDArray[np.int64]:
-    """Return a factor's table as whole costs."""
+    """Return a factor's table as integer costs."""
     table = factor.table
     hard = forbidden(table)
     utility = np.where(hard, 0, table)

@@ -1,1 +1,1 @@
-"""pyDCOP's YAML."""
+"""Problems in pyDCOP's YAML format."""

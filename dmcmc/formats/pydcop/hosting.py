@@ -1,4 +1,4 @@
-"""Who owns what in a pyDCOP problem: a distribution, else hints, else the agents take turns."""
+"""Assign the variables of a pyDCOP problem to agents: by a distribution, by hints, or evenly."""
 
 import re
 from collections import Counter
@@ -9,30 +9,34 @@ from typing import Any, NoReturn
 from dmcmc.config.document import Document, Key, show
 from dmcmc.config.validate import suggestion
 from dmcmc.config.yaml_lines import read_data
-from dmcmc.files.text import Source, open_source
+from dmcmc.files.text import SourceFile, open_source
 from dmcmc.inference.runtime.errors import FileError
 
 _NAME = re.compile(r"(?P<stem>.*)(?P<kind>\.ya?ml)(?P<packed>\.gz|\.xz|\.bz2)?", re.IGNORECASE | re.DOTALL)
 
 
-def distribution_beside(source: Source, given: Path | None) -> Document | None:
-    """Return the distribution file: the given one, or ``NAME_dist.yaml`` beside ``NAME.yaml``."""
+def read_distribution(source: SourceFile, given: Path | None) -> Document | None:
+    """Return the given distribution file, or ``NAME_dist.yaml`` next to ``NAME.yaml``, or None without either."""
     path = given
     if path is None and source.path is not None:
         name = _NAME.fullmatch(str(source.path))
-        ends = (f"{name['kind']}{name['packed'] or ''}", name["kind"]) if name else ()
-        path = next((p for end in ends if (p := Path(f"{name['stem']}_dist{end}")).is_file()), None) if name else None
+        suffixes = (f"{name['kind']}{name['packed'] or ''}", name["kind"]) if name else ()
+        path = (
+            next((p for suffix in suffixes if (p := Path(f"{name['stem']}_dist{suffix}")).is_file()), None)
+            if name
+            else None
+        )
     if path is None:
         return None
     opened = open_source(path)
-    assert opened is not None  # only a native archive is not opened
+    assert opened is not None  # open_source returns None only for native archives
     document = read_data(opened.data, opened.name)
     if not isinstance(document.data.get("distribution"), dict):
         raise FileError(f"{opened.name}: expected 'distribution' with agents and the names that each hosts")
     return document
 
 
-def owners(
+def assign_owners(
     document: Document,
     distribution: Document | None,
     variables: Sequence[str],
@@ -41,26 +45,50 @@ def owners(
 ) -> tuple[tuple[str, ...], list[int]]:
     """Return the agents, and the owner of each variable.
 
-    A ``distribution`` (a file of its own, or a section) comes before ``distribution_hints``. Variables that both leave
-    out are shared out evenly in their order, those of one ``host_with`` together: each to the agent with which it
-    shares most factors, of those with room. Without agents, one agent, ``all``, owns everything.
+    A ``distribution`` (a separate file, or a section) takes precedence over ``distribution_hints``. The remaining
+    variables are distributed evenly in their order, and the variables of one ``host_with`` group stay together. Each
+    group goes to the agent with which it shares most factors, among those below the average load. Without agents, one
+    agent, ``all``, owns everything.
 
     Parameters
     ----------
-    document, distribution
-        The problem file, and the file that :func:`distribution_beside` found.
+    document
+        The problem file.
+    distribution
+        The file that :func:`read_distribution` returned.
     variables, constraints
         Names.
     scopes
-        Indices of variables that share a factor.
+        Scope of each factor, as indices of variables.
     """
-    hosts = _Hosts(document, variables, constraints)
-    hosts.follow(distribution)
-    return hosts.share_out(scopes)
+    hosts = _OwnerAssignment(document, variables, constraints)
+    hosts.apply_hints(distribution)
+    return hosts.assign_remaining(scopes)
 
 
-class _Hosts:
+class _OwnerAssignment:
+    """Assignment of variables (and constraints) to agents as it is built.
+
+    Attributes
+    ----------
+    document : Document
+        The problem file.
+    variables : sequence of str
+        Names of the variables.
+    known : set of str
+        Names of variables and constraints.
+    number : dict of str to int
+        Index of each variable.
+    agents : dict of str to int
+        Index of each agent.
+    listed : bool
+        Whether the file lists the agents; otherwise new names add agents.
+    host : dict of str to int
+        Agent of each name assigned so far.
+    """
+
     def __init__(self, document: Document, variables: Sequence[str], constraints: Collection[str]) -> None:
+        """Read the agents of the problem file."""
         self.document, self.variables = document, variables
         self.known = {*variables, *constraints}
         self.number = {name: v for v, name in enumerate(variables)}
@@ -69,74 +97,77 @@ class _Hosts:
             self.fail(document, ("agents",), f"expected names, got {show(given)}")
         self.agents = {str(name): i for i, name in enumerate(given)}
         if len(self.agents) < len(given):
-            self.fail(document, ("agents",), "an agent stands twice")
+            self.fail(document, ("agents",), "an agent occurs twice")
         self.listed = bool(self.agents)
         self.host: dict[str, int] = {}
 
-    def follow(self, distribution: Document | None) -> None:
-        """Take what distributions and hints say."""
+    def apply_hints(self, distribution: Document | None) -> None:
+        """Apply the distribution and the hints."""
         if distribution is not None:
-            self.place(distribution, ("distribution",))
+            self.apply_section(distribution, ("distribution",))
         elif self.document.data.get("distribution") is not None:
-            self.place(self.document, ("distribution",))
+            self.apply_section(self.document, ("distribution",))
         hints = self.document.data.get("distribution_hints") or {}
         if not isinstance(hints, dict):
             self.fail(self.document, ("distribution_hints",), f"expected must_host and host_with, got {show(hints)}")
-        self.place(self.document, ("distribution_hints", "must_host"))
+        self.apply_section(self.document, ("distribution_hints", "must_host"))
         for group in self.groups():
             hosted = next((self.host[name] for name in group if name in self.host), None)
             if hosted is not None:
                 for name in group:
                     self.host.setdefault(name, hosted)
 
-    def share_out(self, scopes: Iterable[Sequence[int]]) -> tuple[tuple[str, ...], list[int]]:
-        """Give every variable that has no owner yet to one."""
+    def assign_remaining(self, scopes: Iterable[Sequence[int]]) -> tuple[tuple[str, ...], list[int]]:
+        """Assign the remaining variables, and return the agents and the owner of each variable."""
         if not self.agents:
             self.agents["all"] = 0
-        together = self.touching(scopes)
+        scopes_of = self.scopes_by_variable(scopes)
         load = [0] * len(self.agents)
         for name in self.variables:
             if name in self.host:
                 load[self.host[name]] += 1
-        room = -(-len(self.variables) // len(self.agents))
+        max_load = -(-len(self.variables) // len(self.agents))
         for group in self.groups():
-            free = [v for v in map(self.number.get, group) if v is not None and self.variables[v] not in self.host]
+            unassigned = [
+                v for v in map(self.number.get, group) if v is not None and self.variables[v] not in self.host
+            ]
             links = Counter(
                 self.host[self.variables[u]]
-                for v in free
-                for scope in together[v]
+                for v in unassigned
+                for scope in scopes_of[v]
                 for u in scope
                 if self.variables[u] in self.host
             )
-            spare = [a for a, count in enumerate(load) if count < room] or range(len(load))
-            agent = min(spare, key=lambda a: (-links[a], load[a], a))
-            for v in free:
+            candidates = [a for a, count in enumerate(load) if count < max_load] or range(len(load))
+            agent = min(candidates, key=lambda a: (-links[a], load[a], a))
+            for v in unassigned:
                 self.host[self.variables[v]] = agent
                 load[agent] += 1
         return tuple(self.agents), [self.host[name] for name in self.variables]
 
-    def touching(self, scopes: Iterable[Sequence[int]]) -> list[list[Sequence[int]]]:
-        """Return the scopes that hold each variable."""
+    def scopes_by_variable(self, scopes: Iterable[Sequence[int]]) -> list[list[Sequence[int]]]:
+        """Return, for each variable, the scopes that contain it."""
         found: list[list[Sequence[int]]] = [[] for _ in self.variables]
         for scope in scopes:
             for v in scope:
                 found[v].append(scope)
         return found
 
-    def place(self, document: Document, key: Key) -> None:
-        """Note what ``{agent: [names]}`` says."""
-        here: dict[str, int] = {}
+    def apply_section(self, document: Document, key: Key) -> None:
+        """Apply a section ``{agent: [names]}``; names that are already assigned keep their agent."""
+        assigned: dict[str, int] = {}
         for agent, names in self.mapping(document, key).items():
             if self.listed and agent not in self.agents:
                 advice = suggestion(agent, list(self.agents)[:50], "agents")
-                self.fail(document, (*key, agent), f"is no agent; {advice}")
+                self.fail(document, (*key, agent), f"is not an agent; {advice}")
             number = self.agents.setdefault(agent, len(self.agents))
             for name in self.names(document, (*key, agent), names):
-                if here.setdefault(name, number) != number:
-                    self.fail(document, (*key, agent), f"{name} is hosted by another agent, too")
+                if assigned.setdefault(name, number) != number:
+                    self.fail(document, (*key, agent), f"{name} is also hosted by another agent")
                 self.host.setdefault(name, number)
 
     def mapping(self, document: Document, key: Key) -> dict[str, Any]:
+        """Return a section that maps names to lists of names; a missing section is empty."""
         found: Any = document.data
         for part in key:
             found = found.get(part) if isinstance(found, dict) else None
@@ -145,24 +176,25 @@ class _Hosts:
         return found or {}
 
     def names(self, document: Document, key: Key, given: Any) -> list[str]:
+        """Return a checked list of names of variables and constraints."""
         names = [given] if isinstance(given, str) else given or []
         if not isinstance(names, list):
             self.fail(document, key, f"expected a list of names, got {show(given)}")
         for name in names:
             if str(name) not in self.known:
-                self.fail(document, key, f"{show(name)} is no variable and no constraint")
+                self.fail(document, key, f"{show(name)} is neither a variable nor a constraint")
         return [str(name) for name in names]
 
     def groups(self) -> Iterable[list[str]]:
-        """Return the names that go together by ``host_with``, each variable in one group, in the file's order."""
+        """Yield the groups of names joined by ``host_with``, in the file's order; each variable is in one group."""
         key = ("distribution_hints", "host_with")
         group = {name: [name] for name in (*self.variables, *sorted(self.known - self.number.keys()))}
         for name, others in self.mapping(self.document, key).items():
             for other in self.names(self.document, (*key, name), [name, *self.names(self.document, key, others)]):
-                one, two = group[name], group[other]
-                if one is not two:
-                    one += two
-                    group.update(dict.fromkeys(two, one))
+                left, right = group[name], group[other]
+                if left is not right:
+                    left += right
+                    group.update(dict.fromkeys(right, left))
         seen: set[int] = set()
         for name in self.variables:
             if id(group[name]) not in seen:
@@ -170,4 +202,5 @@ class _Hosts:
                 yield group[name]
 
     def fail(self, document: Document, key: Key, message: str) -> NoReturn:
+        """Raise the error that names the line and the key."""
         raise FileError(f"{document.at(key)}: {message}")

@@ -1,1 +1,1 @@
-"""UAI networks (`.uai`)."""
+"""Networks in the format of the UAI competitions (`.uai`)."""

@@ -1,7 +1,7 @@
 """Read ``.uai`` files: Bayesian and Markov networks.
 
-A potential p becomes the utility ln p, 0 is forbidden: the best assignment is the most probable explanation, and the
-objective is the natural logarithm of its (unnormalised) probability.
+A potential p becomes the utility ln p, and p = 0 is forbidden. The best assignment is therefore the most probable
+explanation, and the objective is the natural logarithm of its (unnormalised) probability.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.files.text import Source
+from dmcmc.files.text import SourceFile
 from dmcmc.formats.common.scan import scan_floats, word_offset
 from dmcmc.formats.uai import table_kernels as uai_kernels
 from dmcmc.inference.model.problem import Factor, Problem
@@ -19,62 +19,80 @@ from dmcmc.inference.runtime.types import Array
 _HEADER = re.compile(rb"\s*(MARKOV|BAYES)(?=\s|$)", re.IGNORECASE)
 
 
-def read(source: Source) -> Problem:
+def read(source: SourceFile) -> Problem:
     """Read a network; one agent, ``all``, owns every variable.
 
-    Variables are ``x0``, ``x1``, ..., factors ``f0``, ``f1``, ... in the order of the file.
+    Variables are ``x0``, ``x1``, ... and factors ``f0``, ``f1``, ... in the order of the file.
 
     Raises
     ------
     FileError
-        If the file is not well formed; names the line.
+        If the file is malformed; the message names the line.
     """
-    return _Reader(source).problem()
+    return _UaiReader(source).problem()
 
 
-class _Reader:
-    """A network as the file has it."""
+class _UaiReader:
+    """Parser of a UAI file, with the positions of all scopes and tables.
 
-    def __init__(self, source: Source) -> None:
+    Attributes
+    ----------
+    body : int
+        Byte offset after the header word.
+    numbers : (numbers,) float64
+        All numbers of the body.
+    domains : (variables,) int64
+        Domain size of each variable.
+    scope_start, table_start : (factors,) int64
+        Index in ``numbers`` of each factor's first variable and first entry.
+    """
+
+    def __init__(self, source: SourceFile) -> None:
+        """Convert all numbers and find the scopes and tables."""
         self.source = source
         header = _HEADER.match(source.data)
         if header is None:
             raise source.error(0, f"expected MARKOV or BAYES{'' if source.data.strip() else ', but the file is empty'}")
         self.body = header.end()
-        self.numbers, noted = scan_floats(source.data, self.body)
-        for _, first, last in noted[:1].tolist():
+        self.numbers, unconverted = scan_floats(source.data, self.body)
+        for _, first, last in unconverted[:1].tolist():
             raise source.error(first, f"{source.data[first:last][:40].decode('latin-1')!a} is not a number")
-        n = self._whole(0, "the number of variables")
+        n = self._integer(0, "the number of variables")
         if n > self.numbers.size - 2:
-            self._fail(0, f"{n} variables are declared; there are fewer numbers")
+            self._fail(0, f"{n} variables are declared, but the file has fewer numbers")
         sizes = self.numbers[1 : 1 + n]
         for i in np.flatnonzero((sizes < 1) | (sizes != np.floor(sizes)) | (sizes > 2**53))[:1]:
             self._fail(1 + int(i), f"variable {i}: has {sizes[i]:g} values; a whole number from 1 on is needed")
         self.domains: NDArray[np.int64] = sizes.astype(np.int64)
-        m = self._whole(1 + n, "the number of factors")
+        m = self._integer(1 + n, "the number of factors")
         if m > (self.numbers.size - 2 - n) // 2:
-            self._fail(1 + n, f"{m} factors are declared; there are fewer numbers")
+            self._fail(1 + n, f"{m} factors are declared, but the file has fewer numbers")
         self.scope_start, self.table_start = np.empty((2, m), dtype=np.int64)
         seen = np.full(n, -1, dtype=np.int64)
-        f, at, reason = uai_kernels.survey(self.numbers, 2 + n, self.domains, self.scope_start, self.table_start, seen)
+        f, position, reason = uai_kernels.find_factors(
+            self.numbers, 2 + n, self.domains, self.scope_start, self.table_start, seen
+        )
         if reason != uai_kernels.DONE:
-            self._refuse(f, at, reason)
-        if at < self.numbers.size:
-            self._fail(at, f"{self.numbers.size - at} numbers follow the last of {m} factors; check their number")
+            self._refuse(f, position, reason)
+        if position < self.numbers.size:
+            self._fail(
+                position,
+                f"{self.numbers.size - position} numbers follow the last of {m} factors; check the number of factors",
+            )
 
     def problem(self) -> Problem:
         """Return the problem."""
         utilities = self._utilities()
         factors = []
         domains = self.domains.tolist()
-        parts = zip(self.scope_start.tolist(), self.table_start.tolist(), self._whole_tables(utilities), strict=True)
-        for f, (start, place, whole) in enumerate(parts):
+        tables = zip(self.scope_start.tolist(), self.table_start.tolist(), self._has_integers(utilities), strict=True)
+        for f, (start, table_begin, has_integers) in enumerate(tables):
             arity = int(self.numbers[start - 1])
             scope = tuple(map(int, self.numbers[start : start + arity].tolist()))
             shape = [domains[v] for v in scope]
-            count = int(self.numbers[place - 1])
-            table = utilities[place : place + count].reshape(shape)
-            factors.append(Factor.of(scope, table, name=f"f{f}") if whole else Factor(scope, table, f"f{f}"))
+            count = int(self.numbers[table_begin - 1])
+            table = utilities[table_begin : table_begin + count].reshape(shape)
+            factors.append(Factor.of(scope, table, name=f"f{f}") if has_integers else Factor(scope, table, f"f{f}"))
         return Problem(
             variables=tuple(f"x{v}" for v in range(len(domains))),
             domains=self.domains,
@@ -85,29 +103,30 @@ class _Reader:
         )
 
     def _utilities(self) -> Array:
-        """Return ln of all numbers; only those of tables mean something."""
+        """Return the logarithms of all numbers; only those of table entries are meaningful."""
         if self.table_start.size:
             tables = self.numbers[self.table_start[0] :]
             for bad in np.flatnonzero(~((tables >= 0) & (tables < np.inf)))[:1]:
                 number = int(self.table_start[0] + bad)
-                self._fail(number, f"{tables[bad]:g} is no potential; numbers from 0 on are needed")
+                self._fail(number, f"{tables[bad]:g} is not a potential; numbers from 0 on are needed")
         with np.errstate(divide="ignore", invalid="ignore"):
             utilities: Array = np.log(self.numbers)
-        utilities += 0.0  # no negative zero
+        utilities += 0.0  # turn negative zeros into 0.0
         utilities.flags.writeable = False
         return utilities
 
-    def _whole_tables(self, utilities: Array) -> list[bool]:
-        """Return of each table whether all its utilities are whole: an integer table then."""
+    def _has_integers(self, utilities: Array) -> list[bool]:
+        """Return, for each table, whether all its utilities are integers, so that it can be an integer table."""
         if not self.table_start.size:
             return []
         fractional = (utilities != np.rint(utilities)) & (utilities > -np.inf)
-        fractional[self.table_start - 1] = False  # the number of entries
+        fractional[self.table_start - 1] = False  # the number before the table is the number of its entries
         counts: NDArray[np.int64] = np.add.reduceat(fractional, self.table_start - 1, dtype=np.int64)
         flags: list[bool] = (counts == 0).tolist()
         return flags
 
-    def _whole(self, number: int, what: str) -> int:
+    def _integer(self, number: int, what: str) -> int:
+        """Return a number of the body as a non-negative integer, or fail with ``what`` was expected."""
         if number >= self.numbers.size:
             self._fail(number, f"expected {what}, but the file ends")
         value = float(self.numbers[number])
@@ -115,19 +134,20 @@ class _Reader:
             self._fail(number, f"expected {what}, got {value:g}")
         return int(value)
 
-    def _refuse(self, f: int, at: int, reason: int) -> NoReturn:
-        """Raise the error of the compiled pass."""
+    def _refuse(self, f: int, position: int, reason: int) -> NoReturn:
+        """Raise the error for the compiled pass that ended at number ``position`` of factor ``f``."""
         if reason == uai_kernels.SHORT:
-            self._fail(at, f"factor {f}: numbers are missing at the end of the file")
-        found = f"{self.numbers[at]:g}"
+            self._fail(position, f"factor {f}: numbers are missing at the end of the file")
+        found = f"{self.numbers[position]:g}"
         if reason == uai_kernels.WHOLE:
-            self._fail(at, f"factor {f}: expected the number of its variables, got {found}")
+            self._fail(position, f"factor {f}: expected the number of its variables, got {found}")
         if reason == uai_kernels.SCOPE:
-            self._fail(at, f"factor {f}: variable {found} does not exist; there are 0 to {self.domains.size - 1}")
+            self._fail(position, f"factor {f}: variable {found} does not exist; there are 0 to {self.domains.size - 1}")
         if reason == uai_kernels.TWICE:
-            self._fail(at, f"factor {f}: variable {found} stands twice in its scope")
-        self._fail(at, f"factor {f}: {found} entries do not fit its variables' domains")
+            self._fail(position, f"factor {f}: variable {found} occurs twice in its scope")
+        self._fail(position, f"factor {f}: {found} entries do not fit its variables' domains")
 
     def _fail(self, number: int, message: str) -> NoReturn:
+        """Raise the error that names the line of a number."""
         offset = word_offset(self.source.data, self.body, number)
         raise self.source.error(min(offset, len(self.source.data.rstrip())), message)

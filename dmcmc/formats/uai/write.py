@@ -3,26 +3,28 @@
 from collections.abc import Iterator
 from math import exp
 
-from dmcmc.formats.common.factor_entries import Cost, Listing, keep, listings
+from dmcmc.formats.common.factor_entries import Cost, FactorEntries, check_expressible, named_factor_entries
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 
-_LEAST, _MOST = -700.0, 700.0  # beyond, exp is 0, infinite or loses digits
-_CELLS = 2**28
+# Outside these utilities, exp underflows, overflows or loses digits.
+_MIN_UTILITY = -700.0
+_MAX_UTILITY = 700.0
+_MAX_TABLE_ENTRIES = 2**28  # entries of a table; each is written as text
 
 
 def write(problem: Problem) -> Iterator[str]:
-    """Yield the text of a problem; what is read back differs from it by rounding.
+    """Yield the text of a problem; reading it back gives the same problem up to rounding.
 
     Raises
     ------
     ProblemError
-        For agents, labels and names (``--drop`` leaves them out), a minimisation, and utilities beyond ±700.
+        For agents, labels and names (``--drop`` removes them), a minimisation, and utilities outside ±700.
     """
-    keep(problem)
+    check_expressible(problem)
     if problem.sense != "max":
         raise ProblemError("the format maximises, and the problem is minimised; --drop sense writes negated costs")
-    functions = list(listings(problem, constants=False))
+    functions = list(named_factor_entries(problem, constants=False))
     yield f"MARKOV\n{problem.n_variables}\n{' '.join(map(str, problem.domains.tolist()))}\n{len(functions)}\n"
     for _, listing in functions:
         yield " ".join(map(str, (len(listing.scope), *listing.scope))) + "\n"
@@ -30,24 +32,28 @@ def write(problem: Problem) -> Iterator[str]:
         yield from _table(name, listing)
 
 
-def _table(name: str, listing: Listing) -> Iterator[str]:
-    cells = 1
+def _table(name: str, listing: FactorEntries) -> Iterator[str]:
+    """Yield the text of one table."""
+    entries = 1
     for size in listing.shape:
-        cells *= size
-    if cells > _CELLS:
-        raise ResourceError(f"factor {name!r}: a table of {cells:.3g} entries; uai writes at most {_CELLS:,}")
-    words = [_potential(name, listing.default)] * cells
+        entries *= size
+    if entries > _MAX_TABLE_ENTRIES:
+        raise ResourceError(
+            f"factor {name!r}: a table of {entries:.3g} entries; uai writes at most {_MAX_TABLE_ENTRIES:,}"
+        )
+    words = [_potential(name, listing.default)] * entries
     for row, cost in zip(listing.rows, listing.costs, strict=True):
-        at = 0
+        index = 0
         for value, size in zip(row, listing.shape, strict=True):
-            at = at * size + value
-        words[at] = _potential(name, cost)
-    yield f"\n{cells}\n{' '.join(words)}\n"
+            index = index * size + value
+        words[index] = _potential(name, cost)
+    yield f"\n{entries}\n{' '.join(words)}\n"
 
 
 def _potential(name: str, utility: Cost) -> str:
+    """Return the exponential of a utility as text."""
     if utility is None:
         return "0"
-    if not _LEAST <= utility <= _MOST:
-        raise ProblemError(f"factor {name!r}: utility {utility}; its exponential is no number (-700 to 700 have one)")
+    if not _MIN_UTILITY <= utility <= _MAX_UTILITY:
+        raise ProblemError(f"factor {name!r}: utility {utility}; only utilities from -700 to 700 can be written")
     return repr(exp(utility))

@@ -1,1 +1,1 @@
-"""Weighted CSPs (`.wcsp`)."""
+"""Weighted constraint satisfaction problems (`.wcsp`)."""

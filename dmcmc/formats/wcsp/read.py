@@ -1,8 +1,9 @@
-"""Read ``.wcsp`` files: weighted CSPs as toulbar2 writes them.
+"""Read ``.wcsp`` files: weighted CSPs in toulbar2's format.
 
 Costs are minimised; a cost of at least the header's upper bound (top) is forbidden. A constraint is a list of tuples
-and a default, refers to the tuples of an earlier one, or is a global cost function
-(:mod:`dmcmc.formats.global_functions.factors`). Nothing is allocated that a file merely declares.
+with a default, a reference to the tuples of an earlier constraint, or a global cost function
+(:mod:`dmcmc.formats.global_functions.factors`). Memory is allocated only for numbers that the file contains, never for
+sizes that it merely declares.
 """
 
 import re
@@ -13,56 +14,84 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.files.text import Source
+from dmcmc.files.text import SourceFile
 from dmcmc.formats.common.scan import scan_integers, word_offset
-from dmcmc.formats.global_functions.costs import Costs
+from dmcmc.formats.global_functions.costs import CostScale
 from dmcmc.formats.global_functions.factors import build
-from dmcmc.formats.global_functions.nested import Nested, between
-from dmcmc.formats.global_functions.signatures import SIGNATURES, Field, record
+from dmcmc.formats.global_functions.nested import NestedNetwork, nested_constraint
+from dmcmc.formats.global_functions.signatures import SIGNATURES, ParameterSpec, record_layout
 from dmcmc.formats.wcsp import table_kernels as wcsp_kernels
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
-from dmcmc.inference.runtime.memory import memory_limit, readable
+from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array
 
-_SMALL, _EXPANSION, _MOST_AXES = 2048, 16, 64  # as dmcmc.inference.model.sparse_factor makes tables dense
-_LOWEST = -(2**62)  # no cost is below it
-_HARD = np.iinfo(np.int64).min
-_COPIES = 4  # of a table while its factor is built
-_NESTED = 4  # networks inside networks
+# The limits for dense tables are those of dmcmc.inference.model.sparse_factor.
+_ALWAYS_DENSE_ENTRIES = 2048  # a table of up to this many entries is dense
+_MAX_ENTRIES_PER_TUPLE = 16  # a larger dense table may have this many entries per listed tuple
+_MAX_DENSE_AXES = 64  # NumPy's limit for the axes of a dense table
+_MIN_COST = -(2**62)  # lower limit for a cost; leaves headroom in int64
+_FORBIDDEN = np.iinfo(np.int64).min
+_COPIES = 4  # arrays of a table's size that exist while its factor is built
+_MAX_NESTING = 4  # limit for networks nested in networks
 _HEADER = re.compile(rb"\s*(\S+)\s+(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s+(\d{1,100})(?=\s|$)")
-_WHOLE = re.compile(rb"[+-]?\d+")
+_INTEGER = re.compile(rb"[+-]?\d+")
 
 
-class _Shared(NamedTuple):
-    """What later constraints may refer to: the shape, and the factor over the first scope."""
+class _SharedTuples(NamedTuple):
+    """Tuples to which later constraints may refer: their shape, and the factor of the constraint that defines them."""
 
     shape: tuple[int, ...]
     factor: Factor
 
 
-def read(source: Source) -> Problem:
+def read(source: SourceFile) -> Problem:
     """Read a problem; one agent, ``all``, owns every variable.
 
-    Variables are ``x0``, ``x1``, ..., factors ``c0``, ``c1``, ... in the order of the file. Of tuples that are listed
-    twice the last counts.
+    Variables are ``x0``, ``x1``, ... and factors ``c0``, ``c1``, ... in the order of the file. If a tuple is listed
+    twice, the last cost counts.
 
     Raises
     ------
     FileError
-        If the text is not well formed or does not fit the memory; names the line and the constraint.
+        If the text is malformed or does not fit the memory; the message names the line and the constraint.
     Unavailable
-        For global cost functions that are not known here.
+        For unsupported global cost functions.
     """
-    return _Reader(source).problem()
+    return _WcspReader(source).problem()
 
 
-class _Reader:
-    """Takes constraints off the numbers of a file."""
+class _WcspReader:
+    """Parser that consumes the constraints of a file number by number.
 
-    def __init__(self, source: Source) -> None:
+    Attributes
+    ----------
+    name : str
+        Name of the problem.
+    n, count, top : int
+        Number of variables, number of constraints, and the cost from which on an assignment is forbidden.
+    body : int
+        Byte offset after the header.
+    numbers : (numbers,) int64
+        All words of the body as numbers; 0 for words that are not numbers.
+    unconverted : (k, 3) int64
+        Index, first byte and end of each word that is not a number.
+    words_taken : int
+        Number of these words consumed so far.
+    position : int
+        Index of the next number to consume.
+    depth : int
+        Number of networks around this one.
+    domains : (variables,) int64
+        Domain sizes.
+    shared : list
+        Tuples to which later constraints may refer.
+    """
+
+    def __init__(self, source: SourceFile) -> None:
+        """Read the header and convert all numbers."""
         self.source = source
         header = _HEADER.match(source.data)
         if header is None:
@@ -71,49 +100,49 @@ class _Reader:
         self.name = header[1].decode("utf-8", "replace")
         self.n, self.count, self.top = int(header[2]), int(header[4]), int(header[5])
         self.body = header.end()
-        self.numbers, self.noted = scan_integers(source.data, self.body)
-        self.words = 0  # noted ones that have been taken
-        self.at = self.depth = 0
+        self.numbers, self.unconverted = scan_integers(source.data, self.body)
+        self.words_taken = 0  # consumed words that are not numbers
+        self.position = self.depth = 0
         self.domains = np.empty(0, dtype=np.int64)
-        self.shared: list[_Shared] = []
+        self.shared: list[_SharedTuples] = []
 
     def problem(self) -> Problem:
-        """Read domain sizes and constraints."""
+        """Read the whole file and return the problem."""
         factors = self.network()
-        if self.at < self.numbers.size:
+        if self.position < self.numbers.size:
             self._check_words(self.numbers.size)
-            left = self.numbers.size - self.at
-            self.fail(f"{left} numbers follow the last of {self.count} constraints; check the header", self.at)
+            left = self.numbers.size - self.position
+            self.fail(f"{left} numbers follow the last of {self.count} constraints; check the header", self.position)
         variables = tuple(f"x{i}" for i in range(self.n))
         owner = np.zeros(self.n, dtype=np.int64)
         return Problem(variables, self.domains, ("all",), owner, factors, sense="min", name=self.name)
 
     def network(self) -> tuple[Factor, ...]:
-        """Read domain sizes and constraints; return all factors."""
-        begin = self.at
+        """Read domain sizes and constraints, and return all factors."""
+        begin = self.position
         self.domains = self.take(self.n, "domain sizes")
         for i in np.flatnonzero(self.domains < 1)[:1].tolist():
             self.fail(f"variable {i}: has {self.domains[i]} values; at least 1 is needed", begin + i)
-        if self.count > self.numbers.size - self.at:
-            self.fail(f"{self.count} constraints are declared; there are fewer numbers", self.numbers.size)
+        if self.count > self.numbers.size - self.position:
+            self.fail(f"{self.count} constraints are declared, but the file has fewer numbers", self.numbers.size)
         return self._constraints()
 
     def take(self, count: int, what: str) -> NDArray[np.int64]:
-        """Return the next ``count`` numbers."""
-        self._check_words(min(self.at + count, self.numbers.size))
-        left = self.numbers.size - self.at
+        """Consume and return the next ``count`` numbers."""
+        self._check_words(min(self.position + count, self.numbers.size))
+        left = self.numbers.size - self.position
         if count > left:
             self.fail(f"{what}: {count} numbers are expected, {left} are left", self.numbers.size)
-        self.at += count
-        return self.numbers[self.at - count : self.at]
+        self.position += count
+        return self.numbers[self.position - count : self.position]
 
     def word(self) -> str | None:
-        """Return the next word if it is none of the numbers, and step over it."""
-        if self._next_word() != self.at or self.at == self.numbers.size:
+        """Consume and return the next word if it is not a number; otherwise return None."""
+        if self._next_word() != self.position or self.position == self.numbers.size:
             return None
-        _, first, last = self.noted[self.words].tolist()
-        self.words += 1
-        self.at += 1
+        _, first, last = self.unconverted[self.words_taken].tolist()
+        self.words_taken += 1
+        self.position += 1
         return self.source.data[first:last].decode("utf-8", "replace")
 
     def fail(self, message: str, number: int) -> NoReturn:
@@ -122,76 +151,97 @@ class _Reader:
         raise self.source.error(min(offset, len(self.source.data.rstrip())), message)
 
     def _next_word(self) -> int:
-        return int(self.noted[self.words, 0]) if self.words < len(self.noted) else self.numbers.size
+        """Return the index of the next word that is not a number; the number of words if there is none."""
+        return (
+            int(self.unconverted[self.words_taken, 0])
+            if self.words_taken < len(self.unconverted)
+            else self.numbers.size
+        )
 
     def _check_words(self, end: int) -> None:
-        """Refuse a word among the numbers before ``end``."""
+        """Fail if a word before index ``end`` is not a number."""
         if self._next_word() >= end:
             return
-        _, first, last = self.noted[self.words].tolist()
+        _, first, last = self.unconverted[self.words_taken].tolist()
         word = self.source.data[first:last]
         shown = f"{word[:40].decode('latin-1')!a}"
-        reason = "more than 63 bits; scale the costs down" if _WHOLE.fullmatch(word) else "is not a whole number"
-        raise self.source.error(first, f"{shown}: {reason}" if _WHOLE.fullmatch(word) else f"{shown} {reason}")
+        reason = "more than 63 bits; scale the costs down" if _INTEGER.fullmatch(word) else "is not a whole number"
+        raise self.source.error(first, f"{shown}: {reason}" if _INTEGER.fullmatch(word) else f"{shown} {reason}")
 
     def _constraints(self) -> tuple[Factor, ...]:
-        """Read all constraints: plain ones in two passes, others one by one."""
-        starts, cells = np.zeros((2, self.count), dtype=np.int64)
+        """Read all constraints: plain ones in two compiled passes, others one by one."""
+        starts, entries = np.zeros((2, self.count), dtype=np.int64)
         seen = np.full(self.n, -1, dtype=np.int64)
         special: dict[int, list[Factor]] = {}
         index = 0
         while index < self.count:
-            index, at, reason = wcsp_kernels.survey(
-                self.numbers, self._next_word(), self.at, self.domains, index, starts, cells, seen
+            index, position, reason = wcsp_kernels.find_constraints(
+                self.numbers, self._next_word(), self.position, self.domains, index, starts, entries, seen
             )
             if reason in (wcsp_kernels.SCOPE, wcsp_kernels.TWICE):
-                self.fail(self._scope_error(index, int(self.numbers[at]), reason), at)
-            self.at = at
+                self.fail(self._scope_error(index, int(self.numbers[position]), reason), position)
+            self.position = position
             if reason == wcsp_kernels.DONE:
                 break
             special[index] = self._special(index)
             index += 1
-        return self._factors(starts, cells, special)
+        return self._factors(starts, entries, special)
 
     def _factors(
-        self, starts: NDArray[np.int64], cells: NDArray[np.int64], special: dict[int, list[Factor]]
+        self, starts: NDArray[np.int64], entries: NDArray[np.int64], special: dict[int, list[Factor]]
     ) -> tuple[Factor, ...]:
-        """Return the factors of all constraints in their order."""
+        """Return the factors of all constraints in order.
+
+        Parameters
+        ----------
+        starts
+            (constraints,) int64. Index of the first number of each plain constraint.
+        entries
+            (constraints,) int64. Number of entries of each plain constraint's table; 0 for others.
+        special
+            The factors of the other constraints.
+        """
         listed = np.zeros(self.count, dtype=np.int64)
-        plain = cells > 0
+        plain = entries > 0
         arity = np.where(plain, self.numbers[starts], 0) if self.numbers.size else np.zeros(self.count, dtype=np.int64)
         listed[plain] = self.numbers[starts[plain] + 2 + arity[plain]]
-        dense = plain & (cells <= np.maximum(_SMALL, _EXPANSION * listed)) & (arity <= _MOST_AXES)
-        sizes = np.where(dense, cells, 0)
+        dense = (
+            plain
+            & (entries <= np.maximum(_ALWAYS_DENSE_ENTRIES, _MAX_ENTRIES_PER_TUPLE * listed))
+            & (arity <= _MAX_DENSE_AXES)
+        )
+        sizes = np.where(dense, entries, 0)
         total, limit = int(sizes.sum(dtype=np.float64)), memory_limit()
         if 8 * _COPIES * total > limit:
-            bad = int(np.flatnonzero(np.cumsum(sizes.astype(np.float64)) * 8 * _COPIES > limit)[0])
-            what = f"constraint {bad}: a table of {sizes[bad]} entries"
-            self.fail(f"{what}; tables may take {readable(limit)} in all", int(starts[bad]))
-        places = np.append(0, np.cumsum(sizes))
-        data, reach = np.empty(int(places[-1]), dtype=np.int64), np.zeros(self.count, dtype=np.int64)
-        most = min(self.top, 2**63) - 1
-        bad, number, reason = wcsp_kernels.fill(self.numbers, self.domains, starts, places, data, most, _LOWEST, reach)
+            constraint = int(np.flatnonzero(np.cumsum(sizes.astype(np.float64)) * 8 * _COPIES > limit)[0])
+            what = f"constraint {constraint}: a table of {sizes[constraint]} entries"
+            self.fail(f"{what}; tables may take {format_bytes(limit)} in all", int(starts[constraint]))
+        table_begin = np.append(0, np.cumsum(sizes))
+        data, reach = np.empty(int(table_begin[-1]), dtype=np.int64), np.zeros(self.count, dtype=np.int64)
+        max_cost = min(self.top, 2**63) - 1
+        constraint, number, reason = wcsp_kernels.fill_tables(
+            self.numbers, self.domains, starts, table_begin, data, max_cost, _MIN_COST, reach
+        )
         if reason == wcsp_kernels.VALUE:
-            self.fail(f"constraint {bad}: a value outside its domain", number)
+            self.fail(f"constraint {constraint}: a value outside its domain", number)
         if reason == wcsp_kernels.COST:
-            self.fail(f"constraint {bad}: a cost below -2^62", number)
+            self.fail(f"constraint {constraint}: a cost below -2^62", number)
         wide, narrow = _frozen(data, reach)
         factors: list[Factor] = []
-        place, is_narrow = places.tolist(), (reach < 2**31).tolist()
+        begins, is_narrow = table_begin.tolist(), (reach < 2**31).tolist()
         domains = self.domains.tolist()
         scopes = _scopes(self.numbers, starts, arity, dense)
         for c, scope in enumerate(scopes):
             if scope is None:
                 factors += special[c] if c in special else [self._listed(c, int(starts[c]))]
                 continue
-            part = (narrow if is_narrow[c] else wide)[place[c] : place[c + 1]]
+            part = (narrow if is_narrow[c] else wide)[begins[c] : begins[c + 1]]
             factors.append(Factor(scope, part.reshape([domains[v] for v in scope]), f"c{c}"))
         return tuple(factors)
 
     def _special(self, index: int) -> list[Factor]:
-        """Read one constraint of any kind."""
-        what, begin = f"constraint {index}", self.at
+        """Read one constraint of any type."""
+        what, begin = f"constraint {index}", self.position
         arity = int(self.take(1, what)[0])
         defines = arity < 0
         scope = self.take(abs(arity), f"{what}: scope").tolist()
@@ -199,8 +249,8 @@ class _Reader:
             if not 0 <= v < self.n:
                 self.fail(self._scope_error(index, v, wcsp_kernels.SCOPE), begin + 1 + position)
         if len(set(scope)) < len(scope):
-            twice = next(i for i, v in enumerate(scope) if v in scope[:i])
-            self.fail(self._scope_error(index, scope[twice], wcsp_kernels.TWICE), begin + 1 + twice)
+            repeated = next(i for i, v in enumerate(scope) if v in scope[:i])
+            self.fail(self._scope_error(index, scope[repeated], wcsp_kernels.TWICE), begin + 1 + repeated)
         default = int(self.take(1, f"{what}: default cost")[0])
         keyword = self.word() if default == -1 else None
         if keyword is not None:
@@ -211,11 +261,11 @@ class _Reader:
         rows = self.take(tuples * (len(scope) + 1), f"{what}: tuples").reshape(tuples, len(scope) + 1)
         factor = self._table(what, f"c{index}", scope, rows, default, begin)
         if defines:
-            self.shared.append(_Shared(factor.shape, factor))
+            self.shared.append(_SharedTuples(factor.shape, factor))
         return [factor]
 
     def _listed(self, index: int, start: int) -> Factor:
-        """Return a plain constraint that is too large to be dense."""
+        """Return the factor of a plain constraint that is too large for a dense table."""
         arity = int(self.numbers[start])
         scope = self.numbers[start + 1 : start + 1 + arity].tolist()
         default, tuples = self.numbers[start + 1 + arity : start + 3 + arity].tolist()
@@ -225,24 +275,25 @@ class _Reader:
     def _table(
         self, what: str, name: str, scope: Sequence[int], rows: NDArray[np.int64], default: int, begin: int
     ) -> Factor:
-        costs = np.where(rows[:, -1] >= self.top, _HARD, rows[:, -1])
-        if min(default, int(rows[:, -1].min(initial=0))) < _LOWEST:
+        """Return the factor of a list of tuples with a default cost."""
+        costs = np.where(rows[:, -1] >= self.top, _FORBIDDEN, rows[:, -1])
+        if min(default, int(rows[:, -1].min(initial=0))) < _MIN_COST:
             self.fail(f"{what}: a cost below -2^62", begin)
         shape = self.domains[list(scope)].tolist()
-        hard = int(_HARD) if default >= self.top else default
+        hard = int(_FORBIDDEN) if default >= self.top else default
         try:
             return tabulate(scope, shape, rows[:, :-1], costs, hard, "min", name)
         except ProblemError as error:
             self.fail(f"{what}: {str(error).partition(': ')[2] or error}", begin)
 
     def _reference(self, what: str, name: str, scope: Sequence[int], number: int, begin: int) -> Factor:
-        """Return a constraint with the costs of a shared one; its default is the shared one's."""
+        """Return a constraint with the costs and the default of a shared one."""
         if number > len(self.shared):
             self.fail(f"{what}: refers to shared function {number}; {len(self.shared)} are defined before", begin)
         shape, factor = self.shared[number - 1]
-        here = tuple(self.domains[list(scope)].tolist())
-        if here != shape:
-            self.fail(f"{what}: domains {here}, but shared function {number} has {shape}", begin)
+        own_shape = tuple(self.domains[list(scope)].tolist())
+        if own_shape != shape:
+            self.fail(f"{what}: domains {own_shape}, but shared function {number} has {shape}", begin)
         return factor.renamed(tuple(scope), name)
 
     def _global(self, name: str, what: str, scope: Sequence[int], keyword: str, begin: int) -> list[Factor]:
@@ -263,12 +314,12 @@ class _Reader:
             elif field.name not in arguments:
                 arguments[field.name] = self._parameter(field, f"{what}: {field.name}", arguments, len(scope))
         try:
-            return build(keyword, scope, shape, arguments, Costs(self.top), name)
+            return build(keyword, scope, shape, arguments, CostScale(self.top), name)
         except (ProblemError, ResourceError) as error:
             self.fail(f"{what}: {error}", begin)
 
     def _nested(self, name: str, what: str, scope: Sequence[int], begin: int) -> Factor:
-        """Read the bounds of a network's cost, whether it repeats what is forbidden outside of it, and the network."""
+        """Read a nested network with the bounds of its cost and its options."""
         low, high, _, dual = self.take(4, f"{what}: wcsp: bounds and options").tolist()
         if dual:
             offset = word_offset(self.source.data, self.body, begin)
@@ -278,36 +329,39 @@ class _Reader:
             inner.take(1, f"{what}: wcsp: its name")
         inner.n, _, inner.count, inner.top = inner.take(4, f"{what}: wcsp: its header").tolist()
         inner.depth, inner.shared = self.depth + 1, []
-        if inner.depth > _NESTED or min(inner.n, inner.count) < 0:
-            self.fail(f"{what}: wcsp: networks more than {_NESTED} deep, or a size below 0", begin)
+        if inner.depth > _MAX_NESTING or min(inner.n, inner.count) < 0:
+            self.fail(f"{what}: wcsp: networks more than {_MAX_NESTING} deep, or a size below 0", begin)
         factors = inner.network()
-        self.at, self.words = inner.at, inner.words
-        nested = Nested(inner.domains.tolist(), factors, 1, low, high)
+        self.position, self.words_taken = inner.position, inner.words_taken
+        nested = NestedNetwork(inner.domains.tolist(), factors, 1, low, high)
         try:
-            return between(nested, scope, self.domains[list(scope)].tolist(), name)
+            return nested_constraint(nested, scope, self.domains[list(scope)].tolist(), name)
         except (ProblemError, ResourceError) as error:
             self.fail(f"{what}: wcsp: {error}", begin)
 
-    def _parameter(self, field: Field, what: str, earlier: dict[str, Any], arity: int) -> Any:
-        """Read one parameter; a list's length stands before it."""
+    def _parameter(self, field: ParameterSpec, what: str, earlier: dict[str, Any], arity: int) -> Any:
+        """Read one parameter; the length of a list precedes it."""
         match field.kind:
             case "word":
                 word = self.word()
-                if word not in field.of.split("|"):
-                    self.fail(f"{what}: expected {' or '.join(field.of.split('|'))}", self.at - (word is not None))
+                if word not in field.layout.split("|"):
+                    self.fail(
+                        f"{what}: expected {' or '.join(field.layout.split('|'))}", self.position - (word is not None)
+                    )
                 return word
             case "list":
-                return self._records(what, record(field, earlier))
+                return self._records(what, record_layout(field, earlier))
             case "lists":
-                return [self._records(what, field.of) for _ in range(arity)]
+                return [self._records(what, field.layout) for _ in range(arity)]
             case "groups":
-                return [self._records(what, field.of) for _ in range(int(self.take(1, what)[0]))]
+                return [self._records(what, field.layout) for _ in range(int(self.take(1, what)[0]))]
             case "each":
                 return self.take(arity, what).tolist()
         return int(self.take(1, what)[0])
 
     def _records(self, what: str, kinds: str) -> list[list[int]]:
-        begin = self.at
+        """Read a list of records with one number per letter of ``kinds``."""
+        begin = self.position
         count = int(self.take(1, what)[0])
         if count < 0:
             self.fail(f"{what}: {count} entries", begin)
@@ -315,18 +369,18 @@ class _Reader:
         return records
 
     def _variable_lists(self, what: str, names: Sequence[str]) -> dict[str, list[int]]:
-        """Read lists of variables; their lengths stand before the first."""
-        begin = self.at
+        """Read lists of variables; all their lengths precede the first list."""
+        begin = self.position
         sizes = self.take(len(names), f"{what}: sizes of lists").tolist()
         if min(sizes) < 0:
             self.fail(f"{what}: a list of {min(sizes)} variables", begin)
         return {name: self.take(size, f"{what}: {name}").tolist() for name, size in zip(names, sizes, strict=True)}
 
     def _rules(self, what: str) -> dict[str, list[list[int]]]:
-        """Read a grammar's rules: 0 a value, 1 two symbols; 2, 3 the same with weights."""
+        """Read a grammar's rules. Type 0 produces a value and type 1 two symbols; 2 and 3 are the same with weights."""
         rules: dict[str, list[list[int]]] = {"terminals": [], "non_terminals": []}
         for _ in range(int(self.take(1, f"{what}: number of rules")[0])):
-            begin, kind = self.at, int(self.take(1, f"{what}: a rule")[0])
+            begin, kind = self.position, int(self.take(1, f"{what}: a rule")[0])
             if not 0 <= kind <= 3:
                 self.fail(f"{what}: a rule of kind {kind}; there are 0 to 3", begin)
             rule = self.take(2 + kind % 2 + kind // 2, f"{what}: a rule").tolist()
@@ -334,14 +388,15 @@ class _Reader:
         return rules
 
     def _scope_error(self, index: int, v: int, reason: int) -> str:
+        """Return the message for a variable that does not exist or occurs twice."""
         if reason == wcsp_kernels.TWICE:
-            return f"constraint {index}: variable {v} stands twice in its scope"
+            return f"constraint {index}: variable {v} occurs twice in its scope"
         return f"constraint {index}: variable {v} does not exist; there are 0 to {self.n - 1}"
 
 
 def _frozen(data: Array, reach: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Return utilities in 64 and 32 bits, read-only; where |utility| exceeds ``reach`` only the first is right."""
-    hard = data == _HARD
+    """Return utilities as read-only int64 and int32 arrays; int32 is valid only for constraints of small ``reach``."""
+    hard = data == _FORBIDDEN
     narrow = data.astype(np.int32)
     narrow[hard] = forbidden_value(narrow.dtype)
     data.flags.writeable = narrow.flags.writeable = False
@@ -351,7 +406,8 @@ def _frozen(data: Array, reach: NDArray[np.int64]) -> tuple[Array, Array]:
 def _scopes(
     numbers: NDArray[np.int64], starts: NDArray[np.int64], arity: NDArray[np.int64], dense: NDArray[np.bool_]
 ) -> list[tuple[int, ...] | None]:
-    """Return the scope of each dense constraint, None for the others; constraints of equal arity in one go."""
+    """Return the scope of each dense constraint, None for others; constraints of equal arity are read together."""
+
     scopes: list[tuple[int, ...] | None] = [None] * starts.size
     for k in np.unique(arity[dense]).tolist():
         which = np.flatnonzero(dense & (arity == k))

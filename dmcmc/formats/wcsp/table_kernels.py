@@ -1,117 +1,132 @@
 # mypy: ignore-errors
-"""The two passes over the numbers of a ``.wcsp`` file, compiled: find the constraints, then fill their tables."""
+"""Compiled passes over the numbers of a ``.wcsp`` file: find the constraints, then fill their tables.
+
+A plain constraint is the sequence arity, scope, default cost, number of tuples, and for each tuple its values and cost.
+"""
 
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
 
-HUGE = 1 << 60  # entries; also what every larger product becomes
+MAX_ENTRIES = 1 << 60  # upper limit for numbers of entries; larger products are cut to it
 
-# Why a pass ended.
+# Reasons why a pass ended.
 DONE, SPECIAL, SHORT, SCOPE, TWICE, VALUE, COST = range(7)
 
 
 @njit(nogil=True)
-def survey(numbers, end, at, domains, index, starts, cells, seen):
-    """Find plain constraints, from number ``at`` on: arity, scope, default, tuples, rows.
+def find_constraints(numbers, end, position, domains, index, starts, entries, seen):
+    """Find plain constraints, starting at number ``position``.
 
     Parameters
     ----------
     numbers : (numbers,) int64
+        The numbers of the file after its header.
     end : int
-        Numbers before this one are whole; the next is a word, or the end.
+        Index of the next word that is not a number, or the number of words.
+    position : int
+        Index of the first number of the next constraint.
+    domains : (variables,) int64
+        Domain sizes.
     index : int
-        Of the first constraint to find; all before are known.
-    starts, cells : (constraints,) int64
-        Written: where each constraint begins, and its number of entries (at most HUGE).
+        First constraint to find; all before it are known.
+    starts, entries : (constraints,) int64
+        Output: index of each constraint's first number, and its number of entries (at most MAX_ENTRIES).
     seen : (variables,) int64
-        Scratch, −1 or the last constraint whose scope has the variable.
+        Scratch space: −1, or the last constraint whose scope contains the variable.
 
     Returns
     -------
     index : int
         The constraint at which the pass ended.
-    at : int
-        The number at which that begins, or which is wrong.
+    position : int
+        Index of its first number, or of the number that is wrong.
     reason : int
-        DONE; SPECIAL for a constraint of another kind; SHORT where numbers are missing; SCOPE and TWICE for a
-        variable.
+        DONE: all found. SPECIAL: a constraint of another type. SHORT: missing numbers. SCOPE, TWICE: a variable that
+        does not exist, or occurs twice.
     """
     while index < starts.size:
-        if at >= end:
-            return index, at, SHORT
-        arity = numbers[at]
+        if position >= end:
+            return index, position, SHORT
+        arity = numbers[position]
         if arity < 0:
-            return index, at, SPECIAL
-        if arity > end - at - 3:
-            return index, at, SPECIAL  # a word may follow the scope
+            return index, position, SPECIAL
+        if arity > end - position - 3:
+            return index, position, SPECIAL  # a word that is not a number may follow the scope
         size = 1
-        for i in range(at + 1, at + 1 + arity):
+        for i in range(position + 1, position + 1 + arity):
             v = numbers[i]
             if v < 0 or v >= domains.size:
                 return index, i, SCOPE
             if seen[v] == index:
                 return index, i, TWICE
             seen[v] = index
-            size = HUGE if size > HUGE // domains[v] else size * domains[v]
-        tuples = numbers[at + 2 + arity]
+            size = MAX_ENTRIES if size > MAX_ENTRIES // domains[v] else size * domains[v]
+        tuples = numbers[position + 2 + arity]
         if tuples < 0:
-            return index, at, SPECIAL
-        if tuples > (end - at - 3 - arity) // (arity + 1):
-            return index, at, SHORT
-        starts[index], cells[index] = at, size
-        at += 3 + arity + tuples * (arity + 1)
+            return index, position, SPECIAL
+        if tuples > (end - position - 3 - arity) // (arity + 1):
+            return index, position, SHORT
+        starts[index], entries[index] = position, size
+        position += 3 + arity + tuples * (arity + 1)
         index += 1
-    return index, at, DONE
+    return index, position, DONE
 
 
 @njit(nogil=True)
-def fill(numbers, domains, starts, places, data, most, lowest, reach):
-    """Fill the tables of constraints with utilities.
+def fill_tables(numbers, domains, starts, table_begin, data, max_cost, min_cost, reach):
+    """Fill the tables of constraints with utilities (negated costs).
 
     Parameters
     ----------
+    numbers : (numbers,) int64
+        The numbers of the file after its header.
+    domains : (variables,) int64
+        Domain sizes.
     starts : (constraints,) int64
-    places : (constraints + 1,) int64
-        Where the table of each begins in ``data``; one of no entries is left out.
-    most : int
-        A cost above it is forbidden.
-    lowest : int
-        No cost is below it.
+        Index of each constraint's first number.
+    table_begin : (constraints + 1,) int64
+        Begin of each constraint's table in ``data``; constraints with an empty range are skipped.
+    data : (entries,) int64
+        Output: the tables, concatenated; the smallest int64 is forbidden.
+    max_cost : int
+        Costs above it are forbidden.
+    min_cost : int
+        Lower limit for valid costs.
     reach : (constraints,) int64
-        Written: the largest |cost| that is not forbidden.
+        Output: the largest absolute value of the allowed costs.
 
     Returns
     -------
     constraint, number, reason : int
-        DONE, or VALUE or COST with the constraint and the number that is wrong.
+        DONE; or VALUE or COST with the constraint and the index of the number that is wrong.
     """
     hard = np.iinfo(np.int64).min
     for c in range(starts.size):
-        begin, size = places[c], places[c + 1] - places[c]
+        begin, size = table_begin[c], table_begin[c + 1] - table_begin[c]
         if size == 0:
             continue
-        at = starts[c]
-        arity = numbers[at]
-        cost, tuples = numbers[at + 1 + arity], numbers[at + 2 + arity]
-        if cost < lowest:
-            return c, at + 1 + arity, COST
-        data[begin : begin + size] = hard if cost > most else -cost
-        far = abs(cost) if cost <= most and tuples < size else 0
-        row = at + 3 + arity
+        position = starts[c]
+        arity = numbers[position]
+        cost, tuples = numbers[position + 1 + arity], numbers[position + 2 + arity]
+        if cost < min_cost:
+            return c, position + 1 + arity, COST
+        data[begin : begin + size] = hard if cost > max_cost else -cost
+        largest = abs(cost) if cost <= max_cost and tuples < size else 0
+        row = position + 3 + arity
         for _ in range(tuples):
             cell = 0
             for i in range(arity):
-                v, value = numbers[at + 1 + i], numbers[row + i]
+                v, value = numbers[position + 1 + i], numbers[row + i]
                 if value < 0 or value >= domains[v]:
                     return c, row + i, VALUE
                 cell = cell * domains[v] + value
             cost = numbers[row + arity]
-            if cost < lowest:
+            if cost < min_cost:
                 return c, row + arity, COST
-            data[begin + cell] = hard if cost > most else -cost
-            if cost <= most and abs(cost) > far:
-                far = abs(cost)
+            data[begin + cell] = hard if cost > max_cost else -cost
+            if cost <= max_cost and abs(cost) > largest:
+                largest = abs(cost)
             row += arity + 1
-        reach[c] = far
+        reach[c] = largest
     return starts.size, 0, DONE

@@ -1,1 +1,1 @@
-"""XCSP 2.1 as FRODO has it."""
+"""XCSP 2.1 in the dialect of FRODO."""

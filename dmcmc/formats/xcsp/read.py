@@ -1,6 +1,6 @@
-"""Read XCSP 2.1 as FRODO has it: agents and their variables, soft and hard relations, predicates and functions.
+"""Read XCSP 2.1 in FRODO's dialect: agents and their variables, soft and hard relations, predicates and functions.
 
-Dialects are read too: relations without semantics, domains without values, a missing list of agents. Global
+Variants are accepted: relations without semantics, domains without values, a missing list of agents. Global
 constraints, random variables and probability spaces are refused by name.
 """
 
@@ -11,39 +11,58 @@ from typing import NoReturn
 
 import numpy as np
 
-from dmcmc.files.text import Source
-from dmcmc.formats.common.entries import Space, clipped, number
-from dmcmc.formats.expressions.expression import Meter
-from dmcmc.formats.xcsp.relations import Formula, Index, Relation
+from dmcmc.files.text import SourceFile
+from dmcmc.formats.common.entries import TableBudget, clipped_error, number
+from dmcmc.formats.expressions.expression import StepBudget
+from dmcmc.formats.xcsp.relations import Formula, Relation, ValueIndex
 from dmcmc.formats.xcsp.xml_tree import Element, parse
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor, tabulate
 from dmcmc.inference.runtime.errors import DmcmcError, FileError
 from dmcmc.inference.runtime.types import Number
 
-_MOST_VALUES = 1 << 22  # of all domains together
+_MAX_VALUES = 1 << 22  # limit for the values of all domains together
 _RANGE = re.compile(r"([+-]?[0-9]{1,18})\.\.([+-]?[0-9]{1,18})")
 
 
-def read(source: Source) -> Problem:
-    """Read an XCSP file; see :func:`dmcmc.formats.load`."""
+def read(source: SourceFile) -> Problem:
+    """Read an XCSP file; see :func:`dmcmc.formats.registry.load`."""
     try:
-        return _Reader(source).problem()
+        return _XcspReader(source).problem()
     except DmcmcError as error:
-        raise clipped(error) from None
+        raise clipped_error(error) from None
 
 
-class _Reader:
-    def __init__(self, source: Source) -> None:
+class _XcspReader:
+    """Reader of the sections of an XCSP file.
+
+    Attributes
+    ----------
+    root : Element
+        The element ``<instance>``.
+    sense : {"min", "max"}
+        Whether the objective is minimised or maximised.
+    top : number
+        Costs from here on are forbidden (``maximalCost``).
+    initial : number
+        Cost of every assignment (``initialCost``).
+    relations, formulas : dict
+        Relations, and predicates and functions, by name.
+    tables : dict
+        Factors already built, by relation, domains and repeated positions, to share their tables.
+    """
+
+    def __init__(self, source: SourceFile) -> None:
+        """Parse the XML and read the presentation."""
         self.source, self.root = source, parse(source)
         if self.root.tag != "instance":
             raise source.error(self.root.offset, f"expected <instance>, not <{self.root.tag[:40]}>")
         presentation = self.root.first("presentation")
-        about = {} if presentation is None else presentation.attributes
-        self.sense = "max" if about.get("maximize", "").strip().lower() == "true" else "min"
-        self.name = about.get("name", "")
-        self.space = Space()
-        self.meter = Meter.of(source.data)
+        attributes = {} if presentation is None else presentation.attributes
+        self.sense = "max" if attributes.get("maximize", "").strip().lower() == "true" else "min"
+        self.name = attributes.get("name", "")
+        self.table_budget = TableBudget()
+        self.budget = StepBudget.of(source.data)
         self.top: Number = inf
         self.initial: Number = 0
         self.relations: dict[str, Relation] = {}
@@ -51,7 +70,7 @@ class _Reader:
         self.tables: dict[tuple[str, tuple[str, ...], tuple[int, ...]], Factor] = {}
 
     def problem(self) -> Problem:
-        """Read everything."""
+        """Read all sections and return the problem."""
         for child in self.root.children:
             if child.tag == "probabilities":
                 raise self.source.refusal(child.offset, "<probabilities> (stochastic problems) are")
@@ -60,7 +79,7 @@ class _Reader:
             self.relations[self.new(relation.name, self.relations, element)] = relation
         for tag in ("predicate", "function"):
             for element in self.section(f"{tag}s", tag):
-                formula = Formula(self.source, element, self.meter)
+                formula = Formula(self.source, element, self.budget)
                 self.formulas[self.new(formula.name, self.formulas, element)] = formula
         self.read_domains()
         self.read_variables()
@@ -75,7 +94,7 @@ class _Reader:
         )
 
     def section(self, tag: str, inner: str) -> list[Element]:
-        """Return the elements of a section; a missing section has none."""
+        """Return the elements of a section; a missing section is empty."""
         found: list[Element] = []
         for section in self.root.all(tag):
             for element in section.children:
@@ -87,7 +106,7 @@ class _Reader:
         return found
 
     def read_limits(self, section: Element) -> None:
-        """Note the cost from which on everything is forbidden, and that of every assignment (weighted CSPs)."""
+        """Read ``maximalCost`` and ``initialCost`` of a weighted CSP."""
         word = section.attributes.get("maximalCost", "infinity")
         top = number(word)
         if top is None or (self.sense == "max" and top != inf):
@@ -99,27 +118,28 @@ class _Reader:
         self.top, self.initial = top, initial
 
     def new(self, name: str, known: object, element: Element) -> str:
-        """Return a name that is not taken."""
+        """Return a name after a check that it is not taken."""
         if not name:
             self.fail(element, f"<{element.tag}> has no name")
         if name in known:  # type: ignore[operator]
-            self.fail(element, f"{element.tag} {name!r} stands twice")
+            self.fail(element, f"{element.tag} {name!r} occurs twice")
         return name
 
     def read_domains(self) -> None:
-        self.domains: dict[str, Index] = {}
+        """Read all domains."""
+        self.domains: dict[str, ValueIndex] = {}
         self.labels: dict[str, tuple[Label, ...] | None] = {}
-        self.room = _MOST_VALUES
+        self.values_left = _MAX_VALUES
         for element in self.section("domains", "domain"):
             name = self.new(element.attributes.get("name", ""), self.domains, element)
             values = self.values(element)
             self.domains[name] = {value: i for i, value in enumerate(values)}
             if len(self.domains[name]) < len(values):
-                self.fail(element, f"domain {name!r}: a value stands twice")
+                self.fail(element, f"domain {name!r}: a value occurs twice")
             self.labels[name] = None if values == list(range(len(values))) else tuple(values)
 
     def values(self, element: Element) -> list[Number]:
-        """Return the values of a domain: words such as ``3`` and ``1..5``, or 1 to nbValues where there are none."""
+        """Return the values of a domain: words such as ``3`` and ``1..5``, or 1 to nbValues if there are none."""
         what = f"domain {element.attributes.get('name')!r}"
         declared = element.attributes.get("nbValues")
         if declared is not None and not re.fullmatch("[0-9]{1,18}", declared):
@@ -130,18 +150,19 @@ class _Reader:
             span = _RANGE.fullmatch(word)
             value = number(word)
             if span is None and (value is None or abs(value) == inf):
-                self.fail(element, f"{what}: {word[:40]!r} is no value and no range such as 1..5")
+                self.fail(element, f"{what}: {word[:40]!r} is neither a value nor a range such as 1..5")
             first, last = (int(span[1]), int(span[2])) if span else (0, 0)
-            self.room -= last - first + 1 if span else 1
-            if last < first or self.room < 0:
-                least = "a range goes upwards" if last < first else f"domains have at most {_MOST_VALUES:,} values"
-                self.fail(element, f"{what}: {word}: {least}")
+            self.values_left -= last - first + 1 if span else 1
+            if last < first or self.values_left < 0:
+                reason = "the range must ascend" if last < first else f"domains have at most {_MAX_VALUES:,} values"
+                self.fail(element, f"{what}: {word}: {reason}")
             values += range(first, last + 1) if span else [value]  # type: ignore[list-item]
         if not values or (declared is not None and int(declared) != len(values)):
             self.fail(element, f"{what}: nbValues is {declared}, but {len(values)} values are listed")
         return values
 
     def read_variables(self) -> None:
+        """Read the agents and the variables."""
         names = [self.new(e.attributes.get("name", ""), (), e) for e in self.section("agents", "agent")]
         listed = bool(names) or self.root.first("agents") is not None
         self.agents: dict[str, int] = {}
@@ -169,12 +190,13 @@ class _Reader:
             self.agents["all"] = 0
 
     def constraint(self, element: Element) -> Factor:
+        """Return the factor of one constraint."""
         given = element.attributes
         name, reference = given.get("name", ""), given.get("reference", "")
         what = f"constraint {name!r}"
         if reference.startswith("global:"):
             raise self.source.refusal(element.offset, f"{what}: the global constraint {reference[7:47]!r} is")
-        scope: list[int] = []  # a variable may stand there twice: then its two values are the same
+        scope: list[int] = []  # a variable may occur twice in a scope; both positions then have the same value
         for word in given.get("scope", "").split():
             if word not in self.variables:
                 self.fail(element, f"{what}: variable {word[:40]!r} is not defined")
@@ -187,29 +209,31 @@ class _Reader:
             return self.extensional(self.relations[reference], scope, name, element)
         if reference in self.formulas:
             return self.intensional(self.formulas[reference], scope, name, element)
-        self.fail(element, f"{what}: its reference {reference[:40]!r} is no relation, predicate or function")
+        self.fail(element, f"{what}: its reference {reference[:40]!r} is not a relation, predicate or function")
 
     def extensional(self, relation: Relation, scope: list[int], name: str, element: Element) -> Factor:
+        """Return the factor of a constraint that refers to a relation."""
         if relation.arity not in (None, len(scope)):
             self.fail(element, f"constraint {name!r}: {len(scope)} variables, but {relation.what} has {relation.arity}")
-        once = list(dict.fromkeys(scope))
-        domains, axes = tuple(self.domain_of[v] for v in scope), tuple(once.index(v) for v in scope)
+        distinct = list(dict.fromkeys(scope))
+        domains, axes = tuple(self.domain_of[v] for v in scope), tuple(distinct.index(v) for v in scope)
         factor = self.tables.get((relation.name, domains, axes))
         if factor is None:
             rows, costs = relation.listed([self.domains[d] for d in domains], self.top)
-            first = [scope.index(v) for v in once]
+            first = [scope.index(v) for v in distinct]
             same = [i for i, row in enumerate(rows) if all(row[first[a]] == x for a, x in zip(axes, row, strict=True))]
-            tuples = [[rows[i][place] for place in first] for i in same]
-            shape = [len(self.domains[domains[place]]) for place in first]
-            factor = tabulate(once, shape, tuples, costs[:-1][same], costs[-1], self.sense, name)
+            tuples = [[rows[i][position] for position in first] for i in same]
+            shape = [len(self.domains[domains[position]]) for position in first]
+            factor = tabulate(distinct, shape, tuples, costs[:-1][same], costs[-1], self.sense, name)
             self.tables[relation.name, domains, axes] = factor
         if isinstance(factor, SparseFactor):
-            self.take((len(factor.tuples),), name, element)
-            return SparseFactor(once, factor.shape, factor.tuples, factor.utilities, name)
-        self.take(factor.shape, name, element)
-        return Factor(tuple(once), factor.table, name)
+            self.count_entries((len(factor.tuples),), name, element)
+            return SparseFactor(distinct, factor.shape, factor.tuples, factor.utilities, name)
+        self.count_entries(factor.shape, name, element)
+        return Factor(tuple(distinct), factor.table, name)
 
     def intensional(self, formula: Formula, listed: list[int], name: str, element: Element) -> Factor:
+        """Return the factor of a constraint that refers to a predicate or a function."""
         what, scope = f"constraint {name!r}", list(dict.fromkeys(listed))
         given = element.first("parameters")
         words = element.attributes["scope"].split() if given is None else given.text.split()
@@ -223,18 +247,18 @@ class _Reader:
             elif value is not None:
                 arguments.append(value)
             else:
-                self.fail(element, f"{what}: parameter {word[:40]!r} is no variable of its scope and no number")
+                self.fail(element, f"{what}: parameter {word[:40]!r} is neither a variable of its scope nor a number")
         values = [list(self.domains[self.domain_of[v]]) for v in scope]
         shape = [len(v) for v in values]
-        cells = self.take(shape, name, element)
-        if cells * formula.expression.size > self.meter.steps:
-            self.fail(element, f"{what}: evaluating {cells:,} entries takes too long; list its tuples instead")
+        entries = self.count_entries(shape, name, element)
+        if entries * formula.expression.size > self.budget.steps:
+            self.fail(element, f"{what}: evaluating {entries:,} entries takes too long; list its tuples instead")
         return Factor.of(scope, formula.costs(arguments, values, self.sense, self.top).reshape(shape), self.sense, name)
 
-    def take(self, shape: Sequence[int], name: str, element: Element) -> int:
-        """Return the cells of a table, if it fits."""
-        place = self.source.error
-        return self.space.take(shape, lambda: str(place(element.offset, f"constraint {name!r}")))
+    def count_entries(self, shape: Sequence[int], name: str, element: Element) -> int:
+        """Return the number of entries of a table after a check that it fits the memory."""
+        error_at = self.source.error
+        return self.table_budget.reserve(shape, lambda: str(error_at(element.offset, f"constraint {name!r}")))
 
     def fail(self, element: Element, message: str) -> NoReturn:
         """Raise the error that names the line of an element."""

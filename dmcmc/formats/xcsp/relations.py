@@ -1,4 +1,7 @@
-"""XCSP's relations: lists of tuples with costs, or allowed or forbidden; and its predicates and functions."""
+"""Relations, predicates and functions of XCSP.
+
+A relation lists tuples that have costs, or are allowed, or are forbidden.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,16 +9,16 @@ from math import inf
 
 import numpy as np
 
-from dmcmc.files.text import Source
+from dmcmc.files.text import SourceFile
 from dmcmc.formats.common.entries import entries, number
-from dmcmc.formats.expressions.expression import Expression, Meter
+from dmcmc.formats.expressions.expression import Expression, StepBudget
 from dmcmc.formats.expressions.functions import ExpressionError
 from dmcmc.formats.expressions.parse import parse_functional
 from dmcmc.formats.xcsp.xml_tree import Element
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Array, Number
 
-Index = Mapping[Number, int]
+ValueIndex = Mapping[Number, int]
 
 
 class Relation:
@@ -24,16 +27,18 @@ class Relation:
     Attributes
     ----------
     arity : int or None
-        The file's or the first tuple's; None where neither says (a relation of XDisCSP 1.0 without tuples).
+        As the file declares it, or the length of the first tuple; None if both are missing (a relation of XDisCSP 1.0
+        without tuples).
     tuples : list of tuple of numbers
-        As the file has them: values, not their indices.
+        Values (not value indices) of each tuple.
     default : number or None
-        What other tuples cost; None where the file does not say.
+        Cost of all other tuples; None if the file does not give it.
     costs : list of numbers
-        One a tuple; ±inf where forbidden.
+        Cost of each tuple; ±inf is forbidden.
     """
 
-    def __init__(self, source: Source, element: Element, sense: str) -> None:
+    def __init__(self, source: SourceFile, element: Element, sense: str) -> None:
+        """Read a relation."""
         self.source, self.element, self.sense = source, element, sense
         self.name = element.attributes.get("name", "")
         self.what = f"relation {self.name!r}"
@@ -58,24 +63,27 @@ class Relation:
         return self.source.error(self.element.offset, f"{self.what}: {message}")
 
     def _count(self, attribute: str) -> int:
+        """Return an attribute as a non-negative integer."""
         word = self.element.attributes.get(attribute, "")
         if not re.fullmatch(r"[0-9]{1,18}", word):
             raise self.fail(f"{attribute} is {word!r}; a whole number is needed")
         return int(word)
 
     def _default(self) -> Number | None:
+        """Return the attribute ``defaultCost``, or None."""
         word = self.element.attributes.get("defaultCost")
         return None if word is None else self._cost(word)
 
     def _cost(self, word: str) -> Number:
+        """Return the number that a cost stands for."""
         cost = number(word.strip())
         if cost is None:
-            raise self.fail(f"{word.strip()[:40]!r} is no cost")
+            raise self.fail(f"{word.strip()[:40]!r} is not a cost")
         return cost
 
     def _read(self, cost: Number | None) -> None:
-        """Read ``cost: a b|c d|...``; a cost holds for the tuples after it, too."""
-        known: dict[str, Number] = {}
+        """Read ``cost: a b|c d|...``; a cost also holds for the tuples that follow without one."""
+        values_of: dict[str, Number] = {}
         for part in self.element.text.split("|"):
             before, colon, after = part.rpartition(":")
             if colon:
@@ -90,32 +98,37 @@ class Relation:
             if cost is None:
                 raise self.fail(f"the tuple {after.strip()[:40]!r} has no cost; 'cost: values' is needed")
             for word in words:
-                if word not in known:
+                if word not in values_of:
                     value = number(word)
                     if value is None:
-                        raise self.fail(f"{word[:40]!r} is no value")
-                    known[word] = value
-            self.tuples.append(tuple([known[word] for word in words]))
+                        raise self.fail(f"{word[:40]!r} is not a value")
+                    values_of[word] = value
+            self.tuples.append(tuple([values_of[word] for word in words]))
             self.costs.append(cost)
 
-    def listed(self, index: Sequence[Index], top: Number) -> tuple[list[list[int]], Array]:
+    def listed(self, index: Sequence[ValueIndex], top: Number) -> tuple[list[list[int]], Array]:
         """Return the tuples as value indices, and their costs followed by the default.
 
-        ``index`` maps each position's values to indices; costs of at least ``top`` are forbidden.
+        Parameters
+        ----------
+        index
+            For each position, the index of each value.
+        top
+            Costs from here on are forbidden.
         """
         rows: list[list[int]] = []
         for values in self.tuples:
             try:
-                rows.append([place[value] for place, value in zip(index, values, strict=True)])
+                rows.append([index_of[value] for index_of, value in zip(index, values, strict=True)])
             except KeyError:
                 shown = " ".join(map(str, values))
-                raise self.fail(f"the tuple '{shown}' has a value that is in no domain of its scope") from None
+                raise self.fail(f"the tuple '{shown}' has a value outside its variable's domain") from None
         default = self.default
         if default is None:
-            cells = 1
-            for place in index:
-                cells *= len(place)
-            if len({tuple(row) for row in rows}) < cells:
+            count = 1
+            for index_of in index:
+                count *= len(index_of)
+            if len({tuple(row) for row in rows}) < count:
                 raise self.fail("not all tuples are listed and there is no defaultCost")
             default = 0
         costs = [*self.costs, default]
@@ -126,9 +139,20 @@ class Relation:
 
 
 class Formula:
-    """A predicate (a hard constraint: not zero is allowed) or a function (its value is the cost)."""
+    """A predicate (hard: values other than 0 are allowed) or a function (its value is the cost).
 
-    def __init__(self, source: Source, element: Element, meter: Meter) -> None:
+    Attributes
+    ----------
+    hard : bool
+        Whether it is a predicate.
+    parameters : list of str
+        Names of the parameters.
+    expression : Expression
+        The parsed expression.
+    """
+
+    def __init__(self, source: SourceFile, element: Element, budget: StepBudget) -> None:
+        """Parse a predicate or function."""
         self.source, self.element, self.hard = source, element, element.tag == "predicate"
         self.name = element.attributes.get("name", "")
         words = _text(element.first("parameters")).split()
@@ -140,7 +164,7 @@ class Formula:
         if functional is None:
             raise source.refusal(element.offset, f"{element.tag} {self.name!r}: anything but <functional> is")
         try:
-            self.expression: Expression = parse_functional(_text(functional), self.parameters, meter)
+            self.expression: Expression = parse_functional(_text(functional), self.parameters, budget)
         except ExpressionError as error:
             raise self.fail(f"the expression {error}") from None
 
@@ -160,7 +184,7 @@ class Formula:
         Parameters
         ----------
         arguments
-            One a parameter: ``(position,)`` of a variable of the scope, or a number.
+            One per parameter: ``(position,)`` for a variable of the scope, or a number.
         values
             The values of each variable of the scope.
         sense
@@ -170,13 +194,15 @@ class Formula:
         """
         axes = [*values, *([a] for a in arguments if not isinstance(a, tuple))]
         constant = iter(range(len(values), len(axes)))
-        of = {
+        axis_of = {
             p: a[0] if isinstance(a, tuple) else next(constant) for p, a in zip(self.parameters, arguments, strict=True)
         }
         try:
-            found = self.expression.over(axes, [of[name] for name in self.expression.names])
+            found = self.expression.over(axes, [axis_of[name] for name in self.expression.names])
             if self.hard:
-                return np.where(np.asarray(found, dtype=bool), 0, -(2**63))  # entries' infinity
+                return np.where(
+                    np.asarray(found, dtype=bool), 0, -(2**63)
+                )  # the integer that stands for forbidden entries
             if top < inf:
                 costs = found if isinstance(found, list) else found.tolist()
                 found = [inf if cost >= top else cost for cost in costs]
@@ -186,4 +212,5 @@ class Formula:
 
 
 def _text(element: Element | None) -> str:
+    """Return the text of an element; empty if it is missing."""
     return "" if element is None else element.text.strip()

@@ -1,29 +1,32 @@
-"""XML as a small tree that remembers where every element stood; document types and entities are refused."""
+"""Parse XML to a small tree with the byte offset of every element; document types and entities are refused."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from dmcmc.files.text import Source
+from dmcmc.files.text import SourceFile
 from dmcmc.inference.runtime.errors import FileError
 
-_MOST_DEPTH = 40
-_MOST_ELEMENTS = 5_000_000
+_MAX_DEPTH = 40  # levels of nested elements
+_MAX_ELEMENTS = 5_000_000  # elements of a file
 
 
 @dataclass(slots=True)
 class Element:
-    """An element.
+    """An XML element.
 
     Attributes
     ----------
     tag : str
+        Name of the element.
     attributes : dict of str to str
+        Its attributes.
     offset : int
-        The byte of the file where it starts.
+        Byte offset in the file.
     text : str
-        All text directly inside it.
+        Text directly inside it.
     children : list of Element
+        Elements directly inside it.
     """
 
     tag: str
@@ -33,29 +36,30 @@ class Element:
     children: list["Element"] = field(default_factory=list)
 
     def all(self, tag: str) -> Iterator["Element"]:
-        """Yield the children of one tag."""
+        """Yield the children with a tag."""
         return (child for child in self.children if child.tag == tag)
 
     def first(self, tag: str) -> "Element | None":
-        """Return the first child of one tag."""
+        """Return the first child with a tag, or None."""
         return next(self.all(tag), None)
 
 
-def parse(source: Source) -> Element:
+def parse(source: SourceFile) -> Element:
     """Return the root element of a file.
 
     Raises
     ------
     FileError
-        For XML that is not well formed, has a document type or entities, or is nested too deeply; names the line.
+        For XML that is malformed, has a document type or entities, or is nested too deeply; the message names the line.
     """
-    return _Builder(source).root()
+    return _XmlTreeBuilder(source).root()
 
 
-class _Builder:
-    """Takes expat's events."""
+class _XmlTreeBuilder:
+    """Build the tree from the events of the expat parser."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceFile) -> None:
+        """Register the event handlers."""
         self.source = source
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
@@ -69,6 +73,7 @@ class _Builder:
         self.count = 0
 
     def root(self) -> Element:
+        """Parse the file and return the root element."""
         try:
             self.parser.Parse(self.source.data, True)
         except expat.ExpatError as error:
@@ -79,20 +84,24 @@ class _Builder:
         return self.top.children[0]
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
+        """Add an element."""
         at = self.parser.CurrentByteIndex
         self.count += 1
-        if len(self.open) > _MOST_DEPTH or self.count > _MOST_ELEMENTS:
-            raise self.source.error(at, f"more than {_MOST_DEPTH} levels or {_MOST_ELEMENTS:,} elements of XML")
+        if len(self.open) > _MAX_DEPTH or self.count > _MAX_ELEMENTS:
+            raise self.source.error(at, f"more than {_MAX_DEPTH} levels or {_MAX_ELEMENTS:,} elements of XML")
         element = Element(tag, attributes, at)
         self.open[-1].children.append(element)
         self.open.append(element)
 
     def end(self, tag: str) -> None:
+        """Close the innermost open element."""
         self.open.pop()
 
     def characters(self, text: str) -> None:
+        """Add text to the innermost open element."""
         inside = self.open[-1]
         inside.text = inside.text + text if inside.text else text
 
     def refuse_doctype(self, *declared: object) -> None:
+        """Raise the error for a document type or an entity."""
         raise self.source.error(self.parser.CurrentByteIndex, "XML with a document type or entities is not read")

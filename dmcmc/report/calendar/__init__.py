@@ -1,1 +1,1 @@
-"""A calendar's answer: who meets when, what did not fit and why, as a table, a web page and iCalendar files."""
+"""Solved calendars: when each meeting takes place, and why others do not, as a table, a web page or iCalendar files."""

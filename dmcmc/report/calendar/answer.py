@@ -1,4 +1,4 @@
-"""From an assignment to a calendar: what is held when and where, and what stands in the way of the rest."""
+"""Turn an assignment into a calendar: when and where meetings take place, and why others do not."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,18 +6,32 @@ from datetime import datetime
 
 import numpy as np
 
-from dmcmc.formats.calendar.plan import Calendar, Choice, Meeting
+from dmcmc.formats.calendar.plan import Calendar, Meeting, MeetingChoice
 from dmcmc.inference.model.problem import Label
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3  # meetings that a reason names
 
 
 @dataclass(frozen=True)
-class Held:
-    """A meeting with its time and room."""
+class ScheduledMeeting:
+    """A meeting that takes place.
+
+    Attributes
+    ----------
+    meeting : Meeting
+        The meeting as the calendar file describes it.
+    choice : Choice
+        Its first time slot and its room.
+    begin, end : datetime
+        When it begins and ends, in the calendar's local time.
+    room : str
+        Name of the room; empty without one.
+    people : tuple of str
+        Names of the participants.
+    """
 
     meeting: Meeting
-    choice: Choice
+    choice: MeetingChoice
     begin: datetime
     end: datetime
     room: str
@@ -25,41 +39,59 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Missing:
-    """A meeting that is not held, and why."""
+class MissingMeeting:
+    """A meeting that does not take place.
+
+    Attributes
+    ----------
+    meeting : Meeting
+        The meeting as the calendar file describes it.
+    reason : str
+        Why it does not take place, for people.
+    """
 
     meeting: Meeting
     reason: str
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A calendar as it came out: by time, and what did not fit."""
+class CalendarAnswer:
+    """A solved calendar.
+
+    Attributes
+    ----------
+    calendar : Calendar
+        The calendar file.
+    scheduled : tuple of ScheduledMeeting
+        Meetings that take place, by time.
+    missing : tuple of MissingMeeting
+        Meetings that do not take place.
+    """
 
     calendar: Calendar
-    held: tuple[Held, ...]
-    missing: tuple[Missing, ...]
+    scheduled: tuple[ScheduledMeeting, ...]
+    missing: tuple[MissingMeeting, ...]
 
 
-def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> Answer:
-    """Return a calendar for an assignment that breaks no hard constraint."""
-    chosen: dict[int, Choice] = {}
+def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> CalendarAnswer:
+    """Return the calendar of an assignment that breaks no hard constraint."""
+    chosen: dict[int, MeetingChoice] = {}
     for m, meeting in enumerate(calendar.meetings):
         label = assignment[f"{calendar.people[meeting.people[0]].name}: {meeting.name}"]
         found = next((choice for choice in calendar.choices[m] if calendar.label(choice) == label), None)
         if found is not None:
             chosen[m] = found
-    held = sorted((choice.start, m) for m, choice in chosen.items())
+    by_time = sorted((choice.start, m) for m, choice in chosen.items())
     missing = [m for m in range(len(calendar.meetings)) if m not in chosen]
-    return Answer(
+    return CalendarAnswer(
         calendar,
-        tuple(_held(calendar, m, chosen[m]) for _, m in held),
-        tuple(Missing(calendar.meetings[m], reason_of(calendar, m, chosen)) for m in missing),
+        tuple(_scheduled(calendar, m, chosen[m]) for _, m in by_time),
+        tuple(MissingMeeting(calendar.meetings[m], reason_of(calendar, m, chosen)) for m in missing),
     )
 
 
-def reason_of(calendar: Calendar, m: int, chosen: Mapping[int, Choice]) -> str:
-    """Return why a meeting is not held, the others being when and where they are."""
+def reason_of(calendar: Calendar, m: int, chosen: Mapping[int, MeetingChoice]) -> str:
+    """Return why a meeting does not take place, given the times and rooms of the others."""
     choices = calendar.choices[m]
     if not choices:
         return no_time(calendar, m)
@@ -69,44 +101,47 @@ def reason_of(calendar: Calendar, m: int, chosen: Mapping[int, Choice]) -> str:
     free = np.flatnonzero(count == 0)
     times = f"{len(choices)} possible time{'s' if len(choices) > 1 else ''}"
     if len(free):
-        worth = _worth(calendar, m)
-        best = max(free.tolist(), key=lambda i: worth[i])
-        what = "no gain" if worth[best] <= 0 else "a gain that the run has not found"
-        return f"free at {len(free)} of its {times}; at best, {calendar.label(choices[best])}, it is {what}"
-    most = sorted(blocks, key=lambda n: -int(blocks[n].sum()))[:_MOST_NAMED]
+        scores = _scores(calendar, m)
+        best = max(free.tolist(), key=lambda i: scores[i])
+        why = (
+            "would not raise the total score" if scores[best] <= 0 else "would raise the total score; solve for longer"
+        )
+        return f"free at {len(free)} of its {times}, but the best, {calendar.label(choices[best])}, {why}"
+    most = sorted(blocks, key=lambda n: -int(blocks[n].sum()))[:_MAX_NAMED]
     named = ", ".join(f"{calendar.meetings[n].name} at {int(blocks[n].sum())}" for n in most)
     least = int(count.argmin())
     only = [calendar.meetings[n].name for n, column in blocks.items() if column[least]]
-    way = " and ".join(only[:_MOST_NAMED]) + (" and others" if len(only) > _MOST_NAMED else "")
-    more = ", and others" if len(blocks) > _MOST_NAMED else ""
+    conflicting = " and ".join(only[:_MAX_NAMED]) + (" and others" if len(only) > _MAX_NAMED else "")
+    more = ", and others" if len(blocks) > _MAX_NAMED else ""
     return (
-        f"another meeting is in the way at each of its {times}: {named}{more};"
-        f" at {calendar.label(choices[least])} it is {way}"
+        f"another meeting takes place at each of its {times}: {named}{more};"
+        f" at {calendar.label(choices[least])} only {conflicting}"
     )
 
 
 def no_time(calendar: Calendar, m: int) -> str:
-    """Return why a meeting could not be held even if there were no others."""
+    """Return why a meeting could not take place even if it were the only one."""
     meeting, grid = calendar.meetings[m], calendar.grid
-    starts = grid.runs(meeting.allowed, meeting.length)
+    starts = grid.free_starts(meeting.allowed, meeting.length)
     if not len(starts):
-        return f"no {_slots(meeting.length)} within the times that it may have"
+        return f"its allowed times contain no {_slots(meeting.length)}"
     blocked = []
     for p in meeting.people:
         person = calendar.people[p]
-        left = grid.runs(meeting.allowed & ~person.busy, meeting.length)
+        left = grid.free_starts(meeting.allowed & ~person.busy, meeting.length)
         if not len(left):
-            return f"{person.name} is busy at each of the {len(starts)} times that it may have"
+            return f"{person.name} is busy at all of its {len(starts)} allowed times"
         if len(left) < len(starts):
             blocked.append(f"{person.name} is busy at {len(starts) - len(left)}")
     if not blocked:
-        return "no room is free when it could be"
-    return f"its people are never free together: of the {len(starts)} times that it may have, {', '.join(blocked)}"
+        return "no room is free at any of its allowed times"
+    return f"its participants are never free at the same time: of its {len(starts)} allowed times, {', '.join(blocked)}"
 
 
-def _held(calendar: Calendar, m: int, choice: Choice) -> Held:
+def _scheduled(calendar: Calendar, m: int, choice: MeetingChoice) -> ScheduledMeeting:
+    """Return a meeting with its time, room and participants."""
     meeting, grid = calendar.meetings[m], calendar.grid
-    return Held(
+    return ScheduledMeeting(
         meeting,
         choice,
         grid.moment(choice.start),
@@ -116,11 +151,12 @@ def _held(calendar: Calendar, m: int, choice: Choice) -> Held:
     )
 
 
-def _worth(calendar: Calendar, m: int) -> list[float]:
-    """Return what each of a meeting's choices is worth to all."""
-    of = [calendar.worth(m), *(calendar.worth(m, p) for p in calendar.meetings[m].people)]
-    return [float(sum(parts)) for parts in zip(*of, strict=True)]
+def _scores(calendar: Calendar, m: int) -> list[float]:
+    """Return the score of each choice of a meeting: its own and the preferences of all participants."""
+    scores = [calendar.utilities(m), *(calendar.utilities(m, p) for p in calendar.meetings[m].people)]
+    return [float(sum(parts)) for parts in zip(*scores, strict=True)]
 
 
 def _slots(count: int) -> str:
-    return "slot" if count == 1 else f"{count} slots in a row"
+    """Return a number of consecutive time slots in words."""
+    return "time slot" if count == 1 else f"{count} consecutive time slots"

@@ -1,4 +1,4 @@
-"""An impossible calendar: some meetings that must be held and cannot be all together, as few as were found."""
+"""Explain an impossible calendar: find a small set of required meetings that cannot all take place."""
 
 from functools import cache
 
@@ -7,86 +7,90 @@ import numpy as np
 from dmcmc.formats.calendar.plan import Calendar
 from dmcmc.report.calendar.answer import no_time
 
-_NODES = 2000  # of one search; what it does not settle stays among the meetings in conflict
+_MAX_NODES = 2000  # search nodes per test; a meeting whose test is not finished stays in the conflict
 
 
 def conflict_of(calendar: Calendar) -> list[int]:
-    """Return meetings that must be held and do not fit together; without any one of them the rest mostly would.
+    """Return the numbers of required meetings that cannot all take place; mostly, removing any one of them resolves it.
 
-    One meeting after the other is left out where the rest is still impossible (a deletion filter).
+    Deletion filter: one meeting after the other is removed if the others are still impossible without it.
     """
     must = [m for m, meeting in enumerate(calendar.meetings) if meeting.weight is None]
     for m in must:
         if not calendar.choices[m]:
             return [m]
-    search = _Search(calendar)
+    search = _MeetingSearch(calendar)
     people = range(len(calendar.people))
     groups = [[m for m in must if p in calendar.meetings[m].people] for p in people]
     groups += [[m for m in must if calendar.meetings[m].rooms]]
     impossible = [group for group in groups if search.fits(group) is False]
-    kept = min(impossible, key=len, default=must)
-    for m in list(kept):
-        rest = [n for n in kept if n != m]
-        if search.fits(rest) is False:
-            kept = rest
-    return kept
+    conflict = min(impossible, key=len, default=must)
+    for m in list(conflict):
+        others = [n for n in conflict if n != m]
+        if search.fits(others) is False:
+            conflict = others
+    return conflict
 
 
-def told(calendar: Calendar) -> str:
-    """Return the meetings in conflict in words."""
+def conflict_text(calendar: Calendar) -> str:
+    """Return the conflict in words."""
     found = conflict_of(calendar)
     names = [calendar.meetings[m].name for m in found]
     if len(found) == 1:
-        return f"{names[0]} cannot be held: {no_time(calendar, found[0])}"
+        return f"{names[0]} cannot take place: {no_time(calendar, found[0])}"
     shared = set.intersection(*({*calendar.meetings[m].people} for m in found)) if found else set()
     who = ", ".join(calendar.people[p].name for p in sorted(shared))
-    by = f"; {who} would have to be in all of them" if who else ""
-    return f"these {len(names)} meetings do not fit together: {', '.join(names)}{by}"
+    by = f"; {who} would have to attend all of them" if who else ""
+    return f"these {len(names)} meetings cannot all take place: {', '.join(names)}{by}"
 
 
-class _Search:
-    """Depth first, the meeting with the fewest choices left first; choices are bits of a whole number."""
+class _MeetingSearch:
+    """Depth-first search for times of some meetings, the meeting with the fewest choices first.
+
+    The remaining choices of a meeting are the bits of an integer.
+    """
 
     def __init__(self, calendar: Calendar) -> None:
         self.calendar = calendar
         self.allowed = cache(self._allowed)
 
     def fits(self, meetings: list[int]) -> bool | None:
-        """Return whether some meetings can all be held; None where the search was given up."""
-        if self._too_much(meetings):
+        """Return whether the given meetings can all take place; None if the search was not finished."""
+        if self._exceeds_slots(meetings):
             return False
         self.nodes = 0
         return self._place({m: (1 << len(self.calendar.choices[m])) - 1 for m in meetings})
 
     def _place(self, left: dict[int, int]) -> bool | None:
+        """Return whether the meetings in ``left`` fit together with the remaining choices; None if not finished."""
         if not left:
             return True
         self.nodes += 1
-        if self.nodes > _NODES:
+        if self.nodes > _MAX_NODES:
             return None
         m = min(left, key=lambda n: (left[n].bit_count(), n))
-        choices, rest = left[m], {n: bits for n, bits in left.items() if n != m}
+        choices, others = left[m], {n: bits for n, bits in left.items() if n != m}
         while choices:
             choice = (choices & -choices).bit_length() - 1
             choices &= choices - 1
-            narrowed = {n: bits & self.allowed(m, n)[choice] for n, bits in rest.items()}
+            narrowed = {n: bits & self.allowed(m, n)[choice] for n, bits in others.items()}
             if all(narrowed.values()) and (found := self._place(narrowed)) is not False:
                 return found
         return False
 
-    def _too_much(self, meetings: list[int]) -> bool:
-        """Return whether somebody's meetings take more slots than they can be in."""
+    def _exceeds_slots(self, meetings: list[int]) -> bool:
+        """Return whether the meetings of one person need more time slots than those in which they are possible."""
         for p in range(len(self.calendar.people)):
-            of = [m for m in meetings if p in self.calendar.meetings[m].people]
+            attended = [m for m in meetings if p in self.calendar.meetings[m].people]
             slots: set[int] = set()
-            for m in of:
+            for m in attended:
                 length = self.calendar.meetings[m].length
                 slots |= {s for c in self.calendar.choices[m] for s in range(c.start, c.start + length)}
-            if len(slots) < sum(self.calendar.meetings[m].length for m in of):
+            if len(slots) < sum(self.calendar.meetings[m].length for m in attended):
                 return True
         return False
 
     def _allowed(self, m: int, n: int) -> list[int]:
-        """Return for each choice of a meeting which of another's go with it."""
+        """Return for each choice of meeting ``m`` the compatible choices of meeting ``n`` as the bits of an integer."""
         packed = np.packbits(~self.calendar.clashes(m, n), axis=1, bitorder="little")
         return [int.from_bytes(row.tobytes(), "little") for row in packed]

@@ -1,4 +1,4 @@
-"""iCalendar files (RFC 5545): one of all meetings, or one a person."""
+"""Write iCalendar files (RFC 5545): one with all meetings, or one per person."""
 
 import hashlib
 import re
@@ -8,13 +8,15 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from dmcmc.files.write import replace_file
-from dmcmc.report.calendar.answer import Answer, Held
+from dmcmc.report.calendar.answer import CalendarAnswer, ScheduledMeeting
 
-_WIDTH = 75  # bytes of a line
+_MAX_LINE_BYTES = 75  # RFC 5545, section 3.1
 
 
-def write(answer: Answer, path: str) -> str:
-    """Write ``NAME.ics`` with all meetings; or, in a folder, ``all.ics`` and a file a person. Return what to call it.
+def write(answer: CalendarAnswer, path: str) -> str:
+    """Write ``NAME.ics`` with all meetings, or a folder with ``all.ics`` and one file per person.
+
+    Returns the path, with the number of files for a folder, as a message shows it.
 
     Raises
     ------
@@ -36,43 +38,45 @@ def write(answer: Answer, path: str) -> str:
     return f"{path} ({len(taken)} files)"
 
 
-def text_of(answer: Answer, person: str | None = None, stamp: datetime | None = None) -> str:
-    """Return a file of all meetings, or of one person's.
+def text_of(answer: CalendarAnswer, person: str | None = None, stamp: datetime | None = None) -> str:
+    """Return the text of an iCalendar file with all meetings, or with those of one person.
 
-    Times are in UTC where the calendar has a time zone; else they are local wherever the file is read.
+    Times are in UTC if the calendar has a time zone. Otherwise they are floating: local time wherever the file is read.
     """
     stamp = stamp or datetime.now(UTC)
     name = answer.calendar.name if person is None else f"{answer.calendar.name}: {person}"
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//dmcmc//calendar//EN", f"X-WR-CALNAME:{_escaped(name)}"]
-    for held in answer.held:
-        if person is None or person in held.people:
-            lines += _event(answer, held, stamp)
+    for meeting in answer.scheduled:
+        if person is None or person in meeting.people:
+            lines += _event(answer, meeting, stamp)
     return "".join(f"{piece}\r\n" for line in [*lines, "END:VCALENDAR"] for piece in _folded(line))
 
 
-def _event(answer: Answer, held: Held, stamp: datetime) -> Iterator[str]:
+def _event(answer: CalendarAnswer, meeting: ScheduledMeeting, stamp: datetime) -> Iterator[str]:
+    """Yield the lines of one meeting."""
     zone = answer.calendar.timezone
-    word = f"{answer.calendar.name}\n{held.meeting.name}".encode()
+    identity = f"{answer.calendar.name}\n{meeting.meeting.name}".encode()
     yield "BEGIN:VEVENT"
-    yield f"UID:{hashlib.sha256(word).hexdigest()[:32]}@dmcmc"  # the same meeting again replaces the one before
+    yield f"UID:{hashlib.sha256(identity).hexdigest()[:32]}@dmcmc"  # importing the file again updates the meeting
     yield f"DTSTAMP:{stamp.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-    yield f"DTSTART:{_moment(held.begin, zone)}"
-    yield f"DTEND:{_moment(held.end, zone)}"
-    yield f"SUMMARY:{_escaped(held.meeting.name)}"
-    if held.room:
-        yield f"LOCATION:{_escaped(held.room)}"
-    yield f"DESCRIPTION:{_escaped(', '.join(held.people))}"
+    yield f"DTSTART:{_moment(meeting.begin, zone)}"
+    yield f"DTEND:{_moment(meeting.end, zone)}"
+    yield f"SUMMARY:{_escaped(meeting.meeting.name)}"
+    if meeting.room:
+        yield f"LOCATION:{_escaped(meeting.room)}"
+    yield f"DESCRIPTION:{_escaped(', '.join(meeting.people))}"
     yield "END:VEVENT"
 
 
 def _moment(local: datetime, zone: str) -> str:
+    """Return a date and time in iCalendar form: in UTC, or floating without a time zone."""
     if not zone:
         return f"{local:%Y%m%dT%H%M%S}"
     return f"{local.replace(tzinfo=ZoneInfo(zone)).astimezone(UTC):%Y%m%dT%H%M%SZ}"
 
 
 def _escaped(text: str) -> str:
-    """Return text as a value: without control characters, commas and the like marked.
+    """Return text as an iCalendar value: without control characters, with escaped punctuation.
 
     >>> _escaped("a, b; c")
     'a\\\\, b\\\\; c'
@@ -82,11 +86,11 @@ def _escaped(text: str) -> str:
 
 
 def _folded(line: str) -> Iterator[str]:
-    """Yield a line in pieces of at most 75 bytes, those after the first with a blank in front."""
+    """Yield a line folded into pieces of at most 75 bytes; each continuation starts with a blank."""
     piece, size = "", 0
     for c in line:
         more = len(c.encode())
-        if size + more > _WIDTH:
+        if size + more > _MAX_LINE_BYTES:
             yield piece
             piece, size = " ", 1
         piece, size = piece + c, size + more
@@ -94,5 +98,5 @@ def _folded(line: str) -> Iterator[str]:
 
 
 def _plain(name: str) -> str:
-    """Return a name as a file may have it."""
+    """Return a person's name as a file name."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "person"

@@ -1,14 +1,14 @@
-"""A calendar's answer as one web page that needs nothing else: light or dark, and printable."""
+"""Show a solved calendar as a self-contained web page, for light and dark screens and print."""
 
 from collections.abc import Iterator, Sequence
 from datetime import date
 from html import escape
 
-from dmcmc.report.calendar.answer import Answer, Held
+from dmcmc.report.calendar.answer import CalendarAnswer, ScheduledMeeting
 from dmcmc.results.result import Result
 
-_SLOT = 1.35  # rem
-_HUES = 12
+_SLOT_HEIGHT = 1.35  # rem per time slot
+_HUES = 12  # colours of meetings
 
 _STYLE = """
 :root { color-scheme: light dark;
@@ -38,45 +38,46 @@ table { border-collapse: collapse; width: 100%; } td, th { padding: .25rem .6rem
 """
 
 
-def page_of(answer: Answer, result: Result) -> str:
-    """Return the page: the weeks as grids, what is not held and why, and everybody's own list."""
-    proven = {"optimal": "proven to be the best calendar"}.get(result.status, "the best calendar that was found")
+def page_of(answer: CalendarAnswer, result: Result) -> str:
+    """Return the page: the weeks as grids, the meetings that do not take place with reasons, and a list per person."""
+    proven = {"optimal": "no better calendar exists"}.get(result.status, "the best calendar found so far")
     title = escape(answer.calendar.name)
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>",
         f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style>",
-        f"<h1>{title}</h1><p>{len(answer.held)} of {len(answer.calendar.meetings)} meetings held;"
-        f" worth {result.objective}, {proven}.</p>",
+        f"<h1>{title}</h1><p>{len(answer.scheduled)} of {len(answer.calendar.meetings)} meetings take place;"
+        f" total score {result.objective}, {proven}.</p>",
         "<div class=weeks>",
         *(_week(answer, days) for days in _weeks(answer.calendar.grid.days)),
         "</div>",
     ]
     if answer.missing:
         rows = (f"<tr><td>{escape(one.meeting.name)}<td>{escape(one.reason)}" for one in answer.missing)
-        parts.append(f"<h2>Not held</h2><table>{''.join(rows)}</table>")
+        parts.append(f"<h2>Meetings that do not take place</h2><table>{''.join(rows)}</table>")
     parts.append("<h2>By person</h2><table>")
     for person in answer.calendar.people:
-        own = [held for held in answer.held if person.name in held.people]
-        listed = "".join(f"<div>{_when(held)} {escape(_what(held))}</div>" for held in own) or "–"
+        attended = [one for one in answer.scheduled if person.name in one.people]
+        listed = "".join(f"<div>{_when(one)} {escape(_what(one))}</div>" for one in attended) or "–"
         parts.append(f"<tr><td>{escape(person.name)}<td><div class=list>{listed}</div>")
     return "\n".join([*parts, "</table></html>", ""])
 
 
 def _weeks(days: Sequence[date]) -> list[list[int]]:
-    """Return the numbers of the days of each week."""
+    """Return the day numbers of each week."""
     found: dict[int, list[int]] = {}
     for i, day in enumerate(days):
         found.setdefault((day.toordinal() - 1) // 7, []).append(i)
     return list(found.values())
 
 
-def _week(answer: Answer, days: Sequence[int]) -> str:
+def _week(answer: CalendarAnswer, days: Sequence[int]) -> str:
+    """Return one week as a grid of hours and days."""
     grid = answer.calendar.grid
-    height = f"{grid.slots * _SLOT:.2f}rem"
-    hour = f"{60 / grid.minutes * _SLOT:.3f}rem"
+    height = f"{grid.slots * _SLOT_HEIGHT:.2f}rem"
+    hour = f"{60 / grid.minutes * _SLOT_HEIGHT:.3f}rem"
     marks = []
     for minute in range(-(-grid.opens // 60) * 60, grid.opens + grid.slots * grid.minutes + 1, 60):
-        top = (minute - grid.opens) / grid.minutes * _SLOT
+        top = (minute - grid.opens) / grid.minutes * _SLOT_HEIGHT
         marks.append(f"<span style='top:{top:.2f}rem'>{minute // 60:02d}:00</span>")
     heads = "<i></i>" + "".join(f"<h3>{grid.days[d]:%a} {grid.days[d].day} {grid.days[d]:%b}</h3>" for d in days)
     columns = "".join(f"<div class=day style='height:{height}'>{_events(answer, d)}</div>" for d in days)
@@ -84,14 +85,15 @@ def _week(answer: Answer, days: Sequence[int]) -> str:
     return f"<div class=week style='{style}'>{heads}<div class=hours>{''.join(marks)}</div>{columns}</div>"
 
 
-def _events(answer: Answer, day: int) -> str:
-    """Return a day's meetings, those at one time side by side."""
+def _events(answer: CalendarAnswer, day: int) -> str:
+    """Return the meetings of a day; overlapping ones are side by side."""
     grid = answer.calendar.grid
     hues = {meeting.name: i * 360 // _HUES % 360 for i, meeting in enumerate(answer.calendar.meetings)}
     pieces = []
-    for one, lane, lanes in _placed([held for held in answer.held if held.choice.start // grid.slots == day]):
+    for one, lane, lanes in _in_lanes([one for one in answer.scheduled if one.choice.start // grid.slots == day]):
+        top, height = one.choice.start % grid.slots * _SLOT_HEIGHT, one.meeting.length * _SLOT_HEIGHT - 0.1
         place = (
-            f"top:{one.choice.start % grid.slots * _SLOT:.2f}rem;height:{one.meeting.length * _SLOT - 0.1:.2f}rem;"
+            f"top:{top:.2f}rem;height:{height:.2f}rem;"
             f"left:{100 * lane / lanes:.2f}%;width:calc({100 / lanes:.2f}% - 2px);--h:{hues[one.meeting.name]}"
         )
         words = escape(f"{_when(one)} {_what(one)}: {', '.join(one.people)}", quote=True)
@@ -103,11 +105,11 @@ def _events(answer: Answer, day: int) -> str:
     return "".join(pieces)
 
 
-def _placed(held: Sequence[Held]) -> Iterator[tuple[Held, int, int]]:
-    """Yield meetings by time, each with its lane and how many there are where it overlaps with others."""
-    group: list[tuple[Held, int]] = []
-    free: list[int] = []  # when each lane is free again
-    for one in held:
+def _in_lanes(meetings: Sequence[ScheduledMeeting]) -> Iterator[tuple[ScheduledMeeting, int, int]]:
+    """Yield the meetings by time, each with its lane and the number of lanes of its group of overlapping meetings."""
+    group: list[tuple[ScheduledMeeting, int]] = []
+    free: list[int] = []  # the slot at which each lane becomes free
+    for one in meetings:
         if group and one.choice.start >= max(free):
             yield from ((earlier, lane, len(free)) for earlier, lane in group)
             group, free = [], []
@@ -117,9 +119,11 @@ def _placed(held: Sequence[Held]) -> Iterator[tuple[Held, int, int]]:
     yield from ((earlier, lane, len(free)) for earlier, lane in group)
 
 
-def _when(held: Held) -> str:
-    return f"{held.begin:%a} {held.begin.day} {held.begin:%b %H:%M}-{held.end:%H:%M}"
+def _when(one: ScheduledMeeting) -> str:
+    """Return the day and the times of a meeting."""
+    return f"{one.begin:%a} {one.begin.day} {one.begin:%b %H:%M}-{one.end:%H:%M}"
 
 
-def _what(held: Held) -> str:
-    return f"{held.meeting.name} ({held.room})" if held.room else held.meeting.name
+def _what(one: ScheduledMeeting) -> str:
+    """Return the name of a meeting, with its room."""
+    return f"{one.meeting.name} ({one.room})" if one.room else one.meeting.name

@@ -1,37 +1,38 @@
-"""A calendar's answer for the terminal."""
+"""Show a solved calendar in the terminal."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from dmcmc.formats.calendar.plan import Calendar
-from dmcmc.report.calendar.answer import Answer, answer_of
-from dmcmc.report.calendar.conflict import told
+from dmcmc.report.calendar.answer import CalendarAnswer, answer_of
+from dmcmc.report.calendar.conflict import conflict_text
 from dmcmc.report.summary import headlines, overview
 from dmcmc.results.result import Result
 
 
 def summary(result: Result, calendar: Calendar, written: str | None = None) -> RenderableType:
-    """Return what came out: how good it is proven to be, the calendar, and what is not in it, and why."""
-    rows = [*headlines(result), ("time", f"{result.time:.3f} s")]
+    """Return the status, the calendar, and the meetings that do not take place with their reasons."""
+    rows = [*headlines(result), ("solved in", f"{result.time:.3f} s")]
     rows += [] if result.note is None else [("note", result.note)]
-    rows += [] if written is None else [("written", written)]
+    rows += [] if written is None else [("written to", written)]
     parts: list[RenderableType] = [overview(rows)]
     if result.status == "infeasible":
-        return Group(*parts, Text(), Text(told(calendar)))
+        return Group(*parts, Text(), Text(conflict_text(calendar)))
     if result.assignment is None or result.violation:
-        return Group(*parts, Text(), Text("no calendar was found that keeps all that must be"))
+        text = "no calendar was found in which all required meetings take place; a longer time limit may help"
+        return Group(*parts, Text(), Text(text))
     answer = answer_of(calendar, result.assignment)
     parts += [Text(), table(answer)]
     if answer.missing:
-        parts += [Text(), Text("not held", style="bold")]
+        parts += [Text(), Text("meetings that do not take place", style="bold")]
         parts += [Text(f" {one.meeting.name}: {one.reason}") for one in answer.missing]
     return Group(*parts)
 
 
-def table(answer: Answer) -> Table:
-    """Return the meetings by time."""
-    rooms = any(held.room for held in answer.held)
+def table(answer: CalendarAnswer) -> Table:
+    """Return the meetings as a table, ordered by time."""
+    rooms = any(one.room for one in answer.scheduled)
     found = Table(box=None, header_style="bold", padding=(0, 1))
     for name in ("day", "time"):
         found.add_column(name, no_wrap=True)
@@ -40,11 +41,11 @@ def table(answer: Answer) -> Table:
         found.add_column("room", overflow="fold")
     found.add_column("people", overflow="fold")
     last = None
-    for held in answer.held:
-        day = held.begin.date()
+    for one in answer.scheduled:
+        day = one.begin.date()
         first = f"{day:%a} {day.day} {day:%b}" if day != last else ""
-        cells = [first, f"{held.begin:%H:%M}-{held.end:%H:%M}", held.meeting.name]
-        cells += [held.room] if rooms else []
-        found.add_row(*map(Text, [*cells, ", ".join(held.people)]))
+        cells = [first, f"{one.begin:%H:%M}-{one.end:%H:%M}", one.meeting.name]
+        cells += [one.room] if rooms else []
+        found.add_row(*map(Text, [*cells, ", ".join(one.people)]))
         last = day
     return found

@@ -1,1 +1,1 @@
-"""The report of an experiment: means and intervals, tables, charts, the page; and the page of a single result."""
+"""Reports of experiments (means, confidence intervals, tables, charts, a web page) and of single results."""

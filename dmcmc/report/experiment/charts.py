@@ -1,4 +1,4 @@
-"""An experiment's charts: how time and quality go with each key that is varied, and quality over time."""
+"""Make the charts of an experiment: time and quality by each varied key, and quality over time."""
 
 from collections.abc import Mapping, Sequence
 from math import exp, log
@@ -9,13 +9,13 @@ from dmcmc.report.experiment.statistics import BOUND, Cell, Findings, Mean, rati
 from dmcmc.report.experiment.tables import case_name
 from dmcmc.report.pages.chart import Chart, Series
 
-_TIMES = 40  # of a chart over time
-_FIRST = 1e-3  # seconds
-_MOST_CASES = 12  # that have a chart over time each
+_INTERVALS = 40  # points of a line over time, less one
+_FIRST_SECONDS = 1e-3  # start of the time axis
+_MAX_CASES = 12  # charts over time
 
 
 def charts_of(findings: Findings) -> list[Chart]:
-    """Return all charts that there is something for."""
+    """Return all charts for which there are results."""
     found = []
     for key, others in varied(findings):
         points = _along(findings, key, others)
@@ -25,7 +25,7 @@ def charts_of(findings: Findings) -> list[Chart]:
 
 
 def varied(findings: Findings) -> list[tuple[str, dict[str, Any]]]:
-    """Return the keys of numbers that cases differ in, each with what other keys are while it is varied alone."""
+    """Return the numeric keys in which cases differ, each with the values of all other keys."""
     found: dict[str, tuple[str, dict[str, Any]]] = {}
     for case in findings.cases:
         for key, value in case.items():
@@ -36,7 +36,7 @@ def varied(findings: Findings) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _along(findings: Findings, key: str, others: Mapping[str, Any]) -> dict[float, Mapping[str, Any]]:
-    """Return the cases by the value of a key, the others as given; where it is not set, the base's value."""
+    """Return the cases with the given other keys, by the value of ``key`` (in the case, or in the base)."""
     points: dict[float, Mapping[str, Any]] = {}
     for case in findings.cases:
         if {k: v for k, v in case.items() if k != key} != others:
@@ -48,6 +48,7 @@ def _along(findings: Findings, key: str, others: Mapping[str, Any]) -> dict[floa
 
 
 def _of_base(base: Any, key: str) -> Any:
+    """Return the value of a dotted key in nested sections; None if it is missing."""
     for part in key.split("."):
         base = base.get(part) if isinstance(base, dict) else None
     return base
@@ -56,7 +57,7 @@ def _of_base(base: Any, key: str) -> Any:
 def _scaling(
     findings: Findings, key: str, others: Mapping[str, Any], points: Mapping[float, Mapping[str, Any]]
 ) -> list[Chart]:
-    """Return time and quality along a key."""
+    """Return the charts of time and quality by one key."""
     cells = {(case_name(cell.case), cell.method): cell for cell in findings.cells}
     name, where = key.rpartition(".")[2], f" ({case_name(others)})" if others else ""
     values = list(points)
@@ -78,20 +79,22 @@ def _scaling(
 
 
 def _has(cell: Cell | None, attribute: str) -> bool:
+    """Return whether a cell has a mean of this name."""
     return cell is not None and getattr(cell, attribute) is not None
 
 
 def _point(x: float, mean: Mean) -> tuple[float, float, float, float]:
+    """Return a point of a line with its confidence interval."""
     half = mean.half or 0.0
     return x, mean.value, mean.value - half, mean.value + half
 
 
 def over_time(findings: Findings) -> list[Chart]:
-    """Return for each case how good each method's answer was at each time, as a mean over its seeds."""
+    """Return one chart per case: the quality of each method's best answer over time, as a mean over seeds."""
     compare = (findings.experiment.get("report") or {}).get("compare", BOUND)
     references = reference_of(findings.records, compare)
     charts = []
-    for case in findings.cases[:_MOST_CASES]:
+    for case in findings.cases[:_MAX_CASES]:
         lines = []
         for number, method in enumerate(findings.methods):
             runs = [r for r in findings.records if r["case"] == case and r["method"] == method and r.get("trace")]
@@ -106,13 +109,13 @@ def over_time(findings: Findings) -> list[Chart]:
 
 
 def _mean_over_time(runs: Sequence[Record], references: Mapping[str, float]) -> list[tuple[float, float, float, float]]:
-    """Return the mean at each time from which on all runs have an answer."""
+    """Return the mean quality over time, from the time on at which all runs have an answer."""
     last = max((float(run["time"]) for run in runs), default=0.0)
-    if last <= _FIRST:
+    if last <= _FIRST_SECONDS:
         return []
     points = []
-    for i in range(_TIMES + 1):
-        now = exp(log(_FIRST) + (log(last) - log(_FIRST)) * i / _TIMES)
+    for i in range(_INTERVALS + 1):
+        now = exp(log(_FIRST_SECONDS) + (log(last) - log(_FIRST_SECONDS)) * i / _INTERVALS)
         ratios = [ratio_of(run, references, _objective_at(run, now)) for run in runs]
         if None not in ratios and (mean := Mean.of(ratios)) is not None:
             points.append(_point(now, mean))
@@ -120,6 +123,7 @@ def _mean_over_time(runs: Sequence[Record], references: Mapping[str, float]) -> 
 
 
 def _objective_at(run: Record, now: float) -> float | None:
+    """Return the best objective that a run had found by a time in seconds; None before its first answer."""
     found: float | None = None
     for time, objective, _ in run["trace"]:
         if time <= now * (1 + 1e-9) and objective is not None:

@@ -1,4 +1,4 @@
-"""Charts as figures for papers, drawn by matplotlib (extra: plot)."""
+"""Draw the charts of an experiment as figures for papers, with matplotlib (extra: plot)."""
 
 import io
 import re
@@ -12,18 +12,18 @@ from dmcmc.report.pages.chart import Chart
 from dmcmc.report.pages.page_template import COLOURS
 
 FORMATS = ("pdf", "png", "svg")
-_STYLES = ("-", "--", ":")  # colours come again with another one
+_STYLES = ("-", "--", ":")  # the next style when a colour is used again
 
 
 def draw_figures(charts: Sequence[Chart], folder: Path, suffix: str) -> list[Path]:
-    """Draw each chart to a file of its own in ``folder/figures``.
+    """Draw each chart to one file in ``folder/figures`` and return the files.
 
     Raises
     ------
     ConfigError
-        For an unknown format.
+        If the format ``suffix`` is unknown.
     Unavailable
-        Without matplotlib.
+        If matplotlib is not installed.
     """
     check_figures(suffix)
     from matplotlib.figure import Figure
@@ -58,8 +58,8 @@ def draw_figures(charts: Sequence[Chart], folder: Path, suffix: str) -> list[Pat
 
 
 def check_figures(suffix: str) -> None:
-    """Raise what is wrong with a format of figures, or that there is nothing to draw them with."""
+    """Raise an error if the format is unknown or matplotlib is not installed."""
     if suffix not in FORMATS:
         raise ConfigError(f"--figures: expected one of {', '.join(FORMATS)}, got {suffix!r}")
     if find_spec("matplotlib") is None:
-        raise Unavailable("--figures: needs matplotlib; pip install 'dmcmc[plot]' (the page has all charts without it)")
+        raise Unavailable("--figures: needs matplotlib; pip install 'dmcmc[plot]' (the web page needs none)")

@@ -1,121 +1,140 @@
-"""What kinds of work have earned in a run: the pieces of the picture that are theirs, a legend, bars, a table."""
+"""Show what each improver of a run contributed: coloured segments of the chart, its legend, bars and a table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dmcmc.report.numbers import parts_of
-from dmcmc.report.pages.chart import PLAIN, Key, Step, bars
+from dmcmc.report.numbers import shares_of
+from dmcmc.report.pages.chart import PLAIN, LegendEntry, VerticalSegment, bars
 from dmcmc.report.pages.page_template import table
 
-# So that a kind has the same colour in all pages.
-_KINDS = ("search", "bound", "eliminate", "branch", "sample", "semidefinite", "toulbar2", "filter", "combine")
+# The first colours belong to these improvers, so that an improver has the same colour on all pages.
+_IMPROVERS = (
+    "local search",
+    "bound",
+    "exact elimination",
+    "branch and bound",
+    "sampling",
+    "semidefinite",
+    "toulbar2",
+    "function filtering",
+    "recombination",
+)
+_SECONDS_NOTE = "Seconds are summed over threads and ranks, so they may add up to more than the run's time."
 
 
-class Earned:
-    """What came of each kind of work in a result that is plain data.
+class ImproverGains:
+    """The time and the gains of each improver in a result that was read from JSON.
+
+    Parameters
+    ----------
+    result
+        The data of a result with the present names (:func:`dmcmc.results.legacy_names.current_result`).
 
     Attributes
     ----------
-    colours : dict of int
-        By kind.
-    work : sequence of mapping
-        As the result has it, what has brought most first.
-    parts : list of float
-        Of all that was brought, 1 together.
+    colours : dict of str to int
+        Colour number of each improver.
+    work : sequence of dict
+        The field ``work`` of the result, ordered by decreasing gain.
+    shares : list of float
+        The share of each entry of ``work`` in the gains of all.
     """
 
     def __init__(self, result: Mapping[str, Any]) -> None:
         work = [one for one in result.get("work") or () if one.get("seconds", 0) > 0]
         self.work: Sequence[Mapping[str, Any]] = sorted(work, key=lambda one: -_gain(one))
-        self.parts = parts_of([_gain(one) for one in self.work])
-        told = [name for point in result["trace"] for name in _names(point)]
-        names = list(dict.fromkeys([*_KINDS, *(one["kind"] for one in self.work), *told]))
+        self.shares = shares_of([_gain(one) for one in self.work])
+        in_trace = [name for point in result["trace"] for name in _improvers(point)]
+        names = list(dict.fromkeys([*_IMPROVERS, *(one["improver"] for one in self.work), *in_trace]))
         self.colours = {name: number for number, name in enumerate(names)}
-        self._told = set(told)
+        self._in_trace = set(in_trace)
 
-    def steps(self, trace: Sequence[Mapping[str, Any]], name: str, first: float) -> list[Step]:
-        """Return how the objective or the bound got better, each piece in the colour of what brought it.
+    def segments(self, trace: Sequence[Mapping[str, Any]], name: str, first: float) -> list[VerticalSegment]:
+        """Return the improvements of the objective or the bound as segments in the colours of their improvers.
 
         Parameters
         ----------
+        trace
+            The trace of the result.
         name
             ``objective`` or ``bound``.
         first
-            Seconds: what came before stands here.
+            Start of the time axis in seconds; earlier improvements are drawn there.
         """
-        steps, before = list[Step](), None
+        segments, before = list[VerticalSegment](), None
         for point in trace:
             value = point.get(name)
             if value is not None and before is not None and value != before:
                 at = before
-                for kind, part in self._shares(point, name).items():
-                    to = at + part * (value - before)
-                    steps.append(
-                        Step(max(point["time"], first), min(at, to), max(at, to), self.colours.get(kind, PLAIN))
-                    )
+                for improver, share in self._shares(point, name).items():
+                    to = at + share * (value - before)
+                    colour = self.colours.get(improver, PLAIN)
+                    segments.append(VerticalSegment(max(point["time"], first), min(at, to), max(at, to), colour))
                     at = to
             before = before if value is None else value
-        return steps
+        return segments
 
-    def keys(self) -> list[Key]:
-        """Return what the legend says: the seconds of each kind, and its part of what the gap was closed by."""
-        keys = [
-            Key(f"{one['kind']}: {one['seconds']:.3g} s, {100 * part:.3g} %", self.colours[one["kind"]])
-            for one, part in zip(self.work, self.parts, strict=True)
+    def legend(self) -> list[LegendEntry]:
+        """Return the legend: the seconds of each improver, and its share of all gains."""
+        entries = [
+            LegendEntry(
+                f"{one['improver']}: {one['seconds']:.3g} s, {100 * share:.3g} %", self.colours[one["improver"]]
+            )
+            for one, share in zip(self.work, self.shares, strict=True)
         ]
-        listed = {one["kind"] for one in self.work}
-        return keys + [Key(name, self.colours[name]) for name in self.colours if name in self._told - listed]
+        listed = {one["improver"] for one in self.work}
+        return entries + [
+            LegendEntry(name, self.colours[name]) for name in self.colours if name in self._in_trace - listed
+        ]
 
     def html(self) -> list[str]:
-        """Return bars of seconds and parts, and a table; nothing where no work is told apart."""
+        """Return a bar chart of seconds, one of shares, and a table; nothing if the result has no ``work``."""
         if not self.work:
             return []
-        kinds = [str(one["kind"]) for one in self.work]
+        improvers = [str(one["improver"]) for one in self.work]
         seconds = [float(one["seconds"]) for one in self.work]
         rows = [
             [
-                kind,
-                f"{took:.3f} s",
-                f"{one['objective']:,.6g}",
-                f"{one['bound']:,.6g}",
-                *_shown(part, _gain(one) / took),
+                improver,
+                f"{took:.3f}",
+                f"{one['objective_gain']:,.6g}",
+                f"{one['bound_gain']:,.6g}",
+                f"{100 * share:.3g} %",
+                f"{_gain(one) / took:,.4g}",
             ]
-            for kind, took, one, part in zip(kinds, seconds, self.work, self.parts, strict=True)
+            for improver, took, one, share in zip(improvers, seconds, self.work, self.shares, strict=True)
         ]
-        head = ["work", "time", "objective better by", "bound better by", "of the gap closed", "a second"]
+        head = ["improver", "seconds", "objective gain", "bound gain", "share of all gains", "gain per second"]
         return [
             bars(
-                "Time by kind of work",
-                [(kind, round(took, 2)) for kind, took in zip(kinds, seconds, strict=True)],
+                "Seconds per improver",
+                [(improver, round(took, 2)) for improver, took in zip(improvers, seconds, strict=True)],
                 "s",
                 self.colours,
             ),
             bars(
-                "Part of the gap closed by kind of work",
-                [(kind, round(100 * part, 2)) for kind, part in zip(kinds, self.parts, strict=True)],
+                "Share of all gains per improver",
+                [(improver, round(100 * share, 2)) for improver, share in zip(improvers, self.shares, strict=True)],
                 "%",
                 self.colours,
             ),
-            table(head, rows),
+            f'{table(head, rows)}<p class="soft">{_SECONDS_NOTE}</p>',
         ]
 
     def _shares(self, point: Mapping[str, Any], name: str) -> dict[str, float]:
-        """Return the parts that kinds of work have in a point; all of it nobody's where that is not known."""
-        known = point.get("parts") or {}
+        """Return the shares of the improvers in one improvement; no name stands for an unknown improver."""
+        known = point.get("bound_shares") or {}
         if name == "bound" and known:
             return dict(known)
-        names = _names(point)
+        names = _improvers(point)
         return {names[0]: 1.0} if len(names) == 1 else {"": 1.0}
 
 
 def _gain(work: Mapping[str, Any]) -> float:
-    return float(work.get("objective") or 0) + float(work.get("bound") or 0)
+    """Return by how much an improver improved objective and bound together."""
+    return float(work.get("objective_gain") or 0) + float(work.get("bound_gain") or 0)
 
 
-def _names(point: Mapping[str, Any]) -> list[str]:
-    """Return the kinds of work that a point of the trace names; what only leaves rows out is none."""
-    return [name for name in str(point.get("by") or "").split(", ") if name not in ("", "prune")]
-
-
-def _shown(part: float, pace: float) -> tuple[str, str]:
-    return f"{100 * part:.3g} %", f"{pace:,.4g}"
+def _improvers(point: Mapping[str, Any]) -> list[str]:
+    """Return the improvers that a point of the trace names; ``prune``, which only drops table rows, is not one."""
+    return [name for name in str(point.get("found_by") or "").split(", ") if name not in ("", "prune")]

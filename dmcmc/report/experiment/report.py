@@ -1,4 +1,4 @@
-"""The report of an experiment's folder: a page, tables in three formats and, by matplotlib, figures for papers."""
+"""Write the report of an experiment: a web page, tables in three formats and, with matplotlib, figures."""
 
 from html import escape
 from pathlib import Path
@@ -19,14 +19,14 @@ def write_report(folder: Path, figures: str | None = None) -> list[Path]:
     Parameters
     ----------
     figures
-        ``pdf``, ``png`` or ``svg``: draw all charts with matplotlib, too.
+        ``pdf``, ``png`` or ``svg``: draw all charts with matplotlib, too; None: no figures.
 
     Raises
     ------
     FileError
         If the folder has no results, or a file cannot be written.
     Unavailable
-        For figures without matplotlib.
+        If figures are asked for and matplotlib is not installed.
     """
     findings = findings_of(folder)
     head, rows, groups = tables.summary(findings)
@@ -36,7 +36,7 @@ def write_report(folder: Path, figures: str | None = None) -> list[Path]:
         "table.tex": tables.latex(head, rows, groups),
         "runs.csv": tables.values(findings),
     }
-    paper = tables.beside_paper(findings)
+    paper = tables.published_and_measured(findings)
     if paper[1]:
         written |= {"paper.md": tables.markdown(*paper), "paper.tex": tables.latex(*paper)}
     for name, content in written.items():
@@ -50,33 +50,34 @@ def write_report(folder: Path, figures: str | None = None) -> list[Path]:
 
 
 def page_of(findings: Findings) -> str:
-    """Return the page: what it is about, the numbers, what was published beside them, the charts, and the machine."""
-    told = findings.experiment
-    note = (told.get("report") or {}).get("note", "")
+    """Return the web page: description, charts, table of results, published numbers, failed runs and the machine."""
+    experiment = findings.experiment
+    note = (experiment.get("report") or {}).get("note", "")
     head, rows, groups = tables.summary(findings)
-    parts = [f"<p>{escape(str(told.get('text') or ''))}</p>"]
-    done = f"{len(findings.records)} of {findings.planned} runs"
-    parts.append(f'<p class="soft">{done}. Means with 95 % confidence intervals over seeds. {escape(note)}</p>')
+    parts = [f"<p>{escape(str(experiment.get('text') or ''))}</p>"]
+    finished = f"{len(findings.records)} of {findings.planned} runs are finished"
+    done = f"{finished}. Numbers are means over seeds with 95 % confidence intervals"
+    parts.append(f'<p class="soft">{done}. {escape(note)}</p>')
     charts = charts_of(findings)
     if charts:
         drawn = "\n".join(svg(chart) for chart in charts)
-        parts.append(f'<h2>Pictures</h2><div class="charts">{drawn}</div>')
-    parts += ["<h2>Numbers</h2>", table(head, rows, groups)]
-    paper_head, paper_rows = tables.beside_paper(findings)
+        parts.append(f'<h2>Charts</h2><div class="charts">{drawn}</div>')
+    parts += ["<h2>Results</h2>", table(head, rows, groups)]
+    paper_head, paper_rows = tables.published_and_measured(findings)
     if paper_rows:
-        parts += ["<h2>What was published, and ours</h2>", table(paper_head, paper_rows)]
-    parts += _troubles(findings)
-    machine = ", ".join(f"{name} {value}" for name, value in findings.machine.items() if name in _TOLD)
+        parts += ["<h2>Comparison with published results</h2>", table(paper_head, paper_rows)]
+    parts += _failures(findings)
+    machine = ", ".join(f"{name} {value}" for name, value in findings.machine.items() if name in _MACHINE)
     parts.append(f'<h2>Machine</h2><p class="soft">{escape(machine)}</p>')
-    return page(str(told["title"]), parts)
+    return page(str(experiment["title"]), parts)
 
 
-_TOLD = ("dmcmc", "python", "numpy", "numba", "platform", "cores", "memory", "gpu")
-_MOST_TROUBLES = 30
+_MACHINE = ("dmcmc", "python", "numpy", "numba", "platform", "cores", "memory", "gpu")
+_MAX_FAILURES = 30  # failed runs that the page lists
 
 
-def _troubles(findings: Findings) -> list[str]:
-    """Return the runs that have no answer, and why."""
+def _failures(findings: Findings) -> list[str]:
+    """Return a table of the runs that failed, with their errors; empty if there are none."""
     rows = [
         [
             tables.case_name(record["case"]),
@@ -90,4 +91,4 @@ def _troubles(findings: Findings) -> list[str]:
     ]
     if not rows:
         return []
-    return ["<h2>Without an answer</h2>", table(["case", "method", "seed", "outcome", "why"], rows[:_MOST_TROUBLES])]
+    return ["<h2>Failed runs</h2>", table(["case", "method", "seed", "outcome", "error"], rows[:_MAX_FAILURES])]

@@ -1,4 +1,4 @@
-"""The page of one result: objective and bound over time, where the gap is, messages over the tree, the schedule."""
+"""Show one result as a web page: objective and bound over time, improvers, agents, pseudo-tree and schedule."""
 
 import json
 from collections.abc import Mapping
@@ -8,22 +8,25 @@ from typing import Any
 
 from dmcmc.files.write import replace_file
 from dmcmc.inference.runtime.errors import FileError
-from dmcmc.report.experiment.improver_gains import Earned
-from dmcmc.report.pages.chart import DASHED, PLAIN, Chart, Series, Step, bars, svg
+from dmcmc.report.experiment.improver_gains import ImproverGains
+from dmcmc.report.pages.chart import DASHED, PLAIN, Chart, Series, VerticalSegment, bars, svg
 from dmcmc.report.pages.page_template import page, table
+from dmcmc.report.summary import status_text
+from dmcmc.results.legacy_names import current_result
 
-_MOST_SLOTS = 200
-_MOST_AGENTS = 60
-_FIRST = 1e-4  # seconds
+_MAX_SLOTS = 200  # columns of the schedule
+_MAX_AGENTS = 60  # rows of the schedule and of the pseudo-tree
+_TREE_HEAD = ("agent", "variables", "shared variables", "table rows", "messages sent", "bytes sent")
+_FIRST_SECONDS = 1e-4  # start of the time axis
 
 
 def write_single(path: Path, output: Path) -> Path:
-    """Write the page of a result that a run has written as JSON.
+    """Write the page of a result in a JSON file of any format version; return the page's path.
 
     Raises
     ------
     FileError
-        If it is none.
+        If the file is not the result of a run.
     """
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
@@ -34,14 +37,15 @@ def write_single(path: Path, output: Path) -> Path:
             raise ValueError("it has no status, objective, trace, agents and provenance")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise FileError(f"{path}: is no result of a run: {reason}") from None
-    replace_file(output, [page_of(result, path.stem)])
+        raise FileError(f"{path}: is not the result of a run: {reason}") from None
+    replace_file(output, [page_of(current_result(result), path.stem)])
     return output
 
 
 def page_of(result: Mapping[str, Any], name: str) -> str:
-    """Return the page of a result."""
-    rows = [["status", str(result["status"])], ["objective", _number(result["objective"])]]
+    """Return the page of a result with the present field names."""
+    status = status_text(str(result["status"]), result.get("note"))
+    rows = [["status", status], ["objective", _number(result["objective"])]]
     rows += [["bound", _number(result.get("bound"))]]
     gap = result.get("gap")
     rows += [["gap", "–" if gap is None else f"{100 * gap:.4g} %"], ["time", f"{result['time']:.3f} s"]]
@@ -52,15 +56,15 @@ def page_of(result: Mapping[str, Any], name: str) -> str:
         rows.append(["note", str(result["note"])])
     parts = [
         table([name, {"max": "maximise", "min": "minimise"}.get(str(result.get("sense")), "")], rows),
-        '<h2>How it came</h2><div class="charts">',
+        '<h2>Course of the run</h2><div class="charts">',
     ]
-    earned = Earned(result)
-    parts += [svg(chart) for chart in _over_time(result, earned)]
-    *drawn, listed = earned.html() or [""]
+    gains = ImproverGains(result)
+    parts += [svg(chart) for chart in _over_time(result, gains)]
+    *drawn, listed = gains.html() or [""]
     parts += drawn
     agents = result["agents"]
     for title, key, unit in (
-        ("Where the gap is", "gap", ""),
+        ("Gap by agent", "gap", ""),
         ("Time by agent", "time", "s"),
         ("Bytes sent by agent", "msg_size", ""),
     ):
@@ -68,31 +72,32 @@ def page_of(result: Mapping[str, Any], name: str) -> str:
         if len(values) > 1 and any(value > 0 for _, value in values):
             parts.append(bars(title, values, unit))
     if listed:
-        listed = f"<h2>What earned it</h2>{listed}"
-    return page(f"{name}: {result['status']}", [*parts, "</div>", listed, *_tree(result), *_slots(result)])
+        listed = f"<h2>Time and gains of the improvers</h2>{listed}"
+    return page(f"{name}: {status}", [*parts, "</div>", listed, *_tree(result), *_slots(result)])
 
 
 def _number(value: Any) -> str:
+    """Return an objective or a bound as text; a dash if there is none."""
     return "–" if value is None else str(value) if isinstance(value, int) else f"{value:.10g}"
 
 
-def _over_time(result: Mapping[str, Any], earned: Earned) -> list[Chart]:
-    """Return objective and bound over time, where they got better in the colours of what brought it."""
-    lines, steps = [], list[Step]()
+def _over_time(result: Mapping[str, Any], gains: ImproverGains) -> list[Chart]:
+    """Return the chart of objective and bound over time, with improvements in the colours of their improvers."""
+    lines, steps = [], list[VerticalSegment]()
     for name, colour in (("objective", PLAIN), ("bound", DASHED)):
-        points = [(max(p["time"], _FIRST), p[name]) for p in result["trace"] if p.get(name) is not None]
+        points = [(max(p["time"], _FIRST_SECONDS), p[name]) for p in result["trace"] if p.get(name) is not None]
         if points:
             points.append((max(result["time"], points[-1][0]), points[-1][1]))
             lines.append(Series(name, [(t, v, v, v) for t, v in points], steps=True, colour=colour))
-            steps += earned.steps(result["trace"], name, _FIRST)
+            steps += gains.segments(result["trace"], name, _FIRST_SECONDS)
     title = "Objective and bound over time"
-    return [Chart(title, "seconds", "", lines, log_x=True, steps=steps, keys=earned.keys())] if lines else []
+    return [Chart(title, "seconds", "", lines, log_x=True, steps=steps, keys=gains.legend())] if lines else []
 
 
 def _tree(result: Mapping[str, Any]) -> list[str]:
-    """Return the agents' tree, parents before children, with what each sends."""
+    """Return the pseudo-tree of the agents as a table, parents before children, with the messages of each."""
     parents = (result["provenance"].get("plan") or {}).get("pseudo_tree")
-    if not isinstance(parents, dict) or len(parents) > _MOST_AGENTS:
+    if not isinstance(parents, dict) or len(parents) > _MAX_AGENTS:
         return []
     agents = {agent["name"]: agent for agent in result["agents"]}
     rows: list[list[str]] = []
@@ -100,26 +105,26 @@ def _tree(result: Mapping[str, Any]) -> list[str]:
     while waiting:
         name, depth = waiting.pop()
         sent = agents.get(name, {})
-        own = [f"{sent.get(key, 0):,}" for key in ("variables", "interface", "rows", "msg_count", "msg_size")]
-        rows.append(["\N{NO-BREAK SPACE}" * 4 * depth + name, *own])
+        numbers = [f"{sent.get(key, 0):,}" for key in ("variables", "interface", "rows", "msg_count", "msg_size")]
+        rows.append(["\N{NO-BREAK SPACE}" * 4 * depth + name, *numbers])
         waiting += [(child, depth + 1) for child in reversed(list(parents)) if parents[child] == name]
-    return ["<h2>The agents' tree</h2>", table(["agent", "variables", "interface", "rows", "messages", "bytes"], rows)]
+    return ["<h2>Pseudo-tree of the agents</h2>", table(_TREE_HEAD, rows)]
 
 
 def _slots(result: Mapping[str, Any]) -> list[str]:
-    """Return a meeting-scheduling answer as agents by slots."""
+    """Return the schedule of a generated meeting-scheduling problem: one row per agent, one column per time slot."""
     problem = (result["provenance"].get("config") or {}).get("problem") or {}
     values = result.get("assignment") or {}
     if problem.get("generator") != "meeting-scheduling" or not all(isinstance(v, int) for v in values.values()):
         return []
-    slots = range(min(_MOST_SLOTS, max([*values.values(), int(problem.get("domain_size", 1)) - 1]) + 1))
-    held: dict[str, dict[int, list[str]]] = {}
+    slots = range(min(_MAX_SLOTS, max([*values.values(), int(problem.get("domain_size", 1)) - 1]) + 1))
+    schedule: dict[str, dict[int, list[str]]] = {}
     for variable, slot in values.items():
         agent, _, event = variable.rpartition(".")
-        held.setdefault(agent, {}).setdefault(slot, []).append(event)
-    lines = ['<h2>The schedule</h2><div class="wide"><table class="slots">']
+        schedule.setdefault(agent, {}).setdefault(slot, []).append(event)
+    lines = ['<h2>Schedule</h2><div class="wide"><table class="slots">']
     lines.append("<tr><th>agent</th>" + "".join(f"<th>{slot}</th>" for slot in slots) + "</tr>")
-    for agent, events in list(held.items())[:_MOST_AGENTS]:
+    for agent, events in list(schedule.items())[:_MAX_AGENTS]:
         cells = "".join(
             f'<td class="held">{escape(" ".join(events[slot]))}</td>' if slot in events else "<td></td>"
             for slot in slots

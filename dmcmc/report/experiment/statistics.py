@@ -1,4 +1,4 @@
-"""What runs of one case and one method have in common: means with confidence intervals, ratios, failures."""
+"""Summarise the runs of each case and method: means with confidence intervals, ratios and failures."""
 
 import json
 from collections import Counter
@@ -9,27 +9,37 @@ from pathlib import Path
 from typing import Any
 
 from dmcmc.experiments.journal import Record, read_records
+from dmcmc.experiments.legacy_plans import current_experiment, current_run_key
 from dmcmc.experiments.plan import PLAN, RESULTS
 from dmcmc.inference.runtime.errors import FileError
 
-BOUND = "bound"  # what objectives are compared with by default
-_T = (
+BOUND = "bound"  # by default objectives are divided by the best bound
+# Two-sided 95 % quantiles of Student's t distribution for 1 to 30 degrees of freedom, then the normal one.
+_T_QUANTILES = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
     2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
-_NORMAL = 1.96
+_NORMAL_QUANTILE = 1.96
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean, and half of its 95 % confidence interval (Student's t); ``half`` is None for a single value."""
+    """A mean with its confidence interval.
+
+    Attributes
+    ----------
+    value : float
+        The mean.
+    half : float or None
+        Half of the width of the 95 % confidence interval (Student's t); None for a single value.
+    """
 
     value: float
     half: float | None
 
     @classmethod
     def of(cls, values: Sequence[float | int | None]) -> "Mean | None":
-        """Return the mean of what there is; None of nothing.
+        """Return the mean of the values that are not None; None if there are none.
 
         >>> Mean.of([1, 2, 3, None])  # doctest: +ELLIPSIS
         Mean(value=2.0, half=2.484...)
@@ -40,17 +50,17 @@ class Mean:
         n, mean = len(known), sum(known) / len(known)
         if n == 1:
             return cls(mean, None)
-        spread = sqrt(sum((v - mean) ** 2 for v in known) / (n - 1))
-        return cls(mean, (_T[n - 2] if n - 2 < len(_T) else _NORMAL) * spread / sqrt(n))
+        deviation = sqrt(sum((v - mean) ** 2 for v in known) / (n - 1))
+        return cls(mean, (_T_QUANTILES[n - 2] if n - 2 < len(_T_QUANTILES) else _NORMAL_QUANTILE) * deviation / sqrt(n))
 
     def text(self, digits: int = 4) -> str:
-        """Return the mean with its interval."""
+        """Return the mean and its interval as text."""
         mean = plain(self.value, digits)
         return mean if self.half is None else f"{mean} ± {plain(self.half, 2)}"
 
 
 def plain(value: float, digits: int) -> str:
-    """Return a number with so many digits, without an exponent where it is of a readable size.
+    """Return a number with ``digits`` significant digits, without an exponent unless it is very large or small.
 
     >>> plain(12345.678, 4), plain(0.012345, 3), plain(0, 4)
     ('12346', '0.0123', '0')
@@ -66,16 +76,22 @@ def plain(value: float, digits: int) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """All runs of a case and a method.
+    """Summary of all runs of one case and one method.
 
     Attributes
     ----------
+    case : dict
+        Configuration keys and values of the case.
+    method : str
+        Name of the method.
     runs, done, proven, feasible : int
-        Planned or tried; with an outcome; proven optimal or infeasible; with an assignment that breaks nothing.
+        Number of runs; of those that finished; that proved optimality or infeasibility; that found an assignment
+        without broken constraints.
     objective, ratio, gap, time, simulated_time, messages : Mean or None
-        ``ratio`` is the objective divided by what it is compared with on the same problem.
-    troubles : dict
-        How often there was no outcome, by kind.
+        Means over the finished runs; times are in seconds. ``ratio`` is the objective divided by the reference on the
+        same problem.
+    failures : dict of str to int
+        Number of runs that failed, by outcome.
     """
 
     case: Mapping[str, Any]
@@ -90,7 +106,7 @@ class Cell:
     time: Mean | None
     simulated_time: Mean | None
     messages: Mean | None
-    troubles: Mapping[str, int]
+    failures: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -100,12 +116,13 @@ class Findings:
     Attributes
     ----------
     experiment, machine : dict
-        As they were written down.
-    records : list
-        In the order of the plan, whichever was finished first.
+        The experiment file, and versions and hardware of the machine, as written into the folder.
+    records : list of dict
+        The results of the runs, in the order of the plan.
     cells : list of Cell
-        Case by case, method by method.
+        Summaries by case and method.
     planned : int
+        Number of planned runs.
     """
 
     experiment: Mapping[str, Any]
@@ -116,29 +133,29 @@ class Findings:
 
     @property
     def cases(self) -> list[Mapping[str, Any]]:
-        """All cases, in their order."""
+        """All cases, in the order of the plan."""
         return list({json.dumps(cell.case, sort_keys=True): cell.case for cell in self.cells}.values())
 
     @property
     def methods(self) -> list[str]:
-        """All methods, in their order."""
+        """All methods, in the order of the plan."""
         return list(dict.fromkeys(cell.method for cell in self.cells))
 
 
 def findings_of(folder: Path) -> Findings:
-    """Read an experiment's folder.
+    """Read the folder of an experiment; former configuration keys are replaced without a warning.
 
     Raises
     ------
     FileError
-        If there is none, or nothing in it.
+        If the folder is not that of an experiment, or has no results.
     """
     try:
-        told = json.loads((folder / PLAN).read_text(encoding="utf-8"))
-        order = {key: i for i, key in enumerate(told["runs"])}
-        experiment = told["experiment"]
+        plan = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        order = {current_run_key(key): i for i, key in enumerate(plan["runs"])}
+        experiment = current_experiment(plan["experiment"])
     except FileNotFoundError:
-        raise FileError(f"{folder}: is no folder of an experiment: {PLAN} is missing") from None
+        raise FileError(f"{folder}: is not the folder of an experiment: {PLAN} is missing") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FileError(f"{folder / PLAN}: cannot be read: {error}") from None
     records = [record for record in read_records(folder / RESULTS) if record["key"] in order]
@@ -150,19 +167,19 @@ def findings_of(folder: Path) -> Findings:
     for record in records:
         groups.setdefault(json.dumps([record["case"], record["method"]], sort_keys=True), []).append(record)
     cells = [_cell(group, references) for group in groups.values()]
-    return Findings(experiment, told.get("machine") or {}, records, cells, len(order))
+    return Findings(experiment, plan.get("machine") or {}, records, cells, len(order))
 
 
 def instance_of(record: Record) -> str:
-    """Return which problem a run was about: cases that differ in the problem's keys, and the seed."""
+    """Return a key of the problem instance of a run: the ``problem`` keys of its case, and its seed."""
     keys = {key: value for key, value in record["case"].items() if key.split(".")[0] == "problem"}
     return json.dumps([keys, record["seed"]], sort_keys=True)
 
 
 def reference_of(records: Sequence[Record], compare: str) -> dict[str, float]:
-    """Return what objectives are compared with, by instance: a method's objective, or the best bound of all.
+    """Return the reference of each instance: the objective of the method ``compare``, or the best bound of all methods.
 
-    Where nobody has a bound, the best objective stands for it.
+    If no method has a bound, the reference is the best objective.
     """
     found: dict[str, float] = {}
     for instance in dict.fromkeys(map(instance_of, records)):
@@ -175,14 +192,14 @@ def reference_of(records: Sequence[Record], compare: str) -> dict[str, float]:
             if bounds or objectives:
                 found[instance] = nearest(bounds) if bounds else best(objectives)
         else:
-            own = [r["objective"] for r in same if r["method"] == compare and r["objective"] is not None]
-            if own:
-                found[instance] = own[0]
+            objectives = [r["objective"] for r in same if r["method"] == compare and r["objective"] is not None]
+            if objectives:
+                found[instance] = objectives[0]
     return found
 
 
 def ratio_of(record: Record, references: Mapping[str, float], objective: float | None) -> float | None:
-    """Return an objective divided by what it is compared with; None where there is nothing, or a zero."""
+    """Return an objective divided by the reference of its instance; None if either is missing or the reference is 0."""
     reference = references.get(instance_of(record))
     if objective is None or not reference:
         return None
@@ -190,6 +207,7 @@ def ratio_of(record: Record, references: Mapping[str, float], objective: float |
 
 
 def _cell(group: Sequence[Record], references: Mapping[str, float]) -> Cell:
+    """Return the summary of all runs of one case and one method."""
     done = [record for record in group if record["outcome"] == "done"]
 
     def mean(name: str) -> Mean | None:
@@ -208,5 +226,5 @@ def _cell(group: Sequence[Record], references: Mapping[str, float]) -> Cell:
         time=mean("time"),
         simulated_time=mean("simulated_time"),
         messages=mean("msg_count"),
-        troubles=Counter(record["outcome"] for record in group if record["outcome"] != "done"),
+        failures=Counter(record["outcome"] for record in group if record["outcome"] != "done"),
     )

@@ -1,4 +1,4 @@
-"""An experiment's numbers as rows, and these as Markdown, LaTeX and CSV."""
+"""Make the tables of an experiment, and write them as Markdown, LaTeX and CSV."""
 
 import csv
 import io
@@ -11,7 +11,7 @@ Rows = list[list[str]]
 
 
 def case_name(case: Mapping[str, Any]) -> str:
-    """Return a case in words.
+    """Return the keys and values of a case as text.
 
     >>> case_name({"problem.agents": 5, "local.runs": 2}), case_name({})
     ('agents 5, runs 2', 'default')
@@ -21,15 +21,25 @@ def case_name(case: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
+    """Return a value as text; a path without its folders."""
     return str(value).rpartition("/")[2] if isinstance(value, str) else str(value)
 
 
 def summary(findings: Findings) -> tuple[list[str], Rows, frozenset[int]]:
-    """Return the head and the rows of the main table, and which rows begin a case."""
+    """Return the headings and rows of the main table, and the numbers of the rows that begin a case."""
     compare = (findings.experiment.get("report") or {}).get("compare", BOUND)
-    against = "best bound" if compare == BOUND else compare
-    head = ["case", "method", "objective", f"ratio to {against}", "gap", "time, s", "simulated, s", "messages"]
-    head += ["proven", "answers", "of"]
+    reference = "best bound" if compare == BOUND else compare
+    head = [
+        "case",
+        "method",
+        "objective",
+        f"objective / {reference}",
+        "gap",
+        "time (s)",
+        "simulated time (s)",
+        "messages",
+    ]
+    head += ["runs proven", "runs with answer", "runs"]
     rows, groups, last = Rows(), set[int](), None
     for cell in findings.cells:
         name = case_name(cell.case)
@@ -41,58 +51,62 @@ def summary(findings: Findings) -> tuple[list[str], Rows, frozenset[int]]:
 
 
 def _numbers(cell: Cell) -> list[str]:
+    """Return the numbers of one line of the main table."""
     answers = str(cell.feasible)
-    if cell.troubles:
-        told = ", ".join(f"{number} {kind}" for kind, number in cell.troubles.items())
-        answers = f"!{cell.feasible} ({told})"
+    if cell.failures:
+        reasons = ", ".join(f"{number} {outcome}" for outcome, number in cell.failures.items())
+        answers = f"!{cell.feasible} ({reasons})"
     means = (cell.objective, cell.ratio, cell.gap, cell.time, cell.simulated_time, cell.messages)
     return [*(_text(mean) for mean in means), str(cell.proven), answers, str(cell.runs)]
 
 
 def _text(mean: Mean | None) -> str:
+    """Return a mean as text; a dash if there is none."""
     return "–" if mean is None else mean.text()
 
 
-def beside_paper(findings: Findings) -> tuple[list[str], Rows]:
-    """Return the rows of what was published beside ours, of the cases that were run; empty where nothing was."""
+def published_and_measured(findings: Findings) -> tuple[list[str], Rows]:
+    """Return a table of published numbers with those of this experiment, for the cases that were run."""
     cells = {(case_name(cell.case), cell.method): cell for cell in findings.cells}
     names = ("time", "simulated_time", "objective", "ratio", "bound")
-    known = {name for name, _ in cells}  # of quick runs, some cases only
+    known = {name for name, _ in cells}  # with --quick only some cases
     published = [row for row in findings.experiment.get("paper") or [] if case_name(row.get("case", {})) in known]
     shown = [name for name in names if any(name in row for row in published)]
-    words = {"time": "time, s", "simulated_time": "simulated, s"}
+    headings = {"time": "time (s)", "simulated_time": "simulated time (s)"}
     head = ["case", "method"]
     for name in shown:
-        head += [f"{words.get(name, name)}: paper", "ours"]
-        head += ["paper / ours"] if "time" in name else []
+        head += [f"{headings.get(name, name)}, paper", "this run"]
+        head += ["paper / this run"] if "time" in name else []
     rows = Rows()
     for row in published:
         cell = cells.get((case_name(row.get("case", {})), str(row["method"])))
         line = [case_name(row.get("case", {})), str(row["method"])]
         for name in shown:
-            theirs = row.get(name)
-            ours: Mean | None = None if cell is None or name == "bound" else getattr(cell, name)
-            line += [_published(theirs), _text(ours)]
+            published_value = row.get(name)
+            measured_mean: Mean | None = None if cell is None or name == "bound" else getattr(cell, name)
+            line += [_published(published_value), _text(measured_mean)]
             if "time" in name:
-                measured = 0.0 if ours is None else ours.value
-                line.append(plain(theirs / measured, 3) if isinstance(theirs, int | float) and measured else "–")
+                measured = 0.0 if measured_mean is None else measured_mean.value
+                comparable = isinstance(published_value, int | float) and measured
+                line.append(plain(published_value / measured, 3) if comparable else "–")
         rows.append(line)
     return head, rows
 
 
 def _published(value: Any) -> str:
+    """Return a published number as text; a dash if there is none."""
     return "–" if value is None else plain(float(value), 5) if isinstance(value, int | float) else str(value)
 
 
 def markdown(head: Sequence[str], rows: Rows) -> str:
-    """Return a table in Markdown."""
+    """Return a table as Markdown."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(cell.removeprefix("!").replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
 def latex(head: Sequence[str], rows: Rows, groups: frozenset[int] = frozenset()) -> str:
-    """Return a table in LaTeX (package booktabs)."""
+    """Return a table as LaTeX (package booktabs), with a rule above each row of ``groups``."""
     lines = [f"\\begin{{tabular}}{{ll{'r' * (len(head) - 2)}}}", "\\toprule"]
     lines += [" & ".join(map(_escaped, head)) + " \\\\", "\\midrule"]
     for number, row in enumerate(rows):
@@ -102,13 +116,14 @@ def latex(head: Sequence[str], rows: Rows, groups: frozenset[int] = frozenset())
 
 
 def _escaped(text: str) -> str:
+    """Return text with the special characters of LaTeX escaped."""
     for plain_text, escaped in (("\\", "\\textbackslash{}"), ("&", "\\&"), ("%", "\\%"), ("_", "\\_"), ("#", "\\#")):
         text = text.replace(plain_text, escaped)
     return text.replace("±", "$\\pm$").replace("–", "--").replace("$DMCMC", "\\$DMCMC")
 
 
 def values(findings: Findings) -> str:
-    """Return every run as CSV, for other tools."""
+    """Return all runs as CSV, one line per run."""
     keys = list(dict.fromkeys(key for record in findings.records for key in record["case"]))
     names = ["outcome", "status", "objective", "bound", "gap", "violation", "time", "simulated_time", "msg_count"]
     names += ["msg_size", "cycle", "error"]

@@ -1,1 +1,1 @@
-"""Web pages that need nothing else: frame, tables, and charts as vector graphics; light, dark and printed."""
+"""Self-contained web pages: template, tables, and charts as vector graphics, for light and dark screens and print."""

@@ -1,4 +1,4 @@
-"""Line charts and bars as vector graphics that take the page's colours."""
+"""Draw line charts and bar charts as SVG in the colours of the page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,15 +7,27 @@ from math import ceil, floor, isfinite, log10
 
 from dmcmc.report.pages.page_template import COLOURS
 
-WIDTH, HEIGHT = 460, 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 10, 40
-_MOST_BARS = 40
-DASHES = ((1, 0), (6, 4), (2, 3))  # of lines whose colour was there before: on and off
+WIDTH, HEIGHT = 460, 270  # of a chart, in SVG units
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 10, 40  # margins of the drawing area
+_MAX_BARS = 40  # bars of a bar chart; also the most points of a line that are marked
+DASHES = ((1, 0), (6, 4), (2, 3))  # solid, dashed, dotted: drawn and empty length, when a colour is used again
 
 
 @dataclass(frozen=True)
 class Series:
-    """A line: its name, points (x, y, low, high), the last two an interval around y, and the number of its colour."""
+    """A line of a chart.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the legend.
+    points : sequence of (x, y, low, high)
+        ``low`` and ``high`` are the ends of an interval around ``y``.
+    steps : bool
+        Whether the line is a step function.
+    colour : int
+        Number of its colour; ``PLAIN`` and ``DASHED`` are grey.
+    """
 
     name: str
     points: Sequence[tuple[float, float, float, float]]
@@ -23,12 +35,12 @@ class Series:
     colour: int = 0
 
 
-PLAIN, DASHED = -1, -2  # colours of what is no kind of anything: a line, and one with gaps
+PLAIN, DASHED = -1, -2  # colour numbers of grey lines: solid and dashed
 
 
 @dataclass(frozen=True)
-class Step:
-    """A piece of a line straight up or down that has a colour of its own: where it stands, its ends, whose it is."""
+class VerticalSegment:
+    """A vertical segment of a step function with a separate colour: its position, its ends and its colour."""
 
     x: float
     low: float
@@ -37,8 +49,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Key:
-    """An entry of a legend for steps: what a colour means."""
+class LegendEntry:
+    """An entry of the legend for vertical segments: the meaning of a colour."""
 
     name: str
     colour: int
@@ -46,7 +58,21 @@ class Key:
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn: a headline, what the axes are, whether they are logarithmic, lines, and steps with their keys."""
+    """A chart.
+
+    Attributes
+    ----------
+    title, x, y : str
+        Headline, and names of the axes.
+    series : sequence of Series
+        The lines.
+    log_x, log_y : bool
+        Whether an axis is logarithmic.
+    steps : sequence of VerticalSegment
+        Coloured vertical segments on top of the lines.
+    keys : sequence of LegendEntry
+        Their legend.
+    """
 
     title: str
     x: str
@@ -54,12 +80,12 @@ class Chart:
     series: Sequence[Series] = field(default_factory=list)
     log_x: bool = False
     log_y: bool = False
-    steps: Sequence[Step] = ()
-    keys: Sequence[Key] = ()
+    steps: Sequence[VerticalSegment] = ()
+    keys: Sequence[LegendEntry] = ()
 
 
 class _Axis:
-    """From values to places along one side."""
+    """Maps values to positions along one side of a chart."""
 
     def __init__(self, values: Sequence[float], log: bool, start: float, end: float) -> None:
         self.log, self.start, self.end = log, start, end
@@ -76,13 +102,13 @@ class _Axis:
         self.low, self.high = low - margin, high + margin
 
     def place(self, value: float) -> float:
-        """Return where a value stands; the low end for what a logarithm has no place for."""
+        """Return the position of a value; values without a logarithm are at the low end."""
         at = (log10(value) if value > 0 else self.low) if self.log else value
         share = (min(max(at, self.low), self.high) - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return values to mark, and what they are called."""
+        """Return the values of the tick marks with their labels."""
         if self.log and self.high - self.low > 1.5:
             step = max(1, ceil((self.high - self.low) / 6))
             return [(10.0**p, _power(p)) for p in range(ceil(self.low), floor(self.high) + 1, step)]
@@ -94,25 +120,26 @@ class _Axis:
 
 
 def _power(exponent: int) -> str:
+    """Return a power of ten as text."""
     return f"{10.0**exponent:g}" if -4 <= exponent <= 5 else f"1e{exponent}"
 
 
 def svg(chart: Chart) -> str:
-    """Return a chart as a figure with its legend."""
-    entries: list[Series | Key] = [*chart.series, *chart.keys]
+    """Return a chart as an HTML figure with headline and legend."""
+    entries: list[Series | LegendEntry] = [*chart.series, *chart.keys]
     legend = "".join(f'<b><i style="background:{_swatch(e.colour)}"></i>{escape(e.name)}</b>' for e in entries)
     caption = f"<figcaption>{escape(chart.title)}</figcaption>"
     return f'<figure>{caption}{drawing(chart)}<div class="legend">{legend}</div></figure>'
 
 
-def drawing(chart: Chart, place: str = "") -> str:
-    """Return a chart alone, without headline and legend; ``place`` are attributes of the element."""
+def drawing(chart: Chart, attributes: str = "") -> str:
+    """Return the SVG of a chart without headline and legend; ``attributes`` are added to the element."""
     xs = [p[0] for s in chart.series for p in s.points]
     ys = [v for s in chart.series for p in s.points for v in p[1:]]
     ys += [v for step in chart.steps for v in (step.low, step.high)]
     across = _Axis(xs, chart.log_x, _LEFT, WIDTH - _RIGHT)
     up = _Axis(ys, chart.log_y, HEIGHT - _BOTTOM, _TOP)
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(chart.title)}"{place}>']
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(chart.title)}"{attributes}>']
     for value, name in across.ticks():
         x = across.place(value)
         parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}" stroke="var(--line)"/>')
@@ -136,34 +163,35 @@ def drawing(chart: Chart, place: str = "") -> str:
 
 
 def colour_of(number: int) -> str:
-    """Return a colour as styles have it."""
+    """Return the CSS value of a colour number."""
     return f"var(--c{number % COLOURS})" if number >= 0 else "var(--soft)"
 
 
 def _dashed(number: int) -> tuple[int, int]:
-    """Return how long a line is drawn, and how long it is not."""
+    """Return the drawn and the empty length of the dashes of a colour number."""
     return DASHES[number // COLOURS % len(DASHES) if number >= 0 else PLAIN - number]
 
 
 def _dashes(number: int) -> str:
-    """Return the same as an attribute; nothing for a line without gaps."""
+    """Return the dashes as an SVG attribute; empty for a solid line."""
     on, off = _dashed(number)
     return f' stroke-dasharray="{on} {off}"' if off else ""
 
 
 def _swatch(number: int) -> str:
-    """Return what the legend shows of a line: colours come again dashed, then dotted."""
+    """Return the CSS background of a legend entry: solid, dashed or dotted."""
     colour, (on, off) = colour_of(number), _dashed(number)
     return f"repeating-linear-gradient(90deg,{colour} 0 {on}px,transparent {on}px {on + off}px)" if off else colour
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
+    """Return an SVG text element."""
     style = f'font-size="11" fill="var(--soft)" text-anchor="{anchor}"'
     return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(text)}</text>'
 
 
 def _line(series: Series, colour: str, across: _Axis, up: _Axis) -> str:
-    """Return one line, with its interval as a band and, where there are few, its points."""
+    """Return the SVG of one line: its intervals as a band and, if there are few, its points as dots."""
     points = [p for p in series.points if all(map(isfinite, p))]
     if not points:
         return ""
@@ -177,25 +205,26 @@ def _line(series: Series, colour: str, across: _Axis, up: _Axis) -> str:
     if any(low < high for _, _, low, high in points):
         edge = [(across.place(x), up.place(high)) for x, _, _, high in points]
         edge += [(across.place(x), up.place(low)) for x, _, low, _ in reversed(points)]
-        drawn.append(f'<polygon points="{_listed(edge)}" fill="{colour}" opacity=".15"/>')
+        drawn.append(f'<polygon points="{_points(edge)}" fill="{colour}" opacity=".15"/>')
     dashes = _dashes(series.colour)
-    drawn.append(f'<polyline points="{_listed(places)}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
-    if not series.steps and len(points) <= _MOST_BARS:
+    drawn.append(f'<polyline points="{_points(places)}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
+    if not series.steps and len(points) <= _MAX_BARS:
         drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
     return "".join(drawn)
 
 
-def _listed(places: Sequence[tuple[float, float]]) -> str:
+def _points(places: Sequence[tuple[float, float]]) -> str:
+    """Return positions as the value of an SVG ``points`` attribute."""
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
 def bars(title: str, values: Sequence[tuple[str, float]], unit: str, colours: Mapping[str, int] | None = None) -> str:
-    """Return horizontal bars, the longest 40; ``colours`` by name where they differ."""
-    kept = sorted(values, key=lambda pair: -pair[1])[:_MOST_BARS]
-    most = max((value for _, value in kept), default=0.0) or 1.0
-    height = 18 * len(kept) + 4
+    """Return a horizontal bar chart of the 40 largest values; ``colours`` are colour numbers by name."""
+    largest = sorted(values, key=lambda pair: -pair[1])[:_MAX_BARS]
+    most = max((value for _, value in largest), default=0.0) or 1.0
+    height = 18 * len(largest) + 4
     parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">']
-    for i, (name, value) in enumerate(kept):
+    for i, (name, value) in enumerate(largest):
         width = max(1.0, 280 * value / most)
         parts.append(_text(84, 18 * i + 13, name, "end"))
         fill = f' style="fill:{colour_of(colours[name])}"' if colours else ""

@@ -1,4 +1,4 @@
-"""The frame of a page: its style, and tables."""
+"""The template of web pages: style sheet, page and table."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -36,11 +36,11 @@ figure { margin: 0; break-inside: avoid; } svg { width: 100%; height: auto; disp
   .wide { overflow: visible; } table { font-size: 8px; } td, th { padding: .15rem .3rem; white-space: normal; }
   h2 { break-after: avoid; } tr { break-inside: avoid; } .legend i, th { print-color-adjust: exact; } }
 """
-COLOURS = 8
+COLOURS = 8  # colours c0 to c7 of the palette
 
 
 def page(title: str, parts: Iterable[str]) -> str:
-    """Return a page of parts, which are HTML."""
+    """Return a web page with a title and parts that are HTML."""
     head = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{PALETTE}{_STYLE}</style></head><body>'
@@ -49,9 +49,16 @@ def page(title: str, parts: Iterable[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], groups: frozenset[int] = frozenset()) -> str:
-    """Return a table; ``groups`` are the rows that begin a group. Cells that begin with ``!`` are told as wrong.
+    """Return an HTML table.
 
-    A second column that is called ``method`` is text.
+    Parameters
+    ----------
+    head
+        Headings of the columns. A second column with the heading ``method`` is aligned as text.
+    rows
+        The cells of each row. A cell that begins with ``!`` is marked as a problem.
+    groups
+        Numbers of the rows with a line above them.
     """
     kind = ' class="by2"' if list(head[1:2]) == ["method"] else ""
     lines = [f'<div class="wide"><table{kind}><tr>' + "".join(f"<th>{escape(name)}</th>" for name in head) + "</tr>"]
@@ -63,4 +70,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], groups: frozenset[
 
 
 def _cell(text: str) -> str:
+    """Return one cell; ``!`` in front marks a problem."""
     return f'<td class="bad">{escape(text[1:])}</td>' if text.startswith("!") else f"<td>{escape(text)}</td>"

@@ -1,1 +1,1 @@
-"""One agent's tables in the making: sampled from below, bounded from above, without the rows that cannot matter."""
+"""Build one agent's tables: lower bounds by sampling, upper bounds, and the pruning of rows that cannot matter."""

@@ -1,4 +1,7 @@
-"""One agent's tables in the making, from both sides."""
+"""Improve one agent's tables, its lower and its upper bounds.
+
+A row is one assignment of the agent's boundary variables (its interface); a table has a number for each row.
+"""
 
 import math
 from collections.abc import Mapping
@@ -8,166 +11,178 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.branch_and_bound.row_search import Request
+from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
-from dmcmc.inference.bounds.exact_residual import settle
-from dmcmc.inference.bounds.semidefinite.relaxation import LiftRequest
-from dmcmc.inference.bounds.tighten import Tightened
+from dmcmc.inference.bounds.exact_residual import solve_residual
+from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest
+from dmcmc.inference.bounds.tighten import TighteningResult
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import COSTS
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.run.agent.filtered_table import FilteredTable
-from dmcmc.run.agent.lower_table import LowerTable, promising
-from dmcmc.run.agent.row_pruning import Pruning, limits_of
+from dmcmc.run.agent.lower_table import LowerTable, promising_rows
+from dmcmc.run.agent.row_pruning import RowPruning, row_cutoffs_of
 from dmcmc.run.agent.row_sums import rows_of
 from dmcmc.run.agent.upper_table import UpperTable
-from dmcmc.run.scheduler.proposal import Brought
+from dmcmc.run.scheduler.proposal import MeasuredGain
 from dmcmc.samplers import improve_in_team
-from dmcmc.samplers.bound_in_team import RowsInTeam
+from dmcmc.samplers.bound_in_team import TeamRowBounds
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
-from dmcmc.samplers.contract.team import ALONE, Team
-from dmcmc.samplers.methods.block_chains import BlockChains, frozen
+from dmcmc.samplers.contract.team import SINGLE_RANK, RankTeam
+from dmcmc.samplers.methods.block_chains import BlockChains, draws_are_frozen
 
-_MOST_ROWS = 1 << 20  # more are not looked at one by one
-_DEARER = 2.0  # times as much as was thought is what an elimination takes that was given up before that
+_MAX_ROWS = 1 << 20  # tables with more rows are not examined row by row
+_FAILURE_COST_FACTOR = 2.0  # of the estimated cost of an elimination that failed earlier than estimated
 
 
-class Means(NamedTuple):
-    """What all agents of a rank work with; ``gap`` is the relative one that a run is asked for."""
+class AgentContext(NamedTuple):
+    """The settings that all agents of a rank share.
+
+    Attributes
+    ----------
+    sampling : Sampling
+        Settings of the local solvers, with the arithmetic and the backend.
+    gap : float
+        Relative optimality gap at which the run may end.
+    """
 
     sampling: Sampling
     gap: float
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """What tables are encoded in."""
+        """Encoding of the tables."""
         return self.sampling.arithmetic
 
     @property
     def backend(self) -> Backend:
-        """Where work is done, and until when."""
+        """Devices, threads and deadline of the work."""
         return self.sampling.backend
 
 
 @dataclass
 class Agent:
-    """One agent's tables.
+    """One agent's tables and the work on them.
 
     Attributes
     ----------
+    context : AgentContext
+        Settings that all agents of the rank share.
     local : LocalProblem
         The agent's problem.
     table : SampledTable
-        As it is now.
-    below : LowerTable
-        What its table from below comes from.
-    above : UpperTable
-        What its table from above comes from.
-    pruning : Pruning
+        The current lower and upper tables.
+    lower : LowerTable
+        Source of the lower table.
+    upper : UpperTable
+        Source of the upper table.
+    pruning : RowPruning
         The rows that can still matter.
-    last : float
+    last_seconds : float
         Seconds of the last improvement.
-    price : float or None
-        About what its exact elimination takes, seconds; None where that is not allowed.
-    in_vain : float
-        Seconds that an exact elimination took, or should have taken, when it was given up.
+    elimination_seconds : float or None
+        Estimated cost of the exact elimination; None if it is not allowed.
+    failed_elimination_seconds : float
+        Cost at which an exact elimination was given up; 0 if none was. Twice the estimate if it failed earlier.
     weight : float
-        Beside other agents, what its gap may be.
-    brought : list of Brought
-        What came of the work on its first table.
+        Estimate of the agent's gap, relative to the weights of other agents.
+    gains : list of MeasuredGain
+        Costs and gains of the work on the first table.
     filtered : FilteredTable or None
-        Eliminations that filter by the incumbent; None where that is not allowed.
-    watched : bool
-        Whether it goes on with block moves where its chains turn out to be frozen.
-    tightened : bool
-        Whether its bound has been tightened beyond limits of its rows.
+        Eliminations with function filtering; None if they are not allowed.
+    checks_for_frozen_chains : bool
+        Whether sampling continues with block moves if the chains turn out to be frozen.
+    bound_tightened : bool
+        Whether the upper bound has been tightened with the rows' cutoffs.
     team : Team
-        The ranks among which rows that are sampled on, or bounded, are divided.
+        The ranks that share the work on the agent's rows.
     """
 
-    means: Means
+    context: AgentContext
     local: LocalProblem
     table: SampledTable
-    below: LowerTable
-    above: UpperTable = field(default_factory=UpperTable)
-    pruning: Pruning = field(default_factory=Pruning)
-    last: float = 0.0
-    price: float | None = None
-    in_vain: float = 0.0
+    lower: LowerTable
+    upper: UpperTable = field(default_factory=UpperTable)
+    pruning: RowPruning = field(default_factory=RowPruning)
+    last_seconds: float = 0.0
+    elimination_seconds: float | None = None
+    failed_elimination_seconds: float = 0.0
     weight: float = 1.0
-    brought: list[Brought] = field(default_factory=list)
+    gains: list[MeasuredGain] = field(default_factory=list)
     filtered: FilteredTable | None = None
-    watched: bool = False
-    tightened: bool = False
-    team: Team = ALONE
+    checks_for_frozen_chains: bool = False
+    bound_tightened: bool = False
+    team: RankTeam = SINGLE_RANK
 
     @property
-    def may_search(self) -> bool:
-        """Whether rows may be searched in: those that values have been removed of, where that was not enough."""
-        return self.tightened and self.enumerated and self.above.searchable(self.local.rows)
+    def may_branch(self) -> bool:
+        """Whether branch and bound over the rows may help: their domains have been pruned, which was not enough."""
+        return self.bound_tightened and self.enumerated and self.upper.may_search(self.local.rows)
 
     @property
-    def may_lift(self) -> bool:
-        """Whether a semidefinite lift may lower its rows' bounds."""
-        return self.enumerated and self.above.liftable(self.local)
+    def may_relax(self) -> bool:
+        """Whether a semidefinite relaxation may lower the rows' bounds."""
+        return self.enumerated and self.upper.may_relax(self.local)
 
     @property
-    def awaits_lift(self) -> bool:
-        """Whether a lift is yet to show what it brings: so long ascent, of which little is hoped there, waits."""
-        return self.may_lift and self.above.lifted is not None and self.above.lifted.unknown
+    def awaits_relaxation(self) -> bool:
+        """Whether the semidefinite relaxation has not yet shown its gain; dual ascent waits for it."""
+        return self.may_relax and self.upper.relaxation is not None and self.upper.relaxation.untested
 
     @property
-    def may_follow_search(self) -> bool:
-        """Whether a lift follows once a search in its rows turns out to stall; that is not known yet."""
-        return self.enumerated and self.above.lift_follows(self.local)
+    def relaxation_may_follow(self) -> bool:
+        """Whether a semidefinite relaxation follows if branch and bound turns out to stall, which is not known yet."""
+        return self.enumerated and self.upper.relaxation_may_follow(self.local)
 
     @property
-    def lifts_steadily(self) -> bool:
-        """Whether a lift goes on where it was, and the same work again is never needed."""
-        lifted = self.above.lifted
-        return lifted is not None and (lifted.own.young or lifted.own.ground is not None)
+    def relaxation_resumable(self) -> bool:
+        """Whether the semidefinite relaxation continues where it stopped, without repeating work."""
+        relaxation = self.upper.relaxation
+        return relaxation is not None and (relaxation.per_row.undecided or relaxation.per_row.buffers is not None)
 
     @property
-    def awaits_squares(self) -> bool:
-        """Whether squares of rows' own are yet to show what they bring: so long all that lowers the same rows waits."""
-        return self.may_lift and self.above.lifted is not None and self.above.lifted.own.young
+    def awaits_per_row_relaxation(self) -> bool:
+        """Whether per-row relaxations have not yet shown their gain; all that lowers the same rows waits for them."""
+        return self.may_relax and self.upper.relaxation is not None and self.upper.relaxation.per_row.undecided
 
     @property
     def may_improve(self) -> bool:
-        """Whether more time could change the table."""
-        return not (self.table.exact or (self.below.exhausted and self.above.exhausted) or self._closed())
+        """Whether more time could improve the table."""
+        return not (self.table.exact or (self.lower.exhausted and self.upper.exhausted) or self._closed())
 
     @property
     def enumerated(self) -> bool:
-        """Whether both sides have a number for every row."""
-        if self.below.local is not self.local or self.table.upper is None or self.local.rows > _MOST_ROWS:
+        """Whether the lower and the upper table have a number for every row."""
+        if self.lower.local is not self.local or self.table.upper is None or self.local.rows > _MAX_ROWS:
             return False
         interface = set(self.local.interface)
         return all(set(t.scope) <= interface for t in (*self.table.lower, *self.table.upper))
 
     def rows(self, tables: UtilMessage) -> NDArray[Any]:
-        """Return the sum of tables over parts of the interface for every row (encoded)."""
-        return rows_of(tables, self.local.interface, self.local.domains, self.means.arithmetic)
+        """Return the sum of tables over parts of the interface for every row, (rows,) encoded."""
+        return rows_of(tables, self.local.interface, self.local.domains, self.context.arithmetic)
 
     def exported(self) -> SampledTable:
-        """Return the table as the combination takes it: without pruned rows, over the listing if there is one."""
+        """Return the table for the combination: without pruned rows, and over the listed rows if there is a list."""
         table, pruned, listing = self.table, self.pruning.pruned, self.pruning.listing
         if pruned is None or table.upper is None or (listing is None and table.exact):
             return table
-        lowest = self.means.arithmetic.lowest
+        lowest = self.context.arithmetic.lowest
         if listing is None:
-            kept = self.rows(table.upper).copy()
-            kept[pruned] = lowest
-            return replace(table, upper=(Table(self.local.interface, kept.reshape(self.local.interface_shape)),))
+            upper_rows = self.rows(table.upper).copy()
+            upper_rows[pruned] = lowest
+            return replace(
+                table, upper=(EncodedTable(self.local.interface, upper_rows.reshape(self.local.interface_shape)),)
+            )
         variable, rows = len(self.local.domains) + self.local.agent, self.pruning.listed_values(self.local)
-        lower = (Table((variable,), self.rows(table.lower)[listing]),)
-        pruned, bounds = pruned[listing], self.rows(table.upper)[listing]
+        lower = (EncodedTable((variable,), self.rows(table.lower)[listing]),)
+        pruned, upper_bounds = pruned[listing], self.rows(table.upper)[listing]
         upper = lower
         if not table.exact or pruned.any():
-            upper = (Table((variable,), np.where(pruned, lowest, bounds).astype(lower[0].values.dtype)),)
+            upper = (EncodedTable((variable,), np.where(pruned, lowest, upper_bounds).astype(lower[0].values.dtype)),)
 
         def witness(values: Mapping[int, int]) -> dict[int, int]:
             row = rows[values[variable]].tolist()
@@ -176,161 +191,191 @@ class Agent:
         return replace(table, lower=lower, upper=upper, witness=witness)
 
     def start_bound(self, provider: str) -> None:
-        """Make a bound of the table from above."""
-        self.above.start(provider, self.local, self.means.backend)
-        if self.team.size > 1 and not self.team.private and self.above.dual is not None:
-            self.above.dual.helpers = RowsInTeam(self.team)
-        self.take_bound()
+        """Start an upper bound of the table by a bound provider."""
+        self.upper.start(provider, self.local, self.context.backend)
+        if self.team.size > 1 and not self.team.private and self.upper.dual is not None:
+            self.upper.dual.helpers = TeamRowBounds(self.team)
+        self.update_bound()
 
-    def take_bound(self, seconds: float = 0.0) -> None:
-        """Put the bound into the table, and the seconds that it took."""
-        upper = self.above.tables(self.means.arithmetic)
+    def update_bound(self, seconds: float = 0.0) -> None:
+        """Put the current upper bound into the table, and add the seconds that it took."""
+        upper = self.upper.tables(self.context.arithmetic)
         self.table = replace(self.table, upper=upper, seconds=self.table.seconds + seconds)
 
     def close_enough(self) -> bool:
-        """Return whether the best rows of both sides are no further apart than the gap that is asked for."""
+        """Return whether the best rows of the lower and the upper table are within the requested relative gap."""
         if not self.enumerated or self.table.upper is None:
             return False
         lower, upper = (float(self.rows(side).max()) for side in (self.table.lower, self.table.upper))
-        return upper - lower <= self.means.gap * abs(lower)
+        return upper - lower <= self.context.gap * abs(lower)
 
-    def look(self, outside: NDArray[Any] | None, threshold: Number | None) -> NDArray[Any] | None:
-        """Prune the rows that cannot be in anything better; return what each has to exceed, None if not known.
+    def prune_rows(self, outside: NDArray[Any] | None, cutoff: Number | None) -> NDArray[Any] | None:
+        """Prune the rows that cannot be part of a better solution; return each row's cutoff.
 
         Parameters
         ----------
         outside : (rows,) encoded, or None
-            At most what all other agents add to each row.
-        threshold
-            What the whole has to exceed to be better than the best known; None if anything would be.
+            Upper bound on what all other agents can add to each row.
+        cutoff
+            Utility that a whole solution has to exceed to improve the incumbent; None if every solution would.
+
+        Returns
+        -------
+        (rows,) int64 or float64, or None
+            Utility that each row has to exceed; None if it is not known.
         """
-        if outside is None or threshold is None:
+        if outside is None or cutoff is None:
             return None
-        limits = limits_of(outside, threshold, self.means.arithmetic)
-        self._prune(limits)
-        return limits
+        row_cutoffs = row_cutoffs_of(outside, cutoff, self.context.arithmetic)
+        self._prune(row_cutoffs)
+        return row_cutoffs
 
     def sample(self, outside: NDArray[Any] | None, seconds: float) -> None:
-        """Sample on where that can change the answer, for about some seconds."""
-        chains, worth = self.below.chains, None
+        """Sample for some seconds where that can change the answer.
+
+        Parameters
+        ----------
+        outside : (rows,) encoded, or None
+            Upper bound on what all other agents can add to each row.
+        seconds
+            Approximate duration.
+        """
+        chains, utility = self.lower.chains, None
         if chains is None or seconds <= 0:
             return
         if outside is not None:
-            worth = self.rows(self.table.lower).astype(np.float64) + outside.astype(np.float64)
-        rows = promising(np.arange(self.below.local.rows), self.pruning.pruned, worth)
-        if self.watched:  # once: chains that move do not freeze later
-            self.watched = False
-            if frozen(self.below.local, chains.states):
-                done = chains.table()
-                chains = BlockChains(self.below.local, self.means.sampling, chains.states, done.seconds, done.updates)
-                self.below.chains = chains
-        improve_in_team.improve(chains, rows, seconds, self.means.backend.threads, self.team)
+            utility = self.rows(self.table.lower).astype(np.float64) + outside.astype(np.float64)
+        rows = promising_rows(np.arange(self.lower.local.rows), self.pruning.pruned, utility)
+        if self.checks_for_frozen_chains:  # once: chains that move now do not freeze later
+            self.checks_for_frozen_chains = False
+            if draws_are_frozen(self.lower.local, chains.states):
+                table = chains.table()
+                chains = BlockChains(
+                    self.lower.local, self.context.sampling, chains.states, table.seconds, table.updates
+                )
+                self.lower.chains = chains
+        improve_in_team.improve(chains, rows, seconds, self.context.backend.threads, self.team)
         self.table = replace(chains.table(), upper=self.table.upper)
 
     def take_exact(self, table: SampledTable) -> None:
-        """Take the table of an exact elimination in place of what was sampled and bounded."""
+        """Replace the sampled and bounded table by that of an exact elimination."""
         self.table = replace(table, seconds=self.table.seconds, updates=self.table.updates)
-        self.below, self.above = LowerTable(self.local), UpperTable()
+        self.lower, self.upper = LowerTable(self.local), UpperTable()
 
     def give_up(self, seconds: float) -> None:
-        """Take note that an exact elimination was given up after some seconds.
+        """Record that an exact elimination was given up after some seconds.
 
-        One that had not taken what it should (its memory could not be had, or made ready in time) is dearer from then
-        on: at the same price it would be tried again at once, and again.
+        If it failed earlier than estimated (for lack of memory, or because memory took long to be ready), its cost is
+        doubled: at the same cost it would be tried again at once, and again.
         """
-        thought = max(self.price or 0.0, self.in_vain)
-        self.in_vain = seconds if seconds >= thought else _DEARER * thought
+        estimated = max(self.elimination_seconds or 0.0, self.failed_elimination_seconds)
+        self.failed_elimination_seconds = seconds if seconds >= estimated else _FAILURE_COST_FACTOR * estimated
 
     def filter(self, best: NDArray[np.int64] | None, backend: Backend, left: float) -> None:
-        """Go on with an elimination that filters by the best assignment known, in a turn that the backend ends.
+        """Continue an elimination with function filtering by the incumbent until the backend's deadline.
 
         Parameters
         ----------
+        best : (n,) int64 or None
+            Values of the best assignment; None if it violates hard constraints.
+        backend
+            Its deadline ends this quantum.
         left
-            Seconds that there are for it in all.
+            Seconds that remain for the elimination in this run.
         """
         assert self.filtered is not None
-        table = self.filtered.go_on(self.local, self.means.arithmetic, best, backend, left, self.above.state)
+        table = self.filtered.resume(self.local, self.context.arithmetic, best, backend, left, self.upper.state)
         if table is not None:
             self.take_exact(table)
 
-    def request(self, limits: NDArray[Any] | None) -> BoundRequest:
-        """Return what is wanted of the bound."""
-        return self.above.request(self.pruning.open_rows, limits, None if limits is None else self._attained(limits))
+    def bound_request(self, row_cutoffs: NDArray[Any] | None) -> BoundRequest:
+        """Return the request for a tighter bound of the rows that can still matter."""
+        return self.upper.request(
+            self.pruning.open_rows, row_cutoffs, None if row_cutoffs is None else self._attained_utilities(row_cutoffs)
+        )
 
-    def settle(self, limits: NDArray[Any] | None, tightened: Tightened, seconds: float) -> None:
-        """Take a tighter bound in, and eliminate what it has left of the rows, for about some seconds."""
+    def take_tightened(self, row_cutoffs: NDArray[Any] | None, tightened: TighteningResult, seconds: float) -> None:
+        """Take a tighter bound, and eliminate exactly over the values that it leaves, for about some seconds."""
         if tightened.pruned is not None:
-            backend, arithmetic = self.means.backend, self.means.arithmetic
-            cells = int(seconds * backend.threads * COSTS.settled)
-            settle(self.local, tightened.pruned, arithmetic, cells, backend.threads, backend.stop)
-            self.tightened = True
-        self.take_bound()
-        if limits is not None:
-            self._prune(limits)
+            backend, arithmetic = self.context.backend, self.context.arithmetic
+            max_cells = int(seconds * backend.threads * COSTS.residual_cells_per_second)
+            solve_residual(self.local, tightened.pruned, arithmetic, max_cells, backend.threads, backend.stop)
+            self.bound_tightened = True
+        self.update_bound()
+        if row_cutoffs is not None:
+            self._prune(row_cutoffs)
 
-    def row_search(self, limits: NDArray[Any], seconds: float, room: int, left: float = math.inf) -> Request | None:
-        """Return what is wanted of a search in the rows that can still matter; None where it would be too slow.
+    def boundary_search(
+        self, row_cutoffs: NDArray[Any], seconds: float, node_bytes: int, left: float = math.inf
+    ) -> BoundarySearchRequest | None:
+        """Return the request for branch and bound over the rows that can still matter; None if that would be too slow.
 
         Parameters
         ----------
+        row_cutoffs : (rows,) int64 or float64
+            Utility that each row has to exceed.
         seconds
-            That the searches of all agents may take.
-        room
-            Bytes for its nodes.
+            Seconds for the searches of all agents.
+        node_bytes
+            Bytes for the nodes of this agent.
         left
-            Seconds of one core that there will be for it in all: too few, and rows are not searched in.
+            Remaining core seconds for the search; without time for a few nodes per row, it is not started.
         """
-        still = self.pruning.open_rows
-        if not self.above.quick_enough(self.local.rows if still is None else still.size, left):
+        open_rows = self.pruning.open_rows
+        if not self.upper.has_time_for_search(self.local.rows if open_rows is None else open_rows.size, left):
             return None
-        return self.above.search(still, limits, self._attained(limits), seconds, room)
+        return self.upper.search_request(
+            open_rows, row_cutoffs, self._attained_utilities(row_cutoffs), seconds, node_bytes
+        )
 
-    def take_searched(self, limits: NDArray[Any]) -> None:
-        """Take in what a search in the rows has found: bounds, and assignments where they are better."""
-        leaves, chains = self.above.leaves(), self.below.chains
-        same = chains is not None and self.below.local is self.local  # rows; else only listed ones are sampled
-        if leaves is not None and chains is not None and same and chains.take_better(*leaves):
+    def take_search_results(self, row_cutoffs: NDArray[Any]) -> None:
+        """Take the results of branch and bound: bounds, and assignments that are better than the chains' states."""
+        leaves, chains = self.upper.new_leaves(), self.lower.chains
+        same_rows = chains is not None and self.lower.local is self.local  # rows; else only listed ones are sampled
+        if leaves is not None and chains is not None and same_rows and chains.take_better(*leaves):
             self.table = chains.table()
-        self.take_bound()
-        self._prune(limits)
+        self.update_bound()
+        self._prune(row_cutoffs)
 
-    def lift_request(self, limits: NDArray[Any] | None) -> LiftRequest:
-        """Return what is wanted of a semidefinite lift: for the rows that can still matter, beyond their limits."""
-        return self.above.lift_request(self.pruning.open_rows, limits)
+    def relaxation_request(self, row_cutoffs: NDArray[Any] | None) -> RelaxationRequest:
+        """Return the request for a semidefinite relaxation of the rows that can still matter."""
+        return self.upper.relaxation_request(self.pruning.open_rows, row_cutoffs)
 
-    def take_lifted(self, limits: NDArray[Any] | None) -> None:
-        """Take over what a lift has lowered."""
-        self.take_bound()
-        if limits is not None:
-            self._prune(limits)
+    def take_relaxation(self, row_cutoffs: NDArray[Any] | None) -> None:
+        """Take the bounds that a semidefinite relaxation has lowered."""
+        self.update_bound()
+        if row_cutoffs is not None:
+            self._prune(row_cutoffs)
 
     def finish(self, best: NDArray[np.int64] | None, seconds: float) -> None:
         """End an improvement that took some seconds; list the rows that can still matter if they are few.
 
         Parameters
         ----------
-        best
-            The best assignment known, value indices of all variables.
+        best : (n,) int64 or None
+            Values of the best assignment.
+        seconds
+            Seconds that the improvement took.
         """
-        self.last = seconds
+        self.last_seconds = seconds
         self.table = replace(self.table, seconds=self.table.seconds + seconds)
         if best is not None:
             self.pruning.list_rows(self.local, best)
 
-    def _attained(self, limits: NDArray[Any]) -> NDArray[Any]:
-        """Return what rows are worth at least, their limits where nothing is known; in the numbers of limits."""
-        arithmetic, worth = self.means.arithmetic, self.rows(self.table.lower)
-        hard = (worth < arithmetic.threshold) | (worth == arithmetic.lowest)
-        return np.where(hard, limits, worth.astype(limits.dtype))
+    def _attained_utilities(self, row_cutoffs: NDArray[Any]) -> NDArray[Any]:
+        """Return a lower bound on each row's utility, in the cutoffs' dtype; the cutoff itself for infeasible rows."""
+        arithmetic, utility = self.context.arithmetic, self.rows(self.table.lower)
+        infeasible = (utility < arithmetic.forbidden_below) | (utility == arithmetic.lowest)
+        return np.where(infeasible, row_cutoffs, utility.astype(row_cutoffs.dtype))
 
-    def _prune(self, limits: NDArray[Any]) -> None:
+    def _prune(self, row_cutoffs: NDArray[Any]) -> None:
+        """Prune the rows whose upper bounds do not exceed their cutoffs."""
         assert self.table.upper is not None
-        self.pruning.prune(self.rows(self.table.upper), limits)
+        self.pruning.prune(self.rows(self.table.upper), row_cutoffs)
 
     def _closed(self) -> bool:
-        """Return whether both sides agree on every row that can still matter."""
+        """Return whether the lower and the upper table agree on every row that can still matter."""
         if not self.enumerated or self.table.upper is None:
             return False
-        apart = self.rows(self.table.lower) < self.rows(self.table.upper)
-        return not (apart if self.pruning.pruned is None else apart & ~self.pruning.pruned).any()
+        is_open = self.rows(self.table.lower) < self.rows(self.table.upper)
+        return not (is_open if self.pruning.pruned is None else is_open & ~self.pruning.pruned).any()

@@ -1,4 +1,8 @@
-"""An agent without interface made exact by an elimination that filters by the incumbent."""
+"""Solve an agent without boundary variables exactly, by elimination with function filtering.
+
+Function filtering removes tuples that cannot beat the incumbent. An attempt that takes too long is followed by one with
+tighter bounds.
+"""
 
 import time
 from dataclasses import dataclass
@@ -10,26 +14,32 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.contract.protocol import BoundState
 from dmcmc.inference.bounds.reparametrised import Reparametrised, reparametrised
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.sparse_rows import rows_on_gpu
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.types import Number
-from dmcmc.inference.sparse.function_filtering import Filtering, z_within
-from dmcmc.inference.sparse.size_statistics import Kept
-from dmcmc.inference.sparse.sparse_table import TooWide
+from dmcmc.inference.sparse.function_filtering import FunctionFiltering, z_within
+from dmcmc.inference.sparse.size_statistics import SizeStatistics
+from dmcmc.inference.sparse.sparse_table import KeyTooWide
 from dmcmc.samplers.contract.protocol import SampledTable
 
 FILTERING = "filtering"
-# Entries of the mini-buckets that bound the rest, and rows after which the next is tried: a tighter bound drops more.
-_TRIES = ((20_000, 2_000_000), (6_000_000, 1 << 62), (60_000_000, 1 << 62))
-_SHIFTED = (_TRIES[0], _TRIES[2])  # likewise, of tables that a dual ascent has shifted utilities between
-_FIXED = 50_000_000  # rows where there is no time budget: about a minute
-_SHARE = 8  # of the memory that those entries take at most
-_SHORT = 4  # turns that end before there are bounds, and the part of what is left that one may take
-_SLOW, _SURE = 5.0, 0.1  # seconds that the first rows of a message may take; a part that says how long the rest takes
+# Attempts, one after the other: entries of the mini-buckets whose bound filters the tuples, and number of joined rows
+# after which the next attempt starts. A tighter bound removes more tuples.
+_ATTEMPTS = ((20_000, 2_000_000), (6_000_000, 1 << 62), (60_000_000, 1 << 62))
+_ATTEMPTS_WITH_POTENTIALS = (
+    _ATTEMPTS[0],
+    _ATTEMPTS[2],
+)  # the same for factors that are reparametrised by a dual ascent
+_MAX_UNTIMED_ROWS = 50_000_000  # joined rows of a run without time budget: about a minute
+_MEMORY_DIVISOR = 8  # divisor of the memory for the mini-buckets' entries
+# Quanta that may end before the bounds are ready; also divisor of the remaining time for one of them
+_MAX_SHORT_QUANTA = 4
+_FIRST_ROWS_SECONDS = 5.0  # seconds that the first rows of a message may take
+_CONCLUSIVE_PART = 0.1  # part of a message's rows from which its total time is estimated
 
 
 @dataclass
@@ -39,36 +49,38 @@ class FilteredTable:
     Attributes
     ----------
     memory : int
-        Bytes that one may take.
-    work : Filtering or None
-        The one that is under way.
-    tried : int
-        How many were given up.
-    kept : Kept or None
-        What the messages of the last one hold that there is or was.
+        Bytes that one elimination may take.
+    timed : bool
+        Whether the run has a time budget.
+    elimination : Filtering or None
+        The elimination in progress.
+    failed_attempts : int
+        Number of eliminations that were given up.
+    sizes : Kept or None
+        Sizes of the messages of the current or last elimination.
     """
 
     memory: int
     timed: bool
-    work: Filtering | None = None
-    tried: int = 0
-    kept: Kept | None = None
-    _entries: int = 0
-    _tables: Reparametrised | None = None
-    _short: int = 0
-    _shifted: bool = False
+    elimination: FunctionFiltering | None = None
+    failed_attempts: int = 0
+    sizes: SizeStatistics | None = None
+    _last_z: int = 0
+    _potentials: Reparametrised | None = None
+    _short_quanta: int = 0
+    _used_potentials: bool = False
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is left to try."""
-        return self.tried >= len(self._tries)
+        """Whether all attempts have failed."""
+        return self.failed_attempts >= len(self._attempts)
 
     @property
-    def _tries(self) -> tuple[tuple[int, int], ...]:
-        """Shares first, where there are some; then the factors as they are, unless the bounds are small."""
-        return (*_SHIFTED, *_TRIES[1:]) if self._shifted else _TRIES
+    def _attempts(self) -> tuple[tuple[int, int], ...]:
+        """The attempts: those with reparametrised factors first, if there are any, then with the original factors."""
+        return (*_ATTEMPTS_WITH_POTENTIALS, *_ATTEMPTS[1:]) if self._used_potentials else _ATTEMPTS
 
-    def go_on(
+    def resume(
         self,
         local: LocalProblem,
         arithmetic: Arithmetic,
@@ -77,103 +89,114 @@ class FilteredTable:
         left: float,
         bound: BoundState | None = None,
     ) -> SampledTable | None:
-        """Return the exact table, if the time is enough for it.
+        """Continue the elimination; return the exact table if it is finished in time.
 
         Parameters
         ----------
-        best
-            Values of all variables of the best assignment so far; None if that breaks hard constraints.
+        local
+            The agent's problem, without boundary variables.
+        arithmetic
+            Encoding of its factors.
+        best : (n,) int64 or None
+            Values of the incumbent; None if it violates hard constraints.
         backend
-            With the end of this turn.
+            Its deadline ends this quantum.
         left
-            Seconds that there may be for it in all: what is bound to take longer is given up.
+            Seconds that remain for the elimination in this run; an attempt that would take longer is given up.
         bound
-            What bounds the agent: the shares of a dual ascent are eliminated in place of its factors.
+            The agent's bound: the reparametrised factors of a dual ascent are eliminated in place of the original ones.
         """
-        begun = time.perf_counter()
+        start = time.perf_counter()
         while not self.exhausted:
             try:
-                if self.work is None:
-                    self.work = self._begin(local, arithmetic, best, backend, bound)
-                    if self.work is None:
-                        self.tried += 1
+                if self.elimination is None:
+                    self.elimination = self._start_elimination(local, arithmetic, best, backend, bound)
+                    if self.elimination is None:
+                        self.failed_attempts += 1
                         continue
                 elif best is not None:
-                    self.work.incumbent = self._encoded(_worth(local, arithmetic, best))
-                self.work.elsewhere = rows_on_gpu(backend)
+                    self.elimination.incumbent = self._encoded(_utility(local, arithmetic, best))
+                self.elimination.row_device = rows_on_gpu(backend)
                 try:
-                    answer = self.work.go_on(backend.stop)
+                    answer = self.elimination.resume(backend.stop)
                 finally:
-                    self.kept = self.work.kept
+                    self.sizes = self.elimination.size_statistics
             except OutOfTime:
-                if self._unready(time.perf_counter() - begun, left) if self.work is None else self._too_slow(left):
-                    self._give_up()
+                if (
+                    self._bounds_too_slow(time.perf_counter() - start, left)
+                    if self.elimination is None
+                    else self._too_slow(left)
+                ):
+                    self._end_attempt()
                 return None
-            except TooWide:
-                self.tried, self.work = len(self._tries), None
+            except KeyTooWide:
+                self.failed_attempts, self.elimination = len(self._attempts), None
                 return None
             except OutOfMemory:
-                self._give_up()
+                self._end_attempt()
                 continue
-            self.work = None
+            self.elimination = None
             values = best if answer.values is None else answer.values
-            return _table(local, arithmetic, values, time.perf_counter() - begun, self.kept)
+            return _exact_table(local, arithmetic, values, time.perf_counter() - start, self.sizes)
         return None
 
-    def _give_up(self) -> None:
-        self.tried, self.work, self._short = self.tried + 1, None, 0
+    def _end_attempt(self) -> None:
+        """Give up the current attempt."""
+        self.failed_attempts, self.elimination, self._short_quanta = self.failed_attempts + 1, None, 0
 
-    def _unready(self, seconds: float, left: float) -> bool:
-        """Return whether no longer turn is waited for, after one that was too short for the bounds."""
-        self._short += 1
-        return self._short > _SHORT or seconds > left / _SHORT
+    def _bounds_too_slow(self, seconds: float, left: float) -> bool:
+        """Return whether to give up after a quantum that ended before the bounds were ready."""
+        self._short_quanta += 1
+        return self._short_quanta > _MAX_SHORT_QUANTA or seconds > left / _MAX_SHORT_QUANTA
 
     def _too_slow(self, left: float) -> bool:
-        """Return whether the message that is under way will not be done in time."""
-        assert self.work is not None
-        part, seconds = self.work.under_way
-        last = self.tried + 1 >= len(_SHIFTED if self._tables is not None else self._tries)
-        if last and part < _SURE and seconds < _SLOW:  # the first ranges of rows say little
-            return False
+        """Return whether the current message will not be finished in time."""
+        assert self.elimination is not None
+        part, seconds = self.elimination.message_progress
+        is_last_attempt = self.failed_attempts + 1 >= len(
+            _ATTEMPTS_WITH_POTENTIALS if self._potentials is not None else self._attempts
+        )
+        if is_last_attempt and part < _CONCLUSIVE_PART and seconds < _FIRST_ROWS_SECONDS:
+            return False  # the first rows do not predict the rest
         if part > 0:
             return seconds / part - seconds > left
-        return seconds > max(_SLOW, 0.5 * left)
+        return seconds > max(_FIRST_ROWS_SECONDS, 0.5 * left)
 
-    def _begin(
+    def _start_elimination(
         self,
         local: LocalProblem,
         arithmetic: Arithmetic,
         best: NDArray[np.int64] | None,
         backend: Backend,
         bound: BoundState | None,
-    ) -> Filtering | None:
-        """Begin the next one; None where its bounds would be those of the last."""
-        plain = self._shifted and self.tried >= len(_SHIFTED)
-        self._tables = reparametrised(bound, local) if arithmetic.exact and not plain else None
-        self._shifted |= self._tables is not None
-        if self._tables is None:
+    ) -> FunctionFiltering | None:
+        """Start the next attempt; return None if its bounds would be those of the last attempt."""
+        original_factors = self._used_potentials and self.failed_attempts >= len(_ATTEMPTS_WITH_POTENTIALS)
+        self._potentials = reparametrised(bound, local) if arithmetic.exact and not original_factors else None
+        self._used_potentials |= self._potentials is not None
+        if self._potentials is None:
             encoded = [arithmetic.encode(f) for f in local.factors]
-            query = Query(encoded, local.domains, local.order.variables, (), arithmetic)
+            query = EliminationQuery(encoded, local.domains, local.order.variables, (), arithmetic)
         else:
-            query = self._tables.query
+            query = self._potentials.query
         if self.exhausted:
             return None
-        entries, work = self._tries[self.tried]
-        z = z_within(query, min(entries, self.memory // (8 * _SHARE)))
-        if self.tried and z == self._entries and not plain:
+        entries, max_rows = self._attempts[self.failed_attempts]
+        z = z_within(query, min(entries, self.memory // (8 * _MEMORY_DIVISOR)))
+        if self.failed_attempts and z == self._last_z and not original_factors:
             return None
-        self._entries = z
-        incumbent = None if best is None else self._encoded(_worth(local, arithmetic, best))
-        work = work if self.timed else min(work, _FIXED)
-        return Filtering(query, incumbent, z, self.memory, backend.threads, backend.stop, work)
+        self._last_z = z
+        incumbent = None if best is None else self._encoded(_utility(local, arithmetic, best))
+        max_rows = max_rows if self.timed else min(max_rows, _MAX_UNTIMED_ROWS)
+        return FunctionFiltering(query, incumbent, z, self.memory, backend.threads, backend.stop, max_rows)
 
-    def _encoded(self, worth: Number) -> Number:
-        """Return what an assignment is worth in the tables that are eliminated."""
-        return worth if self._tables is None else self._tables.encode(int(worth))
+    def _encoded(self, utility: Number) -> Number:
+        """Return a utility in the encoding of the tables that are eliminated."""
+        return utility if self._potentials is None else self._potentials.encode(int(utility))
 
 
-def _worth(local: LocalProblem, arithmetic: Arithmetic, values: NDArray[np.int64]) -> Number:
-    """Return what an assignment is worth for an agent (encoded)."""
+def _utility(local: LocalProblem, arithmetic: Arithmetic, values: NDArray[np.int64]) -> Number:
+    """Return the encoded utility of an assignment for an agent; −∞ if it violates a hard constraint."""
     total: Number = 0
     for factor in local.factors:
         entry = factor.entry([int(values[v]) for v in factor.scope])
@@ -183,20 +206,29 @@ def _worth(local: LocalProblem, arithmetic: Arithmetic, values: NDArray[np.int64
     return total
 
 
-def _table(
-    local: LocalProblem, arithmetic: Arithmetic, values: NDArray[np.int64] | None, seconds: float, kept: Kept
+def _exact_table(
+    local: LocalProblem, arithmetic: Arithmetic, values: NDArray[np.int64] | None, seconds: float, sizes: SizeStatistics
 ) -> SampledTable:
-    """Return an exact table of one number: what the best values are worth; −∞ without any."""
-    worth = arithmetic.lowest if values is None else _worth(local, arithmetic, values)
-    left = (Table((), np.array(worth, dtype=arithmetic.dtype)),)
-    found = dict.fromkeys(local.hidden, 0) if values is None else {v: int(values[v]) for v in local.hidden}
-    return SampledTable(left, left, partial(_all_of, found), FILTERING, seconds, int(kept.rows), kept=kept)
+    """Return an exact table of one number, the utility of the best values; −∞ if there are none."""
+    utility = arithmetic.lowest if values is None else _utility(local, arithmetic, values)
+    table = (EncodedTable((), np.array(utility, dtype=arithmetic.dtype)),)
+    hidden_values = dict.fromkeys(local.hidden, 0) if values is None else {v: int(values[v]) for v in local.hidden}
+    return SampledTable(
+        table,
+        table,
+        partial(_stored_values, hidden_values),
+        FILTERING,
+        seconds,
+        int(sizes.stored_entries),
+        sparse_sizes=sizes,
+    )
 
 
-def _all_of(found: dict[int, int], interface: object) -> dict[int, int]:
-    return dict(found)
+def _stored_values(hidden_values: dict[int, int], interface: object) -> dict[int, int]:
+    """Return the hidden values, whatever the (empty) interface assignment."""
+    return dict(hidden_values)
 
 
-def until(stop: Stop, seconds: float) -> Stop:
-    """Return an end after some seconds, if the other does not come first."""
+def deadline_after(stop: Deadline, seconds: float) -> Deadline:
+    """Return a deadline after some seconds, or the given one if it is earlier."""
     return stop.by(time.perf_counter() + seconds)

@@ -1,4 +1,4 @@
-"""An agent's table from below: what it is over, the chains that go on sampling it, and which rows they take on."""
+"""Keep an agent's lower table: its rows, the chains that continue to sample it, and the choice of rows to sample."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,19 +9,19 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.samplers.contract.protocol import Resumable
 
-_FOCUS = 4  # rows that are sampled on: one in so many, the most promising ones
+_PROMISING_DIVISOR = 4  # every fourth row is sampled further, and at least four rows
 
 
 @dataclass
 class LowerTable:
-    """What a table from below comes from.
+    """The source of an agent's lower table.
 
     Attributes
     ----------
     local : LocalProblem
-        What the table is over: the agent's problem, or the same with a list of rows as its interface.
+        Problem whose rows the table has: the agent's problem, or the same with a list of rows as its interface.
     chains : Resumable or None
-        Its sampling, to go on with.
+        The sampling, to be continued; None if the table is final.
     """
 
     local: LocalProblem
@@ -29,27 +29,27 @@ class LowerTable:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no time would make the table better."""
+        """Whether more sampling would not improve the table."""
         return self.chains is None or self.chains.exhausted
 
 
-def promising(
-    rows: NDArray[np.int64], pruned: NDArray[np.bool_] | None, worth: NDArray[Any] | None
+def promising_rows(
+    rows: NDArray[np.int64], pruned: NDArray[np.bool_] | None, utility: NDArray[Any] | None
 ) -> NDArray[np.int64]:
-    """Return the rows to sample on: those that can still matter, of these the most promising ones, ascending.
+    """Return the rows to sample further, in ascending order: the most promising ones of those that can still matter.
 
     Parameters
     ----------
-    rows
-        All of them.
-    pruned : (rows,) or None
-        Those that cannot matter.
+    rows : (k,) int64
+        All rows.
+    pruned : (rows,) bool or None
+        Rows that cannot matter.
     worth : (rows,) or None
-        About what the whole is worth with each row.
+        Estimated utility of the whole solution with each row.
     """
     if pruned is not None:
         rows = rows[~pruned]
-    if worth is None or rows.size <= _FOCUS:
+    if utility is None or rows.size <= _PROMISING_DIVISOR:
         return rows
-    best = rows[np.argsort(-worth[rows], kind="stable")]
-    return np.sort(best[: max(_FOCUS, -(-rows.size // _FOCUS))])
+    best = rows[np.argsort(-utility[rows], kind="stable")]
+    return np.sort(best[: max(_PROMISING_DIVISOR, -(-rows.size // _PROMISING_DIVISOR))])

@@ -1,4 +1,7 @@
-"""Which of an agent's rows can still matter, and the list of them that the combination works with when they are few."""
+"""Track which of an agent's rows can still matter, and list them for the combination when they are few.
+
+A row is one assignment of the agent's boundary variables (its interface).
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,15 +15,15 @@ from dmcmc.inference.runtime.types import Number
 
 
 @dataclass
-class Pruning:
-    """Rows that cannot be in a better solution than the best known one, and the others.
+class RowPruning:
+    """Rows that cannot be part of a better solution than the incumbent, and the remaining ones.
 
     Attributes
     ----------
     pruned : (rows,) bool or None
-        None as long as nothing is known.
+        Whether each row is pruned; None if no row has been examined.
     listing : (k,) int64 or None
-        The rows that can still matter and the best solution's, where the combination works with them alone.
+        The remaining rows and the incumbent's row, if the combination works with these rows only.
     """
 
     pruned: NDArray[np.bool_] | None = None
@@ -28,49 +31,51 @@ class Pruning:
 
     @property
     def count(self) -> int:
-        """How many rows have been pruned."""
+        """Number of pruned rows."""
         return 0 if self.pruned is None else int(self.pruned.sum())
 
     @property
     def open_rows(self) -> NDArray[np.int64] | None:
-        """The rows that can still matter; None for all."""
+        """The rows that can still matter, (k,) int64; None for all rows."""
         return None if self.pruned is None else np.flatnonzero(~self.pruned)
 
-    def prune(self, upper: NDArray[Any], limits: NDArray[Any]) -> None:
-        """Take out the rows whose bounds do not exceed their limits."""
-        pruned = upper <= limits
+    def prune(self, upper: NDArray[Any], cutoffs: NDArray[Any]) -> None:
+        """Prune the rows whose upper bounds do not exceed their cutoffs."""
+        pruned = upper <= cutoffs
         self.pruned = pruned if self.pruned is None else self.pruned | pruned
 
     def list_rows(self, local: LocalProblem, best: NDArray[np.int64]) -> None:
-        """List the rows that can still matter, and that of the best assignment known, if they are much fewer."""
+        """List the rows that can still matter and the incumbent's row, if they are at most half of all rows."""
         if self.pruned is None or not local.interface:
             return
-        keep = ~self.pruned
+        listed = ~self.pruned
         values = [int(best[v]) for v in local.interface]
-        keep[int(np.ravel_multi_index(values, local.interface_shape))] = True
-        if 2 * int(keep.sum()) <= keep.size:
-            self.listing = np.flatnonzero(keep)
+        listed[int(np.ravel_multi_index(values, local.interface_shape))] = True
+        if 2 * int(listed.sum()) <= listed.size:
+            self.listing = np.flatnonzero(listed)
 
     def listed_values(self, local: LocalProblem) -> NDArray[np.int64]:
-        """Return the interface values of the listed rows, (k, |B_i|)."""
+        """Return the boundary values of the listed rows, (k, number of boundary variables) int64."""
         assert self.listing is not None
         return np.stack(np.unravel_index(self.listing, local.interface_shape), axis=1).astype(np.int64)
 
 
-def limits_of(outside: NDArray[Any], threshold: Number, arithmetic: Arithmetic) -> NDArray[Any]:
-    """Return what each row has to exceed: int64, or float64 where sums are floats.
+def row_cutoffs_of(outside: NDArray[Any], cutoff: Number, arithmetic: Arithmetic) -> NDArray[Any]:
+    """Return the utility that each row has to exceed: int64, or float64 if sums are floats.
 
-    Where all others together are impossible, it is the largest number that there is.
+    The cutoff is the largest number of the dtype where all other agents together violate a hard constraint.
 
     Parameters
     ----------
     outside : (rows,) encoded
-        At most what all other agents add to each row.
-    threshold
-        What the whole has to exceed to be better than the best known.
+        Upper bound on what all other agents can add to each row.
+    cutoff
+        Utility that a whole solution has to exceed to improve the incumbent.
+    arithmetic
+        Encoding of ``outside``.
     """
-    limits = outside.astype(np.int64 if arithmetic.exact else np.float64)
-    hard = (outside < arithmetic.threshold) | (outside == arithmetic.lowest)
-    np.subtract(np.array(threshold, dtype=limits.dtype), limits, out=limits)
-    limits[hard] = np.iinfo(np.int64).max if arithmetic.exact else np.inf
-    return limits
+    cutoffs = outside.astype(np.int64 if arithmetic.exact else np.float64)
+    infeasible = (outside < arithmetic.forbidden_below) | (outside == arithmetic.lowest)
+    np.subtract(np.array(cutoff, dtype=cutoffs.dtype), cutoffs, out=cutoffs)
+    cutoffs[infeasible] = np.iinfo(np.int64).max if arithmetic.exact else np.inf
+    return cutoffs

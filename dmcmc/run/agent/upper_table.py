@@ -1,4 +1,4 @@
-"""An agent's table from above: a provider's bound, and what is wanted of it."""
+"""Keep an agent's upper table: the bound provider's state, and requests for tighter bounds."""
 
 import math
 from collections.abc import Iterator
@@ -9,72 +9,76 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
-from dmcmc.inference.bounds.branch_and_bound.row_search import SWEEPS, Request, RowSearch
-from dmcmc.inference.bounds.branch_and_bound_rows import row_search
+from dmcmc.inference.bounds.branch_and_bound.row_search import NODE_SWEEPS, BoundarySearch, BoundarySearchRequest
+from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.rounding import roundings
-from dmcmc.inference.bounds.semidefinite.relaxation import Lift, LiftRequest, follows_search
-from dmcmc.inference.bounds.semidefinite_rows import lift_of, worth_lifting
+from dmcmc.inference.bounds.semidefinite.relaxation import (
+    RelaxationRequest,
+    SemidefiniteRelaxation,
+    runs_after_branch_and_bound,
+)
+from dmcmc.inference.bounds.semidefinite_rows import relaxation_of, relaxation_pays
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 
-_MOST = np.iinfo(np.int64).max
-_MOST_ROWS = 1 << 16  # that are searched in: all of them are nodes at first
-_NODES = 4  # a row should have: with fewer, ascent on all of them brings more
+_LARGEST = np.iinfo(np.int64).max
+_MAX_SEARCHED_ROWS = 1 << 16  # rows of a branch and bound, which starts with one node per row
+_MIN_NODES_PER_ROW = 4  # with time for fewer nodes per row, dual ascent on all rows gains more
 
 
 @dataclass
 class UpperTable:
-    """What a table from above comes from.
+    """The source of an agent's upper table.
 
     Attributes
     ----------
     state : BoundState or None
-        The provider's, None where there is no bound.
-    searched : RowSearch or None
-        The search in its rows, None before there is one.
-    slow : bool
-        Whether a search would be too slow to close rows.
-    begun : float or None
-        The agent's part of the gap when the search began, utility.
-    stalls : bool or None
-        Whether most of that is still open after some nodes a row (:mod:`..kinds.branch`): then a lift may follow. None
-        before that is known.
-    lifted : Lift or None
-        The semidefinite lift of its rows, None before there is one.
-    unlifted : bool
-        Whether there will be none: there is no time to see what it brings.
-    owed : float
-        Seconds of a lift that nobody can judge yet.
+        State of the bound provider; None without a bound.
+    boundary_search : BoundarySearch or None
+        Branch and bound over the agent's rows; None before it has started.
+    search_too_slow : bool
+        Whether branch and bound would be too slow to close rows.
+    initial_gap : float or None
+        The agent's part of the optimality gap when branch and bound started, utility.
+    search_stalled : bool or None
+        Whether most of that gap is still open after some nodes per row (:mod:`dmcmc.run.improvers.branch_and_bound`): a
+        semidefinite relaxation may follow then. None before that is known.
+    relaxation : SemidefiniteRelaxation or None
+        The semidefinite relaxation of the agent's rows; None before it has started.
+    no_relaxation : bool
+        Whether a semidefinite relaxation is excluded: it does not suit the agent, or there is no time to see its gain.
+    uncharged_seconds : float
+        Seconds of a semidefinite relaxation whose gain cannot be judged yet.
     """
 
     state: BoundState | None = None
-    searched: RowSearch | None = None
-    slow: bool = False
-    begun: float | None = None
-    stalls: bool | None = None
-    lifted: Lift | None = None
-    unlifted: bool = False
-    owed: float = 0.0
+    boundary_search: BoundarySearch | None = None
+    search_too_slow: bool = False
+    initial_gap: float | None = None
+    search_stalled: bool | None = None
+    relaxation: SemidefiniteRelaxation | None = None
+    no_relaxation: bool = False
+    uncharged_seconds: float = 0.0
 
     @property
     def exhausted(self) -> bool:
-        """Whether no time would make the bound tighter."""
+        """Whether more time would not tighten the bound."""
         return self.state is None or self.state.exhausted
 
     def start(self, provider: str, local: LocalProblem, backend: Backend) -> None:
-        """Make the bound, sound already."""
+        """Start the bound of a provider, which is sound from the beginning."""
         self.state = registry.get(provider).start(local, backend)
 
-    def tables(self, arithmetic: Arithmetic) -> tuple[Table, ...]:
-        """Return the bound as it is, encoded."""
+    def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
+        """Return the current bound as encoded tables."""
         assert self.state is not None
         return self.state.tables(arithmetic)
 
     def roundings(self, seed: int) -> Iterator[NDArray[np.int64]]:
-        """Yield assignments that a dual ascent's shares say are good, hidden variables first; none without shares."""
+        """Yield assignments that are rounded from a dual ascent's potentials, (hidden variables,) int64."""
         return iter(()) if self.dual is None else roundings(self.dual, seed)
 
     @property
@@ -84,119 +88,139 @@ class UpperTable:
         return state if isinstance(state, DualState) else None
 
     def request(
-        self, rows: NDArray[np.int64] | None, limits: NDArray[Any] | None, attained: NDArray[Any] | None = None
+        self, rows: NDArray[np.int64] | None, row_cutoffs: NDArray[Any] | None, attained: NDArray[Any] | None = None
     ) -> BoundRequest:
-        """Return what is wanted of the bound: for the rows that can still matter, beyond their limits.
+        """Return the request for a tighter bound of the rows that can still matter, those above their cutoffs.
 
         Parameters
         ----------
+        rows : (k,) int64 or None
+            The rows that can still matter; None for all.
+        row_cutoffs : (rows,) int64 or float64, or None
+            Utility that each row has to exceed; None if it is not known.
         attained : (rows,) or None
-            What rows are worth at least. Whole numbers up to that are of no use either.
+            Lower bound on each row's utility. If all utilities are whole numbers, a row has to exceed it, too.
         """
         assert self.state is not None
-        if limits is None or not isinstance(self.state, PruningState):
+        if row_cutoffs is None or not isinstance(self.state, PruningState):
             return BoundRequest(self.state, rows)
-        # Whole utilities beat a limit from the next whole number on; a limit may be none where others are floats.
-        return BoundRequest(self.state, rows, beyond(_higher(limits, attained)) if self.state.whole else limits)
+        # A whole utility exceeds its cutoff from the next whole number on; floats have no such next number.
+        return BoundRequest(
+            self.state, rows, next_above(_elementwise_max(row_cutoffs, attained)) if self.state.whole else row_cutoffs
+        )
 
-    def searchable(self, rows: int) -> bool:
-        """Return whether there is a search in so many rows, or may be one."""
+    def may_search(self, rows: int) -> bool:
+        """Return whether branch and bound over this number of rows has work left, or may be started."""
         dual = self.dual
-        if dual is None or dual.exhausted or not dual.enumerated or rows > _MOST_ROWS or self.slow:
+        if dual is None or dual.exhausted or not dual.enumerated or rows > _MAX_SEARCHED_ROWS or self.search_too_slow:
             return False
-        return self.searched is None or not self.searched.exhausted
+        return self.boundary_search is None or not self.boundary_search.exhausted
 
-    def liftable(self, local: LocalProblem) -> bool:
-        """Return whether a semidefinite lift may lower its rows' bounds; a search may go first, until it stalls."""
+    def may_relax(self, local: LocalProblem) -> bool:
+        """Return whether a semidefinite relaxation may lower the rows' bounds; branch and bound may go first."""
         dual = self.dual
-        if dual is None or self.unlifted:
+        if dual is None or self.no_relaxation:
             return False
-        if follows_search(local) and self.searchable(local.rows) and not self.stalls:
+        if runs_after_branch_and_bound(local) and self.may_search(local.rows) and not self.search_stalled:
             return False
-        if self.lifted is None:
-            self.lifted = lift_of(local, dual, getattr(self.state, "lift", None))
-            self.unlifted = self.lifted is None
-        return self.lifted is not None and not self.lifted.exhausted
+        if self.relaxation is None:
+            self.relaxation = relaxation_of(local, dual, getattr(self.state, "lift", None))
+            self.no_relaxation = self.relaxation is None
+        return self.relaxation is not None and not self.relaxation.exhausted
 
-    def lift_follows(self, local: LocalProblem) -> bool:
-        """Return whether a lift follows once the search in its rows turns out to stall; that is not known yet."""
-        if self.stalls is not None or self.unlifted or self.dual is None or not follows_search(local):
+    def relaxation_may_follow(self, local: LocalProblem) -> bool:
+        """Return whether a semidefinite relaxation follows if branch and bound stalls, which is not known yet."""
+        if (
+            self.search_stalled is not None
+            or self.no_relaxation
+            or self.dual is None
+            or not runs_after_branch_and_bound(local)
+        ):
             return False
-        return worth_lifting(local, self.dual.backend)
+        return relaxation_pays(local, self.dual.backend)
 
-    def quick_to_lift(self, seconds: float) -> bool:
-        """Return whether so many seconds of one core show what a lift brings; if not, there is none."""
-        assert self.lifted is not None
-        self.unlifted = self.unlifted or self.lifted.trial_seconds > seconds
-        return not self.unlifted
+    def has_time_for_relaxation(self, seconds: float) -> bool:
+        """Return whether some core seconds are enough to judge a semidefinite relaxation; if not, exclude it."""
+        assert self.relaxation is not None
+        self.no_relaxation = self.no_relaxation or self.relaxation.trial_seconds > seconds
+        return not self.no_relaxation
 
-    def pay(self, seconds: float, brought: bool) -> float:
-        """Take note of seconds of a lift; return those that can be held against what it has brought.
+    def charge(self, seconds: float, gained: bool) -> float:
+        """Add seconds of a semidefinite relaxation; return those to be recorded as its cost.
 
-        None at first, as long as it has not brought anything: others wait for squares of rows' own, which would stay
-        small if they had little time for having brought nothing yet.
+        The cost is 0 until the relaxation has gained something, or can be judged. Other work waits for per-row
+        relaxations, which would get too little time if their first seconds counted as seconds without gain.
         """
-        assert self.lifted is not None
-        self.owed += seconds
-        if (self.lifted.unknown or self.lifted.own.young) and not brought:
+        assert self.relaxation is not None
+        self.uncharged_seconds += seconds
+        if (self.relaxation.untested or self.relaxation.per_row.undecided) and not gained:
             return 0.0
-        paid, self.owed = self.owed, 0.0
-        return paid
+        charged, self.uncharged_seconds = self.uncharged_seconds, 0.0
+        return charged
 
-    def lift_request(self, rows: NDArray[np.int64] | None, limits: NDArray[Any] | None) -> LiftRequest:
-        """Return what is wanted of a lift of the rows that can still matter, beyond their limits."""
-        assert self.lifted is not None
-        return LiftRequest(self.lifted, rows, limits)
+    def relaxation_request(self, rows: NDArray[np.int64] | None, row_cutoffs: NDArray[Any] | None) -> RelaxationRequest:
+        """Return the request for a semidefinite relaxation of the rows that can still matter."""
+        assert self.relaxation is not None
+        return RelaxationRequest(self.relaxation, rows, row_cutoffs)
 
-    def quick_enough(self, rows: int, seconds: float) -> bool:
-        """Return whether a search could close so many rows in so many seconds of one core; if not, there is none.
+    def has_time_for_search(self, rows: int, seconds: float) -> bool:
+        """Return whether branch and bound could close this number of rows in some core seconds; if not, it is excluded.
 
-        One that has begun goes on: what it gets is decided by what it has earned.
+        A search that has begun continues: its time depends on its gains.
         """
         assert self.dual is not None
-        if self.searched is None:
-            self.slow = self.slow or SWEEPS * self.dual.pace * _NODES * rows > seconds
-        return not self.slow
+        if self.boundary_search is None:
+            self.search_too_slow = (
+                self.search_too_slow or NODE_SWEEPS * self.dual.seconds_per_sweep * _MIN_NODES_PER_ROW * rows > seconds
+            )
+        return not self.search_too_slow
 
-    def leaves(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """Return rows and hidden values of theirs that the search in them has come to since this was last asked."""
-        return None if self.searched is None else self.searched.leaves()
+    def new_leaves(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Return the rows and hidden values that branch and bound has reached since the last call."""
+        return None if self.boundary_search is None else self.boundary_search.leaves()
 
-    def search(
-        self, rows: NDArray[np.int64] | None, limits: NDArray[Any], attained: NDArray[Any], seconds: float, room: int
-    ) -> Request:
-        """Return what is wanted of a search in the rows that can still matter.
+    def search_request(
+        self,
+        rows: NDArray[np.int64] | None,
+        row_cutoffs: NDArray[Any],
+        attained: NDArray[Any],
+        seconds: float,
+        node_bytes: int,
+    ) -> BoundarySearchRequest:
+        """Return the request for branch and bound over the rows that can still matter.
 
         Parameters
         ----------
-        limits, attained : (rows,)
-            What each has to exceed, and what it is worth at least.
+        rows : (k,) int64 or None
+            The rows that can still matter; None for all.
+        row_cutoffs, attained : (rows,) int64 or float64
+            Utility that each row has to exceed, and a lower bound on its utility.
         seconds
-            That searches of all agents may take: whether that is worth the way to a GPU.
-        room
-            Bytes for the nodes' tables, in memory.
+            Seconds for the searches of all agents, by which the device is chosen.
+        node_bytes
+            Bytes for the nodes in host memory.
         """
         dual = self.dual
         assert dual is not None
-        if self.searched is None:
-            self.searched = row_search(dual, room, seconds)
+        if self.boundary_search is None:
+            self.boundary_search = create_boundary_search(dual, node_bytes, seconds)
         if dual.whole:
-            thresholds = beyond(_higher(limits, attained))
-        else:  # rounded down, one less is what a row is left with: no less than what it is worth
-            thresholds = _higher(limits, attained + 2 * math.ldexp(1.0, -dual.layout.scale.shift))
-        return Request(self.searched, thresholds, limits, rows)
+            search_cutoffs = next_above(_elementwise_max(row_cutoffs, attained))
+        else:  # bounds are rounded down: a row closed one unit below its cutoff must not fall below its utility
+            search_cutoffs = _elementwise_max(row_cutoffs, attained + 2 * math.ldexp(1.0, -dual.layout.scale.shift))
+        return BoundarySearchRequest(self.boundary_search, search_cutoffs, row_cutoffs, rows)
 
 
-def _higher(limits: NDArray[Any], attained: NDArray[Any] | None) -> NDArray[Any]:
+def _elementwise_max(row_cutoffs: NDArray[Any], attained: NDArray[Any] | None) -> NDArray[Any]:
     """Return the larger of two numbers for each row."""
-    return limits if attained is None else np.maximum(limits, attained.astype(limits.dtype))
+    return row_cutoffs if attained is None else np.maximum(row_cutoffs, attained.astype(row_cutoffs.dtype))
 
 
-def beyond(limits: NDArray[Any]) -> NDArray[Any]:
-    """Return the least whole numbers above limits; the largest number that there is stays.
+def next_above(cutoffs: NDArray[Any]) -> NDArray[Any]:
+    """Return the least whole numbers above the cutoffs; the largest int64 stays as it is.
 
-    >>> beyond(np.array([3, 2**63 - 1])).tolist(), beyond(np.array([3.4, -0.5, np.inf])).tolist()
+    >>> next_above(np.array([3, 2**63 - 1])).tolist(), next_above(np.array([3.4, -0.5, np.inf])).tolist()
     ([4, 9223372036854775807], [4.0, 0.0, inf])
     """
-    above: NDArray[Any] = np.floor(limits) + 1 if limits.dtype.kind == "f" else limits + (limits < _MOST)
+    above: NDArray[Any] = np.floor(cutoffs) + 1 if cutoffs.dtype.kind == "f" else cutoffs + (cutoffs < _LARGEST)
     return above

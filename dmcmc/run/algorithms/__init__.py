@@ -1,1 +1,1 @@
-"""Runs of any algorithm: this project's own way, or one of :mod:`dmcmc.algorithms`, with the same results."""
+"""Run any algorithm: dmcmc's own, or one of :mod:`dmcmc.algorithms`, with the same kind of result."""

@@ -1,4 +1,4 @@
-"""Runs of other algorithms than this project's own: cycles, or our own way on a problem made anew."""
+"""Run an algorithm of :mod:`dmcmc.algorithms`: in message cycles, or as a dmcmc run on a reformulated problem."""
 
 from collections.abc import Callable
 
@@ -12,10 +12,10 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run import solve as own
+from dmcmc.run import solve as dmcmc_run
 from dmcmc.run.algorithms.synchronous_cycles import solve_in_cycles
-from dmcmc.run.monitoring.interrupt import Ending
-from dmcmc.run.monitoring.progress import Progress
+from dmcmc.run.monitoring.interrupt import RunHandle
+from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.planning.setup import Setup
 
 
@@ -23,24 +23,24 @@ def solve(
     problem: Problem,
     settings: Settings,
     world: World | None,
-    progress: Progress | None,
+    progress: ProgressReporter | None,
     explain: Callable[[Setup], None] | None,
-    ending: Ending | None,
+    ending: RunHandle | None,
 ) -> Result | None:
-    """Solve a problem with another algorithm; parameters are those of :func:`dmcmc.run.solve.solve`."""
-    asked = settings.asked_algorithm
-    algorithm = registry.get(asked.name)
-    values = checked(algorithm, asked.parameters, "algorithm.parameters")
+    """Solve a problem with a baseline algorithm; the parameters are those of :func:`dmcmc.run.solve.solve`."""
+    algorithm_settings = settings.algorithm_settings
+    algorithm = registry.get(algorithm_settings.name)
+    values = checked(algorithm, algorithm_settings.parameters, "algorithm.parameters")
     if not isinstance(algorithm, Rewriting):
         return solve_in_cycles(algorithm, values, problem, settings, world, progress, ending)
-    if asked.cycles != "auto":
+    if algorithm_settings.cycles != "auto":
         raise ConfigError(f"algorithm.cycles: {algorithm.name} has none; leave it out")
-    data = msgspec.to_builtins(settings) | {"algorithm": registry.OWN, "search": "none", "reduce": "none"}
+    data = msgspec.to_builtins(settings) | {"algorithm": registry.OWN, "search": "none", "presolve": "none"}
     data.pop("problem", None)
     sections = {name: {**data[name], **keys} for name, keys in algorithm.sections(values).items()}
     changed = settings_of(Document("", data | sections))
-    found = own.solve(algorithm.rewrite(problem), changed, world, progress, explain, ending)
-    if found is None:
+    result = dmcmc_run.solve(algorithm.rewrite(problem), changed, world, progress, explain, ending)
+    if result is None:
         return None
     config = msgspec.to_builtins(settings)
-    return msgspec.structs.replace(found, provenance={**found.provenance, "config": config})
+    return msgspec.structs.replace(result, provenance={**result.provenance, "config": config})

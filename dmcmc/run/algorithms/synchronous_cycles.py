@@ -1,4 +1,4 @@
-"""An algorithm of cycles from its start to a result: the clock, the best assignment so far, messages, the trace."""
+"""Run an algorithm in message cycles until its end: clock, best assignment, message counts, trace and result."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -7,25 +7,25 @@ from functools import partial
 import numpy as np
 
 from dmcmc.algorithms.contract import Algorithm, Value
-from dmcmc.algorithms.network import Network
+from dmcmc.algorithms.network import AgentNetwork
 from dmcmc.config.settings import Settings
 from dmcmc.generators import registry as generators
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.memory import readable
+from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.mpi.world import World
-from dmcmc.results.outcome import Worth, judge, worth_of
+from dmcmc.results.outcome import AssignmentQuality, judge, quality_of
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, Solution, TracePoint
-from dmcmc.run.monitoring.interrupt import Ending, Interrupt
-from dmcmc.run.monitoring.progress import Progress, Silent
-from dmcmc.run.planning.divided_problem import sharing_memory
+from dmcmc.run.monitoring.interrupt import Interrupt, RunHandle
+from dmcmc.run.monitoring.progress import NoProgress, ProgressReporter
+from dmcmc.run.planning.divided_problem import with_memory_limit
 
-_WARM_CYCLES = 30  # of a small problem: all kernels are called, those of who is stuck too
+_COMPILE_CYCLES = 30  # cycles on a small problem that call all kernels, also those for stuck variables (DGLS)
 
 
 def solve_in_cycles(
@@ -34,15 +34,15 @@ def solve_in_cycles(
     problem: Problem,
     settings: Settings,
     world: World | None = None,
-    progress: Progress | None = None,
-    ending: Ending | None = None,
+    progress: ProgressReporter | None = None,
+    ending: RunHandle | None = None,
 ) -> Result | None:
-    """Run an algorithm until its cycles or its time are over, or nothing is left to do.
+    """Run an algorithm until its cycles or its time are over, or nothing can change any more.
 
     Parameters
     ----------
     algorithm, values
-        What to run, with all of its parameters.
+        The algorithm, and the values of all its parameters.
     problem, settings, world, progress, ending
         As for :func:`dmcmc.run.solve.solve`.
 
@@ -56,94 +56,117 @@ def solve_in_cycles(
     ResourceError
         If the tables do not fit ``budget.memory``.
     """
-    world, progress = world or World(), progress or Silent()
+    world, progress = world or World(), progress or NoProgress()
     try:
-        config = sharing_memory(settings, world)
+        config = with_memory_limit(settings, world)
         dense = _dense(problem, config)
-        _warm_up(algorithm, values)
-        run = _Run(algorithm, problem, Network(dense, world), config, progress)
+        _compile_kernels(algorithm, values)
+        run = _AlgorithmRun(algorithm, problem, AgentNetwork(dense, world), config, progress)
         timed = config.budget.time is not None
-        until = run.begun + (config.budget.time or float("inf"))
-        watching = ending or Ending()
-        stop = Stop(until, wish=watching.wish)
-        with watching.watched(stop), Interrupt(stop, armed=timed and ending is None):
+        end = run.start_time + (config.budget.time or float("inf"))
+        handle = ending or RunHandle()
+        stop = Deadline(end, cancellation=handle.cancellation)
+        with handle.deliver_if_late(stop), Interrupt(stop, armed=timed and ending is None):
             if world.rank == 0:
-                watching.best = run.best_so_far
-            run.go(algorithm.steps(run.network, _random(config.seed), values), stop)
+                handle.best = run.best_so_far
+            run.go(algorithm.steps(run.network, _generator(config.seed), values), stop)
         return run.result()
     except BaseException as error:
-        world.give_up(error)
+        world.abort_on_exit(error)
         raise
 
 
-class _Run:
-    """A run of one algorithm on this rank."""
+class _AlgorithmRun:
+    """One rank's run of an algorithm.
+
+    Attributes
+    ----------
+    max_cycles : int or None
+        Maximum number of cycles; None if only the time limits them.
+    best, best_score : ndarray of int64, int or None
+        Best assignment so far, and its total score in the integer units of the layout.
+    worth : Worth or None
+        Violations and utility of ``best``, on rank 0.
+    cycle : int
+        Cycles so far.
+    seconds : float
+        Simulated time so far.
+    """
 
     def __init__(
-        self, algorithm: Algorithm, problem: Problem, network: Network, config: Settings, progress: Progress
+        self,
+        algorithm: Algorithm,
+        problem: Problem,
+        network: AgentNetwork,
+        config: Settings,
+        progress: ProgressReporter,
     ) -> None:
         self.algorithm, self.problem, self.network = algorithm, problem, network
         self.config, self.progress = config, progress
         self.division = divide(problem)
-        asked = config.asked_algorithm.cycles
+        configured_cycles = config.algorithm_settings.cycles
         untimed = config.budget.time is None
-        self.most = asked if isinstance(asked, int) else algorithm.cycles if untimed else None
-        self.begun, self.seconds, self.cycle, self.timeout = time.perf_counter(), 0.0, 0, False
-        self.top: int | None = None
+        self.max_cycles = (
+            configured_cycles if isinstance(configured_cycles, int) else algorithm.cycles if untimed else None
+        )
+        self.start_time, self.seconds, self.cycle, self.timeout = time.perf_counter(), 0.0, 0, False
+        self.best_score: int | None = None
         self.best: Ints = np.zeros(problem.n_variables, dtype=np.int64)
-        self.worth: Worth | None = None
+        self.worth: AssignmentQuality | None = None
         self.trace: list[TracePoint] = []
 
-    def go(self, steps: Iterator[Ints], stop: Stop) -> None:
-        """Go through the cycles; all ranks end after the same one."""
-        self.progress.stage(self.algorithm.name, self.most)
+    def go(self, steps: Iterator[Ints], stop: Deadline) -> None:
+        """Run the cycles; all ranks end after the same one."""
+        self.progress.stage(self.algorithm.name, self.max_cycles)
         while True:
-            begun = time.perf_counter()
-            found = next(steps, None)
-            self.seconds += (time.perf_counter() - begun) * self.network.parallel
-            if found is None:
+            cycle_start = time.perf_counter()
+            values = next(steps, None)
+            self.seconds += (time.perf_counter() - cycle_start) * self.network.parallel
+            if values is None:
                 return
-            self._look_at(found)
-            if self.most is not None and self.cycle >= self.most:
+            self._keep_if_better(values)
+            if self.max_cycles is not None and self.cycle >= self.max_cycles:
                 return
             self.timeout = bool(self.network.world.bcast(stop.over))
             if self.timeout:
                 return
-            self.cycle += 1  # what comes first is the start
+            self.cycle += 1  # the first assignment is the initial one
             self.progress.advance()
 
-    def _look_at(self, values: Ints) -> None:
-        """Keep an assignment that is better."""
-        worth = self.network.worth(values)
-        if self.top is None or worth > self.top:
-            self.top, self.best = worth, values.copy()
+    def _keep_if_better(self, values: Ints) -> None:
+        """Keep an assignment if it is the best so far."""
+        score = self.network.total_score(values)
+        if self.best_score is None or score > self.best_score:
+            self.best_score, self.best = score, values.copy()
             if self.network.world.rank == 0:
-                self.worth = worth_of(self.problem, self.best)
-                objective = None if self.worth.kept else self.worth.objective
+                self.worth = quality_of(self.problem, self.best)
+                objective = None if self.worth.negated_violation else self.worth.objective
                 if objective is not None:
-                    point = TracePoint(time.perf_counter() - self.begun, objective, None, self.algorithm.name)
+                    point = TracePoint(time.perf_counter() - self.start_time, objective, None, self.algorithm.name)
                     self.trace.append(point)
                     self.progress.point(point)
                     self.progress.solution(partial(self._solution, point, objective))
 
     def _solution(self, point: TracePoint, objective: Number) -> Solution:
-        return Solution(point.time, objective, self.problem.assignment(self.best), point.by)
+        """Return the best assignment as a solution of the trace."""
+        return Solution(point.time, objective, self.problem.assignment(self.best), point.found_by)
 
     def best_so_far(self) -> Result | None:
-        """Return the best so far as a result, at the end of the time."""
-        return None if self.worth is None else self._result(self._own_metrics(), self.seconds, True)
+        """Return the best assignment so far as the result of a run whose time is over."""
+        return None if self.worth is None else self._result(self._agent_metrics(), self.seconds, True)
 
     def result(self) -> Result | None:
-        """Return the result on rank 0; called by all."""
+        """Return the result on rank 0; called by all ranks."""
         world = self.network.world
-        parts = world.gather((self._own_metrics(), self.seconds))
+        parts = world.gather((self._agent_metrics(), self.seconds))
         if parts is None:
             return None
-        if self.worth is None:  # no cycle at all: no variables
-            self.worth = worth_of(self.problem, self.best)
+        if self.worth is None:  # there was no cycle, because the problem has no variables
+            self.worth = quality_of(self.problem, self.best)
         return self._result(parts[0][0], max(seconds for _, seconds in parts), self.timeout)
 
-    def _own_metrics(self) -> tuple[AgentMetrics, ...]:
+    def _agent_metrics(self) -> tuple[AgentMetrics, ...]:
+        """Return the metrics of all agents."""
         owned = np.bincount(self.problem.owner, minlength=self.problem.n_agents).tolist()
         return tuple(
             AgentMetrics(
@@ -160,19 +183,20 @@ class _Run:
             for a, name in enumerate(self.problem.agents)
         )
 
-    def _result(self, agents: tuple[AgentMetrics, ...], seconds: float, over: bool) -> Result:
+    def _result(self, agents: tuple[AgentMetrics, ...], seconds: float, timed_out: bool) -> Result:
+        """Return the result with the best assignment."""
         assert self.worth is not None
         outcome = judge(self.problem, self.worth, self.division.constants, None)
-        took = time.perf_counter() - self.begun
+        elapsed = time.perf_counter() - self.start_time
         return Result(
-            status="timeout" if over and outcome.status != "infeasible" else outcome.status,
+            status="timeout" if timed_out and outcome.status != "infeasible" else outcome.status,
             objective=outcome.objective,
             bound=outcome.bound,
             gap=outcome.gap,
             violation=outcome.violation,
             assignment=None if outcome.status == "infeasible" else self.problem.assignment(self.best),
             sense=self.problem.sense,
-            time=took,
+            time=elapsed,
             simulated_time=seconds,
             msg_count=sum(agent.msg_count for agent in agents),
             msg_size=sum(agent.msg_size for agent in agents),
@@ -184,27 +208,27 @@ class _Run:
 
 
 def _dense(problem: Problem, config: Settings) -> Problem:
-    """Return the problem with tables, or raise that the copies do not fit the memory."""
+    """Return the problem with dense tables; raise an error if their copies do not fit the memory."""
     dense = densify(problem, config.budget.bytes).problem
     needed = sum(8 * (1 + len(f.scope)) * float(np.prod(f.shape, dtype=float)) for f in dense.factors)
     if needed > config.budget.bytes or any(type(f) is not Factor for f in dense.factors):
         raise ResourceError(
-            f"{config.asked_algorithm.name}: its tables would take {readable(int(min(needed, 2**62)))} of"
-            f" {readable(config.budget.bytes)}; raise budget.memory, or use algorithm: dmcmc"
+            f"{config.algorithm_settings.name}: its tables would take {format_bytes(int(min(needed, 2**62)))} of"
+            f" {format_bytes(config.budget.bytes)}; raise budget.memory, or use algorithm: dmcmc"
         )
     return dense
 
 
-def _random(seed: int) -> np.random.Generator:
-    """Return the numbers of a run, the same on all ranks."""
+def _generator(seed: int) -> np.random.Generator:
+    """Return the random number generator of a run, the same on all ranks."""
     return np.random.Generator(np.random.Philox(seed))
 
 
-def _warm_up(algorithm: Algorithm, values: Mapping[str, Value]) -> None:
-    """Run a small problem for some cycles: kernels are compiled then."""
+def _compile_kernels(algorithm: Algorithm, values: Mapping[str, Value]) -> None:
+    """Run a small problem for some cycles, which compiles the kernels."""
     small = generators.generate("random", {"agents": 4, "variables_per_agent": 3, "domain_size": 3, "seed": 0})
-    network = Network(small)
-    for cycle, state in enumerate(algorithm.steps(network, _random(0), values)):
-        network.worth(state)
-        if cycle >= _WARM_CYCLES:
+    network = AgentNetwork(small)
+    for cycle, state in enumerate(algorithm.steps(network, _generator(0), values)):
+        network.total_score(state)
+        if cycle >= _COMPILE_CYCLES:
             break

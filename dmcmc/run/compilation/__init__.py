@@ -1,1 +1,1 @@
-"""What a run compiles, or loads, before its clock starts: the first time only."""
+"""Compile kernels, and load GPU code, before the clock of a run starts."""

@@ -1,8 +1,7 @@
-"""Compile something once on a machine: one rank of each node does, and a marker says that it is there.
+"""Compile kernels once per machine: one rank per node compiles, and a marker file records that it is done.
 
-Kernels are compiled by solving tiny problems. A marker beside the compiled kernels says that they are there. On several
-ranks one of each node compiles, and the others wait: all of them at once would do the same work, and race for the same
-files.
+Kernels are compiled by solving tiny problems; the marker lies next to the compiled kernels. On several ranks one rank
+per node compiles while the others wait. Otherwise all of them would do the same work and write the same files.
 """
 
 import logging
@@ -13,99 +12,111 @@ from pathlib import Path
 
 import numba
 
-from dmcmc.inference.runtime.compile import counted_compiling
-from dmcmc.inference.runtime.compiler_metadata import leftovers_returned
-from dmcmc.inference.runtime.kernel_cache import warm_marker
+from dmcmc.inference.runtime.compile import count_compilations
+from dmcmc.inference.runtime.compiler_metadata import release_compiler_metadata
+from dmcmc.inference.runtime.kernel_cache import compiled_marker
 from dmcmc.mpi.world import World
-from dmcmc.run.monitoring.progress import Progress
+from dmcmc.run.monitoring.progress import ProgressReporter
 
 _LOG = logging.getLogger(__name__)
 _TITLE = "compiling kernels, once"
-_TOLD = 2.0  # seconds between two lines on how many kernels are compiled
-_PARTS = {  # what there is to compile, by how its name begins: what for, and about how many kernels
+_REPORT_INTERVAL = 2.0  # seconds between two progress lines while kernels are compiled
+_PURPOSES = {  # by the prefix of the task name: the purpose shown to the user, and the approximate number of kernels
     "planning": ("plans", 4),
-    "rates": ("how fast this machine is", 44),
+    "rates": ("speed measurements", 44),
     "order ": ("orders", 30),
     "search": ("the first assignment", 8),
     "chains": ("better assignments", 55),
     "orders": ("orders of large plans", 19),
     "solving": ("tables", 8),
-    "undivided": ("split buckets", 20),
-    "filtering": ("filters", 15),
+    "whole problem": ("mini-buckets", 20),
+    "filtering": ("function filtering", 15),
     "branching": ("branch and bound", 17),
 }
 
-WARM_UP = 600.0  # seconds that a tiny problem has: more than it takes to compile
+COMPILE_LIMIT = 600.0  # time limit of a tiny problem in seconds, longer than any compilation
 
-_LOADED: set[str] = set()  # what this process has searched with
-_THERE: set[Path] = set()  # markers that it has seen
-_AT_WORK: list[str] = []  # what is being compiled
+_LOADED_TASKS: set[str] = set()  # tasks whose kernels this process has loaded
+_FOUND_MARKERS: set[Path] = set()  # markers that this process has found
+_IN_PROGRESS: list[str] = []  # task that is being compiled
 
 
-def once(what: str, work: Callable[[], None], world: World, progress: Progress) -> None:
-    """Do something on one rank of each node, if it has not been done on this machine before; never fail."""
-    if numba.config.DISABLE_JIT or _AT_WORK:  # what is being done may be a run
+def compile_once(task: str, work: Callable[[], None], world: World, progress: ProgressReporter) -> None:
+    """Compile a task's kernels on one rank per node, unless this machine has them already; never fail.
+
+    Parameters
+    ----------
+    task
+        Name of the task, which also names its marker file.
+    work
+        Function that compiles the kernels by calling them.
+    world
+        The ranks; all of them call this function.
+    progress
+        Receives the progress of the compilation.
+    """
+    if numba.config.DISABLE_JIT or _IN_PROGRESS:  # a run that is itself compilation work
         return
-    missing = is_missing(what, world)
+    missing = is_missing(task, world)
     if not any(world.allgather(missing)):
         return
-    marker = warm_marker(what)
-    title, about = _title(what)
+    marker = compiled_marker(task)
+    title, estimate = _title(task)
     progress.stage(title)
     if missing:
         try:
-            _AT_WORK.append(what)
-            with leftovers_returned(), counted_compiling(_now_and_then(progress, title, about)):
+            _IN_PROGRESS.append(task)
+            with release_compiler_metadata(), count_compilations(_progress_reporter(progress, title, estimate)):
                 work()
             if marker is not None:
                 marker.touch()
-        except Exception as error:  # the run itself will tell what is wrong with it
-            why = f"{type(error).__name__}: {error}"
-            _LOG.warning(f"dmcmc: not all kernels are compiled before the clock starts: {why}")
+        except Exception as error:  # the run itself reports the error
+            reason = f"{type(error).__name__}: {error}"
+            _LOG.warning(f"dmcmc: not all kernels are compiled before the clock starts: {reason}")
         finally:
-            _AT_WORK.remove(what)
+            _IN_PROGRESS.remove(task)
     world.wait()
 
 
-def load(what: str, work: Callable[[], None], world: World, progress: Progress) -> None:
-    """Do something on one rank of each node if it never was, and in this process: kernels are read from the disk."""
+def compile_and_load(task: str, work: Callable[[], None], world: World, progress: ProgressReporter) -> None:
+    """Compile a task's kernels on one rank per node if needed, and load them from disk in this process."""
 
     def loaded() -> None:
         work()
-        _LOADED.add(what)
+        _LOADED_TASKS.add(task)
 
-    once(what, loaded, world, progress)
-    if what not in _LOADED and not numba.config.DISABLE_JIT:
-        with suppress(Exception):  # the run itself will tell what is wrong with it
+    compile_once(task, loaded, world, progress)
+    if task not in _LOADED_TASKS and not numba.config.DISABLE_JIT:
+        with suppress(Exception):  # the run itself reports the error
             loaded()
 
 
-def is_missing(what: str, world: World) -> bool:
-    """Return whether this rank would compile something."""
-    if numba.config.DISABLE_JIT or _AT_WORK:
+def is_missing(task: str, world: World) -> bool:
+    """Return whether this rank would compile a task."""
+    if numba.config.DISABLE_JIT or _IN_PROGRESS:
         return False
-    marker = warm_marker(what)
-    if marker is None:  # there may be no place for kernels either: every rank compiles its own
+    marker = compiled_marker(task)
+    if marker is None:  # without a cache folder every rank compiles its own kernels
         return True
-    if world.local_rank == 0 and marker not in _THERE and marker.is_file():
-        _THERE.add(marker)
-    return world.local_rank == 0 and marker not in _THERE
+    if world.local_rank == 0 and marker not in _FOUND_MARKERS and marker.is_file():
+        _FOUND_MARKERS.add(marker)
+    return world.local_rank == 0 and marker not in _FOUND_MARKERS
 
 
-def _title(what: str) -> tuple[str, int]:
-    """Return what a user is told of something that is compiled, and about how many kernels it has."""
-    purpose, about = next((part for name, part in _PARTS.items() if what.startswith(name)), ("", 0))
-    return f"{_TITLE}: {purpose}" if purpose else _TITLE, about
+def _title(task: str) -> tuple[str, int]:
+    """Return the progress title of a task, and its approximate number of kernels."""
+    purpose, estimate = next((part for name, part in _PURPOSES.items() if task.startswith(name)), ("", 0))
+    return f"{_TITLE}: {purpose}" if purpose else _TITLE, estimate
 
 
-def _now_and_then(progress: Progress, title: str, about: int) -> Callable[[int], None]:
-    """Return what says how many kernels are compiled, every two seconds."""
+def _progress_reporter(progress: ProgressReporter, title: str, estimate: int) -> Callable[[int], None]:
+    """Return a callback that reports the number of compiled kernels every two seconds."""
     last = time.perf_counter()
 
-    def tell(done: int) -> None:
+    def report(done: int) -> None:
         nonlocal last
-        if time.perf_counter() - last >= _TOLD:
+        if time.perf_counter() - last >= _REPORT_INTERVAL:
             last = time.perf_counter()
-            progress.stage(f"{title}, {done} of about {about}" if done < about else f"{title}, {done} so far")
+            progress.stage(f"{title}, {done} of about {estimate}" if done < estimate else f"{title}, {done} so far")
 
-    return tell
+    return report

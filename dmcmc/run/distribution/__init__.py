@@ -1,1 +1,1 @@
-"""What one rank knows of a problem: its own agents' parts, and how rank 0 deals them out."""
+"""What one rank knows of a problem: the parts of its own agents, which rank 0 scatters."""

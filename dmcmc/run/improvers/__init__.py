@@ -1,1 +1,1 @@
-"""What time can be spent on: each kind of work prices its offers and carries out what is granted."""
+"""Provide the improvers: each one estimates the cost and gain of its work, and does the work that it gets time for."""

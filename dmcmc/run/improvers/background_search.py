@@ -1,4 +1,4 @@
-"""A search engine beside the run, on a core of its own, as long as it may bring something: toulbar2, or our own."""
+"""Run an external search engine, toulbar2 or our branch and bound, in the background while it may gain something."""
 
 from collections.abc import Sequence
 
@@ -7,108 +7,124 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.run.improvers.protocol import Slice, Standing
-from dmcmc.run.planning.combination_plan import splits
+from dmcmc.run.improvers.protocol import RankState, TimeSlice
+from dmcmc.run.planning.combination_plan import may_split_buckets
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.scheduler.proposal import BESIDE, BRANCH_AND_BOUND, TOULBAR2, Grant, Offer
+from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, EXTERNAL_SEARCH, TOULBAR2, Allocation, Proposal
 from dmcmc.samplers.toulbar2.search import available
 
-_SHARE = 0.25  # of the memory is for it, on top of what the run takes
-_HANDED = 0.5  # of that, at most, is for the tables as they are handed over and kept
-_ENTRY, _LISTED, _TABLE = 48, 200, 2000  # bytes of an entry; of one over more than three variables; of a table
-_BEGIN, _BEGIN_SHARE = 5e-6, 0.1  # seconds an entry until it says something behind other work; its part of the time
-_ALONE, _ALONE_SHARE = 1e-6, 0.5  # the same on a core of its own; else the local search does more with that core
-_SHORT = 0.5  # seconds: where several agents have less, nothing begins beside them
+_MEMORY_PART = 0.25  # part of the memory budget for the engine's process, in addition to the run's own memory
+_TABLE_MEMORY_PART = 0.5  # part of the engine's memory for the tables that it is given, at most
+_BYTES_PER_ENTRY = 48  # bytes per table entry in the engine
+_BYTES_PER_WIDE_ENTRY = 200  # bytes per entry of a table over more than three variables
+_BYTES_PER_TABLE = 2000  # bytes per table or variable besides the entries
+# Seconds per entry until the engine's first result if it shares its core with other work
+_START_SECONDS_PER_ENTRY = 5e-6
+_MAX_START_PART = 0.1  # part of the time budget that this start may take
+_OWN_CORE_START_SECONDS_PER_ENTRY = 1e-6  # seconds per entry until the first result on a dedicated core
+# Part of the time budget that this start may take; the local search uses the core better otherwise
+_OWN_CORE_MAX_START_PART = 0.5
+_MIN_TIME_BUDGET = 0.5  # seconds: several agents with a smaller time budget run without an engine
 
 
-class SearchEngine:
-    """Let it go on beside all else, or wait for it where there is nothing else to do."""
+class ExternalSearchImprover:
+    """Let the external search continue in the background, or wait for it if there is no other work."""
 
-    name = BESIDE
+    name = EXTERNAL_SEARCH
 
-    def offers(self, standing: Standing) -> list[Offer]:
-        """Offer it as long as it may bring something; where it is not granted, it ends."""
-        return [Offer(self.name, float("inf"))] if standing.beside else []
+    def proposals(self, state: RankState) -> list[Proposal]:
+        """Propose the external search while it may gain something; without an allocation, it ends."""
+        return [Proposal(self.name, float("inf"))] if state.external_search_active else []
 
-    def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Wait where that is all that is granted."""
-        slice.wait(sum(grant.seconds for grant in grants))
+    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+        """Wait for the external search if it is the only work that has an allocation."""
+        time_slice.wait_for_external_search(sum(allocation.seconds for allocation in allocations))
 
 
 def wanted(settings: Settings) -> bool:
-    """Return whether a run with such settings would have one beside it."""
+    """Return whether a run with these settings runs an external search in the background."""
     if settings.search == "auto":
-        open_ended = settings.local.method == "auto" and settings.combine.method == "auto"
-        return settings.budget.time is not None and open_ended and cores() > 1
+        all_automatic = settings.local.method == "auto" and settings.combine.method == "auto"
+        return settings.budget.time is not None and all_automatic and cores() > 1
     return settings.search != "none"
 
 
-def engine_for(settings: Settings, problem: Problem) -> str | None:
-    """Return which search engine a run has beside it, if any: toulbar2 where it is installed, unless ours is asked for.
+def choose_engine(settings: Settings, problem: Problem) -> str | None:
+    """Return the engine of the external search; None for no search.
+
+    That is toulbar2 if it is installed, unless our branch and bound is asked for.
 
     Raises
     ------
     Unavailable
-        If toulbar2 is asked for, and not installed.
+        If the settings ask for toulbar2, and it is not installed.
     """
     if not wanted(settings):
         return None
     if settings.search == TOULBAR2 and not available():
-        raise Unavailable("search: toulbar2 needs pytoulbar2; pip install 'dmcmc[search]'")
-    if bytes_handed(problem) > _HANDED * memory_of(settings):
+        raise Unavailable("search: toulbar2 needs pytoulbar2; pip install 'dmcmc[toulbar2]'")
+    if bytes_in_engine(problem) > _TABLE_MEMORY_PART * engine_memory(settings):
         return None
     return TOULBAR2 if settings.search != BRANCH_AND_BOUND and available() else BRANCH_AND_BOUND
 
 
-def in_time(settings: Settings, problem: Problem) -> bool:
-    """Return whether it is likely to say something in time behind agents' tables, which want the cores as well."""
+def starts_in_time(settings: Settings, problem: Problem) -> bool:
+    """Return whether the first result is likely to come in time if the engine shares its core with other work."""
     if settings.search != "auto" or problem.n_agents == 1 or settings.budget.time is None:
         return True
-    return settings.budget.time >= _SHORT and _BEGIN * _entries(problem) <= _BEGIN_SHARE * settings.budget.time
+    return (
+        settings.budget.time >= _MIN_TIME_BUDGET
+        and _START_SECONDS_PER_ENTRY * _table_entries(problem) <= _MAX_START_PART * settings.budget.time
+    )
 
 
-def has_core(setup: Setup, engine: str) -> bool:
-    """Return whether it has a core of its own: where one agent has all, or tables have to be split.
+def has_own_core(setup: Setup, engine: str) -> bool:
+    """Return whether the engine gets a dedicated core: if one agent has all variables, or tables have to be split.
 
-    Then a combination proves little, however good agents' tables are, while toulbar2 looks at the whole; not where the
-    time is over before it has begun.
+    With split tables a combination proves little, however good the agents' tables are, while toulbar2 searches the
+    whole problem. The core is not reserved if the time would be over before the first result.
     """
     settings, problem = setup.config, setup.problem
     if problem.n_agents == 1:
         return True
     seconds = settings.budget.time
-    begins = seconds is None or (seconds >= _SHORT and _ALONE * _entries(problem) <= _ALONE_SHARE * seconds)
-    return engine == TOULBAR2 and settings.search == "auto" and begins and splits(setup)
+    may_start = seconds is None or (
+        seconds >= _MIN_TIME_BUDGET
+        and _OWN_CORE_START_SECONDS_PER_ENTRY * _table_entries(problem) <= _OWN_CORE_MAX_START_PART * seconds
+    )
+    return engine == TOULBAR2 and settings.search == "auto" and may_start and may_split_buckets(setup)
 
 
-def _entries(problem: Problem) -> int:
-    """Return how many entries it is handed."""
+def _table_entries(problem: Problem) -> int:
+    """Return the number of table entries that the engine is given."""
     return sum(factor.table.size for factor in problem.factors)
 
 
-def bytes_handed(problem: Problem) -> int:
-    """Return about what the tables of a problem take there."""
-    entries = sum(f.table.size * (_ENTRY if len(f.scope) <= 3 else _LISTED) for f in problem.factors)
-    return entries + _TABLE * (len(problem.factors) + problem.n_variables)
+def bytes_in_engine(problem: Problem) -> int:
+    """Return the approximate number of bytes that a problem's tables take in the engine."""
+    entries = sum(
+        f.table.size * (_BYTES_PER_ENTRY if len(f.scope) <= 3 else _BYTES_PER_WIDE_ENTRY) for f in problem.factors
+    )
+    return entries + _BYTES_PER_TABLE * (len(problem.factors) + problem.n_variables)
 
 
-def memory_of(settings: Settings) -> int:
-    """Return the bytes that its process may take."""
+def engine_memory(settings: Settings) -> int:
+    """Return the number of bytes that the engine's process may take."""
     free = free_memory()
-    return int(_SHARE * (settings.budget.bytes if free is None else min(settings.budget.bytes, free)))
+    return int(_MEMORY_PART * (settings.budget.bytes if free is None else min(settings.budget.bytes, free)))
 
 
 def outlook(setup: Setup) -> str:
-    """Return what ``--explain`` says of it; nothing where it is not wanted."""
+    """Return the line of ``--explain`` about the external search; an empty string if it is not wanted."""
     settings, problem = setup.config, setup.problem
     if not wanted(settings):
         return ""
-    engine = engine_for(settings, problem)
+    engine = choose_engine(settings, problem)
     if engine is None:
-        return "no search engine runs beside it: the tables are too large for its part of the memory"
-    core = has_core(setup, engine)
-    if not core and not in_time(settings, problem):
-        return "no search engine runs beside it: for the time, it takes too long to begin"
+        return "no external search: the problem's tables are too large for its part of the memory"
+    own_core = has_own_core(setup, engine)
+    if not own_core and not starts_in_time(settings, problem):
+        return "no external search: it takes too long to start for this time budget"
     name = "toulbar2" if engine == TOULBAR2 else "branch and bound"
-    where = "on a core of its own" if core or settings.search != "auto" else "behind other work"
-    return f"{name} searches the whole beside the run, {where}, unless tables prove the answer at once"
+    where = "on a dedicated core" if own_core or settings.search != "auto" else "on cores that other work leaves idle"
+    return f"{name} searches the whole problem in the background, {where}, unless tables prove the optimum first"

@@ -1,4 +1,7 @@
-"""To search in an agent's rows with its bound at the nodes: where ascent alone does not get any further."""
+"""Search an agent's boundary assignments (rows) by branch and bound, with its upper bound at the nodes.
+
+This continues where dual ascent alone makes no more progress.
+"""
 
 import time
 from collections.abc import Sequence
@@ -6,90 +9,122 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.branch_and_bound.row_search import Request, search_rows
-from dmcmc.inference.bounds.branch_and_bound_rows import bring_together
-from dmcmc.inference.runtime.memory import ACCOUNT
-from dmcmc.run.improvers.protocol import Slice, Standing, Turn
-from dmcmc.run.scheduler.proposal import BRANCH, Grant, Offer
+from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest, run_boundary_searches
+from dmcmc.inference.bounds.branch_and_bound_rows import place_together
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
+from dmcmc.run.improvers.protocol import RankState, TimeQuantum, TimeSlice
+from dmcmc.run.scheduler.proposal import BRANCH, Allocation, Proposal
 
-_SHARE, _MOST = 1 / 4, 1 << 34  # of the memory, and bytes, for the nodes of all agents of a rank
-_JUDGED, _HOLDS = 64, 0.5  # nodes of a row until searches are judged, and of the gap: they stall if that is still open
-_LOOK = 0.5  # seconds between two looks at whether they do, where something may follow
+_MEMORY_PART = 1 / 4  # part of the memory for the nodes of all agents of a rank
+_MAX_NODE_BYTES = 1 << 34  # bytes for these nodes, at most
+_JUDGED_NODES_PER_ROW = 64  # nodes per row after which the searches are judged
+_STALLED_GAP_PART = 0.5  # part of the initial gap: searches that leave more of it open have stalled
+_CHECK_INTERVAL = 0.5  # seconds between two checks for stalled searches, if semidefinite relaxations may follow them
 
 
-class _Wanted(NamedTuple):
-    """An agent's search: its part of the gap, and the nodes that had been worked on, before it."""
+class _AgentSearch(NamedTuple):
+    """The search of one agent's rows.
 
-    turn: Turn
-    limits: NDArray[Any]
-    request: Request
+    Attributes
+    ----------
+    quantum : TimeQuantum
+    row_cutoffs : (rows,) int64 or float64
+        Utility that each row has to exceed.
+    request : Request
+    gap : float or None
+        The agent's part of the optimality gap before this search.
+    nodes : int
+        Nodes processed before this search.
+    """
+
+    quantum: TimeQuantum
+    row_cutoffs: NDArray[Any]
+    request: BoundarySearchRequest
     gap: float | None
     nodes: int
 
 
-class Branch:
-    """Branch and bound in the rows that can still matter, the furthest beyond its limit first."""
+class BranchAndBoundImprover:
+    """Branch and bound over the rows that can still matter, those furthest above their cutoff first."""
 
     name = BRANCH
 
-    def offers(self, standing: Standing) -> list[Offer]:
-        """Offer agents whose bound has been tightened, and did not close its rows; squares of their own go first."""
+    def proposals(self, state: RankState) -> list[Proposal]:
+        """Propose agents whose bound has been tightened without closing all rows; per-row relaxations go first."""
         return [
-            Offer(self.name, standing.gain(number), number, weight=agent.weight, tells=agent.may_follow_search)
-            for number, agent in standing.agents.items()
-            if agent.may_improve and agent.may_search and not agent.awaits_squares
+            Proposal(self.name, state.gain(number), number, weight=agent.weight, awaited=agent.relaxation_may_follow)
+            for number, agent in state.agents.items()
+            if agent.may_improve and agent.may_branch and not agent.awaits_per_row_relaxation
         ]
 
-    def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Search in the rows of all agents that are granted something, in all of their seconds together.
+    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+        """Search the rows of all agents that have an allocation, in all of their seconds together.
 
-        Where searches stall, and a lift may follow, it need not wait until those are over.
+        If the searches stall, and semidefinite relaxations may follow them, the searches end early.
         """
-        own, agents = slice.own(grants), max(1, len(slice.turns))
-        start, seconds = time.perf_counter(), sum(given for _, given in own)
-        room, left = ACCOUNT.part(_SHARE, _MOST) // agents, slice.backend.stop.left * slice.backend.threads / agents
-        duals = [turn.agent.above.dual for turn, _ in own if turn.agent.above.searched is None]
-        bring_together([dual for dual in duals if dual is not None], seconds)
-        wanted = list[_Wanted]()
-        for turn, _ in own:
-            if turn.limits is not None:
-                request = turn.agent.row_search(turn.limits, seconds, room, left)
+        quanta, agents = time_slice.quanta_of(allocations), max(1, len(time_slice.quanta))
+        start, total_seconds = time.perf_counter(), sum(seconds for _, seconds in quanta)
+        node_bytes, seconds_left = (
+            MEMORY_ACCOUNT.budget_share(_MEMORY_PART, _MAX_NODE_BYTES) // agents,
+            time_slice.backend.stop.left * time_slice.backend.threads / agents,
+        )
+        duals = [quantum.agent.upper.dual for quantum, _ in quanta if quantum.agent.upper.boundary_search is None]
+        place_together([dual for dual in duals if dual is not None], total_seconds)
+        searches = list[_AgentSearch]()
+        for quantum, _ in quanta:
+            if quantum.row_cutoffs is not None:
+                request = quantum.agent.boundary_search(quantum.row_cutoffs, total_seconds, node_bytes, seconds_left)
                 if request is not None:
-                    wanted.append(_Wanted(turn, turn.limits, request, slice.gap(turn.agent), request.search.nodes))
-        while wanted:
-            left = seconds - (time.perf_counter() - start)
-            judges = any(one.turn.agent.may_follow_search for one in wanted)
-            search_rows([one.request for one in wanted], min(left, _LOOK) if judges else left)
-            for one in wanted:
-                one.turn.agent.take_searched(one.limits)
-            over = not judges or left <= _LOOK or all(one.request.search.exhausted for one in wanted)
-            if (judges and _judge(wanted, slice)) or over or slice.backend.stop.over:
+                    searches.append(
+                        _AgentSearch(
+                            quantum,
+                            quantum.row_cutoffs,
+                            request,
+                            time_slice.gap_of(quantum.agent),
+                            request.search.nodes,
+                        )
+                    )
+        while searches:
+            seconds_left = total_seconds - (time.perf_counter() - start)
+            checks_progress = any(search.quantum.agent.relaxation_may_follow for search in searches)
+            run_boundary_searches(
+                [search.request for search in searches],
+                min(seconds_left, _CHECK_INTERVAL) if checks_progress else seconds_left,
+            )
+            for search in searches:
+                search.quantum.agent.take_search_results(search.row_cutoffs)
+            ended = (
+                not checks_progress
+                or seconds_left <= _CHECK_INTERVAL
+                or all(search.request.search.exhausted for search in searches)
+            )
+            if (checks_progress and _judge_stalled(searches, time_slice)) or ended or time_slice.backend.stop.over:
                 break
-        worked = [max(1, one.request.search.nodes - one.nodes) for one in wanted]
-        took = time.perf_counter() - start
-        for one, nodes in zip(wanted, worked, strict=True):
-            slice.enter(self.name, one.turn, one.gap, took * nodes / sum(worked))
+        new_nodes = [max(1, search.request.search.nodes - search.nodes) for search in searches]
+        elapsed = time.perf_counter() - start
+        for search, nodes in zip(searches, new_nodes, strict=True):
+            time_slice.record(self.name, search.quantum, search.gap, elapsed * nodes / sum(new_nodes))
 
 
-def _judge(wanted: Sequence[_Wanted], slice: Slice) -> bool:
-    """Note, and return, whether searches stall: after some nodes a row most of agents' gap is open that was at first.
+def _judge_stalled(searches: Sequence[_AgentSearch], time_slice: TimeSlice) -> bool:
+    """Decide whether the searches have stalled: most of the agents' initial gap is still open after some nodes per row.
 
-    They are judged once and together, since what comes in their place is made for all agents at once, and has the
-    memory of their nodes. False as long as that is not known.
+    They are judged only once and together, because the semidefinite relaxations that follow are made for all agents at
+    once, and get the memory of the nodes. The result is False until the searches can be judged.
     """
-    begun, now = 0.0, 0.0
-    for one in wanted:
-        agent, gap = one.turn.agent, slice.gap(one.turn.agent)
-        if one.gap is None or gap is None:
+    initial_gap, open_gap = 0.0, 0.0
+    for search in searches:
+        agent, gap = search.quantum.agent, time_slice.gap_of(search.quantum.agent)
+        if search.gap is None or gap is None:
             return False
-        agent.above.begun = one.gap if agent.above.begun is None else agent.above.begun
-        begun, now = begun + agent.above.begun, now + gap
-    nodes = sum(one.request.search.nodes for one in wanted)
-    rows = sum(one.turn.agent.local.rows for one in wanted)
-    if nodes < _JUDGED * rows:
+        agent.upper.initial_gap = search.gap if agent.upper.initial_gap is None else agent.upper.initial_gap
+        initial_gap, open_gap = initial_gap + agent.upper.initial_gap, open_gap + gap
+    nodes = sum(search.request.search.nodes for search in searches)
+    rows = sum(search.quantum.agent.local.rows for search in searches)
+    if nodes < _JUDGED_NODES_PER_ROW * rows:
         return False
-    stall = now > _HOLDS * begun
-    for one in wanted:
-        above = one.turn.agent.above
-        above.stalls, above.searched = stall, None if stall else above.searched
-    return stall
+    stalled = open_gap > _STALLED_GAP_PART * initial_gap
+    for search in searches:
+        upper = search.quantum.agent.upper
+        upper.search_stalled, upper.boundary_search = stalled, None if stalled else upper.boundary_search
+    return stalled

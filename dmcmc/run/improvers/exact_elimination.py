@@ -1,4 +1,4 @@
-"""To eliminate an agent's hidden variables exactly: its table is final then."""
+"""Eliminate an agent's hidden variables exactly, which makes its table final."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,105 +6,125 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
-from dmcmc.run.improvers.protocol import Slice, Standing
-from dmcmc.run.scheduler.proposal import ELIMINATE, Grant, Offer
+from dmcmc.run.improvers.protocol import RankState, TimeSlice
+from dmcmc.run.scheduler.proposal import EXACT_ELIMINATION, Allocation, Proposal
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
-from dmcmc.samplers.methods.exact import at_once
+from dmcmc.samplers.methods.exact import elimination_batches
 
-_LEAST = 0.25  # seconds that an elimination gets at least: the first ones are disturbed now and then
-_AMPLE = 3.0  # times its part of the time is what one agent may take: most estimates are wrong by the same factor
-_AGAIN = 1.25  # times what it has taken in vain is the price of an elimination that was given up, at least
+# Seconds that an elimination gets at least: the first ones are sometimes disturbed by other processes
+_MIN_SECONDS = 0.25
+# Factor of its part of the time that one agent may take: most estimates are wrong by the same factor
+_MAX_OVERRUN = 3.0
+# Least cost of repeating an elimination, as a multiple of the seconds after which it was given up
+_RETRY_COST_FACTOR = 1.25
 
 
-class Eliminated(NamedTuple):
-    """What became of some agents' eliminations: tables, and the seconds of those that were given up."""
+class EliminatedTables(NamedTuple):
+    """The outcome of several agents' eliminations.
+
+    Attributes
+    ----------
+    tables : dict of SampledTable
+        Exact tables by agent.
+    given_up : dict of float
+        Seconds spent on eliminations that were given up, by agent.
+    """
 
     tables: dict[int, SampledTable]
     given_up: dict[int, float]
 
 
-class Eliminate:
-    """Eliminate an agent in place of sampling it: an offer as long as its table is not exact."""
+class EliminationImprover:
+    """Eliminate agents that are only sampled so far."""
 
-    name = ELIMINATE
+    name = EXACT_ELIMINATION
 
-    def offers(self, standing: Standing) -> list[Offer]:
-        """Offer the agents that are not exact, at the cost model's price."""
+    def proposals(self, state: RankState) -> list[Proposal]:
+        """Propose the agents without exact table, at the cost that the cost model estimates."""
         return [
-            Offer(self.name, standing.gain(number), number, max(agent.price, _AGAIN * agent.in_vain), agent.weight)
-            for number, agent in standing.agents.items()
-            if agent.may_improve and agent.price is not None
+            Proposal(
+                self.name,
+                state.gain(number),
+                number,
+                max(agent.elimination_seconds, _RETRY_COST_FACTOR * agent.failed_elimination_seconds),
+                agent.weight,
+            )
+            for number, agent in state.agents.items()
+            if agent.may_improve and agent.elimination_seconds is not None
         ]
 
-    def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Eliminate one after the other; one that takes much longer than it should is given up."""
-        own = slice.own(grants)
-        if not own:
+    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+        """Eliminate one agent after the other; an elimination that takes much longer than estimated is given up."""
+        quanta = time_slice.quanta_of(allocations)
+        if not quanta:
             return
-        befores = [slice.gap(turn.agent) for turn, _ in own]
-        sampling = replace(own[0][0].agent.means.sampling, backend=slice.backend)
-        found = eliminate_in_turn([(turn.agent.local, seconds) for turn, seconds in own], sampling, timed=True)
-        for (turn, estimated), before in zip(own, befores, strict=True):
-            agent, number = turn.agent, turn.agent.local.agent
-            if number in found.tables:
-                agent.take_exact(found.tables[number])
+        gaps_before = [time_slice.gap_of(quantum.agent) for quantum, _ in quanta]
+        sampling = replace(quanta[0][0].agent.context.sampling, backend=time_slice.backend)
+        eliminated = eliminate_in_turn(
+            [(quantum.agent.local, seconds) for quantum, seconds in quanta], sampling, timed=True
+        )
+        for (quantum, estimated_seconds), gap_before in zip(quanta, gaps_before, strict=True):
+            agent, number = quantum.agent, quantum.agent.local.agent
+            if number in eliminated.tables:
+                agent.take_exact(eliminated.tables[number])
             else:
-                agent.give_up(found.given_up[number])
-            seconds = found.given_up[number] if number in found.given_up else found.tables[number].seconds
-            slice.enter(self.name, turn, before, seconds, estimated)
+                agent.give_up(eliminated.given_up[number])
+            seconds = (
+                eliminated.given_up[number] if number in eliminated.given_up else eliminated.tables[number].seconds
+            )
+            time_slice.record(self.name, quantum, gap_before, seconds, estimated_seconds)
 
 
 def eliminate_in_turn(
     agents: Sequence[tuple[LocalProblem, float]],
     sampling: Sampling,
     timed: bool,
-    patient: bool = False,
-    finished: Callable[[LocalProblem, SampledTable], None] | None = None,
-) -> Eliminated:
-    """Eliminate some agents.
+    use_all_time: bool = False,
+    on_finished: Callable[[LocalProblem, SampledTable], None] | None = None,
+) -> EliminatedTables:
+    """Eliminate some agents, those with small costs first.
 
-    The quick ones come first. Each has time in proportion to its estimate: one that takes much longer than expected
-    leaves at least half of what is left to the others. Without a time budget, and for agents that are best eliminated
-    together, there are no turns.
+    Each has time in proportion to its estimate. One that takes much longer leaves at least half of the remaining time
+    to the others. Without a time budget, and for agents that are better eliminated together, the time is not divided.
 
     Parameters
     ----------
     agents
-        Each with the seconds that it should take.
+        The agents' problems, each with the estimated seconds of its elimination.
     sampling
-        With a backend that ends when all have to be done.
+        Settings with a backend whose deadline is that of all eliminations.
     timed
         Whether there is a time budget.
-    patient
-        Whether each may take all the time that there is.
-    finished
-        Called with each table at once; they come one by one then.
+    use_all_time
+        Whether each elimination may take all of the remaining time.
+    on_finished
+        Called with each table as soon as it is finished; the agents are then eliminated one by one.
     """
-    backend, seconds = sampling.backend, {local.agent: expected for local, expected in agents}
-    locals_ = sorted((local for local, _ in agents), key=lambda local: (seconds[local.agent], local.agent))
+    backend, seconds = sampling.backend, {local.agent: estimated for local, estimated in agents}
+    problems = sorted((local for local, _ in agents), key=lambda local: (seconds[local.agent], local.agent))
     tables: dict[int, SampledTable] = {}
     given_up: dict[int, float] = {}
-    total = sum(seconds.values())
-    for places in at_once(locals_, backend if timed or finished is not None else None):
-        group, start = [locals_[i] for i in places], time.perf_counter()
-        expected, stop = sum(seconds[local.agent] for local in group), NO_STOP
+    remaining_estimate = sum(seconds.values())
+    for positions in elimination_batches(problems, backend if timed or on_finished is not None else None):
+        group, start = [problems[i] for i in positions], time.perf_counter()
+        estimated, stop = sum(seconds[local.agent] for local in group), NO_DEADLINE
         if timed:
             left = max(0.0, backend.stop.until - start)
-            part = left * expected / total
-            ample = left if patient else min(_AMPLE * part, max(part, 0.5 * left))
-            stop = backend.stop.by(start + max(_LEAST, ample))
-        limited = replace(sampling, backend=replace(backend, stop=stop))
+            time_part = left * estimated / remaining_estimate
+            allowed = left if use_all_time else min(_MAX_OVERRUN * time_part, max(time_part, 0.5 * left))
+            stop = backend.stop.by(start + max(_MIN_SECONDS, allowed))
+        limited_sampling = replace(sampling, backend=replace(backend, stop=stop))
         try:
-            made = registry.get("exact").solve(group, limited)
+            made_tables = registry.get("exact").solve(group, limited_sampling)
             if sampling.team.rank == 0:
-                tables |= {local.agent: table for local, table in zip(group, made, strict=True)}
-            if finished is not None:
+                tables |= {local.agent: table for local, table in zip(group, made_tables, strict=True)}
+            if on_finished is not None:
                 for local in group:
-                    finished(local, tables[local.agent])
+                    on_finished(local, tables[local.agent])
         except (OutOfTime, OutOfMemory):
             given_up |= {local.agent: time.perf_counter() - start for local in group}
-        total -= expected
-    return Eliminated(tables, given_up)
+        remaining_estimate -= estimated
+    return EliminatedTables(tables, given_up)

@@ -1,33 +1,36 @@
-"""To eliminate an agent without what cannot beat the incumbent: its table is final then."""
+"""Eliminate an agent's variables without tuples that cannot beat the incumbent (function filtering).
+
+The agent's table is final then.
+"""
 
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dmcmc.run.agent.filtered_table import until
-from dmcmc.run.improvers.protocol import Slice, Standing
-from dmcmc.run.scheduler.proposal import FILTER, Grant, Offer
+from dmcmc.run.agent.filtered_table import deadline_after
+from dmcmc.run.improvers.protocol import RankState, TimeSlice
+from dmcmc.run.scheduler.proposal import FUNCTION_FILTERING, Allocation, Proposal
 
 
-class Filter:
-    """Go on with an elimination that filters: any seconds are of use, since it goes on where it was."""
+class FilteringImprover:
+    """Continue an elimination with function filtering; it can use any number of seconds."""
 
-    name = FILTER
+    name = FUNCTION_FILTERING
 
-    def offers(self, standing: Standing) -> list[Offer]:
-        """Offer agents without interface that are not exact, as long as there is a tighter bound to filter by."""
+    def proposals(self, state: RankState) -> list[Proposal]:
+        """Propose agents without boundary variables or exact table while there is a tighter bound to filter by."""
         return [
-            Offer(self.name, standing.gain(number), number, weight=agent.weight)
-            for number, agent in standing.agents.items()
+            Proposal(self.name, state.gain(number), number, weight=agent.weight)
+            for number, agent in state.agents.items()
             if not agent.table.exact and agent.filtered is not None and not agent.filtered.exhausted
         ]
 
-    def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Go on with each for its seconds."""
-        for turn, seconds in slice.own(grants):
-            agent, begun, before = turn.agent, time.perf_counter(), slice.gap(turn.agent)
+    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+        """Continue the elimination of each agent for its seconds."""
+        for quantum, seconds in time_slice.quanta_of(allocations):
+            agent, start, gap_before = quantum.agent, time.perf_counter(), time_slice.gap_of(quantum.agent)
             if agent.table.exact:
                 continue
-            backend = replace(slice.backend, stop=until(slice.backend.stop, seconds))
-            agent.filter(slice.best, backend, slice.backend.stop.left)
-            slice.enter(self.name, turn, before, time.perf_counter() - begun)
+            backend = replace(time_slice.backend, stop=deadline_after(time_slice.backend.stop, seconds))
+            agent.filter(time_slice.best, backend, time_slice.backend.stop.left)
+            time_slice.record(self.name, quantum, gap_before, time.perf_counter() - start)

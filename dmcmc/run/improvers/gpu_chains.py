@@ -1,4 +1,4 @@
-"""Chains of the whole assignment on the GPU, beside all other work."""
+"""Run chains over the whole assignment on the GPU, in the background of all other work."""
 
 import logging
 import time
@@ -10,46 +10,47 @@ from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.execution.cost_model import COSTS
-from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.device import gpu_problem, takes_threads
-from dmcmc.run.improvers.protocol import Slice, Standing
-from dmcmc.run.scheduler.proposal import GPU_SEARCH, Brought, Grant, Offer
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem
+from dmcmc.run.improvers.protocol import RankState, TimeSlice
+from dmcmc.run.scheduler.proposal import GPU_CHAINS, Allocation, MeasuredGain, Proposal
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.rng import chain_key
 
 _LOG = logging.getLogger(__name__)
-_OPENING = 5.0  # times what it takes to open a GPU: for runs of less time it is not opened for this
-_FIRST = 0.1  # of the time that is left it may have before it is granted any
-_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of them is there where a GPU may be
+_MIN_TIME_PER_OPENING = 5.0  # shortest time budget as a multiple of the time to open a GPU
+_INITIAL_PART = 0.1  # part of the remaining time that the chains may use before their first allocation
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of these files exists if there is a GPU
 
 
-class GpuSearch:
-    """Let it have some seconds of the device beside all else."""
+class GpuChainsImprover:
+    """Let the background chains use some seconds of the GPU."""
 
-    name = GPU_SEARCH
+    name = GPU_CHAINS
 
-    def offers(self, standing: Standing) -> list[Offer]:
-        """Offer it as long as it goes on; where it is not granted, it rests."""
-        return [Offer(self.name, float("inf"))] if standing.on_gpu else []
+    def proposals(self, state: RankState) -> list[Proposal]:
+        """Propose the chains while they run; without an allocation, they pause."""
+        return [Proposal(self.name, float("inf"))] if state.gpu_chains_active else []
 
-    def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Do nothing: it goes on by itself."""
+    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+        """Do nothing: the chains run in their own thread."""
 
 
-class OnGpu:
-    """The search on the GPU beside a run.
+class BackgroundGpuChains:
+    """Chains over the whole assignment that run on the GPU in the background.
 
     Parameters
     ----------
     search : LocalSearch
-        Knows the problem; makes what is found 1-optimal.
+        Knows the problem, and makes assignments that the chains find 1-optimal.
     known : callable
-        Returns the best assignment so far.
+        Returns the best assignment so far, (n,) int64.
     take : callable
-        Takes in an assignment; returns what the best is better by.
+        Takes an assignment, and returns by how much the incumbent has improved.
     alone : bool
-        Whether nothing else uses the device: then it may have all of it, whatever it is granted.
-    stop : Stop
+        Whether no other work uses the GPU: the chains may then use all of it, whatever their allocation.
+    stop : Deadline
+        Deadline of the run.
     """
 
     def __init__(
@@ -58,68 +59,69 @@ class OnGpu:
         known: Callable[[], NDArray[np.int64]],
         take: Callable[[NDArray[np.int64]], float],
         alone: bool,
-        stop: Stop,
+        stop: Deadline,
     ) -> None:
-        from dmcmc.samplers.local_search.cuda.background_search import Beside, Listener
-        from dmcmc.samplers.local_search.cuda.chains import DeviceChains, chains_of, usable
+        from dmcmc.samplers.local_search.cuda.background_search import BackgroundChains, IncumbentObserver
+        from dmcmc.samplers.local_search.cuda.chains import DeviceAnnealingChains, chains_of, fits_device
 
         n = search.original.n_variables
 
-        def make() -> DeviceChains | None:
+        def make_chains() -> DeviceAnnealingChains | None:
             graph = search.graph_from(known())
-            if not usable(graph):
+            if not fits_device(graph):
                 return None
             key = np.array(chain_key(search.seed, -1), dtype=np.uint64)
-            return DeviceChains(graph, key, chains=lambda layout: chains_of(layout, n, alone))
+            return DeviceAnnealingChains(graph, key, chains=lambda layout: chains_of(layout, n, alone))
 
-        def found(values: NDArray[np.int64]) -> None:
-            self._raised += take(search.polish(values))
+        def take_found(values: NDArray[np.int64]) -> None:
+            self._objective_gain += take(search.one_opt(values))
 
-        self._alone, self._raised, self._seconds = alone, 0.0, 0.0
-        self._beside = Beside(make, Listener(lambda: known()[:n], found), stop)
-        self.allow(_FIRST * max(0.0, stop.until - time.perf_counter()))
+        self._alone, self._objective_gain, self._seconds = alone, 0.0, 0.0
+        self._chains = BackgroundChains(make_chains, IncumbentObserver(lambda: known()[:n], take_found), stop)
+        self.allow(_INITIAL_PART * max(0.0, stop.until - time.perf_counter()))
 
     @property
-    def on(self) -> bool:
-        """Whether it may still bring something."""
-        return self._beside.on
+    def running(self) -> bool:
+        """Whether the chains may still gain something."""
+        return self._chains.on
 
     def allow(self, seconds: float) -> None:
-        """Let it have so many seconds of the device; all that it wants where nothing else does."""
-        self._beside.allow(float("inf") if self._alone else seconds)
+        """Let the chains use some seconds of the GPU; all that they can use if no other work uses it."""
+        self._chains.set_device_time(float("inf") if self._alone else seconds)
 
-    def brought(self) -> list[Brought]:
-        """Return what it has brought since this was last asked."""
-        seconds, raised = self._beside.seconds, self._raised
+    def take_gains(self) -> list[MeasuredGain]:
+        """Return the cost and gain since the last call."""
+        seconds, objective_gain = self._chains.seconds, self._objective_gain
         if seconds == self._seconds:
             return []
-        one = Brought(GPU_SEARCH, seconds - self._seconds, objective=raised)
-        self._seconds, self._raised = seconds, self._raised - raised
-        return [one]
+        gain = MeasuredGain(GPU_CHAINS, seconds - self._seconds, objective_gain=objective_gain)
+        self._seconds, self._objective_gain = seconds, self._objective_gain - objective_gain
+        return [gain]
 
     def end(self) -> None:
-        """End it."""
-        self._beside.end()
-        if self._beside.failed:
-            _LOG.warning(f"dmcmc: the search on the GPU has ended early: {self._beside.failed}")
+        """End the chains."""
+        self._chains.end()
+        if self._chains.failed:
+            _LOG.warning(f"dmcmc: the chains on the GPU ended early: {self._chains.failed}")
 
 
 def wanted(settings: Settings) -> bool:
-    """Return whether a run with such settings would have it beside, where there is a GPU that it has room on."""
+    """Return whether a run with these settings runs chains on the GPU, if a GPU can be used."""
     seconds, device = settings.budget.time, settings.device
-    if seconds is None or device == "cpu" or settings.polish == "none":
+    if seconds is None or device == "cpu" or settings.local_search == "none":
         return False
-    if device == "auto" and (seconds < _OPENING * COSTS.opening or not any(map(_exists, _DRIVERS))):
+    if device == "auto" and (seconds < _MIN_TIME_PER_OPENING * COSTS.gpu_start or not any(map(_exists, _DRIVERS))):
         return False
-    return gpu_problem() is None and takes_threads()
+    return gpu_problem() is None and allows_concurrent_use()
 
 
 def outlook(settings: Settings) -> str:
-    """Return what ``--explain`` says of it; nothing where it is not wanted."""
+    """Return the line of ``--explain`` about the chains; an empty string if they are not wanted."""
     if not wanted(settings):
         return ""
-    return "chains of the whole assignment go on beside the run, on the GPU, unless tables prove the answer at once"
+    return "chains over the whole assignment run on the GPU in the background, unless tables prove the optimum first"
 
 
 def _exists(name: str) -> bool:
+    """Return whether a file exists; separate, so that tests can replace it."""
     return Path(name).exists()

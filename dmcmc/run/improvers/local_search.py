@@ -1,24 +1,24 @@
-"""To search for a better assignment of the whole: all ranks together, beside the tables."""
+"""Search for a better assignment of the whole problem, on all ranks together."""
 
 import time
 from collections.abc import Sequence
 
-from dmcmc.run.improvers.protocol import Slice, Standing
-from dmcmc.run.scheduler.proposal import SEARCH, Brought, Grant, Offer
+from dmcmc.run.improvers.protocol import RankState, TimeSlice
+from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, Allocation, MeasuredGain, Proposal
 
 
-class Search:
-    """Go on with the local search from the best assignment."""
+class LocalSearchImprover:
+    """Continue the local search from the incumbent."""
 
-    name = SEARCH
+    name = LOCAL_SEARCH
 
-    def offers(self, standing: Standing) -> list[Offer]:
-        """Offer it always, once for all ranks."""
-        weight = sum(agent.weight for agent in standing.agents.values())
-        return [Offer(self.name, float("inf"), weight=weight)] if standing.first else []
+    def proposals(self, state: RankState) -> list[Proposal]:
+        """Propose the local search, once for all ranks."""
+        weight = sum(agent.weight for agent in state.agents.values())
+        return [Proposal(self.name, float("inf"), weight=weight)] if state.is_first_rank else []
 
-    def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Search, all ranks at the same time."""
+    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+        """Search on all ranks at the same time."""
         start = time.perf_counter()
-        gained = slice.search(sum(grant.seconds for grant in grants))
-        slice.brought.append(Brought(self.name, time.perf_counter() - start, objective=gained))
+        objective_gain = time_slice.run_local_search(sum(allocation.seconds for allocation in allocations))
+        time_slice.gains.append(MeasuredGain(self.name, time.perf_counter() - start, objective_gain=objective_gain))

@@ -1,4 +1,4 @@
-"""What a kind of work is: it says what it could do and what that takes, and does what it is granted."""
+"""Define the improver protocol: an improver proposes work with its cost and gain, and does the work that gets time."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,122 +10,140 @@ from numpy.typing import NDArray
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.types import Number
 from dmcmc.run.agent.agent import Agent
-from dmcmc.run.scheduler.proposal import Brought, Grant, Offer
+from dmcmc.run.scheduler.proposal import Allocation, MeasuredGain, Proposal
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What a rank has after a cycle: what offers are made from.
+class RankState:
+    """The state of a rank after a cycle, from which improvers make their proposals.
 
     Attributes
     ----------
     agents : dict of Agent
-        This rank's.
-    first : bool
-        Whether this is rank 0, which offers the search for all ranks.
-    again : float or None
-        About what it takes to combine again with larger tables, seconds; None where that would change nothing here.
-    beside : bool
-        Whether a search engine, beside this rank, may still bring something.
-    on_gpu : bool
-        Likewise a search on the GPU.
-    gaps : dict
-        Their parts of the gap, utility; None where that is not known.
+        This rank's agents.
+    gaps : dict of float or None
+        Each agent's part of the optimality gap, utility; None if it is not known.
+    is_first_rank : bool
+        Whether this is rank 0, which proposes the local search for all ranks.
+    recombination_seconds : float or None
+        Estimated cost of another combination with larger tables; None if larger tables would change nothing on this
+        rank.
+    external_search_active : bool
+        Whether an external search in the background of this rank may still gain something.
+    gpu_chains_active : bool
+        Whether GPU chains in the background of this rank may still gain something.
     """
 
     agents: Mapping[int, Agent]
     gaps: Mapping[int, float | None]
-    first: bool = True
-    again: float | None = None
-    beside: bool = False
-    on_gpu: bool = False
+    is_first_rank: bool = True
+    recombination_seconds: float | None = None
+    external_search_active: bool = False
+    gpu_chains_active: bool = False
 
     def gain(self, number: int) -> float:
-        """Return the part of the gap that is an agent's; inf where that is not known."""
+        """Return an agent's part of the optimality gap, utility; inf if it is not known."""
         gap = self.gaps[number]
         return float("inf") if gap is None else max(0.0, gap)
 
 
 @dataclass
-class Turn:
-    """An agent's turn in a slice of time.
+class TimeQuantum:
+    """An agent's share of a time slice.
 
     Attributes
     ----------
+    agent : Agent
     outside : (rows,) encoded, or None
-        At most what all others add to each row.
-    threshold
-        What the whole has to exceed to be better than the best known; None if anything would be.
-    limits : (rows,) or None
-        What each row has to exceed.
-    took : float
-        Seconds so far.
+        Upper bound on what all other agents can add to each row of the agent's table.
+    cutoff : encoded utility or None
+        Utility that a whole solution has to exceed to improve the incumbent; None if every solution would.
+    row_cutoffs : (rows,) int64 or float64, or None
+        Utility that each row has to exceed.
+    seconds : float
+        Seconds used so far.
     """
 
     agent: Agent
     outside: NDArray[Any] | None
-    threshold: Number | None
-    limits: NDArray[Any] | None = None
-    took: float = 0.0
+    cutoff: Number | None
+    row_cutoffs: NDArray[Any] | None = None
+    seconds: float = 0.0
 
 
 @dataclass
-class Slice:
-    """A slice of time on one rank.
+class TimeSlice:
+    """A time slice on one rank.
 
     Attributes
     ----------
-    turns : dict of Turn
-        Of this rank's agents.
-    gap : callable
-        Returns an agent's part of the gap as its table is now.
+    quanta : dict of TimeQuantum
+        By agent, for this rank's agents.
+    gap_of : callable
+        Returns an agent's part of the optimality gap with its current table; None if it is not known.
     backend : Backend
-        Ends when all of it has to end: there is time left to combine then.
-    search : callable
-        Searches for some seconds, with all ranks; returns what the best assignment is better by.
-    enlarge : callable
-        Lets the next combination have larger tables, in about some seconds.
-    wait : callable
-        Waits for what a search engine brings, some seconds at most; all ranks do.
+        Its deadline is that of all work of the slice, so that there is time left for the next combination.
+    run_local_search : callable
+        Searches on all ranks for some seconds; returns by how much the objective has improved, utility.
+    enlarge_tables : callable
+        Allows larger tables in the next combination, which is estimated to take some seconds.
+    wait_for_external_search : callable
+        Waits on all ranks for the external search, for some seconds at most.
     best : (n,) int64 or None
-        Values of the best assignment so far, if it breaks nothing.
-    brought : list of Brought
-        What came of it so far.
+        Values of the best assignment so far, if it violates no hard constraint.
+    gains : list of MeasuredGain
+        Costs and gains of the work of this slice so far.
     """
 
-    turns: Mapping[int, Turn]
-    gap: Callable[[Agent], float | None]
+    quanta: Mapping[int, TimeQuantum]
+    gap_of: Callable[[Agent], float | None]
     backend: Backend
-    search: Callable[[float], float]
-    enlarge: Callable[[float], None]
-    wait: Callable[[float], None]
+    run_local_search: Callable[[float], float]
+    enlarge_tables: Callable[[float], None]
+    wait_for_external_search: Callable[[float], None]
     best: NDArray[np.int64] | None = None
-    brought: list[Brought] = field(default_factory=list)
+    gains: list[MeasuredGain] = field(default_factory=list)
 
-    def own(self, grants: Iterable[Grant]) -> list[tuple[Turn, float]]:
-        """Return the turns of this rank's agents among those that are granted something, with their seconds."""
-        return [(self.turns[g.agent], g.seconds) for g in grants if g.agent is not None and g.agent in self.turns]
+    def quanta_of(self, allocations: Iterable[Allocation]) -> list[tuple[TimeQuantum, float]]:
+        """Return the quanta of this rank's agents that have an allocation, with their seconds."""
+        return [
+            (self.quanta[allocation.agent], allocation.seconds)
+            for allocation in allocations
+            if allocation.agent is not None and allocation.agent in self.quanta
+        ]
 
-    def enter(self, kind: str, turn: Turn, before: float | None, seconds: float, estimated: float = 0.0) -> None:
-        """Note what an agent's turn has taken, and what its bound has closed of a gap; None where it is another's."""
-        turn.took += seconds
-        after = self.gap(turn.agent)
+    def record(
+        self, improver: str, quantum: TimeQuantum, before: float | None, seconds: float, estimated: float = 0.0
+    ) -> None:
+        """Record the seconds of an agent's quantum, and how much of its gap (before the work) has been closed.
+
+        Parameters
+        ----------
+        improver, quantum
+            Who did the work, and for which agent.
+        before
+            The agent's part of the optimality gap before the work; None if it is not known, or not to be attributed.
+        seconds, estimated
+            Seconds that the work has taken, and those it was estimated to take (0 without estimate).
+        """
+        quantum.seconds += seconds
+        after = self.gap_of(quantum.agent)
         closed = 0.0 if before is None or after is None else max(0.0, before - after)
-        self.brought.append(Brought(kind, seconds, estimated, closed))
+        self.gains.append(MeasuredGain(improver, seconds, estimated, closed))
 
 
-class Kind(Protocol):
-    """A kind of work: an object with a name, which makes offers and carries out what is granted."""
+class Improver(Protocol):
+    """An improver: an object with a name that makes proposals and does the work that gets time."""
 
     @property
     def name(self) -> str:
-        """What traces and summaries call it."""
+        """Name in traces, results and summaries."""
         ...
 
-    def offers(self, standing: Standing) -> list[Offer]:
-        """Return what could be done for this rank's agents."""
+    def proposals(self, state: RankState) -> list[Proposal]:
+        """Return the work that could be done for this rank's agents."""
         ...
 
-    def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Do what is granted, and enter what came of it. What is done for agents must not wait for other ranks."""
+    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+        """Do the work that has an allocation, and record its gains; work for agents must not wait for other ranks."""
         ...

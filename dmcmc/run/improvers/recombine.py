@@ -1,24 +1,24 @@
-"""To combine the tables again, with larger ones: exact, or mini-buckets of a larger z."""
+"""Combine the agents' tables again with a larger limit: exactly, or with mini-buckets of a larger z."""
 
 from collections.abc import Sequence
 
-from dmcmc.run.improvers.protocol import Slice, Standing
-from dmcmc.run.scheduler.proposal import COMBINE, Grant, Offer
+from dmcmc.run.improvers.protocol import RankState, TimeSlice
+from dmcmc.run.scheduler.proposal import RECOMBINATION, Allocation, Proposal
 
-LARGER = 4.0  # times as large tables, about as many times the work
+TABLE_GROWTH_FACTOR = 4.0  # factor of the table size in the next combination, and about of its work
 
 
-class Combine:
-    """Allow larger tables in the next combination, where some were split and the time, not the memory, was why."""
+class RecombinationImprover:
+    """Allow larger tables in the next combination, if tables were split to save time rather than memory."""
 
-    name = COMBINE
+    name = RECOMBINATION
 
-    def offers(self, standing: Standing) -> list[Offer]:
-        """Offer it where some of this rank's agents were split."""
-        if standing.again is None:
+    def proposals(self, state: RankState) -> list[Proposal]:
+        """Propose a recombination if tables of this rank's agents were split."""
+        if state.recombination_seconds is None:
             return []
-        return [Offer(self.name, float("inf"), None, standing.again)]
+        return [Proposal(self.name, float("inf"), None, state.recombination_seconds)]
 
-    def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Say that it may be larger: the next combination is what takes the time."""
-        slice.enlarge(grants[0].seconds)
+    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+        """Raise the limit; the next combination takes the time."""
+        time_slice.enlarge_tables(allocations[0].seconds)

@@ -1,24 +1,38 @@
-"""The kinds of work, in the order in which they are carried out."""
+"""List the improvers, in the order in which they do their work."""
 
 from collections.abc import Sequence
 
-from dmcmc.run.improvers.background_search import SearchEngine
-from dmcmc.run.improvers.branch_and_bound import Branch
-from dmcmc.run.improvers.exact_elimination import Eliminate
-from dmcmc.run.improvers.function_filtering import Filter
-from dmcmc.run.improvers.gpu_chains import GpuSearch
-from dmcmc.run.improvers.local_search import Search
-from dmcmc.run.improvers.protocol import Kind, Standing
-from dmcmc.run.improvers.recombine import Combine
-from dmcmc.run.improvers.sampling import Sample
-from dmcmc.run.improvers.semidefinite import SemidefiniteLift
-from dmcmc.run.improvers.tighten_bound import Bound
-from dmcmc.run.scheduler.proposal import Offer
+from dmcmc.run.improvers.background_search import ExternalSearchImprover
+from dmcmc.run.improvers.branch_and_bound import BranchAndBoundImprover
+from dmcmc.run.improvers.exact_elimination import EliminationImprover
+from dmcmc.run.improvers.function_filtering import FilteringImprover
+from dmcmc.run.improvers.gpu_chains import GpuChainsImprover
+from dmcmc.run.improvers.local_search import LocalSearchImprover
+from dmcmc.run.improvers.protocol import Improver, RankState
+from dmcmc.run.improvers.recombine import RecombinationImprover
+from dmcmc.run.improvers.sampling import SamplingImprover
+from dmcmc.run.improvers.semidefinite import SemidefiniteImprover
+from dmcmc.run.improvers.tighten_bound import BoundImprover
+from dmcmc.run.scheduler.proposal import Proposal
 
-OF_AGENTS: Sequence[Kind] = (Eliminate(), Sample(), SemidefiniteLift(), Bound(), Branch(), Filter())  # on their rank
-OF_ALL: Sequence[Kind] = (Search(), Combine(), SearchEngine(), GpuSearch())  # by all ranks together
+AGENT_IMPROVERS: Sequence[Improver] = (
+    EliminationImprover(),
+    SamplingImprover(),
+    SemidefiniteImprover(),
+    BoundImprover(),
+    BranchAndBoundImprover(),
+    FilteringImprover(),
+)  # agents' tables, on their ranks
+GLOBAL_IMPROVERS: Sequence[Improver] = (
+    LocalSearchImprover(),
+    RecombinationImprover(),
+    ExternalSearchImprover(),
+    GpuChainsImprover(),
+)  # the whole problem, by all ranks together
 
 
-def offers_of(standing: Standing) -> tuple[Offer, ...]:
-    """Return all that a rank could do."""
-    return tuple(offer for kind in (*OF_AGENTS, *OF_ALL) for offer in kind.offers(standing))
+def proposals_of(state: RankState) -> tuple[Proposal, ...]:
+    """Return the proposals of all improvers for one rank."""
+    return tuple(
+        proposal for improver in (*AGENT_IMPROVERS, *GLOBAL_IMPROVERS) for proposal in improver.proposals(state)
+    )

@@ -1,31 +1,31 @@
-"""To sample an agent further: its table from below gets better."""
+"""Continue to sample an agent, which improves its lower table."""
 
 import time
 from collections.abc import Sequence
 
-from dmcmc.inference.runtime.time_shares import Parts
-from dmcmc.run.improvers.protocol import Slice, Standing
-from dmcmc.run.scheduler.proposal import SAMPLE, Grant, Offer
+from dmcmc.inference.runtime.time_shares import TimeShares
+from dmcmc.run.improvers.protocol import RankState, TimeSlice
+from dmcmc.run.scheduler.proposal import SAMPLING, Allocation, Proposal
 
 
-class Sample:
-    """Go on with the chains of the rows that can still matter."""
+class SamplingImprover:
+    """Continue the chains of the rows that can still matter."""
 
-    name = SAMPLE
+    name = SAMPLING
 
-    def offers(self, standing: Standing) -> list[Offer]:
-        """Offer what is sampled and can get better; an agent without interface is the search's affair."""
+    def proposals(self, state: RankState) -> list[Proposal]:
+        """Propose sampled agents that can improve; an agent without boundary variables is left to the local search."""
         return [
-            Offer(self.name, standing.gain(number), number, weight=agent.weight)
-            for number, agent in standing.agents.items()
-            if agent.may_improve and not agent.below.exhausted and agent.local.interface
+            Proposal(self.name, state.gain(number), number, weight=agent.weight)
+            for number, agent in state.agents.items()
+            if agent.may_improve and not agent.lower.exhausted and agent.local.interface
         ]
 
-    def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Sample each in its seconds; what one leaves goes to those after it."""
-        own = slice.own(grants)
-        parts = Parts([seconds for _, seconds in own])
-        for turn, _ in own:
+    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+        """Sample each agent for its seconds; unused time is carried to the next agent."""
+        quanta = time_slice.quanta_of(allocations)
+        budget = TimeShares([seconds for _, seconds in quanta])
+        for quantum, _ in quanta:
             start = time.perf_counter()
-            turn.agent.sample(turn.outside, parts.next())
-            slice.enter(self.name, turn, None, time.perf_counter() - start)
+            quantum.agent.sample(quantum.outside, budget.next())
+            time_slice.record(self.name, quantum, None, time.perf_counter() - start)

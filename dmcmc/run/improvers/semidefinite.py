@@ -1,68 +1,75 @@
-"""To bound an agent's rows by the semidefinite relaxation: where agents are dense and have many variables."""
+"""Bound an agent's rows by a semidefinite relaxation, which suits dense agents with many variables."""
 
 import math
 import time
 from collections.abc import Sequence
 
-from dmcmc.inference.bounds.semidefinite_rows import lift_rows, on_gpu
+from dmcmc.inference.bounds.semidefinite_rows import improve_relaxations, runs_on_gpu
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.run.agent.agent import Agent
-from dmcmc.run.improvers.protocol import Slice, Standing
-from dmcmc.run.scheduler.proposal import SEMIDEFINITE, Grant, Offer
+from dmcmc.run.improvers.protocol import RankState, TimeSlice
+from dmcmc.run.scheduler.proposal import SEMIDEFINITE, Allocation, Proposal
 
-_TRIALS = 0.6  # of the time that is left, at most, goes by until it is of use
-_ALL = 0.2  # of the time that is left: if that is too short for anything, so is all that follows
-_GPU_TRIAL = 1.0  # seconds, about, of a start and the first steps of ten agents on a GPU
-
-
-def soon_lifted(agents: Sequence[Agent], backend: Backend) -> list[Agent]:
-    """Return those of some agents that lifts will show in time whether they are of use to: ascent can wait there."""
-    waiting = [agent for agent in agents if agent.awaits_lift]
-    each = _time_of_trials(backend, len(waiting))
-    return [agent for agent in waiting if agent.above.quick_to_lift(each)]
+_MAX_TRIAL_PART = 0.6  # part of the remaining time until a relaxation has to show whether it helps, at most
+# Part of the remaining time: if that is too short for one step, no later quantum will be long enough
+_MIN_CONCLUSIVE_PART = 0.2
+_GPU_TRIAL_SECONDS = 1.0  # seconds of the start and the first steps of about ten agents on a GPU
 
 
-def _time_of_trials(backend: Backend, agents: int) -> float:
-    """Return the seconds of a core for the trial of each of so many agents' lifts; on a GPU it is soon over."""
-    if on_gpu(backend, backend.stop.left):
-        return math.inf if _TRIALS * backend.stop.left > _GPU_TRIAL else 0.0
-    return _TRIALS * backend.stop.left * backend.threads / max(1, agents)
+def agents_with_relaxation_in_time(agents: Sequence[Agent], backend: Backend) -> list[Agent]:
+    """Return the agents whose semidefinite relaxation shows in time whether it helps; their dual ascent can wait."""
+    waiting = [agent for agent in agents if agent.awaits_relaxation]
+    seconds_per_agent = _trial_seconds(backend, len(waiting))
+    return [agent for agent in waiting if agent.upper.has_time_for_relaxation(seconds_per_agent)]
 
 
-class SemidefiniteLift:
-    """Lift the rows that can still matter."""
+def _trial_seconds(backend: Backend, agents: int) -> float:
+    """Return the core seconds that each agent's relaxation has to show whether it helps; on a GPU that is no limit."""
+    if runs_on_gpu(backend, backend.stop.left):
+        return math.inf if _MAX_TRIAL_PART * backend.stop.left > _GPU_TRIAL_SECONDS else 0.0
+    return _MAX_TRIAL_PART * backend.stop.left * backend.threads / max(1, agents)
+
+
+class SemidefiniteImprover:
+    """Tighten the bounds of the rows that can still matter by a semidefinite relaxation."""
 
     name = SEMIDEFINITE
 
-    def offers(self, standing: Standing) -> list[Offer]:
-        """Offer agents that it may be of use to."""
+    def proposals(self, state: RankState) -> list[Proposal]:
+        """Propose agents for which the relaxation may help."""
         return [
-            Offer(self.name, standing.gain(number), number, weight=agent.weight, steady=agent.lifts_steadily)
-            for number, agent in standing.agents.items()
-            if agent.may_improve and agent.may_lift
+            Proposal(self.name, state.gain(number), number, weight=agent.weight, resumable=agent.relaxation_resumable)
+            for number, agent in state.agents.items()
+            if agent.may_improve and agent.may_relax
         ]
 
-    def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Lift several agents at once: on a GPU where there is one, else each on a thread."""
-        backend = slice.backend
-        each = _time_of_trials(backend, len(slice.turns))
-        own = [(turn, s) for turn, s in slice.own(grants) if turn.agent.above.quick_to_lift(each)]
-        if not own:
+    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+        """Relax several agents at once: on a GPU if there is one, otherwise each on a thread."""
+        backend = time_slice.backend
+        seconds_per_agent = _trial_seconds(backend, len(time_slice.quanta))
+        quanta = [
+            (quantum, s)
+            for quantum, s in time_slice.quanta_of(allocations)
+            if quantum.agent.upper.has_time_for_relaxation(seconds_per_agent)
+        ]
+        if not quanta:
             return
-        start, befores = time.perf_counter(), [slice.gap(turn.agent) for turn, _ in own]
-        requests = [turn.agent.lift_request(turn.limits) for turn, _ in own]
-        made = sum(request.lift.made for request in requests)
-        lift_rows(requests, [seconds for _, seconds in own], backend)
-        if made == sum(request.lift.made for request in requests):  # too little time tells nothing about lifts
-            if sum(seconds for _, seconds in own) >= _ALL * backend.stop.left:
-                for turn, _ in own:
-                    turn.agent.above.unlifted = True  # there will not be any more of it
+        start, gaps_before = time.perf_counter(), [time_slice.gap_of(quantum.agent) for quantum, _ in quanta]
+        requests = [quantum.agent.relaxation_request(quantum.row_cutoffs) for quantum, _ in quanta]
+        steps_before = sum(request.relaxation.work_done for request in requests)
+        improve_relaxations(requests, [seconds for _, seconds in quanta], backend)
+        if steps_before == sum(
+            request.relaxation.work_done for request in requests
+        ):  # too little time for one step shows nothing
+            if sum(seconds for _, seconds in quanta) >= _MIN_CONCLUSIVE_PART * backend.stop.left:
+                for quantum, _ in quanta:
+                    quantum.agent.upper.no_relaxation = True  # no later quantum is longer
             return
-        took = (time.perf_counter() - start) / sum(seconds for _, seconds in own)
-        for (turn, seconds), before in zip(own, befores, strict=True):
-            turn.agent.take_lifted(turn.limits)
-            after = slice.gap(turn.agent)
-            brought = before is not None and after is not None and after < before
-            spent = turn.agent.above.pay(took * seconds, brought)
-            if spent > 0:
-                slice.enter(self.name, turn, before, spent)
+        elapsed_part = (time.perf_counter() - start) / sum(seconds for _, seconds in quanta)
+        for (quantum, seconds), gap_before in zip(quanta, gaps_before, strict=True):
+            quantum.agent.take_relaxation(quantum.row_cutoffs)
+            gap_after = time_slice.gap_of(quantum.agent)
+            gained = gap_before is not None and gap_after is not None and gap_after < gap_before
+            charged_seconds = quantum.agent.upper.charge(elapsed_part * seconds, gained)
+            if charged_seconds > 0:
+                time_slice.record(self.name, quantum, gap_before, charged_seconds)

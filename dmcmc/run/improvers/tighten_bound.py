@@ -1,40 +1,43 @@
-"""To bound an agent's table from above more tightly."""
+"""Tighten the upper bounds of an agent's table."""
 
 import time
 from collections.abc import Sequence
 
-from dmcmc.inference.bounds.tighten import Allowance, tighten
-from dmcmc.run.improvers.protocol import Slice, Standing
-from dmcmc.run.scheduler.proposal import BOUND, Grant, Offer
+from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
+from dmcmc.run.improvers.protocol import RankState, TimeSlice
+from dmcmc.run.scheduler.proposal import BOUND, Allocation, Proposal
 
-_SETTLED = 0.2  # of the time for a bound goes to the elimination of what it leaves of rows
+_RESIDUAL_PART = 0.2  # part of a quantum for exact elimination over the values that pruning leaves
 
 
-class Bound:
-    """Tighten the bounds of the rows that can still matter, and eliminate what is left of their values."""
+class BoundImprover:
+    """Tighten the bounds of the rows that can still matter, and eliminate over the values that are left exactly."""
 
     name = BOUND
 
-    def offers(self, standing: Standing) -> list[Offer]:
-        """Offer bounds that can get tighter."""
+    def proposals(self, state: RankState) -> list[Proposal]:
+        """Propose agents whose bounds can get tighter."""
         return [
-            Offer(self.name, standing.gain(number), number, weight=agent.weight, tells=agent.may_follow_search)
-            for number, agent in standing.agents.items()
-            if agent.may_improve and not (agent.above.exhausted or agent.awaits_lift or agent.awaits_squares)
+            Proposal(self.name, state.gain(number), number, weight=agent.weight, awaited=agent.relaxation_may_follow)
+            for number, agent in state.agents.items()
+            if agent.may_improve
+            and not (agent.upper.exhausted or agent.awaits_relaxation or agent.awaits_per_row_relaxation)
         ]
 
-    def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Tighten all of them, on a GPU at once where that is quicker."""
-        own, backend = slice.own(grants), slice.backend
-        requests = [turn.agent.request(turn.limits) for turn, _ in own]
-        seconds = [
-            given if request.thresholds is None else (1 - _SETTLED) * given
-            for (_, given), request in zip(own, requests, strict=True)
+    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+        """Tighten the bounds of all agents; on a GPU, if that is faster, all at once."""
+        quanta, backend = time_slice.quanta_of(allocations), time_slice.backend
+        requests = [quantum.agent.bound_request(quantum.row_cutoffs) for quantum, _ in quanta]
+        bound_seconds = [
+            seconds if request.thresholds is None else (1 - _RESIDUAL_PART) * seconds
+            for (_, seconds), request in zip(quanta, requests, strict=True)
         ]
-        befores = [slice.gap(turn.agent) for turn, _ in own]
-        allowance = Allowance(sum(given for _, given in own) * backend.threads, seconds, pass_on=True)
+        gaps_before = [time_slice.gap_of(quantum.agent) for quantum, _ in quanta]
+        allowance = TighteningBudget(
+            sum(seconds for _, seconds in quanta) * backend.threads, bound_seconds, pass_on=True
+        )
         tightened = tighten(requests, backend, allowance)
-        for (turn, given), found, before in zip(own, tightened, befores, strict=True):
+        for (quantum, seconds), tightened_bound, gap_before in zip(quanta, tightened, gaps_before, strict=True):
             start = time.perf_counter()
-            turn.agent.settle(turn.limits, found, _SETTLED * given)
-            slice.enter(self.name, turn, before, found.seconds + time.perf_counter() - start)
+            quantum.agent.take_tightened(quantum.row_cutoffs, tightened_bound, _RESIDUAL_PART * seconds)
+            time_slice.record(self.name, quantum, gap_before, tightened_bound.seconds + time.perf_counter() - start)

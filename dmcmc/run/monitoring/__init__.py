@@ -1,1 +1,1 @@
-"""What a run tells while it works, and how it is ended from outside."""
+"""Monitoring of a run: progress reports, saved incumbents, and requests to end early."""

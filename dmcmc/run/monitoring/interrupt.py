@@ -1,4 +1,4 @@
-"""Who asks a run to end early: a command line that hears signals, or Ctrl-C in a program of somebody's own."""
+"""Requests to end a run early: from a command line that handles signals, or by Ctrl-C in a user's program."""
 
 import signal
 import threading
@@ -9,50 +9,53 @@ from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from dmcmc.inference.runtime.deadline import Stop, Wish
+from dmcmc.inference.runtime.deadline import CancellationToken, Deadline
 from dmcmc.results.result import Result
 
-_LATE, _LATE_SHARE = 0.7, 0.03  # seconds, or of the time, after its end: all that hears of it has ended by then
+# Grace period after the deadline, before another thread may deliver the result
+_GRACE_SECONDS = 0.7  # shortest grace period
+_GRACE_SHARE = 0.03  # of the time left at the start of the guarded work, if that is longer
 
 
-def _nothing() -> None:
+def _no_result() -> None:
+    """Return None: there is no result yet."""
     return None
 
 
 @dataclass
-class Ending:
-    """What a run and whoever may end it early know of each other.
+class RunHandle:
+    """A handle on a run, by which its caller can end it early and read the best result so far.
 
     Attributes
     ----------
-    wish : Wish
-        To end soon, with what there is; the run looks at it.
+    cancellation : CancellationToken
+        Request to end soon with the best result; the run polls it.
     best : callable
-        Set by the run: returns the best so far as a result, from any thread and without other ranks; None where there
-        is nothing yet, or the rank is not 0.
-    leave : callable or None
-        Set by a run of which no rank knows the whole answer: leaves what this one knows of it, on any rank and from any
+        Set by the run. Returns the best result so far, from any thread and without other ranks; None if there is no
+        result yet or the rank is not 0.
+    save_partial : callable or None
+        Set by a run in which no rank knows the whole answer. Writes this rank's part of it, on any rank and from any
         thread.
     due : float
-        When somebody else may deliver that (``time.perf_counter``): a while after the time budget's end; inf while
-        kernels are compiled, which the budget does not count.
+        Time (``time.perf_counter``) from which another thread may deliver the result, somewhat after the deadline. It
+        is infinite while kernels are compiled, which the time budget does not count.
     """
 
-    wish: Wish = field(default_factory=Wish)
-    best: Callable[[], Result | None] = _nothing
-    leave: Callable[[], object] | None = None
+    cancellation: CancellationToken = field(default_factory=CancellationToken)
+    best: Callable[[], Result | None] = _no_result
+    save_partial: Callable[[], object] | None = None
     due: float = float("inf")
 
     @property
     def running(self) -> bool:
-        """Whether the run has come so far that there may be something."""
-        return self.best is not _nothing
+        """Whether the run has got far enough that there may be a result."""
+        return self.best is not _no_result
 
     @contextmanager
-    def watched(self, stop: Stop) -> Iterator[None]:
-        """Let the time budget's end be watched: work that does not hear of it is not waited for."""
+    def deliver_if_late(self, stop: Deadline) -> Iterator[None]:
+        """Let another thread deliver the result if the body has not ended a while after the deadline."""
         left = stop.until - time.perf_counter()
-        self.due = stop.until + max(_LATE, _LATE_SHARE * left)
+        self.due = stop.until + max(_GRACE_SECONDS, _GRACE_SHARE * left)
         try:
             yield
         finally:
@@ -60,22 +63,24 @@ class Ending:
 
 
 class Interrupt:
-    """A context in which the first SIGINT is noted in ``stop`` instead of raised; a second one is raised.
+    """A context in which the first SIGINT cancels the run through ``stop``; a second one raises ``KeyboardInterrupt``.
 
     Parameters
     ----------
+    stop
+        Deadline and cancellation of the run.
     armed
-        False leaves signals alone.
+        Whether to handle signals at all.
     """
 
-    def __init__(self, stop: Stop, armed: bool) -> None:
+    def __init__(self, stop: Deadline, armed: bool) -> None:
         self._stop = stop
         self._armed = armed and threading.current_thread() is threading.main_thread()
         self._before: Any = None
 
     def __enter__(self) -> Self:
         if self._armed:
-            self._before = signal.signal(signal.SIGINT, self._note)
+            self._before = signal.signal(signal.SIGINT, self._request_end)
         return self
 
     def __exit__(
@@ -84,7 +89,8 @@ class Interrupt:
         if self._armed:
             signal.signal(signal.SIGINT, self._before)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._stop.asked:
+    def _request_end(self, number: int, frame: FrameType | None) -> None:
+        """Cancel the run at the first signal; raise ``KeyboardInterrupt`` at the second one."""
+        if self._stop.is_cancelled:
             raise KeyboardInterrupt
-        self._stop.wish.ask()
+        self._stop.cancellation.request()

@@ -1,4 +1,4 @@
-"""What a run reports to while it works."""
+"""The progress protocol of a run, and its implementations: none, lines of text, and callbacks."""
 
 import time
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from typing import Any, Protocol, Self
 from dmcmc.results.result import Solution, TracePoint
 
 
-class Progress(Protocol):
-    """What a run reports to; all calls are cheap enough for a few hundred a second."""
+class ProgressReporter(Protocol):
+    """Receiver of a run's progress. Calls have to be cheap enough for a few hundred per second."""
 
     def stage(self, title: str, total: int | None = None) -> None:
-        """Begin a stage of ``total`` steps (None: unknown); the one before is over."""
+        """Begin a stage of ``total`` steps (None if unknown); the previous stage is over."""
 
     def advance(self, steps: int = 1) -> None:
         """Report that ``steps`` more steps of the stage are done."""
@@ -21,11 +21,11 @@ class Progress(Protocol):
         """Report a new objective or bound (on rank 0)."""
 
     def solution(self, make: Callable[[], Solution]) -> None:
-        """Report a better assignment without violations (on rank 0); it is made only where somebody wants it."""
+        """Report a better feasible assignment (on rank 0); call ``make`` only if the solution is needed."""
 
 
-class Silent:
-    """Shows nothing."""
+class NoProgress:
+    """Progress that is not shown."""
 
     def stage(self, title: str, total: int | None = None) -> None:
         """Do nothing."""
@@ -48,8 +48,14 @@ class Silent:
         pass
 
 
-class Lines(Silent):
-    """Hands each stage to a function as a line of text, and a long stage's steps once a second."""
+class LineProgress(NoProgress):
+    """Progress as lines of text: one per stage, and one per second for the steps of a long stage.
+
+    Parameters
+    ----------
+    write : callable
+        Called with each line.
+    """
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write, self._start, self._last = write, time.perf_counter(), 0.0
@@ -58,29 +64,31 @@ class Lines(Silent):
     _total: int | None
 
     def stage(self, title: str, total: int | None = None) -> None:
-        """Begin a stage; see :class:`Progress`."""
+        """Begin a stage; see :class:`ProgressReporter`."""
         if title != self._title:
             self._line(title if total is None else f"{title}: {total}")
         self._title, self._total, self._done = title, total, 0
 
     def advance(self, steps: int = 1) -> None:
-        """Report steps; see :class:`Progress`."""
+        """Report steps; see :class:`ProgressReporter`."""
         self._done += steps
         if time.perf_counter() - self._last >= 1:
             self._line(f"{self._title}: {self._done}" + ("" if self._total is None else f" of {self._total}"))
 
     def _line(self, text: str) -> None:
+        """Write a line with the elapsed time."""
         self._last = time.perf_counter()
         self._write(f"{self._last - self._start:7.1f} s  {text}")
 
 
-class Watched(Silent):
-    """Passes a run's reports on to what a caller has given: a function of lines or an object, and others.
+class CallbackProgress(NoProgress):
+    """Progress that is passed on to a caller's callbacks.
 
     Parameters
     ----------
     progress
-        Has ``stage`` and ``advance`` as :class:`Progress` does, or is called with a line of text; None for neither.
+        Object with ``stage`` and ``advance`` as in :class:`ProgressReporter`, or a function of a line of text; None for
+        neither.
     trace
         Called with each :class:`~dmcmc.results.result.TracePoint`.
     solution
@@ -94,9 +102,9 @@ class Watched(Silent):
         solution: Callable[[Solution], object] | None = None,
     ) -> None:
         if progress is None:
-            progress = Silent()
+            progress = NoProgress()
         elif not hasattr(progress, "stage"):
-            progress = Lines(progress)
+            progress = LineProgress(progress)
         self.stage, self.advance, self._trace = progress.stage, progress.advance, trace  # type: ignore[method-assign]
         self._solution = solution
 

@@ -1,7 +1,7 @@
-"""The best assignment of a run that is ended by the clock, on disk: a later run begins with it.
+"""The best assignment of a run with a time budget, saved on disk: a later run starts from it.
 
-``incumbent.npz`` in the checkpoint's folder, whole or not at all: values of all variables, and two digests, of the
-problem that they are of and of themselves. What an assignment is worth is found out anew, so nothing else is trusted.
+The file ``incumbent.npz`` in the checkpoint folder is written atomically. It has the values of all variables and two
+digests: of the problem, and of the values. The utility is computed again when it is read, so nothing else is trusted.
 """
 
 import hashlib
@@ -13,36 +13,36 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.files.write import writing
+from dmcmc.files.write import open_packed_atomically
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import CheckpointWarning, FileError
 
-NAME = "incumbent.npz"
-_PAUSE = 1.0  # seconds between two writes
-_BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+FILE_NAME = "incumbent.npz"
+_WRITE_INTERVAL = 1.0  # shortest time between two writes, seconds
+_READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
-class KeptIncumbent:
-    """Where the best assignment is kept: by rank 0, or of one agent's part by its rank.
+class SavedIncumbent:
+    """The file that saves the best assignment: rank 0's, or that of one agent by its rank.
 
     Parameters
     ----------
-    folder
-        Made where it is missing.
+    folder : str
+        Folder of the file; created if it is missing.
     problem : Problem
-        What the assignment is of, as dense tables.
+        The problem with dense tables, to which the assignment belongs.
     name : str
-        Of the file.
+        Name of the file.
     """
 
-    def __init__(self, folder: str, problem: Problem, name: str = NAME) -> None:
+    def __init__(self, folder: str, problem: Problem, name: str = FILE_NAME) -> None:
         self.path, self.problem = Path(folder) / name, problem
-        self._made_from = np.frombuffer(_digest_of(problem), dtype=np.uint8)
-        self._waiting: NDArray[np.int64] | None = None
+        self._problem_digest = np.frombuffer(_digest_of(problem), dtype=np.uint8)
+        self._unsaved: NDArray[np.int64] | None = None
         self._written, self._failed = 0.0, False
 
-    def find(self) -> NDArray[np.int64] | None:
-        """Return the assignment that an earlier run has kept; None where there is none of this problem."""
+    def load(self) -> NDArray[np.int64] | None:
+        """Return the assignment that an earlier run saved; None if there is none for this problem."""
         try:
             with np.load(self.path, allow_pickle=False) as file:
                 made_from, digest = file["made_from"], file["digest"]
@@ -51,43 +51,44 @@ class KeptIncumbent:
                 raise ValueError("damaged")
         except FileNotFoundError:
             return None
-        except _BROKEN:
-            _warn(f"{self.path}: is damaged; the search begins anew")
+        except _READ_ERRORS:
+            _warn(f"{self.path}: the file is damaged; the search starts from scratch")
             return None
-        if made_from.tobytes() != self._made_from.tobytes() or values.shape != (self.problem.n_variables,):
-            _warn(f"{self.path}: is of another problem; the search begins anew")
+        if made_from.tobytes() != self._problem_digest.tobytes() or values.shape != (self.problem.n_variables,):
+            _warn(f"{self.path}: the file belongs to another problem; the search starts from scratch")
             return None
         return values
 
-    def keep(self, values: NDArray[np.int64]) -> None:
-        """Keep an assignment, now or a second after the last one; a disk that is full is told once, and no error."""
-        self._waiting = values
-        if time.perf_counter() - self._written >= _PAUSE:
+    def save(self, values: NDArray[np.int64]) -> None:
+        """Save an assignment now, or a second after the last one; if the disk is full, warn once and go on."""
+        self._unsaved = values
+        if time.perf_counter() - self._written >= _WRITE_INTERVAL:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits to be kept."""
-        values, self._waiting = self._waiting, None
+        """Write an assignment that is not saved yet."""
+        values, self._unsaved = self._unsaved, None
         if values is None or self._failed:
             return
         digest = np.frombuffer(hashlib.sha256(values.tobytes()).digest(), dtype=np.uint8)
         try:
-            with writing(self.path) as stream:
-                np.savez(stream, values=values, made_from=self._made_from, digest=digest)
+            with open_packed_atomically(self.path) as stream:
+                np.savez(stream, values=values, made_from=self._problem_digest, digest=digest)
         except FileError as error:
             self._failed = True
-            _warn(f"{error}; the best assignment is not kept")
+            _warn(f"{error}; the best assignment is not saved")
         self._written = time.perf_counter()
 
 
-def _warn(what: str) -> None:
-    warnings.warn(what, CheckpointWarning, stacklevel=3)
+def _warn(message: str) -> None:
+    """Warn about the checkpoint."""
+    warnings.warn(message, CheckpointWarning, stacklevel=3)
 
 
 def _digest_of(problem: Problem) -> bytes:
-    """Return a digest of what assignments are worth."""
-    known = hashlib.sha256(repr((1, problem.sense, problem.domains.tolist())).encode())
+    """Return a digest of the problem's domains and tables."""
+    digest = hashlib.sha256(repr((1, problem.sense, problem.domains.tolist())).encode())
     for factor in problem.factors:
-        known.update(repr((factor.scope, factor.table.dtype.str, factor.table.shape)).encode())
-        known.update(np.ascontiguousarray(factor.table).data)
-    return known.digest()
+        digest.update(repr((factor.scope, factor.table.dtype.str, factor.table.shape)).encode())
+        digest.update(np.ascontiguousarray(factor.table).data)
+    return digest.digest()

@@ -1,1 +1,1 @@
-"""What a run plans: the problem as it divides it, what each agent does, and how their tables are combined."""
+"""Plan a run: presolve and divide the problem, choose each agent's method, and decide how tables are combined."""

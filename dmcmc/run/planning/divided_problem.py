@@ -1,4 +1,4 @@
-"""A problem reduced and divided among its agents: what every rank knows before anything is planned."""
+"""Presolve a problem and divide it among its agents, before anything is planned."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,70 +17,82 @@ from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.estimate_cost import cells_at_most
-from dmcmc.inference.orders.exact_order import FEW
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.orders.estimate_cost import cells_upper_bound
+from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.run.distribution.rank_view import view_of
-from dmcmc.run.distribution.scatter_problem import dealt
+from dmcmc.run.distribution.rank_view import rank_view_of
+from dmcmc.run.distribution.scatter_problem import scatter_parts
 from dmcmc.run.planning.combination_plan import arithmetic_for
-from dmcmc.run.presolve.presolve_problem import reduction_of
-from dmcmc.run.presolve.restore_result import Asked
+from dmcmc.run.presolve.presolve_problem import presolve_if_worthwhile
+from dmcmc.run.presolve.restore_result import OriginalProblem
 
-_PLANNED, _WORDS = 0.05, 3e8  # of the time, at most, for one order; words of search in a second, counted
-_SOON, _SOON_SHARE, _STEP = 0.2, 0.02, 3e-4  # seconds, and the part of the time; those of an agent at least
-_LARGE, _OBJECT = 1 << 25, 1 << 10  # bytes of problems that rank 0 keeps to itself; of a factor beside its table
-_COPIES, _IN_USE, _PART = 3, 10 << 10, 0.25  # of tables on a rank that searches; bytes of a factor there; of the memory
-_TOLD, _TOLD_SHARE = 1e-4, 0.05  # seconds of an agent's part of the result, on all ranks; of the time, at most
-_SLOW = 0.1  # of the time: then orders and trees are taken as they are, wherever so many words take longer
+_ORDER_TIME_PART = 0.05  # part of the time budget for the search for one elimination order, at most
+# 64-bit words of bit sets per second in the search for an order, by which its effort is counted
+_ORDER_WORDS_PER_SECOND = 3e8
+_SOON_SECONDS = 0.2  # seconds in which exact tables prove the optimum "soon"
+_SOON_TIME_PART = 0.02  # part of the time budget for the same, if that is less
+_SECONDS_PER_AGENT = 3e-4  # seconds per agent, at least
+_SCATTERED_BYTES = 1 << 25  # bytes of a problem from which rank 0 keeps it to itself and scatters it
+_BYTES_PER_FACTOR = 1 << 10  # bytes per factor besides its table
+_TABLE_COPIES = 3  # copies of the tables on a rank that runs the local search
+_BYTES_PER_SEARCHED_FACTOR = 10 << 10  # bytes per factor on such a rank
+_SCATTERED_MEMORY_PART = 0.25  # part of a rank's memory from which a problem with a time budget is scattered
+_RESULT_SECONDS_PER_AGENT = 1e-4  # seconds per agent to collect its part of the result, on all ranks
+_RESULT_TIME_PART = 0.05  # part of the time budget for this, at most
+_PLANNING_TIME_PART = 0.1  # part of the time budget after which orders and trees are used as they are
 
 
 @dataclass(frozen=True)
-class Divided:
-    """A problem divided among its agents: what every rank knows before anything is planned.
+class DividedProblem:
+    """A problem divided among its agents.
 
     Attributes
     ----------
     asked : Asked
-        What was asked, and the way back to it: the answer is evaluated on it.
+        The original problem, on which the answer is evaluated, and the way back to it.
     original : Problem
-        That, or what reductions have left of it.
+        The original problem, or what presolve has left of it.
     problem : Problem
-        The same as dense tables; variables beyond the original ones are hidden states.
+        The same with dense tables; variables beyond the original ones are hidden states of automata.
+    config : Settings
+    division : Division
+        The agents' local problems and the factors between agents.
     arithmetic : Arithmetic
-        The numbers that it is solved in: nothing is looked for where they would not hold its sums.
-    dealt : bool
-        Whether rank 0 alone knows all of it; others know their agents' parts (:mod:`dmcmc.run.distribution`).
+        Encoding of the utilities, which holds their sums.
+    scattered : bool
+        Whether only rank 0 knows the whole problem; other ranks know their agents' parts
+        (:mod:`dmcmc.run.distribution`).
     """
 
-    asked: Asked
+    asked: OriginalProblem
     original: Problem
     problem: Problem
     config: Settings
     division: Division
     arithmetic: Arithmetic
-    dealt: bool = field(default=False, kw_only=True)
+    scattered: bool = field(default=False, kw_only=True)
 
     @cached_property
     def shared(self) -> frozenset[int]:
-        """The variables of what was asked that share a factor with another agent's."""
+        """The variables of the original problem that share a factor with another agent's variable."""
         owner = self.asked.problem.owner
         scopes = (factor.scope for factor in self.asked.problem.factors)
         return frozenset(v for scope in scopes if len({int(owner[v]) for v in scope}) > 1 for v in scope)
 
     @cached_property
     def owned(self) -> tuple[list[int], list[int]]:
-        """Of each agent how many variables it has of what was asked, and how many of them are shared."""
+        """Number of variables of the original problem, and of shared ones among them, for each agent."""
         asked = self.asked.problem
 
         def counted() -> tuple[list[int], list[int]]:
-            both = asked.owner, asked.owner[sorted(self.shared)]
-            every, shared = (np.bincount(owner, minlength=asked.n_agents).tolist() for owner in both)
+            owners = asked.owner, asked.owner[sorted(self.shared)]
+            every, shared = (np.bincount(owner, minlength=asked.n_agents).tolist() for owner in owners)
             return every, shared
 
-        return asked.kin.once("owned", counted) if asked.dense else counted()
+        return asked.shape_facts.get_or_compute("owned", counted) if asked.dense else counted()
 
     @property
     def timed(self) -> bool:
@@ -88,8 +100,8 @@ class Divided:
         return self.config.budget.time is not None
 
 
-def sharing_memory(settings: Settings, world: World) -> Settings:
-    """Return settings in which ``budget.memory`` is a number, on all ranks what the narrowest machine allows."""
+def with_memory_limit(settings: Settings, world: World) -> Settings:
+    """Return settings with a number for ``budget.memory``: what the machine with the least memory allows."""
     if settings.budget.memory != "auto":
         return settings
     least = min(world.allgather(_automatic_memory(world.local_size, int(time.monotonic()))))
@@ -98,176 +110,185 @@ def sharing_memory(settings: Settings, world: World) -> Settings:
 
 @lru_cache(maxsize=1)
 def _automatic_memory(ranks: int, _second: int) -> int:
-    """Return :func:`automatic_memory`; the system is asked once a second, which takes longer than small problems do."""
+    """Return :func:`automatic_memory`, cached for a second: asking the system takes longer than small problems do."""
     return automatic_memory(ranks)
 
 
-def divided(asked: Problem, config: Settings, world: World, stop: Stop = NO_STOP) -> Divided:
-    """Reduce the problem, and divide it among its agents; called by all ranks.
+def divide_problem(asked: Problem, config: Settings, world: World, stop: Deadline = NO_DEADLINE) -> DividedProblem:
+    """Presolve the problem, and divide it among its agents; called by all ranks.
 
     Parameters
     ----------
+    asked
+        The original problem.
     stop
-        When to end reducing; not looked at on several ranks, which have to agree.
+        Deadline of presolve; ignored on several ranks, which have to get the same result.
     """
 
-    def division() -> Divided:
+    def division() -> DividedProblem:
         original, memory = asked, config.budget.bytes
         problem = densify(original, memory).problem
-        reduction = reduction_of(original, problem, config, stop if world.size == 1 else NO_STOP)
+        reduction = presolve_if_worthwhile(original, problem, config, stop if world.size == 1 else NO_DEADLINE)
         if reduction is not None:
             original = reduction.problem
             problem = densify(original, memory).problem
-        numbers = arithmetic_for(problem, config.combine)
-        return Divided(Asked(asked, reduction), original, problem, config, divide(problem), numbers)
+        arithmetic = arithmetic_for(problem, config.combine)
+        return DividedProblem(OriginalProblem(asked, reduction), original, problem, config, divide(problem), arithmetic)
 
-    return world.together(division)
+    return world.on_all_ranks(division)
 
 
-def soon_proven(parts: Divided) -> bool:
-    """Return whether exact tables should prove the answer in next to no time: all else may be left until it is needed.
+def soon_proven(parts: DividedProblem) -> bool:
+    """Return whether exact tables should prove the optimum in a very short time, so that other work can wait.
 
-    What combining takes is looked at where there are many agents. The same on all ranks, and on any machine.
+    The cost of combining is only estimated if there are many agents. The result is the same on all ranks and machines.
     """
     config, seconds = parts.config, parts.config.budget.time
     if config.local.method not in ("auto", "exact") or config.combine.method == "mini-bucket":
         return False
-    most = _SOON if seconds is None else min(_SOON, _SOON_SHARE * seconds)
+    limit = _SOON_SECONDS if seconds is None else min(_SOON_SECONDS, _SOON_TIME_PART * seconds)
     if config.local.cells != "auto" or config.local.order is not None:
         return False
-    total = 0.0
+    seconds_needed = 0.0
     for local in parts.division.locals:
-        total += _STEP + COSTS.cell * local.known.once("cells", partial(_cells_of, local))
-        if total > most:
+        seconds_needed += _SECONDS_PER_AGENT + COSTS.seconds_per_cell * local.known.get_or_compute(
+            "cells", partial(_elimination_cells, local)
+        )
+        if seconds_needed > limit:
             return False
-    return parts.problem.n_agents <= FEW or total + COSTS.cell * _combined_cells(parts) <= most
+    return (
+        parts.problem.n_agents <= MAX_EXACT_VARIABLES
+        or seconds_needed + COSTS.seconds_per_cell * _combined_cells(parts) <= limit
+    )
 
 
-def _cells_of(local: LocalProblem) -> float:
-    """Return the joined cells of an agent's elimination, from above."""
-    return cells_at_most([factor.scope for factor in local.factors], local.domains, local.hidden)
+def _elimination_cells(local: LocalProblem) -> float:
+    """Return an upper bound on the joined cells of an agent's elimination."""
+    return cells_upper_bound([factor.scope for factor in local.factors], local.domains, local.hidden)
 
 
-def _combined_cells(parts: Divided) -> float:
-    """Return the joined cells of combining agents' tables, from above: tables are over whole interfaces."""
+def _combined_cells(parts: DividedProblem) -> float:
+    """Return an upper bound on the joined cells of combining the agents' tables, each over its whole interface."""
     locals_, problem = parts.division.locals, parts.problem
     hidden = {v for local in locals_ for v in local.hidden}
     scopes = [local.interface for local in locals_ if local.hidden]
     scopes += [factor.scope for factor in problem.factors if hidden.isdisjoint(factor.scope)]
-    return cells_at_most(scopes, problem.domains, [v for v in range(problem.n_variables) if v not in hidden])
+    return cells_upper_bound(scopes, problem.domains, [v for v in range(problem.n_variables) if v not in hidden])
 
 
-def is_dealt_out(problem: Problem, config: Settings, world: World) -> bool:
-    """Return whether rank 0 keeps a problem to itself, and hands each rank its own agents' parts.
+def is_scattered(problem: Problem, config: Settings, world: World) -> bool:
+    """Return whether only rank 0 keeps the problem, and sends each rank its own agents' parts.
 
-    That is where it takes much memory: with a time budget, in which each rank would search all of it, a good part of
-    what a rank may take.
+    This is done if the problem is large. With a time budget, in which each rank would search the whole problem, it is
+    done if the problem takes a good part of a rank's memory.
     """
-    if world.size == 1 or problem.n_agents == 1 or not may_be_dealt_out(config):
+    if world.size == 1 or problem.n_agents == 1 or not may_be_scattered(config):
         return False
     tables, factors = bytes_of_tables(problem), len(problem.factors)
-    if config.budget.time is None or tables + _OBJECT * factors <= _LARGE:
-        return tables + _OBJECT * factors > _LARGE
+    if config.budget.time is None or tables + _BYTES_PER_FACTOR * factors <= _SCATTERED_BYTES:
+        return tables + _BYTES_PER_FACTOR * factors > _SCATTERED_BYTES
     memory = config.budget.shared(_automatic_memory(world.local_size, int(time.monotonic()))).bytes
-    return _COPIES * tables + _IN_USE * factors > _PART * memory
+    return _TABLE_COPIES * tables + _BYTES_PER_SEARCHED_FACTOR * factors > _SCATTERED_MEMORY_PART * memory
 
 
-def may_be_dealt_out(config: Settings) -> bool:
-    """Return whether nothing is asked for that needs the whole problem on all ranks."""
-    return config.local.order is None and config.asked_algorithm.name == "dmcmc"
+def may_be_scattered(config: Settings) -> bool:
+    """Return whether no setting needs the whole problem on all ranks."""
+    return config.local.order is None and config.algorithm_settings.name == "dmcmc"
 
 
 @dataclass(frozen=True)
-class Deal:
-    """A problem that rank 0 alone knows, before agents have their places.
+class UnscatteredProblem:
+    """A problem that only rank 0 knows, before its agents are placed on ranks.
 
     Attributes
     ----------
-    parts : Divided
-        On other ranks with no agent's part.
+    parts : DividedProblem
+        On other ranks without the agents' parts.
     index : Index
-        What everybody may know.
+        The part of the problem that every rank may know.
     magnitudes : tuple of list
-        How large the entries are: sums of each agent's, and of each factor between agents.
+        Sums of the largest absolute entries of each agent's factors, and of each factor between agents.
     agents : sequence of Problem or None
         All agents' parts, on rank 0.
     """
 
-    parts: Divided
-    index: agent_files.Index
+    parts: DividedProblem
+    index: agent_files.AgentIndex
     magnitudes: tuple[list[Number], list[Number]]
     agents: Sequence[Problem] | None
 
-    def hand_out(self, owner: Sequence[int], helpers: Sequence[Sequence[int]], world: World) -> Divided:
-        """Hand each rank the parts of its agents, and of one that it helps; return the problem as it knows it then."""
-        known: list[list[int]] = [[] for _ in range(world.size)]
+    def scatter(self, owner: Sequence[int], helpers: Sequence[Sequence[int]], world: World) -> DividedProblem:
+        """Send each rank the parts of its agents and of the agent that it helps; return this rank's view."""
+        agents_of_rank: list[list[int]] = [[] for _ in range(world.size)]
         for agent, rank in enumerate(owner):
-            known[rank].append(agent)
+            agents_of_rank[rank].append(agent)
             for other in helpers[agent]:
-                known[other].append(agent)
-        own = dealt(self.agents, known, world)
+                agents_of_rank[other].append(agent)
+        own_parts = scatter_parts(self.agents, agents_of_rank, world)
         if self.agents is not None:
             return self.parts
-        return _known(self.index, own, self.parts.config, self.parts.arithmetic, self.magnitudes)
+        return _rank_view(self.index, own_parts, self.parts.config, self.parts.arithmetic, self.magnitudes)
 
 
-def dealing(asked: Problem | None, config: Settings, world: World) -> Deal:
-    """Reduce and divide a problem that rank 0 alone has; called by all ranks."""
+def prepare_scattering(asked: Problem | None, config: Settings, world: World) -> UnscatteredProblem:
+    """Presolve and divide a problem that only rank 0 has; called by all ranks."""
 
-    def division() -> Deal | None:
-        if not may_be_dealt_out(config):
+    def division() -> UnscatteredProblem | None:
+        if not may_be_scattered(config):
             raise Unavailable(
-                "rank 0 alone has the problem: local.order and other algorithms need it on all ranks; give it to them,"
-                " or leave these out"
+                "only rank 0 has the problem, but local.order and algorithms other than dmcmc need it on all ranks;"
+                " pass it on all ranks, or remove these settings"
             )
         if asked is None:
             return None
-        parts = replace(divided(asked, config, World()), dealt=True)
-        index, agents = agent_files.divided(parts.problem, config.budget.bytes)
-        return Deal(parts, index, parts.division.magnitudes, agents)
+        parts = replace(divide_problem(asked, config, World()), scattered=True)
+        index, agents = agent_files.split_by_agent(parts.problem, config.budget.bytes)
+        return UnscatteredProblem(parts, index, parts.division.magnitudes, agents)
 
-    deal = world.together(division)
-    told = None if deal is None else (deal.index, deal.parts.arithmetic, deal.magnitudes)
-    index, arithmetic, magnitudes = world.bcast(told, "deal")
-    return deal or Deal(_known(index, {}, config, arithmetic, magnitudes), index, magnitudes, None)
+    deal = world.on_all_ranks(division)
+    shared = None if deal is None else (deal.index, deal.parts.arithmetic, deal.magnitudes)
+    index, arithmetic, magnitudes = world.bcast(shared, "deal")
+    return deal or UnscatteredProblem(_rank_view(index, {}, config, arithmetic, magnitudes), index, magnitudes, None)
 
 
-def _known(
-    index: agent_files.Index,
-    own: Mapping[int, Problem],
+def _rank_view(
+    index: agent_files.AgentIndex,
+    own_parts: Mapping[int, Problem],
     config: Settings,
     arithmetic: Arithmetic,
     magnitudes: tuple[list[Number], list[Number]],
-) -> Divided:
-    """Return a problem as one rank knows it that has some agents' parts."""
-    problem, division = view_of(index, own)
+) -> DividedProblem:
+    """Return the problem of a rank that has some agents' parts."""
+    problem, division = rank_view_of(index, own_parts)
     division.__dict__["magnitudes"] = magnitudes
-    return Divided(Asked(problem), problem, problem, config, division, arithmetic, dealt=True)
+    return DividedProblem(OriginalProblem(problem), problem, problem, config, division, arithmetic, scattered=True)
 
 
-def end_of(start: float, seconds: float, agents: int) -> float:
-    """Return when work by the clock ends: what putting many agents' parts of the result together takes is left over."""
-    return start + seconds - min(_TOLD * agents, _TOLD_SHARE * seconds)
+def work_deadline(start: float, seconds: float, agents: int) -> float:
+    """Return when work has to end (``time.perf_counter``), with time left to collect the agents' results."""
+    return start + seconds - min(_RESULT_SECONDS_PER_AGENT * agents, _RESULT_TIME_PART * seconds)
 
 
-def words_for(seconds: float) -> float:
-    """Return how many words one order may be searched for with a time budget."""
-    return _PLANNED * seconds * _WORDS
+def order_search_budget(seconds: float) -> float:
+    """Return how many 64-bit words of bit sets the search for one elimination order may process with a time budget."""
+    return _ORDER_TIME_PART * seconds * _ORDER_WORDS_PER_SECOND
 
 
-def searching(parts: Divided, world: World, stop: Stop) -> Division:
-    """Return the division with the orders that somebody wants, or with an end to the search for them."""
+def with_order_search(parts: DividedProblem, world: World, stop: Deadline) -> Division:
+    """Return the division with the elimination orders from a file, and with a limit of the search for orders."""
     division, config = parts.division, parts.config
     if config.local.order is not None:
         division = _ordered(division, parts.problem, config.local.order, world)
     if config.budget.time is not None:
-        soon = stop.by(time.perf_counter() + _SLOW * config.budget.time)
-        division = division.searching(words_for(config.budget.time), soon)
+        soon = stop.by(time.perf_counter() + _PLANNING_TIME_PART * config.budget.time)
+        division = division.with_order_budget(order_search_budget(config.budget.time), soon)
     return division
 
 
 def _ordered(division: Division, problem: Problem, path: str, world: World) -> Division:
-    """Return a division whose agents eliminate their variables as a file says, which rank 0 reads for all."""
+    """Return a division whose agents eliminate their variables in the order of a file, which rank 0 reads for all."""
     hidden = [problem.variables[v] for local in division.locals for v in local.hidden]
-    places = world.decided(lambda: read_order(path, hidden))
-    return division.ordered({v: places[name] for v, name in enumerate(problem.variables) if name in places})
+    positions = world.on_first_rank(lambda: read_order(path, hidden))
+    return division.with_elimination_ranks(
+        {v: positions[name] for v, name in enumerate(problem.variables) if name in positions}
+    )

@@ -1,4 +1,4 @@
-"""What every rank knows before the work starts: the divided problem, the agents' tree, methods, places."""
+"""Define the plan of a run: the divided problem, the agents' pseudo-tree, methods and ranks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,65 +8,72 @@ from dmcmc.config.settings import Cooling
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.arithmetic import Table
-from dmcmc.inference.model.compact_sequences import Repeated
-from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.memo import Known
-from dmcmc.mpi.message_contents import Sent
-from dmcmc.run.planning.combination_plan import joins
-from dmcmc.run.planning.divided_problem import Divided
-from dmcmc.samplers.auto.choose import Choice, Limits, exact_option, sampled_choice, too_much
+from dmcmc.inference.model.arithmetic import EncodedTable
+from dmcmc.inference.model.compact_sequences import RepeatedRecords
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.memo import DerivedFacts
+from dmcmc.mpi.message_contents import SentMessages
+from dmcmc.run.planning.combination_plan import join_sizes
+from dmcmc.run.planning.divided_problem import DividedProblem
+from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits, exact_option, exceeded_limit, sampled_choice
 from dmcmc.samplers.auto.rates import Rates
-from dmcmc.samplers.auto.survey import SAMPLER, Survey, Surveys
+from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, WorkCountList
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.schedule import Temperature
 
-_SERIOUS = 0.05  # of the time budget: exact agents that take less will not be given up
-_FEW, _KEPT = 1 << 10, 1 << 16  # factors between agents, and entries of all of them, that are kept encoded
-_FILTERED = 1e19  # joined cells beyond which no incumbent leaves few enough: 10^16 take half a minute
+_NEVER_GIVEN_UP_PART = 0.05  # part of the time budget: exact eliminations that take less in all are never given up
+_MAX_CACHED_FACTORS = 1 << 10  # factors between agents that are cached encoded, at most
+_MAX_CACHED_ENTRIES = 1 << 16  # entries of these factors in all, at most
+_MAX_FILTERED_CELLS = 1e19  # joined cells from which function filtering is not tried: 1e16 cells take half a minute
 
 
 @dataclass(frozen=True)
-class Setup(Divided):
-    """What every rank knows before the work starts.
-
-    All of it is the same on every rank, but for the backend: the numbers of threads may differ.
+class Setup(DividedProblem):
+    """The plan of a run, which is the same on every rank, except for the number of threads in the backend.
 
     Attributes
     ----------
-    surveys, choices : sequence
-        Each agent's work, counted, and what it does.
-    limits, rates
-        What the choices were made by.
-    room : int
+    tree : PseudoTree
+        The agents' pseudo-tree.
+    surveys : sequence of Survey
+        The counted work of each agent.
+    choices : sequence of Choice
+        The chosen method of each agent.
+    limits : Limits
+        Time and memory by which the choices were made.
+    rates : Rates
+        The machine's speed by which the choices were made.
+    step_bytes : int
         Bytes that an agent's UTIL step may take.
     owner : tuple of int
         The rank of each agent.
+    backend : Backend
+        Devices, threads and deadline.
     slicing : Slicing or None
-        Which variables UTIL steps work off value by value; None where tables are joined as they are.
+        How UTIL steps are sliced; None for whole tables.
     one_core : bool
-        Whether one rank of each node combines for all of its agents.
-    told : dict
-        What agents have sent to find their tree.
+        Whether one rank of each node combines for all of the node's agents.
+    tree_messages : dict of Sent
+        The messages that agents have sent to build the pseudo-tree.
     helpers : tuple of tuple of int
-        Of each agent the ranks that work on its rows beside its own: those that own no agent.
-    facts : Known
-        What follows from all of it but the tables' entries.
+        For each agent, the ranks that help with its rows because they own no agent.
+    facts : DerivedFacts
+        Cache of what follows from the plan without the tables' entries.
     """
 
     tree: PseudoTree
-    surveys: Sequence[Survey]
-    choices: Sequence[Choice]
-    limits: Limits
+    surveys: Sequence[AgentWorkCounts]
+    choices: Sequence[AgentChoice]
+    limits: ResourceLimits
     rates: Rates
-    room: int
+    step_bytes: int
     owner: tuple[int, ...]
     backend: Backend
     slicing: Slicing | None = None
     one_core: bool = False
-    told: Mapping[int, Sent] = field(default_factory=dict)
+    tree_messages: Mapping[int, SentMessages] = field(default_factory=dict)
     helpers: tuple[tuple[int, ...], ...] = ()
-    facts: Known = field(default_factory=Known, compare=False, repr=False)
+    facts: DerivedFacts = field(default_factory=DerivedFacts, compare=False, repr=False)
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -74,87 +81,89 @@ class Setup(Divided):
         return tuple(choice.method for choice in self.choices)
 
     @cached_property
-    def listed(self) -> tuple[int, ...]:
-        """How many rows a sampled agent's table has where that is not all of them; 0 for all."""
+    def listed_rows(self) -> tuple[int, ...]:
+        """Number of listed rows of each sampled agent's table; 0 for all rows."""
         return tuple(choice.listed for choice in self.choices)
 
     @cached_property
     def weights(self) -> list[float]:
-        """What each agent's gap may be, beside other agents'."""
-        return Surveys.weights_in(self.surveys)
+        """An estimate of each agent's optimality gap, relative to the other agents."""
+        return WorkCountList.weights_in(self.surveys)
 
     @cached_property
-    def crossing(self) -> Sequence[Table]:
-        """All factors between agents, encoded, once a problem; nothing where they are many or large.
+    def crossing(self) -> Sequence[EncodedTable]:
+        """All factors between agents, encoded, once per problem; empty if they are many or large.
 
-        Other ranks may know some of them alone.
+        It is also empty on ranks that know only some of these factors.
         """
         factors = self.division.crossing
-        if not isinstance(factors, tuple) or len(factors) > _FEW:
+        if not isinstance(factors, tuple) or len(factors) > _MAX_CACHED_FACTORS:
             return ()
 
-        def encoded() -> Sequence[Table]:
-            small = sum([factor.table.size for factor in factors]) <= _KEPT
+        def encoded() -> Sequence[EncodedTable]:
+            small = sum([factor.table.size for factor in factors]) <= _MAX_CACHED_ENTRIES
             return [self.arithmetic.encode(factor) for factor in factors] if small else ()
 
-        return self.problem.known.once(("crossing", self.arithmetic), encoded)
+        return self.problem.facts.get_or_compute(("crossing", self.arithmetic), encoded)
 
     @property
     def largest_join(self) -> float:
-        """The entries of the largest table that combining can take, if all an agent meets was one table."""
-        return self.facts.once("join", lambda: max(joins(self.problem, self.division, self.tree), default=1.0))
+        """Entries of the largest UTIL step if all tables that meet at an agent were joined into one."""
+        return self.facts.get_or_compute(
+            "join", lambda: max(join_sizes(self.problem, self.division, self.tree), default=1.0)
+        )
 
     def exact_price(self, agent: int) -> float | None:
-        """Return about what the exact elimination of an agent that is sampled takes; None where that is not allowed."""
+        """Return the estimated seconds of a sampled agent's exact elimination; None if it is not allowed."""
         work, asked = self.surveys[agent], self.config.local.method
-        if self.methods[agent] == "exact" or asked not in ("auto", "exact") or too_much(work, self.limits):
+        if self.methods[agent] == "exact" or asked not in ("auto", "exact") or exceeded_limit(work, self.limits):
             return None
         return exact_option(work, self.limits, self.rates).seconds
 
     @property
     def never_given_up(self) -> bool:
-        """Whether exact agents stay exact whatever the clock says: nothing else is compiled for them."""
+        """Whether exact agents stay exact however long they take; no other methods are compiled for them then."""
         budget = self.config.budget.time
         exact = sum(choice.seconds for choice in self.choices if choice.method == "exact")
-        return budget is None or exact <= _SERIOUS * budget
+        return budget is None or exact <= _NEVER_GIVEN_UP_PART * budget
 
-    def possible(self, agents: Iterable[int]) -> list[tuple[int, Choice]]:
-        """Return what agents do; of exact ones that may be given up, what they do then, too."""
+    def possible_choices(self, agents: Iterable[int]) -> list[tuple[int, AgentChoice]]:
+        """Return the choices of some agents, and the fallback choices of exact agents that may be given up."""
         found = [(agent, self.choices[agent]) for agent in agents]
         if self.never_given_up:
             return found
-        doubtful = [agent for agent, choice in found if choice.method == "exact" and not self.surveys[agent].obstacle]
+        may_fail = [agent for agent, choice in found if choice.method == "exact" and not self.surveys[agent].obstacle]
         return found + [
-            (agent, sampled_choice(self.surveys[agent], SAMPLER, "", self.limits, self.rates)) for agent in doubtful
+            (agent, sampled_choice(self.surveys[agent], SAMPLER, "", self.limits, self.rates)) for agent in may_fail
         ]
 
-    def filters(self, agent: int) -> bool:
-        """Return whether an agent that is sampled may be eliminated without what cannot beat the incumbent."""
+    def may_filter(self, agent: int) -> bool:
+        """Return whether function filtering may be used for a sampled agent."""
         local, choice = self.division.locals[agent], self.choices[agent]
-        alone = bool(local.hidden) and not local.interface and self.surveys[agent].cells <= _FILTERED
-        return alone and choice.method != "exact" and choice.bound != "none" and self.config.local.method == "auto"
+        suitable = bool(local.hidden) and not local.interface and self.surveys[agent].cells <= _MAX_FILTERED_CELLS
+        return suitable and choice.method != "exact" and choice.bound != "none" and self.config.local.method == "auto"
 
-    def of_rank(self, rank: int) -> list[int]:
-        """Return the agents that a rank works for."""
+    def agents_of_rank(self, rank: int) -> list[int]:
+        """Return the agents that a rank owns."""
         return [agent for agent, owner in enumerate(self.owner) if owner == rank]
 
-    def helped_by(self, rank: int) -> int | None:
-        """Return the agent whose rows a rank without an agent of its own works on."""
+    def agent_helped_by(self, rank: int) -> int | None:
+        """Return the agent with whose rows a rank without own agents helps; None if there is none."""
         return next((agent for agent, ranks in enumerate(self.helpers) if rank in ranks), None)
 
-    def ending(self, stop: Stop) -> "Setup":
-        """Return the same for work that has to end."""
+    def with_stop(self, stop: Deadline) -> "Setup":
+        """Return the same plan with a deadline."""
         return self if stop is self.backend.stop else replace(self, backend=replace(self.backend, stop=stop))
 
-    def changed(self, choices: Mapping[int, Choice]) -> "Setup":
-        """Return the same with other choices of some agents; the same object if there are none."""
+    def with_choices(self, choices: Mapping[int, AgentChoice]) -> "Setup":
+        """Return the same plan with other choices for some agents; the same object if there are none."""
         if not choices:
             return self
-        changed = Repeated.of(choices.get(a, choice) for a, choice in enumerate(self.choices))
-        return replace(self, choices=changed, facts=Known())
+        changed = RepeatedRecords.of(choices.get(a, choice) for a, choice in enumerate(self.choices))
+        return replace(self, choices=changed, facts=DerivedFacts())
 
-    def sampling(self) -> Sampling:
-        """Return what local solvers are told."""
+    def sampling_settings(self) -> Sampling:
+        """Return the settings of the local solvers."""
         options = self.config.local
         return Sampling(
             arithmetic=self.arithmetic,
@@ -168,7 +177,7 @@ class Setup(Divided):
 
 
 def temperature_of(option: str | float | Cooling) -> Temperature:
-    """Return the configuration's temperature as samplers take it."""
+    """Return the configured temperature in the form that samplers take."""
     if isinstance(option, Cooling):
         return Temperature(option.start, option.end, option.schedule)
     return Temperature() if isinstance(option, str) else Temperature.constant(float(option))

@@ -1,4 +1,4 @@
-"""Count each agent's work, on one rank each: what methods are chosen by."""
+"""Count each agent's work on one rank; methods are chosen by these counts."""
 
 from array import array
 from collections.abc import Mapping
@@ -8,26 +8,28 @@ from typing import NamedTuple
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.division import Division, LocalProblem
-from dmcmc.inference.dpop.memory_shares import Shares, largest_share
+from dmcmc.inference.dpop.memory_shares import MemoryShares, largest_share
 from dmcmc.inference.dpop.pseudotree import PseudoTree, neighbours_of
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.compact_sequences import narrow
-from dmcmc.inference.orders.exact_order import FEW
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_parallel
-from dmcmc.mpi.message_contents import Sent
+from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.mpi.world import World
-from dmcmc.run.planning.divided_problem import Divided
+from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.samplers import registry
-from dmcmc.samplers.auto.survey import Survey, Surveys, survey
+from dmcmc.samplers.auto.survey import AgentWorkCounts, WorkCountList, count_agent_work
 
-_ENUMERATED, _LISTED = 1 << 17, 4096  # rows of a sampled agent: all of them up to here, else so many
-_LISTED_LEAST = 64  # however little memory there is
-_ROW, _STATES = 128, 4  # bytes of a row, both sides and what is thought of it; of each hidden variable in it
+_MAX_ENUMERATED_ROWS = 1 << 17  # rows of a sampled agent's table up to which all rows are sampled
+_MAX_LISTED_ROWS = 4096  # rows that are listed otherwise, at most
+_MIN_LISTED_ROWS = 64  # rows that are listed, at least, however little memory there is
+_BYTES_PER_ROW = 128  # bytes per row: lower and upper table, bounds and bookkeeping
+_BYTES_PER_STATE = 4  # bytes per row and hidden variable
 
 
-class Placed(NamedTuple):
-    """What is agreed on before agents' own parts are read, where each rank reads those of its agents only.
+class AgreedPlacement(NamedTuple):
+    """The agreement of all ranks before agents' own parts are read, if each rank reads those of its agents only.
 
     Attributes
     ----------
@@ -35,100 +37,118 @@ class Placed(NamedTuple):
     owner : tuple of int
         The rank of each agent.
     shares : Shares
-        Of the budget.
-    told : dict
-        What agents have sent to find the tree.
+        Shares of the memory budget.
+    tree_messages : dict of Sent
+        The messages that agents have sent to build the tree.
     helpers : tuple of tuple of int
-        Ranks that work on each agent's rows, too.
+        For each agent, other ranks that work on its rows.
     private : bool
-        Whether agents keep their orders to themselves; else rank 0 is told.
+        Whether agents keep their elimination orders private; otherwise rank 0 receives them.
     """
 
     tree: PseudoTree
     owner: tuple[int, ...]
-    shares: Shares
-    told: Mapping[int, Sent] = {}
+    shares: MemoryShares
+    tree_messages: Mapping[int, SentMessages] = {}
     helpers: tuple[tuple[int, ...], ...] = ()
     private: bool = True
 
 
-class Counting(NamedTuple):
-    """What agents' work is counted by.
+class CountingOptions(NamedTuple):
+    """Options by which agents' work is counted.
 
-    Where nobody says, a sampled agent's table has ``rows`` rows at most, or lists of ``listed``.
+    Attributes
+    ----------
+    config : Settings
+    arithmetic : Arithmetic
+    shares : Shares
+        Shares of the memory budget.
+    rows, listed : int
+        Largest number of rows of a sampled agent's table, and of listed rows if it has more, if the settings say
+        neither.
     """
 
     config: Settings
     arithmetic: Arithmetic
-    shares: Shares
+    shares: MemoryShares
     rows: int
     listed: int
 
     @property
     def planned(self) -> bool:
-        """Whether eliminations are of interest."""
+        """Whether exact eliminations are planned."""
         return self.config.local.method in ("auto", "exact")
 
 
-def rows_at_most(division: Division, config: Settings, shares: Shares) -> int:
-    """Return the most rows of a sampled agent's table; fewer where all agents' would be too many for the memory."""
+def max_rows(division: Division, config: Settings, shares: MemoryShares) -> int:
+    """Return the largest number of rows of a sampled agent's table; fewer if all agents' tables exceed the memory."""
     if config.local.method == "exact" and config.budget.time is None:
-        return _ENUMERATED
-    sizes, needs = array("q"), array("d")
+        return _MAX_ENUMERATED_ROWS
+    row_bytes, table_bytes = array("q"), array("d")
     for local in division.locals:
-        sizes.append(_ROW + _STATES * len(local.hidden))
-        needs.append(sizes[-1] * min(local.rows, _ENUMERATED))
-    return max(1, min(_ENUMERATED, int(largest_share(needs, shares.kept)) // max(sizes, default=1)))
+        row_bytes.append(_BYTES_PER_ROW + _BYTES_PER_STATE * len(local.hidden))
+        table_bytes.append(row_bytes[-1] * min(local.rows, _MAX_ENUMERATED_ROWS))
+    return max(
+        1, min(_MAX_ENUMERATED_ROWS, int(largest_share(table_bytes, shares.agent_data)) // max(row_bytes, default=1))
+    )
 
 
-def listed_at_most(parts: Divided, shares: Shares) -> int:
-    """Return how many rows are listed where there are too many: tables over two agents' lists have to fit."""
+def max_listed_rows(parts: DividedProblem, shares: MemoryShares) -> int:
+    """Return the number of rows to list if there are too many, so that tables over two agents' lists fit the memory."""
     degrees = neighbours_of(parts.problem, parts.division).lengths
-    most = 1 + int(degrees.max()) if degrees.any() else 0  # itself among them
-    return max(_LISTED_LEAST, min(_LISTED, isqrt(shares.steps // (2 * parts.arithmetic.dtype.itemsize * max(1, most)))))
+    max_neighbours = 1 + int(degrees.max()) if degrees.any() else 0  # itself among them
+    return max(
+        _MIN_LISTED_ROWS,
+        min(_MAX_LISTED_ROWS, isqrt(shares.steps // (2 * parts.arithmetic.dtype.itemsize * max(1, max_neighbours)))),
+    )
 
 
-def count(
+def count_work(
     division: Division,
-    counting: Counting,
+    counting: CountingOptions,
     world: World,
     threads: int,
-    stop: Stop,
-    placed: Placed | None,
-) -> Surveys:
-    """Count all agents' work, each on one rank: that of its owner, where only that one knows its factors."""
+    stop: Deadline,
+    placed: AgreedPlacement | None,
+) -> WorkCountList:
+    """Count all agents' work, each on one rank: the owner's rank if only that rank knows the agent's factors."""
     agents, planned = len(division.locals), counting.planned
     home = [agent % world.size for agent in range(agents)] if placed is None else placed.owner
-    mine = [division.locals[a] for a in range(agents) if home[a] == world.rank]
+    own_agents = [division.locals[a] for a in range(agents) if home[a] == world.rank]
 
-    def surveyed() -> dict[int, Survey]:
+    def surveyed() -> dict[int, AgentWorkCounts]:
         if planned:  # orders of few variables hold the interpreter's lock
-            run_parallel([partial(getattr, local, "plan") for local in mine if len(local.hidden) > FEW], threads)
-        return {local.agent: _survey(local, counting, stop) for local in mine}
+            run_parallel(
+                [partial(getattr, local, "plan") for local in own_agents if len(local.hidden) > MAX_EXACT_VARIABLES],
+                threads,
+            )
+        return {local.agent: _survey(local, counting, stop) for local in own_agents}
 
-    counted = world.together(surveyed)
-    works = world.allgather((narrow(list(counted)), Surveys.of(list(counted.values()))), "surveys")
+    counted = world.on_all_ranks(surveyed)
+    works = world.allgather((narrow(list(counted)), WorkCountList.of(list(counted.values()))), "surveys")
     if planned and not (placed is not None and placed.private):
-        found = {local.agent: local.order for local in mine}
-        told = world.allgather(found) if placed is None else world.gather(found) or []
-        for agent, order in ((agent, order) for part in told for agent, order in part.items()):
-            division.locals[agent].take_order(order)
-    return Surveys.merged(agents, works)
+        orders = {local.agent: local.order for local in own_agents}
+        gathered = world.allgather(orders) if placed is None else world.gather(orders) or []
+        for agent, order in ((agent, order) for rank_orders in gathered for agent, order in rank_orders.items()):
+            division.locals[agent].set_order(order)
+    return WorkCountList.merged(agents, works)
 
 
-def _survey(local: LocalProblem, counting: Counting, stop: Stop) -> Survey:
-    """Count an agent's work; raise what forbids a method that was asked for.
+def _survey(local: LocalProblem, counting: CountingOptions, stop: Deadline) -> AgentWorkCounts:
+    """Count an agent's work; raise an error if the requested method is impossible.
 
-    With a time budget an agent that ``exact`` is too much for is sampled: some answer is better than none.
+    With a time budget, an agent that is too large for ``exact`` is sampled: some answer is better than none.
     """
     stop.check()
     options, memory, arithmetic = counting.config.local, counting.shares.work, counting.arithmetic
-    most = counting.rows if options.rows == "auto" else options.rows
-    listed = 0 if local.rows <= most else (min(counting.listed, most) if options.rows == "auto" else options.rows)
+    row_limit = counting.rows if options.rows == "auto" else options.rows
+    listed = (
+        0 if local.rows <= row_limit else (min(counting.listed, row_limit) if options.rows == "auto" else options.rows)
+    )
     if options.method != "auto" and not (options.method == "exact" and counting.config.budget.time is not None):
         checked = local
         if listed and options.method != "exact":
             hidden = (*local.interface, *local.hidden)
             checked = LocalProblem(local.agent, (), hidden, local.factors, local.domains)
         registry.get(options.method).check(checked, memory, arithmetic)
-    return survey(local, listed, options.runs, options.samples, memory, arithmetic, counting.planned)
+    return count_agent_work(local, listed, options.runs, options.samples, memory, arithmetic, counting.planned)

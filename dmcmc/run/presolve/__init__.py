@@ -1,1 +1,1 @@
-"""A problem made smaller before a run where that pays, and the run's answer put back into what was asked."""
+"""Presolve a problem before a run if that is worthwhile, and restore the answer to the original problem."""

@@ -1,4 +1,4 @@
-"""What is asked made smaller before a run, where that pays."""
+"""Presolve the problem before a run, if that is worthwhile."""
 
 from dataclasses import asdict, replace
 
@@ -7,87 +7,109 @@ import numpy as np
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
-from dmcmc.inference.orders.estimate_cost import AT_A_GLANCE, cells_at_most, takes
-from dmcmc.inference.presolve.estimate_gain import promise
-from dmcmc.inference.presolve.limits import Limit
-from dmcmc.inference.presolve.presolve import Reduction, reduce
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.inference.runtime.memory import ACCOUNT
-from dmcmc.results.result import Reductions
+from dmcmc.inference.orders.estimate_cost import MAX_INTERPRETED_VARIABLES, cells_upper_bound, joins_at_least
+from dmcmc.inference.presolve.estimate_gain import estimate_presolve_gain
+from dmcmc.inference.presolve.limits import PresolveLimit
+from dmcmc.inference.presolve.presolve import PresolvedProblem, presolve
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
+from dmcmc.results.result import PresolveReport
 
-_CHEAP = 1e7  # cells that are eliminated sooner than anything is reduced
-_TIME, _MEMORY = 0.1, 0.25  # of the budgets, at most
-_BYTES = 24  # of an entry: as it was, wide, and as it is in the end
-_MUCH = 0.2  # of what several agents have to themselves, where nothing is forbidden: a sample has to promise so much
-_LITTLE = 0.05  # of variables, values or entries: less is not worth being another problem
+_MIN_CELLS = 1e7  # table cells; a smaller elimination is faster than presolve
+_TIME_SHARE = 0.1  # largest share of the time budget for presolve
+_MEMORY_SHARE = 0.25  # largest share of the memory budget for presolve
+_BYTES_PER_ENTRY = 24  # bytes per table entry: original, widened and final copy
+# smallest reduction promised by a sample of hidden variables (several agents, no hard constraints)
+_MIN_PROMISE = 0.2
+_MIN_REMOVED_SHARE = 0.05  # smallest share of variables, values or entries whose removal justifies a new problem
 
 
-def reduction_of(original: Problem, dense: Problem, config: Settings, stop: Stop = NO_STOP) -> Reduction | None:
-    """Return the problem reduced; None where that is not wanted, or hardly changes it. The same on all ranks.
+def presolve_if_worthwhile(
+    original: Problem, dense: Problem, config: Settings, stop: Deadline = NO_DEADLINE
+) -> PresolvedProblem | None:
+    """Return the presolved problem, the same on all ranks; None if presolve is off or hardly changes it.
 
-    A method that was asked for by name works on the problem as it is: what it does is what is to be seen. Of several
-    agents, problems without hard constraints are reduced where a sample of their variables promises something.
+    An algorithm that was chosen by name works on the problem as given. For several agents without hard constraints, the
+    problem is presolved only if a sample of the variables promises a reduction.
 
     Parameters
     ----------
+    original
+        The problem as given.
     dense
         The problem as dense tables.
+    config
+        Settings of the run.
     stop
-        When to end besides what the time budget leaves; on several ranks that has to be never.
+        Deadline in addition to presolve's share of the time budget; on several ranks there must be none.
     """
-    asked = config.local.method in ("auto", "exact") and config.combine.method != "mini-bucket"
-    if config.reduce == "none" or not asked or config.local.guarantee is not None or not _may_pay(dense):
+    applicable = config.local.method in ("auto", "exact") and config.combine.method != "mini-bucket"
+    if (
+        config.presolve == "none"
+        or not applicable
+        or config.local.guarantee is not None
+        or not _may_be_worthwhile(dense)
+    ):
         return None
-    limit = Limit(stop=stop) if config.budget.time is None else Limit(_TIME * config.budget.time, stop)
-    reduction = reduce(original, config.budget.bytes, limit, dense, config.reduce == "merge")
+    limit = (
+        PresolveLimit(stop=stop)
+        if config.budget.time is None
+        else PresolveLimit(_TIME_SHARE * config.budget.time, stop)
+    )
+    reduction = presolve(original, config.budget.bytes, limit, dense, config.presolve == "merge")
     if reduction.infeasible:
-        return replace(reduction, problem=_impossible(original))
-    return reduction if _matters(original, reduction) else None
+        return replace(reduction, problem=_infeasible_problem(original))
+    return reduction if _is_substantial(original, reduction) else None
 
 
-def _may_pay(dense: Problem) -> bool:
-    """Return whether there is much to eliminate, and room for the work."""
-    few = dense.n_variables <= AT_A_GLANCE  # nothing has to be compiled for those
-    if _BYTES * dense.flat.data.size > ACCOUNT.part(_MEMORY, 1 << 62):
+def _may_be_worthwhile(dense: Problem) -> bool:
+    """Return whether there is much to eliminate, and enough memory for presolve."""
+    few = dense.n_variables <= MAX_INTERPRETED_VARIABLES  # needs no compiled kernels
+    if _BYTES_PER_ENTRY * dense.flat.data.size > MEMORY_ACCOUNT.budget_share(_MEMORY_SHARE, 1 << 62):
         return False
-    if few and dense.kin.once("cells", lambda: _cells_at_a_glance(dense)) < _CHEAP:
+    if few and dense.shape_facts.get_or_compute("cells", lambda: _estimate_cells(dense)) < _MIN_CELLS:
         return False
-    if dense.n_agents > 1 and not dense.known.once("hard", lambda: _forbids(dense)) and promise(dense) < _MUCH:
+    if (
+        dense.n_agents > 1
+        and not dense.facts.get_or_compute("hard", lambda: _has_hard_constraints(dense))
+        and estimate_presolve_gain(dense) < _MIN_PROMISE
+    ):
         return False
     if few:
         return True
     scopes, everything = [factor.scope for factor in dense.factors], range(dense.n_variables)
-    return takes(scopes, dense.domains, everything, (), _CHEAP)
+    return joins_at_least(scopes, dense.domains, everything, (), _MIN_CELLS)
 
 
-def _cells_at_a_glance(dense: Problem) -> float:
-    return cells_at_most([factor.scope for factor in dense.factors], dense.domains, range(dense.n_variables))
+def _estimate_cells(dense: Problem) -> float:
+    """Return an upper bound on the number of cells of an elimination, from a cheap order."""
+    return cells_upper_bound([factor.scope for factor in dense.factors], dense.domains, range(dense.n_variables))
 
 
-def _forbids(dense: Problem) -> bool:
-    """Return whether anything is forbidden."""
+def _has_hard_constraints(dense: Problem) -> bool:
+    """Return whether a table has forbidden entries."""
     data = dense.flat.data
     return bool(data.size) and bool(data.min() == forbidden_value(data.dtype))
 
 
-def _matters(original: Problem, reduction: Reduction) -> bool:
-    """Return whether enough is gone."""
+def _is_substantial(original: Problem, reduction: PresolvedProblem) -> bool:
+    """Return whether enough has been removed."""
     small, removed = reduction.problem, reduction.removed
     cells = sum(array.size for factor in original.factors for array in factor.arrays())
     return (
-        small.n_variables <= (1 - _LITTLE) * original.n_variables
-        or removed.inconsistent + removed.dominated >= _LITTLE * original.domains.sum()
-        or removed.cells >= _LITTLE * cells
+        small.n_variables <= (1 - _MIN_REMOVED_SHARE) * original.n_variables
+        or removed.inconsistent + removed.dominated >= _MIN_REMOVED_SHARE * original.domains.sum()
+        or removed.cells >= _MIN_REMOVED_SHARE * cells
     )
 
 
-def _impossible(problem: Problem) -> Problem:
-    """Return a problem without variables that nothing satisfies."""
+def _infeasible_problem(problem: Problem) -> Problem:
+    """Return an infeasible problem without variables."""
     none = np.zeros(0, dtype=np.int64)
     never = (Factor.of((), -np.inf),)
     return Problem((), none, problem.agents, none, never, sense=problem.sense, name=problem.name)
 
 
-def report_of(reduction: Reduction | None) -> Reductions | None:
-    """Return what was taken out as a result has it."""
-    return None if reduction is None else Reductions(**asdict(reduction.removed))
+def presolve_report(reduction: PresolvedProblem | None) -> PresolveReport | None:
+    """Return the presolve section of a result."""
+    return None if reduction is None else PresolveReport(**asdict(reduction.removed))

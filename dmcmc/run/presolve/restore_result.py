@@ -1,4 +1,4 @@
-"""A run's answer to what was asked, where the problem was reduced before."""
+"""Restore the answer of a presolved problem to the original problem."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,79 +9,88 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.exact_sum import Exact, exact_sum
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import magnitude
-from dmcmc.inference.presolve.presolve import Reduction
-from dmcmc.results.outcome import Outcome, Proof, judge, worth_of
+from dmcmc.inference.presolve.presolve import PresolvedProblem
+from dmcmc.results.outcome import BoundProof, SolveOutcome, judge, quality_of
 
 Values = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What was asked, and the way back to it from what is solved.
+class OriginalProblem:
+    """The original problem, and its presolved form.
 
     Attributes
     ----------
     problem : Problem
+        The original problem.
     reduction : Reduction or None
-        None where what is solved is what was asked.
+        The presolve steps; None if the original problem is solved.
     """
 
     problem: Problem
-    reduction: Reduction | None = None
+    reduction: PresolvedProblem | None = None
 
     @property
-    def refuted(self) -> bool:
-        """Whether it is proven that nothing satisfies the hard constraints."""
+    def proven_infeasible(self) -> bool:
+        """Whether presolve has proven that the hard constraints cannot be satisfied."""
         return self.reduction is not None and self.reduction.infeasible
 
-    def answer(
-        self, found: tuple[Values, Outcome], proof: Proof | None, polish: Callable[[Values], Values] | None = None
-    ) -> tuple[Values, Outcome]:
-        """Return an assignment of what was asked, and what it and a bound say together.
+    def restore(
+        self,
+        found: tuple[Values, SolveOutcome],
+        proof: BoundProof | None,
+        make_1_optimal: Callable[[Values], Values] | None = None,
+    ) -> tuple[Values, SolveOutcome]:
+        """Return an assignment of the original problem, and its outcome.
 
         Parameters
         ----------
         found
-            The same of what is solved; hidden variables come last.
+            Assignment and outcome of the problem that was solved; its hidden variables come last.
         proof
-            The bound on what is solved.
+            Bound on the problem that was solved.
         polish
-            Makes an assignment that breaks something 1-optimal. One that breaks nothing is, as it was before: values
-            that are gone are no better than others, and what was eliminated has its best values.
+            Makes an assignment with violations 1-optimal. A feasible one is 1-optimal if it was so before restoring:
+            removed values are no better than others, and eliminated variables have their best values.
         """
         (values, outcome), reduction = found, self.reduction
         if reduction is None or outcome.status == "infeasible":
             return values[: self.problem.n_variables], outcome
-        own = reduction.restore(values[: reduction.problem.n_variables])
-        worth = worth_of(self.problem, own)
-        if worth.kept < 0 and polish is not None:
-            own = polish(own)
-            worth = worth_of(self.problem, own)
+        restored = reduction.restore(values[: reduction.problem.n_variables])
+        worth = quality_of(self.problem, restored)
+        if worth.negated_violation < 0 and make_1_optimal is not None:
+            restored = make_1_optimal(restored)
+            worth = quality_of(self.problem, restored)
         constants = [factor for factor in self.problem.factors if not factor.scope]
-        return own, judge(
-            self.problem, worth, constants, None if proof is None else _beyond(self.problem, reduction, proof)
+        return restored, judge(
+            self.problem,
+            worth,
+            constants,
+            None if proof is None else _proof_of_original(self.problem, reduction, proof),
         )
 
 
-def _beyond(asked: Problem, reduction: Reduction, proof: Proof) -> Proof:
-    """Return a proof about the reduced problem as one about what was asked."""
-    beside = _constant(reduction.problem) - _constant(asked)
-    arithmetic, whole = proof.arithmetic, _whole(asked)
-    if not whole:  # sums that came out whole were rounded
-        arithmetic = replace(arithmetic, dtype=np.dtype(np.float64), total=float(arithmetic.total), whole=False)
-    margin = 0.0 if whole else _rounding(asked, reduction.roundings)
-    return proof._replace(arithmetic=arithmetic, margin=proof.margin + margin, beside=beside)
+def _proof_of_original(original: Problem, reduction: PresolvedProblem, proof: BoundProof) -> BoundProof:
+    """Return the bound on the presolved problem as a bound on the original problem."""
+    constant = _constant(reduction.problem) - _constant(original)
+    arithmetic, integer = proof.arithmetic, _all_integer(original)
+    if not integer:  # integer sums were rounded from floats
+        arithmetic = replace(arithmetic, dtype=np.dtype(np.float64), total=float(arithmetic.total), integral=False)
+    margin = 0.0 if integer else _rounding(original, reduction.roundings)
+    return proof._replace(arithmetic=arithmetic, margin=proof.margin + margin, removed_utility=constant)
 
 
 def _constant(problem: Problem) -> Exact:
+    """Return the exact sum of the factors without variables."""
     return exact_sum(factor.table.item() for factor in problem.factors if not factor.scope)
 
 
-def _whole(problem: Problem) -> bool:
+def _all_integer(problem: Problem) -> bool:
+    """Return whether all tables are integers."""
     return all(array.dtype.kind == "i" for factor in problem.factors for array in factor.arrays())
 
 
 def _rounding(problem: Problem, additions: int) -> float:
-    """Return more than what so many additions to a utility may be off by; see :meth:`.Arithmetic.rounding`."""
+    """Return an upper bound on the rounding error of additions to a utility; see ``Arithmetic.rounding``."""
     total = sum(float(magnitude(array)) for factor in problem.factors for array in factor.arrays())
     return 4 * (additions + 2) * 2.0**-53 * total

@@ -1,1 +1,1 @@
-"""Runs in which each rank knows its own agents' parts of the problem only: what crosses is what neighbours share."""
+"""Private runs: each rank knows only its own agents' parts of the problem, and exchanges only what neighbours share."""

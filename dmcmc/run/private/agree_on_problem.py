@@ -1,6 +1,7 @@
-"""What ranks agree on about a problem that none of them knows: its numbers, its size, what an assignment is worth.
+"""Agree on a problem that no rank knows as a whole: its arithmetic, its size, and the utility of an assignment.
 
-All of it by sums over ranks, which are exact: so they are the same on any number of ranks, and those of one file.
+Everything is computed by exact sums over ranks, so that it is the same on any number of ranks, and equal to the values
+of a run that reads the problem from one file.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,94 +9,109 @@ from typing import NamedTuple
 
 from dmcmc.config.settings import Combine
 from dmcmc.inference.dpop.division import Division
-from dmcmc.inference.dpop.memory_shares import Shares, shares_beside
+from dmcmc.inference.dpop.memory_shares import MemoryShares, split_memory_after_tables
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
-from dmcmc.inference.model.arithmetic import LARGEST, Arithmetic, narrowest
+from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, narrowest
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.mpi.world import World
-from dmcmc.results.outcome import Worth
+from dmcmc.results.outcome import AssignmentQuality
 
-_AMPLE = 2  # times what all tables take, the budget is as if every rank had all of them
+_MIN_MEMORY_FACTOR = 2  # memory is divided as if every rank had all tables, if the budget is this many times their size
 
 
-def numbers_of(
+def agree_on_arithmetic(
     counted: Sequence[Factor], constants: Sequence[Factor], combine: Combine, world: World
 ) -> tuple[Arithmetic, int]:
-    """Return the numbers that the whole problem is solved in, and how many factors it has.
+    """Return the arithmetic in which the whole problem is solved, and its number of factors.
 
     Parameters
     ----------
     counted
-        The factors that this rank answers for.
+        Factors that this rank evaluates.
+    constants
+        Factors without variables, which all ranks know.
+    combine
+        Settings of the combination.
+    world
+        The ranks.
 
     Raises
     ------
     ProblemError
-        If all utilities together do not fit a float64.
+        If the sum of all utilities does not fit a float64.
     """
-    whole = all(world.allgather(all(factor.table.dtype.kind == "i" for factor in counted)))
-    sizes = (magnitude(factor.table) if whole else float(magnitude(factor.table)) for factor in counted)
-    parts = world.allgather((exact_sum(sizes), len(counted)))
-    arithmetic = world.together(lambda: narrowest(nearest(sum(total for total, _ in parts)), whole))
-    if exact_sum(magnitude(f.table) for f in constants) > LARGEST:
-        world.agree(ProblemError(f"constants add up to more than {LARGEST:.3g}; scale them down"))
+    integer = all(world.allgather(all(factor.table.dtype.kind == "i" for factor in counted)))
+    magnitudes = (magnitude(factor.table) if integer else float(magnitude(factor.table)) for factor in counted)
+    parts = world.allgather((exact_sum(magnitudes), len(counted)))
+    arithmetic = world.on_all_ranks(lambda: narrowest(nearest(sum(total for total, _ in parts)), integer))
+    if exact_sum(magnitude(f.table) for f in constants) > MAX_TOTAL_UTILITY:
+        world.agree(ProblemError(f"constants add up to more than {MAX_TOTAL_UTILITY:.3g}; scale them down"))
     if combine.method == "mini-bucket" and combine.moment_matching:
         arithmetic = with_headroom(arithmetic)
     return arithmetic, sum(count for _, count in parts) + len(constants)
 
 
-def magnitudes_among(division: Division, agents: Sequence[int], placed: Sequence[Sequence[int]], world: World) -> None:
-    """Tell all ranks how large the entries of each agent's factors are together, and those of factors between agents.
+def share_magnitudes(division: Division, agents: Sequence[int], placed: Sequence[Sequence[int]], world: World) -> None:
+    """Share with all ranks the magnitudes of each agent's factors (summed) and of each factor between agents.
 
-    Moment matching has room by that: whoever makes an agent's step has to know it of all agents below.
+    Moment matching needs headroom by that: the rank that makes an agent's step has to know it for all agents below.
 
     Parameters
     ----------
+    division
+        All agents; receives the magnitudes.
     agents
-        This rank's.
+        Agents of this rank.
     placed
-        Of each agent the factors between agents that it answers for.
+        For each agent the factors between agents that it evaluates.
+    world
+        The ranks.
     """
-    own = {a: sum(magnitude(f.table) for f in division.locals[a].factors) for a in agents}
+    agent_magnitudes = {a: sum(magnitude(f.table) for f in division.locals[a].factors) for a in agents}
     between = {i: magnitude(division.crossing[i].table) for a in agents for i in placed[a]}
-    known, shared = world.merged(own), world.merged(between)
-    every = [known[a] for a in range(len(division.locals))], [shared[i] for i in range(len(division.crossing))]
-    division.__dict__["magnitudes"] = every
+    of_agents, of_factors = world.union(agent_magnitudes), world.union(between)
+    magnitudes = (
+        [of_agents[a] for a in range(len(division.locals))],
+        [of_factors[i] for i in range(len(division.crossing))],
+    )
+    division.__dict__["magnitudes"] = magnitudes
 
 
-def shares_among(counted: Sequence[Factor], budget: int, world: World) -> Shares:
-    """Divide a rank's budget: as if it had all tables where they are small, so that choices are those of one file.
+def divide_memory(counted: Sequence[Factor], budget: int, world: World) -> MemoryShares:
+    """Divide a rank's memory budget; if tables are small, as if the rank had all of them.
+
+    Choices then equal those of a run that reads the problem from one file.
 
     Raises
     ------
     ResourceError
-        If a rank's own tables take all of it.
+        If a rank's own tables take all of its budget.
     """
     sizes = world.allgather(sum(factor.table.nbytes for factor in counted))
-    size = sum(sizes) if _AMPLE * sum(sizes) <= budget else max(sizes)
-    return world.together(lambda: shares_beside(size, budget))
+    size = sum(sizes) if _MIN_MEMORY_FACTOR * sum(sizes) <= budget else max(sizes)
+    return world.on_all_ranks(lambda: split_memory_after_tables(size, budget))
 
 
-class Valued(NamedTuple):
-    """What a rank's factors are worth: forbidden entries that are hit, and the exact sum of the others."""
+class PartialUtility(NamedTuple):
+    """Value of the factors that a rank evaluates: number of forbidden entries, and exact sum of the other entries."""
 
     violations: int
     utility: Exact
 
 
-def value_of(counted: Iterable[Factor], values: Mapping[int, int]) -> Valued:
-    """Evaluate the factors that a rank answers for."""
+def partial_utility(counted: Iterable[Factor], values: Mapping[int, int]) -> PartialUtility:
+    """Evaluate the factors of a rank for an assignment."""
     entries = [factor.entry([values[v] for v in factor.scope]) for factor in counted]
-    return Valued(sum(entry is None for entry in entries), exact_sum(e for e in entries if e is not None))
+    return PartialUtility(sum(entry is None for entry in entries), exact_sum(e for e in entries if e is not None))
 
 
-def worth_of_all(parts: Sequence[Valued], problem: Problem, constants: Sequence[Factor]) -> Worth:
-    """Return what the assignment is worth of which each rank has evaluated its part."""
+def total_worth(parts: Sequence[PartialUtility], problem: Problem, constants: Sequence[Factor]) -> AssignmentQuality:
+    """Return violations and utility of an assignment from the parts that the ranks have evaluated."""
     entries = [factor.entry(()) for factor in constants]
     inside = sum(part.utility for part in parts)
     total = nearest(inside + exact_sum(entry for entry in entries if entry is not None))
     violations = sum(part.violations for part in parts) + sum(entry is None for entry in entries)
-    return Worth(-violations, inside, problem.to_own_sense(total))
+    return AssignmentQuality(-violations, inside, problem.to_own_sense(total))

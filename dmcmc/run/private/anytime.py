@@ -1,8 +1,8 @@
-"""A private run with a time budget: the cycles of :class:`dmcmc.run.rank_run.Run`, where nobody sees the whole assignment.
+"""A private run with a time budget: the cycles of ``RankRun``, in which no rank sees the whole assignment.
 
-Each rank keeps its own agents' part of the best assignment; what all parts together are worth is agreed by exact sums.
-Choices, offers and grants speak of agents' numbers, seconds and gaps only. There is no search over the whole
-assignment: tables are sampled on, bounded more tightly and eliminated.
+Each rank keeps its own agents' part of the best assignment. The ranks agree on its total utility by exact sums.
+Choices, proposals and allocations contain only agents' numbers, seconds and gaps. There is no local search over the
+whole assignment; the improvers sample tables further, tighten bounds and eliminate exactly.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,64 +13,69 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.mpi.team import Team
+from dmcmc.mpi.team import MpiTeam
 from dmcmc.mpi.world import World
-from dmcmc.results.outcome import Worth
+from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.local_search import Search
-from dmcmc.run.monitoring.progress import Progress
-from dmcmc.run.overlapped_work import Meanwhile
+from dmcmc.run.local_search import IncumbentSearch
+from dmcmc.run.monitoring.progress import ProgressReporter
+from dmcmc.run.overlapped_work import OverlappedWork
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.private.rank_assignment import OwnParts
-from dmcmc.run.rank_run import Run
+from dmcmc.run.private.rank_assignment import RankAssignment
+from dmcmc.run.rank_run import RankRun
 from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.proposal import BESIDE, SEARCH, Offer
+from dmcmc.run.scheduler.proposal import EXTERNAL_SEARCH, LOCAL_SEARCH, Proposal
 from dmcmc.run.util_value_cycle import Cycle
 
-Known = dict[int, int]  # values by variable: of this rank's agents, and of those that they share factors with
+# Values by variable: those of this rank's agents, and of the variables that they share factors with
+KnownValues = dict[int, int]
 
 
 @dataclass
 class PrivateIncumbent(Incumbent):
-    """What the best assignment is worth, of which rank 0 knows its own agents' part.
+    """The utility of the best assignment, of which rank 0 knows only its own agents' part.
 
     Attributes
     ----------
     factors : int
-        Of the whole problem.
+        Number of factors of the whole problem.
     """
 
     factors: int = 0
 
     @property
-    def addends(self) -> int:
-        """How many factors are added up."""
+    def n_addends(self) -> int:
+        """Number of factors whose utilities are summed."""
         return self.factors
 
-    def take(self, worth: Worth) -> bool:
-        """Take in what an assignment is worth; return whether it is better than the best so far."""
+    def take(self, worth: AssignmentQuality) -> bool:
+        """Record the utility of an assignment if it is better than the best so far; return whether it is."""
         with self._lock:
-            better = worth.better(self.worth)
+            better = worth.is_better_than(self.worth)
             if better:
                 self.values, self.worth = np.zeros(0, dtype=np.int64), worth
-                self._point(None)
+                self._add_trace_point(None)
         return better
 
 
-class PrivateRun(Run):
-    """A run of which no rank knows more than its own agents' parts.
+class PrivateRun(RankRun):
+    """A run in which no rank knows more than its own agents' parts of the problem.
 
     Parameters
     ----------
-    valued
-        ``valued(what this rank knows)`` returns on rank 0 what all ranks' parts are worth together; called by all.
-    own
-        Where the values of this rank's agents are kept.
+    setup, world, progress, team
+        As for ``RankRun``.
+    incumbent
+        The incumbent, on rank 0.
+    evaluate
+        ``evaluate(known)`` returns violations and utility of all ranks' parts together on rank 0; called by all ranks.
+    storage
+        Storage of the values of this rank's agents.
 
     Attributes
     ----------
-    best : dict
-        This rank's part of the best assignment; empty where there is none yet.
+    best : dict of int to int
+        This rank's part of the best assignment; empty if there is none yet.
     """
 
     def __init__(
@@ -78,92 +83,105 @@ class PrivateRun(Run):
         setup: Setup,
         world: World,
         incumbent: PrivateIncumbent,
-        progress: Progress,
-        valued: Callable[[Known], Worth | None],
-        own: OwnParts,
-        team: Team | None = None,
+        progress: ProgressReporter,
+        evaluate: Callable[[KnownValues], AssignmentQuality | None],
+        storage: RankAssignment,
+        team: MpiTeam | None = None,
     ) -> None:
-        super().__init__(setup, world, cast(Search, _NoSearch(incumbent)), progress, lambda setup: None, team)
-        self.best, self.valued, self.own = Known(), valued, own
+        super().__init__(setup, world, cast(IncumbentSearch, _NoSearch(incumbent)), progress, lambda setup: None, team)
+        self.best, self.evaluate, self.storage = KnownValues(), evaluate, storage
 
-    def take(self, known: Known) -> None:
-        """Keep an assignment, if it is better than the best so far; called by all ranks, each with its part."""
-        worth, incumbent = self.valued(known), cast(PrivateIncumbent, self.incumbent)
-        if self.world.decided(lambda: worth is not None and incumbent.take(worth)):
+    def take(self, known: KnownValues) -> None:
+        """Keep an assignment if it is better than the best so far; called by all ranks, each with its part."""
+        worth, incumbent = self.evaluate(known), cast(PrivateIncumbent, self.incumbent)
+        if self.world.on_first_rank(lambda: worth is not None and incumbent.take(worth)):
             self.best = dict(known)
-            self.own.keep(self.best)
+            self.storage.keep(self.best)
 
     def first_tables(self) -> None:
-        """Make each agent's first table; some agents may change their methods on the way."""
+        """Make each agent's first table; agents whose elimination is given up are sampled."""
         super().first_tables()
-        self._brought = [one for one in self._brought if one.kind != SEARCH]
+        self._measured_gains = [gain for gain in self._measured_gains if gain.improver != LOCAL_SEARCH]
 
     def improve(self, directive: Directive) -> None:
-        """Carry out what is granted; the best assignment is this rank's part of it."""
+        """Run the improvers in their allocated time, with this rank's part of the best assignment."""
         values: NDArray[np.int64] | None = None
         if directive.best is not None and self.best:
             values = np.zeros(self.setup.problem.n_variables, dtype=np.int64)
             values[list(self.best)] = list(self.best.values())
         super().improve(directive._replace(best=values))
 
-    def _take_in(self, cycle: Cycle) -> None:
+    def _record_assignment(self, cycle: Cycle) -> None:
+        """Record this rank's part of the cycle's assignment, with the boundary values of its neighbours."""
         known = dict(cycle.values)
         for context in cycle.contexts.values():
             known |= self.sides.lower.expand(context)
         self.take(known)
 
-    def _offers(self, cycle: Cycle) -> tuple[Offer, ...]:
-        return tuple(offer for offer in super()._offers(cycle) if offer.kind not in (SEARCH, BESIDE))
+    def _offers(self, cycle: Cycle) -> tuple[Proposal, ...]:
+        """Return the improvers' proposals for this rank, without those for searches of the whole assignment."""
+        return tuple(offer for offer in super()._offers(cycle) if offer.improver not in (LOCAL_SEARCH, EXTERNAL_SEARCH))
 
     @property
-    def _looks_for_gap(self) -> bool:
-        return False  # what all others can be worth is nobody's to know
+    def _stops_at_gap(self) -> bool:
+        """Always false: the bounds of other agents are private."""
+        return False  # bounds of the other agents are private
 
-    def _look_at_gap(self) -> None:
+    def _check_gap(self) -> None:
+        """Do nothing: the bounds of other agents are private."""
         pass
 
 
 class _NoEngine:
-    """In place of a search engine beside the run."""
+    """Stand-in for the external search engine: there is none in a private run."""
 
-    hopeful, beside = False, None
+    may_improve, process = False, None
 
-    def won(self) -> bool:
+    def has_ended_run(self) -> bool:
+        """Return whether the engine has proven the optimum."""
         return False
 
-    def brought(self) -> list[Any]:
+    def take_gains(self) -> list[Any]:
+        """Return the engine's measured gains."""
         return []
 
     def disengage(self, setup: Setup) -> Setup:
+        """Return the setup as it is."""
         return setup
 
 
 class _NoSearch:
-    """In place of a search over the whole assignment."""
+    """Stand-in for the local search over the whole assignment: there is none in a private run."""
 
-    best = on_gpu = None
-    plain = True
+    best = gpu_search = None
+    decodes_only = True
 
     def __init__(self, incumbent: Incumbent) -> None:
-        self.incumbent, self.engine, self.meanwhile = incumbent, _NoEngine(), Meanwhile()
+        self.incumbent, self.engine, self.overlapped = incumbent, _NoEngine(), OverlappedWork()
 
     @contextmanager
-    def beside(
-        self, wanted: bool = True, enough: float = 0.0, behind: bool = True, moment: float = 0.0
+    def in_background(
+        self, wanted: bool = True, enough: float = 0.0, behind: bool = True, brief_seconds: float = 0.0
     ) -> Iterator[None]:
+        """Run the body without a search."""
         yield
 
-    def moment(self, setup: Setup) -> float:
+    def brief_search_seconds(self, setup: Setup) -> float:
+        """Return 0."""
         return 0.0
 
     def before_tables(self, setup: Setup) -> None:
+        """Do nothing."""
         pass
 
     def begin_on_gpu(self, setup: Setup) -> None:
+        """Do nothing."""
         pass
 
-    def until_the_end(self) -> None:
+    def use_remaining_time(self) -> None:
+        """Do nothing."""
         pass
 
     def suggest(self, starts: object) -> None:
+        """Do nothing."""
         pass

@@ -1,4 +1,4 @@
-"""This rank's agents' values in a private run: kept in the checkpoint as they get better, written beside the output."""
+"""The values of this rank's agents in a private run: saved in the checkpoint, and written next to the output file."""
 
 import contextlib
 import os
@@ -10,72 +10,79 @@ import numpy as np
 
 from dmcmc.config.settings import Settings
 from dmcmc.files.write import replace_file
-from dmcmc.formats.agent_files import Index
+from dmcmc.formats.agent_files import AgentIndex
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import FileError
-from dmcmc.run.monitoring.saved_incumbent import KeptIncumbent
+from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
 
 
-class OwnParts:
-    """Where the values of one rank's agents go, which no other rank knows.
+class RankAssignment:
+    """Storage of the values of one rank's agents, which no other rank knows.
 
     Parameters
     ----------
+    index
+        Public data of all agents.
     mine
-        This rank's agents.
+        Agents of this rank.
     problem
-        As this rank knows it: names and labels are there for its own agents' variables.
+        The problem as this rank knows it, with names and labels of its own agents' variables.
     parts
-        Its agents' own parts, by agent.
+        Problem of each agent of this rank.
+    config
+        Settings, with the output file and the checkpoint folder.
     """
 
     def __init__(
-        self, index: Index, mine: Sequence[int], problem: Problem, parts: Mapping[int, Problem], config: Settings
+        self, index: AgentIndex, mine: Sequence[int], problem: Problem, parts: Mapping[int, Problem], config: Settings
     ) -> None:
         self._index, self._mine, self._problem = index, mine, problem
         self._output, folder = config.output, config.checkpoint
-        self._kept: dict[int, KeptIncumbent] = {}
+        self._saved: dict[int, SavedIncumbent] = {}
         if folder is not None:
-            self._kept = {a: KeptIncumbent(folder, parts[a], f"incumbent-{a}.npz") for a in mine}
+            self._saved = {a: SavedIncumbent(folder, parts[a], f"incumbent-{a}.npz") for a in mine}
         self._writing, self._final = threading.Lock(), False
 
-    def found(self) -> dict[int, int]:
-        """Return the values of agents' own variables that an earlier run has kept."""
+    def load(self) -> dict[int, int]:
+        """Return the values of the agents' own variables that an earlier run saved."""
         values = dict[int, int]()
-        for agent, kept in self._kept.items():
-            if (before := kept.find()) is not None:
-                own, known = set(self._index.own[agent]), self._index.variables(agent)
-                values |= {v: x for v, x in zip(known, before.tolist(), strict=True) if v in own}
+        for agent, file in self._saved.items():
+            if (earlier := file.load()) is not None:
+                own_variables, variables = (
+                    set(self._index.variables_by_agent[agent]),
+                    self._index.known_variables(agent),
+                )
+                values |= {v: x for v, x in zip(variables, earlier.tolist(), strict=True) if v in own_variables}
         return values
 
     def keep(self, values: Mapping[int, int]) -> None:
-        """Keep better values in the checkpoint, now or a second after the last ones; also those that agents share."""
+        """Save better values in the checkpoint, at most once a second, including values that neighbours share."""
         with self._writing:
-            for agent, kept in self._kept.items():
-                kept.keep(np.array([values[v] for v in self._index.variables(agent)], dtype=np.int64))
+            for agent, file in self._saved.items():
+                file.save(np.array([values[v] for v in self._index.known_variables(agent)], dtype=np.int64))
 
-    def named(self, values: Mapping[int, int]) -> dict[int, dict[str, Label]]:
-        """Return the values of this rank's agents by name."""
+    def by_name(self, values: Mapping[int, int]) -> dict[int, dict[str, Label]]:
+        """Return the values of this rank's agents by variable name."""
         problem = self._problem
         return {
-            agent: {problem.variables[v]: problem.label(v, values[v]) for v in self._index.own[agent]}
+            agent: {problem.variables[v]: problem.label(v, values[v]) for v in self._index.variables_by_agent[agent]}
             for agent in self._mine
         }
 
     def write(self, values: Mapping[int, int]) -> None:
-        """Write each agent's values to a file of its own, if there is an output; nothing is written after that.
+        """Write each agent's values to a file if there is an output file; :meth:`leave` then writes nothing more.
 
         Raises
         ------
         FileError
-            If that is not possible.
+            If a file cannot be written.
         """
         with self._writing:
             self._final = True
             self._write(values)
 
     def leave(self, values: Mapping[int, int]) -> None:
-        """Leave what there is so far, if :meth:`write` has not been called: from any thread, without an error."""
+        """Write the values so far unless :meth:`write` was called; callable from any thread, and without an error."""
         with self._writing:
             if not self._final and values:
                 with contextlib.suppress(FileError):
@@ -83,18 +90,20 @@ class OwnParts:
             self._flush()
 
     def end(self) -> None:
-        """Write what still waits to be kept in the checkpoint."""
+        """Write unsaved values to the checkpoint."""
         with self._writing:
             self._flush()
 
     def _write(self, values: Mapping[int, int]) -> None:
+        """Write one file per agent."""
         if self._output is None:
             return
         folder = f"{os.path.splitext(self._output)[0]}.agents"
-        for agent, own in self.named(values).items():
-            text = msgspec.json.encode({"agent": self._index.agents[agent], "assignment": own})
+        for agent, named_values in self.by_name(values).items():
+            text = msgspec.json.encode({"agent": self._index.agents[agent], "assignment": named_values})
             replace_file(os.path.join(folder, f"agent-{agent}.json"), [text, "\n"])
 
     def _flush(self) -> None:
-        for kept in self._kept.values():
-            kept.flush()
+        """Write unsaved values of all agents to the checkpoint."""
+        for file in self._saved.values():
+            file.flush()

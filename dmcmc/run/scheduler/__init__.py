@@ -1,1 +1,1 @@
-"""What a run does next: everything that can use time is an offer, and rank 0 divides each slice of time among them."""
+"""Divide the running time over the improvers: each one proposes work, and rank 0 allocates every time slice."""

@@ -1,4 +1,4 @@
-"""What rank 0 tells all ranks after a cycle."""
+"""Define what rank 0 sends to all ranks after a cycle."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,49 +7,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.types import Number
-from dmcmc.run.scheduler.proposal import Grant
+from dmcmc.run.scheduler.proposal import Allocation
 
 
 class Directive(NamedTuple):
-    """What rank 0 says after a cycle.
+    """The decision of rank 0 after a cycle.
 
     Attributes
     ----------
     stop : bool
         Whether the run ends.
-    thresholds : dict
-        For each root: what a solution must be worth in its component to be better than the best so far (encoded); None
-        where any would be.
-    grants : tuple of Grant
-        What is done in the next slice of time, on all ranks.
+    cutoffs : dict
+        For each root agent, the encoded utility that a solution of its component must exceed to improve the incumbent;
+        None if every solution would.
+    allocations : tuple of Allocation
+        The work of all ranks in the next time slice.
     prune : bool
-        Whether rows that cannot matter are left out, whatever else is done.
-    best : ndarray or None
-        The best assignment so far, if it breaks nothing.
+        Whether rows that cannot be part of a better solution are removed, whatever else is done.
+    best : (n,) int64 or None
+        Values of the best assignment so far, if it violates no hard constraint.
     bounded : bool
-        Whether every component has a bound.
-    reserved : float
-        Seconds before the deadline that are left for combining.
+        Whether every component has an upper bound.
+    reserved_seconds : float
+        Seconds before the deadline that are kept free for the next combination.
     """
 
     stop: bool
-    thresholds: Mapping[int, Number | None] = {}
-    grants: tuple[Grant, ...] = ()
+    cutoffs: Mapping[int, Number | None] = {}
+    allocations: tuple[Allocation, ...] = ()
     prune: bool = False
     best: NDArray[np.int64] | None = None
     bounded: bool = False
-    reserved: float = 0.0
+    reserved_seconds: float = 0.0
 
     @property
-    def kinds(self) -> list[str]:
-        """The kinds of work that something is granted of."""
-        return list(dict.fromkeys(grant.kind for grant in self.grants))
+    def improvers(self) -> list[str]:
+        """Names of the improvers that have an allocation, without repetition."""
+        return list(dict.fromkeys(allocation.improver for allocation in self.allocations))
 
     @property
     def changes_tables(self) -> bool:
-        """Whether agents' tables may be others after it; to combine again begins from the same."""
-        return self.prune or any(grant.agent is not None for grant in self.grants)
+        """Whether the work may change agents' tables; a repeated combination starts from unchanged tables."""
+        return self.prune or any(allocation.agent is not None for allocation in self.allocations)
 
-    def of(self, kind: str) -> list[Grant]:
-        """Return what is granted of one kind."""
-        return [grant for grant in self.grants if grant.kind == kind]
+    def allocations_of(self, improver: str) -> list[Allocation]:
+        """Return the allocations of one improver."""
+        return [allocation for allocation in self.allocations if allocation.improver == improver]

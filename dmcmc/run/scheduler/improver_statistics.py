@@ -1,4 +1,8 @@
-"""What each kind of work has taken and brought in this run: by it prices are corrected and hopes raised or lowered."""
+"""Keep running statistics of each improver: the seconds that it has taken and what it has gained.
+
+Estimated costs are corrected by these statistics, and expected gain rates are raised or lowered. A gain rate is the
+part of the optimality gap (the stake) that an improver closes if it has a whole time slice to itself.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -8,201 +12,263 @@ from dmcmc.run.scheduler.proposal import (
     BOUND,
     BRANCH,
     BRANCH_AND_BOUND,
-    COMBINE,
-    ELIMINATE,
-    FILTER,
-    GPU_SEARCH,
-    SAMPLE,
-    SEARCH,
+    EXACT_ELIMINATION,
+    FUNCTION_FILTERING,
+    GPU_CHAINS,
+    LOCAL_SEARCH,
+    RECOMBINATION,
+    SAMPLING,
     SEMIDEFINITE,
     TOULBAR2,
-    Brought,
+    MeasuredGain,
 )
 
-# The part of what is at stake that a kind should bring if it had all of a slice, before it has been tried.
-_FIRST_HOPES = {
-    ELIMINATE: 1.0,
-    FILTER: 1.0,
-    COMBINE: 0.5,
+# Expected gain rate of an improver before it has been tried.
+_INITIAL_RATES = {
+    EXACT_ELIMINATION: 1.0,
+    FUNCTION_FILTERING: 1.0,
+    RECOMBINATION: 0.5,
     BOUND: 0.65,
     BRANCH: 0.65,
     SEMIDEFINITE: 0.65,
-    SAMPLE: 0.25,
-    SEARCH: 0.25,
-    GPU_SEARCH: 0.25,
+    SAMPLING: 0.25,
+    LOCAL_SEARCH: 0.25,
+    GPU_CHAINS: 0.25,
 }
-# Of the first hope is left to what has brought nothing lately: it is tried now and then. Where neither a bound nor the
-# search brings anything, the search has most of the time.
-_LEAST = {BOUND: 0.03, BRANCH: 0.03, SEMIDEFINITE: 0.03, SEARCH: 0.25}
-_LEAST_ELSE = 0.15
-# Times the hope of what still brings most, at most, is hoped of what has brought nothing lately; less for each slice
-# that brought nothing at all: after n of them the next one does with a chance of about one in n.
-_IDLE = {SEARCH: 0.25}
-_IDLE_ELSE = 0.1
-_LUCK = (SAMPLE, BOUND, GPU_SEARCH)  # beside a search in rows that brings something: no more hope than that where a
-# slice has brought nothing, since that one goes on bringing a little less each time, and these end all at once
-_SOME = 0.003  # of what is at stake, in all of a slice, is worth going on with
-_BESIDE = (SEARCH, GPU_SEARCH, TOULBAR2, BRANCH_AND_BOUND)  # of all: what they find is told at once
-_DECODED = (ELIMINATE, FILTER, SAMPLE, COMBINE)  # of tables from below: what is combined of them is theirs
-_SURE = (ELIMINATE, FILTER)  # what an elimination closes, at its end, is no matter of luck
-_WHOLE = (COMBINE, GPU_SEARCH)  # nothing shares their time with them
-_NEW = 0.7  # weight of the last slice, as long as all before it
-_MOST_TIMES = 10.0  # times what a part of a slice has brought is hoped of all of it, at most: little may be luck
-_TRUST = 0.2  # seconds of work as estimated that a correction starts from
-_MOST = 8.0  # times the estimate, either way
-_ENGINES = (TOULBAR2, BRANCH_AND_BOUND)  # they bring what they bring, whatever is hoped
+# Part of its initial rate that an improver without recent gains keeps, so that it is tried now and then. The local
+# search keeps more: it gets most of the time where neither a bound nor the local search gains anything.
+_MIN_RATE_SHARES = {BOUND: 0.03, BRANCH: 0.03, SEMIDEFINITE: 0.03, LOCAL_SEARCH: 0.25}
+_DEFAULT_MIN_RATE_SHARE = 0.15
+# Multiple of the best rate that an improver without recent gains keeps. It is divided by the number n of slices
+# without gain: the next slice then gains something with a probability of about 1 / n.
+_IDLE_SHARES = {LOCAL_SEARCH: 0.25}
+_DEFAULT_IDLE_SHARE = 0.1
+# While branch and bound gains, these fall to the idle rate at their first slice without gain. Branch and bound
+# gains a little less in each slice, while these stop gaining all at once.
+_YIELDING_TO_BRANCH = (SAMPLING, BOUND, GPU_CHAINS)
+_MIN_COUNTED_RATE = 0.003  # part of the gap per whole slice: an improver that gains less counts as one without gain
+# These belong to no agent, and their results are reported as soon as they are found.
+_WHOLE_PROBLEM_IMPROVERS = (LOCAL_SEARCH, GPU_CHAINS, TOULBAR2, BRANCH_AND_BOUND)
+_LOWER_TABLE_IMPROVERS = (
+    EXACT_ELIMINATION,
+    FUNCTION_FILTERING,
+    SAMPLING,
+    RECOMBINATION,
+)  # improve lower tables, from which assignments are combined
+_WITHOUT_RATE = (
+    EXACT_ELIMINATION,
+    FUNCTION_FILTERING,
+)  # close their gap at their very end, so that no rate can be learned
+_UNSHARED = (RECOMBINATION, GPU_CHAINS)  # share their time with no other improver
+_LAST_SLICE_WEIGHT = 0.7  # weight of the last slice in the running mean of the rates; all earlier slices have the rest
+# Largest extrapolation from a part of a slice to the whole slice: a gain in little time may be luck
+_MAX_EXTRAPOLATION = 10.0
+_PRIOR_SECONDS = 0.2  # seconds of correctly estimated work that precede the first correction
+_MAX_COST_CORRECTION = 8.0  # largest correction of an estimated cost, as a factor, up or down
+_ENGINES = (TOULBAR2, BRANCH_AND_BOUND)  # run on whatever they are expected to gain
 
 
 @dataclass
-class Account:
-    """What a kind has taken (seconds, summed over agents) and brought (utility)."""
+class ImproverRecord:
+    """Totals of one improver in this run.
+
+    Attributes
+    ----------
+    seconds : float
+        Seconds taken, summed over agents.
+    objective, bound : float
+        Utility by which the objective was raised and by which the upper bound was lowered.
+    estimated_seconds : float
+        Estimated seconds of the work that had an estimate.
+    seconds_with_estimate : float
+        Seconds that this work has taken.
+    """
 
     seconds: float = 0.0
     objective: float = 0.0
     bound: float = 0.0
-    estimated: float = 0.0
-    priced: float = 0.0  # seconds of what had an estimate
+    estimated_seconds: float = 0.0
+    seconds_with_estimate: float = 0.0
 
 
 @dataclass
-class Ledger:
-    """What each kind of work has taken and brought.
+class ImproverStatistics:
+    """Costs and gains of all improvers in this run.
 
     Attributes
     ----------
-    accounts : dict of Account
-        By kind, in the order of their first use.
-    hopes : dict of float
-        The part of what is at stake that a kind should bring if it had all of a slice: what it has lately brought a
-        second. So time goes to what earns most with it, not to what has had most of it.
-    last : dict of float
-        The same of the last slice alone, of what has been tried.
-    in_vain : dict of int
-        How often, since it last brought anything, each has been tried.
+    records : dict of ImproverRecord
+        By improver, in the order of first use.
+    expected_rates : dict of float
+        Expected gain rate by improver: a running mean, so that time goes to the improver that recently gained most per
+        second.
+    last_rates : dict of float
+        Gain rate in the last slice alone, of improvers that have been tried.
+    slices_without_gain : dict of int
+        Number of slices since the improver's last gain.
     """
 
-    accounts: dict[str, Account] = field(default_factory=dict)
-    hopes: dict[str, float] = field(default_factory=lambda: dict(_FIRST_HOPES))
-    last: dict[str, float] = field(default_factory=dict)
-    in_vain: dict[str, int] = field(default_factory=dict)
+    records: dict[str, ImproverRecord] = field(default_factory=dict)
+    expected_rates: dict[str, float] = field(default_factory=lambda: dict(_INITIAL_RATES))
+    last_rates: dict[str, float] = field(default_factory=dict)
+    slices_without_gain: dict[str, int] = field(default_factory=dict)
 
-    def price(self, kind: str, seconds: float) -> float:
-        """Return an estimate, corrected by what the kind has taken so far against what it should have taken."""
-        account = self.accounts.get(kind, Account())
-        times = (account.priced + _TRUST) / (account.estimated + _TRUST)
-        return seconds * min(_MOST, max(1 / _MOST, times))
+    def corrected_cost(self, improver: str, seconds: float) -> float:
+        """Return an estimated cost in seconds, corrected by the improver's past costs relative to their estimates."""
+        past = self.records.get(improver, ImproverRecord())
+        factor = (past.seconds_with_estimate + _PRIOR_SECONDS) / (past.estimated_seconds + _PRIOR_SECONDS)
+        return seconds * min(_MAX_COST_CORRECTION, max(1 / _MAX_COST_CORRECTION, factor))
 
-    def enter(
+    def record(
         self,
-        brought: Iterable[Brought],
+        gains: Iterable[MeasuredGain],
         objective: float,
         bound: float,
         stake: float,
         seconds: float = 0.0,
         ranks: int = 1,
     ) -> None:
-        """Take in what a slice of time has brought.
+        """Record the costs and gains of a time slice.
 
         Parameters
         ----------
+        gains
+            Measured gains of all ranks.
         objective, bound
-            How much better the best assignment and the bound are, utility. Each kind is given its part: of the
-            objective what it has brought itself, and of the rest, which tables from below have brought, by seconds; of
-            the bound by what it has closed.
+            Utility by which the incumbent and the upper bound have improved. The bound gain is attributed to improvers
+            in proportion to the gaps they closed. An objective gain is attributed to the improver that reported it; the
+            rest comes from combined lower tables and is attributed by seconds.
         stake
-            The gap before; 0 where that is not known: then hopes stay as they are.
+            The optimality gap before the slice; 0 if it is not known: then the expected rates do not change.
         seconds, ranks
-            How long the slice was, and how many ranks had so long for their agents; 0 where only what a kind has had
-            itself is known.
+            Length of the slice, and the number of ranks that worked on agents for that long; 0 if only the improvers'
+            own seconds are known.
         """
-        parts = _by_kind(brought)
-        rest = max(0.0, objective - sum(part.objective for part in parts.values()))
-        decoding = {kind: part.seconds for kind, part in parts.items() if kind in _DECODED}
-        if not any(decoding.values()):
-            decoding = {kind: part.seconds for kind, part in parts.items() if kind not in _BESIDE}
-        closing = {kind: part.closed for kind, part in parts.items()}
-        raised, lowered = _split(rest, decoding), _split(bound, closing if any(closing.values()) else decoding)
-        for kind, part in parts.items():
-            account = self.accounts.setdefault(kind, Account())
-            gained = part.objective + raised.get(kind, 0.0), lowered.get(kind, 0.0)
-            account.seconds += part.seconds
-            account.objective += gained[0]
-            account.bound += gained[1]
-            account.estimated += part.estimated
-            account.priced += part.seconds if part.estimated > 0 else 0.0
-            if stake > 0 and part.seconds > 0 and kind not in _ENGINES:
-                whole = part.seconds if kind in _WHOLE else seconds if kind == SEARCH else seconds * ranks
-                times = min(_MOST_TIMES, max(1.0, whole / part.seconds))
-                self._learn(kind, times * sum(gained) / stake)
+        totals = _totals_by_improver(gains)
+        unattributed = max(0.0, objective - sum(total.objective_gain for total in totals.values()))
+        lower_table_seconds = {
+            improver: total.seconds for improver, total in totals.items() if improver in _LOWER_TABLE_IMPROVERS
+        }
+        if not any(lower_table_seconds.values()):
+            lower_table_seconds = {
+                improver: total.seconds
+                for improver, total in totals.items()
+                if improver not in _WHOLE_PROBLEM_IMPROVERS
+            }
+        closed_gaps = {improver: total.closed_gap for improver, total in totals.items()}
+        objective_shares, bound_shares = (
+            _split_in_proportion(unattributed, lower_table_seconds),
+            _split_in_proportion(bound, closed_gaps if any(closed_gaps.values()) else lower_table_seconds),
+        )
+        for improver, total in totals.items():
+            past = self.records.setdefault(improver, ImproverRecord())
+            gained = total.objective_gain + objective_shares.get(improver, 0.0), bound_shares.get(improver, 0.0)
+            past.seconds += total.seconds
+            past.objective += gained[0]
+            past.bound += gained[1]
+            past.estimated_seconds += total.estimated_seconds
+            past.seconds_with_estimate += total.seconds if total.estimated_seconds > 0 else 0.0
+            if stake > 0 and total.seconds > 0 and improver not in _ENGINES:
+                available = (
+                    total.seconds if improver in _UNSHARED else seconds if improver == LOCAL_SEARCH else seconds * ranks
+                )
+                factor = min(_MAX_EXTRAPOLATION, max(1.0, available / total.seconds))
+                self._learn_rate(improver, factor * sum(gained) / stake)
 
-    def hope(self, kind: str, part: float) -> None:
-        """Hope for a part of what is at stake from a kind; for no more than at first."""
-        self.hopes[kind] = min(_FIRST_HOPES.get(kind, 1.0), part)
+    def limit_rate(self, improver: str, rate: float) -> None:
+        """Set an improver's expected gain rate, at most to its initial rate."""
+        self.expected_rates[improver] = min(_INITIAL_RATES.get(improver, 1.0), rate)
 
-    def may_bring(self, kind: str) -> bool:
-        """Return whether a kind has not been tried yet, or has lately brought something."""
-        return self.last.get(kind, 1.0) >= _SOME
+    def may_gain(self, improver: str) -> bool:
+        """Return whether an improver has not been tried yet, or gained something in its last slice."""
+        return self.last_rates.get(improver, 1.0) >= _MIN_COUNTED_RATE
 
-    def brings_less(self, kind: str, other: str) -> bool:
-        """Return whether a kind has last brought less than another one; not before both have been tried."""
-        return kind in self.last and other in self.last and self.last[kind] < self.last[other]
+    def gained_less(self, improver: str, other: str) -> bool:
+        """Return whether an improver gained less than another one in its last slice; False before both are tried."""
+        return (
+            improver in self.last_rates
+            and other in self.last_rates
+            and self.last_rates[improver] < self.last_rates[other]
+        )
 
-    def hopes_among(self, kinds: Iterable[str]) -> dict[str, float]:
-        """Return the hopes where some kinds are offered: for a little at least, less beside what brings more."""
-        tried = [kind for kind in kinds if kind not in _SURE and self.last.get(kind, 1.0) >= _SOME]
-        most = max((self.hopes.get(kind, 0.0) for kind in tried), default=math.inf)
-        idle = {kind: self._idle(kind) * most for kind in self.hopes}
-        hopes = {kind: max(hope, min(_least(kind), idle[kind])) for kind, hope in self.hopes.items()}
-        if BRANCH in tried and BRANCH in self.last:
-            hopes |= {kind: min(hopes[kind], idle[kind]) for kind in _LUCK if self.last.get(kind, 1.0) < _SOME}
-        return hopes
+    def rates_among(self, improvers: Iterable[str]) -> dict[str, float]:
+        """Return the expected gain rates where these improvers make proposals.
 
-    def _idle(self, kind: str) -> float:
-        """Return times the hope of what brings most a kind has at least."""
-        return _IDLE.get(kind, _IDLE_ELSE) / max(1, self.in_vain.get(kind, 0))
+        An improver without recent gains keeps a small rate, which is smaller where others gain more.
+        """
+        gaining = [
+            improver
+            for improver in improvers
+            if improver not in _WITHOUT_RATE and self.last_rates.get(improver, 1.0) >= _MIN_COUNTED_RATE
+        ]
+        best_rate = max((self.expected_rates.get(improver, 0.0) for improver in gaining), default=math.inf)
+        idle_rates = {improver: self._idle_share(improver) * best_rate for improver in self.expected_rates}
+        rates = {
+            improver: max(rate, min(_min_rate(improver), idle_rates[improver]))
+            for improver, rate in self.expected_rates.items()
+        }
+        if BRANCH in gaining and BRANCH in self.last_rates:
+            rates |= {
+                improver: min(rates[improver], idle_rates[improver])
+                for improver in _YIELDING_TO_BRANCH
+                if self.last_rates.get(improver, 1.0) < _MIN_COUNTED_RATE
+            }
+        return rates
 
-    def _learn(self, kind: str, brought: float) -> None:
-        if kind not in _SURE:
-            self.in_vain[kind] = 0 if brought > 0 else self.in_vain.get(kind, 0) + 1
-            self.last[kind] = min(1.0, brought)
-            self.hopes[kind] = (1 - _NEW) * self.hopes.get(kind, 1.0) + _NEW * self.last[kind]
+    def _idle_share(self, improver: str) -> float:
+        """Return the multiple of the best rate that an improver without recent gains keeps."""
+        return _IDLE_SHARES.get(improver, _DEFAULT_IDLE_SHARE) / max(1, self.slices_without_gain.get(improver, 0))
+
+    def _learn_rate(self, improver: str, rate: float) -> None:
+        """Update an improver's rates by its gain rate in the last slice."""
+        if improver not in _WITHOUT_RATE:
+            self.slices_without_gain[improver] = 0 if rate > 0 else self.slices_without_gain.get(improver, 0) + 1
+            self.last_rates[improver] = min(1.0, rate)
+            self.expected_rates[improver] = (1 - _LAST_SLICE_WEIGHT) * self.expected_rates.get(
+                improver, 1.0
+            ) + _LAST_SLICE_WEIGHT * self.last_rates[improver]
 
 
-def _least(kind: str) -> float:
-    """Return what is always hoped of a kind where nothing brings anything."""
-    return _LEAST.get(kind, _LEAST_ELSE) * _FIRST_HOPES.get(kind, 1.0)
+def _min_rate(improver: str) -> float:
+    """Return the gain rate that an improver keeps where no improver gains anything."""
+    return _MIN_RATE_SHARES.get(improver, _DEFAULT_MIN_RATE_SHARE) * _INITIAL_RATES.get(improver, 1.0)
 
 
-def lowered_by(brought: Iterable[Brought]) -> dict[str, float]:
-    """Return the parts of kinds of work, 1 together, in how much lower agents' work has made the bound; most first.
+def shares_of_bound_gain(gains: Iterable[MeasuredGain]) -> dict[str, float]:
+    """Return each improver's share in how much agents' work has lowered the upper bound, the largest share first.
 
-    Of what is beside them each bound is told when it is proven. Nothing where no agent's part of the gap is less.
+    The shares add up to 1. Improvers of the whole problem are left out: their bounds are reported when they are proven.
+    The result is empty if no agent's part of the gap has shrunk.
     """
-    closed = {kind: part.closed for kind, part in _by_kind(brought).items() if kind not in _BESIDE}
-    parts = _split(1.0, closed)
-    return dict(sorted(parts.items(), key=lambda one: -one[1]))
+    closed_gaps = {
+        improver: total.closed_gap
+        for improver, total in _totals_by_improver(gains).items()
+        if improver not in _WHOLE_PROBLEM_IMPROVERS
+    }
+    shares = _split_in_proportion(1.0, closed_gaps)
+    return dict(sorted(shares.items(), key=lambda share: -share[1]))
 
 
-def decoded_by(kinds: Iterable[str]) -> list[str]:
-    """Return those of some kinds of work that an assignment comes of which is combined from tables; all if none."""
-    kinds = list(dict.fromkeys(kinds))
-    return [kind for kind in kinds if kind in _DECODED] or kinds
+def improvers_of_assignment(improvers: Iterable[str]) -> list[str]:
+    """Return those of some improvers whose lower tables assignments are combined from; all if there are none."""
+    improvers = list(dict.fromkeys(improvers))
+    return [improver for improver in improvers if improver in _LOWER_TABLE_IMPROVERS] or improvers
 
 
-def _by_kind(brought: Iterable[Brought]) -> dict[str, Brought]:
-    """Return the sums of what each kind has taken and brought."""
-    numbers: dict[str, list[float]] = {}
-    for one in brought:
-        sums = numbers.get(one.kind)
+def _totals_by_improver(gains: Iterable[MeasuredGain]) -> dict[str, MeasuredGain]:
+    """Return the sums of seconds and gains of each improver."""
+    totals: dict[str, list[float]] = {}
+    for gain in gains:
+        sums = totals.get(gain.improver)
         if sums is None:
-            sums = numbers[one.kind] = [*Brought(one.kind, 0.0)[1:]]
-        for place, number in enumerate(one[1:]):
-            sums[place] += number
-    return {kind: Brought(kind, *sums) for kind, sums in numbers.items()}
+            sums = totals[gain.improver] = [*MeasuredGain(gain.improver, 0.0)[1:]]
+        for field_index, number in enumerate(gain[1:]):
+            sums[field_index] += number
+    return {improver: MeasuredGain(improver, *sums) for improver, sums in totals.items()}
 
 
-def _split(total: float, weights: Mapping[str, float]) -> dict[str, float]:
-    """Return a total in parts, in proportion to weights."""
-    positive = {kind: weight for kind, weight in weights.items() if weight > 0}
-    whole = sum(positive.values())
-    return {kind: total * weight / whole for kind, weight in positive.items()}
+def _split_in_proportion(total: float, weights: Mapping[str, float]) -> dict[str, float]:
+    """Split a total into parts in proportion to the positive weights."""
+    positive = {improver: weight for improver, weight in weights.items() if weight > 0}
+    weight_sum = sum(positive.values())
+    return {improver: total * weight / weight_sum for improver, weight in positive.items()}

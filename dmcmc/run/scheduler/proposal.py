@@ -1,73 +1,95 @@
-"""What time can be spent on: an offer with its price and what it can bring, what is granted, and what came of it."""
+"""Define the messages between improvers and the scheduler: a proposal, an allocation of time, and a measured gain.
+
+An improver is a component that can raise the objective or lower the upper bound. The constants are the improvers'
+names, as traces, results and summaries show them.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-ELIMINATE, FILTER, SAMPLE, BOUND, BRANCH = "eliminate", "filter", "sample", "bound", "branch"  # of agents
-SEMIDEFINITE = "semidefinite"  # of agents, too
-SEARCH, COMBINE = "search", "combine"  # of all
-BESIDE = "search engine"  # beside all others: it has a core of its own
-TOULBAR2, BRANCH_AND_BOUND = "toulbar2", "branch-and-bound"  # which: what has been brought is theirs
-GPU_SEARCH = "gpu search"  # beside all others: on the GPU, of which it has what other work leaves
+# Improvers of single agents' tables; each runs on the agent's rank.
+EXACT_ELIMINATION = "exact elimination"
+FUNCTION_FILTERING = "function filtering"
+SAMPLING = "sampling"
+BOUND = "bound"
+BRANCH = "branch and bound"  # over the boundary assignments (rows) of an agent
+SEMIDEFINITE = "semidefinite"
+# Improvers of the whole problem, by all ranks together.
+LOCAL_SEARCH = "local search"
+RECOMBINATION = "recombination"
+EXTERNAL_SEARCH = "external search"  # a search engine in the background; its gains carry the engine's own name:
+TOULBAR2, BRANCH_AND_BOUND = "toulbar2", "branch-and-bound"
+GPU_CHAINS = "gpu chains"  # in the background, with the GPU time that other work leaves
 
 
 @dataclass(frozen=True)
-class Offer:
-    """Something that time can be spent on.
+class Proposal:
+    """A piece of work that an improver could do in the next time slice.
 
     Attributes
     ----------
-    kind : str
-        What is done, see :mod:`dmcmc.run.improvers`.
+    improver : str
+        Name of the improver that would do it, see :mod:`dmcmc.run.improvers`.
     gain : float
-        Utility: the part of the gap that it would close at best; inf where that is not known.
+        Utility. The part of the optimality gap that the work could close at best; inf if it is not known.
     agent : int or None
-        Whose it is, and so on which rank; None where all ranks work on it together.
+        The agent whose tables are improved, and thereby the rank; None for work that all ranks do together.
     seconds : float or None
-        Price on its rank; None where any seconds are of use.
+        Estimated cost on the agent's rank; None if the work can use any number of seconds.
     weight : float
-        What stands in for a gain that is not known, beside those of other agents.
-    steady : bool
-        Whether it goes on where it was, so that several short turns are as good as a long one.
-    tells : bool
-        Whether other work waits for what it shows.
+        Stands in for an unknown gain, relative to the weights of other agents.
+    resumable : bool
+        Whether the work continues where it stopped, so that several short quanta are as good as a long one.
+    awaited : bool
+        Whether other work waits for the outcome of this work.
     """
 
-    kind: str
+    improver: str
     gain: float
     agent: int | None = None
     seconds: float | None = None
     weight: float = 1.0
-    steady: bool = False
-    tells: bool = False
+    resumable: bool = False
+    awaited: bool = False
 
 
-class Grant(NamedTuple):
-    """An offer that is taken, with the seconds that it is given."""
+class Allocation(NamedTuple):
+    """A proposal that the scheduler has accepted.
 
-    kind: str
+    Attributes
+    ----------
+    improver : str
+        Name of the improver.
+    agent : int or None
+        The agent whose tables are improved; None for work of all ranks together.
+    seconds : float
+        Seconds that the improver may take.
+    """
+
+    improver: str
     agent: int | None
     seconds: float
 
 
-class Brought(NamedTuple):
-    """What came of an offer.
+class MeasuredGain(NamedTuple):
+    """The measured cost and gain of a piece of work.
 
     Attributes
     ----------
-    kind : str
+    improver : str
+        Name of the improver.
     seconds : float
-        That it took.
-    estimated : float
-        That it should have taken; 0 where any seconds were of use.
-    closed : float
-        How much less the agent's part of the gap is, utility.
-    objective : float
-        How much better the best assignment is, where that is known at once.
+        Seconds that the work has taken.
+    estimated_seconds : float
+        Seconds that it was estimated to take; 0 if it can use any number of seconds.
+    closed_gap : float
+        Utility by which the agent's part of the optimality gap has shrunk.
+    objective_gain : float
+        Utility by which the best assignment has improved, if that is known at once.
     """
 
-    kind: str
+    improver: str
     seconds: float
-    estimated: float = 0.0
-    closed: float = 0.0
-    objective: float = 0.0
+    estimated_seconds: float = 0.0
+    closed_gap: float = 0.0
+    objective_gain: float = 0.0

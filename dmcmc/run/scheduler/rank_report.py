@@ -1,38 +1,38 @@
-"""What a rank reports after a cycle: what could be done for its agents, and what has come of what was done."""
+"""Define what each rank sends to rank 0 after a cycle: proposals for its agents, and the gains of past work."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from dmcmc.inference.runtime.types import Number
-from dmcmc.inference.sparse.size_statistics import Kept
-from dmcmc.run.scheduler.proposal import Brought, Offer
+from dmcmc.inference.sparse.size_statistics import SizeStatistics
+from dmcmc.run.scheduler.proposal import MeasuredGain, Proposal
 
 
-class Report(NamedTuple):
-    """What a rank reports after a cycle.
+class RankReport(NamedTuple):
+    """The report of one rank after a cycle.
 
     Attributes
     ----------
     roots : dict
-        Upper UTIL values of the roots here; None where something has no bound.
-    offers : tuple of Offer
-        What could be done for its agents.
-    brought : tuple of Brought
-        What came of what was done since the last report.
+        Encoded upper bounds at the root agents of this rank; None if a part of the component has no bound.
+    proposals : tuple of Proposal
+        Work that could be done for its agents.
+    gains : tuple of MeasuredGain
+        Costs and gains of the work since the last report.
     relaxed : bool
-        Whether tables from above were split in the combination.
+        Whether the combination split upper-bound tables into mini-buckets.
     pruned : bool
-        Whether rows have been left out since, or that has not yet been tried.
-    asked : bool
-        Whether somebody wants the run to end.
-    kept : tuple of Kept
-        What the messages of its agents hold that are eliminated without what cannot win.
+        Whether rows have been pruned since the last report, or pruning has not been tried yet.
+    stop_requested : bool
+        Whether the user has asked the run to end.
+    filtered_sizes : tuple of Kept
+        Sizes of the filtered messages of this rank's agents (function filtering).
     """
 
     roots: Mapping[int, Number | None] = {}
-    offers: tuple[Offer, ...] = ()
-    brought: tuple[Brought, ...] = ()
+    proposals: tuple[Proposal, ...] = ()
+    gains: tuple[MeasuredGain, ...] = ()
     relaxed: bool = False
     pruned: bool = False
-    asked: bool = False
-    kept: tuple[Kept, ...] = ()
+    stop_requested: bool = False
+    filtered_sizes: tuple[SizeStatistics, ...] = ()

@@ -1,238 +1,290 @@
-"""The controller (for rank 0): asked after every cycle, it divides the next slice of time among all that is offered."""
+"""Decide, on rank 0 after every cycle, which of the proposed work all ranks do in the next time slice."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from dmcmc.run.scheduler.improver_statistics import Account, Ledger
+from dmcmc.run.scheduler.improver_statistics import ImproverRecord, ImproverStatistics
 from dmcmc.run.scheduler.proposal import (
-    BESIDE,
     BOUND,
     BRANCH,
-    COMBINE,
-    FILTER,
-    GPU_SEARCH,
-    SAMPLE,
-    SEARCH,
+    EXTERNAL_SEARCH,
+    FUNCTION_FILTERING,
+    GPU_CHAINS,
+    LOCAL_SEARCH,
+    RECOMBINATION,
+    SAMPLING,
     SEMIDEFINITE,
-    Brought,
-    Grant,
-    Offer,
+    Allocation,
+    MeasuredGain,
+    Proposal,
 )
-from dmcmc.run.scheduler.time_allocation import Time, divide_slice
-from dmcmc.run.scheduler.time_quanta import Turns
+from dmcmc.run.scheduler.time_allocation import SliceBudget, allocate_slice
+from dmcmc.run.scheduler.time_quanta import DeferredQuanta
 
-_SLICE = 0.25  # seconds between two cycles, at least
-_LONGEST = 0.1  # of all the time: what brings nothing any more is found out at the end of a slice
-_CLEAR, _LONGER = 0.8, 2.0  # of all hope is a search in rows': slices are so many times as long then
-_TOLD = 0.025  # of all the time, as long as other work waits for what is shown
-_NARROW, _PROOF = 1e-3, 0.3  # of the objective is a gap that is rather proven than closed; least hope of bounds then
-_BESIDE_LIFTS = {SAMPLE: 0.01, SEARCH: 0.05}  # of what is hoped of lifts with squares of rows' own is hoped, at most
-_LAST = 1.5  # slices: less is one slice
-_OF_SPLITS = 0.1  # of the gap is at least what splitting tables in the combination is taken for
-_PATIENCE, _TIMES = 10.0, 10.0  # seconds, and times what the best took to be found: so long a search alone goes on
-_OPEN = 10.0  # times so many seconds where a gap is open
-# What a filter can drop hangs on the best assignment: as long as the search has had less than a part of the time, it
-# has a part of each slice beside a filter.
-_FOR_FILTERS, _BESIDE_FILTERS = 0.1, 0.3
-_WITHOUT_ANSWER = {SAMPLE: 0.4, SEARCH: 0.4, BOUND: 0.2}  # hopes as long as hard constraints are broken
+_MIN_SLICE_SECONDS = 0.25  # seconds between two cycles, at least
+# Part of the whole time that a slice may take, so that an improver that stops gaining is noticed at the end of a slice.
+_MAX_SLICE_PART = 0.1
+_DOMINANT_PART = 0.8  # part of all expected rates: a branch and bound with more has longer slices
+_DOMINANT_SLICE_FACTOR = 2.0  # factor of the length of those slices
+_AWAITED_SLICE_PART = 0.025  # part of the whole time that a slice may take while other work waits for its outcome
+_NEARLY_CLOSED_GAP = 1e-3  # gap relative to the objective at or below which the rest is proven rather than searched for
+_NEARLY_CLOSED_MIN_RATE = 0.3  # least expected rate of upper-bound improvers at such a gap
+# Largest rates of other improvers, relative to the rate of per-row semidefinite relaxations.
+_MAX_RATES_WITH_PER_ROW = {SAMPLING: 0.01, LOCAL_SEARCH: 0.05}
+_LAST_SLICE_FACTOR = 1.5  # slices: if less time is left, it becomes one slice
+_MIN_SPLIT_PART = 0.1  # least part of the gap that is attributed to tables split in the combination
+_PATIENCE_SECONDS = 10.0  # seconds without improvement after which a local search ends that is the only work left
+_PATIENCE_FACTOR = 10.0  # the same as a multiple of the seconds until the incumbent was found, whichever is longer
+_OPEN_GAP_FACTOR = 10.0  # factor of the seconds above while a bound shows that the incumbent may not be optimal
+# What function filtering can remove depends on the incumbent: until the local search has had a part of the whole time,
+# it gets a fixed part of each slice in addition to function filtering.
+_MIN_SEARCHED_PART = 0.1  # part of the whole time
+_SEARCH_PART_WITH_FILTERING = 0.3  # part of each slice
+_RATES_WITHOUT_SOLUTION = {
+    SAMPLING: 0.4,
+    LOCAL_SEARCH: 0.4,
+    BOUND: 0.2,
+}  # expected rates while hard constraints are violated
 
 
-class State(NamedTuple):
-    """Where a run stands after a cycle.
+class SchedulingState(NamedTuple):
+    """The state of a run after a cycle.
 
     Attributes
     ----------
     elapsed, left : float
-        Seconds since the start, and until the end less what combining takes.
+        Seconds since the start, and until the end of the run less those of the next combination.
     utility : float or None
-        What the best assignment is worth; None while it breaks hard constraints.
+        Utility of the incumbent; None while it violates hard constraints.
     bound : float or None
-        The best proven one on that.
-    goal : float
-        The gap that is allowed, utility.
+        The best proven upper bound on the utility.
+    allowed_gap : float
+        Utility. The optimality gap at which the run may end.
     """
 
     elapsed: float
     left: float
     utility: float | None = None
     bound: float | None = None
-    goal: float = 0.0
+    allowed_gap: float = 0.0
 
     @property
     def gap(self) -> float:
-        """What is open; inf where that is not known."""
+        """The optimality gap, utility; inf if it is not known."""
         return math.inf if self.utility is None or self.bound is None else max(0.0, self.bound - self.utility)
 
     @property
-    def narrow(self) -> bool:
-        """Whether next to nothing is open."""
-        return self.utility is not None and 0 < self.gap <= _NARROW * abs(self.utility)
+    def nearly_closed(self) -> bool:
+        """Whether the gap is positive but tiny relative to the objective."""
+        return self.utility is not None and 0 < self.gap <= _NEARLY_CLOSED_GAP * abs(self.utility)
 
 
 @dataclass
-class Controller:
-    """Decides what is done next, and keeps account of what that has brought.
+class Scheduler:
+    """The scheduler: it allocates time to improvers and keeps statistics of their gains.
 
     Attributes
     ----------
     owner : sequence of int
         The rank of each agent.
-    ledger : Ledger
-    offered : tuple of Offer
-        What was last offered, with corrected prices.
-    settled : bool
-        Whether the search, alone, has found nothing better for so long that the run ends before its time.
+    statistics : ImproverStatistics
+        Costs and gains of all improvers so far.
+    proposals : tuple of Proposal
+        The last proposals, with corrected costs.
+    search_converged : bool
+        Whether only the local search is left, and it has found nothing better for so long that the run ends early.
     """
 
     owner: Sequence[int]
-    ledger: Ledger = field(default_factory=Ledger)
-    offered: tuple[Offer, ...] = ()
-    settled: bool = False
-    _turns: Turns = field(default_factory=Turns)
-    _found: float = 0.0  # seconds after which the best assignment was there
-    _last: State | None = None
+    statistics: ImproverStatistics = field(default_factory=ImproverStatistics)
+    proposals: tuple[Proposal, ...] = ()
+    search_converged: bool = False
+    _deferred: DeferredQuanta = field(default_factory=DeferredQuanta)
+    _found_at: float = 0.0  # seconds after the start at which the incumbent was found
+    _last_state: SchedulingState | None = None
 
-    def enter(self, state: State, brought: Sequence[Brought]) -> None:
-        """Take in where the run stands, and what was done since it was last asked.
+    def record(self, state: SchedulingState, gains: Sequence[MeasuredGain]) -> None:
+        """Record the state of the run, and the costs and gains since the last call.
 
-        When the gap is first known, a search has been going on beside what it comes from: it may hope for as much more.
+        When the gap becomes known, the local search has already run during the work that proved it. Its expected rate
+        is then set to the part of the gap that it has gained in that time.
         """
-        searched, known = sum(one.objective for one in brought if one.kind == SEARCH), self._last is not None
-        last, self._last = self._last or State(0.0, 0.0), state
+        search_gain, has_last = (
+            sum(gain.objective_gain for gain in gains if gain.improver == LOCAL_SEARCH),
+            self._last_state is not None,
+        )
+        last, self._last_state = self._last_state or SchedulingState(0.0, 0.0), state
         objective = 0.0 if state.utility is None or last.utility is None else max(0.0, state.utility - last.utility)
         bound = 0.0 if state.bound is None or last.bound is None else max(0.0, last.bound - state.bound)
         if objective > 0 or (state.utility is not None and last.utility is None):
-            self._found = state.elapsed
+            self._found_at = state.elapsed
         stake, seconds = last.gap if math.isfinite(last.gap) else 0.0, state.elapsed - last.elapsed
-        self.ledger.enter(brought, objective, bound, stake, seconds, len(set(self.owner)))
-        if not known and 0 < state.gap < math.inf and any(one.kind == SEARCH for one in brought):
-            self.ledger.hope(SEARCH, searched / state.gap)
+        self.statistics.record(gains, objective, bound, stake, seconds, len(set(self.owner)))
+        if not has_last and 0 < state.gap < math.inf and any(gain.improver == LOCAL_SEARCH for gain in gains):
+            self.statistics.limit_rate(LOCAL_SEARCH, search_gain / state.gap)
 
-    def decide(self, offers: Sequence[Offer]) -> tuple[Grant, ...]:
-        """Return what is done in the next slice of time; nothing where nothing is worth anything, or time is up.
+    def decide(self, proposals: Sequence[Proposal]) -> tuple[Allocation, ...]:
+        """Allocate the next time slice; return nothing if no work can gain anything, or the time is up.
 
-        Each slice is as long as all before it: one long effort gains more than several short ones, as bounds of rows
-        begin anew in each. A search in rows goes on where it was: before it has been tried, and while it brings
-        something, a slice is a tenth of the time at most, twice as long where hardly anything else does. So do lifts
-        that have squares of rows' own; others want long slices. As long as lifts wait for what a search in rows shows,
-        slices are shorter than that.
+        By default a slice is as long as all earlier ones together: one long effort gains more than several short ones,
+        because dual ascent starts anew in each slice. Branch and bound over boundary assignments and per-row
+        semidefinite relaxations continue where they stopped. Until they have been tried, and while they gain something,
+        a slice takes at most a tenth of the whole time; twice as much if hardly anything but branch and bound gains.
+        Slices are shorter still while semidefinite relaxations wait for the outcome of a branch and bound.
 
-        A search engine goes on beside what is done; where that is nothing, the run waits for it. So does a search on
-        the GPU, for a part of the slice by what it may be hoped to bring beside all else.
+        An external search runs in the background of all other work; the run waits for it if there is no other work. GPU
+        chains also run in the background, for a part of the slice in proportion to their expected gain.
         """
-        state = self._last
-        assert state is not None, "enter comes first"
-        if not offers:
-            self.offered, self.settled = (), False
+        state = self._last_state
+        assert state is not None, "record has to be called before decide"
+        if not proposals:
+            self.proposals, self.search_converged = (), False
             return ()
-        hopes = self._hopes(offers, state)
-        own = self._left_by_lifts([offer for offer in offers if offer.kind not in (BESIDE, GPU_SEARCH)], state)
-        seconds = self._slice(own, state, hopes)
-        grants = self._divided(own, state, seconds)
-        if grants and any(offer.kind == GPU_SEARCH for offer in offers):
-            others = max((hopes.get(g.kind, 1.0) for g in grants if g.kind != SEARCH), default=0.0)
-            share = hopes[GPU_SEARCH] / (hopes[GPU_SEARCH] + others)
-            grants = (*grants, Grant(GPU_SEARCH, None, share * min(state.left, seconds)))
-        if any(offer.kind == BESIDE for offer in offers):
-            return (*grants, Grant(BESIDE, None, 0.0 if grants else state.left))
-        return grants
-
-    def _lifted(self, offers: Sequence[Offer]) -> set[int | None]:
-        """Return whose lifts have squares of rows' own, as long as those may bring something."""
-        lifted = {offer.agent for offer in offers if offer.steady and offer.kind == SEMIDEFINITE}
-        return lifted if self.ledger.may_bring(SEMIDEFINITE) else set()
-
-    def _left_by_lifts(self, offers: Sequence[Offer], state: State) -> list[Offer]:
-        """Return offers without search in rows that are lifted, nor ascent where they have squares of their own.
-
-        They lower the same rows, and what one of them has done is of no use to the others; a search in rows of agents
-        that lifts suit comes less far in its time. Where next to nothing is open, all may do what is left.
-        """
-        if state.narrow or not self.ledger.may_bring(SEMIDEFINITE):
-            return list(offers)
-        lifted = {offer.agent for offer in offers if offer.kind == SEMIDEFINITE}
-        left = {BRANCH: lifted, BOUND: self._lifted(offers)}
-        return [offer for offer in offers if offer.agent not in left.get(offer.kind, ())]
-
-    def _hopes(self, offers: Sequence[Offer], state: State) -> dict[str, float]:
-        """Return what is hoped of each kind; of bounds at least so much where next to nothing is open.
-
-        Beside lifts with squares of rows' own little is hoped of sampling and the search where those have last brought
-        less, or lifts have not been tried.
-        """
-        hopes = self.ledger.hopes_among({offer.kind for offer in offers})
-        if self._lifted(offers):
-            new = SEMIDEFINITE not in self.ledger.last
-            less = [kind for kind in _BESIDE_LIFTS if new or self.ledger.brings_less(kind, SEMIDEFINITE)]
-            hopes |= {kind: min(hopes[kind], _BESIDE_LIFTS[kind] * hopes[SEMIDEFINITE]) for kind in less}
-        if state.utility is None:
-            return hopes | _WITHOUT_ANSWER
-        if state.narrow:
-            hopes |= {kind: max(hopes[kind], _PROOF) for kind in (BOUND, BRANCH)}
-        return hopes
-
-    def _slice(self, offers: Sequence[Offer], state: State, hopes: Mapping[str, float]) -> float:
-        """Return how long a slice is, unless little is left."""
-        whole, kinds = max(_SLICE, state.elapsed), {offer.kind for offer in offers}
-        if any(offer.tells for offer in offers):
-            return min(whole, max(_SLICE, _TOLD * (state.elapsed + state.left)))
-        steady = any(offer.steady for offer in offers)
-        if SEMIDEFINITE in kinds and not steady:
-            return whole
-        if not (steady or (BRANCH in kinds and self.ledger.may_bring(BRANCH))):
-            return whole
-        clear = BRANCH in kinds and hopes[BRANCH] >= _CLEAR * sum(hopes.get(kind, 0.0) for kind in kinds)
-        return min(whole, max(_SLICE, (_LONGER if clear else 1.0) * _LONGEST * (state.elapsed + state.left)))
-
-    def _divided(self, offers: Sequence[Offer], state: State, seconds: float) -> tuple[Grant, ...]:
-        """Return what is done by the ranks themselves in a slice of so many seconds, or in all that are left."""
-        whole, hopes = max(_SLICE, state.elapsed), self._hopes(offers, state)
-        seconds = state.left if state.left < _LAST * seconds else seconds
-        needed = 1.0
-        if 0 < state.gap < math.inf:
-            needed = max(0.0, state.gap - state.goal) / state.gap
-        of_agents: dict[int, float] = {}
-        for offer in offers:
-            if offer.agent is not None:
-                of_agents[offer.agent] = max(offer.gain, of_agents.get(offer.agent, 0.0))
-        others = state.gap
-        if math.isfinite(state.gap):
-            others = max(_OF_SPLITS * state.gap, state.gap - sum(of_agents.values()))
-        self.offered = tuple(self._corrected(offer, state, others) for offer in offers)
-        search = _BESIDE_FILTERS if self._has_searched_too_little(offers, state) else 0.0
-        grants = divide_slice(
-            self.offered, self.owner, hopes, Time(seconds, state.left, needed, state.gap, search, whole)
+        rates = self._rates(proposals, state)
+        competing = self._without_duplicate_bounds(
+            [proposal for proposal in proposals if proposal.improver not in (EXTERNAL_SEARCH, GPU_CHAINS)], state
         )
-        grants = self._turns.gather(grants, self.owner, seconds)
-        return self._patient(grants, state) if all(grant.kind == SEARCH for grant in grants) else grants
+        seconds = self._slice_seconds(competing, state, rates)
+        allocations = self._allocated(competing, state, seconds)
+        if allocations and any(proposal.improver == GPU_CHAINS for proposal in proposals):
+            best_rate = max(
+                (rates.get(a.improver, 1.0) for a in allocations if a.improver != LOCAL_SEARCH), default=0.0
+            )
+            gpu_share = rates[GPU_CHAINS] / (rates[GPU_CHAINS] + best_rate)
+            allocations = (*allocations, Allocation(GPU_CHAINS, None, gpu_share * min(state.left, seconds)))
+        if any(proposal.improver == EXTERNAL_SEARCH for proposal in proposals):
+            return (*allocations, Allocation(EXTERNAL_SEARCH, None, 0.0 if allocations else state.left))
+        return allocations
 
-    def _has_searched_too_little(self, offers: Sequence[Offer], state: State) -> bool:
-        """Return whether the search should go on before a filter has most of the time."""
-        searched = self.ledger.accounts.get(SEARCH, Account()).seconds
-        filters = any(offer.kind == FILTER for offer in offers)
-        return filters and searched < _FOR_FILTERS * (state.elapsed + state.left)
+    def _per_row_agents(self, proposals: Sequence[Proposal]) -> set[int | None]:
+        """Return the agents whose per-row semidefinite relaxations may still gain something."""
+        agents = {proposal.agent for proposal in proposals if proposal.resumable and proposal.improver == SEMIDEFINITE}
+        return agents if self.statistics.may_gain(SEMIDEFINITE) else set()
 
-    def _patient(self, grants: tuple[Grant, ...], state: State) -> tuple[Grant, ...]:
-        """Return what a search is granted that is all there is to do: no more than it is worth waiting for.
+    def _without_duplicate_bounds(self, proposals: Sequence[Proposal], state: SchedulingState) -> list[Proposal]:
+        """Return the proposals without bounds that a semidefinite relaxation of the same agent makes redundant.
 
-        Longer where a bound says that there may be something better.
+        Branch and bound is left out for agents with a semidefinite relaxation, and dual ascent for agents with per-row
+        relaxations: they lower the bounds of the same rows, and none of them uses the others' progress. If the gap is
+        nearly closed, all of them may close the rest.
         """
-        more = _OPEN if state.bound is not None else 1.0
-        left = max(more * _PATIENCE, _TIMES * self._found) - (state.elapsed - self._found)
-        self.settled = bool(grants) and left <= 0 and state.utility is not None
-        if self.settled:
+        if state.nearly_closed or not self.statistics.may_gain(SEMIDEFINITE):
+            return list(proposals)
+        relaxed = {proposal.agent for proposal in proposals if proposal.improver == SEMIDEFINITE}
+        left_out = {BRANCH: relaxed, BOUND: self._per_row_agents(proposals)}
+        return [proposal for proposal in proposals if proposal.agent not in left_out.get(proposal.improver, ())]
+
+    def _rates(self, proposals: Sequence[Proposal], state: SchedulingState) -> dict[str, float]:
+        """Return the expected gain rate of each improver.
+
+        With per-row semidefinite relaxations, sampling and the local search have small rates if they gained less in
+        their last slices, or the relaxations have not been tried. If the gap is nearly closed, upper-bound improvers
+        have at least a fixed rate.
+        """
+        rates = self.statistics.rates_among({proposal.improver for proposal in proposals})
+        if self._per_row_agents(proposals):
+            untried = SEMIDEFINITE not in self.statistics.last_rates
+            limited = [
+                improver
+                for improver in _MAX_RATES_WITH_PER_ROW
+                if untried or self.statistics.gained_less(improver, SEMIDEFINITE)
+            ]
+            rates |= {
+                improver: min(rates[improver], _MAX_RATES_WITH_PER_ROW[improver] * rates[SEMIDEFINITE])
+                for improver in limited
+            }
+        if state.utility is None:
+            return rates | _RATES_WITHOUT_SOLUTION
+        if state.nearly_closed:
+            rates |= {improver: max(rates[improver], _NEARLY_CLOSED_MIN_RATE) for improver in (BOUND, BRANCH)}
+        return rates
+
+    def _slice_seconds(
+        self, proposals: Sequence[Proposal], state: SchedulingState, rates: Mapping[str, float]
+    ) -> float:
+        """Return the length of a slice in seconds, unless little time is left."""
+        default, improvers = max(_MIN_SLICE_SECONDS, state.elapsed), {proposal.improver for proposal in proposals}
+        if any(proposal.awaited for proposal in proposals):
+            return min(default, max(_MIN_SLICE_SECONDS, _AWAITED_SLICE_PART * (state.elapsed + state.left)))
+        resumable = any(proposal.resumable for proposal in proposals)
+        if SEMIDEFINITE in improvers and not resumable:
+            return default
+        if not (resumable or (BRANCH in improvers and self.statistics.may_gain(BRANCH))):
+            return default
+        dominant = BRANCH in improvers and rates[BRANCH] >= _DOMINANT_PART * sum(
+            rates.get(improver, 0.0) for improver in improvers
+        )
+        return min(
+            default,
+            max(
+                _MIN_SLICE_SECONDS,
+                (_DOMINANT_SLICE_FACTOR if dominant else 1.0) * _MAX_SLICE_PART * (state.elapsed + state.left),
+            ),
+        )
+
+    def _allocated(
+        self, proposals: Sequence[Proposal], state: SchedulingState, seconds: float
+    ) -> tuple[Allocation, ...]:
+        """Allocate a slice of some seconds, or all remaining seconds, to the work of the ranks themselves."""
+        default, rates = max(_MIN_SLICE_SECONDS, state.elapsed), self._rates(proposals, state)
+        seconds = state.left if state.left < _LAST_SLICE_FACTOR * seconds else seconds
+        needed_part = 1.0
+        if 0 < state.gap < math.inf:
+            needed_part = max(0.0, state.gap - state.allowed_gap) / state.gap
+        agent_gains: dict[int, float] = {}
+        for proposal in proposals:
+            if proposal.agent is not None:
+                agent_gains[proposal.agent] = max(proposal.gain, agent_gains.get(proposal.agent, 0.0))
+        split_gain = state.gap
+        if math.isfinite(state.gap):
+            split_gain = max(_MIN_SPLIT_PART * state.gap, state.gap - sum(agent_gains.values()))
+        self.proposals = tuple(self._corrected(proposal, state, split_gain) for proposal in proposals)
+        search_part = _SEARCH_PART_WITH_FILTERING if self._has_searched_too_little(proposals, state) else 0.0
+        allocations = allocate_slice(
+            self.proposals,
+            self.owner,
+            rates,
+            SliceBudget(seconds, state.left, needed_part, state.gap, search_part, default),
+        )
+        allocations = self._deferred.defer_short(allocations, self.owner, seconds)
+        return (
+            self._limit_lone_search(allocations, state)
+            if all(allocation.improver == LOCAL_SEARCH for allocation in allocations)
+            else allocations
+        )
+
+    def _has_searched_too_little(self, proposals: Sequence[Proposal], state: SchedulingState) -> bool:
+        """Return whether the local search should continue before function filtering gets most of the time."""
+        searched = self.statistics.records.get(LOCAL_SEARCH, ImproverRecord()).seconds
+        filtering = any(proposal.improver == FUNCTION_FILTERING for proposal in proposals)
+        return filtering and searched < _MIN_SEARCHED_PART * (state.elapsed + state.left)
+
+    def _limit_lone_search(self, allocations: tuple[Allocation, ...], state: SchedulingState) -> tuple[Allocation, ...]:
+        """Limit the seconds of a local search that is the only work left; return nothing if it has converged.
+
+        It runs longer while an upper bound shows that there may be a better assignment.
+        """
+        factor = _OPEN_GAP_FACTOR if state.bound is not None else 1.0
+        left = max(factor * _PATIENCE_SECONDS, _PATIENCE_FACTOR * self._found_at) - (state.elapsed - self._found_at)
+        self.search_converged = bool(allocations) and left <= 0 and state.utility is not None
+        if self.search_converged:
             return ()
-        return tuple(grant._replace(seconds=min(grant.seconds, max(left, _SLICE))) for grant in grants)
+        return tuple(
+            allocation._replace(seconds=min(allocation.seconds, max(left, _MIN_SLICE_SECONDS)))
+            for allocation in allocations
+        )
 
-    def _corrected(self, offer: Offer, state: State, others: float) -> Offer:
-        """Return an offer with its price as this run has it, and a gain no larger than what is open.
+    def _corrected(self, proposal: Proposal, state: SchedulingState, split_gain: float) -> Proposal:
+        """Return a proposal with its cost corrected by this run's statistics, and a gain of at most the gap.
 
-        What is no agent's part of the gap is what combining can close.
+        The part of the gap that belongs to no agent is what a recombination can close.
         """
-        seconds = None if offer.seconds is None else self.ledger.price(offer.kind, offer.seconds)
-        if offer.kind == COMBINE:
-            return replace(offer, seconds=seconds, gain=others)
-        known = math.isfinite(offer.gain) or offer.agent is None
-        return replace(offer, seconds=seconds, gain=min(offer.gain, state.gap) if known else offer.gain)
+        seconds = (
+            None if proposal.seconds is None else self.statistics.corrected_cost(proposal.improver, proposal.seconds)
+        )
+        if proposal.improver == RECOMBINATION:
+            return replace(proposal, seconds=seconds, gain=split_gain)
+        known = math.isfinite(proposal.gain) or proposal.agent is None
+        return replace(proposal, seconds=seconds, gain=min(proposal.gain, state.gap) if known else proposal.gain)

@@ -1,212 +1,246 @@
-"""Dividing a slice of time among offers: a pure function, so that it can be tried on made-up numbers."""
+"""Divide a time slice over proposals. These are pure functions, so that they can be tested on made-up numbers."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from dmcmc.run.scheduler.proposal import COMBINE, SEARCH, Grant, Offer
+from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, RECOMBINATION, Allocation, Proposal
 
-_COMFORT = 0.8  # of the time that is left may go to eliminations that would end the run
-_LEAST = 0.01  # seconds that are worth granting
-_SIDELINE = 0.1  # of a slice goes to the search while eliminations end the run
-_MOST_SEARCH = 0.7  # of a slice goes to the search while there is other work
+_MAX_FINAL_PART = 0.8  # part of the remaining time that eliminations may take that would end the run
+_MIN_SECONDS = 0.01  # seconds of the shortest allocation
+_FINAL_SEARCH_SHARE = 0.1  # part of a slice for the local search while eliminations end the run
+_MAX_SEARCH_SHARE = 0.7  # largest part of a slice for the local search while there is other work
 
 
 @dataclass(frozen=True)
-class Time:
+class SliceBudget:
     """The time that can be divided.
 
     Attributes
     ----------
-    slice : float
+    slice_seconds : float
         Seconds until the next cycle, at least.
-    left : float
-        Seconds in all, less what combining takes.
-    needed : float
-        The part of the gap that has to be closed: all of it, or less where a gap is allowed.
+    seconds_left : float
+        Seconds until the end of the run, less those of the next combination.
+    needed_part : float
+        Part of the gap that has to be closed: 1, or less if a gap is allowed.
     gap : float
-        The whole gap, utility; inf where it is not known.
-    search : float
-        The part of a slice that the search has at least, unless eliminations end the run.
-    ending : float
-        Seconds of a slice in which eliminations end the run, if those are more.
+        Utility. The whole optimality gap; inf if it is not known.
+    min_search_share : float
+        Smallest part of a slice for the local search, unless eliminations end the run.
+    final_slice_seconds : float
+        Seconds until the next cycle, at least, if eliminations end the run.
     """
 
-    slice: float
-    left: float
-    needed: float = 1.0
+    slice_seconds: float
+    seconds_left: float
+    needed_part: float = 1.0
     gap: float = math.inf
-    search: float = 0.0
-    ending: float = 0.0
+    min_search_share: float = 0.0
+    final_slice_seconds: float = 0.0
 
 
-class _Rank(NamedTuple):
-    """One rank's offers: those with a price, and those that take any seconds."""
+class _RankProposals(NamedTuple):
+    """The proposals of one rank: those with an estimated cost, and those that can use any number of seconds."""
 
-    priced: list[Offer]
-    others: list[Offer]
+    with_cost: list[Proposal]
+    open_ended: list[Proposal]
 
 
-def divide_slice(
-    offers: Sequence[Offer], owner: Sequence[int], hopes: Mapping[str, float], time: Time
-) -> tuple[Grant, ...]:
-    """Choose what is done until the next cycle.
+def allocate_slice(
+    proposals: Sequence[Proposal], owner: Sequence[int], rates: Mapping[str, float], time: SliceBudget
+) -> tuple[Allocation, ...]:
+    """Choose the work of all ranks until the next cycle.
 
-    Offers with a price are taken by what they gain a second. Where all of them together fit what is left, and nothing
-    else would be done sooner, there is nothing to weigh: they end the run. Else each has to gain more a second than
-    the work on its rank that takes any seconds, which has the rest of the slice, divided by expected gains. One that
-    is longer than the slice is taken alone where nothing on its rank gains more a second: the slice is as long as that.
-    To combine again is done by itself: it is over or given up before tables are others.
+    Proposals with an estimated cost are accepted in the order of their gain per second. If all of them together fit the
+    remaining time and no other work would close the gap sooner, they are all accepted and end the run. Otherwise, each
+    has to gain more per second than the open-ended work of its rank, which gets the rest of the slice in proportion to
+    its expected gains. A proposal longer than the slice is accepted alone if nothing on its rank gains more per second;
+    it makes the slice longer. A recombination is never accepted with other work, because it starts from unchanged
+    tables.
 
     Parameters
     ----------
-    offers
-        With prices corrected; the order does not matter for what is done.
+    proposals
+        With corrected costs; their order does not matter.
     owner
         The rank of each agent.
-    hopes
-        The part of its gain that each kind should bring if it had all of a slice.
+    rates
+        Expected gain rate by improver: the part of a proposal's gain that is reached in a whole slice.
+    time
+        The time that can be divided.
 
     Returns
     -------
-    tuple of Grant
-        Empty where nothing is worth anything.
+    tuple of Allocation
+        Empty if no proposal can gain anything.
     """
-    offers = [offer for offer in _known(offers, time) if offer.gain > 0 and (offer.seconds or 0.0) <= time.left]
-    if time.left <= 0 or not offers:
+    proposals = [
+        proposal
+        for proposal in _with_known_gains(proposals, time)
+        if proposal.gain > 0 and (proposal.seconds or 0.0) <= time.seconds_left
+    ]
+    if time.seconds_left <= 0 or not proposals:
         return ()
-    ranks = _by_rank(offers, owner)
-    searching = [offer for offer in offers if offer.kind == SEARCH]
-    again = sorted((offer for offer in offers if offer.kind == COMBINE), key=lambda offer: -(offer.seconds or 0.0))
-    ending = not again and _ends(ranks, hopes, time)
-    length = max(_length(rank, hopes, time, ending) for rank in ranks) if ranks else time.slice
-    length = min(max(length, time.ending) if ending else length, time.left)
-    last = ending and all(_price_of(rank) <= length for rank in ranks)
-    share = 0.0 if last else _search_share(searching, ranks, hopes, ending, time)
-    if again and _worth_again(again[0], ranks, hopes, time):
-        return (Grant(COMBINE, None, again[0].seconds or 0.0),)
-    busiest, grants = 0.0, list[Grant]()
+    ranks = _by_rank(proposals, owner)
+    search_proposals = [proposal for proposal in proposals if proposal.improver == LOCAL_SEARCH]
+    recombinations = sorted(
+        (proposal for proposal in proposals if proposal.improver == RECOMBINATION),
+        key=lambda proposal: -(proposal.seconds or 0.0),
+    )
+    ends_run = not recombinations and _ends_run(ranks, rates, time)
+    slice_length = max(_slice_length(rank, rates, time, ends_run) for rank in ranks) if ranks else time.slice_seconds
+    slice_length = min(max(slice_length, time.final_slice_seconds) if ends_run else slice_length, time.seconds_left)
+    is_last_slice = ends_run and all(_total_cost(rank) <= slice_length for rank in ranks)
+    search_share = 0.0 if is_last_slice else _search_share(search_proposals, ranks, rates, ends_run, time)
+    if recombinations and _recombines(recombinations[0], ranks, rates, time):
+        return (Allocation(RECOMBINATION, None, recombinations[0].seconds or 0.0),)
+    busiest, allocations = 0.0, list[Allocation]()
     for rank in ranks:
-        own = _divide_rank(rank, hopes, time, length, share, ending)
-        busiest = max(busiest, sum(grant.seconds for grant in own))
-        grants += own
-    seconds = min(share * length, time.left - busiest)
-    if searching and seconds >= _LEAST:
-        grants.append(Grant(SEARCH, None, seconds))
-    return tuple(grants)
+        rank_allocations = _allocate_rank(rank, rates, time, slice_length, search_share, ends_run)
+        busiest = max(busiest, sum(allocation.seconds for allocation in rank_allocations))
+        allocations += rank_allocations
+    seconds = min(search_share * slice_length, time.seconds_left - busiest)
+    if search_proposals and seconds >= _MIN_SECONDS:
+        allocations.append(Allocation(LOCAL_SEARCH, None, seconds))
+    return tuple(allocations)
 
 
-def _known(offers: Sequence[Offer], time: Time) -> list[Offer]:
-    """Return the same with numbers for gains that are not known: then agents have parts of the gap by their weights.
+def _with_known_gains(proposals: Sequence[Proposal], time: SliceBudget) -> list[Proposal]:
+    """Return the proposals with numbers in place of unknown gains: each agent has a part of the gap by its weight.
 
-    So they have where the gap is no agent's: a combination that is split hides what closes it.
+    This is also done if no agent has a part of the gap, because a combination with mini-buckets hides the agents'
+    parts.
     """
     if not math.isfinite(time.gap):
-        return [replace(offer, gain=offer.weight if offer.gain > 0 else 0.0) for offer in offers]
-    gains = [offer.gain for offer in offers if offer.agent is not None]
+        return [replace(proposal, gain=proposal.weight if proposal.gain > 0 else 0.0) for proposal in proposals]
+    gains = [proposal.gain for proposal in proposals if proposal.agent is not None]
     if any(gains) and all(map(math.isfinite, gains)):
-        return list(offers)
+        return list(proposals)
     weights = {
-        offer.agent: offer.weight for offer in offers if offer.agent is not None and (offer.gain > 0 or not any(gains))
+        proposal.agent: proposal.weight
+        for proposal in proposals
+        if proposal.agent is not None and (proposal.gain > 0 or not any(gains))
     }
-    total = sum(weights.values())
+    weight_sum = sum(weights.values())
     return [
-        offer if offer.agent is None else replace(offer, gain=time.gap * weights.get(offer.agent, 0.0) / total)
-        for offer in offers
+        proposal
+        if proposal.agent is None
+        else replace(proposal, gain=time.gap * weights.get(proposal.agent, 0.0) / weight_sum)
+        for proposal in proposals
     ]
 
 
-def _by_rank(offers: Sequence[Offer], owner: Sequence[int]) -> list[_Rank]:
-    """Return the offers of agents, those of each rank together."""
-    ranks: dict[int, _Rank] = {}
-    for offer in sorted((o for o in offers if o.agent is not None), key=lambda o: (o.agent or 0, o.kind)):
-        rank = ranks.setdefault(owner[offer.agent or 0], _Rank([], []))
-        (rank.others if offer.seconds is None else rank.priced).append(offer)
+def _by_rank(proposals: Sequence[Proposal], owner: Sequence[int]) -> list[_RankProposals]:
+    """Return the proposals for agents, grouped by rank."""
+    ranks: dict[int, _RankProposals] = {}
+    for proposal in sorted((o for o in proposals if o.agent is not None), key=lambda o: (o.agent or 0, o.improver)):
+        rank = ranks.setdefault(owner[proposal.agent or 0], _RankProposals([], []))
+        (rank.open_ended if proposal.seconds is None else rank.with_cost).append(proposal)
     return [ranks[r] for r in sorted(ranks)]
 
 
-def _price_of(rank: _Rank) -> float:
-    """Return what all of a rank's offers with a price take."""
-    return sum(offer.seconds or 0.0 for offer in rank.priced)
+def _total_cost(rank: _RankProposals) -> float:
+    """Return the estimated seconds of all proposals of a rank that have a cost."""
+    return sum(proposal.seconds or 0.0 for proposal in rank.with_cost)
 
 
-def _rate(offer: Offer, hopes: Mapping[str, float]) -> float:
-    """Return what an offer with a price gains a second."""
-    return offer.gain * hopes.get(offer.kind, 1.0) / max(1e-9, offer.seconds or 0.0)
+def _rate(proposal: Proposal, rates: Mapping[str, float]) -> float:
+    """Return the expected gain per second of a proposal with an estimated cost."""
+    return proposal.gain * rates.get(proposal.improver, 1.0) / max(1e-9, proposal.seconds or 0.0)
 
 
-def _other_rate(rank: _Rank, hopes: Mapping[str, float], time: Time) -> float:
-    """Return what a rank's work that takes any seconds gains a second, when each kind has its part of them."""
-    worth: dict[str, float] = {}
-    for offer in rank.others:
-        worth[offer.kind] = worth.get(offer.kind, 0.0) + offer.gain * hopes.get(offer.kind, 1.0)
-    total = sum(worth.values())
-    return sum(one * one for one in worth.values()) / total / time.slice if total > 0 else 0.0
+def _open_ended_rate(rank: _RankProposals, rates: Mapping[str, float], time: SliceBudget) -> float:
+    """Return the expected gain per second of a rank's open-ended work, if each improver gets its share of the time."""
+    gains: dict[str, float] = {}
+    for proposal in rank.open_ended:
+        gains[proposal.improver] = gains.get(proposal.improver, 0.0) + proposal.gain * rates.get(proposal.improver, 1.0)
+    total = sum(gains.values())
+    return sum(gain * gain for gain in gains.values()) / total / time.slice_seconds if total > 0 else 0.0
 
 
-def _ends(ranks: Sequence[_Rank], hopes: Mapping[str, float], time: Time) -> bool:
-    """Return whether the offers with a price would close every gap in the time that is left, and nothing sooner."""
-    if any({o.agent for o in rank.others} - {o.agent for o in rank.priced} for rank in ranks):
+def _ends_run(ranks: Sequence[_RankProposals], rates: Mapping[str, float], time: SliceBudget) -> bool:
+    """Return whether the proposals with a cost close all gaps in the remaining time, and nothing closes them sooner."""
+    if any({o.agent for o in rank.open_ended} - {o.agent for o in rank.with_cost} for rank in ranks):
         return False
-    takes = max(map(_price_of, ranks), default=math.inf)
-    if takes > _COMFORT * time.left:
+    cost = max(map(_total_cost, ranks), default=math.inf)
+    if cost > _MAX_FINAL_PART * time.seconds_left:
         return False
-    if time.needed >= 1:
+    if time.needed_part >= 1:
         return True
-    gain = sum(offer.gain for rank in ranks for offer in rank.priced)
-    others = sum(_other_rate(rank, hopes, time) for rank in ranks)
-    return takes <= time.needed * gain / others if others > 0 else True
+    gain = sum(proposal.gain for rank in ranks for proposal in rank.with_cost)
+    open_ended_rate = sum(_open_ended_rate(rank, rates, time) for rank in ranks)
+    return cost <= time.needed_part * gain / open_ended_rate if open_ended_rate > 0 else True
 
 
-def _taken(rank: _Rank, hopes: Mapping[str, float], time: Time, ending: bool) -> list[Offer]:
-    """Return a rank's offers with a price that are worth it, the most for a second first."""
-    least = 0.0 if ending else _other_rate(rank, hopes, time)
-    worth = [offer for offer in rank.priced if _rate(offer, hopes) >= least]
-    return sorted(worth, key=lambda o: (-_rate(o, hopes), o.agent or 0))
+def _accepted(rank: _RankProposals, rates: Mapping[str, float], time: SliceBudget, ends_run: bool) -> list[Proposal]:
+    """Return the proposals with a cost that a rank accepts, in descending order of gain per second."""
+    min_rate = 0.0 if ends_run else _open_ended_rate(rank, rates, time)
+    accepted = [proposal for proposal in rank.with_cost if _rate(proposal, rates) >= min_rate]
+    return sorted(accepted, key=lambda o: (-_rate(o, rates), o.agent or 0))
 
 
-def _length(rank: _Rank, hopes: Mapping[str, float], time: Time, ending: bool) -> float:
-    """Return how long a slice is for a rank: longer where its best offer is."""
-    taken = _taken(rank, hopes, time, ending)
-    return max(time.slice, taken[0].seconds or 0.0) if taken else time.slice
+def _slice_length(rank: _RankProposals, rates: Mapping[str, float], time: SliceBudget, ends_run: bool) -> float:
+    """Return the length of a slice for a rank in seconds: longer if its best proposal takes longer."""
+    accepted = _accepted(rank, rates, time, ends_run)
+    return max(time.slice_seconds, accepted[0].seconds or 0.0) if accepted else time.slice_seconds
 
 
-def _divide_rank(
-    rank: _Rank, hopes: Mapping[str, float], time: Time, length: float, share: float, ending: bool
-) -> list[Grant]:
-    """Return what a rank does in a slice of some length, of which a share is the search's."""
-    room, grants, done = length, list[Grant](), set[int | None]()
-    for offer in _taken(rank, hopes, time, ending):
-        seconds = offer.seconds or 0.0
-        if seconds <= (room - share * length if grants else room):
-            grants.append(Grant(offer.kind, offer.agent, seconds))
-            done.add(offer.agent)
-            room -= seconds
-    room -= share * length
-    others = [(o, o.gain * hopes.get(o.kind, 1.0)) for o in rank.others if o.agent not in done]
-    total = sum(worth for _, worth in others)
-    if not ending and room >= _LEAST and total > 0:
-        grants += [Grant(o.kind, o.agent, room * worth / total) for o, worth in others]
-    return grants
+def _allocate_rank(
+    rank: _RankProposals,
+    rates: Mapping[str, float],
+    time: SliceBudget,
+    slice_length: float,
+    search_share: float,
+    ends_run: bool,
+) -> list[Allocation]:
+    """Return the allocations of a rank in a slice, of which the local search has a share."""
+    free_seconds, allocations, agents_done = slice_length, list[Allocation](), set[int | None]()
+    for proposal in _accepted(rank, rates, time, ends_run):
+        seconds = proposal.seconds or 0.0
+        if seconds <= (free_seconds - search_share * slice_length if allocations else free_seconds):
+            allocations.append(Allocation(proposal.improver, proposal.agent, seconds))
+            agents_done.add(proposal.agent)
+            free_seconds -= seconds
+    free_seconds -= search_share * slice_length
+    open_ended = [(o, o.gain * rates.get(o.improver, 1.0)) for o in rank.open_ended if o.agent not in agents_done]
+    gain_sum = sum(gain for _, gain in open_ended)
+    if not ends_run and free_seconds >= _MIN_SECONDS and gain_sum > 0:
+        allocations += [Allocation(o.improver, o.agent, free_seconds * gain / gain_sum) for o, gain in open_ended]
+    return allocations
 
 
 def _search_share(
-    searching: Sequence[Offer], ranks: Sequence[_Rank], hopes: Mapping[str, float], ending: bool, time: Time
+    search_proposals: Sequence[Proposal],
+    ranks: Sequence[_RankProposals],
+    rates: Mapping[str, float],
+    ends_run: bool,
+    time: SliceBudget,
 ) -> float:
-    """Return the part of a slice that all ranks search in."""
-    if not searching:
+    """Return the part of a slice in which all ranks run the local search."""
+    if not search_proposals:
         return 0.0
     if not ranks:
         return 1.0
-    if ending:
-        return _SIDELINE
-    own = sum(offer.gain * hopes.get(SEARCH, 1.0) for offer in searching)
-    others = sum(offer.gain * hopes.get(offer.kind, 1.0) for rank in ranks for offer in rank.others)
-    return min(_MOST_SEARCH, max(time.search, own / (own + others))) if own > 0 else 0.0
+    if ends_run:
+        return _FINAL_SEARCH_SHARE
+    search_gain = sum(proposal.gain * rates.get(LOCAL_SEARCH, 1.0) for proposal in search_proposals)
+    other_gains = sum(
+        proposal.gain * rates.get(proposal.improver, 1.0) for rank in ranks for proposal in rank.open_ended
+    )
+    return (
+        min(_MAX_SEARCH_SHARE, max(time.min_search_share, search_gain / (search_gain + other_gains)))
+        if search_gain > 0
+        else 0.0
+    )
 
 
-def _worth_again(offer: Offer, ranks: Sequence[_Rank], hopes: Mapping[str, float], time: Time) -> bool:
-    """Return whether to combine with larger tables is worth its price: a guess, which may be too low by far."""
-    others = sum(_other_rate(rank, hopes, time) for rank in ranks)
-    return _rate(offer, hopes) >= others and (offer.seconds or 0.0) <= _COMFORT * time.left
+def _recombines(
+    proposal: Proposal, ranks: Sequence[_RankProposals], rates: Mapping[str, float], time: SliceBudget
+) -> bool:
+    """Return whether recombining with larger tables is worth its cost, which may be underestimated by far."""
+    open_ended_rate = sum(_open_ended_rate(rank, rates, time) for rank in ranks)
+    return (
+        _rate(proposal, rates) >= open_ended_rate and (proposal.seconds or 0.0) <= _MAX_FINAL_PART * time.seconds_left
+    )

@@ -1,59 +1,79 @@
-"""Turns that are put off: work that begins anew in each turn has several slices' seconds at once where each has few."""
+"""Defer short time quanta: work that starts anew in each quantum gets the seconds of several slices at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dmcmc.run.scheduler.proposal import BOUND, BRANCH, SAMPLE, SEMIDEFINITE, Grant
+from dmcmc.run.scheduler.proposal import BOUND, BRANCH, SAMPLING, SEMIDEFINITE, Allocation
 
-_ANEW = (SAMPLE, BOUND)  # chains' shortest pass, and what rows' ascents begin with, take long on some machines
-_ANY_SECONDS = (*_ANEW, BRANCH, SEMIDEFINITE)
-_LEAST, _ENOUGH = 0.25, 0.5  # of a slice, and seconds, are worth a turn: the less of both
+# Start anew in each quantum: the shortest pass of the chains and the start of a dual ascent take long on some machines.
+_RESTARTING = (SAMPLING, BOUND)
+_OPEN_ENDED = (*_RESTARTING, BRANCH, SEMIDEFINITE)  # their work can use any number of seconds
+_MIN_SLICE_PART = 0.25  # part of a slice that is enough for a quantum
+_SUFFICIENT_SECONDS = 0.5  # seconds that are enough for a quantum, even if that is a smaller part of the slice
 
 
 @dataclass
-class Turns:
-    """What kinds of work are owed.
+class DeferredQuanta:
+    """Seconds that improvers are owed from earlier slices.
 
     Attributes
     ----------
-    owed : dict of float
-        Seconds, by rank and kind.
+    owed_seconds : dict of float
+        By rank and improver.
     """
 
-    owed: dict[tuple[int, str], float] = field(default_factory=dict)
+    owed_seconds: dict[tuple[int, str], float] = field(default_factory=dict)
 
-    def gather(self, grants: Sequence[Grant], owner: Sequence[int], seconds: float) -> tuple[Grant, ...]:
-        """Return the grants of a slice without those that are put off; what those would take is the others' meanwhile.
+    def defer_short(
+        self, allocations: Sequence[Allocation], owner: Sequence[int], seconds: float
+    ) -> tuple[Allocation, ...]:
+        """Return the allocations of a slice without the short ones, which are deferred; others use that time.
 
         Parameters
         ----------
+        allocations
+            Allocations of all ranks for one slice.
         owner
             The rank of each agent.
         seconds
-            Of the slice.
+            Length of the slice.
         """
-        ranks = sorted({owner[grant.agent] for grant in grants if grant.agent is not None})
-        found = [grant for grant in grants if grant.agent is None or grant.kind not in _ANY_SECONDS]
+        ranks = sorted({owner[allocation.agent] for allocation in allocations if allocation.agent is not None})
+        kept = [
+            allocation
+            for allocation in allocations
+            if allocation.agent is None or allocation.improver not in _OPEN_ENDED
+        ]
         for rank in ranks:
-            own = [g for g in grants if g.agent is not None and owner[g.agent] == rank and g.kind in _ANY_SECONDS]
-            found += self._of_rank(rank, own, min(_LEAST * seconds, _ENOUGH))
-        return tuple(found)
+            rank_allocations = [
+                one
+                for one in allocations
+                if one.agent is not None and owner[one.agent] == rank and one.improver in _OPEN_ENDED
+            ]
+            kept += self._allocate_rank(rank, rank_allocations, min(_MIN_SLICE_PART * seconds, _SUFFICIENT_SECONDS))
+        return tuple(kept)
 
-    def _of_rank(self, rank: int, grants: Sequence[Grant], least: float) -> list[Grant]:
-        """Return what a rank does of work that takes any seconds; in all it takes as long as was granted."""
-        granted: dict[str, float] = {}
-        for grant in grants:
-            granted[grant.kind] = granted.get(grant.kind, 0.0) + grant.seconds
-        due = {kind: own + self.owed.get((rank, kind), 0.0) for kind, own in granted.items()}
-        off = {kind for kind in due if kind in _ANEW and due[kind] < least}
-        if len(off) == len(due):
-            off.discard(max(due, key=lambda kind: due[kind], default=""))
-        for kind in due:
-            self.owed[rank, kind] = due[kind] if kind in off else 0.0
-        total = sum(own for kind, own in due.items() if kind not in off)
-        times = sum(granted.values()) / total if total > 0 else 0.0
+    def _allocate_rank(self, rank: int, allocations: Sequence[Allocation], min_seconds: float) -> list[Allocation]:
+        """Return the open-ended allocations of a rank; their seconds add up to those that were allocated."""
+        allocated: dict[str, float] = {}
+        for allocation in allocations:
+            allocated[allocation.improver] = allocated.get(allocation.improver, 0.0) + allocation.seconds
+        due_seconds = {
+            improver: seconds + self.owed_seconds.get((rank, improver), 0.0) for improver, seconds in allocated.items()
+        }
+        deferred = {
+            improver for improver in due_seconds if improver in _RESTARTING and due_seconds[improver] < min_seconds
+        }
+        if len(deferred) == len(due_seconds):
+            deferred.discard(max(due_seconds, key=lambda improver: due_seconds[improver], default=""))
+        for improver in due_seconds:
+            self.owed_seconds[rank, improver] = due_seconds[improver] if improver in deferred else 0.0
+        due_sum = sum(seconds for improver, seconds in due_seconds.items() if improver not in deferred)
+        factor = sum(allocated.values()) / due_sum if due_sum > 0 else 0.0
         return [
-            grant._replace(seconds=grant.seconds * times * due[grant.kind] / granted[grant.kind])
-            for grant in grants
-            if grant.kind not in off and granted[grant.kind] > 0
+            allocation._replace(
+                seconds=allocation.seconds * factor * due_seconds[allocation.improver] / allocated[allocation.improver]
+            )
+            for allocation in allocations
+            if allocation.improver not in deferred and allocated[allocation.improver] > 0
         ]

@@ -1,1 +1,1 @@
-"""A problem as one, whoever owns its variables: mini-buckets of all of it, sums over it, its solutions counted."""
+"""Tasks on a whole problem, whoever owns its variables: mini-buckets, marginals, partition function, counting."""

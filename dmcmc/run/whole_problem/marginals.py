@@ -1,4 +1,4 @@
-"""Marginals of every variable of a problem: probabilities, or the best that each value allows."""
+"""Marginals of every variable: probabilities, or the best objective that each value allows."""
 
 import math
 import time
@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.dpop.memory_shares import shares_of
+from dmcmc.inference.dpop.memory_shares import split_memory
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ResourceError
@@ -24,9 +24,11 @@ def marginals(problem: Problem, config: Settings, task: Literal["mar", "max-marg
     Parameters
     ----------
     problem
-        Any; agents do not matter. Evidence is in its factors.
+        The problem; its agents do not matter. Evidence is part of its factors.
     config
-        The memory.
+        Settings; the memory budget and the device are used.
+    task
+        ``"mar"`` for posterior marginals, ``"max-marginals"`` for the best objective per value.
 
     Raises
     ------
@@ -35,48 +37,50 @@ def marginals(problem: Problem, config: Settings, task: Literal["mar", "max-marg
     """
     start = time.perf_counter()
     tree = JunctionTree(
-        problem, task == "max-marginals", shares_of(config.budget.bytes, problem).work, device=config.device
+        problem, task == "max-marginals", split_memory(config.budget.bytes, problem).work, device=config.device
     )
     planning = time.perf_counter() - start
     total = tree.total()
-    some = math.isfinite(total)
-    found = tree.marginals() if some else {}
-    ln = float(total) if some and task == "mar" else None
+    feasible = math.isfinite(total)
+    found = tree.marginals() if feasible else {}
+    ln = float(total) if feasible and task == "mar" else None
     return Marginals(
         task=task,
-        status="exact" if some else "infeasible",
+        status="exact" if feasible else "infeasible",
         marginals=found,
         ln=ln,
         log10=None if ln is None else ln / _LN_10,
-        objective=total if some and task == "max-marginals" else None,
+        objective=total if feasible and task == "max-marginals" else None,
         time=time.perf_counter() - start,
         planning=planning,
         variables=problem.n_variables,
         cliques=len(tree.tree.scopes),
         width=tree.width,
         cells=tree.cells,
-        tables="incomplete" if tree.incomplete else "dense",
+        tables="sparse" if tree.incomplete else "dense",
         provenance=provenance(config, 1, 1),
     )
 
 
 def with_max_marginals(result: Result, problem: Problem, config: Settings) -> Result:
-    """Return a result with the best objective that each value of each variable allows; a note where it cannot have it.
+    """Return a result with the best objective that each value of each variable allows, or with a note why it has none.
 
     Parameters
     ----------
     result
-        Of the problem; only one that is proven has them.
+        Result of the problem; only an optimal one gets max-marginals.
+    problem
+        The problem.
     config
-        The memory and the device.
+        Settings; the memory budget and the device are used.
     """
-    why = f"the result is {result.status}, not optimal"
+    reason = f"the result is {result.status}, not optimal"
     if result.status == "optimal":
         try:
-            memory = shares_of(config.budget.bytes, problem).work
+            memory = split_memory(config.budget.bytes, problem).work
             tree = JunctionTree(problem, True, memory, device=config.device)
             return replace(result, max_marginals=tree.marginals())
         except ResourceError as error:
-            why = str(error)
-    note = f"no max-marginals: {why}"
+            reason = str(error)
+    note = f"no max-marginals: {reason}"
     return replace(result, note=note if result.note is None else f"{result.note}; {note}")

@@ -6,67 +6,76 @@ from dataclasses import replace
 import numpy as np
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.dpop.memory_shares import shares_of
-from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.dpop.memory_shares import split_memory
+from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.exact_or_mini_buckets import Relaxed, Resources, eliminate_within
+from dmcmc.inference.execution.exact_or_mini_buckets import RelaxedElimination, Resources, eliminate_within
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
-from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.device import opened
+from dmcmc.inference.orders.best_order import LONG_BUDGET, best_order
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World
-from dmcmc.results.outcome import Proof, judge
+from dmcmc.results.outcome import BoundProof, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
 from dmcmc.run.agent.uncombined_bound import largest_sum
-from dmcmc.run.compilation.compile_ahead import warm_up_chains, warm_up_orders, warm_up_search, warm_up_undivided
-from dmcmc.run.compilation.once_per_node import WARM_UP
+from dmcmc.run.compilation.compile_ahead import (
+    compile_first_search,
+    compile_local_search,
+    compile_orders,
+    compile_whole_problem,
+)
+from dmcmc.run.compilation.once_per_node import COMPILE_LIMIT
 from dmcmc.run.initial_incumbent import begin
-from dmcmc.run.local_search import SWEEPS, Search
-from dmcmc.run.monitoring.interrupt import Ending
-from dmcmc.run.monitoring.progress import Silent
+from dmcmc.run.local_search import SWEEPS, IncumbentSearch
+from dmcmc.run.monitoring.interrupt import RunHandle
+from dmcmc.run.monitoring.progress import NoProgress
 from dmcmc.run.planning.combination_plan import relaxation_of
-from dmcmc.run.planning.divided_problem import Divided, divided, words_for
+from dmcmc.run.planning.divided_problem import DividedProblem, divide_problem, order_search_budget
 
 
-def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None = None) -> Result:
-    """Eliminate all variables as ``combine`` and ``budget.memory`` say; the assignment comes from VALUE, polished.
+def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | None = None) -> Result:
+    """Eliminate all variables by ``combine`` and ``budget.memory``; the assignment is decoded and made 1-optimal.
 
-    With a time budget the search goes on as long as it pays.
+    With a time budget the local search continues as long as it is worthwhile.
 
     Parameters
     ----------
     problem
-        With one agent.
+        A problem with one agent.
     config
-        How; ``problem`` and ``local`` are not looked at, but for a bound that is not wanted.
+        Settings of the run. ``problem`` and ``local`` are not used, except ``local.bound: none``.
     ending
-        How a caller that hears signals ends the run early.
+        Handle by which a caller that handles signals ends the run early.
 
     Raises
     ------
     ResourceError
         If the tables do not fit the memory, or z is too small for them.
     """
-    world, quiet, ending = World(), Silent(), ending or Ending()
+    world, no_progress, ending = World(), NoProgress(), ending or RunHandle()
     start = time.perf_counter()
-    parts = divided(problem, config, world)
-    start += warm_up_search(parts, world, quiet) + warm_up_chains(parts, world, quiet)
-    start += warm_up_orders(parts, world, quiet) + warm_up_undivided(parts, world, quiet, _eliminate_tiny)
-    stop = Stop(float("inf") if config.budget.time is None else start + config.budget.time, wish=ending.wish)
-    search = begin(parts, world, stop, start, quiet)
+    parts = divide_problem(problem, config, world)
+    start += compile_first_search(parts, world, no_progress) + compile_local_search(parts, world, no_progress)
+    start += compile_orders(parts, world, no_progress) + compile_whole_problem(
+        parts, world, no_progress, _eliminate_tiny
+    )
+    stop = Deadline(
+        float("inf") if config.budget.time is None else start + config.budget.time, cancellation=ending.cancellation
+    )
+    search = begin(parts, world, stop, start, no_progress)
     ending.best = search.best_so_far
-    with ending.watched(stop):
-        found = _answered(parts, search, stop)
+    with ending.deliver_if_late(stop):
+        found = _eliminate_and_decode(parts, search, stop)
         proof = _proof(found, parts)
     outcome = judge(problem, search.worth, parts.division.constants, proof)
     seconds = time.perf_counter() - start
-    how = "given up" if found is None else "exact" if found.z is None else f"mini-bucket, z = {found.z}"
-    over = (found is None or stop.over) and outcome.status not in ("optimal", "infeasible")
+    method = "given up" if found is None else "exact" if found.z is None else f"mini-bucket, z = {found.z}"
+    timed_out = (found is None or stop.over) and outcome.status not in ("optimal", "infeasible")
     return Result(
-        status="timeout" if over else outcome.status,
+        status="timeout" if timed_out else outcome.status,
         objective=outcome.objective,
         bound=outcome.bound,
         gap=outcome.gap,
@@ -82,70 +91,72 @@ def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None
             config,
             1,
             cores(),
-            {"arithmetic": parts.arithmetic.dtype.name, "combine": {problem.agents[0]: how}},
-            "cuda" if opened() else "cpu",
+            {"arithmetic": parts.arithmetic.dtype.name, "combine": {problem.agents[0]: method}},
+            "cuda" if is_gpu_in_use() else "cpu",
         ),
     )
 
 
-def _answered(parts: Divided, search: Search, stop: Stop) -> Relaxed | None:
-    """Eliminate all variables and take the answer in; None where there is no time or, with a time budget, no room."""
+def _eliminate_and_decode(parts: DividedProblem, search: IncumbentSearch, stop: Deadline) -> RelaxedElimination | None:
+    """Eliminate all variables and record the decoded assignment; return None if the elimination was given up."""
     timed, found = parts.timed, None
     try:
-        found = _eliminated(parts, stop)
+        found = _eliminate(parts, stop)
         _decode(found, search, stop.left if timed else None)
     except (OutOfTime, OutOfMemory) as error:
         if isinstance(error, OutOfMemory) and not timed:
             raise
         search.incumbent.give_up(error)
         if isinstance(error, OutOfMemory):
-            search.until_the_end()
+            search.use_remaining_time()
     return found
 
 
-def _proof(found: Relaxed | None, parts: Divided) -> Proof:
-    """Return what is proven: by the elimination, or by the largest entries where there was no time for it."""
+def _proof(found: RelaxedElimination | None, parts: DividedProblem) -> BoundProof:
+    """Return the bound of the elimination, or the sum of all factors' largest entries if it was given up."""
     factors, arithmetic = [f for f in parts.problem.factors if f.scope], parts.arithmetic
     if found is None:
-        return Proof([largest_sum(factors, arithmetic)], arithmetic, len(parts.problem.factors))
-    return Proof([found.elimination.total()], arithmetic, len(parts.problem.factors), found.margin)
+        return BoundProof([largest_sum(factors, arithmetic)], arithmetic, len(parts.problem.factors))
+    return BoundProof([found.elimination.total()], arithmetic, len(parts.problem.factors), found.margin)
 
 
-def _decode(found: Relaxed, search: Search, seconds: float | None) -> None:
-    """Take the elimination's assignment in, and look for a better one where that may not be the best."""
+def _decode(found: RelaxedElimination, search: IncumbentSearch, seconds: float | None) -> None:
+    """Record the elimination's assignment, and search for a better one if the elimination was not exact."""
     values = np.zeros(search.parts.problem.n_variables, dtype=np.int64)
     found.elimination.choose(values)
-    search.polish(values)
-    if found.z is not None and seconds is None and not search.plain:
+    search.make_1_optimal(values)
+    if found.z is not None and seconds is None and not search.decodes_only:
         search.improve(None, SWEEPS)
     elif found.z is not None and seconds is not None:
         search.improve_while_it_pays(seconds)
 
 
-def _eliminated(parts: Divided, stop: Stop) -> Relaxed:
+def _eliminate(parts: DividedProblem, stop: Deadline) -> RelaxedElimination:
     """Eliminate all variables."""
     dense, config, arithmetic = parts.problem, parts.config, parts.arithmetic
     backend = replace(Backend.of(config.device, cores()), stop=stop)
     tables = [arithmetic.encode(f) for f in dense.factors if f.scope]
     scopes = [t.scope for t in tables]
     seconds = config.budget.time
-    words = SEARCH_LONG if seconds is None else min(SEARCH_LONG, words_for(seconds))
-    order = best_order(scopes, dense.domains, range(dense.n_variables), budget=words, stop=stop).variables
+    order_budget = LONG_BUDGET if seconds is None else min(LONG_BUDGET, order_search_budget(seconds))
+    order = best_order(scopes, dense.domains, range(dense.n_variables), budget=order_budget, stop=stop).variables
     stop.check()
-    query = Query(tables, dense.domains, order, (), arithmetic)
-    shares = shares_of(config.budget.bytes, parts.original, parts.problem)
-    resources = Resources(shares.work, backend, user="the whole problem")
+    query = EliminationQuery(tables, dense.domains, order, (), arithmetic)
+    shares = split_memory(config.budget.bytes, parts.original, parts.problem)
+    resources = Resources(shares.work, backend, owner="the whole problem")
     return eliminate_within(query, relaxation_of(config.combine), resources)
 
 
 def _eliminate_tiny(problem: Problem, config: Settings) -> None:
-    """Do what a run does, with a problem that takes no time: its kernels are compiled then."""
-    done = _eliminated(divided(problem, config, World()), Stop(time.perf_counter() + WARM_UP)).elimination
+    """Eliminate a tiny problem as a run would, which compiles the kernels."""
+    done = _eliminate(
+        divide_problem(problem, config, World()), Deadline(time.perf_counter() + COMPILE_LIMIT)
+    ).elimination
     done.choose(np.zeros(problem.n_variables, dtype=np.int64))
 
 
-def _metrics(problem: Problem, found: Relaxed | None, seconds: float) -> AgentMetrics:
-    """Return what the one agent did."""
+def _metrics(problem: Problem, found: RelaxedElimination | None, seconds: float) -> AgentMetrics:
+    """Return the metrics of the one agent."""
     return AgentMetrics(
         name=problem.agents[0],
         method="exact" if found is not None and found.z is None else "mini-bucket",

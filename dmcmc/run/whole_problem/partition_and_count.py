@@ -1,11 +1,11 @@
-"""Numbers about all assignments of a problem: the partition function, how many are feasible."""
+"""Sums over all assignments of a problem: the partition function, and the number of solutions."""
 
 import math
 import time
 from typing import Literal
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.dpop.memory_shares import shares_of
+from dmcmc.inference.dpop.memory_shares import split_memory
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.threads import cores
@@ -20,14 +20,17 @@ _LN_10 = math.log(10)
 
 
 def sums(problem: Problem, config: Settings, task: Literal["pr", "count"]) -> Sums:
-    """Return the partition function (costs c as exp(−c), utilities u as exp(u)) or the number of solutions.
+    """Return the partition function (costs c as exp(−c), utilities u as exp(u)), or the number of solutions.
 
     Parameters
     ----------
     problem
-        Any; agents do not matter.
+        The problem; its agents do not matter.
     config
-        Memory and device; ``combine.method: mini-bucket`` bounds a partition function from above.
+        Settings; memory budget and device are used. ``combine.method: mini-bucket`` gives an upper bound on a partition
+        function.
+    task
+        ``"pr"`` for the partition function, ``"count"`` for the number of solutions.
 
     Raises
     ------
@@ -35,7 +38,7 @@ def sums(problem: Problem, config: Settings, task: Literal["pr", "count"]) -> Su
         If the tables do not fit the memory.
     """
     start = time.perf_counter()
-    memory, backend = shares_of(config.budget.bytes, problem).work, Backend.of(config.device, cores())
+    memory, backend = split_memory(config.budget.bytes, problem).work, Backend.of(config.device, cores())
     z: int | None = None
     value: Number | None
     if task == "count":
@@ -43,17 +46,17 @@ def sums(problem: Problem, config: Settings, task: Literal["pr", "count"]) -> Su
         value, width, cells = counted.count, counted.width, counted.cells
         ln = math.log(value) if value else -math.inf
     else:
-        split, limit = config.combine.method == "mini-bucket", config.combine.z
-        found = log_partition(problem, memory, backend, split, limit if isinstance(limit, int) else None)
+        uses_mini_buckets, limit = config.combine.method == "mini-bucket", config.combine.z
+        found = log_partition(problem, memory, backend, uses_mini_buckets, limit if isinstance(limit, int) else None)
         ln, z, width, cells = found.ln, found.z, found.width, found.cells
         value = exp_or_none(ln)
-    some = ln > -math.inf
+    feasible = ln > -math.inf
     return Sums(
         task=task,
-        status="infeasible" if not some else "exact" if z is None else "bound",
-        value=value if some else 0,
-        ln=ln if some else None,
-        log10=ln / _LN_10 if some else None,
+        status="infeasible" if not feasible else "exact" if z is None else "bound",
+        value=value if feasible else 0,
+        ln=ln if feasible else None,
+        log10=ln / _LN_10 if feasible else None,
         time=time.perf_counter() - start,
         variables=problem.n_variables,
         width=width,

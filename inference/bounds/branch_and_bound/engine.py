@@ -1,4 +1,4 @@
-"""What works on the nodes of a wave: here threads, elsewhere a GPU; nodes of several agents at once."""
+"""Engines that process batches of nodes, of several agents at once: on threads here, on a GPU in ``cuda.engine``."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,110 +10,118 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.branch_and_bound import node_kernels
 from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
-    STUCK,
-    UNDONE,
-    Area,
-    Found,
-    Wave,
-    make_area,
-    make_pool,
-    slot_bytes,
+    NO_VARIABLE,
+    NOT_PROCESSED,
+    BatchResult,
+    SearchBatch,
+    WorkingTables,
+    entry_bytes,
+    make_node_buffer,
+    make_working_tables,
 )
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_watched
 
-WAVE = 64  # nodes at which a wave branches on the CPU, whatever the number of threads and agents
+BATCH_SIZE = 64  # nodes that a batch branches on the CPU, independent of the numbers of threads and agents
 
 
-class Workers(Protocol):
-    """What several agents' nodes share."""
+class BatchRunner(Protocol):
+    """Runs the batches of several engines together."""
 
-    def run(self, waves: "Sequence[tuple[Engine, Wave]]", stop: Stop) -> list[Found]:
-        """Work on a wave of each engine, on all of them at once; some nodes are left undone when it is time to stop."""
+    def run(self, waves: "Sequence[tuple[NodeEngine, SearchBatch]]", stop: Deadline) -> list[BatchResult]:
+        """Process a batch of each engine; nodes that are not reached before the deadline stay unprocessed."""
         ...
 
 
-class Engine(Protocol):
-    """Where the tables of an agent's nodes are, and what works on them."""
+class NodeEngine(Protocol):
+    """Stores and processes the nodes of one agent."""
 
     @property
-    def slots(self) -> int:
-        """How many nodes have tables at a time."""
-        ...
-
-    @property
-    def width(self) -> int:
-        """At how many nodes, of all agents, a wave branches."""
+    def capacity(self) -> int:
+        """Number of nodes whose tables can be stored."""
         ...
 
     @property
-    def workers(self) -> Workers:
-        """The same object for all engines whose nodes can be worked on at once."""
+    def batch_size(self) -> int:
+        """Number of nodes to branch per batch, all agents together."""
+        ...
+
+    @property
+    def runner(self) -> BatchRunner:
+        """Runner of the batches; the same object for engines whose batches can run together."""
         ...
 
 
-class CpuWorkers:
-    """Threads: each takes the next group of jobs, whosever it is."""
+class CpuBatchRunner:
+    """Runs batches on threads; each thread takes the next group of jobs of any agent."""
 
-    def run(self, waves: "Sequence[tuple[Engine, Wave]]", stop: Stop) -> list[Found]:
-        """Work on a wave of each engine."""
-        halt, tasks, found, threads = np.zeros(1, dtype=np.uint8), list[Callable[[], None]](), list[Found](), 1
-        for engine, wave in waves:
-            assert isinstance(engine, CpuEngine)
-            own, results = engine.tasks(wave, halt)
-            tasks += own
+    def run(self, waves: "Sequence[tuple[NodeEngine, SearchBatch]]", stop: Deadline) -> list[BatchResult]:
+        """Process a batch of each engine."""
+        halt, tasks, found, threads = np.zeros(1, dtype=np.uint8), list[Callable[[], None]](), list[BatchResult](), 1
+        for engine, batch in waves:
+            assert isinstance(engine, CpuNodeEngine)
+            group_tasks, results = engine.tasks(batch, halt)
+            tasks += group_tasks
             found.append(results)
             threads = max(threads, engine.state.backend.threads)
         run_watched(tasks, threads, stop, halt)
         return found
 
 
-_THREADS = CpuWorkers()
+_CPU_RUNNER = CpuBatchRunner()
 
 
-class CpuEngine:
-    """Nodes' tables in memory."""
+class CpuNodeEngine:
+    """Stores nodes in memory and processes them on threads; a ``NodeEngine``.
 
-    def __init__(self, state: DualState, room: int) -> None:
+    Parameters
+    ----------
+    state : DualState
+        The agent's dual ascent.
+    memory_limit : int
+        Bytes for the nodes' tables.
+    """
+
+    def __init__(self, state: DualState, memory_limit: int) -> None:
         hidden, width = state.layout.hidden, state.width
-        self.slots = room // slot_bytes(hidden, width)
-        self.width, self.workers, self.state = WAVE, _THREADS, state
+        self.capacity = memory_limit // entry_bytes(hidden, width)
+        self.batch_size, self.runner, self.state = BATCH_SIZE, _CPU_RUNNER, state
         self._shape = np.array(state.local.interface_shape, dtype=np.int64)
-        self._pool = make_pool(hidden, width, self.slots)
-        self._areas = list[Area]()  # where nodes are worked on, one for each thread that has been at it
+        self._buffer = make_node_buffer(hidden, width, self.capacity)
+        self._free_tables = list[WorkingTables]()  # those that no thread uses at the moment
 
-    def tasks(self, wave: Wave, halt: NDArray[np.uint8]) -> tuple[list[Callable[[], None]], Found]:
-        """Return what is to be done for a wave, a call for each of its groups, and where the results will be."""
+    def tasks(self, batch: SearchBatch, halt: NDArray[np.uint8]) -> tuple[list[Callable[[], None]], BatchResult]:
+        """Return one call per group of a batch, and the arrays that will hold the results."""
         state, layout, width = self.state, self.state.layout, self.state.width
-        count = len(wave.jobs)
-        found = Found(
-            np.full(count, UNDONE, dtype=np.int64),
-            wave.masks.copy(),
-            np.full(count, STUCK, dtype=np.int64),
+        count = len(batch.jobs)
+        results = BatchResult(
+            np.full(count, NOT_PROCESSED, dtype=np.int64),
+            batch.masks.copy(),
+            np.full(count, NO_VARIABLE, dtype=np.int64),
             np.zeros((count, width), dtype=np.bool_),
         )
-        kernel, shares = cast(Callable[..., None], node_kernels.run_nodes), state.shares
+        kernel, shares = cast(Callable[..., None], node_kernels.run_nodes), state.potentials
 
-        def group(first: int, last: int) -> None:
-            area = self._areas.pop() if self._areas else make_area(layout.hidden, width)
+        def process_group(first: int, last: int) -> None:
+            tables = self._free_tables.pop() if self._free_tables else make_working_tables(layout.hidden, width)
             kernel(
-                layout.whole, shares, layout.hidden, layout.slices, self._shape, self._pool, area,
-                wave.jobs[first:last], found.masks[first:last], found.bounds[first:last],
-                found.variables[first:last], found.firsts[first:last], state.row_warmth,
-                np.zeros((SCRATCH, width, width), dtype=np.int32), halt,
+                layout.whole, shares, layout.hidden, layout.sliced_factors, self._shape, self._buffer, tables,
+                batch.jobs[first:last], results.masks[first:last], results.bounds[first:last],
+                results.variables[first:last], results.first_values[first:last], state.row_temperature,
+                np.zeros((SCRATCH_TABLES, width, width), dtype=np.int32), halt,
             )  # fmt: skip
-            self._areas.append(area)
+            self._free_tables.append(tables)
 
-        return [partial(group, first, last) for first, last in pairwise(wave.groups.tolist())], found
+        return [partial(process_group, first, last) for first, last in pairwise(batch.groups.tolist())], results
 
 
-def run_waves(waves: Sequence[tuple[Engine, Wave]], stop: Stop) -> list[Found]:
-    """Work on waves, those of the same workers at once."""
-    found: list[Found | None] = [None] * len(waves)
-    for workers in {id(engine.workers): engine.workers for engine, _ in waves}.values():
-        own = [k for k, (engine, _) in enumerate(waves) if engine.workers is workers]
-        for k, one in zip(own, workers.run([waves[k] for k in own], stop), strict=True):
+def run_batches(waves: Sequence[tuple[NodeEngine, SearchBatch]], stop: Deadline) -> list[BatchResult]:
+    """Process batches of engines, those with the same runner together."""
+    found: list[BatchResult | None] = [None] * len(waves)
+    for runner in {id(engine.runner): engine.runner for engine, _ in waves}.values():
+        indices = [k for k, (engine, _) in enumerate(waves) if engine.runner is runner]
+        for k, one in zip(indices, runner.run([waves[k] for k in indices], stop), strict=True):
             found[k] = one
     return [one for one in found if one is not None]

@@ -1,4 +1,4 @@
-"""The open nodes of a search in an agent's rows, best first, and what its rows' bounds are."""
+"""The open nodes of a branch and bound over an agent's rows, in best-first order, and the bounds of the rows."""
 
 import math
 from typing import Any, NamedTuple
@@ -6,268 +6,318 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.branch_and_bound.leaf_assignments import Leaves
+from dmcmc.inference.bounds.branch_and_bound.leaf_assignments import LeafAssignments
 from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
-    JOB,
+    JOB_FIELDS,
     JOB_ROW,
     JOB_SOURCE,
     JOB_SWEEPS,
     JOB_TARGET,
     JOB_THRESHOLD,
     LEAF,
-    UNDONE,
-    UNFIT,
-    Found,
-    Wave,
+    NOT_PROCESSED,
+    OUT_OF_RANGE,
+    BatchResult,
+    SearchBatch,
 )
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER, Scale
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, Scale
 from dmcmc.inference.runtime.types import Ints
 
-MOST_NODES = 1 << 17  # that may be open before the search goes depth first
-_NONE, _NEW = -1, -3  # no slot; a node that nothing has been done for yet, in place of a variable
+MAX_OPEN_NODES = 1 << 17  # with more open nodes the search is depth first
+_NO_ENTRY = -1  # in place of a buffer entry: the node's tables are not stored
+_UNPROCESSED = -3  # in place of a variable: the node has not been bounded yet
 
 
-class _Nodes(NamedTuple):
-    """Open nodes, an entry of each array for each: what :class:`.Found` says of it, and where its tables are."""
+class _OpenNodes(NamedTuple):
+    """Open nodes: parallel arrays with one element per node.
+
+    Attributes
+    ----------
+    row : (k,) int64
+        Row of the node.
+    bound : (k,) int64
+        Upper bound in the agent's scale.
+    entry : (k,) int64
+        Buffer entry of its tables, or ``_NO_ENTRY``.
+    variable : (k,) int64
+        Branching variable, or ``_UNPROCESSED``.
+    first_values : (k, ceil(W / 8)) uint8
+        Packed bits: values of the branching variable in the first branch.
+    mask : (k, ceil(n W / 8)) uint8
+        Packed bits: remaining values of all hidden variables.
+    """
 
     row: Ints
     bound: Ints
-    slot: Ints
+    entry: Ints
     variable: Ints
-    first: NDArray[np.uint8]
+    first_values: NDArray[np.uint8]
     mask: NDArray[np.uint8]
 
-    def where(self, chosen: NDArray[np.bool_]) -> "_Nodes":
-        """Return some of them."""
+    def where(self, chosen: NDArray[np.bool_]) -> "_OpenNodes":
+        """Return the chosen nodes."""
         parts: list[Any] = [part[chosen] for part in self]
-        return _Nodes(*parts)
+        return _OpenNodes(*parts)
 
-    def joined(self, others: "_Nodes") -> "_Nodes":
-        """Return these and others."""
+    def joined(self, others: "_OpenNodes") -> "_OpenNodes":
+        """Return these nodes followed by others."""
         own, more = list[Any](self), list[Any](others)
         parts = [np.concatenate(pair) for pair in zip(own, more, strict=True)]
-        return _Nodes(*parts)
+        return _OpenNodes(*parts)
 
 
-class Tree:
-    """Open nodes.
+class Frontier:
+    """The open nodes of one agent's search.
 
     Parameters
     ----------
-    live : (n, W) bool
-        The values of an agent's hidden variables.
+    allowed : (n, W) bool
+        Allowed values of the agent's hidden variables.
     bounds : (rows,) int64
-        Of the rows, in the agent's scale.
-    slots : int
-        For tables, at least 3.
+        Upper bounds of the rows, in the agent's scale.
+    scale : Scale
+        The agent's scale.
+    capacity : int
+        Number of buffer entries, at least 3.
 
     Attributes
     ----------
     thresholds : (rows,) int64
-        What does not reach them does not matter.
+        Nodes with a lower bound than their row's threshold are closed.
     nodes : int
-        That have been worked on.
-    leaves : Leaves
-        Assignments that it has come to.
+        Number of nodes processed.
+    leaves : LeafAssignments
+        Assignments found.
     """
 
-    def __init__(self, live: NDArray[np.bool_], bounds: Ints, scale: Scale, slots: int) -> None:
-        self._shape, self._scale, self._start = live.shape, scale, bounds.copy()
-        self.thresholds = np.full(bounds.size, NEVER, dtype=np.int64)
-        self._limits = np.full(bounds.size, NEVER, dtype=np.int64)
-        self._floors = np.full(bounds.size, NEVER, dtype=np.int64)  # what was closed is worth at most
-        self._begun = np.zeros(bounds.size, dtype=np.bool_)
-        self._free = list(range(slots - 1, -1, -1))
-        self._all = np.packbits(live.reshape(1, -1), axis=1)
-        self._open = self._roots(np.zeros(0, dtype=np.int64))
-        self.nodes, self.leaves = 0, Leaves()
+    def __init__(self, allowed: NDArray[np.bool_], bounds: Ints, scale: Scale, capacity: int) -> None:
+        self._shape, self._scale, self._initial_bounds = allowed.shape, scale, bounds.copy()
+        self.thresholds = np.full(bounds.size, MINUS_INFINITY, dtype=np.int64)
+        self._cutoffs = np.full(bounds.size, MINUS_INFINITY, dtype=np.int64)
+        self._closed_bounds = np.full(
+            bounds.size, MINUS_INFINITY, dtype=np.int64
+        )  # upper bound on the closed nodes of each row
+        self._opened = np.zeros(bounds.size, dtype=np.bool_)
+        self._free_entries = list(range(capacity - 1, -1, -1))
+        self._all_values = np.packbits(allowed.reshape(1, -1), axis=1)
+        self._open_nodes = self._roots(np.zeros(0, dtype=np.int64))
+        self.nodes, self.leaves = 0, LeafAssignments()
 
     @property
     def size(self) -> int:
-        """How many nodes are open."""
-        return int(self._open.row.size)
+        """Number of open nodes."""
+        return int(self._open_nodes.row.size)
 
-    def begin(self, bounds: Ints, rows: Ints, thresholds: Ints, limits: Ints) -> None:
-        """Open rows that are not open yet, and raise thresholds; nodes that do not reach them are closed.
+    def begin(self, bounds: Ints, rows: Ints, thresholds: Ints, cutoffs: Ints) -> None:
+        """Open rows that were not opened before, and raise thresholds; close the nodes that do not reach them.
 
         Parameters
         ----------
-        bounds : (all rows,)
-            As they are known now.
-        rows
-            Those that matter.
-        thresholds, limits
-            Of these rows. The row whose bound is furthest beyond its limit goes first.
+        bounds : (all rows,) int64
+            Current upper bounds.
+        rows : (k,) int64
+            Rows that matter.
+        thresholds, cutoffs : (k,) int64
+            Thresholds and cutoffs of these rows. The row whose bound is furthest above its cutoff goes first.
         """
-        aside = np.ones(bounds.size, dtype=np.bool_)
-        aside[rows] = False
+        irrelevant = np.ones(bounds.size, dtype=np.bool_)
+        irrelevant[rows] = False
         np.maximum.at(self.thresholds, rows, thresholds)
-        self.thresholds[aside] = -NEVER
-        self._limits[rows] = limits
-        self._start = bounds.copy()
-        self._open = self._open._replace(bound=np.minimum(self._open.bound, bounds[self._open.row]))
-        new = rows[~self._begun[rows] & (bounds[rows] >= self.thresholds[rows])]
-        self._begun[new] = True
-        self._open = self._open.joined(self._roots(new))
-        self._close()
+        self.thresholds[irrelevant] = -MINUS_INFINITY
+        self._cutoffs[rows] = cutoffs
+        self._initial_bounds = bounds.copy()
+        self._open_nodes = self._open_nodes._replace(
+            bound=np.minimum(self._open_nodes.bound, bounds[self._open_nodes.row])
+        )
+        new = rows[~self._opened[rows] & (bounds[rows] >= self.thresholds[rows])]
+        self._opened[new] = True
+        self._open_nodes = self._open_nodes.joined(self._roots(new))
+        self._close_nodes()
 
     def bounds(self) -> tuple[Ints, Ints]:
-        """Return the rows that have been searched, and at most what they are worth."""
-        found = self._floors.copy()
-        np.maximum.at(found, self._open.row, self._open.bound)
-        rows = np.flatnonzero(self._begun)
+        """Return the opened rows and their upper bounds."""
+        found = self._closed_bounds.copy()
+        np.maximum.at(found, self._open_nodes.row, self._open_nodes.bound)
+        rows = np.flatnonzero(self._opened)
         return rows, found[rows]
 
-    def wave(self, most: int, root_sweeps: int, back_sweeps: int, sweeps: int) -> tuple[Ints, Wave]:
-        """Return the best nodes, at most so many and as many as have slots, and the work that branches at them.
+    def next_batch(
+        self, max_nodes: int, root_sweeps: int, restore_sweeps: int, sweeps: int
+    ) -> tuple[Ints, SearchBatch]:
+        """Select the best nodes for which buffer entries suffice, and build the batch that branches them.
 
-        A node without tables has a job of its own before its branches: it begins again at its row.
+        A new row has a single job, which starts from the row. Any other node has one job per branch. The first branch
+        gets a new buffer entry; the second one overwrites the node's. If the node's tables are not stored, a job that
+        restores them from the row comes first.
+
+        Parameters
+        ----------
+        max_nodes : int
+            Maximum number of nodes.
+        root_sweeps, restore_sweeps, sweeps : int
+            Sweeps of dual ascent for new rows, for restored nodes and for branches.
+
+        Returns
+        -------
+        chosen : (k,) int64
+            Indices of the nodes.
+        batch : SearchBatch
+            Their jobs, one group per node.
         """
-        nodes, chosen = self._open, self._best(most)
-        whole = nodes.variable[chosen] == _NEW
-        chosen = chosen[: self._make_room(chosen, np.where(whole | (nodes.slot[chosen] >= 0), 1, 2))]
-        whole, own = whole[: chosen.size], nodes.slot[chosen]
-        without = own < 0
-        own[without] = self._free[: -1 - int(without.sum()) : -1]
-        del self._free[len(self._free) - int(without.sum()) :]
-        groups = np.concatenate([[0], np.cumsum(without + np.where(whole, 0, 2))])
-        of = np.repeat(np.arange(chosen.size), np.diff(groups))
-        row_first = np.zeros(of.size, dtype=np.bool_)
-        row_first[groups[:-1][without]] = True
-        second = np.zeros(of.size, dtype=np.bool_)
-        second[groups[1:][~whole] - 1] = True
-        masks = self._masks(chosen)[of]
-        branching = np.flatnonzero(~row_first)
-        first = np.unpackbits(nodes.first[chosen], axis=1, count=self._shape[1]).astype(np.bool_)[of[branching]]
-        masks[branching, nodes.variable[chosen][of[branching]]] &= first ^ second[branching, None]
-        jobs = np.zeros((of.size, JOB), dtype=np.int64)
-        jobs[:, JOB_ROW], jobs[:, JOB_SOURCE] = nodes.row[chosen][of], np.where(row_first, -1, own[of])
-        jobs[:, JOB_TARGET] = own[of]
-        others = np.flatnonzero(~row_first & ~second)
-        jobs[others, JOB_TARGET] = [self._free.pop() for _ in range(others.size)]
+        nodes, chosen = self._open_nodes, self._best(max_nodes)
+        is_new = nodes.variable[chosen] == _UNPROCESSED
+        chosen = chosen[: self._reserve_entries(chosen, np.where(is_new | (nodes.entry[chosen] >= 0), 1, 2))]
+        is_new, node_entries = is_new[: chosen.size], nodes.entry[chosen]
+        needs_entry = node_entries < 0
+        node_entries[needs_entry] = self._free_entries[: -1 - int(needs_entry.sum()) : -1]
+        del self._free_entries[len(self._free_entries) - int(needs_entry.sum()) :]
+        groups = np.concatenate([[0], np.cumsum(needs_entry + np.where(is_new, 0, 2))])
+        node_of = np.repeat(np.arange(chosen.size), np.diff(groups))
+        from_row = np.zeros(node_of.size, dtype=np.bool_)
+        from_row[groups[:-1][needs_entry]] = True
+        is_second = np.zeros(node_of.size, dtype=np.bool_)
+        is_second[groups[1:][~is_new] - 1] = True
+        masks = self._masks(chosen)[node_of]
+        branching = np.flatnonzero(~from_row)
+        first_values = np.unpackbits(nodes.first_values[chosen], axis=1, count=self._shape[1]).astype(np.bool_)[
+            node_of[branching]
+        ]
+        masks[branching, nodes.variable[chosen][node_of[branching]]] &= first_values ^ is_second[branching, None]
+        jobs = np.zeros((node_of.size, JOB_FIELDS), dtype=np.int64)
+        jobs[:, JOB_ROW], jobs[:, JOB_SOURCE] = (
+            nodes.row[chosen][node_of],
+            np.where(from_row, -1, node_entries[node_of]),
+        )
+        jobs[:, JOB_TARGET] = node_entries[node_of]
+        first_branches = np.flatnonzero(~from_row & ~is_second)
+        jobs[first_branches, JOB_TARGET] = [self._free_entries.pop() for _ in range(first_branches.size)]
         jobs[:, JOB_THRESHOLD] = self.thresholds[jobs[:, JOB_ROW]]
-        jobs[:, JOB_SWEEPS] = np.where(row_first, np.where(whole[of], root_sweeps, back_sweeps), sweeps)
-        return chosen, Wave(jobs, groups.astype(np.int64), masks)
+        jobs[:, JOB_SWEEPS] = np.where(from_row, np.where(is_new[node_of], root_sweeps, restore_sweeps), sweeps)
+        return chosen, SearchBatch(jobs, groups.astype(np.int64), masks)
 
-    def take(self, chosen: Ints, wave: Wave, found: Found) -> None:
-        """Put the nodes of a wave in the place of those that they come from."""
-        nodes, of = self._open, np.repeat(np.arange(chosen.size), np.diff(wave.groups))
+    def record(self, chosen: Ints, batch: SearchBatch, found: BatchResult) -> None:
+        """Replace the nodes of a batch by their branches."""
+        nodes, node_of = self._open_nodes, np.repeat(np.arange(chosen.size), np.diff(batch.groups))
         undone = np.zeros(chosen.size, dtype=np.bool_)
-        undone[of[found.bounds == UNDONE]] = True
-        jobs, of, masks, found = _branches(wave, of, found)
-        failed = found.bounds == UNFIT
+        undone[node_of[found.bounds == NOT_PROCESSED]] = True
+        jobs, node_of, masks, found = _branches(batch, node_of, found)
+        failed = found.bounds == OUT_OF_RANGE
         parents = nodes.bound[chosen]
-        bounds = np.where(failed, parents[of], np.minimum(parents[of], found.bounds))
-        stuck, leaf = found.variables < LEAF, found.variables == LEAF
-        done = ~undone[of]
+        bounds = np.where(failed, parents[node_of], np.minimum(parents[node_of], found.bounds))
+        not_branchable, leaf = found.variables < LEAF, found.variables == LEAF
+        done = ~undone[node_of]
         self.nodes += int(done.sum())
         rows = jobs[:, JOB_ROW]
-        # Nothing below a threshold is looked at, and values go: a row may be worth that much all the same.
-        np.maximum.at(self._floors, rows[done], jobs[done, JOB_THRESHOLD] - 1)
-        last = done & (leaf | (stuck & (jobs[:, JOB_SOURCE] < 0)))
-        np.maximum.at(self._floors, rows[last], bounds[last])
-        ended = last & leaf
-        self._raise(rows[ended], bounds[ended])
-        self.leaves.add(rows[ended], bounds[ended], found.masks[ended])
-        again = done & stuck & ~last  # shifted too far: once more from its row
+        # Values below the threshold are removed without their bound, so the row may still attain anything below it.
+        np.maximum.at(self._closed_bounds, rows[done], jobs[done, JOB_THRESHOLD] - 1)
+        last = done & (leaf | (not_branchable & (jobs[:, JOB_SOURCE] < 0)))
+        np.maximum.at(self._closed_bounds, rows[last], bounds[last])
+        attained = last & leaf
+        self._raise_thresholds(rows[attained], bounds[attained])
+        self.leaves.add(rows[attained], bounds[attained], found.masks[attained])
+        restart = done & not_branchable & ~last  # entries left the integer range: start again from the row
         keep = done & ~last
         masks = np.where(failed[:, None, None], masks, found.masks)
-        slots = np.where(again, _NONE, jobs[:, JOB_TARGET])
-        # What has not been done has left the tables that it would have begun with as they were.
-        own = undone[of] & (jobs[:, JOB_TARGET] == nodes.slot[chosen][of])
-        self._free += [int(s) for s in jobs[(~keep & ~own) | again, JOB_TARGET]]
+        entries = np.where(restart, _NO_ENTRY, jobs[:, JOB_TARGET])
+        # A node that was not processed keeps its tables.
+        still_used = undone[node_of] & (jobs[:, JOB_TARGET] == nodes.entry[chosen][node_of])
+        self._free_entries += [int(e) for e in jobs[(~keep & ~still_used) | restart, JOB_TARGET]]
         stay = np.ones(nodes.row.size, dtype=np.bool_)
         stay[chosen[~undone]] = False
-        children = _Nodes(
-            rows[keep], bounds[keep], slots[keep], np.where(stuck, _NEW, found.variables)[keep],
-            np.packbits(found.firsts[keep], axis=1),
+        children = _OpenNodes(
+            rows[keep], bounds[keep], entries[keep], np.where(not_branchable, _UNPROCESSED, found.variables)[keep],
+            np.packbits(found.first_values[keep], axis=1),
             np.packbits(masks[keep].reshape(-1, self._shape[0] * self._shape[1]), axis=1),
         )  # fmt: skip
-        self._open = nodes.where(stay).joined(children)
-        self._close()
+        self._open_nodes = nodes.where(stay).joined(children)
+        self._close_nodes()
 
-    def _roots(self, rows: Ints) -> _Nodes:
-        """Return rows as nodes."""
+    def _roots(self, rows: Ints) -> _OpenNodes:
+        """Return rows as new nodes."""
         k = rows.size
-        return _Nodes(
+        return _OpenNodes(
             rows,
-            self._start[rows],
-            np.full(k, _NONE),
-            np.full(k, _NEW),
+            self._initial_bounds[rows],
+            np.full(k, _NO_ENTRY),
+            np.full(k, _UNPROCESSED),
             np.zeros((k, -(-self._shape[1] // 8)), dtype=np.uint8),
-            np.repeat(self._all, k, axis=0),
+            np.repeat(self._all_values, k, axis=0),
         )
 
     def _masks(self, chosen: Ints) -> NDArray[np.bool_]:
+        """Return the remaining values of the chosen nodes, (k, n, W) bool."""
         n, width = self._shape
-        bits = np.unpackbits(self._open.mask[chosen], axis=1, count=n * width)
+        bits = np.unpackbits(self._open_nodes.mask[chosen], axis=1, count=n * width)
         return bits.astype(np.bool_).reshape(-1, n, width)
 
-    def _slack(self) -> Ints:
-        """Return by how much each node is beyond its row's limit: what it keeps the bound of the whole up by."""
-        slack: Ints = self._open.bound - self._limits[self._open.row]
-        return slack
+    def _excesses(self) -> Ints:
+        """Return each node's bound minus its row's cutoff: by how much it raises the bound of the whole problem."""
+        excess: Ints = self._open_nodes.bound - self._cutoffs[self._open_nodes.row]
+        return excess
 
-    def _best(self, most: int) -> Ints:
-        """Return the nodes with the most slack, the best first; of equal ones the oldest.
+    def _best(self, max_nodes: int) -> Ints:
+        """Return the nodes with the largest excess, in order; the oldest first among equal ones.
 
-        Where very many are open, the newest: depth first, so that they do not get many more.
+        If too many nodes are open, return the newest ones instead. The search is then depth first, which keeps the
+        number of open nodes small.
         """
-        if self.size > MOST_NODES:
-            return np.arange(self.size - 1, max(-1, self.size - 1 - most), -1)
-        slack = self._slack()
-        if self.size > 4 * most:  # a full sort of all of them would take longer than the work on a wave
-            least = np.partition(slack, self.size - most)[self.size - most]
-            among = np.flatnonzero(slack >= least)
-            return among[np.argsort(-slack[among], kind="stable")][:most]
-        return np.argsort(-slack, kind="stable")[:most]
+        if self.size > MAX_OPEN_NODES:
+            return np.arange(self.size - 1, max(-1, self.size - 1 - max_nodes), -1)
+        excess = self._excesses()
+        if self.size > 4 * max_nodes:  # sorting all of them would take longer than processing a batch
+            least = np.partition(excess, self.size - max_nodes)[self.size - max_nodes]
+            among = np.flatnonzero(excess >= least)
+            return among[np.argsort(-excess[among], kind="stable")][:max_nodes]
+        return np.argsort(-excess, kind="stable")[:max_nodes]
 
     @property
-    def slack(self) -> float:
-        """By how much the worst open node is beyond its row's limit, utility; 0 where none is open."""
+    def excess(self) -> float:
+        """The largest excess of the open nodes, in utility; 0 if none is open."""
         if not self.size:
             return 0.0
-        return max(0.0, math.ldexp(float(self._slack().max()), -self._scale.shift))
+        return max(0.0, math.ldexp(float(self._excesses().max()), -self._scale.shift))
 
-    def _make_room(self, chosen: Ints, needed: Ints) -> int:
-        """Take slots from the nodes that come last, if needed; return how many of ``chosen`` have theirs."""
-        missing = int(needed.sum()) - len(self._free)
+    def _reserve_entries(self, chosen: Ints, needed: Ints) -> int:
+        """Free the buffer entries of the worst nodes if needed; return how many chosen nodes can be processed."""
+        missing = int(needed.sum()) - len(self._free_entries)
         if missing > 0:
-            slots, others = self._open.slot, np.ones(self._open.row.size, dtype=np.bool_)
+            entries, others = self._open_nodes.entry, np.ones(self._open_nodes.row.size, dtype=np.bool_)
             others[chosen] = False
-            holders = np.flatnonzero((slots >= 0) & others)
-            worst = holders[np.argsort(self._slack()[holders], kind="stable")][:missing]
-            self._free += [int(s) for s in slots[worst]]
-            slots[worst] = _NONE
-        fitting = int(np.searchsorted(np.cumsum(needed), len(self._free), side="right"))
-        if not fitting:  # all slots are those of chosen nodes
-            later = chosen[1:][self._open.slot[chosen[1:]] >= 0]
-            self._free += [int(s) for s in self._open.slot[later]]
-            self._open.slot[later] = _NONE
+            holders = np.flatnonzero((entries >= 0) & others)
+            worst = holders[np.argsort(self._excesses()[holders], kind="stable")][:missing]
+            self._free_entries += [int(e) for e in entries[worst]]
+            entries[worst] = _NO_ENTRY
+        fitting = int(np.searchsorted(np.cumsum(needed), len(self._free_entries), side="right"))
+        if not fitting:  # chosen nodes hold all entries
+            later = chosen[1:][self._open_nodes.entry[chosen[1:]] >= 0]
+            self._free_entries += [int(e) for e in self._open_nodes.entry[later]]
+            self._open_nodes.entry[later] = _NO_ENTRY
             fitting = 1
         return fitting
 
-    def _raise(self, rows: Ints, bounds: Ints) -> None:
-        """Raise the thresholds of rows that are worth so much, if a bound is exact: less changes nothing any more."""
-        step = 1 << max(0, self._scale.shift) if self._scale.whole else 1
+    def _raise_thresholds(self, rows: Ints, bounds: Ints) -> None:
+        """Raise the thresholds of rows above utilities that an assignment attains."""
+        step = 1 << max(0, self._scale.shift) if self._scale.integral else 1
         np.maximum.at(self.thresholds, rows, (bounds // step + 1) * step)
 
-    def _close(self) -> None:
+    def _close_nodes(self) -> None:
         """Close the nodes that do not reach their rows' thresholds."""
-        closed = self._open.bound < self.thresholds[self._open.row]
+        closed = self._open_nodes.bound < self.thresholds[self._open_nodes.row]
         if not closed.any():
             return
-        rows, bounds = self._open.row[closed], self._open.bound[closed]
-        np.maximum.at(self._floors, rows, bounds)
-        self._free += [int(s) for s in self._open.slot[closed] if s >= 0]
-        self._open = self._open.where(~closed)
+        rows, bounds = self._open_nodes.row[closed], self._open_nodes.bound[closed]
+        np.maximum.at(self._closed_bounds, rows, bounds)
+        self._free_entries += [int(e) for e in self._open_nodes.entry[closed] if e >= 0]
+        self._open_nodes = self._open_nodes.where(~closed)
 
 
-def _branches(wave: Wave, of: Ints, found: Found) -> tuple[Ints, Ints, NDArray[np.bool_], Found]:
-    """Return the jobs that nodes come of, whose they are, their masks, and what is found of them.
+def _branches(
+    batch: SearchBatch, node_of: Ints, found: BatchResult
+) -> tuple[Ints, Ints, NDArray[np.bool_], BatchResult]:
+    """Return the jobs that create nodes, the index of each one's parent, their masks, and their results.
 
-    Others only bring a node's tables back.
+    The other jobs only restore a node's tables.
     """
-    kept = (wave.jobs[:, JOB_SOURCE] >= 0) | (np.diff(wave.groups)[of] == 1)
+    kept = (batch.jobs[:, JOB_SOURCE] >= 0) | (np.diff(batch.groups)[node_of] == 1)
     parts: list[Any] = [part[kept] for part in found]
-    return wave.jobs[kept], of[kept], wave.masks[kept], Found(*parts)
+    return batch.jobs[kept], node_of[kept], batch.masks[kept], BatchResult(*parts)

@@ -1,4 +1,4 @@
-"""The assignments that a search in rows comes to: where every variable has one value left."""
+"""Assignments that a branch and bound reaches: leaves, where every variable has one value left."""
 
 from typing import Any
 
@@ -8,29 +8,29 @@ from numpy.typing import NDArray
 from dmcmc.inference.runtime.types import Ints
 
 
-class Leaves:
-    """The best one of each row, until it is asked for."""
+class LeafAssignments:
+    """The best assignment of each row since the last call of ``pop_all``."""
 
     def __init__(self) -> None:
         self._best: dict[int, tuple[int, NDArray[Any]]] = {}
 
     def add(self, rows: Ints, bounds: Ints, masks: NDArray[np.bool_]) -> None:
-        """Add some.
+        """Add assignments.
 
         Parameters
         ----------
-        rows, bounds : (k,)
-            Whose they are, and what they are worth.
+        rows, bounds : (k,) int64
+            Rows of the assignments, and their utilities in the agent's scale.
         masks : (k, n, W) bool
-            Values that are live, one of each variable.
+            Remaining values of each hidden variable, exactly one per variable.
         """
         values = masks.argmax(axis=2)
-        for row, bound, own in zip(rows.tolist(), bounds.tolist(), values, strict=True):
+        for row, bound, values_of_row in zip(rows.tolist(), bounds.tolist(), values, strict=True):
             if row not in self._best or bound > self._best[row][0]:
-                self._best[row] = bound, own
+                self._best[row] = bound, values_of_row
 
-    def taken(self) -> tuple[Ints, Ints] | None:
-        """Return rows, (k,), and their hidden values, (k, n), that have been added since this was last asked."""
+    def pop_all(self) -> tuple[Ints, Ints] | None:
+        """Return and remove the assignments: rows (k,) and hidden values (k, n); None if there are none."""
         best, self._best = self._best, {}
         if not best:
             return None

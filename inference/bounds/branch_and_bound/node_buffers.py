@@ -1,84 +1,105 @@
-"""Room for the tables of nodes, a slot each, and what is told of a node's work."""
+"""Records of the branch and bound: stored tables of nodes, working tables, batches of jobs, and their results.
+
+W is the number of columns of a table, the largest padded domain size; n is the number of hidden variables and t that
+of triplet regions. The tables are the reparametrised potentials of a dual ascent, see
+``dmcmc.inference.bounds.dual.graph.DualPotentials``.
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.graph import Graph
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
+from dmcmc.inference.bounds.dual.graph import DualGraph
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.runtime.types import Ints
 
-# Words of a job: which row, the slot to inherit from (-1: the row itself), the node's own slot, threshold, sweeps; on a
-# GPU also whose row it is.
-JOB_ROW, JOB_SOURCE, JOB_TARGET, JOB_THRESHOLD, JOB_SWEEPS, JOB_AGENT, JOB = range(7)
-# Where a variable's values are on average below the best by less than 2^-FAR of what a node has to fall, a branch has
-# the best 1 / PART of them: the best one would leave the other branch as it was.
-FAR, PART = 4, 6
-LEAF, STUCK = -1, -2  # in place of a variable: every variable has one value; nothing more can be shifted
-UNFIT = NEVER + 1  # in place of a bound: nothing is known
-UNDONE = NEVER + 2  # in place of a bound: it was not this node's turn
+# Fields of a job: row, buffer entry to inherit tables from (-1: start from the row), buffer entry of the node, pruning
+# threshold, sweeps; on a GPU also the agent.
+JOB_ROW, JOB_SOURCE, JOB_TARGET, JOB_THRESHOLD, JOB_SWEEPS, JOB_AGENT, JOB_FIELDS = range(7)
+# If the values of the branching variable lie on average less than 2^-BRANCH_GAP_BITS of the node's margin below the
+# best one, the first branch takes the best 1 / BRANCH_SHARE of them: removing the best value alone would hardly lower
+# the bound of the other branch. Otherwise the first branch takes the best value.
+BRANCH_GAP_BITS = 4
+BRANCH_SHARE = 6
+LEAF = -1  # in place of a branching variable: every variable has one value
+NO_VARIABLE = -2  # in place of a branching variable: the node is closed, or its tables left the integer range
+OUT_OF_RANGE = MINUS_INFINITY + 1  # in place of a bound: the tables left the integer range, so nothing is known
+NOT_PROCESSED = MINUS_INFINITY + 2  # in place of a bound: the time was over before this node
 
 
-class Area(NamedTuple):
-    """Where a node is worked on: shares of a hidden graph, see :class:`dmcmc.inference.bounds.dual.graph.Shares`.
+class WorkingTables(NamedTuple):
+    """Working memory for one node: the reparametrised tables of its hidden graph, int32.
 
     Attributes
     ----------
-    unary, pair, cluster, star : int32
+    unary : (n, W) int32
+        Unary tables.
+    pair : (pairs, W, W) int32
+        Pairwise tables.
+    triplet : (t, 3, W, W) int32
+        Tables of the triplet regions, one per pair of each region.
+    higher_order : int32
+        Tables of the higher-order factors, one after the other.
     domains, widths : (n,) int64
-        As the tables are packed now.
-    names : (n, W) int16
-        Which value of a variable each place of its tables stands for.
+        Domain sizes of the compacted tables, and the same padded.
+    value_of : (n, W) int16
+        Original value of each position in a variable's compacted tables.
     """
 
     unary: NDArray[np.int32]
     pair: NDArray[np.int32]
-    cluster: NDArray[np.int32]
-    star: NDArray[np.int32]
+    triplet: NDArray[np.int32]
+    higher_order: NDArray[np.int32]
     domains: Ints
     widths: Ints
-    names: NDArray[np.int16]
+    value_of: NDArray[np.int16]
 
 
-class Pool(NamedTuple):
-    """Slots: what areas hold, in as little room as that takes, behind an axis of slots.
+class NodeTableBuffer(NamedTuple):
+    """Stored tables of nodes, one entry per node, in a compact form.
 
     Attributes
     ----------
-    unary, pair, star : (slots, ...) int32
-    cluster : (slots, t, 3, W, W) int16
-        Entries divided by 2 to the slot's shift.
-    domains : (slots, n) int64
-    names : (slots, n, W) int16
-    shifts : (slots,) int64
-    constants : (slots,) int64
-        What goes with the fixed interface.
-    made : (slots,) int64
-        Sweeps since the interface was fixed.
+    unary, pair, higher_order : (entries, ...) int32
+        As in ``WorkingTables``.
+    triplet : (entries, t, 3, W, W) int16
+        Tables of the triplet regions, divided by 2 to the power of ``bit_shifts``.
+    domains : (entries, n) int64
+        Domain sizes.
+    value_of : (entries, n, W) int16
+        Original value of each position.
+    bit_shifts : (entries,) int64
+        Right shift of the triplet tables, in bits.
+    row_constants : (entries,) int64
+        Utility of the row without hidden variables.
+    sweeps_made : (entries,) int64
+        Sweeps of dual ascent since the interface was fixed.
     """
 
     unary: NDArray[np.int32]
     pair: NDArray[np.int32]
-    cluster: NDArray[np.int16]
-    star: NDArray[np.int32]
+    triplet: NDArray[np.int16]
+    higher_order: NDArray[np.int32]
     domains: Ints
-    names: NDArray[np.int16]
-    shifts: Ints
-    constants: Ints
-    made: Ints
+    value_of: NDArray[np.int16]
+    bit_shifts: Ints
+    row_constants: Ints
+    sweeps_made: Ints
 
 
-class Wave(NamedTuple):
-    """Nodes to work on at once.
+class SearchBatch(NamedTuple):
+    """Jobs of a batch of nodes.
 
     Attributes
     ----------
-    jobs : (k, JOB) int64
+    jobs : (k, JOB_FIELDS) int64
+        One job per node to bound.
     groups : (g + 1,) int64
-        Jobs from ``groups[i]`` to ``groups[i + 1]`` go one after the other: a slot is inherited before it is changed.
+        The jobs ``groups[i]`` to ``groups[i + 1] - 1`` run in order on one thread or block, since a job may overwrite
+        the buffer entry that the one before it inherits from.
     masks : (k, n, W) bool
-        Which values may be live.
+        Values that each node may take.
     """
 
     jobs: Ints
@@ -86,56 +107,56 @@ class Wave(NamedTuple):
     masks: NDArray[np.bool_]
 
 
-class Found(NamedTuple):
-    """What came of a wave, for each of its jobs.
+class BatchResult(NamedTuple):
+    """Results of a batch, one per job.
 
     Attributes
     ----------
     bounds : (k,) int64
-        Of the node's own shares, with the row's constant; :data:`UNFIT`, :data:`UNDONE`.
+        Upper bound of the node, including the row's constant; or ``OUT_OF_RANGE`` or ``NOT_PROCESSED``.
     masks : (k, n, W) bool
-        Values that are live.
+        Values that remain.
     variables : (k,) int64
-        Where to branch; :data:`LEAF`, :data:`STUCK`.
-    firsts : (k, W) bool
-        The best of that variable's live values: one branch has them, the other the rest.
+        Branching variable; or ``LEAF`` or ``NO_VARIABLE``.
+    first_values : (k, W) bool
+        Values of the branching variable in the first branch; the other branch has the rest.
     """
 
     bounds: Ints
     masks: NDArray[np.bool_]
     variables: Ints
-    firsts: NDArray[np.bool_]
+    first_values: NDArray[np.bool_]
 
 
-def slot_bytes(hidden: Graph, width: int) -> int:
-    """Return the bytes of a slot."""
-    n, square = hidden.domains.size, width * width
-    entries = n * width + len(hidden.pairs) * square + int(hidden.star_at[-1])
-    return 4 * entries + 6 * len(hidden.triangles) * square + n * (2 * width + 8) + 24
+def entry_bytes(hidden: DualGraph, width: int) -> int:
+    """Return the bytes of a buffer entry."""
+    n, table_size = hidden.domains.size, width * width
+    entries = n * width + len(hidden.pairs) * table_size + int(hidden.entry_start[-1])
+    return 4 * entries + 6 * len(hidden.triangles) * table_size + n * (2 * width + 8) + 24
 
 
-def make_pool(hidden: Graph, width: int, slots: int) -> Pool:
-    """Return room for some nodes; the system gives memory as slots are used."""
+def make_node_buffer(hidden: DualGraph, width: int, capacity: int) -> NodeTableBuffer:
+    """Allocate a buffer; the operating system assigns memory as entries are used."""
     n, m, t = hidden.domains.size, len(hidden.pairs), len(hidden.triangles)
-    return Pool(
-        np.empty((slots, n, width), dtype=np.int32),
-        np.empty((slots, m, width, width), dtype=np.int32),
-        np.empty((slots, t, 3, width, width), dtype=np.int16),
-        np.empty((slots, int(hidden.star_at[-1])), dtype=np.int32),
-        np.empty((slots, n), dtype=np.int64),
-        np.empty((slots, n, width), dtype=np.int16),
-        *(np.empty(slots, dtype=np.int64) for _ in range(3)),
+    return NodeTableBuffer(
+        np.empty((capacity, n, width), dtype=np.int32),
+        np.empty((capacity, m, width, width), dtype=np.int32),
+        np.empty((capacity, t, 3, width, width), dtype=np.int16),
+        np.empty((capacity, int(hidden.entry_start[-1])), dtype=np.int32),
+        np.empty((capacity, n), dtype=np.int64),
+        np.empty((capacity, n, width), dtype=np.int16),
+        *(np.empty(capacity, dtype=np.int64) for _ in range(3)),
     )
 
 
-def make_area(hidden: Graph, width: int) -> Area:
-    """Return room to work on a node in."""
+def make_working_tables(hidden: DualGraph, width: int) -> WorkingTables:
+    """Allocate the working memory for one node."""
     n, m, t = hidden.domains.size, len(hidden.pairs), len(hidden.triangles)
-    return Area(
+    return WorkingTables(
         np.empty((n, width), dtype=np.int32),
         np.empty((m, width, width), dtype=np.int32),
         np.empty((t, 3, width, width), dtype=np.int32),
-        np.empty(int(hidden.star_at[-1]), dtype=np.int32),
+        np.empty(int(hidden.entry_start[-1]), dtype=np.int32),
         np.empty(n, dtype=np.int64),
         np.empty(n, dtype=np.int64),
         np.empty((n, width), dtype=np.int16),

@@ -1,55 +1,104 @@
 # mypy: ignore-errors
-"""Nodes of a search in rows: inherit the parent's shares, leave values out, ascend, remove values, choose a branch.
+"""CPU kernels for a node: inherit the parent's tables, remove values, ascend, prune, choose a branching variable.
 
-Every node's bound is that of its own shares. Values that are gone are dead in the tables of pairs too, and tables are
-packed where that makes them narrower: neither changes what the passes do to the values that are left.
+The bound of a node is that of its own reparametrised tables. Removed values are forbidden in the pairwise tables, too,
+and tables are compacted if that makes them narrower. Neither changes the effect of a sweep on the remaining values.
+
+Arguments that several kernels share:
+
+* graph : Graph of the hidden variables, with the domain sizes of the compacted tables
+* tables : Shares, the working tables of the node
+* value_of : (n, W) int16, original value of each position in the compacted tables
+* scratch : (SCRATCH, W, W) int32, workspace of the sweeps
+* halt : (1,) uint8, becomes 1 when the work has to stop
 """
 
 import numpy as np
 
 from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
-    FAR,
+    BRANCH_GAP_BITS,
+    BRANCH_SHARE,
     JOB_ROW,
     JOB_SOURCE,
     JOB_SWEEPS,
     JOB_TARGET,
     JOB_THRESHOLD,
     LEAF,
-    PART,
-    STUCK,
-    UNFIT,
+    NO_VARIABLE,
+    OUT_OF_RANGE,
 )
 from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import fetch, store
-from dmcmc.inference.bounds.dual.graph import Graph, Shares
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD, bound, remove_values
-from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY, ascend, fix
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import padded
+from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, bound, remove_values
+from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY, ascend, condition
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import padded_size
 from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
 from dmcmc.inference.runtime.compile import njit
 
 
-# long: what happens at a node, step by step
+# long: the steps at a node, in order
 @njit(nogil=True)
 def run_nodes(
-    whole, shares, hidden, slices, shape, pool, area, jobs, masks, found, variables, firsts, warmth, scratch, halt
+    whole,
+    shares,
+    hidden,
+    slices,
+    shape,
+    buffer,
+    workspace,
+    jobs,
+    masks,
+    bounds,
+    variables,
+    first_values,
+    temperature,
+    scratch,
+    halt,
 ):
-    """Bound some nodes, one after the other, and say where to branch.
+    """Process jobs in order: compute each node's bound and branching variable.
 
-    jobs (k, JOB) int64, see :mod:`dmcmc.inference.bounds.branch_and_bound.node_buffers`; masks (k, hidden, W) bool: values that may be
-    live, in the end those that are; found (k,) int64: bounds, or UNFIT where nothing is known; variables (k,) int64:
-    where to branch, LEAF or STUCK; firsts (k, W) bool: the best of that variable's values; warmth float32: the
-    temperature of a node's first sweep. Tables are kept of what has a variable to branch on, or is inherited next. When
-    ``halt`` (1,) uint8 becomes 1, the other nodes stay as they are. Where a row has no tables, those that would inherit
-    them are worth the same.
+    The tables of a node are stored if it has a branching variable or if the next job inherits them. If a row is
+    infeasible or out of range, the jobs of the group that would inherit its tables get the same result. Jobs after
+    ``halt`` are not processed.
+
+    Parameters
+    ----------
+    whole, hidden : Graph
+        The agent's graph, and that of its hidden variables.
+    shares : Shares
+        Reparametrised tables of the whole graph, where rows start from.
+    slices : tuple
+        How to condition the tables on a row, see ``row_kernels.condition``.
+    shape : (interface,) int64
+        Domain sizes of the boundary variables.
+    buffer : NodeTableBuffer
+        Stored tables.
+    workspace : WorkingTables
+        Working memory.
+    jobs : (k, JOB_FIELDS) int64
+        The jobs, see ``node_buffers``.
+    masks : (k, n, W) bool
+        In: values that a node may take. Out: values that remain.
+    bounds : (k,) int64
+        Output: bounds, or OUT_OF_RANGE.
+    variables : (k,) int64
+        Output: branching variables, or LEAF or NO_VARIABLE.
+    first_values : (k, W) bool
+        Output: values of the first branch.
+    temperature : float32
+        Smoothing temperature of a node's first sweep.
     """
-    lost = np.int64(0)
+    missing = np.int64(0)
     digits = np.zeros(shape.size, dtype=np.int64)
-    marginals = np.zeros(shares.unary.shape[1], dtype=np.int64)
-    part, names = Shares(area.unary, area.pair, area.cluster, area.star), area.names
-    graph = Graph(
-        area.domains,
-        area.widths,
+    max_marginals = np.zeros(shares.unary.shape[1], dtype=np.int64)
+    tables, value_of = (
+        DualPotentials(workspace.unary, workspace.pair, workspace.triplet, workspace.higher_order),
+        workspace.value_of,
+    )
+    graph = DualGraph(
+        workspace.domains,
+        workspace.widths,
         hidden.pairs,
         hidden.incident_at,
         hidden.incident,
@@ -65,185 +114,219 @@ def run_nodes(
         source, target, threshold = jobs[k, JOB_SOURCE], jobs[k, JOB_TARGET], jobs[k, JOB_THRESHOLD]
         if source < 0:
             number = jobs[k, JOB_ROW]
-            for q in range(shape.size - 1, -1, -1):
-                digits[q] = number % shape[q]
-                number //= shape[q]
-            constant, fits = fix(whole, shares, hidden, part, slices, digits)
-            if constant == NEVER:
-                lost = NEVER if fits else UNFIT
-                found[k], variables[k] = lost, STUCK
+            for x in range(shape.size - 1, -1, -1):
+                digits[x] = number % shape[x]
+                number //= shape[x]
+            constant, in_range = condition(whole, shares, hidden, tables, slices, digits)
+            if constant == MINUS_INFINITY:
+                missing = MINUS_INFINITY if in_range else OUT_OF_RANGE
+                bounds[k], variables[k] = missing, NO_VARIABLE
                 continue
-            made = np.int64(0)
-            for v in range(names.shape[0]):
+            sweeps_made = np.int64(0)
+            for v in range(value_of.shape[0]):
                 graph.domains[v] = hidden.domains[v]
-                for i in range(names.shape[1]):
-                    names[v, i] = i
-        elif lost != 0:
-            found[k], variables[k] = lost, STUCK
+                for i in range(value_of.shape[1]):
+                    value_of[v, i] = i
+        elif missing != 0:
+            bounds[k], variables[k] = missing, NO_VARIABLE
             continue
         else:
-            fetch(pool, source, area)
-            constant, made = pool.constants[source], pool.made[source]
-        for v in range(names.shape[0]):
-            graph.widths[v] = padded(graph.domains[v])
+            fetch(buffer, source, workspace)
+            constant, sweeps_made = buffer.row_constants[source], buffer.sweeps_made[source]
+        for v in range(value_of.shape[0]):
+            graph.widths[v] = padded_size(graph.domains[v])
             for i in range(graph.domains[v]):
-                if not masks[k, v, names[v, i]]:
-                    part.unary[v, i] = DEAD
-        best, made, fits = _bound_node(
-            graph, part, names, constant, made, threshold, jobs[k, JOB_SWEEPS], warmth, scratch, halt
+                if not masks[k, v, value_of[v, i]]:
+                    tables.unary[v, i] = FORBIDDEN
+        best, sweeps_made, in_range = _bound_node(
+            graph, tables, value_of, constant, sweeps_made, threshold, jobs[k, JOB_SWEEPS], temperature, scratch, halt
         )
-        found[k] = best
-        for v in range(names.shape[0]):
+        bounds[k] = best
+        for v in range(value_of.shape[0]):
             for i in range(masks.shape[2]):
                 masks[k, v, i] = False
             for i in range(graph.domains[v]):
-                masks[k, v, names[v, i]] = part.unary[v, i] >= THRESHOLD
-        variables[k] = STUCK
-        if fits and best != NEVER and best >= threshold:
-            variables[k] = _choose(graph, part, names, marginals, scratch[0, 0], best - threshold, firsts[k])
+                masks[k, v, value_of[v, i]] = tables.unary[v, i] >= FORBIDDEN_BELOW
+        variables[k] = NO_VARIABLE
+        if in_range and best != MINUS_INFINITY and best >= threshold:
+            variables[k] = _choose(
+                graph, tables, value_of, max_marginals, scratch[0, 0], best - threshold, first_values[k]
+            )
         inherited = k + 1 < jobs.shape[0] and jobs[k + 1, JOB_SOURCE] == target and source != target
         if variables[k] >= 0 or inherited:
-            store(pool, target, area, graph)
-            pool.constants[target], pool.made[target] = constant, made
+            store(buffer, target, workspace, graph)
+            buffer.row_constants[target], buffer.sweeps_made[target] = constant, sweeps_made
 
 
 @njit(nogil=True)
-def _bound_node(graph, part, names, constant, made, threshold, sweeps, warmth, scratch, halt):
-    """Ascend, and remove values with which the node stays below its threshold.
+def _bound_node(graph, tables, value_of, constant, sweeps_made, threshold, sweeps, temperature, scratch, halt):
+    """Alternate sweeps of dual ascent and pruning of values with which the node cannot reach its threshold.
 
-    Return its bound, how many sweeps have been made in all, ``made`` of them before, and whether it fits. A node below
-    its threshold is not worked on any further.
+    Stops as soon as the bound is below the threshold.
+
+    Returns
+    -------
+    best : int64
+        Upper bound, or NEVER.
+    sweeps_made : int64
+        Total number of sweeps, including those made before.
+    in_range : bool
+        Whether all entries are within the integer range.
     """
-    done, fits = 0, True
-    _take_out(graph, part, names)
+    sweeps_done, in_range = 0, True
+    _propagate_removals(graph, tables, value_of)
     while True:
-        best = bound(graph, part)
-        if best == NEVER or constant + best < threshold:
+        best = bound(graph, tables)
+        if best == MINUS_INFINITY or constant + best < threshold:
             break
-        if remove_values(graph, part, scratch[0, 0], constant, threshold) > 0:
-            _take_out(graph, part, names)
-        if not fits or halt[0] != 0 or done >= sweeps:
-            best = bound(graph, part)
+        if remove_values(graph, tables, scratch[0, 0], constant, threshold) > 0:
+            _propagate_removals(graph, tables, value_of)
+        if not in_range or halt[0] != 0 or sweeps_done >= sweeps:
+            best = bound(graph, tables)
             break
-        until = min(sweeps, done + PRUNE_EVERY)
-        last = made + until - done
-        reached = ascend(graph, part, made, last, warmth, done, sweeps, scratch, halt)
-        fits = reached == last or halt[0] != 0
-        made, done = reached, until
-    return best if best == NEVER else best + constant, made, fits
+        next_check = min(sweeps, sweeps_done + PRUNE_EVERY)
+        sweep_limit = sweeps_made + next_check - sweeps_done
+        sweeps_reached = ascend(
+            graph, tables, sweeps_made, sweep_limit, temperature, sweeps_done, sweeps, scratch, halt
+        )
+        in_range = sweeps_reached == sweep_limit or halt[0] != 0
+        sweeps_made, sweeps_done = sweeps_reached, next_check
+    return best if best == MINUS_INFINITY else best + constant, sweeps_made, in_range
 
 
 @njit(nogil=True)
-def _take_out(graph, part, names):
-    """Make the dead values of variables dead in pairs too; pack the tables of variables that have less."""
-    n, width = names.shape
-    keep = np.empty((n, width), dtype=np.int64)
-    counts, packed, olds = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_), graph.domains.copy()
-    some = False
+def _propagate_removals(graph, tables, value_of):
+    """Forbid the removed values in the pairwise tables; compact the tables of variables whose padded domains shrink."""
+    n, width = value_of.shape
+    kept_positions = np.empty((n, width), dtype=np.int64)
+    kept_counts, shrinks, old_domains = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_), graph.domains.copy()
+    any_shrinks = False
     for v in range(n):
         for i in range(graph.domains[v]):
-            if part.unary[v, i] >= THRESHOLD:
-                keep[v, counts[v]] = i
-                counts[v] += 1
+            if tables.unary[v, i] >= FORBIDDEN_BELOW:
+                kept_positions[v, kept_counts[v]] = i
+                kept_counts[v] += 1
                 continue
             for position in range(graph.incident_at[v], graph.incident_at[v + 1]):
                 e = graph.incident[position]
                 if graph.pairs[e, 0] == v:
-                    part.pair[e, i, :] = DEAD
+                    tables.pair[e, i, :] = FORBIDDEN
                 else:
-                    part.pair[e, :, i] = DEAD
-        packed[v] = 0 < counts[v] < graph.domains[v]
-        some |= packed[v]
-    if not some or graph.star_at.size > 1:  # stars are not padded
+                    tables.pair[e, :, i] = FORBIDDEN
+        shrinks[v] = 0 < kept_counts[v] < graph.domains[v]
+        any_shrinks |= shrinks[v]
+    if not any_shrinks or graph.star_at.size > 1:  # higher-order tables are not padded
         return
     for v in range(n):
-        if not packed[v]:
-            counts[v] = olds[v]
-            for i in range(olds[v]):
-                keep[v, i] = i
+        if not shrinks[v]:
+            kept_counts[v] = old_domains[v]
+            for i in range(old_domains[v]):
+                kept_positions[v, i] = i
             continue
-        for i in range(counts[v]):
-            part.unary[v, i] = part.unary[v, keep[v, i]]
-            names[v, i] = names[v, keep[v, i]]
-        part.unary[v, counts[v] :] = DEAD
-        graph.domains[v], graph.widths[v] = counts[v], padded(counts[v])
+        for i in range(kept_counts[v]):
+            tables.unary[v, i] = tables.unary[v, kept_positions[v, i]]
+            value_of[v, i] = value_of[v, kept_positions[v, i]]
+        tables.unary[v, kept_counts[v] :] = FORBIDDEN
+        graph.domains[v], graph.widths[v] = kept_counts[v], padded_size(kept_counts[v])
     for e in range(graph.pairs.shape[0]):
-        _pack(part.pair[e], graph.pairs[e, 0], graph.pairs[e, 1], keep, counts, packed, olds)
+        _compact(
+            tables.pair[e], graph.pairs[e, 0], graph.pairs[e, 1], kept_positions, kept_counts, shrinks, old_domains
+        )
     for t in range(graph.triangles.shape[0]):
         a, b, c = graph.corners[t, 0], graph.corners[t, 1], graph.corners[t, 2]
-        _pack(part.cluster[t, 0], a, b, keep, counts, packed, olds)
-        _pack(part.cluster[t, 1], a, c, keep, counts, packed, olds)
-        _pack(part.cluster[t, 2], b, c, keep, counts, packed, olds)
+        _compact(tables.cluster[t, 0], a, b, kept_positions, kept_counts, shrinks, old_domains)
+        _compact(tables.cluster[t, 1], a, c, kept_positions, kept_counts, shrinks, old_domains)
+        _compact(tables.cluster[t, 2], b, c, kept_positions, kept_counts, shrinks, old_domains)
 
 
 @njit(nogil=True)
-def _pack(table, u, v, keep, counts, packed, olds):
-    """Move the kept entries of a table over u and v to its front; what is behind them is dead."""
-    if not (packed[u] or packed[v]):
+def _compact(table, u, v, kept_positions, kept_counts, shrinks, old_domains):
+    """Move the kept entries of a table over u and v to its front; the rest becomes forbidden."""
+    if not (shrinks[u] or shrinks[v]):
         return
-    for i in range(counts[u]):
-        for j in range(counts[v]):
-            table[i, j] = table[keep[u, i], keep[v, j]]
-        table[i, counts[v] : olds[v]] = DEAD
-    table[counts[u] : olds[u], : olds[v]] = DEAD
+    for i in range(kept_counts[u]):
+        for j in range(kept_counts[v]):
+            table[i, j] = table[kept_positions[u, i], kept_positions[v, j]]
+        table[i, kept_counts[v] : old_domains[v]] = FORBIDDEN
+    table[kept_counts[u] : old_domains[u], : old_domains[v]] = FORBIDDEN
 
 
 @njit(nogil=True)
-def _choose(graph, part, names, marginals, tops, slack, first):
-    """Return the variable to branch on, LEAF if every variable has one value; set ``first`` to its best values.
+def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values):
+    """Return the branching variable, or LEAF if every variable has one value; set ``first_values`` to its best values.
 
-    Of all variables the one whose values' max-marginals, in the tables over it and its pairs, are together most below
-    the sum of these tables' maxima: many values, or maxima that disagree. ``slack`` is what the node has to fall by to
-    be closed.
+    The chosen variable has the largest sum, over its values, of the gap between the value's max-marginal and the sum of
+    the maxima of the unary and pairwise tables over the variable. The gap is large for many values and for tables that
+    disagree.
+
+    Parameters
+    ----------
+    max_marginals : (W,) int64
+        Workspace.
+    maxima : (W, W) int32
+        Workspace.
+    margin : int64
+        Distance by which the bound has to fall to close the node.
+    first_values : (W,) bool
+        Output.
     """
-    chosen, score = LEAF, np.int64(-1)
-    for v in range(names.shape[0]):
-        total, live = _marginals(graph, part, v, marginals, tops)
-        if live < 2:
+    chosen, largest_gap = LEAF, np.int64(-1)
+    for v in range(value_of.shape[0]):
+        total, n_allowed = _max_marginals(graph, tables, v, max_marginals, maxima)
+        if n_allowed < 2:
             continue
-        here = np.int64(0)
+        gap = np.int64(0)
         for i in range(graph.domains[v]):
-            if marginals[i] != NEVER:
-                here += total - marginals[i]
-        if here > score:
-            chosen, score = v, here
-    for i in range(first.size):
-        first[i] = False
+            if max_marginals[i] != MINUS_INFINITY:
+                gap += total - max_marginals[i]
+        if gap > largest_gap:
+            chosen, largest_gap = v, gap
+    for i in range(first_values.size):
+        first_values[i] = False
     if chosen >= 0:
-        _, live = _marginals(graph, part, chosen, marginals, tops)
-        for _ in range(1 if score // live >= slack >> FAR else max(1, live // PART)):
+        _, n_allowed = _max_marginals(graph, tables, chosen, max_marginals, maxima)
+        for _ in range(
+            1 if largest_gap // n_allowed >= margin >> BRANCH_GAP_BITS else max(1, n_allowed // BRANCH_SHARE)
+        ):
             best = -1
             for i in range(graph.domains[chosen]):
-                if marginals[i] != NEVER and (best < 0 or marginals[i] > marginals[best]):
+                if max_marginals[i] != MINUS_INFINITY and (best < 0 or max_marginals[i] > max_marginals[best]):
                     best = i
-            first[names[chosen, best]] = True
-            marginals[best] = NEVER
+            first_values[value_of[chosen, best]] = True
+            max_marginals[best] = MINUS_INFINITY
     return chosen
 
 
 @njit(nogil=True)
-def _marginals(graph, part, v, marginals, tops):
-    """Set what each value of v is worth in the tables over it and its pairs; return the sum of their maxima, and how
-    many values are live. Values that are not live have NEVER. ``tops`` is (W,) int32."""
-    d, live = graph.domains[v], 0
-    total = np.int64(part.unary[v, :d].max())
+def _max_marginals(graph, tables, v, max_marginals, maxima):
+    """Compute the max-marginal of each value of v in its unary and pairwise tables; NEVER for a removed value.
+
+    Returns
+    -------
+    total : int64
+        Sum of the maxima of these tables.
+    n_allowed : int64
+        Number of remaining values.
+    """
+    d, n_allowed = graph.domains[v], 0
+    total = np.int64(tables.unary[v, :d].max())
     for i in range(d):
-        marginals[i] = part.unary[v, i]
+        max_marginals[i] = tables.unary[v, i]
     for position in range(graph.incident_at[v], graph.incident_at[v + 1]):
         e = graph.incident[position]
-        around = graph.widths[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
+        width = graph.widths[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
         if v == graph.pairs[e, 0]:
-            row_maxima(part.pair[e], d, around, tops)
+            row_maxima(tables.pair[e], d, width, maxima)
         else:
-            column_maxima(part.pair[e], around, graph.widths[v], tops)
-        highest = DEAD
+            column_maxima(tables.pair[e], width, graph.widths[v], maxima)
+        highest = FORBIDDEN
         for i in range(d):
-            marginals[i] += tops[i]
-            highest = max(highest, tops[i])
+            max_marginals[i] += maxima[i]
+            highest = max(highest, maxima[i])
         total += highest
     for i in range(d):
-        if part.unary[v, i] < THRESHOLD:
-            marginals[i] = NEVER
+        if tables.unary[v, i] < FORBIDDEN_BELOW:
+            max_marginals[i] = MINUS_INFINITY
         else:
-            live += 1
-    return total, live
+            n_allowed += 1
+    return total, n_allowed

@@ -1,71 +1,74 @@
 # mypy: ignore-errors
-"""Nodes' tables in a slot, and from there: triangles' tables in 16 bits, without a change of any sum.
+"""CPU kernels that store a node's tables in a buffer entry and fetch them, without changing any sum of entries.
 
-A triangle's entry is kept as a multiple of a power of two, the same for all of a node, and what is above that goes to
-the pair over the same variables. Rounded down, so a triangle is still worth 0 at most. Mostly the power is 1.
+Triplet tables are stored in 16 bits, as multiples of a power of two that all triplet tables of a node share. The
+remainder of each entry moves to the pairwise table over the same variables. Entries are rounded down, so the maximum
+of a triplet region stays at most 0. The power is 1 for most nodes.
 """
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD, size_of
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, magnitude_of
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
-MOST = (1 << 15) - 1  # the largest number of 16 bits
-LOST = -MOST - 1  # stands for a dead entry
+MAX_INT16 = (1 << 15) - 1
+FORBIDDEN_INT16 = -MAX_INT16 - 1  # stands for a forbidden entry
 
 
 @njit(nogil=True)
-def power_for(largest):
-    """Return the power of two of which triangles' entries are kept as multiples, where the largest one is given."""
+def shift_for(largest):
+    """Return the right shift in bits after which the largest absolute entry fits into 16 bits."""
     shift = 0
-    while largest >> shift > MOST:
+    while largest >> shift > MAX_INT16:
         shift += 1
     return shift
 
 
 @njit(nogil=True)
-def store(pool, slot, area, graph):
-    """Keep an area's tables in a slot; the area is of no use after it."""
-    entries, kept = area.cluster.reshape(-1), pool.cluster[slot].reshape(-1)
+def store(buffer, entry, workspace, graph):
+    """Store the working tables in a buffer entry; the working tables are invalid afterwards."""
+    unpacked, packed = workspace.triplet.reshape(-1), buffer.triplet[entry].reshape(-1)
     largest = np.int32(0)
-    for i in range(entries.size):
-        largest = max(largest, size_of(entries[i]))
-    shift = power_for(largest)
-    for i in range(entries.size):
-        kept[i] = np.int16(LOST) if entries[i] < THRESHOLD else np.int16(entries[i] >> shift)
+    for i in range(unpacked.size):
+        largest = max(largest, magnitude_of(unpacked[i]))
+    shift = shift_for(largest)
+    for i in range(unpacked.size):
+        packed[i] = np.int16(FORBIDDEN_INT16) if unpacked[i] < FORBIDDEN_BELOW else np.int16(unpacked[i] >> shift)
     if shift > 0:
         for t in range(graph.triangles.shape[0]):
             for k in range(3):
-                _add_rest(area.cluster[t, k], area.pair[graph.triangles[t, k]], np.int32((1 << shift) - 1))
-    copy_entries(area.pair.reshape(-1), pool.pair[slot].reshape(-1))
-    copy_entries(area.unary.reshape(-1), pool.unary[slot].reshape(-1))
-    copy_entries(area.star, pool.star[slot])
-    copy_entries(area.domains, pool.domains[slot])
-    copy_entries(area.names.reshape(-1), pool.names[slot].reshape(-1))
-    pool.shifts[slot] = shift
+                _add_remainder(
+                    workspace.triplet[t, k], workspace.pair[graph.triangles[t, k]], np.int32((1 << shift) - 1)
+                )
+    copy_entries(workspace.pair.reshape(-1), buffer.pair[entry].reshape(-1))
+    copy_entries(workspace.unary.reshape(-1), buffer.unary[entry].reshape(-1))
+    copy_entries(workspace.higher_order, buffer.higher_order[entry])
+    copy_entries(workspace.domains, buffer.domains[entry])
+    copy_entries(workspace.value_of.reshape(-1), buffer.value_of[entry].reshape(-1))
+    buffer.bit_shifts[entry] = shift
 
 
 @njit(nogil=True)
-def _add_rest(entries, pair, below):
-    """Add to a pair what is lost of a triangle's entries over it, the bits of ``below``."""
-    for i in range(entries.shape[0]):
-        for j in range(entries.shape[1]):
+def _add_remainder(unpacked, pair, bit_mask):
+    """Add the low bits of a triplet table's entries, selected by ``bit_mask``, to the pairwise table."""
+    for i in range(unpacked.shape[0]):
+        for j in range(unpacked.shape[1]):
             x = pair[i, j]
-            rest = np.int32(0) if entries[i, j] < THRESHOLD else np.int32(entries[i, j] & below)
-            pair[i, j] = DEAD if x < THRESHOLD else np.int32(x + rest)
+            remainder = np.int32(0) if unpacked[i, j] < FORBIDDEN_BELOW else np.int32(unpacked[i, j] & bit_mask)
+            pair[i, j] = FORBIDDEN if x < FORBIDDEN_BELOW else np.int32(x + remainder)
 
 
 @njit(nogil=True)
-def fetch(pool, slot, area):
-    """Bring a slot's tables to an area."""
-    kept, entries = pool.cluster[slot].reshape(-1), area.cluster.reshape(-1)
-    shift = np.int32(pool.shifts[slot])
-    for i in range(kept.size):
-        x = np.int32(kept[i])
-        entries[i] = DEAD if x == LOST else np.int32(x << shift)
-    copy_entries(pool.pair[slot].reshape(-1), area.pair.reshape(-1))
-    copy_entries(pool.unary[slot].reshape(-1), area.unary.reshape(-1))
-    copy_entries(pool.star[slot], area.star)
-    copy_entries(pool.domains[slot], area.domains)
-    copy_entries(pool.names[slot].reshape(-1), area.names.reshape(-1))
+def fetch(buffer, entry, workspace):
+    """Copy a buffer entry to the working tables."""
+    packed, unpacked = buffer.triplet[entry].reshape(-1), workspace.triplet.reshape(-1)
+    shift = np.int32(buffer.bit_shifts[entry])
+    for i in range(packed.size):
+        x = np.int32(packed[i])
+        unpacked[i] = FORBIDDEN if x == FORBIDDEN_INT16 else np.int32(x << shift)
+    copy_entries(buffer.pair[entry].reshape(-1), workspace.pair.reshape(-1))
+    copy_entries(buffer.unary[entry].reshape(-1), workspace.unary.reshape(-1))
+    copy_entries(buffer.higher_order[entry], workspace.higher_order)
+    copy_entries(buffer.domains[entry], workspace.domains)
+    copy_entries(buffer.value_of[entry].reshape(-1), workspace.value_of.reshape(-1))

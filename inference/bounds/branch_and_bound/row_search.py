@@ -1,8 +1,9 @@
-"""Best-first search in agents' rows, as long as there is time, with the dual bound at the nodes.
+"""Best-first branch and bound over agents' boundary assignments (rows), with a dual bound at each node.
 
-Nodes of several agents share a wave. All limits are what the whole has to exceed, so that a node's slack means the same
-in every agent: what it keeps the bound of the whole up by. An agent's part of a wave is as large as what its highest
-slack has lately fallen by for a node.
+The nodes of several agents share a batch. A row's cutoff is the utility that it has to exceed to be part of a better
+solution of the whole problem. A node's excess above the cutoff therefore means the same in every agent: the amount by
+which the node raises the bound of the whole problem. An agent's share of a batch is proportional to the recent
+decrease of its largest excess per node.
 """
 
 import time
@@ -12,142 +13,165 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.branch_and_bound.engine import CpuEngine, Engine, run_waves
-from dmcmc.inference.bounds.branch_and_bound.frontier import Tree
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import Found, Wave
+from dmcmc.inference.bounds.branch_and_bound.engine import CpuNodeEngine, NodeEngine, run_batches
+from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
+from dmcmc.inference.bounds.branch_and_bound.node_buffers import BatchResult, SearchBatch
 from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.types import Ints
 
-ROOT_SWEEPS, SWEEPS = 24, 8
-_BACK_SWEEPS = 12  # of a node whose tables are gone, before it branches
-LEAST_SLOTS = 3  # a node and its two branches
-_FADE = 0.9  # of what was earned before a wave counts after it
-_LEAST = 0.25  # of what agents earn on average is what each is thought to earn at least
+ROOT_SWEEPS = 24  # sweeps of dual ascent at the root, which is a row
+NODE_SWEEPS = 8  # sweeps of dual ascent at any other node
+_RESTORE_SWEEPS = 12  # sweeps that restore a node whose tables are not stored, before it is branched
+MIN_ENTRIES = 3  # buffer entries: a node and its two branches
+_GAIN_DECAY = 0.9  # weight of earlier batches in the gain per node
+_MIN_GAIN_SHARE = 0.25  # of the agents' mean gain per node: lower limit of an agent's weight
 
 
-class RowSearch:
-    """Search in an agent's rows.
-
-    Attributes
-    ----------
-    earning : float or None
-        What the highest slack has lately fallen by for a node, utility; None before there is any.
-    nodes : int
-        That have been worked on.
-    """
-
-    def __init__(self, state: DualState, engine: Engine) -> None:
-        self.state, self.engine = state, engine
-        state.fixed = True
-        hidden = state.shares.unary[: state.layout.n_hidden]
-        self._tree = Tree(hidden >= THRESHOLD, state.bounds, state.layout.scale, engine.slots)
-        self._gained, self._worked = 0.0, 0.0
-
-    @property
-    def earning(self) -> float | None:
-        """What the highest slack has lately fallen by for a node."""
-        return self._gained / self._worked if self._worked else None
-
-    @property
-    def nodes(self) -> int:
-        """How many nodes have been worked on."""
-        return self._tree.nodes
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether nothing is to be searched: nothing is open, or there is no room."""
-        return not self._tree.size or self.engine.slots < LEAST_SLOTS
-
-    def begin(self, thresholds: NDArray[Any], limits: NDArray[Any], rows: Rows | None) -> None:
-        """Open the rows that matter."""
-        chosen, scale = self.state.rows(rows), self.state.layout.scale
-        encoded = [scale.encode_all(np.asarray(each)[chosen]) for each in (thresholds, limits)]
-        self._tree.begin(self.state.bounds, chosen, *encoded)
-
-    def wave(self, most: int) -> tuple[Ints, Wave]:
-        """Return the best open nodes, and the work that branches at them."""
-        return self._tree.wave(most, ROOT_SWEEPS, _BACK_SWEEPS, SWEEPS)
-
-    def take(self, chosen: Ints, wave: Wave, found: Found) -> None:
-        """Take in what came of a wave."""
-        before, nodes = self._tree.slack, self.nodes
-        self._tree.take(chosen, wave, found)
-        self._gained = _FADE * self._gained + max(0.0, before - self._tree.slack)
-        self._worked = _FADE * self._worked + self.nodes - nodes
-
-    def leaves(self) -> tuple[Ints, Ints] | None:
-        """Return rows, (k,), and hidden values of theirs, (k, n), that it has come to since this was last asked."""
-        return self._tree.leaves.taken()
-
-    def end(self) -> None:
-        """Lower the state's bounds."""
-        rows, bounds = self._tree.bounds()
-        self.state.bounds[rows] = np.minimum(self.state.bounds[rows], bounds)
-
-
-class Request(NamedTuple):
-    """What is wanted of one agent's search.
-
-    Attributes
-    ----------
-    search : RowSearch
-    thresholds, rows
-        As in :meth:`dmcmc.inference.bounds.contract.protocol.PruningState.prune`.
-    limits : (rows of the interface,)
-        Utilities: what a row has to exceed to be in anything better. The row that is furthest beyond is the first.
-    """
-
-    search: RowSearch
-    thresholds: NDArray[Any]
-    limits: NDArray[Any]
-    rows: Rows | None = None
-
-
-def search_rows(requests: Sequence[Request], seconds: float | None = None, waves: int | None = None) -> None:
-    """Lower the bounds of rows that reach their thresholds, of several agents at once.
+class BoundarySearch:
+    """Branch and bound over the rows of one agent.
 
     Parameters
     ----------
-    waves
-        In place of seconds: how much work. The result is then the same on any number of threads.
+    state : DualState
+        The agent's dual ascent; its bounds are lowered, its layout must not change any more.
+    engine : NodeEngine
+        Stores and processes the nodes.
+    """
+
+    def __init__(self, state: DualState, engine: NodeEngine) -> None:
+        self.state, self.engine = state, engine
+        state.layout_fixed = True
+        hidden = state.potentials.unary[: state.layout.n_hidden]
+        self._frontier = Frontier(hidden >= FORBIDDEN_BELOW, state.bounds, state.layout.scale, engine.capacity)
+        self._recent_gain, self._recent_nodes = 0.0, 0.0
+
+    @property
+    def gain_per_node(self) -> float | None:
+        """Recent decrease of the largest excess per node, in utility; None before the first batch."""
+        return self._recent_gain / self._recent_nodes if self._recent_nodes else None
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes processed."""
+        return self._frontier.nodes
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no node is open, or the engine cannot store enough nodes."""
+        return not self._frontier.size or self.engine.capacity < MIN_ENTRIES
+
+    def begin(self, thresholds: NDArray[Any], cutoffs: NDArray[Any], rows: Rows | None) -> None:
+        """Open the rows that matter, and update thresholds and cutoffs.
+
+        Parameters
+        ----------
+        thresholds, cutoffs : (rows of the interface,)
+            Utilities, see ``BoundarySearchRequest``.
+        rows : Rows or None
+            Rows that still matter; None for all.
+        """
+        chosen, scale = self.state.rows(rows), self.state.layout.scale
+        encoded = [scale.encode_all(np.asarray(each)[chosen]) for each in (thresholds, cutoffs)]
+        self._frontier.begin(self.state.bounds, chosen, *encoded)
+
+    def next_batch(self, max_nodes: int) -> tuple[Ints, SearchBatch]:
+        """Return the best open nodes, at most ``max_nodes``, and the batch that branches them."""
+        return self._frontier.next_batch(max_nodes, ROOT_SWEEPS, _RESTORE_SWEEPS, NODE_SWEEPS)
+
+    def record(self, chosen: Ints, batch: SearchBatch, found: BatchResult) -> None:
+        """Replace the nodes of a batch by its results."""
+        excess_before, nodes_before = self._frontier.excess, self.nodes
+        self._frontier.record(chosen, batch, found)
+        self._recent_gain = _GAIN_DECAY * self._recent_gain + max(0.0, excess_before - self._frontier.excess)
+        self._recent_nodes = _GAIN_DECAY * self._recent_nodes + self.nodes - nodes_before
+
+    def leaves(self) -> tuple[Ints, Ints] | None:
+        """Return and forget the assignments found: rows (k,) and hidden values (k, n); None if there are none."""
+        return self._frontier.leaves.pop_all()
+
+    def end(self) -> None:
+        """Lower the bounds of the dual state to those of the search."""
+        rows, bounds = self._frontier.bounds()
+        self.state.bounds[rows] = np.minimum(self.state.bounds[rows], bounds)
+
+
+class BoundarySearchRequest(NamedTuple):
+    """A search with the rows to bound.
+
+    Attributes
+    ----------
+    search : BoundarySearch
+        The agent's search.
+    thresholds : (rows of the interface,)
+        Utilities below which nodes are closed, see ``PruningState.prune``.
+    cutoffs : (rows of the interface,)
+        Utilities that rows have to exceed to be part of a better solution. The row furthest above its cutoff is first.
+    rows : Rows or None
+        Rows that still matter; None for all.
+    """
+
+    search: BoundarySearch
+    thresholds: NDArray[Any]
+    cutoffs: NDArray[Any]
+    rows: Rows | None = None
+
+
+def run_boundary_searches(
+    requests: Sequence[BoundarySearchRequest], seconds: float | None = None, batches: int | None = None
+) -> None:
+    """Lower the bounds of rows that reach their thresholds, for several agents at once.
+
+    Parameters
+    ----------
+    requests : sequence of BoundarySearchRequest
+        One per agent.
+    seconds : float or None
+        Time budget.
+    batches : int or None
+        Number of batches, in place of a time budget. The result then does not depend on the number of threads.
     """
     for request in requests:
-        request.search.begin(request.thresholds, request.limits, request.rows)
-    searches, left = [request.search for request in requests], -1 if waves is None else waves
+        request.search.begin(request.thresholds, request.cutoffs, request.rows)
+    searches, batches_left = [request.search for request in requests], -1 if batches is None else batches
     if not searches:
         return
     stop = searches[0].state.backend.stop
     if seconds is not None:
         stop = stop.by(time.perf_counter() + seconds)
-    while left != 0 and not (seconds is not None and stop.over):
-        still = [search for search in searches if not search.exhausted]
-        if not still:
+    while batches_left != 0 and not (seconds is not None and stop.over):
+        active = [search for search in searches if not search.exhausted]
+        if not active:
             break
-        waves_of = [search.wave(most) for search, most in zip(still, _division(still), strict=True)]
-        parts = [(search.engine, wave) for search, (_, wave) in zip(still, waves_of, strict=True)]
-        for search, (chosen, wave), found in zip(still, waves_of, run_waves(parts, stop), strict=True):
-            search.take(chosen, wave, found)
-        left -= 1
+        selected = [search.next_batch(count) for search, count in zip(active, _nodes_per_search(active), strict=True)]
+        work = [(search.engine, batch) for search, (_, batch) in zip(active, selected, strict=True)]
+        for search, (chosen, batch), found in zip(active, selected, run_batches(work, stop), strict=True):
+            search.record(chosen, batch, found)
+        batches_left -= 1
     for search in searches:
         search.end()
 
 
-def _division(searches: Sequence[RowSearch]) -> list[int]:
-    """Return at how many nodes of each search a wave branches: by what they earn, at one at least."""
-    width, known = max(search.engine.width for search in searches), [search.earning for search in searches]
-    numbers = [earning for earning in known if earning is not None]
-    mean = sum(numbers) / len(numbers) if numbers else 0.0
-    weights = [max(_LEAST * mean, mean if earning is None else earning) or 1.0 for earning in known]
-    return [max(1, int(width * weight / sum(weights))) for weight in weights]
+def _nodes_per_search(searches: Sequence[BoundarySearch]) -> list[int]:
+    """Return the number of nodes that each search branches in a batch, by its gain per node; at least 1."""
+    batch_size, known = (
+        max(search.engine.batch_size for search in searches),
+        [search.gain_per_node for search in searches],
+    )
+    gains = [gain for gain in known if gain is not None]
+    mean = sum(gains) / len(gains) if gains else 0.0
+    weights = [max(_MIN_GAIN_SHARE * mean, mean if gain is None else gain) or 1.0 for gain in known]
+    return [max(1, int(batch_size * weight / sum(weights))) for weight in weights]
 
 
-def compile_branching() -> None:
-    """Compile what a search uses."""
+def compile_boundary_search() -> None:
+    """Compile the CPU kernels of the search."""
     local = LocalProblem(0, (), (0, 1), (Factor.of((0, 1), [[0, 1], [1, 0]]),), np.full(2, 2))
     state = DualState(local, triangles=True)
-    nothing = np.array([-np.inf])
-    search_rows([Request(RowSearch(state, CpuEngine(state, 1 << 20)), nothing, nothing)], waves=1)
+    no_cutoff = np.array([-np.inf])
+    run_boundary_searches(
+        [BoundarySearchRequest(BoundarySearch(state, CpuNodeEngine(state, 1 << 20)), no_cutoff, no_cutoff)], batches=1
+    )

@@ -1,1 +1,1 @@
-"""What a provider of bounds promises, and what is asked of it."""
+"""Protocols of bound providers, and the requests that are made to them."""

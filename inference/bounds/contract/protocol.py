@@ -1,7 +1,8 @@
-"""What a provider of bounds is: it makes a state of a local problem, which gets tighter whenever it is asked to.
+"""Protocols that a bound provider implements: the provider, and the bound of one agent.
 
-A state is a :class:`BoundState`; one that can also tell which values matter is a :class:`PruningState`, and is asked
-for that as well.
+A provider creates a ``BoundState`` for each agent's local problem. The state holds upper bounds of the agent's rows,
+which later calls tighten. A row is one assignment of the agent's boundary variables (its interface). A state that can
+also remove values of hidden variables implements ``PruningState``.
 """
 
 from collections.abc import Sequence
@@ -13,50 +14,65 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 
 Rows = Sequence[int] | NDArray[np.int64]
 
 
 class BoundState(Protocol):
-    """One agent's bound, at any time sound: its tables' sum W_i(b) ≥ U_i(b) for every row b, and only ever lower.
+    """Upper bounds of one agent's rows: the sum of its tables is W_i(b) >= U_i(b) for every row b, at any time.
+
+    U_i(b) is the largest utility that the agent's hidden variables can add to row b. The bounds never rise.
 
     Attributes
     ----------
     backend : Backend
-        The threads, the device and the time that work may take; another one can be set between two calls. The number of
-        threads does not change a result.
+        Threads, device and deadline of the work; may be replaced between two calls. The number of threads must not
+        change a result.
     """
 
     backend: Backend
 
     @property
     def exhausted(self) -> bool:
-        """Whether no time at all would make the bound tighter."""
+        """Whether no further work can tighten the bound."""
         ...
 
     def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
         """Tighten the bound.
 
+        If neither ``seconds`` nor ``sweeps`` is given, the provider chooses the amount of work.
+
         Parameters
         ----------
-        seconds
-            About how long to work. The result then depends on the machine.
-        sweeps
-            In place of seconds: how much work, in the provider's own unit.
-        rows
-            Those that still matter, numbered in C order over the interface; None for all.
+        seconds : float, optional
+            Approximate time to work, in seconds. The result then depends on the machine.
+        sweeps : int, optional
+            Amount of work in the provider's own unit, instead of ``seconds``. The result is then reproducible.
+        rows : sequence of int or (k,) int64, optional
+            The rows whose bounds still matter, numbered in C order over the interface; all rows if None.
         """
         ...
 
-    def tables(self, arithmetic: Arithmetic) -> tuple[Table, ...]:
-        """Return encoded tables over parts of the interface whose sum is W_i."""
+    def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
+        """Return tables over parts of the interface whose sum is W_i.
+
+        Parameters
+        ----------
+        arithmetic : Arithmetic
+            The number type and encoding of the tables' entries. Rounding must not take W_i below U_i.
+
+        Returns
+        -------
+        tuple of Table
+            Each table's scope is a subset of the interface.
+        """
         ...
 
 
 @runtime_checkable
 class PruningState(BoundState, Protocol):
-    """A bound that can also tell which values matter."""
+    """A bound that can also remove values of hidden variables that no row needs."""
 
     @property
     def whole(self) -> bool:
@@ -70,36 +86,56 @@ class PruningState(BoundState, Protocol):
         seconds: float | None = None,
         sweeps: int | None = None,
     ) -> "Pruned":
-        """Remove values with which a row cannot reach its threshold; rows that do not reach it get lower bounds.
+        """Tighten the bound and remove the values with which a row cannot reach its threshold.
+
+        The bounds of rows that turn out not to reach their thresholds are lowered as well.
 
         Parameters
         ----------
-        thresholds : (rows of the interface,)
-            Utilities: what a row has below it does not matter. −inf removes nothing.
-        rows, seconds, sweeps
-            As in :meth:`improve`.
+        thresholds : (rows of the interface,) int64, float64 or object
+            A utility for each row: assignments of the row with less do not matter. -inf removes no value.
+        rows : sequence of int or (k,) int64, optional
+            The rows that still matter, numbered in C order over the interface; all rows if None.
+        seconds : float, optional
+            Approximate time to work, in seconds.
+        sweeps : int, optional
+            Amount of work in the provider's own unit, instead of ``seconds``.
+
+        Returns
+        -------
+        Pruned
+            The rows that may still reach their thresholds, and their remaining values.
         """
         ...
 
     def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
-        """Take bounds that are known from elsewhere, one a row."""
+        """Lower the bounds of rows to upper bounds that another method has proven.
+
+        Parameters
+        ----------
+        rows : sequence of int or (k,) int64
+            Row numbers, in C order over the interface.
+        values : sequence of int or float
+            An upper bound on each row's utility; a higher one than the present bound has no effect.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What is left of some rows without the values that cannot reach a row's threshold.
+    """Rows of a bound that may still reach their thresholds, with the values that remain in each.
 
     Attributes
     ----------
     state : PruningState
-        Whose rows they are.
+        The bound that the rows belong to.
     rows : (k,) int64
-        The rows that may still reach theirs.
-    thresholds : (k,) float64 or object
-        Utilities: every hidden assignment of at least that is still among the live values.
+        Row numbers, in C order over the interface.
+    thresholds : (k,) int64, float64 or object
+        Utilities: every assignment of the hidden variables with at least this utility consists of remaining values.
     live : (k, hidden variables, W) bool
-        The values that are left, in the order of ``LocalProblem.hidden``; W is the largest padded domain.
+        The values that remain, with variables in the order of ``LocalProblem.hidden``. W is the largest padded domain
+        size.
     """
 
     state: PruningState
@@ -109,15 +145,16 @@ class Pruned:
 
 
 class BoundRequest(NamedTuple):
-    """What is wanted of one agent's bound.
+    """A request to tighten the bound of one agent.
 
     Attributes
     ----------
     state : BoundState
-    rows : sequence of int or None
-        Those that still matter; None for all.
-    thresholds : (rows of the interface,) or None
-        As in :meth:`PruningState.prune`; None, and a state that cannot prune, removes no values.
+        The bound.
+    rows : sequence of int or (k,) int64 or None
+        The rows that still matter; None for all.
+    thresholds : (rows of the interface,) array or None
+        As in ``PruningState.prune``. No values are removed if it is None or the state cannot prune.
     """
 
     state: BoundState
@@ -125,7 +162,13 @@ class BoundRequest(NamedTuple):
     thresholds: NDArray[Any] | None = None
 
     def carry_out(self, seconds: float | None = None, sweeps: int | None = None) -> Pruned | None:
-        """Tighten the bound; return what is left of its rows, None where no values were removed."""
+        """Tighten the bound; return the remaining rows and values, or None if none were to be removed.
+
+        Parameters
+        ----------
+        seconds, sweeps
+            As in ``BoundState.improve``.
+        """
         if self.thresholds is None or not isinstance(self.state, PruningState):
             self.state.improve(seconds, sweeps, self.rows)
             return None
@@ -134,11 +177,14 @@ class BoundRequest(NamedTuple):
 
 @runtime_checkable
 class BoundProvider(Protocol):
-    """A plug-in: a name, a line of help, and a state for each agent."""
+    """Plug-in that creates the bound of each agent.
+
+    Register an object with these members under the entry-point group ``dmcmc.bounds``.
+    """
 
     @property
     def name(self) -> str:
-        """What configurations call it."""
+        """Name of the provider in configurations."""
         ...
 
     @property
@@ -147,16 +193,23 @@ class BoundProvider(Protocol):
         ...
 
     def start(self, local: LocalProblem, backend: Backend = CPU) -> BoundState:
-        """Return an agent's bound before any work, sound already.
+        """Return the initial bound of an agent, which is valid already.
 
         Parameters
         ----------
-        backend
-            What its work may take from then on.
+        local : LocalProblem
+            The agent's factors, hidden variables and interface.
+        backend : Backend
+            Threads, device and deadline of the work.
+
+        Returns
+        -------
+        BoundState
+            May implement ``PruningState`` as well.
 
         Raises
         ------
         DmcmcError
-            If the agent is not for this provider.
+            If the provider cannot bound this agent.
         """
         ...

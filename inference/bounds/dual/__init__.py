@@ -1,1 +1,1 @@
-"""Dual ascent: utilities are shifted between tables without changing their sum, until the sum of maxima is small."""
+"""Dual ascent: reparametrise an agent's tables by messages until the sum of their maxima, an upper bound, is small."""

@@ -1,7 +1,9 @@
-"""The bound of ``dual`` and ``triangles``: one dual ascent with the interface free, then one for every row.
+"""The bound of ``dual`` and ``triangles``: one dual ascent on an agent's whole graph, then one for every row.
 
-The first one's shifts are where every row starts from: most of what it would have to find is found once. A row's
-state is not kept; with more time, rows are done again with more sweeps, from a better start.
+A row is one assignment of the agent's interface (boundary) variables. The ascent on the whole graph leaves the
+interface variables free. Every row starts from its potentials, so the messages that help all rows are found once. The
+potentials of a row are discarded; with more time, rows are ascended again with more sweeps and from better initial
+potentials.
 """
 
 import time
@@ -16,157 +18,184 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
 from dmcmc.inference.bounds.dual import row_kernels as rows
-from dmcmc.inference.bounds.dual.decomposed_bounds import Part, encode_parts, maxima
-from dmcmc.inference.bounds.dual.graph import CLUSTER_BYTES, Layout, Shares, add_triangles, lay_out, spread
+from dmcmc.inference.bounds.dual.decomposed_bounds import BoundSummand, encode_parts, local_maxima
+from dmcmc.inference.bounds.dual.graph import (
+    MAX_TRIANGLE_BYTES,
+    DualLayout,
+    DualPotentials,
+    add_triangles,
+    lay_out,
+    mean_standard_deviation,
+)
 from dmcmc.inference.bounds.dual.integer_scaling import encode_bounds
-from dmcmc.inference.bounds.dual.row_ascent import Helpers, RowWork, ascend_rows
-from dmcmc.inference.bounds.dual.row_kernels import FIRST_SHIFTS
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import ROWS, SCRATCH
-from dmcmc.inference.bounds.dual.triplet_regions import frustrated
+from dmcmc.inference.bounds.dual.row_ascent import RowAscentTask, RowHelpers, ascend_rows
+from dmcmc.inference.bounds.dual.row_kernels import INITIAL_SWEEPS
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import ROW_TEMPERATURE_RATIO, SCRATCH_TABLES
+from dmcmc.inference.bounds.dual.triplet_regions import frustrated_cycle_triangles
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.runtime.deadline import NO_STOP
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 
-MOST_ROWS = 1 << 20  # more are not enumerated: the bound is then what the interface alone tells
-SHIFTS = 10  # sweeps with the interface free for each sweep that every row gets: better than 3 or 30
-FIRST_SHARE = 0.6  # of the time is for the first FIRST_SHIFTS with the interface free, at most
-WARMTH, _WARMTH = 0.15, 0.08  # of how far a pair's entries are apart is the temperature of the first sweeps, at most;
-# and for each triangle of a pair
-_ENOUGH, _WARMER = 12, 1.3  # with fewer sweeps than this warm ones lead less far; what they take, of a sweep without
-_FIX = 0.5  # sweeps: what it takes to fix a row
-_PARTS = 6  # in which rows are done, so that the time that is left is met
-_BATCH = 0.2  # seconds of sweeps with the interface free between two looks at the time
-_KEPT = 3  # batches of sweeps whose paces are kept: the least is taken, since others may have had the core for a moment
-_FEW = 4  # pairs for each triangle: where there are fewer, more triangles cost more than they bring
-_PAYS = 0.05  # of what the bound fell by a sweep before triangles were added is enough for more
-_LIVE = 1 << 26  # bytes of rows' values that are kept
-_Live = tuple[NDArray[np.int64], NDArray[np.bool_]]  # places of rows, and which values are left of each
+MAX_ENUMERATED_ROWS = 1 << 20  # with more rows the bound is not enumerated, but a sum of small tables
+WHOLE_SWEEPS_PER_ROW_SWEEP = (
+    10  # sweeps on the whole graph per sweep of every row; measured to bound better than 3 or 30
+)
+MAX_INITIAL_FRACTION = 0.6  # largest part of the time for the first INITIAL_SWEEPS sweeps on the whole graph
+# Temperature of the first sweeps, relative to the typical standard deviation of a pairwise table's entries.
+MAX_TEMPERATURE_RATIO = 0.15  # upper limit
+_TEMPERATURE_PER_TRIANGLE = 0.08  # times the number of triangles per pair
+_MIN_ANNEALED_SWEEPS = 12  # with fewer sweeps on the whole graph, smoothed ones lower the bound less than exact ones
+_SMOOTHED_SWEEP_COST = 1.3  # time of a smoothed sweep, in exact sweeps
+_CONDITIONING_COST = 0.5  # time to condition on a row, in sweeps
+_ROW_BATCHES = 6  # batches that the rows are processed in, so that the time limit is met
+_SECONDS_PER_CALL = 0.2  # time of sweeps on the whole graph between two checks of the deadline
+_TIMED_CALLS = 3  # recent calls whose sweeps are timed; the least counts, since other processes may delay some
+_MIN_PAIRS_PER_TRIANGLE = 4  # with fewer pairs per triangle, more triangles cost more time than they gain
+_MIN_RELATIVE_GAIN = 0.05  # triangles are added while the bound falls per sweep by this fraction of its earlier rate
+_MAX_ALLOWED_BYTES = 1 << 26  # memory for the allowed values of rows
+_AllowedRows = tuple[NDArray[np.int64], NDArray[np.bool_]]  # positions of rows, and the allowed values of each
 
 
-class Elsewhere(Protocol):
-    """Another place that has a state's shares, ascends there, and brings them when it is asked."""
+class RemotePotentials(Protocol):
+    """Potentials of a bound that are held on a device, which also makes the sweeps there."""
 
-    def shares(self) -> Shares:
-        """Return the shares as they are there."""
+    def potentials(self) -> DualPotentials:
+        """Copy the potentials back from the device."""
         ...
 
 
-def _joined(live: Sequence[_Live]) -> _Live:
-    """Return several rows' places and values as one."""
-    return np.concatenate([places for places, _ in live]), np.concatenate([values for _, values in live])
+def _concatenated(groups: Sequence[_AllowedRows]) -> _AllowedRows:
+    """Concatenate the positions and allowed values of several groups of rows."""
+    return np.concatenate([positions for positions, _ in groups]), np.concatenate([values for _, values in groups])
 
 
 class DualState:
-    """A bound by dual ascent; :class:`dmcmc.inference.bounds.contract.protocol.PruningState`.
+    """Bound of one agent by dual ascent; implements ``PruningState``.
+
+    Parameters
+    ----------
+    local : LocalProblem
+    triangles : bool
+        Whether to add the triangles of the factor graph, and later those of four-cycles.
+    backend : Backend
+        Threads, device and deadline of later calls; the first sweep runs on the CPU without a deadline.
 
     Attributes
     ----------
-    layout : Layout
+    local : LocalProblem
+    layout : DualLayout
+        Graph, initial potentials and integer scale.
     bounds : (rows,) int64
-        The best bound of each row in the layout's scale; empty where there are more than :data:`MOST_ROWS`.
-    done : int
-        Sweeps made with the interface free.
-    fits : bool
-        Whether all entries are within the limits, so that more can be made.
+        The best bound of each row in the integer scale; empty if there are more than ``MAX_ENUMERATED_ROWS`` rows.
+    sweeps_done : int
+        Sweeps made on the whole graph.
+    in_range : bool
+        Whether all entries are within ±``MAX_MAGNITUDE``, so that more sweeps can be made.
     enumerated : bool
         Whether there is a bound for each row.
-    fixed : bool
-        Whether the layout stays as it is: somebody else goes by it, or more triangles do not pay.
-    elsewhere : Elsewhere or None
-        Where the shares are as well, to go on with there.
-    helpers : Helpers or None
-        Others that do a part of the rows.
-    warmth : float32
-        The temperature of the first sweeps, in the scale; 0 where the graph has few triangles, and without a time
-        budget: then bounds are a GPU's, to the bit.
+    layout_fixed : bool
+        Whether no more triangles may be added: another object depends on the layout, or they no longer pay.
+    remote : RemotePotentials or None
+        Holder of the current potentials on a device.
+    helpers : RowHelpers or None
+        Other processes that bound a part of the rows.
+    initial_temperature : float32
+        Temperature of the first sweeps, in the integer scale. It is 0 without a time budget, so that CPU and GPU give
+        identical bounds, and 0 if the graph has fewer triangles than pairs.
     backend : Backend
-        What its work may take.
+        Threads, device and deadline.
     exhausted : bool
-        Whether nothing more is to be gained.
+        Whether no work can tighten the bound.
     """
 
     def __init__(self, local: LocalProblem, triangles: bool, backend: Backend = CPU) -> None:
         self.local = local
-        self.backend = CPU  # what comes first is never cut short
-        self.layout: Layout = lay_out(local, triangles)
-        self._shares = self.layout.shares
-        self._behind = False  # whether they are newer elsewhere
-        self.elsewhere: Elsewhere | None = None
-        self.helpers: Helpers | None = None
-        self.done = 0
-        self.fits = True
-        self.fixed = not triangles
-        self._last: tuple[int, float, float] | None = None
-        self._paces: tuple[float, ...] = ()  # seconds of a sweep with the interface free, in the last batches
-        self._cooling = FIRST_SHIFTS  # sweeps with the interface free until which they cool
+        self.backend = CPU  # the first sweep has no deadline
+        self.layout: DualLayout = lay_out(local, triangles)
+        self._potentials = self.layout.potentials
+        self._stale = False  # whether the potentials on the device are newer
+        self.remote: RemotePotentials | None = None
+        self.helpers: RowHelpers | None = None
+        self.sweeps_done = 0
+        self.in_range = True
+        self.layout_fixed = not triangles
+        self._last_tightening: tuple[int, float, float] | None = None
+        self._sweep_seconds: tuple[float, ...] = ()  # seconds per sweep on the whole graph, in the last calls
+        self._annealed_sweeps = (
+            INITIAL_SWEEPS  # number of sweeps on the whole graph that the temperature is annealed over
+        )
         width = self.width
-        self._scratch = np.zeros((SCRATCH, width, width), dtype=np.int32)
-        self.warmth = np.float32(0)
-        self.enumerated = local.rows <= MOST_ROWS
+        self._scratch = np.zeros((SCRATCH_TABLES, width, width), dtype=np.int32)
+        self.initial_temperature = np.float32(0)
+        self.enumerated = local.rows <= MAX_ENUMERATED_ROWS
         self._shape = np.array(local.interface_shape, dtype=np.int64)
-        whole, apart = self.layout.whole, spread(self.shares)
-        self._shift(1)
+        whole, deviation = self.layout.whole, mean_standard_deviation(self.potentials)
+        self._sweep_whole(1)
         timed = backend.stop.until < float("inf")
         if timed and self.enumerated and len(whole.triangles) >= max(1, len(whole.pairs)):
-            self.warmth = np.float32(min(WARMTH, _WARMTH * len(whole.triangles) / len(whole.pairs)) * apart)
-        found = kernels.bound(whole, self.shares)
-        self.bounds = np.full(local.rows if self.enumerated else 0, found, dtype=np.int64)
-        self.exhausted = not self.layout.n_hidden  # rows are sums of entries then
+            self.initial_temperature = np.float32(
+                min(MAX_TEMPERATURE_RATIO, _TEMPERATURE_PER_TRIANGLE * len(whole.triangles) / len(whole.pairs))
+                * deviation
+            )
+        first_bound = kernels.bound(whole, self.potentials)
+        self.bounds = np.full(local.rows if self.enumerated else 0, first_bound, dtype=np.int64)
+        # Without hidden variables a row's bound is a sum of entries, which is exact.
+        self.exhausted = not self.layout.n_hidden
         if self.exhausted:
-            self._run(self.rows(None), 0, None)
+            self._bound_rows(self.rows(None), 0, None)
         self.backend = backend
 
     @property
-    def shares(self) -> Shares:
-        """The reparametrisation with the interface free."""
-        if self._behind and self.elsewhere is not None:
-            self._shares, self._behind = self.elsewhere.shares(), False
-        return self._shares
+    def potentials(self) -> DualPotentials:
+        """The potentials of the whole graph; copied from the device first if they are newer there."""
+        if self._stale and self.remote is not None:
+            self._potentials, self._stale = self.remote.potentials(), False
+        return self._potentials
 
-    def moved(self, done: int, fits: bool) -> None:
-        """Take note that it has been ascended to ``done`` sweeps elsewhere: shares are fetched when somebody asks."""
-        self.done, self.fits, self._behind = done, fits, True
+    def record_device_sweeps(self, done: int, in_range: bool) -> None:
+        """Record that the device has made ``sweeps_done`` sweeps in all; potentials are copied when next needed."""
+        self.sweeps_done, self.in_range, self._stale = done, in_range, True
 
-    def return_here(self) -> None:
-        """Bring the shares back; what is elsewhere is out of date from now on."""
-        self._shares, self.elsewhere = self.shares, None
+    def fetch_potentials(self) -> None:
+        """Copy the potentials from the device and stop using the copy there."""
+        self._potentials, self.remote = self.potentials, None
 
     @property
     def width(self) -> int:
-        """Columns of a table: the largest padded domain."""
-        return int(self.layout.shares.unary.shape[1])
+        """Number of columns of a table: the largest padded domain size."""
+        return int(self.layout.potentials.unary.shape[1])
 
     @property
-    def row_warmth(self) -> np.float32:
-        """The temperature of the first sweeps of rows, and of nodes in them."""
-        return np.float32(self.warmth * ROWS)
+    def row_temperature(self) -> np.float32:
+        """Temperature of the first sweeps of a row, and of a branch-and-bound node."""
+        return np.float32(self.initial_temperature * ROW_TEMPERATURE_RATIO)
 
     @property
     def whole(self) -> bool:
         """Whether all utilities are integers."""
-        return self.layout.scale.whole
+        return self.layout.scale.integral
 
     @property
-    def pace(self) -> float:
-        """Seconds of a sweep with the interface free; 0 where that is not known."""
-        return min(self._paces, default=0.0)
+    def seconds_per_sweep(self) -> float:
+        """Seconds per sweep on the whole graph; 0 if unknown."""
+        return min(self._sweep_seconds, default=0.0)
 
-    def copied(self) -> "DualState":
-        """Return the same as it is now, to go on with in another way: with more triangles."""
-        self.return_here()
-        other = copy(self)
-        other._shares = Shares(*(part.copy() for part in self._shares))
-        other.layout = replace(self.layout, shares=other._shares)
-        other.bounds, other._scratch = self.bounds.copy(), np.zeros_like(self._scratch)
-        other.fixed, other._last = False, None
-        return other
+    def duplicate(self) -> "DualState":
+        """Return a copy that can be tightened in another way, with more triangles."""
+        self.fetch_potentials()
+        duplicated = copy(self)
+        duplicated._potentials = DualPotentials(*(table.copy() for table in self._potentials))
+        duplicated.layout = replace(self.layout, potentials=duplicated._potentials)
+        duplicated.bounds, duplicated._scratch = self.bounds.copy(), np.zeros_like(self._scratch)
+        duplicated.layout_fixed, duplicated._last_tightening = False, None
+        return duplicated
 
     def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
-        """Tighten the bound; ``sweeps`` counts those of every row, and some with the interface free go with them."""
-        self._work(self.rows(rows), seconds, sweeps, None)
+        """Tighten the bound; ``sweeps`` is the number per row, and the whole graph is swept in proportion."""
+        self._improve_rows(self.rows(rows), seconds, sweeps, None)
 
     def prune(
         self,
@@ -175,179 +204,249 @@ class DualState:
         seconds: float | None = None,
         sweeps: int | None = None,
     ) -> Pruned:
-        """Remove values with which a row cannot reach its threshold."""
-        chosen, limits = self.reaching(thresholds, rows)
-        places, live = self._work(chosen, seconds, sweeps, limits)
-        if self.backend.stop.over:  # rows that were not looked at have nothing in ``live``
-            places, live = places[:0], live[:0]
-        return Pruned(self, chosen[places], np.asarray(thresholds)[chosen[places]], live)
+        """Tighten the bound and remove the values with which a row cannot reach its threshold."""
+        chosen, cutoffs = self.rows_above_cutoff(thresholds, rows)
+        positions, allowed = self._improve_rows(chosen, seconds, sweeps, cutoffs)
+        if self.backend.stop.over:  # the values of rows that were not reached are unknown
+            positions, allowed = positions[:0], allowed[:0]
+        return Pruned(self, chosen[positions], np.asarray(thresholds)[chosen[positions]], allowed)
 
-    def reaching(
+    def rows_above_cutoff(
         self, thresholds: NDArray[Any], rows: Rows | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows whose bounds reach their thresholds, and those in the layout's scale."""
-        chosen, scale = self.rows(rows), self.layout.scale
-        limits = scale.encode_all(np.asarray(thresholds)[chosen])
-        left = self.bounds[chosen] >= limits
-        return chosen[left], limits[left]
+        """Return the rows whose bounds reach their thresholds, and these thresholds in the integer scale.
 
-    def pruned(
-        self, chosen: NDArray[np.int64], limits: NDArray[np.int64], thresholds: NDArray[Any], live: NDArray[np.bool_]
+        Parameters
+        ----------
+        thresholds : (rows of the interface,)
+            Utilities.
+        rows : sequence of int or None
+            The rows to consider; None for all.
+
+        Returns
+        -------
+        rows : (k,) int64
+        cutoffs : (k,) int64
+        """
+        chosen, scale = self.rows(rows), self.layout.scale
+        cutoffs = scale.encode_all(np.asarray(thresholds)[chosen])
+        reaching = self.bounds[chosen] >= cutoffs
+        return chosen[reaching], cutoffs[reaching]
+
+    def remaining_rows(
+        self,
+        chosen: NDArray[np.int64],
+        cutoffs: NDArray[np.int64],
+        thresholds: NDArray[Any],
+        allowed: NDArray[np.bool_],
     ) -> Pruned:
-        """Return what is left of rows whose bounds have been lowered; ``live`` (k, hidden, W) are their values."""
-        left = self.bounds[chosen] >= limits
-        return Pruned(self, chosen[left], np.asarray(thresholds)[chosen[left]], live[left])
+        """Return the remaining rows and values after bounds have been lowered; ``allowed`` is (k, hidden, W) bool."""
+        reaching = self.bounds[chosen] >= cutoffs
+        return Pruned(self, chosen[reaching], np.asarray(thresholds)[chosen[reaching]], allowed[reaching])
 
     def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
-        """Take bounds that are known from elsewhere, one a row."""
+        """Lower the bounds of rows to upper bounds that are known from another method, one utility per row."""
         encoded = np.array([self.layout.scale.encode_up(v) for v in values], dtype=np.int64)
         np.minimum.at(self.bounds, np.asarray(rows, dtype=np.int64), encoded)
 
-    def tables(self, arithmetic: Arithmetic) -> tuple[Table, ...]:
-        """Return one table over the interface; small ones over its parts where it has too many rows."""
+    def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
+        """Return one table over the interface, or a sum of small tables where there are too many rows."""
         if self.enumerated:
             bounds = encode_bounds(self.bounds, self.layout.scale, arithmetic)
-            return (Table(self.local.interface, bounds.reshape(tuple(self._shape))),)
-        return encode_parts(self.parts(), self.layout.scale, self.local, arithmetic)
+            return (EncodedTable(self.local.interface, bounds.reshape(tuple(self._shape))),)
+        return encode_parts(self.decomposed_bound(), self.layout.scale, self.local, arithmetic)
 
     def rows(self, wanted: Rows | None) -> NDArray[np.int64]:
-        """Return wanted rows as an array: all that are enumerated if None."""
+        """Return row numbers as an array: the given ones, or all enumerated rows if None."""
         return np.arange(self.bounds.size) if wanted is None else np.asarray(wanted, dtype=np.int64)
 
-    def _work(
+    def _improve_rows(
         self,
         chosen: NDArray[np.int64],
         seconds: float | None,
         sweeps: int | None,
-        limits: NDArray[np.int64] | None,
-    ) -> _Live:
-        """Ascend with the interface free, then in some rows; return which values are left if there are limits."""
+        cutoffs: NDArray[np.int64] | None,
+    ) -> _AllowedRows:
+        """Ascend on the whole graph, then in the chosen rows; return the rows' allowed values if there are cutoffs."""
         if seconds is None:
             wanted = 10 if sweeps is None else sweeps
-            self._shift(SHIFTS * wanted - self.done)
-            return self._run(chosen, wanted, limits)
-        start, lanes = time.perf_counter(), self._lanes(chosen)
+            self._sweep_whole(WHOLE_SWEEPS_PER_ROW_SWEEP * wanted - self.sweeps_done)
+            return self._bound_rows(chosen, wanted, cutoffs)
+        start, parallel = time.perf_counter(), self._parallel_rows(chosen)
         self.tighten()
-        share = SHIFTS / (SHIFTS + chosen.size / lanes) if self.layout.n_hidden else 1.0
-        batch, made, planned = 1, self.done, False
-        while self.fits and not self.backend.stop.over:
-            limit = max(share, FIRST_SHARE) if self.done < FIRST_SHIFTS else share
-            if not planned:
-                self._plan(start + limit * seconds - time.perf_counter())
-                planned = len(self._paces) == _KEPT
-            again = self.done == made and len(self._paces) < _KEPT  # the last sweep may have been held up by others
-            if not again and time.perf_counter() + batch * self.pace > start + limit * seconds:
+        whole_fraction = (
+            WHOLE_SWEEPS_PER_ROW_SWEEP / (WHOLE_SWEEPS_PER_ROW_SWEEP + chosen.size / parallel)
+            if self.layout.n_hidden
+            else 1.0
+        )
+        call_sweeps, done_before, annealing_planned = 1, self.sweeps_done, False
+        while self.in_range and not self.backend.stop.over:
+            limit = max(whole_fraction, MAX_INITIAL_FRACTION) if self.sweeps_done < INITIAL_SWEEPS else whole_fraction
+            if not annealing_planned:
+                self._plan_annealing(start + limit * seconds - time.perf_counter())
+                annealing_planned = len(self._sweep_seconds) == _TIMED_CALLS
+            # Other processes may have delayed the last sweep.
+            time_again = self.sweeps_done == done_before and len(self._sweep_seconds) < _TIMED_CALLS
+            if not time_again and time.perf_counter() + call_sweeps * self.seconds_per_sweep > start + limit * seconds:
                 break
-            self._shift(batch)
-            batch = min(2 * batch, 16)
-        pace = (time.perf_counter() - start) / (self.done - made) if self.done > made else self.pace
-        live = [self._none_live()]
-        done, swept, begin = 0, 0.0, time.perf_counter()
-        for part in np.array_split(chosen, min(_PARTS, -(-chosen.size // lanes))) if chosen.size else []:
+            self._sweep_whole(call_sweeps)
+            call_sweeps = min(2 * call_sweeps, 16)
+        seconds_per_sweep = (
+            (time.perf_counter() - start) / (self.sweeps_done - done_before)
+            if self.sweeps_done > done_before
+            else self.seconds_per_sweep
+        )
+        groups = [self._no_rows()]
+        rows_done, sweeps_made, rows_begin = 0, 0.0, time.perf_counter()
+        for part in np.array_split(chosen, min(_ROW_BATCHES, -(-chosen.size // parallel))) if chosen.size else []:
             if self.backend.stop.over:
                 break
-            # On the average of all parts so far: cores that others use as well come and go.
-            left = start + seconds - time.perf_counter()
-            count = max(0, int(0.25 + left / max(pace, 1e-9) / -(-(chosen.size - done) // lanes)))
-            places, values = self._run(part, count, None if limits is None else limits[done : done + part.size])
-            live.append((places + done, values))
-            done += part.size
-            swept += (count + _FIX) * -(-part.size // lanes)
-            pace = (time.perf_counter() - begin) / swept
-        return _joined(live)
+            # The average of all batches so far, since other processes use the cores from time to time.
+            seconds_left = start + seconds - time.perf_counter()
+            row_sweeps = max(
+                0, int(0.25 + seconds_left / max(seconds_per_sweep, 1e-9) / -(-(chosen.size - rows_done) // parallel))
+            )
+            positions, values = self._bound_rows(
+                part, row_sweeps, None if cutoffs is None else cutoffs[rows_done : rows_done + part.size]
+            )
+            groups.append((positions + rows_done, values))
+            rows_done += part.size
+            sweeps_made += (row_sweeps + _CONDITIONING_COST) * -(-part.size // parallel)
+            seconds_per_sweep = (time.perf_counter() - rows_begin) / sweeps_made
+        return _concatenated(groups)
 
     def tighten(self) -> None:
-        """Add triangles for cycles where the graph has few, as long as the bound goes on falling fast with them."""
+        """Add triangles for four-cycles where the graph has few, as long as the bound keeps falling fast."""
         whole = self.layout.whole
-        if self.fixed or not self.fits or self.done < FIRST_SHIFTS:
+        if self.layout_fixed or not self.in_range or self.sweeps_done < INITIAL_SWEEPS:
             return
-        if self._last is None and _FEW * len(whole.triangles) > len(whole.pairs):
-            self.fixed = True
+        if self._last_tightening is None and _MIN_PAIRS_PER_TRIANGLE * len(whole.triangles) > len(whole.pairs):
+            self.layout_fixed = True
             return
-        self.return_here()
-        now, before = float(kernels.bound(whole, self.shares)), self._last
-        rate = (before[1] - now) / max(1, self.done - before[0]) if before is not None else 0.0
-        if before is not None and rate <= _PAYS * before[2]:
-            self.fixed = True
+        self.fetch_potentials()
+        current, previous = float(kernels.bound(whole, self.potentials)), self._last_tightening
+        rate = (previous[1] - current) / max(1, self.sweeps_done - previous[0]) if previous is not None else 0.0
+        if previous is not None and rate <= _MIN_RELATIVE_GAIN * previous[2]:
+            self.layout_fixed = True
             return
-        room = ACCOUNT.part(1 / 16, CLUSTER_BYTES) // (12 * self.width * self.width) - len(whole.triangles)
-        triples = frustrated(self.layout, self.shares, min(len(whole.pairs), room)) if room > 1 else []
-        self.fixed, self._last, self._paces = not triples, (self.done, now, rate), ()
-        self.layout, self._shares = add_triangles(self.layout, self.shares, triples)
+        capacity = MEMORY_ACCOUNT.budget_share(1 / 16, MAX_TRIANGLE_BYTES) // (12 * self.width * self.width) - len(
+            whole.triangles
+        )
+        triples = (
+            frustrated_cycle_triangles(self.layout, self.potentials, min(len(whole.pairs), capacity))
+            if capacity > 1
+            else []
+        )
+        self.layout_fixed, self._last_tightening, self._sweep_seconds = (
+            not triples,
+            (self.sweeps_done, current, rate),
+            (),
+        )
+        self.layout, self._potentials = add_triangles(self.layout, self.potentials, triples)
 
-    def _plan(self, seconds: float) -> None:
-        """Let sweeps with the interface free cool within the seconds that there are; a few have no temperature."""
-        fitting = int(seconds / (_WARMER * self.pace)) if self.pace else 0
-        self._cooling = min(FIRST_SHIFTS, self.done + fitting) if fitting >= _ENOUGH else 0
+    def _plan_annealing(self, seconds: float) -> None:
+        """Set the number of annealed sweeps on the whole graph to what fits the time; a few are not smoothed."""
+        sweeps = int(seconds / (_SMOOTHED_SWEEP_COST * self.seconds_per_sweep)) if self.seconds_per_sweep else 0
+        self._annealed_sweeps = min(INITIAL_SWEEPS, self.sweeps_done + sweeps) if sweeps >= _MIN_ANNEALED_SWEEPS else 0
 
-    def _shift(self, sweeps: int) -> None:
-        """Ascend with the interface free."""
-        if not self.fits or sweeps <= 0:
+    def _sweep_whole(self, sweeps: int) -> None:
+        """Make sweeps on the whole graph."""
+        if not self.in_range or sweeps <= 0:
             return
-        self.return_here()
-        end = self.done + sweeps
-        while self.fits and self.done < end and not (self.done and self.backend.stop.over):
-            start, many = time.perf_counter(), end - self.done
-            if self.backend.stop is not NO_STOP:
-                many = min(many, max(1, int(_BATCH / self.pace))) if self.pace else 1
-            last = self._ascend(many)
-            if many < last:  # not in the first call, which may compile
-                self._paces = (*self._paces[1 - _KEPT :], (time.perf_counter() - start) / many)
+        self.fetch_potentials()
+        end = self.sweeps_done + sweeps
+        while self.in_range and self.sweeps_done < end and not (self.sweeps_done and self.backend.stop.over):
+            start, count = time.perf_counter(), end - self.sweeps_done
+            if self.backend.stop is not NO_DEADLINE:
+                count = (
+                    min(count, max(1, int(_SECONDS_PER_CALL / self.seconds_per_sweep))) if self.seconds_per_sweep else 1
+                )
+            next_sweep = self._ascend(count)
+            if count < next_sweep:  # not in the first call, which may compile the kernel
+                self._sweep_seconds = (*self._sweep_seconds[1 - _TIMED_CALLS :], (time.perf_counter() - start) / count)
 
     def _ascend(self, sweeps: int) -> int:
-        """Make sweeps with the interface free; return how many were made in all, then."""
-        halt, made = np.zeros(1, dtype=np.uint8), list[int]()
-        whole, shares, first = self.layout.whole, self.shares, self.done
+        """Make sweeps on the whole graph in one kernel call; return the number of sweeps made so far in all."""
+        halt, results = np.zeros(1, dtype=np.uint8), list[int]()
+        whole, potentials, first = self.layout.whole, self.potentials, self.sweeps_done
         kernel = cast(Callable[..., int], rows.ascend)
 
         def ascend() -> None:
-            made.append(
-                kernel(whole, shares, first, first + sweeps, self.warmth, first, self._cooling, self._scratch, halt)
+            """Call the kernel on a worker thread."""
+            results.append(
+                kernel(
+                    whole,
+                    potentials,
+                    first,
+                    first + sweeps,
+                    self.initial_temperature,
+                    first,
+                    self._annealed_sweeps,
+                    self._scratch,
+                    halt,
+                )
             )
 
         run_watched([ascend], 1, self.backend.stop, halt)
-        self.done = made[0]
-        self.fits = self.done == first + sweeps  # or it is time to end
-        return self.done
+        self.sweeps_done = results[0]
+        self.in_range = self.sweeps_done == first + sweeps  # False as well at the deadline
+        return self.sweeps_done
 
-    def _none_live(self) -> _Live:
+    def _no_rows(self) -> _AllowedRows:
+        """Return no rows and no values."""
         return np.zeros(0, dtype=np.int64), np.zeros((0, self.layout.n_hidden, self.width), dtype=np.bool_)
 
-    def _run(self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None) -> _Live:
-        """Lower the bounds of some rows; return which values are left of those that reach their limits.
+    def _bound_rows(self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None) -> _AllowedRows:
+        """Lower the bounds of some rows; return the allowed values of the rows that reach their cutoffs.
 
-        No more than :data:`_LIVE` bytes of values are kept: rows beyond that only have their bounds lowered.
+        At most ``_MAX_ALLOWED_BYTES`` of values are returned; beyond that, rows only have their bounds lowered.
         """
-        if limits is None:
-            self._run_piece(chosen, sweeps, None)
-            return self._none_live()
-        found, most = [self._none_live()], max(1, _LIVE // max(1, self.layout.n_hidden * self.width))
-        room = most
-        for first in range(0, chosen.size, most):
-            piece = slice(first, first + most)
-            live = self._run_piece(chosen[piece], sweeps, limits[piece])
-            left = np.flatnonzero(self.bounds[chosen[piece]] >= limits[piece])[:room]
-            found.append((first + left, live[left]))
-            room -= left.size
-        return _joined(found)
+        if cutoffs is None:
+            self._bound_part(chosen, sweeps, None)
+            return self._no_rows()
+        groups, rows_per_part = (
+            [self._no_rows()],
+            max(1, _MAX_ALLOWED_BYTES // max(1, self.layout.n_hidden * self.width)),
+        )
+        capacity = rows_per_part
+        for first in range(0, chosen.size, rows_per_part):
+            part = slice(first, first + rows_per_part)
+            allowed = self._bound_part(chosen[part], sweeps, cutoffs[part])
+            reaching = np.flatnonzero(self.bounds[chosen[part]] >= cutoffs[part])[:capacity]
+            groups.append((first + reaching, allowed[reaching]))
+            capacity -= reaching.size
+        return _concatenated(groups)
 
-    def _run_piece(self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None) -> NDArray[np.bool_]:
-        """Lower the bounds of some rows; return which values are left of each if there are limits to reach."""
-        work = self._row_work(chosen, sweeps, limits)
-        if self.helpers is not None and self.helpers.wanted(work):
-            return self.helpers.ascend(work, self.bounds, self.backend)
-        return ascend_rows(work, self.bounds, self.backend)[0]
+    def _bound_part(
+        self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None
+    ) -> NDArray[np.bool_]:
+        """Lower the bounds of some rows; return the allowed values of each if there are cutoffs."""
+        task = self._row_task(chosen, sweeps, cutoffs)
+        if self.helpers is not None and self.helpers.wanted(task):
+            return self.helpers.ascend(task, self.bounds, self.backend)
+        return ascend_rows(task, self.bounds, self.backend)[0]
 
-    def _row_work(self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None) -> RowWork:
+    def _row_task(self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None) -> RowAscentTask:
+        """Return the task to ascend in some rows."""
         layout = self.layout
-        graphs, shares = (layout.whole, layout.hidden), self.shares
-        return RowWork(*graphs, shares, layout.slices, self._shape, self.done, chosen, sweeps, self.row_warmth, limits)
+        graphs, potentials = (layout.whole, layout.hidden), self.potentials
+        return RowAscentTask(
+            *graphs,
+            potentials,
+            layout.sliced_factors,
+            self._shape,
+            self.sweeps_done,
+            chosen,
+            sweeps,
+            self.row_temperature,
+            cutoffs,
+        )
 
-    def _lanes(self, chosen: NDArray[np.int64]) -> int:
-        """Return how many rows are worked on at once."""
-        helped = self.helpers is not None and self.helpers.wanted(self._row_work(chosen, 1, None))
-        return self.backend.threads * (self.helpers.size if self.helpers is not None and helped else 1)
+    def _parallel_rows(self, chosen: NDArray[np.int64]) -> int:
+        """Return the number of rows that are processed in parallel."""
+        uses_helpers = self.helpers is not None and self.helpers.wanted(self._row_task(chosen, 1, None))
+        return self.backend.threads * (self.helpers.size if self.helpers is not None and uses_helpers else 1)
 
-    def parts(self) -> list[Part]:
-        """Return the maxima over hidden variables of every table by itself."""
-        return maxima(self.layout, self.shares, self.local.interface)
+    def decomposed_bound(self) -> list[BoundSummand]:
+        """Return the bound as summands: the maximum over the hidden variables of every table taken alone."""
+        return local_maxima(self.layout, self.potentials, self.local.interface)

@@ -1,7 +1,8 @@
-"""An agent's factors as variables, pairs, triangles and stars: what dual ascent shifts utilities between.
+"""An agent's factors as a graph of variables, pairs, triangles and higher-order factors, which dual ascent works on.
 
-Hidden variables are numbered first, then the interface; so are the pairs and triangles among hidden ones. What is left
-when a row is fixed is a prefix of all arrays but the stars.
+Hidden variables are numbered before the interface variables. Pairs and triangles among hidden variables come first too.
+So the part of each array that remains after conditioning on the interface is a prefix, except for the higher-order
+factors.
 """
 
 from collections.abc import Sequence
@@ -13,231 +14,267 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.integer_scaling import Scale, quantise
-from dmcmc.inference.bounds.dual.tables.entry_values import DEAD, THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
 
-LANES = 8  # domains are padded to a multiple of this with dead values
-CLUSTER_BYTES = 1 << 28  # no more triangles than this holds
+LANES = 8  # domains are padded with forbidden values to a multiple of this, the vector width of the CPU kernels
+MAX_TRIANGLE_BYTES = 1 << 28  # upper limit of the memory of triangle tables
 
 
-class Graph(NamedTuple):
-    """The structure; all arrays int64.
+class DualGraph(NamedTuple):
+    """Structure of the graph; all arrays are int64.
 
     Attributes
     ----------
     domains, widths : (n,)
-        Domain sizes, and the same padded.
+        Domain sizes, and domain sizes rounded up to a multiple of ``LANES``.
     pairs : (m, 2)
-        Variables a < b.
-    incident_at : (n + 1,), incident : (2m,)
-        The pairs of variable v are ``incident[incident_at[v]:incident_at[v + 1]]``.
+        Variables a < b of each pair.
+    incident_start : (n + 1,)
+    incident : (2m,)
+        The pairs of variable v are ``incident[incident_start[v]:incident_start[v + 1]]``.
     triangles : (t, 3)
-        Pairs ab, ac, bc of a < b < c.
+        Numbers of the pairs ab, ac, bc of each triangle a < b < c.
     corners : (t, 3)
-        The variables a, b, c.
-    star_start : (s + 1,), star_scope, star_at : (s + 1,)
-        Scopes of the factors over three and more variables, and where their entries start.
+        The variables a, b, c of each triangle.
+    scope_start : (s + 1,)
+    scope_variables : (sum of arities,)
+        Factor f of three or more variables has the scope ``scope_variables[scope_start[f]:scope_start[f + 1]]``.
+    entry_start : (s + 1,)
+        The entries of factor f are ``entry_start[f]`` to ``entry_start[f + 1]`` - 1 of ``DualPotentials.higher_order``.
     """
 
     domains: Ints
     widths: Ints
     pairs: Ints
-    incident_at: Ints
+    incident_start: Ints
     incident: Ints
     triangles: Ints
     corners: Ints
-    star_start: Ints
-    star_scope: Ints
-    star_at: Ints
+    scope_start: Ints
+    scope_variables: Ints
+    entry_start: Ints
 
 
-class Shares(NamedTuple):
-    """A reparametrisation: the sum of all entries that an assignment picks never changes. All int32.
+class DualPotentials(NamedTuple):
+    """Reparametrised potentials: the sum of the entries that an assignment selects never changes. All arrays are int32.
+
+    Forbidden and padding entries are ``FORBIDDEN``.
 
     Attributes
     ----------
     unary : (n, W)
-        W is the largest width.
+        One table per variable; W is the largest padded domain size.
     pair : (m, W, W)
-    cluster : (t, 3, W, W)
-        A triangle's utility is the sum of three tables, over ab, ac and bc.
-    star : (entries,)
-        In C order over each star's domains, not padded.
+        One table per pair a, b: rows are values of a, columns values of b.
+    triangle : (t, 3, W, W)
+        The potential of a triangle is the sum of three tables, over ab, ac and bc.
+    higher_order : (entries,)
+        Tables of the factors of three or more variables, one after the other, in C order and not padded.
     """
 
     unary: NDArray[np.int32]
     pair: NDArray[np.int32]
-    cluster: NDArray[np.int32]
-    star: NDArray[np.int32]
+    triangle: NDArray[np.int32]
+    higher_order: NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Layout:
-    """An agent's graph, the hidden part of it, and the utilities.
+class DualLayout:
+    """An agent's graph, its subgraph of hidden variables, and its initial potentials.
 
     Attributes
     ----------
-    whole, hidden : Graph
-    shares : Shares
-        Of the whole graph, nothing shifted yet.
+    whole : DualGraph
+        The graph over hidden and interface variables.
+    hidden : DualGraph
+        The subgraph over the hidden variables: the graph that remains once the interface is fixed.
+    potentials : DualPotentials
+        Of ``whole``, before any message.
     n_hidden : int
+        Number of hidden variables.
     scale : Scale
-    slices : (stars of the hidden graph,) int64
-        Which star of the whole graph each is a part of.
+        How utilities are scaled to integers.
+    sliced_factors : (higher-order factors of the hidden graph,) int64
+        The higher-order factor of ``whole`` that each one is a slice of.
     """
 
-    whole: Graph
-    hidden: Graph
-    shares: Shares
+    whole: DualGraph
+    hidden: DualGraph
+    potentials: DualPotentials
     n_hidden: int
     scale: Scale
-    slices: Ints
+    sliced_factors: Ints
 
 
-def padded(local: LocalProblem) -> int:
-    """Return the columns of an agent's tables: its largest domain, padded."""
+def table_width(local: LocalProblem) -> int:
+    """Return the number of columns of an agent's tables: the largest domain size, padded to a multiple of ``LANES``."""
     largest = max((int(local.domains[v]) for v in (*local.hidden, *local.interface)), default=1)
     return max(LANES, -(-largest // LANES) * LANES)
 
 
-def lay_out(local: LocalProblem, triangles: bool) -> Layout:
-    """Lay an agent's factors out; ``triangles`` adds the triangles of its graph, as many as :data:`CLUSTER_BYTES`."""
+def lay_out(local: LocalProblem, triangles: bool) -> DualLayout:
+    """Build the graph and the initial potentials of an agent.
+
+    Parameters
+    ----------
+    local : LocalProblem
+    triangles : bool
+        Whether to add the triangles of the factor graph, up to ``MAX_TRIANGLE_BYTES`` of tables.
+    """
     order = (*local.hidden, *local.interface)
     position = {v: i for i, v in enumerate(order)}
-    n, h = len(order), len(local.hidden)
+    n, n_hidden = len(order), len(local.hidden)
     domains = local.domains[list(order)] if n else np.zeros(0, dtype=np.int64)
     scale, tables = quantise(local.factors)
-    size = padded(local)
-    unary = np.full((n, size), DEAD, dtype=np.int32)
+    width = table_width(local)
+    unary = np.full((n, width), FORBIDDEN, dtype=np.int32)
     for v, d in enumerate(domains.tolist()):
         unary[v, :d] = 0
     matrices: dict[tuple[int, int], NDArray[np.int32]] = {}
-    stars: list[tuple[tuple[int, ...], NDArray[np.int32]]] = []
+    large_factors: list[tuple[tuple[int, ...], NDArray[np.int32]]] = []
     for factor, table in zip(local.factors, tables, strict=True):
         scope = tuple(position[v] for v in factor.scope)
         if len(scope) == 1:
-            part = unary[scope[0], : table.size]
-            part[:] = _sum(part, table)
+            block = unary[scope[0], : table.size]
+            block[:] = _add_tables(block, table)
         elif len(scope) == 2:
             a, b = sorted(scope)
             if (a, b) not in matrices:
-                matrices[a, b] = np.full((size, size), DEAD, dtype=np.int32)
+                matrices[a, b] = np.full((width, width), FORBIDDEN, dtype=np.int32)
                 matrices[a, b][: domains[a], : domains[b]] = 0
-            part = matrices[a, b][: domains[a], : domains[b]]
-            part[:] = _sum(part, table if scope[0] == a else table.T)
+            block = matrices[a, b][: domains[a], : domains[b]]
+            block[:] = _add_tables(block, table if scope[0] == a else table.T)
         else:
-            stars.append((scope, table))
-    pairs = sorted(matrices, key=lambda p: (p[1] >= h, p))
-    cliques = _cliques(pairs, n, h) if triangles else []
-    cliques = cliques[: ACCOUNT.part(1 / 16, CLUSTER_BYTES) // (12 * size * size)]
-    hidden_stars = [
-        (i, tuple(v for v in scope if v < h)) for i, (scope, _) in enumerate(stars) if any(v < h for v in scope)
+            large_factors.append((scope, table))
+    pairs = sorted(matrices, key=lambda p: (p[1] >= n_hidden, p))
+    triples = _find_triangles(pairs, n, n_hidden) if triangles else []
+    triples = triples[: MEMORY_ACCOUNT.budget_share(1 / 16, MAX_TRIANGLE_BYTES) // (12 * width * width)]
+    hidden_scopes = [
+        (i, tuple(v for v in scope if v < n_hidden))
+        for i, (scope, _) in enumerate(large_factors)
+        if any(v < n_hidden for v in scope)
     ]
-    shares = Shares(
+    shares = DualPotentials(
         unary,
-        np.array([matrices[p] for p in pairs], dtype=np.int32).reshape(-1, size, size),
-        _no_shifts(cliques, domains, size),
-        np.concatenate([np.zeros(0, dtype=np.int32), *(table.ravel() for _, table in stars)]),
+        np.array([matrices[p] for p in pairs], dtype=np.int32).reshape(-1, width, width),
+        _zero_triangle_tables(triples, domains, width),
+        np.concatenate([np.zeros(0, dtype=np.int32), *(table.ravel() for _, table in large_factors)]),
     )
-    inside = [p for p in pairs if p[1] < h]
-    return Layout(
-        whole=_graph(domains, pairs, cliques, [scope for scope, _ in stars]),
-        hidden=_graph(domains[:h], inside, [c for c in cliques if c[2] < h], [scope for _, scope in hidden_stars]),
-        shares=shares,
-        n_hidden=h,
+    hidden_pairs = [p for p in pairs if p[1] < n_hidden]
+    return DualLayout(
+        whole=_graph(domains, pairs, triples, [scope for scope, _ in large_factors]),
+        hidden=_graph(
+            domains[:n_hidden],
+            hidden_pairs,
+            [c for c in triples if c[2] < n_hidden],
+            [scope for _, scope in hidden_scopes],
+        ),
+        potentials=shares,
+        n_hidden=n_hidden,
         scale=scale,
-        slices=np.array([i for i, _ in hidden_stars], dtype=np.int64),
+        sliced_factors=np.array([i for i, _ in hidden_scopes], dtype=np.int64),
     )
 
 
-def spread(shares: Shares) -> float:
-    """Return how far the live entries of pairs' tables are from their means, on average: standard deviations."""
-    live = shares.pair >= THRESHOLD
-    count = live.sum(axis=(1, 2))
+def mean_standard_deviation(potentials: DualPotentials) -> float:
+    """Return the root mean square, over all pairs, of the standard deviations of their tables' allowed entries."""
+    allowed = potentials.pair >= FORBIDDEN_BELOW
+    count = allowed.sum(axis=(1, 2))
     if not count.any():
         return 0.0
-    entries = np.where(live, shares.pair, 0).astype(np.float64)
-    sums, squares = entries.sum(axis=(1, 2)), np.square(entries).sum(axis=(1, 2))
+    entries = np.where(allowed, potentials.pair, 0).astype(np.float64)
+    sums, square_sums = entries.sum(axis=(1, 2)), np.square(entries).sum(axis=(1, 2))
     count = np.maximum(1, count)
-    return float(np.sqrt(np.maximum(0, squares / count - np.square(sums / count)).mean()))
+    return float(np.sqrt(np.maximum(0, square_sums / count - np.square(sums / count)).mean()))
 
 
-def add_triangles(layout: Layout, shares: Shares, triples: Sequence[tuple[int, int, int]]) -> tuple[Layout, Shares]:
-    """Return a layout with more triangles, a < b < c, and shares with nothing in those and in missing pairs."""
-    whole, h = layout.whole, layout.n_hidden
-    size, domains = shares.unary.shape[1], whole.domains
+def add_triangles(
+    layout: DualLayout, potentials: DualPotentials, triples: Sequence[tuple[int, int, int]]
+) -> tuple[DualLayout, DualPotentials]:
+    """Return a layout and potentials with additional triangles a < b < c; new triangles and pairs have zero tables."""
+    whole, n_hidden = layout.whole, layout.n_hidden
+    width, domains = potentials.unary.shape[1], whole.domains
     old_pairs = {(a, b): i for i, (a, b) in enumerate(whole.pairs.tolist())}
-    old_cliques = {(a, b, c): i for i, (a, b, c) in enumerate(whole.corners.tolist())}
+    old_triples = {(a, b, c): i for i, (a, b, c) in enumerate(whole.corners.tolist())}
     wanted = {pair for triple in triples for pair in combinations(triple, 2)}
-    pairs = sorted(wanted | old_pairs.keys(), key=lambda p: (p[1] >= h, p))
-    cliques = sorted(set(triples) | old_cliques.keys(), key=lambda t: (t[2] >= h, t))
-    pair = np.full((len(pairs), size, size), DEAD, dtype=np.int32)
+    pairs = sorted(wanted | old_pairs.keys(), key=lambda p: (p[1] >= n_hidden, p))
+    all_triples = sorted(set(triples) | old_triples.keys(), key=lambda t: (t[2] >= n_hidden, t))
+    pair = np.full((len(pairs), width, width), FORBIDDEN, dtype=np.int32)
     for i, (a, b) in enumerate(pairs):
         if (a, b) in old_pairs:
-            pair[i] = shares.pair[old_pairs[a, b]]
+            pair[i] = potentials.pair[old_pairs[a, b]]
         else:
             pair[i, : domains[a], : domains[b]] = 0
-    cluster = _no_shifts(cliques, domains, size)
-    for i, triple in enumerate(cliques):
-        if triple in old_cliques:
-            cluster[i] = shares.cluster[old_cliques[triple]]
-    stars = [tuple(whole.star_scope[i:j].tolist()) for i, j in pairwise(whole.star_start.tolist())]
-    inside = [tuple(v for v in stars[i] if v < h) for i in layout.slices.tolist()]
-    made = Shares(shares.unary, pair, cluster, shares.star)
+    triangle_tables = _zero_triangle_tables(all_triples, domains, width)
+    for i, triple in enumerate(all_triples):
+        if triple in old_triples:
+            triangle_tables[i] = potentials.triangle[old_triples[triple]]
+    scopes = [tuple(whole.scope_variables[i:j].tolist()) for i, j in pairwise(whole.scope_start.tolist())]
+    hidden_scopes = [tuple(v for v in scopes[i] if v < n_hidden) for i in layout.sliced_factors.tolist()]
+    extended = DualPotentials(potentials.unary, pair, triangle_tables, potentials.higher_order)
     return replace(
         layout,
-        whole=_graph(domains, pairs, cliques, stars),
-        hidden=_graph(domains[:h], [p for p in pairs if p[1] < h], [c for c in cliques if c[2] < h], inside),
-        shares=made,
-    ), made
+        whole=_graph(domains, pairs, all_triples, scopes),
+        hidden=_graph(
+            domains[:n_hidden],
+            [p for p in pairs if p[1] < n_hidden],
+            [c for c in all_triples if c[2] < n_hidden],
+            hidden_scopes,
+        ),
+        potentials=extended,
+    ), extended
 
 
-def _sum(left: NDArray[np.int32], right: NDArray[np.int32]) -> NDArray[np.int32]:
+def _add_tables(left: NDArray[np.int32], right: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the entrywise sum of two tables; it is forbidden where one of them is."""
     total = left + right
-    return np.where(total < THRESHOLD, np.int32(DEAD), total)
+    return np.where(total < FORBIDDEN_BELOW, np.int32(FORBIDDEN), total)
 
 
-def _cliques(pairs: Sequence[tuple[int, int]], n: int, h: int) -> list[tuple[int, int, int]]:
-    """Return the triangles of a graph, those inside the first h variables first."""
-    later: list[set[int]] = [set() for _ in range(n)]
+def _find_triangles(pairs: Sequence[tuple[int, int]], n: int, n_hidden: int) -> list[tuple[int, int, int]]:
+    """Return the triangles of a graph, those among the first ``n_hidden`` variables first."""
+    later_neighbours: list[set[int]] = [set() for _ in range(n)]
     for a, b in pairs:
-        later[a].add(b)
-    found = [(a, b, c) for a, b in pairs for c in sorted(later[a] & later[b])]
-    return sorted(found, key=lambda t: (t[2] >= h, t))
+        later_neighbours[a].add(b)
+    triangles = [(a, b, c) for a, b in pairs for c in sorted(later_neighbours[a] & later_neighbours[b])]
+    return sorted(triangles, key=lambda t: (t[2] >= n_hidden, t))
 
 
-def _no_shifts(cliques: Sequence[tuple[int, int, int]], domains: Ints, size: int) -> NDArray[np.int32]:
-    clusters = np.zeros((len(cliques), 3, size, size), dtype=np.int32)
-    for t, corners in enumerate(cliques) if (domains < size).any() else ():
+def _zero_triangle_tables(triples: Sequence[tuple[int, int, int]], domains: Ints, width: int) -> NDArray[np.int32]:
+    """Return zero tables for triangles, with forbidden padding."""
+    tables = np.zeros((len(triples), 3, width, width), dtype=np.int32)
+    for t, corners in enumerate(triples) if (domains < width).any() else ():
         for k, (u, v) in enumerate(combinations(corners, 2)):
-            clusters[t, k, domains[u] :] = DEAD
-            clusters[t, k, :, domains[v] :] = DEAD
-    return clusters
+            tables[t, k, domains[u] :] = FORBIDDEN
+            tables[t, k, :, domains[v] :] = FORBIDDEN
+    return tables
 
 
 def _graph(
     domains: Ints,
     pairs: Sequence[tuple[int, int]],
-    cliques: Sequence[tuple[int, int, int]],
-    stars: Sequence[tuple[int, ...]],
-) -> Graph:
+    triples: Sequence[tuple[int, int, int]],
+    scopes: Sequence[tuple[int, ...]],
+) -> DualGraph:
+    """Build the index arrays of a graph."""
     index = {p: i for i, p in enumerate(pairs)}
     incident: list[list[int]] = [[] for _ in domains]
     for i, (a, b) in enumerate(pairs):
         incident[a].append(i)
         incident[b].append(i)
-    sizes = [int(np.prod(domains[list(scope)])) for scope in stars]
-    return Graph(
+    sizes = [int(np.prod(domains[list(scope)])) for scope in scopes]
+    return DualGraph(
         domains=domains,
         widths=-(-domains // LANES) * LANES,
         pairs=np.array(pairs, dtype=np.int64).reshape(-1, 2),
-        incident_at=np.cumsum([0, *(len(e) for e in incident)], dtype=np.int64),
+        incident_start=np.cumsum([0, *(len(e) for e in incident)], dtype=np.int64),
         incident=np.array([e for edges in incident for e in edges], dtype=np.int64),
-        triangles=np.array([[index[p] for p in combinations(c, 2)] for c in cliques], dtype=np.int64).reshape(-1, 3),
-        corners=np.array(cliques, dtype=np.int64).reshape(-1, 3),
-        star_start=np.cumsum([0, *(len(s) for s in stars)], dtype=np.int64),
-        star_scope=np.array([v for s in stars for v in s], dtype=np.int64),
-        star_at=np.cumsum([0, *sizes], dtype=np.int64),
+        triangles=np.array([[index[p] for p in combinations(c, 2)] for c in triples], dtype=np.int64).reshape(-1, 3),
+        corners=np.array(triples, dtype=np.int64).reshape(-1, 3),
+        scope_start=np.cumsum([0, *(len(s) for s in scopes)], dtype=np.int64),
+        scope_variables=np.array([v for s in scopes for v in s], dtype=np.int64),
+        entry_start=np.cumsum([0, *sizes], dtype=np.int64),
     )

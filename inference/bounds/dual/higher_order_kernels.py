@@ -1,46 +1,66 @@
 # mypy: ignore-errors
-"""Dual ascent between a factor over three or more variables and those variables; see the kernels of pairs."""
+"""Dual ascent between a factor of three or more variables and its variables; see ``pair_kernels`` for the method."""
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 from dmcmc.inference.runtime.compile import njit
 
 
 @njit(nogil=True)
-def star_pass(graph, shares, message, halt):
-    """Level every large factor with its variables; ``message`` is (W,) int32. False if an entry left the limits.
+def higher_order_pass(graph, potentials, message, halt):
+    """Add the unary tables to every higher-order factor and send its max-marginals back in equal portions.
 
-    When ``halt`` (1,) uint8 becomes 1, the other factors stay as they are.
+    Parameters
+    ----------
+    graph : DualGraph
+    potentials : DualPotentials
+        Changed in place.
+    message : (W,) int32
+        Workspace.
+    halt : (1,) uint8
+        The remaining factors are left unchanged once this is 1.
+
+    Returns
+    -------
+    bool
+        False if an entry left the range, which ends the pass.
     """
     for s in range(graph.star_at.size - 1):
         if halt[0] != 0:
             break
-        entries = shares.star[graph.star_at[s] : graph.star_at[s + 1]]
+        entries = potentials.star[graph.star_at[s] : graph.star_at[s + 1]]
         scope = graph.star_scope[graph.star_start[s] : graph.star_start[s + 1]]
         for axis in range(scope.size):
-            unary = shares.unary[scope[axis]]
-            fits = _along(graph.domains, scope, axis, entries, unary, np.int32(1))
+            unary = potentials.unary[scope[axis]]
+            fits = _add_along_axis(graph.domains, scope, axis, entries, unary, np.int32(1))
             for i in range(unary.size):
-                unary[i] = np.int32(0) if unary[i] >= THRESHOLD else DEAD
+                unary[i] = np.int32(0) if unary[i] >= FORBIDDEN_BELOW else FORBIDDEN
             if not fits:
                 return False
         for axis in range(scope.size):
-            unary = shares.unary[scope[axis]]
-            _marginal(graph.domains, scope, axis, entries, message)
+            unary = potentials.unary[scope[axis]]
+            _max_marginal(graph.domains, scope, axis, entries, message)
             weight = np.float64(1 / (scope.size - axis))
             for i in range(graph.domains[scope[axis]]):
-                share = np.int32(np.float64(message[i]) * weight)
-                message[i] = DEAD if message[i] < THRESHOLD else share
-                unary[i] = DEAD if message[i] < THRESHOLD or unary[i] < THRESHOLD else np.int32(unary[i] + message[i])
-            if not _along(graph.domains, scope, axis, entries, message, np.int32(-1)):
+                portion = np.int32(np.float64(message[i]) * weight)
+                message[i] = FORBIDDEN if message[i] < FORBIDDEN_BELOW else portion
+                unary[i] = (
+                    FORBIDDEN
+                    if message[i] < FORBIDDEN_BELOW or unary[i] < FORBIDDEN_BELOW
+                    else np.int32(unary[i] + message[i])
+                )
+            if not _add_along_axis(graph.domains, scope, axis, entries, message, np.int32(-1)):
                 return False
     return True
 
 
 @njit(nogil=True)
-def _along(domains, scope, axis, entries, vector, sign):
-    """Add ``sign`` × a vector over one axis to a star's entries; what meets a dead value dies."""
+def _add_along_axis(domains, scope, axis, entries, vector, sign):
+    """Add ``sign * vector`` along one axis of a factor's entries; return whether all stayed in range.
+
+    An entry becomes forbidden where the vector is. ``entries`` is flat, in C order over the domains of ``scope``.
+    """
     inner = 1
     for k in range(axis + 1, scope.size):
         inner *= domains[scope[k]]
@@ -49,22 +69,23 @@ def _along(domains, scope, axis, entries, vector, sign):
     for begin in range(0, entries.size, inner):
         x = vector[(begin // inner) % d]
         for i in range(begin, begin + inner):
-            if x < THRESHOLD or entries[i] < THRESHOLD:
-                entries[i] = DEAD
+            if x < FORBIDDEN_BELOW or entries[i] < FORBIDDEN_BELOW:
+                entries[i] = FORBIDDEN
             else:
                 entries[i] = np.int32(entries[i] + sign * x)
                 largest = max(largest, max(entries[i], np.int32(-entries[i])))
-    return largest <= LIMIT
+    return largest <= MAX_MAGNITUDE
 
 
 @njit(nogil=True)
-def _marginal(domains, scope, axis, entries, message):
+def _max_marginal(domains, scope, axis, entries, message):
+    """Write a factor's max-marginal over one axis of its scope to ``message``."""
     inner = 1
     for k in range(axis + 1, scope.size):
         inner *= domains[scope[k]]
     d = domains[scope[axis]]
     for i in range(d):
-        message[i] = DEAD
+        message[i] = FORBIDDEN
     for begin in range(0, entries.size, inner):
         digit = (begin // inner) % d
         for i in range(begin, begin + inner):

@@ -1,44 +1,68 @@
 # mypy: ignore-errors
-"""Dual ascent: shifts that never change the sum of all tables, and make the sum of their maxima smaller.
+"""Dual ascent between variables and their pairs: messages that lower the sum of the tables' maxima.
 
-Three passes, each of which leaves what it shifted from with a maximum of 0:
+The upper bound is the sum of the maxima of all tables. Messages reparametrise the tables (equivalence-preserving
+transformations of soft arc consistency): the sum of the entries that an assignment selects never changes. One sweep of
+block-coordinate ascent consists of three passes, each of which leaves the tables that send messages with a maximum of
+0:
 
-    triangles  each takes in its three pairs' tables and hands their max-marginals back one after another, a third, half
-               of what is left, all of what is left (the order of generalised TRW-S, one triangle at a time)
-    stars      the same between a large factor and its variables
-    variables  each takes in its pairs' max-marginals and hands equal shares on to the pairs with later variables, or
-               with earlier ones on the way back (Kolmogorov, "A new look at reweighted message passing", TPAMI 2015)
+    triangles     a triangle adds its three pairwise tables to its own and sends its max-marginals back to them one
+                  after another: a third, half of the remainder, all of the remainder (the order of generalised TRW-S,
+                  one triangle at a time)
+    higher-order  the same between a higher-order factor and its variables
+    variables     a variable receives the max-marginals of its pairs and sends equal messages on to the pairs with
+                  later variables, or with earlier ones in a backward sweep (Kolmogorov, "A new look at reweighted
+                  message passing", TPAMI 2015)
 
-Shares are whole numbers and what is shifted is subtracted where it comes from, so rounding loses nothing. A dead entry
-stays dead and is never shared; a live one that leaves ±LIMIT ends the pass: it returns False and all tables still
-bound the utility, but nothing more may be shifted. Tables are padded with dead entries to whole vectors.
+Messages are integers, and a message is subtracted where it comes from, so rounding loses nothing. A forbidden entry
+stays forbidden and sends nothing. If an allowed entry leaves ±``MAX_MAGNITUDE``, the pass stops and returns False:
+the tables still bound the utility, but they must not be changed any further. Tables are padded with forbidden entries
+to whole vectors of eight.
+
+In all kernels ``graph`` is a ``DualGraph`` and ``potentials`` its ``DualPotentials``, W columns wide.
 """
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.dual.tables.entry_values import DEAD as _DEAD
-from dmcmc.inference.bounds.dual.tables.entry_values import LIMIT as _LIMIT
-from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD as _THRESHOLD
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN as _FORBIDDEN
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW as _FORBIDDEN_BELOW
+from dmcmc.inference.bounds.dual.tables.entry_values import MAX_MAGNITUDE as _MAX_MAGNITUDE
 from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
 from dmcmc.inference.bounds.dual.tables.pair_message_kernels import (
     add_to_columns,
     add_to_rows,
-    level_columns,
-    level_rows,
+    subtract_column_maxima,
+    subtract_row_maxima,
 )
 from dmcmc.inference.runtime.compile import njit
 
-DEAD, LIMIT, THRESHOLD = np.int32(_DEAD), np.int32(_LIMIT), np.int32(_THRESHOLD)
+FORBIDDEN, MAX_MAGNITUDE, FORBIDDEN_BELOW = np.int32(_FORBIDDEN), np.int32(_MAX_MAGNITUDE), np.int32(_FORBIDDEN_BELOW)
 
 
 @njit(nogil=True)
-def variable_pass(graph, shares, forward, message):
-    """Visit variables in order, or backwards; ``message`` is (W,) int32. False if an entry left the limits."""
+def variable_pass(graph, potentials, forward, message):
+    """Visit the variables in ascending order, or in descending order, and equalise the max-marginals of their pairs.
+
+    Parameters
+    ----------
+    graph : DualGraph
+    potentials : DualPotentials
+        Changed in place.
+    forward : bool
+        True visits the variables in ascending order and sends messages to pairs with later variables.
+    message : (W,) int32
+        Workspace.
+
+    Returns
+    -------
+    bool
+        False if an entry left the range, which ends the pass.
+    """
     n = graph.domains.size
     for step in range(n):
         v = step if forward else n - 1 - step
-        unary, d, width = shares.unary[v], graph.domains[v], graph.widths[v]
+        unary, d, width = potentials.unary[v], graph.domains[v], graph.widths[v]
         first, last = graph.incident_at[v], graph.incident_at[v + 1]
         behind = 0
         for position in range(first, last):
@@ -46,7 +70,7 @@ def variable_pass(graph, shares, forward, message):
             a, b = graph.pairs[e, 0], graph.pairs[e, 1]
             other = a + b - v
             behind += (other < v) == forward
-            if not _pull(shares.pair[e], unary, message, v == a, graph.widths[other], d, width):
+            if not _receive_max_marginal(potentials.pair[e], unary, message, v == a, graph.widths[other], d, width):
                 return False
         ahead = last - first - behind
         weight = np.float32(1 / max(1, behind, ahead))
@@ -59,24 +83,32 @@ def variable_pass(graph, shares, forward, message):
             a, b = graph.pairs[e, 0], graph.pairs[e, 1]
             if (a + b - v < v) != forward:
                 if v == a:
-                    fits &= add_to_rows(shares.pair[e], width, graph.widths[b], message)
+                    fits &= add_to_rows(potentials.pair[e], width, graph.widths[b], message)
                 else:
-                    fits &= add_to_columns(shares.pair[e], graph.widths[a], width, message)
+                    fits &= add_to_columns(potentials.pair[e], graph.widths[a], width, message)
         if not fits:
             return False
     return True
 
 
 @njit(nogil=True, inline="always")
-def size_of(x):
-    """Return |x|, 0 for a dead entry."""
+def magnitude_of(x):
+    """Return the magnitude |x| of an entry, 0 for a forbidden one."""
     return np.int32(0) if x < THRESHOLD else max(x, np.int32(-x))
 
 
 @njit(nogil=True)
-def _pull(table, unary, message, is_first, around, d, width):
-    """Move a pair's max-marginal over one of its variables into that variable's table."""
-    fits = level_rows(table, d, around, message) if is_first else level_columns(table, around, width, message)
+def _receive_max_marginal(table, unary, message, is_first, other_width, d, width):
+    """Subtract a pair's max-marginal over one of its variables from the pair and add it to the variable's table.
+
+    ``is_first`` says whether the variable indexes the rows. The variable has ``d`` values, ``width`` with padding,
+    and the other variable ``other_width`` with padding. Return whether all entries stayed in range.
+    """
+    fits = (
+        subtract_row_maxima(table, d, other_width, message)
+        if is_first
+        else subtract_column_maxima(table, other_width, width, message)
+    )
     largest = np.int32(0)
     for i in range(d):
         total = np.int32(unary[i] + message[i])
@@ -86,62 +118,75 @@ def _pull(table, unary, message, is_first, around, d, width):
 
 
 @njit(nogil=True)
-def bound(graph, shares):
-    """Return Σ of the largest entries of all tables: int64, NEVER if a table is all dead.
+def bound(graph, potentials):
+    """Return the sum of the maxima of all tables, an upper bound in the integer scale (int64).
 
-    Triangles count for nothing: they start with 0 and every pass leaves them with a maximum of 0.
+    ``MINUS_INFINITY`` is returned if all entries of a table are forbidden. Triangles are not counted: their tables
+    start at 0, and every pass leaves a triangle with a maximum of 0.
     """
     total = np.int64(0)
     for v in range(graph.domains.size):
-        best = shares.unary[v].max()
+        best = potentials.unary[v].max()
         if best < THRESHOLD:
-            return NEVER
+            return MINUS_INFINITY
         total += best
     for e in range(graph.pairs.shape[0]):
-        best = shares.pair[e].max()
+        best = potentials.pair[e].max()
         if best < THRESHOLD:
-            return NEVER
+            return MINUS_INFINITY
         total += best
     for s in range(graph.star_at.size - 1):
-        best = shares.star[graph.star_at[s] : graph.star_at[s + 1]].max()
+        best = potentials.star[graph.star_at[s] : graph.star_at[s + 1]].max()
         if best < THRESHOLD:
-            return NEVER
+            return MINUS_INFINITY
         total += best
     return total
 
 
 @njit(nogil=True)
-def remove_values(graph, shares, message, constant, threshold):
-    """Kill every value with which the bound is below ``threshold``; return how many.
+def remove_values(graph, potentials, message, constant, threshold):
+    """Forbid every value whose bound is below ``threshold``; return the number of removed values.
 
-    Value i of v is worth at most: the bound without v and its pairs, plus unary[i], plus its pairs' best entries at i.
-    ``message`` is (W,) int32.
+    The bound of value i of variable v is: the bound without v and its pairs, plus v's own entry at i, plus the
+    maximum at i of each of its pairs.
+
+    Parameters
+    ----------
+    graph : DualGraph
+    potentials : DualPotentials
+        The unary tables are changed in place.
+    message : (W,) int32
+        Workspace.
+    constant : int64
+        Utility that is added to the bound.
+    threshold : int64
+        In the integer scale.
     """
-    everything = bound(graph, shares)
-    if everything == NEVER:
+    total_bound = bound(graph, potentials)
+    if total_bound == MINUS_INFINITY:
         return 0
     removed = 0
-    value = np.empty(shares.unary.shape[1], dtype=np.int64)
+    value_bound = np.empty(potentials.unary.shape[1], dtype=np.int64)
     for v in range(graph.domains.size):
-        unary, d = shares.unary[v], graph.domains[v]
-        rest = constant + everything - unary[:d].max()
+        unary, d = potentials.unary[v], graph.domains[v]
+        bound_without_v = constant + total_bound - unary[:d].max()
         for i in range(d):
-            value[i] = unary[i]
+            value_bound[i] = unary[i]
         for position in range(graph.incident_at[v], graph.incident_at[v + 1]):
             e = graph.incident[position]
             a = graph.pairs[e, 0]
-            around = graph.widths[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
+            other_width = graph.widths[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
             if v == a:
-                row_maxima(shares.pair[e], d, around, message)
+                row_maxima(potentials.pair[e], d, other_width, message)
             else:
-                column_maxima(shares.pair[e], around, graph.widths[v], message)
+                column_maxima(potentials.pair[e], other_width, graph.widths[v], message)
             highest = DEAD
             for i in range(d):
-                value[i] += message[i]
+                value_bound[i] += message[i]
                 highest = max(highest, message[i])
-            rest -= highest
+            bound_without_v -= highest
         for i in range(d):
-            if unary[i] >= THRESHOLD and (value[i] < THRESHOLD or rest + value[i] < threshold):
+            if unary[i] >= THRESHOLD and (value_bound[i] < THRESHOLD or bound_without_v + value_bound[i] < threshold):
                 unary[i] = DEAD
                 removed += 1
         if unary[:d].max() < THRESHOLD:

@@ -1,4 +1,4 @@
-"""Providers ``dual`` and ``triangles``: dual ascent on the factors alone, or on the triangles of their graph too."""
+"""Bound providers ``dual`` and ``triangles``: dual ascent on the factors, or also on the triangles of their graph."""
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.dpop.division import LocalProblem
@@ -6,7 +6,14 @@ from dmcmc.inference.execution.backend import CPU, Backend
 
 
 class DualProvider:
-    """Dual ascent on pairs, or on pairs and triangles."""
+    """Provide bounds by dual ascent on the factors, or on the triangles of the factor graph as well.
+
+    Attributes
+    ----------
+    name : str
+        Name in the configuration.
+    summary : str
+        One line of help."""
 
     def __init__(self, name: str, summary: str, triangles: bool) -> None:
         self.name = name
@@ -14,7 +21,7 @@ class DualProvider:
         self._triangles = triangles
 
     def start(self, local: LocalProblem, backend: Backend = CPU) -> DualState:
-        """Return an agent's bound after one sweep with the interface free."""
+        """Return the agent's bound after one sweep on its whole graph."""
         return DualState(local, self._triangles, backend)
 
 

@@ -1,62 +1,69 @@
-"""A reparametrisation as tables: what mini-buckets are made of after a dual ascent."""
+"""Convert the potentials of a dual ascent to tables, for instance as input of mini-bucket elimination."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.graph import Graph, Shares
-from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
-from dmcmc.inference.model.arithmetic import Table
+from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.model.arithmetic import EncodedTable
 
 
-def tables_of(graph: Graph, shares: Shares, names: Sequence[int], lowest: int, clusters: bool) -> list[Table]:
-    """Return tables whose sum is that of the factors which were laid out.
+def tables_of(
+    graph: DualGraph, potentials: DualPotentials, names: Sequence[int], lowest: int, as_triplets: bool
+) -> list[EncodedTable]:
+    """Return tables whose sum equals that of the agent's factors, in the integer scale.
 
     Parameters
     ----------
-    names
-        The variables of the graph, as their tables shall call them.
-    lowest
-        What stands for −∞.
-    clusters
-        Whether a triangle is a table over three variables; else its shares are added to those of its pairs.
+    graph : DualGraph
+    potentials : DualPotentials
+    names : sequence of int
+        The problem's variable for each variable of the graph.
+    lowest : int
+        The entry that stands for minus infinity.
+    as_triplets : bool
+        Whether a triangle becomes a table of three variables; otherwise its three tables are added to those of its
+        pairs.
 
     Returns
     -------
     list of Table
-        int64.
+        With int64 entries.
     """
     domains = graph.domains.tolist()
 
     def encoded(values: NDArray[np.int32]) -> NDArray[np.int64]:
-        return np.where(values < THRESHOLD, lowest, values.astype(np.int64))
+        """Return entries as int64, with ``lowest`` for forbidden ones."""
+        return np.where(values < FORBIDDEN_BELOW, lowest, values.astype(np.int64))
 
     def added(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return an entrywise sum that keeps ``lowest``."""
         return np.where((left == lowest) | (right == lowest), lowest, left + right)
 
-    pairs = encoded(shares.pair) if clusters else _with_clusters(graph, shares, lowest)
-    found = [Table((names[v],), encoded(shares.unary[v, :d])) for v, d in enumerate(domains)]
+    pairs = encoded(potentials.pair) if as_triplets else _pairs_with_triangles(graph, potentials, lowest)
+    tables = [EncodedTable((names[v],), encoded(potentials.unary[v, :d])) for v, d in enumerate(domains)]
     for e, (a, b) in enumerate(graph.pairs.tolist()):
-        found.append(Table((names[a], names[b]), pairs[e, : domains[a], : domains[b]]))
-    for t, (a, b, c) in enumerate(graph.corners.tolist() if clusters else ()):
-        ab, ac, bc = encoded(shares.cluster[t])
+        tables.append(EncodedTable((names[a], names[b]), pairs[e, : domains[a], : domains[b]]))
+    for t, (a, b, c) in enumerate(graph.corners.tolist() if as_triplets else ()):
+        ab, ac, bc = encoded(potentials.triangle[t])
         ab, ac, bc = ab[: domains[a], : domains[b]], ac[: domains[a], : domains[c]], bc[: domains[b], : domains[c]]
-        whole = added(added(ab[:, :, None], ac[:, None, :]), bc[None])
-        found.append(Table((names[a], names[b], names[c]), whole))
-    for s in range(graph.star_at.size - 1):
-        scope = graph.star_scope[graph.star_start[s] : graph.star_start[s + 1]].tolist()
-        entries = shares.star[graph.star_at[s] : graph.star_at[s + 1]]
+        triplet_table = added(added(ab[:, :, None], ac[:, None, :]), bc[None])
+        tables.append(EncodedTable((names[a], names[b], names[c]), triplet_table))
+    for s in range(graph.entry_start.size - 1):
+        scope = graph.scope_variables[graph.scope_start[s] : graph.scope_start[s + 1]].tolist()
+        entries = potentials.higher_order[graph.entry_start[s] : graph.entry_start[s + 1]]
         values = encoded(entries).reshape([domains[v] for v in scope])
-        found.append(Table(tuple(names[v] for v in scope), values))
-    return found
+        tables.append(EncodedTable(tuple(names[v] for v in scope), values))
+    return tables
 
 
-def _with_clusters(graph: Graph, shares: Shares, lowest: int) -> NDArray[np.int64]:
-    """Return the tables of pairs, the shares of triangles added to them."""
-    pairs, dead = shares.pair.astype(np.int64), shares.pair < THRESHOLD
+def _pairs_with_triangles(graph: DualGraph, potentials: DualPotentials, lowest: int) -> NDArray[np.int64]:
+    """Return the pairwise tables with the tables of the triangles added to them."""
+    pairs, is_forbidden = potentials.pair.astype(np.int64), potentials.pair < FORBIDDEN_BELOW
     for k in range(3):
-        np.add.at(pairs, graph.triangles[:, k], shares.cluster[:, k])
-        np.logical_or.at(dead, graph.triangles[:, k], shares.cluster[:, k] < THRESHOLD)
-    pairs[dead] = lowest
+        np.add.at(pairs, graph.triangles[:, k], potentials.triangle[:, k])
+        np.logical_or.at(is_forbidden, graph.triangles[:, k], potentials.triangle[:, k] < FORBIDDEN_BELOW)
+    pairs[is_forbidden] = lowest
     return pairs

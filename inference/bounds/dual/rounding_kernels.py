@@ -1,7 +1,8 @@
 # mypy: ignore-errors
-"""Tables rounded to assignments: values one after the other, the surest first, each given those that are fixed.
+"""Sequential rounding of tables to assignments: the variable with the clearest best value is fixed first, and so on.
 
-Whole numbers only, so no order of additions matters: the CPU and the GPU run the same functions and find the same.
+All numbers are integers, so the order of additions does not matter: CPU and GPU run the same functions and find the
+same assignments.
 """
 
 from typing import NamedTuple
@@ -12,178 +13,204 @@ from numpy.typing import NDArray
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.runtime.types import Ints
 
-LOWEST = -(1 << 62)  # below all sums
-SURE = 1 << 62  # the lead of an only value
+_LOWEST = -(1 << 62)  # below every sum of entries
+_INFINITE_MARGIN = 1 << 62  # margin of a variable with a single value
 
 
-class Shared(NamedTuple):
-    """Tables of whole numbers; all arrays int64.
+class RoundingTables(NamedTuple):
+    """Tables of integers that all rows share; all arrays are int64.
 
     Attributes
     ----------
     domains : (n,)
-        Free variables first, then those that a row gives.
-    scope_start : (tables + 1,), scope, stride : (scope variables,), at : (tables,), data : (entries,)
-        Table t is over ``scope[scope_start[t]:scope_start[t + 1]]``, in C order from ``data[at[t]]`` on.
-    start, slot : (n + 1,), (scope variables,)
-        Variable v stands at the places ``slot[start[v]:start[v + 1]]`` of ``scope``.
-    table_of, places : (scope variables,)
-        The table of a place, and where what it says of the variable's values lies in ``Room.says``.
+        Domain sizes of the free variables, then of those that a row fixes.
+    scope_start : (tables + 1,)
+    scope : (sum of arities,)
+        Table t has the variables ``scope[scope_start[t]:scope_start[t + 1]]``.
+    stride : (sum of arities,)
+        Distance in ``data`` between neighbouring values of each scope variable.
+    entry_start : (tables,)
+        Table t starts at ``data[entry_start[t]]``, in C order.
+    data : (entries,)
+        Entries of all tables.
+    occurrence_start : (n + 1,)
+    occurrences : (sum of arities,)
+        Variable v stands at the positions ``occurrences[occurrence_start[v]:occurrence_start[v + 1]]`` of ``scope``.
+    table_of : (sum of arities,)
+        The table of each position of ``scope``.
+    marginal_start : (sum of arities,)
+        Where the max-marginal of each position starts in ``RoundingWorkspace.marginals``.
     """
 
     domains: Ints
     scope_start: Ints
     scope: Ints
     stride: Ints
-    at: Ints
+    entry_start: Ints
     data: NDArray[np.int64]
-    start: Ints
-    slot: Ints
+    occurrence_start: Ints
+    occurrences: Ints
     table_of: Ints
-    places: Ints
+    marginal_start: Ints
 
 
-class Room(NamedTuple):
-    """Where a row is rounded; all int64.
+class RoundingWorkspace(NamedTuple):
+    """Workspace to round one row; all arrays are int64.
 
     Attributes
     ----------
     values : (n,)
-        −1 where a variable is free.
-    scores : (n, widest)
-        What all tables say of each value.
-    says : (values of all scopes,)
-        What each table says.
-    leads, bests : (n,)
-        By how much each variable's best value leads, and which it is.
-    digit : (largest scope,)
+        The assignment; -1 where a variable is still free.
+    scores : (n, largest domain size)
+        Sum of the noise and of all tables' max-marginals for each value.
+    marginals : (sum of domain sizes over all scopes,)
+        Max-marginal of each table for each of its free variables.
+    margins : (n,)
+        Score of each variable's best value minus that of its second-best.
+    best_values : (n,)
+        The best value of each variable.
+    counter : (largest arity,)
+        Mixed-radix counter over the values of a table's free variables.
     """
 
     values: NDArray[np.int64]
     scores: NDArray[np.int64]
-    says: NDArray[np.int64]
-    leads: NDArray[np.int64]
-    bests: NDArray[np.int64]
-    digit: NDArray[np.int64]
+    marginals: NDArray[np.int64]
+    margins: NDArray[np.int64]
+    best_values: NDArray[np.int64]
+    counter: NDArray[np.int64]
 
 
 @njit(nogil=True)
-def contribute(tables, t, room):
-    """Take a table's largest entry for each value of each of its free variables, and add it to the scores."""
+def add_max_marginals(tables, t, workspace):
+    """Compute table t's max-marginals over its free variables, given the fixed ones, and add them to the scores."""
     begin, end = tables.scope_start[t], tables.scope_start[t + 1]
-    where = tables.at[t]
+    offset = tables.entry_start[t]
     last = begin - 1
     for i in range(begin, end):
         v = tables.scope[i]
-        room.digit[i - begin] = 0
-        if room.values[v] >= 0:
-            where += room.values[v] * tables.stride[i]
+        workspace.counter[i - begin] = 0
+        if workspace.values[v] >= 0:
+            offset += workspace.values[v] * tables.stride[i]
             continue
         last = i
         for x in range(tables.domains[v]):
-            room.says[tables.places[i] + x] = LOWEST
+            workspace.marginals[tables.marginal_start[i] + x] = _LOWEST
     while last >= begin:
-        entry = tables.data[where]
+        entry = tables.data[offset]
         for i in range(begin, last + 1):
-            if room.values[tables.scope[i]] < 0:
-                place = tables.places[i] + room.digit[i - begin]
-                room.says[place] = max(room.says[place], entry)
+            if workspace.values[tables.scope[i]] < 0:
+                place = tables.marginal_start[i] + workspace.counter[i - begin]
+                workspace.marginals[place] = max(workspace.marginals[place], entry)
         i = last
         while i >= begin:
             v = tables.scope[i]
-            if room.values[v] < 0:
-                room.digit[i - begin] += 1
-                where += tables.stride[i]
-                if room.digit[i - begin] < tables.domains[v]:
+            if workspace.values[v] < 0:
+                workspace.counter[i - begin] += 1
+                offset += tables.stride[i]
+                if workspace.counter[i - begin] < tables.domains[v]:
                     break
-                where -= room.digit[i - begin] * tables.stride[i]
-                room.digit[i - begin] = 0
+                offset -= workspace.counter[i - begin] * tables.stride[i]
+                workspace.counter[i - begin] = 0
             i -= 1
         if i < begin:
             break
     for i in range(begin, last + 1):
         v = tables.scope[i]
-        if room.values[v] < 0:
+        if workspace.values[v] < 0:
             for x in range(tables.domains[v]):
-                room.scores[v, x] += room.says[tables.places[i] + x]
+                workspace.scores[v, x] += workspace.marginals[tables.marginal_start[i] + x]
 
 
 @njit(nogil=True)
-def look(tables, v, room):
-    """Note by how much a variable's best value leads, and which it is; ties go to the lowest."""
-    first, second, best = np.int64(LOWEST), np.int64(LOWEST), np.int64(0)
+def update_margin(tables, v, workspace):
+    """Update the margin and the best value of variable v; ties go to the lowest value."""
+    first, second, best = np.int64(_LOWEST), np.int64(_LOWEST), np.int64(0)
     for x in range(tables.domains[v]):
-        score = room.scores[v, x]
+        score = workspace.scores[v, x]
         if x == 0 or score > first:
             first, second, best = score, first, np.int64(x)
         elif score > second:
             second = score
-    room.leads[v] = first - second if tables.domains[v] > 1 else np.int64(SURE)
-    room.bests[v] = best
+    workspace.margins[v] = first - second if tables.domains[v] > 1 else np.int64(_INFINITE_MARGIN)
+    workspace.best_values[v] = best
 
 
 @njit(nogil=True)
-def fix(tables, v, value, room):
-    """Give a variable its value; what its tables say of others changes."""
-    room.values[v] = value
-    for j in range(tables.start[v], tables.start[v + 1]):
-        t = tables.table_of[tables.slot[j]]
+def assign_value(tables, v, value, workspace):
+    """Assign a value to variable v, and update the scores of all variables that share a table with it."""
+    workspace.values[v] = value
+    for j in range(tables.occurrence_start[v], tables.occurrence_start[v + 1]):
+        t = tables.table_of[tables.occurrences[j]]
         for i in range(tables.scope_start[t], tables.scope_start[t + 1]):
             u = tables.scope[i]
-            if room.values[u] < 0:
+            if workspace.values[u] < 0:
                 for x in range(tables.domains[u]):
-                    room.scores[u, x] -= room.says[tables.places[i] + x]
-        contribute(tables, t, room)
-    for j in range(tables.start[v], tables.start[v + 1]):
-        t = tables.table_of[tables.slot[j]]
+                    workspace.scores[u, x] -= workspace.marginals[tables.marginal_start[i] + x]
+        add_max_marginals(tables, t, workspace)
+    for j in range(tables.occurrence_start[v], tables.occurrence_start[v + 1]):
+        t = tables.table_of[tables.occurrences[j]]
         for i in range(tables.scope_start[t], tables.scope_start[t + 1]):
-            if room.values[tables.scope[i]] < 0:
-                look(tables, tables.scope[i], room)
+            if workspace.values[tables.scope[i]] < 0:
+                update_margin(tables, tables.scope[i], workspace)
 
 
 @njit(nogil=True)
-def round_row(tables, free, row, noise, room):
-    """Round the tables given a row: the variable whose best value leads by most takes it, until all have one.
+def round_row(tables, free, row, noise, workspace):
+    """Round the tables given a row: repeatedly assign the best value of the free variable with the largest margin.
 
     Parameters
     ----------
+    tables : RoundingTables
     free : int
-        Variables from this one on are the row's, which counts their values in C order.
-    noise : (several, n, widest) int64
-        Added to the scores; rows take turns.
+        Variables from this number on are fixed by the row.
+    row : int
+        Row number, in C order over the values of the fixed variables.
+    noise : (k, n, largest domain size) int64
+        Row r adds ``noise[r % k]`` to the scores.
+    workspace : RoundingWorkspace
+        ``values`` receives the assignment.
     """
     n = tables.domains.size
-    turn = row % noise.shape[0]
+    noise_row = row % noise.shape[0]
     for v in range(n - 1, -1, -1):
-        room.values[v] = -1
+        workspace.values[v] = -1
         if v >= free:
-            room.values[v] = row % tables.domains[v]
+            workspace.values[v] = row % tables.domains[v]
             row //= tables.domains[v]
         for x in range(tables.domains[v]):
-            room.scores[v, x] = noise[turn, v, x]
-    for t in range(tables.at.size):
-        contribute(tables, t, room)
+            workspace.scores[v, x] = noise[noise_row, v, x]
+    for t in range(tables.entry_start.size):
+        add_max_marginals(tables, t, workspace)
     for v in range(free):
-        look(tables, v, room)
+        update_margin(tables, v, workspace)
     for _ in range(free):
         chosen = -1
         for v in range(free):
-            if room.values[v] < 0 and (chosen < 0 or room.leads[v] > room.leads[chosen]):
+            if workspace.values[v] < 0 and (chosen < 0 or workspace.margins[v] > workspace.margins[chosen]):
                 chosen = v
-        fix(tables, chosen, room.bests[chosen], room)
+        assign_value(tables, chosen, workspace.best_values[chosen], workspace)
 
 
 @njit(nogil=True)
-def round_rows(tables, free, rows, noise, room, found, halt):
-    """Round some rows, one after the other; those that are not reached before it is time to halt stay as they are.
+def round_rows(tables, free, rows, noise, workspace, found, halt):
+    """Round rows one after the other; ``found`` is unchanged for rows that are not reached before ``halt`` becomes 1.
 
     Parameters
     ----------
-    found : (rows, free) int64
+    tables : RoundingTables
+    free : int
+        Number of free variables.
+    rows : (k,) int64
+    noise : (k, n, largest domain size) int64
+    workspace : RoundingWorkspace
+    found : (k, free) int64
+        Receives the values of the free variables.
+    halt : (1,) uint8
     """
     for i in range(rows.size):
         if halt[0] != 0:
             return
-        round_row(tables, free, rows[i], noise, room)
+        round_row(tables, free, rows[i], noise, workspace)
         for v in range(free):
-            found[i, v] = room.values[v]
+            found[i, v] = workspace.values[v]

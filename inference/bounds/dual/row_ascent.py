@@ -1,7 +1,7 @@
-"""Dual ascent of an agent's rows from where its shares are: by this process alone, or in parts by several.
+"""Dual ascent of an agent's rows from the potentials of the whole graph, on this process or split over several.
 
-All that the work needs is arrays, so that a process can do it which knows nothing else of the agent. Rows need nothing
-of each other: their bounds are the same to the bit, whoever does which of them.
+The task consists of arrays only, so a process can carry it out that knows nothing else about the agent. Rows are
+independent: their bounds are identical to the bit, whichever process or thread computes them.
 """
 
 import itertools
@@ -13,132 +13,148 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual import row_kernels as rows
-from dmcmc.inference.bounds.dual.graph import Graph, Shares
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.dual.pair_kernels import THRESHOLD
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH
+from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Ints
 
-Live = NDArray[np.bool_]  # (rows, hidden, W): which values are left of each
+AllowedValues = NDArray[np.bool_]  # (rows, hidden, W): the values that remain allowed in each row
 
 
-class RowWork(NamedTuple):
-    """What is to be done with some rows.
+class RowAscentTask(NamedTuple):
+    """Rows to bound, and all data that this needs.
 
     Attributes
     ----------
-    whole, hidden : Graph
-    shares : Shares
-        With the interface free: where each row starts from.
-    slices : (stars of the hidden graph,) int64
+    whole, hidden : DualGraph
+        Graphs over all variables and over the hidden ones.
+    potentials : DualPotentials
+        Of ``whole``: where each row's ascent starts from.
+    sliced_factors : (higher-order factors of the hidden graph,) int64
+        The higher-order factor of ``whole`` that each one is a slice of.
     shape : (interface,) int64
-    done : int
-        Sweeps that the shares have had: with more of them, they are others.
+        Domain sizes of the interface variables.
+    sweeps_done : int
+        Number of sweeps that the potentials have had; identifies their version.
     rows : (k,) int64
+        Row numbers, in C order over ``shape``.
     sweeps : int
-    warmth : float32
-    limits : (k,) int64 or None
-        Values with which a row stays below are removed; None removes nothing.
+        Sweeps per row.
+    initial_temperature : float32
+        Temperature of the first sweep of a row, in the integer scale.
+    cutoffs : (k,) int64 or None
+        Values with which a row stays below its cutoff are removed; None removes nothing.
     """
 
-    whole: Graph
-    hidden: Graph
-    shares: Shares
-    slices: Ints
+    whole: DualGraph
+    hidden: DualGraph
+    potentials: DualPotentials
+    sliced_factors: Ints
     shape: Ints
-    done: int
+    sweeps_done: int
     rows: Ints
     sweeps: int
-    warmth: np.float32
-    limits: Ints | None
+    initial_temperature: np.float32
+    cutoffs: Ints | None
 
-    def of(self, first: int, last: int) -> "RowWork":
-        """Return the same for some of the rows."""
+    def of(self, first: int, last: int) -> "RowAscentTask":
+        """Return the task for rows ``first`` to ``last`` - 1 of this one."""
         return self._replace(
-            rows=self.rows[first:last], limits=None if self.limits is None else self.limits[first:last]
+            rows=self.rows[first:last], cutoffs=None if self.cutoffs is None else self.cutoffs[first:last]
         )
 
     @property
     def entries(self) -> int:
-        """Entries that are looked at, about."""
-        hidden, width = self.hidden, self.shares.unary.shape[1]
-        graph = (hidden.pairs.shape[0] + 3 * hidden.triangles.shape[0]) * width * width + int(hidden.star_at[-1])
+        """Estimate the number of table entries that are read."""
+        hidden, width = self.hidden, self.potentials.unary.shape[1]
+        graph = (hidden.pairs.shape[0] + 3 * hidden.triangles.shape[0]) * width * width + int(hidden.entry_start[-1])
         return int(self.rows.size * (1 + self.sweeps) * graph)
 
     @property
-    def untouched(self) -> Live:
-        """What is left of rows that nothing was done with."""
+    def untouched(self) -> AllowedValues:
+        """Return the values that are allowed in rows that no work has been done on: (k, hidden, W) bool."""
         hidden = self.hidden.domains.size
         return np.broadcast_to(
-            self.shares.unary[:hidden] >= THRESHOLD, (self.rows.size, hidden, self.shares.unary.shape[1])
+            self.potentials.unary[:hidden] >= FORBIDDEN_BELOW, (self.rows.size, hidden, self.potentials.unary.shape[1])
         )
 
 
-class Helpers(Protocol):
-    """Others that do a part of the rows."""
+class RowHelpers(Protocol):
+    """Other processes that bound a part of the rows.
+
+    Attributes
+    ----------
+    size : int
+        Number of processes, including this one.
+    """
 
     size: int
 
-    def wanted(self, work: RowWork) -> bool:
-        """Return whether the work is worth the way to them."""
+    def wanted(self, work: RowAscentTask) -> bool:
+        """Return whether the task is large enough to pay for the communication."""
         ...
 
-    def ascend(self, work: RowWork, bounds: Ints, backend: Backend) -> Live:
-        """Do what :func:`ascend_rows` does, together with them."""
+    def ascend(self, work: RowAscentTask, bounds: Ints, backend: Backend) -> AllowedValues:
+        """Do the work of ``ascend_rows`` together with the other processes."""
         ...
 
 
-def ascend_rows(work: RowWork, bounds: Ints, backend: Backend) -> tuple[Live, bool]:
-    """Lower the bounds of some rows.
+def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> tuple[AllowedValues, bool]:
+    """Lower the bounds of some rows, on the backend's threads.
 
     Parameters
     ----------
+    work : RowAscentTask
     bounds : (rows of the interface,) int64
-        Taken down.
+        Lowered in place.
+    backend : Backend
+        Threads and deadline.
 
     Returns
     -------
-    live : (k, hidden, W)
-        Which values are left; (0, 0, 0) without limits. Of rows that there was no time for, nothing.
-    whole : bool
-        Whether there was time for all.
+    allowed : (k, hidden, W) bool
+        The values that remain; (0, 0, 0) without cutoffs. All False for rows that there was no time for.
+    complete : bool
+        Whether there was time for all rows.
     """
-    width, pruning, count = work.shares.unary.shape[1], work.limits is not None, work.rows.size
-    live: Live = np.zeros((count, work.hidden.domains.size, width) if pruning else (0, 0, 0), dtype=np.bool_)
-    thresholds = np.full(count, NEVER, dtype=np.int64) if work.limits is None else work.limits
-    pieces = max(1, min(backend.threads, count))
-    cuts = [count * i // pieces for i in range(pieces + 1)]
-    kernel, halt = cast(Callable[..., None], rows.run_rows), np.zeros(1, dtype=np.uint8)
+    width, prune, count = work.potentials.unary.shape[1], work.cutoffs is not None, work.rows.size
+    allowed: AllowedValues = np.zeros((count, work.hidden.domains.size, width) if prune else (0, 0, 0), dtype=np.bool_)
+    cutoffs = np.full(count, MINUS_INFINITY, dtype=np.int64) if work.cutoffs is None else work.cutoffs
+    parts = max(1, min(backend.threads, count))
+    cuts = [count * i // parts for i in range(parts + 1)]
+    kernel, halt = cast(Callable[..., None], rows.bound_rows), np.zeros(1, dtype=np.uint8)
 
-    def piece(first: int, last: int) -> None:
+    def bound_part(first: int, last: int) -> None:
+        """Bound the rows ``first`` to ``last`` - 1 of the task with separate workspace."""
         kernel(
             work.whole,
-            work.shares,
+            work.potentials,
             work.hidden,
-            _room(work.hidden, width),
-            work.slices,
+            _uninitialised_potentials(work.hidden, width),
+            work.sliced_factors,
             work.rows[first:last],
             work.shape,
             work.sweeps,
-            work.warmth,
-            thresholds[first:last],
+            work.initial_temperature,
+            cutoffs[first:last],
             bounds,
-            live[first:last] if pruning else live,
-            np.zeros((SCRATCH, width, width), dtype=np.int32),
+            allowed[first:last] if prune else allowed,
+            np.zeros((SCRATCH_TABLES, width, width), dtype=np.int32),
             halt,
         )
 
-    tasks = [partial(piece, a, b) for a, b in itertools.pairwise(cuts)]
-    return live, run_watched(tasks, backend.threads, backend.stop, halt)
+    tasks = [partial(bound_part, a, b) for a, b in itertools.pairwise(cuts)]
+    return allowed, run_watched(tasks, backend.threads, backend.stop, halt)
 
 
-def _room(hidden: Graph, width: int) -> Shares:
-    """Return room for the shares of the hidden graph."""
-    return Shares(
+def _uninitialised_potentials(hidden: DualGraph, width: int) -> DualPotentials:
+    """Return uninitialised potentials for the hidden graph."""
+    return DualPotentials(
         np.empty((hidden.domains.size, width), dtype=np.int32),
         np.empty((hidden.pairs.shape[0], width, width), dtype=np.int32),
         np.empty((hidden.triangles.shape[0], 3, width, width), dtype=np.int32),
-        np.empty(int(hidden.star_at[-1]), dtype=np.int32),
+        np.empty(int(hidden.entry_start[-1]), dtype=np.int32),
     )

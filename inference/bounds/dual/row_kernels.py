@@ -1,149 +1,222 @@
 # mypy: ignore-errors
-"""One interface assignment after another: fix the interface, ascend on what is left of the hidden variables."""
+"""Bound one interface assignment (row) after another: condition on the interface and ascend on the hidden variables.
+
+In all kernels ``whole`` is the graph over hidden and interface variables, ``hidden`` the one over the hidden variables
+(``DualGraph``), and ``potentials`` belongs to ``whole`` unless stated otherwise. W is the number of columns of a table.
+"""
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.higher_order_kernels import star_pass
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
+from dmcmc.inference.bounds.dual.higher_order_kernels import higher_order_pass
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import (
-    DEAD,
-    LIMIT,
-    THRESHOLD,
+    FORBIDDEN,
+    FORBIDDEN_BELOW,
+    MAX_MAGNITUDE,
     bound,
+    magnitude_of,
     remove_values,
-    size_of,
     variable_pass,
 )
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import cooled
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import annealed_temperature
 from dmcmc.inference.bounds.dual.triangle_kernels import recentre, triangle_pass
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
-RECENTRE_EVERY = 16  # sweeps
+RECENTRE_EVERY = 16  # sweeps between two calls of recentre
 PRUNE_EVERY = 4  # sweeps between removals of values
-FIRST_SHIFTS = 30  # sweeps with the interface free that come first: each brings all rows what a row's own would
+INITIAL_SWEEPS = 30  # first sweeps on the whole graph: each helps all rows as much as one sweep of every row
 
 
 @njit(nogil=True)
-def sweep(graph, shares, forward, temperature, scratch, halt):
-    """Make all three passes; ``scratch`` is (6, W, W) int32. False if an entry left the limits."""
-    if not triangle_pass(graph, shares, temperature, scratch, halt):
+def sweep(graph, potentials, forward, temperature, scratch, halt):
+    """Make one sweep: the passes over triangles, higher-order factors and variables.
+
+    Parameters
+    ----------
+    graph : DualGraph
+    potentials : DualPotentials
+        Changed in place.
+    forward : bool
+        Direction of the variable pass.
+    temperature : float32
+        Smooths the maxima of triangles; 0 for exact maxima.
+    scratch : (6, W, W) int32
+        Workspace.
+    halt : (1,) uint8
+        Ends the passes early once this is 1.
+
+    Returns
+    -------
+    bool
+        False if an entry left the range, which ends the sweep.
+    """
+    if not triangle_pass(graph, potentials, temperature, scratch, halt):
         return False
-    if not star_pass(graph, shares, scratch[0, 0], halt):
+    if not higher_order_pass(graph, potentials, scratch[0, 0], halt):
         return False
-    return variable_pass(graph, shares, forward, scratch[0, 0])
+    return variable_pass(graph, potentials, forward, scratch[0, 0])
 
 
 @njit(nogil=True)
-def ascend(graph, shares, first, last, warmth, begin, sweeps, scratch, halt):
-    """Make sweeps ``first`` to ``last`` - 1 in turning directions; return how many were made in all.
+def ascend(graph, potentials, first, last, initial_temperature, begin, sweeps, scratch, halt):
+    """Make the sweeps ``first`` to ``last`` - 1, in alternating directions; return the number of the next sweep.
 
-    They are those from ``begin`` on of ``sweeps``, which cool from ``warmth`` (float32), see :func:`.cooled`. ``halt``
-    (1,) uint8 ends it when it becomes 1.
+    The result is less than ``last`` if an entry left the range or ``halt`` became 1.
+
+    Parameters
+    ----------
+    graph : DualGraph
+    potentials : DualPotentials
+        Changed in place.
+    first, last : int
+        Numbers of the sweeps.
+    initial_temperature : float32
+        Temperature at the start of annealing; 0 for exact maxima.
+    begin, sweeps : int
+        The annealing schedule has ``sweeps`` sweeps, and sweep ``first`` is number ``begin`` of them.
+    scratch : (6, W, W) int32
+        Workspace.
+    halt : (1,) uint8
+        Ends the ascent when it becomes 1.
     """
     for step in range(first, last):
-        temperature = cooled(warmth, begin + step - first, sweeps) if warmth > 0 else np.float32(0)
-        if halt[0] != 0 or not sweep(graph, shares, step % 2 == 0, temperature, scratch, halt):
+        temperature = (
+            annealed_temperature(initial_temperature, begin + step - first, sweeps)
+            if initial_temperature > 0
+            else np.float32(0)
+        )
+        if halt[0] != 0 or not sweep(graph, potentials, step % 2 == 0, temperature, scratch, halt):
             return step
         if step % RECENTRE_EVERY == RECENTRE_EVERY - 1:
-            recentre(graph, shares)
+            recentre(graph, potentials)
     return last
 
 
 @njit(nogil=True)
-def fix(whole, shares, hidden, part, slices, digits):
-    """Set ``part``, the shares of the hidden graph, to what is left with the interface at ``digits`` (interface,).
+def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
+    """Condition the potentials on an interface assignment: add each fixed table to those of the hidden variables.
 
-    Return the constant that goes with it (int64, NEVER if the interface alone is forbidden), and whether all entries
-    stayed within the limits: if not, ``part`` is of no use.
+    Parameters
+    ----------
+    whole : DualGraph
+    potentials : DualPotentials
+        Of ``whole``.
+    hidden : DualGraph
+    conditioned : DualPotentials
+        Of ``hidden``; overwritten.
+    sliced_factors : (higher-order factors of the hidden graph,) int64
+        The higher-order factor of ``whole`` that each one is a slice of.
+    digits : (interface,) int64
+        The value of each interface variable.
+
+    Returns
+    -------
+    constant : int64
+        Utility of the tables over interface variables alone; ``MINUS_INFINITY`` if they forbid the assignment.
+    fits : bool
+        Whether all entries stayed in range. If not, ``conditioned`` must not be used.
     """
     n = hidden.domains.size
-    copy_entries(shares.unary[:n].reshape(-1), part.unary.reshape(-1))
-    copy_entries(shares.pair[: hidden.pairs.shape[0]].reshape(-1), part.pair.reshape(-1))
-    copy_entries(shares.cluster[: hidden.triangles.shape[0]].reshape(-1), part.cluster.reshape(-1))
+    copy_entries(potentials.unary[:n].reshape(-1), conditioned.unary.reshape(-1))
+    copy_entries(potentials.pair[: hidden.pairs.shape[0]].reshape(-1), conditioned.pair.reshape(-1))
+    copy_entries(potentials.cluster[: hidden.triangles.shape[0]].reshape(-1), conditioned.cluster.reshape(-1))
     constant = np.int64(0)
     for x in range(n, whole.domains.size):
-        alone = shares.unary[x, digits[x - n]]
-        if alone < THRESHOLD:
-            return NEVER, True
-        constant += alone
+        unary_entry = potentials.unary[x, digits[x - n]]
+        if unary_entry < FORBIDDEN_BELOW:
+            return MINUS_INFINITY, True
+        constant += unary_entry
     for e in range(hidden.pairs.shape[0], whole.pairs.shape[0]):
-        entry, fits = _fix_pair(whole.pairs[e, 0], whole.pairs[e, 1], n, digits, shares.pair[e], part.unary)
-        if entry < THRESHOLD:
-            return NEVER, True
+        entry, fits = _condition_pair(
+            whole.pairs[e, 0], whole.pairs[e, 1], n, digits, potentials.pair[e], conditioned.unary
+        )
+        if entry < FORBIDDEN_BELOW:
+            return MINUS_INFINITY, True
         if not fits:
-            return NEVER, False
+            return MINUS_INFINITY, False
         constant += entry
     for t in range(hidden.triangles.shape[0], whole.triangles.shape[0]):
         a, b, c = whole.corners[t, 0], whole.corners[t, 1], whole.corners[t, 2]
-        ab, ac, bc = shares.cluster[t, 0], shares.cluster[t, 1], shares.cluster[t, 2]
+        ab, ac, bc = potentials.cluster[t, 0], potentials.cluster[t, 1], potentials.cluster[t, 2]
         if b < n:
-            into = part.pair[whole.triangles[t, 0]]
+            into = conditioned.pair[whole.triangles[t, 0]]
             first, fits = np.int64(0), _add_table(into, ab)
         else:
-            first, fits = _fix_pair(a, b, n, digits, ab, part.unary)
-        second, fits_second = _fix_pair(a, c, n, digits, ac, part.unary)
-        third, fits_third = _fix_pair(b, c, n, digits, bc, part.unary)
-        if min(first, second, third) < THRESHOLD:
-            return NEVER, True
+            first, fits = _condition_pair(a, b, n, digits, ab, conditioned.unary)
+        second, fits_second = _condition_pair(a, c, n, digits, ac, conditioned.unary)
+        third, fits_third = _condition_pair(b, c, n, digits, bc, conditioned.unary)
+        if min(first, second, third) < FORBIDDEN_BELOW:
+            return MINUS_INFINITY, True
         if not (fits and fits_second and fits_third):
-            return NEVER, False
+            return MINUS_INFINITY, False
         constant += first + second + third
-    kept = 0
+    next_sliced = 0
     for s in range(whole.star_at.size - 1):
         scope = whole.star_scope[whole.star_start[s] : whole.star_start[s + 1]]
-        table = shares.star[whole.star_at[s] : whole.star_at[s + 1]]
-        if kept < slices.size and slices[kept] == s:
-            _slice(whole.domains, scope, n, digits, table, part.star[hidden.star_at[kept] : hidden.star_at[kept + 1]])
-            kept += 1
+        table = potentials.star[whole.star_at[s] : whole.star_at[s + 1]]
+        if next_sliced < sliced_factors.size and sliced_factors[next_sliced] == s:
+            _slice(
+                whole.domains,
+                scope,
+                n,
+                digits,
+                table,
+                conditioned.star[hidden.star_at[next_sliced] : hidden.star_at[next_sliced + 1]],
+            )
+            next_sliced += 1
             continue
-        at = 0
+        position = 0
         for v in scope:
-            at = at * whole.domains[v] + digits[v - n]
-        if table[at] < THRESHOLD:
-            return NEVER, True
-        constant += table[at]
+            position = position * whole.domains[v] + digits[v - n]
+        if table[position] < FORBIDDEN_BELOW:
+            return MINUS_INFINITY, True
+        constant += table[position]
     return constant, True
 
 
 @njit(nogil=True)
 def _add_table(into, table):
-    """Add a table to a pair's; return whether the sum is within the limits."""
+    """Add a table to the pairwise table ``into``; return whether all entries stayed in range."""
     largest = np.int32(0)
     for i in range(into.shape[0]):
         for j in range(into.shape[1]):
             x = np.int32(into[i, j] + table[i, j])
-            into[i, j] = DEAD if x < THRESHOLD else x
-            largest = max(largest, size_of(x))
-    return largest <= LIMIT
+            into[i, j] = FORBIDDEN if x < FORBIDDEN_BELOW else x
+            largest = max(largest, magnitude_of(x))
+    return largest <= MAX_MAGNITUDE
 
 
 @njit(nogil=True)
-def _fix_pair(a, b, n, digits, table, unary):
-    """Add what is left of a table over a and b, b in the interface, to a's; return the entry if a is fixed as well."""
+def _condition_pair(a, b, n, digits, table, unary):
+    """Condition a table over a and b on b's value and add the column to a's unary table.
+
+    Return the selected entry (0 if a is hidden) and whether all entries stayed in range. If a is fixed too, only the
+    entry is selected.
+    """
     y = digits[b - n]
     if a >= n:
         return np.int64(table[digits[a - n], y]), True
     largest = np.int32(0)
     for i in range(unary.shape[1]):
         x = np.int32(unary[a, i] + table[i, y])
-        unary[a, i] = DEAD if x < THRESHOLD else x
-        largest = max(largest, size_of(x))
-    return np.int64(0), largest <= LIMIT
+        unary[a, i] = FORBIDDEN if x < FORBIDDEN_BELOW else x
+        largest = max(largest, magnitude_of(x))
+    return np.int64(0), largest <= MAX_MAGNITUDE
 
 
 @njit(nogil=True)
 def _slice(domains, scope, n, digits, table, out):
-    """Copy the entries of a star that agree with the interface."""
+    """Copy the entries of a higher-order factor that agree with the interface assignment."""
     counter = np.zeros(scope.size, dtype=np.int64)
     for k in range(scope.size):
         if scope[k] >= n:
             counter[k] = digits[scope[k] - n]
     for i in range(out.size):
-        at = 0
+        position = 0
         for k in range(scope.size):
-            at = at * domains[scope[k]] + counter[k]
-        out[i] = table[at]
+            position = position * domains[scope[k]] + counter[k]
+        out[i] = table[position]
         for k in range(scope.size - 1, -1, -1):
             if scope[k] < n:
                 counter[k] += 1
@@ -153,13 +226,52 @@ def _slice(domains, scope, n, digits, table, out):
 
 
 @njit(nogil=True)
-def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, warmth, thresholds, bounds, live, scratch, halt):
+def bound_rows(
+    whole,
+    potentials,
+    hidden,
+    conditioned,
+    sliced_factors,
+    rows,
+    shape,
+    sweeps,
+    initial_temperature,
+    cutoffs,
+    bounds,
+    allowed,
+    scratch,
+    halt,
+):
     """Lower the bounds of some rows.
 
-    rows (k,) int64 row numbers in C order over ``shape`` (interface,); bounds (rows,) int64, taken down where a better
-    one is found; thresholds (k,) int64: values with which a row stays below are removed (NEVER: none); live
-    (k, hidden, W) bool: what was not removed, or (0, 0, 0). ``part`` and ``scratch`` belong to the caller's thread.
-    When ``halt`` (1,) uint8 becomes 1, the other rows stay as they are.
+    Parameters
+    ----------
+    whole, hidden : DualGraph
+    potentials : DualPotentials
+        Of ``whole``: where each row's ascent starts from.
+    conditioned : DualPotentials
+        Of ``hidden``; workspace of the caller's thread.
+    sliced_factors : (higher-order factors of the hidden graph,) int64
+        The higher-order factor of ``whole`` that each one is a slice of.
+    rows : (k,) int64
+        Row numbers, in C order over ``shape``.
+    shape : (interface,) int64
+        Domain sizes of the interface variables.
+    sweeps : int
+        Sweeps per row.
+    initial_temperature : float32
+        Temperature of the first sweep of a row.
+    cutoffs : (k,) int64
+        Cutoffs in the integer scale: values with which a row stays below its cutoff are removed; ``MINUS_INFINITY``
+        removes nothing.
+    bounds : (rows of the interface,) int64
+        Lowered where a better bound is found.
+    allowed : (k, hidden, W) bool, or (0, 0, 0)
+        Receives the allowed values of each row.
+    scratch : (6, W, W) int32
+        Workspace of the caller's thread.
+    halt : (1,) uint8
+        The remaining rows are left unchanged once this is 1.
     """
     digits = np.zeros(shape.size, dtype=np.int64)
     for r in range(rows.size):
@@ -169,35 +281,35 @@ def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, warmth, t
         for k in range(shape.size - 1, -1, -1):
             digits[k] = number % shape[k]
             number //= shape[k]
-        constant, fits = fix(whole, shares, hidden, part, slices, digits)
+        constant, fits = fix(whole, potentials, hidden, conditioned, sliced_factors, digits)
         if not fits:
-            for v in range(live.shape[1]):  # nothing is known of the row
-                for i in range(live.shape[2]):
-                    live[r, v, i] = shares.unary[v, i] >= THRESHOLD
+            for v in range(allowed.shape[1]):  # nothing is known about this row
+                for i in range(allowed.shape[2]):
+                    allowed[r, v, i] = potentials.unary[v, i] >= FORBIDDEN_BELOW
             continue
-        if constant == NEVER:
-            bounds[rows[r]] = NEVER
+        if constant == MINUS_INFINITY:
+            bounds[rows[r]] = MINUS_INFINITY
             continue
-        prune = thresholds[r] > NEVER
+        prune = cutoffs[r] > MINUS_INFINITY
         done = 0
         while True:
-            found = bound(hidden, part)
-            if found == NEVER or (prune and constant + found < thresholds[r]):
+            row_bound = bound(hidden, conditioned)
+            if row_bound == MINUS_INFINITY or (prune and constant + row_bound < cutoffs[r]):
                 break
             if prune:
-                remove_values(hidden, part, scratch[0, 0], constant, thresholds[r])
+                remove_values(hidden, conditioned, scratch[0, 0], constant, cutoffs[r])
             if done >= sweeps or not fits:
-                found = bound(hidden, part)
+                row_bound = bound(hidden, conditioned)
                 break
             until = min(sweeps, done + PRUNE_EVERY) if prune else sweeps
-            fits = ascend(hidden, part, done, until, warmth, done, sweeps, scratch, halt) == until
+            fits = ascend(hidden, conditioned, done, until, initial_temperature, done, sweeps, scratch, halt) == until
             done = until
-        if found != NEVER:
-            found += constant
+        if row_bound != MINUS_INFINITY:
+            row_bound += constant
         if prune:
-            # without the removed values the row stays below the threshold all the same
-            found = max(found, thresholds[r] - 1)
-        bounds[rows[r]] = min(bounds[rows[r]], found)
-        for v in range(live.shape[1]):
-            for i in range(live.shape[2]):
-                live[r, v, i] = part.unary[v, i] >= THRESHOLD
+            # removed values are only known to stay below the cutoff
+            row_bound = max(row_bound, cutoffs[r] - 1)
+        bounds[rows[r]] = min(bounds[rows[r]], row_bound)
+        for v in range(allowed.shape[1]):
+            for i in range(allowed.shape[2]):
+                allowed[r, v, i] = conditioned.unary[v, i] >= FORBIDDEN_BELOW

@@ -1,110 +1,138 @@
 # mypy: ignore-errors
-"""Dual ascent between triangles and their pairs; see the kernels of pairs.
+"""Dual ascent between triangles and their pairs; see ``pair_kernels`` for the method.
 
-A triangle's utility is the sum of three tables, so its max-marginal over ab is a max-plus product of the other two:
+The utility of a triangle a, b, c is the sum of three tables, so its max-marginal over ab is a max-plus product of the
+other two:
 
     M(a, b) = ab(a, b) + max over c of [ac(a, c) + bc(b, c)]
 """
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.pair_kernels import THRESHOLD
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import soft_plus, soft_plus_turned
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import smoothed_max_plus, smoothed_max_plus_transposed
 from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
 from dmcmc.inference.bounds.dual.tables.pair_message_kernels import add_to_columns, add_to_rows
-from dmcmc.inference.bounds.dual.tables.pair_to_triangle_kernels import take_in
-from dmcmc.inference.bounds.dual.tables.product_kernels import FEW, max_plus
-from dmcmc.inference.bounds.dual.tables.transpose_kernels import turn
-from dmcmc.inference.bounds.dual.tables.triangle_to_pair_kernels import hand_back
+from dmcmc.inference.bounds.dual.tables.pair_to_triangle_kernels import add_table
+from dmcmc.inference.bounds.dual.tables.product_kernels import SHORT_TILE_ROWS, max_plus
+from dmcmc.inference.bounds.dual.tables.transpose_kernels import transpose
+from dmcmc.inference.bounds.dual.tables.triangle_to_pair_kernels import send_to_pair
 from dmcmc.inference.runtime.compile import njit
 
 
 @njit(nogil=True)
-def marginal(left, right, out, rows, inner, columns, temperature, room):
-    """Set what the third variable adds to each pair of values of two: a product, smoothed at a temperature."""
+def combine_over_third(left, right, out, rows, inner, columns, temperature, workspace):
+    """Set ``out`` to the max-plus product of two tables of a triangle, smoothed if the temperature is positive.
+
+    Parameters
+    ----------
+    left : (>= rows, >= inner) int32
+    right : (>= inner, >= columns) int32
+    out : (>= rows, >= columns) int32
+    rows, inner, columns : int
+        As for ``max_plus``; ``inner`` is the domain size of the third variable.
+    temperature : float32
+        0 for exact maxima.
+    workspace : (4, W, W) int32
+        Workspace of the smoothed product.
+    """
     if temperature > 0:
-        soft_plus(left, right, out, rows, inner, columns, temperature, room)
+        smoothed_max_plus(left, right, out, rows, inner, columns, temperature, workspace)
     else:
         max_plus(left, right, out, rows, inner, columns)
 
 
 @njit(nogil=True)
-def whole_bands(rows):
-    """Return so many rows of a product with those, of dead entries, that it is made with."""
-    return (rows + FEW - 1) // FEW * FEW
+def padded_rows(rows):
+    """Return ``rows`` rounded up to the multiple that a matrix product needs; the extra rows are forbidden padding."""
+    return (rows + SHORT_TILE_ROWS - 1) // SHORT_TILE_ROWS * SHORT_TILE_ROWS
 
 
 @njit(nogil=True)
-def triangle_pass(graph, shares, temperature, scratch, halt):
-    """Level every triangle with its pairs; ``scratch`` is (6, W, W) int32. False if an entry left the limits.
+def triangle_pass(graph, potentials, temperature, scratch, halt):
+    """Add the pairwise tables to every triangle and send its max-marginals back to the pairs, one triangle at a time.
 
-    A ``temperature`` (float32) smooths the maxima of marginals; 0 does not.
+    Parameters
+    ----------
+    graph : DualGraph
+    potentials : DualPotentials
+        Changed in place.
+    temperature : float32
+        Smooths the maxima of the max-marginals; 0 for exact maxima.
+    scratch : (6, W, W) int32
+        Workspace.
+    halt : (1,) uint8
+        The remaining triangles are left unchanged once this is 1.
 
-    When ``halt`` (1,) uint8 becomes 1, the other triangles stay as they are.
+    Returns
+    -------
+    bool
+        False if an entry left the range, which ends the pass.
     """
-    third, half, whole = np.float32(1 / 3), np.float32(1 / 2), np.float32(1)
-    turned, rest, room = scratch[0], scratch[1], scratch[2:]
+    third, half, full = np.float32(1 / 3), np.float32(1 / 2), np.float32(1)
+    transposed, product, workspace = scratch[0], scratch[1], scratch[2:]
     for t in range(graph.triangles.shape[0]):
         if halt[0] != 0:
             break
         a, b, c = graph.corners[t, 0], graph.corners[t, 1], graph.corners[t, 2]
         da, db, dc = graph.domains[a], graph.domains[b], graph.domains[c]
         wb, wc = graph.widths[b], graph.widths[c]
-        cluster = shares.cluster[t]
-        ab, ac, bc = cluster[0], cluster[1], cluster[2]
-        pair_ab = shares.pair[graph.triangles[t, 0]]
-        pair_ac = shares.pair[graph.triangles[t, 1]]
-        pair_bc = shares.pair[graph.triangles[t, 2]]
-        take_in(ab, pair_ab, da, wb)
-        take_in(ac, pair_ac, da, wc)
-        take_in(bc, pair_bc, db, wc)
-        turn(bc, turned, wb, wc)
-        marginal(ac, turned, rest, whole_bands(da), dc, wb, temperature, room)
-        fits = hand_back(ab, pair_ab, rest, third, da, wb)
-        marginal(ab, bc, rest, whole_bands(da), db, wc, temperature, room)
-        fits &= hand_back(ac, pair_ac, rest, half, da, wc)
+        triangle = potentials.cluster[t]
+        ab, ac, bc = triangle[0], triangle[1], triangle[2]
+        pair_ab = potentials.pair[graph.triangles[t, 0]]
+        pair_ac = potentials.pair[graph.triangles[t, 1]]
+        pair_bc = potentials.pair[graph.triangles[t, 2]]
+        add_table(ab, pair_ab, da, wb)
+        add_table(ac, pair_ac, da, wc)
+        add_table(bc, pair_bc, db, wc)
+        transpose(bc, transposed, wb, wc)
+        combine_over_third(ac, transposed, product, padded_rows(da), dc, wb, temperature, workspace)
+        fits = send_to_pair(ab, pair_ab, product, third, da, wb)
+        combine_over_third(ab, bc, product, padded_rows(da), db, wc, temperature, workspace)
+        fits &= send_to_pair(ac, pair_ac, product, half, da, wc)
         if temperature > 0:
-            soft_plus_turned(ab, ac, rest, whole_bands(db), da, wc, temperature, room)
+            smoothed_max_plus_transposed(ab, ac, product, padded_rows(db), da, wc, temperature, workspace)
         else:
-            max_plus(ab.T, ac, rest, whole_bands(db), da, wc)
-        fits &= hand_back(bc, pair_bc, rest, whole, db, wc)
+            max_plus(ab.T, ac, product, padded_rows(db), da, wc)
+        fits &= send_to_pair(bc, pair_bc, product, full, db, wc)
         if not fits:
             return False
     return True
 
 
 @njit(nogil=True)
-def recentre(graph, shares):
-    """Even out what a triangle's tables hold for each of its variables: none of its sums changes.
+def recentre(graph, potentials):
+    """Equalise the maxima of a triangle's two tables at each value of each of its variables.
 
-    Without this the tables of a triangle drift apart, a little every pass, as one pair brings it more than it takes.
+    The sum of the three tables does not change. Without this step they drift apart a little in every pass, because
+    one pair brings a triangle more than it takes back, and would leave the range.
     """
-    shifts, others = np.empty((2, shares.unary.shape[1]), dtype=np.int32)
+    left_maxima, right_maxima = np.empty((2, potentials.unary.shape[1]), dtype=np.int32)
     for t in range(graph.triangles.shape[0]):
         corners = graph.corners[t]
         a, b, c = graph.widths[corners[0]], graph.widths[corners[1]], graph.widths[corners[2]]
-        ab, ac, bc = shares.cluster[t, 0], shares.cluster[t, 1], shares.cluster[t, 2]
-        row_maxima(ab, a, b, shifts)
-        row_maxima(ac, a, c, others)
-        _halve_differences(shifts, others, a)
-        add_to_rows(ab, a, b, shifts)
-        add_to_rows(ac, a, c, others)
-        column_maxima(ab, a, b, shifts)
-        row_maxima(bc, b, c, others)
-        _halve_differences(shifts, others, b)
-        add_to_columns(ab, a, b, shifts)
-        add_to_rows(bc, b, c, others)
-        column_maxima(ac, a, c, shifts)
-        column_maxima(bc, b, c, others)
-        _halve_differences(shifts, others, c)
-        add_to_columns(ac, a, c, shifts)
-        add_to_columns(bc, b, c, others)
+        ab, ac, bc = potentials.cluster[t, 0], potentials.cluster[t, 1], potentials.cluster[t, 2]
+        row_maxima(ab, a, b, left_maxima)
+        row_maxima(ac, a, c, right_maxima)
+        _halve_differences(left_maxima, right_maxima, a)
+        add_to_rows(ab, a, b, left_maxima)
+        add_to_rows(ac, a, c, right_maxima)
+        column_maxima(ab, a, b, left_maxima)
+        row_maxima(bc, b, c, right_maxima)
+        _halve_differences(left_maxima, right_maxima, b)
+        add_to_columns(ab, a, b, left_maxima)
+        add_to_rows(bc, b, c, right_maxima)
+        column_maxima(ac, a, c, left_maxima)
+        column_maxima(bc, b, c, right_maxima)
+        _halve_differences(left_maxima, right_maxima, c)
+        add_to_columns(ac, a, c, left_maxima)
+        add_to_columns(bc, b, c, right_maxima)
 
 
 @njit(nogil=True)
-def _halve_differences(maxima, others, count):
-    """Set maxima, and others, to what brings each two of them together where both are live, else to 0."""
+def _halve_differences(left, right, count):
+    """Replace both vectors of maxima by the messages that equalise them, or by 0 where one of the two is forbidden."""
     for i in range(count):
-        live = min(maxima[i], others[i]) >= THRESHOLD
-        half = np.int32((np.int64(maxima[i]) - others[i]) >> 1) if live else np.int32(0)
-        maxima[i], others[i] = np.int32(-half), half
+        both_allowed = min(left[i], right[i]) >= FORBIDDEN_BELOW
+        half = np.int32((np.int64(left[i]) - right[i]) >> 1) if both_allowed else np.int32(0)
+        left[i], right[i] = np.int32(-half), half

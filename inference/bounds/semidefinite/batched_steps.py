@@ -1,8 +1,10 @@
-"""Steps of many descents side by side, written for any array library: the same as those of :mod:`.descent`.
+"""Steps of the descents of several agents at once, for any array library; they equal those of ``descent.Descent``.
 
-All descents' arrays are as large: h variables of d values each, n = h·d values, r vectors' entries, o values of the
-interface, k rows. What one has not is left out of all sums: entries of vectors are 0 and stay so, values are
-forbidden, variables have no pairs, rows are far below their limits.
+All agents' arrays are padded to the same size: h variables of d values each, n = h·d values, rank r, o values of the
+boundary variables and k rows. Padding changes no sum: padded vector entries are zero and stay zero, padded values are
+forbidden, padded variables have no pairs, and padded rows lie far below their cutoffs.
+
+A schedule is an array (steps, agents, 4) float32 of the fields of ``descent.StepParameters``.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,48 +13,93 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dmcmc.inference.bounds.semidefinite.descent import LOOK
+from dmcmc.inference.bounds.semidefinite.descent import STEPS_PER_CHECK
 from dmcmc.inference.runtime.types import Array
 
-Launch = Callable[[int], None]  # of a pass, for a step of a schedule
+StepLaunch = Callable[[int], None]  # runs a kernel for the step with the given index in a schedule
 
 
-class Arrays(Protocol):
-    """Where arrays live, and the two passes over them that an array library has not."""
+class BatchArrays(Protocol):
+    """An array library, and the two kernels that it does not provide.
+
+    Attributes
+    ----------
+    module : module
+        NumPy or CuPy.
+    """
 
     module: Any
 
     def put(self, array: Array) -> Any:
-        """Return a copy there."""
+        """Return a copy of a NumPy array in the library's memory."""
         ...
 
     def get(self, array: Any) -> Array:
-        """Return a copy here."""
+        """Return a NumPy copy of an array, once all work queued before is complete."""
         ...
 
-    def product(self, left: Any, right: Any, out: Any, turned: bool = False, rough: bool = False) -> None:
-        """Set ``out`` to products of matrices, (agents, ., .) each.
+    def product(self, left: Any, right: Any, out: Any, transposed: bool = False, low_precision: bool = False) -> None:
+        """Compute ``out = left @ right`` for stacks of matrices, (agents, rows, columns) each.
 
         Parameters
         ----------
-        turned
-            Whether those on the right are turned round.
-        rough
-            Whether what is multiplied may be rounded to 11 bits (TF32, on tensor cores).
+        left, right, out : (agents, rows, columns) float32
+            Row-major stacks of matrices.
+        transposed : bool
+            Whether the right matrices are transposed first.
+        low_precision : bool
+            Whether the inputs may be rounded to 11 bits (TF32, on tensor cores).
         """
         ...
 
-    def smooth(self, given: tuple[Any, ...], found: tuple[Any, ...], shape: tuple[int, int, int]) -> Launch:
-        """Return what finds weights, marginals and maxima of all pairs for a step of the schedule."""
+    def smooth(self, inputs: tuple[Any, ...], outputs: tuple[Any, ...], shape: tuple[int, int, int]) -> StepLaunch:
+        """Return a launch that computes weights, marginals and maxima of all pairwise tables for a step.
+
+        Parameters
+        ----------
+        inputs : tuple
+            utilities and products (agents, n, n) float32, messages (agents, h, n) float32, sizes (agents, h) int32,
+            schedule.
+        outputs : tuple
+            weights (agents, n, n), marginals (agents, h, n) and maxima (agents, h, h), all float32.
+        shape : tuple of int
+            Number of agents, variables per agent, values per variable.
+        """
         ...
 
-    def adam(self, arrays: tuple[Any, ...], schedule: Any, agents: int) -> Launch:
-        """Return what moves an array against its slopes for a step of the schedule."""
+    def adam(self, arrays: tuple[Any, ...], schedule: Any, agents: int) -> StepLaunch:
+        """Return a launch that makes an Adam step with an array.
+
+        Parameters
+        ----------
+        arrays : tuple
+            Four float32 arrays of one size, agents first: variables, gradient, first moment, second moment.
+        schedule : (steps, agents, 4) float32
+            Parameters of the steps.
+        agents : int
+            Number of agents.
+        """
         ...
 
 
-class Shape(NamedTuple):
-    """Sizes that all agents' arrays have."""
+class BatchShape(NamedTuple):
+    """Sizes of the padded arrays.
+
+    Attributes
+    ----------
+    agents : int
+        Number of agents.
+    h : int
+        Hidden variables per agent.
+    d : int
+        Values per hidden variable.
+    r : int
+        Rank: components of a factor vector.
+    o : int
+        Values of the boundary variables, all variables together.
+    k : int
+        Rows per agent.
+    """
 
     agents: int
     h: int
@@ -63,155 +110,171 @@ class Shape(NamedTuple):
 
     @property
     def n(self) -> int:
-        """Values."""
+        """Hidden values per agent."""
         return self.h * self.d
 
     @property
     def bytes(self) -> int:
-        """That a batch takes, about."""
+        """Estimated bytes of a batch."""
         per_agent = (
             3 * self.n**2 + 8 * (self.n + self.o) * self.r + 8 * self.h * self.n + 8 * self.k * (self.n + self.r)
         )
         return 4 * self.agents * per_agent
 
 
-class Given(NamedTuple):
-    """What stands still while descents make steps.
+class BatchInputs(NamedTuple):
+    """Arrays that stay constant during the steps, in the array library's memory; all in units of the agents' descents.
 
     Attributes
     ----------
     utilities : (agents, n, n) float32
+        Pairwise utilities.
     sizes : (agents, h) int32
-        Of domains, 0 where there is no variable.
-    live : (agents, 1, h) float32
-        Whether there is one.
-    moves : (agents, h, n) float32
-        Whether there is such a shift.
-    select : (agents, k, o) float32
-        Which values of the interface a row has.
+        Domain sizes; 0 for a padded variable.
+    variable_mask : (agents, 1, h) float32
+        1 for an existing variable, 0 for a padded one.
+    message_mask : (agents, h, n) float32
+        1 for a message between two different existing variables, otherwise 0.
+    interface_one_hot : (agents, k, o) float32
+        1 for the values of the boundary variables that a row has.
     values : (agents, k, n) float32
+        Unary utilities in each row.
     constants : (agents, k) float64
+        Utility of each row without hidden variables, minus its cutoff.
     """
 
     utilities: Any
     sizes: Any
-    live: Any
-    moves: Any
-    select: Any
+    variable_mask: Any
+    message_mask: Any
+    interface_one_hot: Any
     values: Any
     constants: Any
 
 
-class Steps:
-    """Makes steps.
+class BatchedSteps:
+    """Makes descent steps for several agents.
 
     Parameters
     ----------
-    shape : Shape
-    given : Given
-    points
-        Vectors of hidden values (agents, n, r) and of the interface's (agents, o, r) and shifts (agents, h, n): where
-        descents are, the means of their slopes and of those's squares.
-    arrays : Arrays
+    shape : BatchShape
+        Sizes of the arrays.
+    given : BatchInputs
+        Constant arrays.
+    points : sequence
+        The iterates and Adam's first and second moments. Each is a list of the factor vectors of the hidden values
+        (agents, n, r), those of the boundary values (agents, o, r), and the messages (agents, h, n), all float32.
+    arrays : BatchArrays
+        The array library.
 
     Attributes
     ----------
-    points
-        Those.
-    best
-        Where the least was left.
-    least : (agents,) float64
-        What that was.
+    shape : BatchShape
+        Sizes of the arrays.
+    iterates : sequence
+        The arrays given as ``iterates``, updated in place.
+    best : list of arrays
+        Vectors and messages with the smallest excess that a check has found.
+    least_excess : (agents,) float64
+        That excess, in units.
     """
 
-    def __init__(self, shape: Shape, given: Given, points: Sequence[Sequence[Any]], arrays: Arrays) -> None:
-        self.shape, self.points, self._given, self._arrays = shape, points, given, arrays
+    def __init__(
+        self, shape: BatchShape, given: BatchInputs, points: Sequence[Sequence[Any]], arrays: BatchArrays
+    ) -> None:
+        self.shape, self.iterates, self._given, self._arrays = shape, points, given, arrays
         xp, agents, h, n, k = arrays.module, shape.agents, shape.h, shape.n, shape.k
-        self._slopes = [xp.zeros_like(part) for part in points[0]]
-        self.best = [part.copy() for part in points[0]]
-        self.least = xp.full(agents, np.inf)
+        self._gradients = [xp.zeros_like(array) for array in points[0]]
+        self.best = [array.copy() for array in points[0]]
+        self.least_excess = xp.full(agents, np.inf)
         self._products, self._weights = xp.zeros_like(given.utilities), xp.zeros_like(given.utilities)
         self._marginals = xp.zeros((agents, h, n), dtype=np.float32)
         self._maxima = xp.zeros((agents, h, h), dtype=np.float32)
         self._entries = xp.zeros((agents, k, n), dtype=np.float32)
-        self._squares = xp.zeros((agents, k, k), dtype=np.float32)
+        self._row_products = xp.zeros((agents, k, k), dtype=np.float32)
 
-    def make(self, schedules: Array, made: int, rough: bool) -> None:
-        """Make steps, (steps, agents, 4) of :class:`.descent.Schedule`, after so many; see now and then for the best.
+    def advance(self, schedule: Array, steps_made: int, low_precision: bool) -> None:
+        """Make the steps of a schedule, and check for the best point every ``STEPS_PER_CHECK`` steps.
 
         Parameters
         ----------
-        rough
-            Whether products may be.
+        schedule : (steps, agents, 4) float32
+            Parameters of the steps.
+        steps_made : int
+            Number of steps made before.
+        low_precision : bool
+            Whether products may be rounded.
         """
-        words = self._arrays.put(schedules)
-        smooth, moves = self._launches(words)
-        for i in range(len(schedules)):
-            beyond = self._look(smooth, words, i, rough)
-            if (made + i) % LOOK == 0:
-                self._keep(beyond)
-            for move in moves:
-                move(i)
+        parameters = self._arrays.put(schedule)
+        smooth, updates = self._launches(parameters)
+        for step in range(len(schedule)):
+            excess = self._evaluate(smooth, parameters, step, low_precision)
+            if (steps_made + step) % STEPS_PER_CHECK == 0:
+                self._update_best(excess)
+            for update in updates:
+                update(step)
 
-    def end(self, schedule: Array, rough: bool) -> None:
-        """See whether this is the best, by what the next step has, (1, agents, 4)."""
-        words = self._arrays.put(schedule)
-        self._keep(self._look(self._launches(words)[0], words, 0, rough))
+    def finish(self, schedule: Array, low_precision: bool) -> None:
+        """Check whether the current point is the best, with the parameters of the next step, (1, agents, 4) float32."""
+        parameters = self._arrays.put(schedule)
+        self._update_best(self._evaluate(self._launches(parameters)[0], parameters, 0, low_precision))
 
-    def _keep(self, beyond: Any) -> None:
-        """Keep the points of descents that are better than before."""
-        xp, better = self._arrays.module, beyond < self.least
-        self.least = xp.where(better, beyond, self.least)
-        for best, here in zip(self.best, self.points[0], strict=True):
-            xp.copyto(best, here, where=better[:, None, None])
+    def _update_best(self, excess: Any) -> None:
+        """Copy the current points of the agents whose excess is smaller than before."""
+        xp, improved = self._arrays.module, excess < self.least_excess
+        self.least_excess = xp.where(improved, excess, self.least_excess)
+        for best, current in zip(self.best, self.iterates[0], strict=True):
+            xp.copyto(best, current, where=improved[:, None, None])
 
-    def _launches(self, words: Any) -> tuple[Launch, list[Launch]]:
-        """Return the passes for the steps of a schedule: over pairs, and what moves each array."""
+    def _launches(self, parameters: Any) -> tuple[StepLaunch, list[StepLaunch]]:
+        """Return the launches for the steps of a schedule: one for the pairs, and one Adam step per array."""
         agents, h, d = self.shape[:3]
-        given = self._given.utilities, self._products, self.points[0][2], self._given.sizes, words
+        given = self._given.utilities, self._products, self.iterates[0][2], self._given.sizes, parameters
         smooth = self._arrays.smooth(given, (self._weights, self._marginals, self._maxima), (agents, h, d))
-        parts = zip(self.points[0], self._slopes, *self.points[1:], strict=True)
-        return smooth, [self._arrays.adam(part, words, agents) for part in parts]
+        parts = zip(self.iterates[0], self._gradients, *self.iterates[1:], strict=True)
+        return smooth, [self._arrays.adam(array, parameters, agents) for array in parts]
 
-    def _look(self, smooth: Launch, words: Any, at: int, rough: bool) -> Any:
-        """Find the slopes here; return what is left of the targets, about."""
-        xp, size, given = self._arrays.module, self.shape, self._given
-        hidden, outer, shifts = self.points[0]
-        slope_hidden, slope_outer, slope_shifts = self._slopes
-        agents, k, by_variable = size.agents, size.k, (size.agents, size.k, size.h, size.d)
-        product = partial(self._arrays.product, rough=rough)
-        product(hidden, hidden, self._products, turned=True)
-        around = xp.matmul(given.select, outer)
-        product(around, hidden, self._entries, turned=True)
-        smooth(at)
-        own = self._products.reshape(agents, -1)[:, :: size.n + 1] + shifts.sum(axis=1)
+    def _evaluate(self, smooth: StepLaunch, parameters: Any, step: int, low_precision: bool) -> Any:
+        """Compute the gradients at the current points; return each agent's approximate largest excess, (agents,)."""
+        xp, shape, given = self._arrays.module, self.shape, self._given
+        hidden, interface, messages = self.iterates[0]
+        gradient_hidden, gradient_interface, gradient_messages = self._gradients
+        agents, k, by_variable = shape.agents, shape.k, (shape.agents, shape.k, shape.h, shape.d)
+        product = partial(self._arrays.product, low_precision=low_precision)
+        product(hidden, hidden, self._products, transposed=True)
+        row_vectors = xp.matmul(given.interface_one_hot, interface)
+        product(row_vectors, hidden, self._entries, transposed=True)
+        smooth(step)
+        unary_terms = self._products.reshape(agents, -1)[:, :: shape.n + 1] + messages.sum(axis=1)
         entries = 2 * self._entries
-        entries += own[:, None, :]
+        entries += unary_terms[:, None, :]
         entries += given.values
         entries = entries.reshape(by_variable)
         best = entries.max(axis=3)
-        total = self._maxima.sum(axis=(1, 2), dtype=np.float64) / 2
-        product(around, around, self._squares, turned=True)
-        squares = self._squares.reshape(agents, -1)[:, :: k + 1]
-        left = given.constants + squares + (best * given.live).sum(axis=2, dtype=np.float64)
-        left += total[:, None]
-        most = left.max(axis=1)
+        pair_total = self._maxima.sum(axis=(1, 2), dtype=np.float64) / 2
+        product(row_vectors, row_vectors, self._row_products, transposed=True)
+        row_norms = self._row_products.reshape(agents, -1)[:, :: k + 1]
+        excess = given.constants + row_norms + (best * given.variable_mask).sum(axis=2, dtype=np.float64)
+        excess += pair_total[:, None]
+        largest = excess.max(axis=1)
 
-        rows = xp.exp((left - most[:, None]) * words[at, :, 1, None]).astype(np.float32)
-        rows /= rows.sum(axis=1, keepdims=True)
+        row_weights = xp.exp((excess - largest[:, None]) * parameters[step, :, 1, None]).astype(np.float32)
+        row_weights /= row_weights.sum(axis=1, keepdims=True)
         entries -= best[..., None]
-        entries *= words[at, :, 0, None, None, None]
-        chosen = xp.exp(entries)
-        chosen *= (rows[:, :, None] * given.live / chosen.sum(axis=3))[..., None]
-        chosen = chosen.reshape(agents, k, size.n)
-        share = chosen.sum(axis=1)
+        entries *= parameters[step, :, 0, None, None, None]
+        value_weights = xp.exp(entries)
+        value_weights *= (row_weights[:, :, None] * given.variable_mask / value_weights.sum(axis=3))[..., None]
+        value_weights = value_weights.reshape(agents, k, shape.n)
+        value_totals = value_weights.sum(axis=1)
 
-        self._weights.reshape(agents, -1)[:, :: size.n + 1] = share  # a value's own square
-        product(self._weights, hidden, slope_hidden)
-        slope_hidden += xp.matmul(chosen.transpose(0, 2, 1), around)
-        outward = xp.matmul(chosen, hidden)
-        outward += rows[:, :, None] * around
-        xp.matmul(given.select.transpose(0, 2, 1), outward, out=slope_outer)
-        xp.subtract(share[:, None, :], self._marginals, out=slope_shifts)
-        slope_shifts *= given.moves
-        return most
+        self._weights.reshape(agents, -1)[:, :: shape.n + 1] = (
+            value_totals  # the diagonal holds the weights of the values' squared norms
+        )
+        product(self._weights, hidden, gradient_hidden)
+        gradient_hidden += xp.matmul(value_weights.transpose(0, 2, 1), row_vectors)
+        row_gradient = xp.matmul(value_weights, hidden)
+        row_gradient += row_weights[:, :, None] * row_vectors
+        xp.matmul(given.interface_one_hot.transpose(0, 2, 1), row_gradient, out=gradient_interface)
+        xp.subtract(value_totals[:, None, :], self._marginals, out=gradient_messages)
+        gradient_messages *= given.message_mask
+        return largest

@@ -1,8 +1,8 @@
-"""From a descent's numbers to a proof: they become whole numbers, and all that follows is exact.
+"""Turn the result of a descent into a proof, by rounding it to integers and computing exactly from there.
 
-For any vector l_a for each value a of a hidden variable, w_b for each row b and shifts φ, every assignment h has
-Σ θ(b, h) ≤ Σ θ(b, h) + |w_b + Σ_u l_{h_u}|². The right-hand side is a sum of tables over single variables and over all
-pairs; so the sum of their maxima bounds the row, whatever the vectors are. Nothing is left to show of eigenvalues.
+Take any vector l_a for each value a of a hidden variable, w_b for each row b, and messages φ. Every assignment h has
+Σ θ(b, h) ≤ Σ θ(b, h) + |w_b + Σ_u l_{h_u}|². The right-hand side is a sum of tables over single variables and over
+pairs, so the sum of their maxima bounds the row, whatever the vectors are. No eigenvalue has to be certified.
 """
 
 import math
@@ -10,144 +10,174 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.pair_kernels import pair_maxima
-from dmcmc.inference.bounds.semidefinite.utility_matrix import Network
+from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.runtime.types import Floats, Ints
 
-_BITS = 12  # of a vector's entry behind the point; squares have twice as many
-_LEAST = 2
-_PRODUCTS, _SUMS = 50, 60  # bits: sums of products are exact in float64, sums of everything in int64
-_AT_ONCE = 1 << 22  # entries of rows that are looked at together
+_MAX_FRACTION_BITS = 12  # fraction bits of a vector entry; products of two entries have twice as many
+_MIN_FRACTION_BITS = 2  # with fewer bits the rounded vectors prove too little
+_PRODUCT_BITS = 50  # bits of a sum of products: exact in float64
+_SUM_BITS = 60  # bits of a bound: exact in int64
+_MAX_ENTRIES_PER_BATCH = 1 << 22  # entries of a (rows, n) array: limits the memory of a batch of rows
 
 
-def certified(network: Network, vectors: Floats, shifts: Floats, rows: Ints) -> Ints | None:
-    """Return bounds of some rows in the network's scale, rounded up; None where the numbers are too large.
+def certified_bounds(matrix: UtilityMatrix, vectors: Floats, messages: Floats, rows: Ints) -> Ints | None:
+    """Return exact upper bounds of the given rows in the matrix's scale, rounded up; None if the numbers are too large.
 
     Parameters
     ----------
-    vectors : (n + values of the interface, r)
-        l of the hidden values, then of the interface's; w_b is the sum of those of row b. In roots of the scale.
-    shifts : (h, n)
-        See :func:`.pair_kernels.smooth_pairs`; in the scale.
+    matrix : UtilityMatrix
+        The agent's utilities.
+    vectors : (n + interface values, r) float64
+        Factor vectors l of the hidden values, then of the boundary variables' values, in square roots of the scale. The
+        vector w_b of row b is the sum of those of its boundary values.
+    messages : (h, n) float64
+        Messages in the scale, see ``pair_kernels.smooth_pairs``.
     rows : (k,) int64
+        Numbers of the rows.
 
     Returns
     -------
     (k,) int64 or None
-        NEVER where a row is proven infeasible.
+        NEVER for a row that is proven infeasible.
     """
-    square = whole_square(network, vectors, shifts)
-    return None if square is None else bounds_with(network, square, rows)
+    term = round_psd_term(matrix, vectors, messages)
+    return None if term is None else bounds_with_term(matrix, term, rows)
 
 
-class Square(NamedTuple):
-    """A square and shifts in whole numbers.
+class PsdTerm(NamedTuple):
+    """The positive semidefinite term L Lᵀ and the messages of a bound, in fixed-point integers.
 
     Attributes
     ----------
-    hidden (n, r), outer (values of the interface, r) : float64
-        Whole multiples of 2^-bits.
-    moved : (h, n) int64
-        Shifts, whole multiples of 4^-bits.
+    hidden_vectors : (n, r) float64
+        Factor vectors of the hidden values: integers, in multiples of 2^-bits.
+    interface_vectors : (interface values, r) float64
+        Factor vectors of the boundary variables' values: integers, in multiples of 2^-bits.
+    messages : (h, n) int64
+        Messages in multiples of 4^-bits.
     bits : int
-        Behind the point.
+        Fraction bits of a vector entry.
     """
 
-    hidden: Floats
-    outer: Floats
-    moved: Ints
+    hidden_vectors: Floats
+    interface_vectors: Floats
+    messages: Ints
     bits: int
 
     @property
-    def own(self) -> Ints:
-        """What is added to each hidden value by itself, (n,), in multiples of 4^-bits."""
-        found: Ints = np.einsum("ar,ar->a", self.hidden, self.hidden).astype(np.int64) + self.moved.sum(axis=0)
+    def unary_terms(self) -> Ints:
+        """What the term and the messages add to each hidden value, (n,) int64, in multiples of 4^-bits."""
+        found: Ints = np.einsum("ar,ar->a", self.hidden_vectors, self.hidden_vectors).astype(
+            np.int64
+        ) + self.messages.sum(axis=0)
         return found
 
 
-def whole_square(network: Network, vectors: Floats, shifts: Floats) -> Square | None:
-    """Return vectors and shifts in whole numbers whose sums are exact; None where they are too large."""
-    bits = _bits(network, vectors, shifts)
+def round_psd_term(matrix: UtilityMatrix, vectors: Floats, messages: Floats) -> PsdTerm | None:
+    """Round factor vectors and messages to integers whose sums are exact; return None if they are too large."""
+    bits = _fraction_bits(matrix, vectors, messages)
     if bits is None:
         return None
-    n = network.owner.size
-    whole = np.rint(np.ldexp(vectors.astype(np.float64), bits))
-    moved = np.rint(np.ldexp(shifts.astype(np.float64), 2 * bits)).astype(np.int64)
-    moved[network.owner, np.arange(n)] = 0
-    return Square(whole[:n], whole[n:], moved, bits)
+    n = matrix.variable_of.size
+    integers = np.rint(np.ldexp(vectors.astype(np.float64), bits))
+    integer_messages = np.rint(np.ldexp(messages.astype(np.float64), 2 * bits)).astype(np.int64)
+    integer_messages[matrix.variable_of, np.arange(n)] = 0
+    return PsdTerm(integers[:n], integers[n:], integer_messages, bits)
 
 
-def bounds_with(network: Network, square: Square, rows: Ints) -> Ints:
-    """Return the bounds of some rows with a square, in the network's scale, rounded up."""
-    hidden, outer, moved, bits = square
-    n = network.owner.size
-    total = _of_pairs(network, hidden, moved, 2 * bits)
-    if total == NEVER:
-        return np.full(rows.size, NEVER, dtype=np.int64)
-    own = square.own
+def bounds_with_term(matrix: UtilityMatrix, term: PsdTerm, rows: Ints) -> Ints:
+    """Return exact upper bounds of the given rows with a rounded term, in the matrix's scale, rounded up."""
+    hidden, outer, messages, bits = term
+    n = matrix.variable_of.size
+    pair_sum = _pair_maxima_sum(matrix, hidden, messages, 2 * bits)
+    if pair_sum == MINUS_INFINITY:
+        return np.full(rows.size, MINUS_INFINITY, dtype=np.int64)
+    unary_terms = term.unary_terms
     found = np.empty(rows.size, dtype=np.int64)
-    step = max(1, _AT_ONCE // n)
-    for first in range(0, rows.size, step):
-        digits = network.digits(rows[first : first + step])
-        found[first : first + step] = _of_rows(network, digits, hidden, outer, own, total, 2 * bits)
+    batch = max(1, _MAX_ENTRIES_PER_BATCH // n)
+    for first in range(0, rows.size, batch):
+        digits = matrix.digits(rows[first : first + batch])
+        found[first : first + batch] = _row_bounds(matrix, digits, hidden, outer, unary_terms, pair_sum, 2 * bits)
     return found
 
 
-def row_vectors(network: Network, outer: Floats, digits: Ints) -> Floats:
-    """Return w of some rows: the sum of the vectors of their interface's values, (rows, r)."""
-    found: Floats = outer[places(network, digits)].sum(axis=1)
+def row_vectors(matrix: UtilityMatrix, outer: Floats, digits: Ints) -> Floats:
+    """Return the vector w of each row: the sum of its boundary values' factor vectors, (rows, r)."""
+    found: Floats = outer[interface_positions(matrix, digits)].sum(axis=1)
     return found
 
 
-def places(network: Network, digits: Ints) -> Ints:
-    """Return where the interface's values are among all values of the interface, (rows, interface)."""
-    return digits + np.cumsum([0, *network.shape[:-1]], dtype=np.int64)[: len(network.shape)]
+def interface_positions(matrix: UtilityMatrix, digits: Ints) -> Ints:
+    """Return the positions of the rows' boundary values among all values of the interface, (rows, interface)."""
+    return digits + np.cumsum([0, *matrix.shape[:-1]], dtype=np.int64)[: len(matrix.shape)]
 
 
-def _bits(network: Network, vectors: Floats, shifts: Floats) -> int | None:
-    """Return how many bits behind the point there is room for."""
-    if not (np.isfinite(vectors).all() and np.isfinite(shifts).all()):
+def _fraction_bits(matrix: UtilityMatrix, vectors: Floats, messages: Floats) -> int | None:
+    """Return the number of fraction bits for which all sums are exact; None if there is none."""
+    if not (np.isfinite(vectors).all() and np.isfinite(messages).all()):
         return None
-    n, h = network.owner.size, network.starts.size - 1
+    n, h = matrix.variable_of.size, matrix.starts.size - 1
     norms = np.sqrt(np.einsum("ar,ar->a", vectors, vectors, dtype=np.float64))
-    longest = max(float(norms.max(initial=0.0)), float(norms[n:].max(initial=0.0)) * len(network.shape))
-    return bits_for(longest, float(np.abs(shifts).max(initial=0.0)), h)
+    longest_norm = max(float(norms.max(initial=0.0)), float(norms[n:].max(initial=0.0)) * len(matrix.shape))
+    return fraction_bits_for(longest_norm, float(np.abs(messages).max(initial=0.0)), h)
 
 
-def bits_for(longest: float, moved: float, h: int) -> int | None:
-    """Return how many bits there is room for with vectors at most so long, shifts at most so large, h variables."""
-    if not (math.isfinite(longest) and math.isfinite(moved)):
+def fraction_bits_for(longest_norm: float, largest_message: float, h: int) -> int | None:
+    """Return the number of fraction bits for which all sums are exact; None if it would be too small.
+
+    Parameters
+    ----------
+    longest_norm : float
+        Upper bound on the norms of the factor vectors, and on those of the rows' vectors.
+    largest_message : float
+        Upper bound on the absolute values of the messages.
+    h : int
+        Number of hidden variables.
+    """
+    if not (math.isfinite(longest_norm) and math.isfinite(largest_message)):
         return None
-    longest = max(1.0, longest)
-    square = 2 * math.ceil(math.log2(longest + 1))
-    entries = math.ceil(math.log2(8 * longest**2 + 2 * h * moved + 2**22))
-    bits = min(_BITS, (_PRODUCTS - square) // 2, (_SUMS - entries - 2 * math.ceil(math.log2(h + 1))) // 2)
-    return bits if bits >= _LEAST else None
+    longest_norm = max(1.0, longest_norm)
+    norm_bits = 2 * math.ceil(math.log2(longest_norm + 1))
+    entry_bits = math.ceil(math.log2(8 * longest_norm**2 + 2 * h * largest_message + 2**22))
+    bits = min(
+        _MAX_FRACTION_BITS,
+        (_PRODUCT_BITS - norm_bits) // 2,
+        (_SUM_BITS - entry_bits - 2 * math.ceil(math.log2(h + 1))) // 2,
+    )
+    return bits if bits >= _MIN_FRACTION_BITS else None
 
 
-def _of_pairs(network: Network, hidden: Floats, moved: Ints, bits: int) -> int:
-    """Return the sum of the maxima of all pairs' tables."""
-    total, starts = 0, network.starts
+def _pair_maxima_sum(matrix: UtilityMatrix, hidden: Floats, messages: Ints, bits: int) -> int:
+    """Return the sum of the maxima of all pairwise tables, in multiples of 2^-bits; NEVER if a table is forbidden."""
+    pair_sum, starts = 0, matrix.starts
     for u in range(starts.size - 2):
         products = hidden[starts[u] : starts[u + 1]] @ hidden[starts[u + 1] :].T
-        here = int(pair_maxima(network.pairs, products, moved, bits, starts, u))
-        if here == NEVER:
-            return NEVER
-        total += here
-    return total
+        pair_maxima_of_u = int(pair_maxima(matrix.pairs, products, messages, bits, starts, u))
+        if pair_maxima_of_u == MINUS_INFINITY:
+            return MINUS_INFINITY
+        pair_sum += pair_maxima_of_u
+    return pair_sum
 
 
-def _of_rows(network: Network, digits: Ints, hidden: Floats, outer: Floats, own: Ints, total: int, bits: int) -> Ints:
-    """Return the bounds of some rows."""
-    around = row_vectors(network, outer, digits)
-    utilities, constants = network.values(digits), network.constants(digits)
-    entries = (utilities << bits) + own + 2 * (around @ hidden.T).astype(np.int64)
-    entries[utilities < THRESHOLD] = NEVER
-    best = np.maximum.reduceat(entries, network.starts[:-1], axis=1)
-    dead = (best == NEVER).any(axis=1) | (constants < THRESHOLD)
-    squares = np.einsum("br,br->b", around, around).astype(np.int64)
-    whole = (np.where(dead, 0, constants) << bits) + squares + np.where(dead[:, None], 0, best).sum(axis=1) + total
-    bounds: Ints = np.where(dead, NEVER, -(-whole >> bits))
+def _row_bounds(
+    matrix: UtilityMatrix, digits: Ints, hidden: Floats, outer: Floats, unary_terms: Ints, pair_sum: int, bits: int
+) -> Ints:
+    """Return the bounds of rows from their digits and the sum of the pairwise maxima."""
+    interface_sums = row_vectors(matrix, outer, digits)
+    utilities, constants = matrix.value_utilities(digits), matrix.interface_utilities(digits)
+    entries = (utilities << bits) + unary_terms + 2 * (interface_sums @ hidden.T).astype(np.int64)
+    entries[utilities < FORBIDDEN_BELOW] = MINUS_INFINITY
+    best = np.maximum.reduceat(entries, matrix.starts[:-1], axis=1)
+    infeasible = (best == MINUS_INFINITY).any(axis=1) | (constants < FORBIDDEN_BELOW)
+    square_norms = np.einsum("br,br->b", interface_sums, interface_sums).astype(np.int64)
+    scaled_bounds = (
+        (np.where(infeasible, 0, constants) << bits)
+        + square_norms
+        + np.where(infeasible[:, None], 0, best).sum(axis=1)
+        + pair_sum
+    )
+    bounds: Ints = np.where(infeasible, MINUS_INFINITY, -(-scaled_bounds >> bits))
     return bounds

@@ -1,8 +1,12 @@
-"""The square that bounds rows best, by descent: in single precision, since :mod:`.certificate` proves what it finds.
+"""Find the square that bounds rows best, by gradient descent in single precision; ``certificate`` proves the result.
 
-The bound is a sum of maxima, convex in the Gram matrix S = L Lᵀ of the vectors; with as many vectors as S has rank,
-going down in L finds its minimum as well (Burer and Monteiro, Math. Program. 95, 2003), without eigenvalues. Maxima are
-smoothed, less and less; the weights of their entries are the gradient, and steps are Adam's (Kingma and Ba, 2015).
+The bound is a sum of maxima, convex in the Gram matrix S = L Lᵀ of the factor vectors. If L has at least as many
+columns as the optimal S has rank, descent in L finds the minimum without eigenvalue computations (Burer and Monteiro,
+Math. Program. 95, 2003). The maxima are smoothed with a temperature that decreases. The softmax weights of their
+entries give the gradient, and the steps are those of Adam (Kingma and Ba, 2015).
+
+A row is an assignment of the agent's boundary variables (its interface). The excess of a row is its bound minus its
+cutoff.
 """
 
 from collections.abc import Callable
@@ -12,217 +16,283 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
-from dmcmc.inference.bounds.semidefinite.certificate import places
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.semidefinite.certificate import interface_positions
 from dmcmc.inference.bounds.semidefinite.initial_factors import spectral_start
 from dmcmc.inference.bounds.semidefinite.pair_kernels import smooth_pairs
-from dmcmc.inference.bounds.semidefinite.utility_matrix import Network
+from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.runtime.types import Floats, Ints
 
-Singles = NDArray[np.float32]
-Start = Callable[[Network, float], tuple[Singles, Singles]]
+Float32Array = NDArray[np.float32]
+InitialFactors = Callable[[UtilityMatrix, float], tuple[Float32Array, Float32Array]]
 
-# Tried on meetings of 50 variables with both kinds of tables: temperature and step, in units, go down with the number
-# of steps, whatever the time that there is.
-_TEMPERATURE, _STEP, _SETTLING = 0.4, 0.03, 30.0
-_AHEAD = 50  # steps that the start is worth
-_COOLING, _SHORTER = 1.3, 1.2  # powers
-_ROWS_WARMER = 20.0  # times: a row's bound is a sum of many maxima
-MOMENTUM, SPREAD = 0.9, 0.99  # of the gradient, and of its square
-DEAD = -1e9  # units
-LOOK = 10  # steps between two looks at whether it is the best so far
-TRIAL = 60  # steps after which it is clear how far it will get, about
+# The schedule was tuned on meeting problems of 50 variables with both kinds of utility tables. Temperature and step
+# size decay with the number of steps made, independently of the time available.
+_INITIAL_TEMPERATURE = 0.4  # units
+_INITIAL_STEP_SIZE = 0.03  # units
+_DECAY_STEPS = 30.0  # time constant of the power-law decay, in steps
+_STEPS_SAVED_BY_START = 50  # steps from a random start that reach what the spectral start gives
+_TEMPERATURE_EXPONENT = 1.3  # of the power-law decay of the temperature
+_STEP_SIZE_EXPONENT = 1.2  # of the power-law decay of the step size
+_ROW_TEMPERATURE_FACTOR = 20.0  # a row's bound is a sum of many maxima: its smoothing is wider by this factor
+MOMENTUM = 0.9  # decay of the running mean of gradients (Adam's beta_1)
+SECOND_MOMENT_DECAY = 0.99  # decay of the running mean of squared gradients (Adam's beta_2)
+FORBIDDEN_UTILITY = -1e9  # units: stands for minus infinity in float32
+STEPS_PER_CHECK = 10  # steps between two checks for the best point so far
+TRIAL_STEPS = 60  # steps after which the attainable bound can be extrapolated
 
 
 class Target(NamedTuple):
-    """What a descent lowers: the largest of what rows are beyond their limits.
+    """Rows whose largest excess a descent minimises.
 
     Attributes
     ----------
     digits : (k, interface) int64
-        Of the rows.
-    limits : (k,) float64
-        In the network's scale.
+        Values of the boundary variables in each row.
+    cutoffs : (k,) float64
+        Utility that each row has to exceed to matter, in the matrix's scale.
     """
 
     digits: Ints
-    limits: Floats
+    cutoffs: Floats
 
 
-class Point(NamedTuple):
-    """Vectors (n + values of the interface, r) and shifts (h, n), in units."""
-
-    vectors: Singles
-    shifts: Singles
-
-    def copy(self) -> "Point":
-        """Return a copy."""
-        return Point(self.vectors.copy(), self.shifts.copy())
-
-
-class Schedule(NamedTuple):
-    """What a step has: one over the temperatures of pairs and of rows, its length, and what spreads are divided by."""
-
-    slope: float
-    rows: float
-    step: float
-    even: float
-
-
-def schedule(steps: int) -> Schedule:
-    """Return what the next step has after so many."""
-    cooled, shorter = (1 + (_AHEAD + s) / _SETTLING for s in (steps, steps + 1))
-    slope = cooled**_COOLING / _TEMPERATURE
-    step = _STEP / shorter**_SHORTER / (1 - MOMENTUM ** (steps + 1))
-    return Schedule(slope, slope / _ROWS_WARMER, step, 1 / (1 - SPREAD ** (steps + 1)) ** 0.5)
-
-
-@dataclass
-class _Room:
-    """What a step works in: all of it is made anew for each run, so that only vectors and shifts are kept between."""
-
-    utilities: Singles
-    weights: Singles
-    marginals: Singles
-    values: Singles
-    constants: Floats
-    limits: Floats
-    places: Ints
-
-
-def room_bytes(n: int) -> int:
-    """Return the bytes that a run takes for so many values."""
-    return 24 * n * n  # whole numbers, singles, products, weights; at first eigenvectors and what they take
-
-
-class Descent:
-    """A descent for one network.
-
-    Parameters
-    ----------
-    network : Network
-    start : callable
-        Returns the vectors of hidden values and the shifts that it begins with, for the network and the unit.
+class DescentPoint(NamedTuple):
+    """Variables of a descent, or their gradients or moments, in units.
 
     Attributes
     ----------
-    unit : float
-        What it measures in, in the network's scale.
-    steps : int
-        That have been made.
-    point : Point
-        Where it is.
-    means, squares : Point
-        Of the gradients so far, and of their squares.
-    trial : list of float
-        What was left of the target after half a :data:`TRIAL`, and after all of it, in the scale, about.
+    vectors : (n + interface values, r) float32
+        Factor vectors of the hidden values, then of the values of the boundary variables.
+    messages : (h, n) float32
+        ``messages[v, a]`` is moved from the table of the pair (u, v) to value a of u.
     """
 
-    def __init__(self, network: Network, start: Start = spectral_start) -> None:
-        self.network, self.unit, self.steps = network, network.unit, 0
+    vectors: Float32Array
+    messages: Float32Array
+
+    def copy(self) -> "DescentPoint":
+        """Return a deep copy."""
+        return DescentPoint(self.vectors.copy(), self.messages.copy())
+
+
+class StepParameters(NamedTuple):
+    """Parameters of one descent step.
+
+    Attributes
+    ----------
+    inverse_temperature : float
+        Inverse temperature of the maxima over values and over pairs, per unit.
+    row_inverse_temperature : float
+        Inverse temperature of the maximum over rows, per unit.
+    step_size : float
+        Step size in units, with Adam's bias correction of the first moment.
+    bias_correction : float
+        Factor for the root of the second moment, which starts at zero.
+    """
+
+    inverse_temperature: float
+    row_inverse_temperature: float
+    step_size: float
+    bias_correction: float
+
+
+def step_parameters(steps: int) -> StepParameters:
+    """Return the parameters of the step that follows the given number of steps."""
+    temperature_decay, step_size_decay = (1 + (_STEPS_SAVED_BY_START + s) / _DECAY_STEPS for s in (steps, steps + 1))
+    inverse_temperature = temperature_decay**_TEMPERATURE_EXPONENT / _INITIAL_TEMPERATURE
+    step_size = _INITIAL_STEP_SIZE / step_size_decay**_STEP_SIZE_EXPONENT / (1 - MOMENTUM ** (steps + 1))
+    return StepParameters(
+        inverse_temperature,
+        inverse_temperature / _ROW_TEMPERATURE_FACTOR,
+        step_size,
+        1 / (1 - SECOND_MOMENT_DECAY ** (steps + 1)) ** 0.5,
+    )
+
+
+@dataclass
+class _StepWorkspace:
+    """Inputs and buffers of the steps of one run; only the descent's point and moments live longer than a run.
+
+    Attributes
+    ----------
+    utilities : (n, n) float32
+        Pairwise utilities, in units.
+    weights : (n, n) float32
+        Softmax weights of the pairwise tables.
+    marginals : (h, n) float32
+        Sums of the weights, laid out as messages.
+    values : (k, n) float32
+        Unary utilities of the hidden values in each row, in units.
+    constants : (k,) float64
+        Utility of each row without hidden variables, in units.
+    cutoffs : (k,) float64
+        Cutoff of each row, in units.
+    row_positions : (k, interface) int64
+        Rows of ``DescentPoint.vectors`` that belong to each row's boundary values.
+    """
+
+    utilities: Float32Array
+    weights: Float32Array
+    marginals: Float32Array
+    values: Float32Array
+    constants: Floats
+    cutoffs: Floats
+    row_positions: Ints
+
+
+def workspace_bytes(n: int) -> int:
+    """Return the bytes of workspace of a run with n hidden values."""
+    return 24 * n * n  # int32 and float32 utilities, products, weights; at first eigenvectors and their workspace
+
+
+class Descent:
+    """A descent for one agent, resumable.
+
+    Parameters
+    ----------
+    matrix : UtilityMatrix
+        The agent's utilities.
+    initialise : callable
+        Returns the factor vectors of the hidden values and the messages to start from, given the matrix and the unit.
+
+    Attributes
+    ----------
+    matrix : UtilityMatrix
+        The agent's utilities.
+    unit : float
+        Unit of all single-precision numbers, in the matrix's scale; 0 if every table is constant.
+    steps : int
+        Number of steps made.
+    point : DescentPoint
+        Current factor vectors and messages.
+    first_moment, second_moment : DescentPoint
+        Running means of the gradients and of their squares (Adam's m and v).
+    trial : list of float
+        Excess of the target after half of ``TRIAL_STEPS`` steps and after all of them, in the matrix's scale,
+        approximately.
+    """
+
+    def __init__(self, matrix: UtilityMatrix, initialise: InitialFactors = spectral_start) -> None:
+        self.matrix, self.unit, self.steps = matrix, matrix.unit, 0
         self.trial: list[float] = []
         if self.unit <= 0:
-            return  # nothing varies
-        hidden, shifts = start(network, self.unit)
-        vectors = np.concatenate([hidden, np.zeros((sum(network.shape), hidden.shape[1]), dtype=np.float32)])
-        self.point = Point(vectors, shifts)
-        self.means = Point(np.zeros_like(vectors), np.zeros_like(self.point.shifts))
-        self.squares = self.means.copy()
+            return  # every table is constant
+        hidden, messages = initialise(matrix, self.unit)
+        vectors = np.concatenate([hidden, np.zeros((sum(matrix.shape), hidden.shape[1]), dtype=np.float32)])
+        self.point = DescentPoint(vectors, messages)
+        self.first_moment = DescentPoint(np.zeros_like(vectors), np.zeros_like(self.point.messages))
+        self.second_moment = self.first_moment.copy()
 
-    def run(self, target: Target, more: Callable[[int], bool]) -> Point:
-        """Make steps; return the best point on the way.
+    def run(self, target: Target, should_continue: Callable[[int], bool]) -> DescentPoint:
+        """Make steps and return the best point on the way.
 
         Parameters
         ----------
-        more
-            Told how many steps have been made now, says whether there shall be another one.
+        target : Target
+            Rows and cutoffs to descend for.
+        should_continue : callable
+            Receives the number of steps made in this call and returns whether to make another one.
         """
-        room, made = self._make_room(target), 0
-        best, least = self.point.copy(), np.inf
+        workspace, steps_made = self._make_workspace(target), 0
+        best, least_excess = self.point.copy(), np.inf
         while True:
-            beyond, gradient = self._look(room)
-            goes_on = more(made)
-            if (made % LOOK == 0 or not goes_on) and beyond < least:
-                best, least = self.point.copy(), beyond
-            if self.steps == self.told_at:
-                self.trial.append(least * self.unit)
-            if not goes_on:
+            excess, gradient = self._evaluate(workspace)
+            continues = should_continue(steps_made)
+            if (steps_made % STEPS_PER_CHECK == 0 or not continues) and excess < least_excess:
+                best, least_excess = self.point.copy(), excess
+            if self.steps == self.next_trial_check:
+                self.trial.append(least_excess * self.unit)
+            if not continues:
                 return best
-            self._move(gradient)
-            made += 1
+            self._adam_step(gradient)
+            steps_made += 1
 
-    def scaled(self, point: Point) -> tuple[Floats, Floats]:
-        """Return a point's vectors and shifts in the network's scale."""
-        return point.vectors.astype(np.float64) * np.sqrt(self.unit), point.shifts.astype(np.float64) * self.unit
+    def scaled(self, point: DescentPoint) -> tuple[Floats, Floats]:
+        """Return a point's factor vectors and messages as float64, converted from units to the matrix's scale."""
+        return point.vectors.astype(np.float64) * np.sqrt(self.unit), point.messages.astype(np.float64) * self.unit
 
-    def in_units(self, whole: Ints | NDArray[np.int32]) -> Singles:
-        """Return whole numbers of the scale in units; what is forbidden as :data:`DEAD`."""
-        found: Singles = whole.astype(np.float32) * np.float32(1 / self.unit)
-        found[whole < THRESHOLD] = DEAD
+    def in_units(self, integers: Ints | NDArray[np.int32]) -> Float32Array:
+        """Return integers of the matrix's scale in units; forbidden entries become ``FORBIDDEN_UTILITY``."""
+        found: Float32Array = integers.astype(np.float32) * np.float32(1 / self.unit)
+        found[integers < FORBIDDEN_BELOW] = FORBIDDEN_UTILITY
         return found
 
     @property
-    def told_at(self) -> int | None:
-        """After how many steps :attr:`trial` is told next."""
-        return TRIAL * (1 + len(self.trial)) // 2 if len(self.trial) < 2 else None
+    def next_trial_check(self) -> int | None:
+        """Number of steps at which the next entry of ``trial`` is recorded; None if both are."""
+        return TRIAL_STEPS * (1 + len(self.trial)) // 2 if len(self.trial) < 2 else None
 
-    def _make_room(self, target: Target) -> _Room:
-        network, utilities = self.network, self.in_units(self.network.pairs)
-        return _Room(
+    def _make_workspace(self, target: Target) -> _StepWorkspace:
+        """Allocate the workspace of a run."""
+        matrix, utilities = self.matrix, self.in_units(self.matrix.pairs)
+        return _StepWorkspace(
             utilities,
             np.zeros_like(utilities),
-            np.zeros_like(self.point.shifts),
-            self.in_units(network.values(target.digits)),
-            network.constants(target.digits) / self.unit,
-            target.limits / self.unit,
-            places(network, target.digits) + network.owner.size,
+            np.zeros_like(self.point.messages),
+            self.in_units(matrix.value_utilities(target.digits)),
+            matrix.interface_utilities(target.digits) / self.unit,
+            target.cutoffs / self.unit,
+            interface_positions(matrix, target.digits) + matrix.variable_of.size,
         )
 
-    def _look(self, room: _Room) -> tuple[float, Point]:
-        """Return what is left of the target here, about, and the gradient of what it is when smoothed."""
-        network, (vectors, shifts), n = self.network, self.point, self.network.owner.size
-        now, owner, first = schedule(self.steps), network.owner, network.starts[:-1]
+    def _evaluate(self, workspace: _StepWorkspace) -> tuple[float, DescentPoint]:
+        """Return the largest excess at the current point, approximately, and the gradient of its smoothed form."""
+        matrix, (vectors, messages), n = self.matrix, self.point, self.matrix.variable_of.size
+        parameters, variable_of, first = step_parameters(self.steps), matrix.variable_of, matrix.starts[:-1]
         hidden = vectors[:n]
-        slope = np.float32(now.slope)
+        inverse_temperature = np.float32(parameters.inverse_temperature)
         total = smooth_pairs(
-            room.utilities, hidden @ hidden.T, shifts, slope, network.starts, room.weights, room.marginals
+            workspace.utilities,
+            hidden @ hidden.T,
+            messages,
+            inverse_temperature,
+            matrix.starts,
+            workspace.weights,
+            workspace.marginals,
         )
-        around = vectors[room.places].sum(axis=1)
-        entries = room.values + (np.einsum("ar,ar->a", hidden, hidden) + shifts.sum(axis=0)) + 2 * (around @ hidden.T)
+        row_vectors = vectors[workspace.row_positions].sum(axis=1)
+        entries = (
+            workspace.values
+            + (np.einsum("ar,ar->a", hidden, hidden) + messages.sum(axis=0))
+            + 2 * (row_vectors @ hidden.T)
+        )
         best = np.maximum.reduceat(entries, first, axis=1)
-        squares = np.einsum("br,br->b", around, around)
-        beyond = room.constants + squares + best.sum(axis=1, dtype=np.float64) + total - room.limits
-        most = float(beyond.max())
+        row_norms = np.einsum("br,br->b", row_vectors, row_vectors)
+        excess = workspace.constants + row_norms + best.sum(axis=1, dtype=np.float64) + total - workspace.cutoffs
+        largest = float(excess.max())
 
-        rows = np.exp((beyond - most) * now.rows)
-        rows = (rows / rows.sum()).astype(np.float32)
-        chosen = np.exp((entries - best[:, owner]) * slope)
-        chosen *= (rows[:, None] / np.add.reduceat(chosen, first, axis=1))[:, owner]
-        share = chosen.sum(axis=0)
+        row_weights = np.exp((excess - largest) * parameters.row_inverse_temperature)
+        row_weights = (row_weights / row_weights.sum()).astype(np.float32)
+        value_weights = np.exp((entries - best[:, variable_of]) * inverse_temperature)
+        value_weights *= (row_weights[:, None] / np.add.reduceat(value_weights, first, axis=1))[:, variable_of]
+        value_totals = value_weights.sum(axis=0)
 
         gradient = np.zeros_like(vectors)
-        np.matmul(room.weights, hidden, out=gradient[:n])
-        gradient[:n] += chosen.T @ around + share[:, None] * hidden
-        outward = rows[:, None] * around + chosen @ hidden
-        for column in room.places.T:
-            np.add.at(gradient, column, outward)
-        moved = share - room.marginals
-        moved[owner, np.arange(n)] = 0
-        return most, Point(gradient, moved)
+        np.matmul(workspace.weights, hidden, out=gradient[:n])
+        gradient[:n] += value_weights.T @ row_vectors + value_totals[:, None] * hidden
+        row_gradient = row_weights[:, None] * row_vectors + value_weights @ hidden
+        for column in workspace.row_positions.T:
+            np.add.at(gradient, column, row_gradient)
+        message_gradient = value_totals - workspace.marginals
+        message_gradient[variable_of, np.arange(n)] = 0
+        return largest, DescentPoint(gradient, message_gradient)
 
-    def _move(self, gradient: Point) -> None:
-        """Make a step."""
-        now = schedule(self.steps)
+    def _adam_step(self, gradient: DescentPoint) -> None:
+        """Make one Adam step; overwrites ``gradient``."""
+        parameters = step_parameters(self.steps)
         self.steps += 1
-        for here, slope, mean, square in zip(self.point, gradient, self.means, self.squares, strict=True):
-            mean *= np.float32(MOMENTUM)
-            mean += np.float32(1 - MOMENTUM) * slope
-            slope *= slope
-            square *= np.float32(SPREAD)
-            square += np.float32(1 - SPREAD) * slope
-            length = np.sqrt(square)
-            length *= np.float32(now.even)
-            length += np.float32(1e-8)
-            np.divide(mean, length, out=length)
-            length *= np.float32(now.step)
-            here -= length
+        for variables, derivative, first_moment, second_moment in zip(
+            self.point, gradient, self.first_moment, self.second_moment, strict=True
+        ):
+            first_moment *= np.float32(MOMENTUM)
+            first_moment += np.float32(1 - MOMENTUM) * derivative
+            derivative *= derivative
+            second_moment *= np.float32(SECOND_MOMENT_DECAY)
+            second_moment += np.float32(1 - SECOND_MOMENT_DECAY) * derivative
+            update = np.sqrt(second_moment)
+            update *= np.float32(parameters.bias_correction)
+            update += np.float32(1e-8)
+            np.divide(first_moment, update, out=update)
+            update *= np.float32(parameters.step_size)
+            variables -= update

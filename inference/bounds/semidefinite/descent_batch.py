@@ -1,4 +1,4 @@
-"""Descents of several agents side by side: what goes into :mod:`.steps` and comes out of it."""
+"""Run the descents of several agents as one batch: pad their arrays for ``batched_steps`` and take back the results."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,166 +6,194 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.semidefinite.batched_steps import Arrays, Given, Shape, Steps
-from dmcmc.inference.bounds.semidefinite.descent import DEAD, Descent, Point, Target, schedule
-from dmcmc.inference.bounds.semidefinite.utility_matrix import Network
+from dmcmc.inference.bounds.semidefinite.batched_steps import BatchArrays, BatchedSteps, BatchInputs, BatchShape
+from dmcmc.inference.bounds.semidefinite.descent import (
+    FORBIDDEN_UTILITY,
+    Descent,
+    DescentPoint,
+    Target,
+    step_parameters,
+)
+from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.runtime.types import Array, Ints
 
-ROUGH = 1000  # steps of a descent in which products may be rough: later they would cost more than they save
-_FAR = 1e15  # units: the limit of a row that is none
-_ROUND = 8  # vectors' lengths are multiples of it
+LOW_PRECISION_STEPS = (
+    1000  # first steps of a descent, whose products may be rounded to 11 bits; later the rounding costs progress
+)
+_EXCLUDED_ROW_CUTOFF = 1e15  # units: puts padding rows far below their cutoffs
+_RANK_MULTIPLE = 8  # the rank is padded to a multiple of this
 
 
-def shape_of(descents: Sequence[Descent], rows: int) -> Shape:
-    """Return the sizes for some descents with so many rows at most."""
-    networks = [descent.network for descent in descents]
-    longest = max(descent.point.vectors.shape[1] for descent in descents)
-    return Shape(
+def batch_shape(descents: Sequence[Descent], rows: int) -> BatchShape:
+    """Return the array sizes for the given descents with at most ``rows`` rows each."""
+    matrices = [descent.matrix for descent in descents]
+    largest_rank = max(descent.point.vectors.shape[1] for descent in descents)
+    return BatchShape(
         len(descents),
-        max(network.starts.size - 1 for network in networks),
-        max(int(np.diff(network.starts).max()) for network in networks),
-        -(-longest // _ROUND) * _ROUND,
-        max(1, *(sum(network.shape) for network in networks)),
+        max(matrix.starts.size - 1 for matrix in matrices),
+        max(int(np.diff(matrix.starts).max()) for matrix in matrices),
+        -(-largest_rank // _RANK_MULTIPLE) * _RANK_MULTIPLE,
+        max(1, *(sum(matrix.shape) for matrix in matrices)),
         rows,
     )
 
 
-class Batch:
+class DescentBatch:
     """Descents that make their steps together.
 
     Parameters
     ----------
-    descents
-        Go on from where they are.
-    targets
-        One for each.
-    arrays : Arrays
-    rough : int
-        Steps of a descent in which products may be.
+    descents : sequence of Descent
+        They continue from their current points.
+    targets : sequence of Target
+        One per descent.
+    arrays : BatchArrays
+        The array library.
+    low_precision_steps : int
+        Number of first steps of a descent whose products may be rounded to 11 bits.
     rows : int
-        At least so many rows are laid out: array libraries compile for what they add up.
+        Minimum number of rows to lay out: array libraries compile kernels for each size of a sum.
+
+    Attributes
+    ----------
+    descents : sequence of Descent
+        The descents; ``run`` updates them.
+    shape : BatchShape
+        Sizes of the arrays.
+    steps : BatchedSteps
+        The arrays, and the steps on them.
     """
 
     def __init__(
         self,
         descents: Sequence[Descent],
         targets: Sequence[Target],
-        arrays: Arrays,
-        rough: int = ROUGH,
+        arrays: BatchArrays,
+        low_precision_steps: int = LOW_PRECISION_STEPS,
         rows: int = 0,
     ) -> None:
-        self.descents, self._arrays, self._rough = descents, arrays, rough
-        self.shape = shape_of(descents, max(rows, *(target.limits.size for target in targets)))
-        size, put = self.shape, arrays.put
-        agents, h, d, n = size.agents, size.h, size.d, size.n
-        self._columns = [columns_of(descent.network, d) for descent in descents]
-        points = [self._laid_out([getattr(x, name) for x in descents]) for name in ("point", "means", "squares")]
+        self.descents, self._arrays, self._low_precision_steps = descents, arrays, low_precision_steps
+        self.shape = batch_shape(descents, max(rows, *(target.cutoffs.size for target in targets)))
+        shape, put = self.shape, arrays.put
+        agents, h, d, n = shape.agents, shape.h, shape.d, shape.n
+        self._columns = [value_columns(descent.matrix, d) for descent in descents]
+        states = zip(
+            *((descent.point, descent.first_moment, descent.second_moment) for descent in descents), strict=True
+        )
+        points = [self._pad(state) for state in states]
         utilities = np.zeros((agents, n, n), dtype=np.float32)
         for b, (descent, columns) in enumerate(zip(descents, self._columns, strict=True)):
-            utilities[b][np.ix_(columns, columns)] = descent.in_units(descent.network.pairs)
-        sizes = sizes_of([descent.network for descent in descents], h)
-        there = sizes > 0
-        moves = put(np.repeat(apart(there), d, axis=2).astype(np.float32))  # shifts that there are
-        live = put(there.astype(np.float32)[:, None, :])
-        given = Given(put(utilities), put(sizes), live, moves, *self._rows(targets))
-        self.steps = Steps(size, given, points, arrays)
+            utilities[b][np.ix_(columns, columns)] = descent.in_units(descent.matrix.pairs)
+        sizes = domain_sizes([descent.matrix for descent in descents], h)
+        exists = sizes > 0
+        message_mask = put(
+            np.repeat(distinct_pairs(exists), d, axis=2).astype(np.float32)
+        )  # messages between two existing variables
+        variable_mask = put(exists.astype(np.float32)[:, None, :])
+        given = BatchInputs(put(utilities), put(sizes), variable_mask, message_mask, *self._row_inputs(targets))
+        self.steps = BatchedSteps(shape, given, points, arrays)
 
-    def run(self, more: Callable[[int], int]) -> list[Point]:
+    def run(self, steps_to_make: Callable[[int], int]) -> list[DescentPoint]:
         """Make steps; return each descent's best point on the way.
 
         Parameters
         ----------
-        more
-            Told how many steps have been made now, says how many more there shall be before it is asked again; none
-            end it. Those before have then been waited for.
+        steps_to_make : callable
+            Receives the number of steps made, all of which are complete, and returns how many to make before it is
+            called again; 0 ends the run.
         """
-        made = 0
-        while (wanted := more(made)) > 0:
-            wanted = min([wanted, *(x.told_at - x.steps for x in self.descents if x.told_at is not None)])
-            self._make(made, wanted)
-            made += wanted
-            self._tell(made)
-        self._make(made, 0)
-        self._return()
+        steps_made = 0
+        while (count := steps_to_make(steps_made)) > 0:
+            count = min(
+                [count, *(x.next_trial_check - x.steps for x in self.descents if x.next_trial_check is not None)]
+            )
+            self._run_steps(steps_made, count)
+            steps_made += count
+            self._record_trials(steps_made)
+        self._run_steps(steps_made, 0)
+        self._write_back()
         best = [self._arrays.get(part) for part in self.steps.best]
-        return [self._taken_out(b, best) for b in range(self.shape.agents)]
+        return [self._unpad(b, best) for b in range(self.shape.agents)]
 
-    def _make(self, made: int, wanted: int) -> None:
-        """Make steps; without any look whether this is the best point so far."""
-        steps = [[schedule(descent.steps + i) for descent in self.descents] for i in range(max(1, wanted))]
-        words, rough = np.array(steps, dtype=np.float32), all(x.steps < self._rough for x in self.descents)
-        if wanted:
-            self.steps.make(words, made, rough)
+    def _run_steps(self, steps_made: int, count: int) -> None:
+        """Make ``count`` steps; with 0, only check whether the current point is the best so far."""
+        steps = [[step_parameters(descent.steps + i) for descent in self.descents] for i in range(max(1, count))]
+        parameters, low_precision = (
+            np.array(steps, dtype=np.float32),
+            all(descent.steps < self._low_precision_steps for descent in self.descents),
+        )
+        if count:
+            self.steps.advance(parameters, steps_made, low_precision)
         else:
-            self.steps.end(words, rough)
+            self.steps.finish(parameters, low_precision)
         for descent in self.descents:
-            descent.steps += wanted
+            descent.steps += count
 
-    def _rows(self, targets: Sequence[Target]) -> tuple[Any, Any, Any]:
-        """Lay out the rows of all agents: which values of the interface they have, values, constants."""
+    def _row_inputs(self, targets: Sequence[Target]) -> tuple[Any, Any, Any]:
+        """Lay out the rows of all agents: one-hot boundary values, unary utilities, and constants minus cutoffs."""
         agents, k, n = self.shape.agents, self.shape.k, self.shape.n
-        select = np.zeros((agents, k, self.shape.o), dtype=np.float32)
-        values = np.full((agents, k, n), DEAD, dtype=np.float32)
-        constants = np.full((agents, k), -_FAR)
+        interface_one_hot = np.zeros((agents, k, self.shape.o), dtype=np.float32)
+        row_values = np.full((agents, k, n), FORBIDDEN_UTILITY, dtype=np.float32)
+        constants = np.full((agents, k), -_EXCLUDED_ROW_CUTOFF)
         for b, (descent, target) in enumerate(zip(self.descents, targets, strict=True)):
-            network, own = descent.network, target.limits.size
-            values[b, :own, self._columns[b]] = descent.in_units(network.values(target.digits)).T
-            constants[b, :own] = (network.constants(target.digits) - target.limits) / descent.unit
+            matrix, n_own = descent.matrix, target.cutoffs.size
+            row_values[b, :n_own, self._columns[b]] = descent.in_units(matrix.value_utilities(target.digits)).T
+            constants[b, :n_own] = (matrix.interface_utilities(target.digits) - target.cutoffs) / descent.unit
             for row, column in np.ndindex(*target.digits.shape):
-                select[b, row, sum(network.shape[:column]) + target.digits[row, column]] = 1
+                interface_one_hot[b, row, sum(matrix.shape[:column]) + target.digits[row, column]] = 1
         put = self._arrays.put
-        return put(select), put(values), put(constants)
+        return put(interface_one_hot), put(row_values), put(constants)
 
-    def _tell(self, made: int) -> None:
-        """Wait for what was asked for; note what is left of the targets where that is told."""
-        if any(descent.steps == descent.told_at for descent in self.descents):
-            self._make(made, 0)
-        least = self._arrays.get(self.steps.least)
-        for descent, one in zip(self.descents, least.tolist(), strict=True):
-            if descent.steps == descent.told_at:
-                descent.trial.append(one * descent.unit)
+    def _record_trials(self, steps_made: int) -> None:
+        """Wait for the steps; record the excess of the descents that have reached a trial check."""
+        if any(descent.steps == descent.next_trial_check for descent in self.descents):
+            self._run_steps(steps_made, 0)
+        least = self._arrays.get(self.steps.least_excess)
+        for descent, excess in zip(self.descents, least.tolist(), strict=True):
+            if descent.steps == descent.next_trial_check:
+                descent.trial.append(excess * descent.unit)
 
-    def _laid_out(self, points: Sequence[Point]) -> list[Any]:
-        """Return the agents' vectors of hidden values and of the interface's, and their shifts."""
+    def _pad(self, points: Sequence[DescentPoint]) -> list[Any]:
+        """Return the padded arrays of points: vectors of the hidden and of the boundary values, and messages."""
         agents, h, n, r, o = self.shape.agents, self.shape.h, self.shape.n, self.shape.r, self.shape.o
         sizes = (agents, n, r), (agents, o, r), (agents, h, n)
-        parts = [np.zeros(size, dtype=np.float32) for size in sizes]
+        parts = [np.zeros(shape, dtype=np.float32) for shape in sizes]
         for b, (point, columns) in enumerate(zip(points, self._columns, strict=True)):
-            own, long = columns.size, point.vectors.shape[1]
-            parts[0][b, columns, :long] = point.vectors[:own]
-            parts[1][b, : len(point.vectors) - own, :long] = point.vectors[own:]
-            parts[2][b][: len(point.shifts), columns] = point.shifts
+            n_own, rank = columns.size, point.vectors.shape[1]
+            parts[0][b, columns, :rank] = point.vectors[:n_own]
+            parts[1][b, : len(point.vectors) - n_own, :rank] = point.vectors[n_own:]
+            parts[2][b][: len(point.messages), columns] = point.messages
         return [self._arrays.put(part) for part in parts]
 
-    def _taken_out(self, b: int, parts: Sequence[Array]) -> Point:
-        """Return an agent's point of some that were laid out."""
-        columns, (vectors, shifts) = self._columns[b], self.descents[b].point
-        long, outer = vectors.shape[1], len(vectors) - columns.size
-        found = np.concatenate([parts[0][b, columns, :long], parts[1][b, :outer, :long]])
-        return Point(found, np.ascontiguousarray(parts[2][b][: len(shifts), columns]))
+    def _unpad(self, b: int, parts: Sequence[Array]) -> DescentPoint:
+        """Return one agent's point from padded arrays."""
+        columns, (vectors, messages) = self._columns[b], self.descents[b].point
+        rank, n_interface = vectors.shape[1], len(vectors) - columns.size
+        padded = np.concatenate([parts[0][b, columns, :rank], parts[1][b, :n_interface, :rank]])
+        return DescentPoint(padded, np.ascontiguousarray(parts[2][b][: len(messages), columns]))
 
-    def _return(self) -> None:
-        """Let descents be where they have come to."""
-        points = [[self._arrays.get(part) for part in point] for point in self.steps.points]
+    def _write_back(self) -> None:
+        """Copy the current points and moments back to the descents."""
+        points = [[self._arrays.get(part) for part in point] for point in self.steps.iterates]
         for b, descent in enumerate(self.descents):
-            descent.point, descent.means, descent.squares = (self._taken_out(b, parts) for parts in points)
+            descent.point, descent.first_moment, descent.second_moment = (self._unpad(b, parts) for parts in points)
 
 
-def sizes_of(networks: Sequence[Network], h: int) -> NDArray[np.int32]:
-    """Return the domain sizes of agents' hidden variables, (agents, h), 0 where there is no variable."""
-    found = np.zeros((len(networks), h), dtype=np.int32)
-    for own, network in zip(found, networks, strict=True):
-        own[: network.starts.size - 1] = np.diff(network.starts)
+def domain_sizes(matrices: Sequence[UtilityMatrix], h: int) -> NDArray[np.int32]:
+    """Return the domain sizes of the agents' hidden variables, (agents, h) int32; 0 for a padded variable."""
+    padded = np.zeros((len(matrices), h), dtype=np.int32)
+    for sizes, matrix in zip(padded, matrices, strict=True):
+        sizes[: matrix.starts.size - 1] = np.diff(matrix.starts)
+    return padded
+
+
+def distinct_pairs(exists: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which pairs consist of two different existing variables, (agents, h, h), given which variables exist."""
+    found: NDArray[np.bool_] = exists[:, :, None] & exists[:, None, :] & ~np.eye(exists.shape[1], dtype=bool)
     return found
 
 
-def apart(there: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which pairs of two variables that are there are pairs of unlike ones, (agents, h, h)."""
-    found: NDArray[np.bool_] = there[:, :, None] & there[:, None, :] & ~np.eye(there.shape[1], dtype=bool)
-    return found
-
-
-def columns_of(network: Network, d: int) -> Ints:
-    """Return where an agent's values are among those of a batch with d values a variable."""
-    found: Ints = network.owner * d + np.arange(network.owner.size) - network.starts[network.owner]
+def value_columns(matrix: UtilityMatrix, d: int) -> Ints:
+    """Return the positions of an agent's values in padded arrays with d values per variable, (n,) int64."""
+    found: Ints = matrix.variable_of * d + np.arange(matrix.variable_of.size) - matrix.starts[matrix.variable_of]
     return found

@@ -1,4 +1,4 @@
-"""How far the squares of an agent's rows are."""
+"""State of an agent's per-row semidefinite bounds."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -6,66 +6,73 @@ from typing import Protocol
 from dmcmc.inference.bounds.semidefinite.row_tree import Leaf, RowTree
 
 
-class Points(Protocol):
-    """Where points of leaves are: an :class:`.own.ground.Ground`."""
+class FactorStore(Protocol):
+    """Buffer of the leaves' factor vectors: ``per_row.device_buffers.AgentBuffers``.
+
+    Attributes
+    ----------
+    free : list of int
+        Buffer entries without a leaf.
+    """
 
     free: list[int]
 
 
 @dataclass
-class Progress:
-    """How far the squares of an agent's rows are.
+class PerRowState:
+    """State of an agent's per-row semidefinite bounds.
 
     Attributes
     ----------
-    trees : dict of RowTree
-        Of the rows that have a square of their own.
-    ground : Points or None
-        Where points of leaves are.
+    trees : dict of int to RowTree
+        Search trees of the rows that have a per-row bound, by row.
+    buffers : FactorStore or None
+        Buffer of the leaves' factor vectors; None before there is one and after the last use.
     agent : int
-        The agent's number there.
-    pace : dict of float
-        By the steps of a schedule: seconds of a step of one case, as measured last; 0 where that was not telling.
-    made : int
-        Squares so far.
+        The agent's index in ``buffers``.
+    step_seconds : dict of int to float
+        Measured seconds per step and node, by the number of steps of the schedule; 0 after a first batch, whose time
+        includes the loading of libraries.
+    nodes_solved : int
+        Number of nodes bounded so far.
     expected : bool
-        Whether there are to be any.
-    grown : bool
-        Whether they are as far as to show what they bring: all rows that matter have variables fixed.
+        Whether there will be per-row bounds.
+    has_branched : bool
+        Whether every row that matters has been branched, so that the gain of the method can be judged.
     exact : bool or None
-        Whether the device's certificates are the CPU's; None before that has been looked at.
+        Whether the device's certificates equal the CPU's; None before the first comparison.
     failed : bool
-        Whether the device could not: there are none then.
+        Whether the device failed; there are no per-row bounds then.
     """
 
     trees: dict[int, RowTree] = field(default_factory=dict)
-    ground: Points | None = None
+    buffers: FactorStore | None = None
     agent: int = 0
-    pace: dict[int, float] = field(default_factory=dict)
-    made: int = 0
+    step_seconds: dict[int, float] = field(default_factory=dict)
+    nodes_solved: int = 0
     expected: bool = False
-    grown: bool = False
+    has_branched: bool = False
     exact: bool | None = None
     failed: bool = False
 
     @property
-    def young(self) -> bool:
-        """Whether they are yet to show what they bring."""
-        return self.expected and not self.grown and not self.failed
+    def undecided(self) -> bool:
+        """Whether the gain of the per-row bounds cannot be judged yet."""
+        return self.expected and not self.has_branched and not self.failed
 
     def release(self, leaf: Leaf) -> None:
-        """Give the slot of a leaf back."""
-        if leaf.slot is not None and self.ground is not None:
-            self.ground.free.append(leaf.slot)
-        leaf.slot = None
+        """Return a leaf's buffer entry to the free ones."""
+        if leaf.entry is not None and self.buffers is not None:
+            self.buffers.free.append(leaf.entry)
+        leaf.entry = None
 
-    def end(self) -> None:
-        """Give back all that would be needed to lower rows further."""
+    def discard(self) -> None:
+        """Release all buffer entries: no row will be bounded further."""
         for leaf in [leaf for tree in self.trees.values() for leaf in tree.leaves]:
             self.release(leaf)
-        self.ground = None
+        self.buffers = None
 
     def fail(self) -> None:
-        """Give up."""
+        """Give up after a device failure."""
         self.failed = True
-        self.end()
+        self.discard()

@@ -1,89 +1,117 @@
 # mypy: ignore-errors
-"""Maxima of all pairs' tables at once: smooth ones with their weights in single precision, and exact ones."""
+"""CPU kernels for the maxima of all pairwise tables: smoothed in single precision with their weights, and exact."""
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.runtime.compile import njit
 
-POWER = 32  # a weight is (1 + x / POWER)^POWER, 0 below: nearly an exponential, and five products
+# A weight is max(0, 1 + x / POWER)^POWER, which approximates exp(x) and takes five multiplications.
+POWER = 32
 
 
 @njit(nogil=True, fastmath=True)
-def smooth_pairs(utilities, products, shifts, slope, starts, weights, marginals):
-    """Set how much each entry of a pair's table counts in its maximum; return the sum of the maxima.
+def smooth_pairs(utilities, products, messages, inverse_temperature, starts, weights, marginals):
+    """Compute each entry's weight in the smoothed maximum of its pair's table; return the sum of the exact maxima.
 
-    utilities, products (n, n) float32: a pair's table is utilities + 2 products - the shifts of both its variables;
-    shifts (h, n) float32: ``shifts[v, a]`` is taken from pair (u, v) and given to value a of u; slope: one over the
-    temperature; starts (h + 1,). Out: weights (n, n) float32, symmetric, each pair's block adds up to one; marginals
-    (h, n) float32, laid out as shifts, the sums of weights over the other variable. Blocks of one variable are not
-    touched.
+    The table of the pair (u, v) is ``utilities + 2 * products`` minus the messages of both variables.
+
+    Parameters
+    ----------
+    utilities : (n, n) float32
+        Pairwise utilities, in units.
+    products : (n, n) float32
+        Inner products of the values' factor vectors.
+    messages : (h, n) float32
+        ``messages[v, a]`` is subtracted from the table of the pair (u, v) and added to value a of u.
+    inverse_temperature : float
+        Inverse temperature of the smoothing.
+    starts : (h + 1,) int64
+        First value of each hidden variable.
+    weights : (n, n) float32
+        Output, symmetric. The entries of each pair's block sum to one; blocks of a single variable are not written.
+    marginals : (h, n) float32
+        Output, laid out as ``messages``: sums of the weights over the other variable of the pair.
     """
     h, widest = starts.size - 1, 0
     for u in range(h):
         widest = max(widest, starts[u + 1] - starts[u])
     table = np.empty(widest * widest, dtype=np.float32)
-    total, factor, one, nothing = 0.0, np.float32(slope / POWER), np.float32(1), np.float32(0)
+    total, factor, one, zero = 0.0, np.float32(inverse_temperature / POWER), np.float32(1), np.float32(0)
     for u in range(h):
-        mine, many = starts[u], starts[u + 1] - starts[u]
+        start_u, size_u = starts[u], starts[u + 1] - starts[u]
         for v in range(u + 1, h):
-            other, more = starts[v], starts[v + 1] - starts[v]
-            for i in range(many):
-                taken = shifts[v, mine + i]
-                for j in range(more):
-                    entry = utilities[mine + i, other + j] + np.float32(2) * products[mine + i, other + j]
-                    table[i * more + j] = entry - taken - shifts[u, other + j]
-            count = many * more
+            start_v, size_v = starts[v], starts[v + 1] - starts[v]
+            for i in range(size_u):
+                message = messages[v, start_u + i]
+                for j in range(size_v):
+                    entry = utilities[start_u + i, start_v + j] + np.float32(2) * products[start_u + i, start_v + j]
+                    table[i * size_v + j] = entry - message - messages[u, start_v + j]
+            count = size_u * size_v
             best = table[0]
-            for q in range(count):
-                best = max(best, table[q])
+            for k in range(count):
+                best = max(best, table[k])
             total += best
-            mass = nothing
-            for q in range(count):
-                x = max(nothing, one + (table[q] - best) * factor)
+            mass = zero
+            for k in range(count):
+                x = max(zero, one + (table[k] - best) * factor)
                 x = x * x
                 x = x * x
                 x = x * x
                 x = x * x
                 x = x * x
-                table[q] = x
+                table[k] = x
                 mass += x
-            part = one / mass
-            for j in range(more):
-                marginals[u, other + j] = nothing
-            for i in range(many):
-                row = nothing
-                for j in range(more):
-                    x = table[i * more + j] * part
-                    weights[mine + i, other + j] = x
-                    row += x
-                    marginals[u, other + j] += x
-                marginals[v, mine + i] = row
-            for j in range(more):
-                for i in range(many):
-                    weights[other + j, mine + i] = table[i * more + j] * part
+            scale = one / mass
+            for j in range(size_v):
+                marginals[u, start_v + j] = zero
+            for i in range(size_u):
+                row_mass = zero
+                for j in range(size_v):
+                    x = table[i * size_v + j] * scale
+                    weights[start_u + i, start_v + j] = x
+                    row_mass += x
+                    marginals[u, start_v + j] += x
+                marginals[v, start_u + i] = row_mass
+            for j in range(size_v):
+                for i in range(size_u):
+                    weights[start_v + j, start_u + i] = table[i * size_v + j] * scale
     return total
 
 
 @njit(nogil=True)
-def pair_maxima(utilities, products, shifts, bits, starts, u):
-    """Return the sum of the maxima of u's pairs with later variables, exactly; NEVER if one has no live entry.
+def pair_maxima(utilities, products, messages, bits, starts, u):
+    """Return the exact sum of the maxima of u's pairs with later variables; NEVER if a table has no allowed entry.
 
-    utilities (n, n) int32, 2^bits times as large as one of shifts (h, n) int64 and of products (d, later values)
-    float64, whole numbers: those of u with all later variables.
+    Parameters
+    ----------
+    utilities : (n, n) int32
+        Pairwise utilities.
+    products : (d, values of later variables) float64
+        Integer inner products of u's values with all later values, in multiples of 2^-bits of a utility.
+    messages : (h, n) int64
+        Messages, in multiples of 2^-bits of a utility; see ``smooth_pairs``.
+    bits : int
+        Fraction bits of products and messages.
+    starts : (h + 1,) int64
+        First value of each hidden variable.
+    u : int
+        The first variable of the pairs.
     """
     h, total = starts.size - 1, np.int64(0)
-    mine, many, later = starts[u], starts[u + 1] - starts[u], starts[u + 1]
+    start_u, size_u, later = starts[u], starts[u + 1] - starts[u], starts[u + 1]
     for v in range(u + 1, h):
-        best = np.int64(NEVER)
-        for i in range(many):
-            taken = shifts[v, mine + i]
+        best = np.int64(MINUS_INFINITY)
+        for i in range(size_u):
+            message = messages[v, start_u + i]
             for b in range(starts[v], starts[v + 1]):
-                utility = np.int64(utilities[mine + i, b])
-                if utility >= THRESHOLD:
-                    best = max(best, (utility << bits) + 2 * np.int64(products[i, b - later]) - taken - shifts[u, b])
-        if best == NEVER:
+                utility = np.int64(utilities[start_u + i, b])
+                if utility >= FORBIDDEN_BELOW:
+                    best = max(
+                        best, (utility << bits) + 2 * np.int64(products[i, b - later]) - message - messages[u, b]
+                    )
+        if best == MINUS_INFINITY:
             return best
         total += best
     return total

@@ -1,4 +1,4 @@
-"""Provider ``semidefinite``: dual ascent on pairs, and a lift of its rows where that is of use."""
+"""Bound provider ``semidefinite``: dual ascent on pairs, and a semidefinite relaxation of the rows where that helps."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,32 +8,33 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.semidefinite.relaxation import Lift
+from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 
-_STEPS = 10  # of the lift for a sweep
-_LIFT = 0.8  # of the time
+_STEPS_PER_SWEEP = 10  # descent steps per sweep
+_RELAXATION_SHARE = 0.8  # of the time goes to the relaxation, the rest to the dual ascent
 
 
-class LiftedState:
-    """A bound by dual ascent on pairs and a semidefinite lift; a :class:`.PruningState`.
+class SemidefiniteState:
+    """Bound of an agent's rows by dual ascent on pairs and a semidefinite relaxation; a ``PruningState``.
 
     Attributes
     ----------
     dual : DualState
-        Has the bounds of both.
-    lift : Lift
+        Holds the bounds, which both methods lower.
+    relaxation : SemidefiniteRelaxation
+        The relaxation of the rows.
     """
 
     def __init__(self, local: LocalProblem, backend: Backend = CPU) -> None:
         self.dual = DualState(local, triangles=False, backend=backend)
-        self.lift = Lift(self.dual)
+        self.relaxation = SemidefiniteRelaxation(self.dual)
 
     @property
     def backend(self) -> Backend:
-        """What work may take."""
+        """Resources that the work may use."""
         return self.dual.backend
 
     @backend.setter
@@ -47,12 +48,12 @@ class LiftedState:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no time would make the bound tighter."""
-        return self.dual.exhausted and self.lift.exhausted
+        """Whether neither method can tighten the bound any further."""
+        return self.dual.exhausted and self.relaxation.exhausted
 
     def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
-        """Tighten the bound: the lift first, then the ascent."""
-        self.dual.improve(self._lift(seconds, sweeps, rows, None), sweeps, rows)
+        """Tighten the bound: first by the relaxation, then by the dual ascent."""
+        self.dual.improve(self._improve_relaxation(seconds, sweeps, rows, None), sweeps, rows)
 
     def prune(
         self,
@@ -62,37 +63,37 @@ class LiftedState:
         sweeps: int | None = None,
     ) -> Pruned:
         """Tighten the bound, and remove values with which a row cannot reach its threshold."""
-        left = self._lift(seconds, sweeps, rows, thresholds)
+        left = self._improve_relaxation(seconds, sweeps, rows, thresholds)
         return replace(self.dual.prune(thresholds, rows, left, sweeps), state=self)
 
     def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
-        """Take bounds that are known from elsewhere, one a row."""
+        """Take over upper bounds that are known from another source, one per row."""
         self.dual.lower(rows, values)
 
-    def tables(self, arithmetic: Arithmetic) -> tuple[Table, ...]:
-        """Return one table over the interface; small ones over its parts where it has too many rows."""
+    def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
+        """Return the bound as one table over the interface; as tables over parts of it if it has too many rows."""
         return self.dual.tables(arithmetic)
 
-    def _lift(
-        self, seconds: float | None, sweeps: int | None, rows: Rows | None, limits: NDArray[Any] | None
+    def _improve_relaxation(
+        self, seconds: float | None, sweeps: int | None, rows: Rows | None, cutoffs: NDArray[Any] | None
     ) -> float | None:
-        """Lift rows; return the seconds that are left for the ascent."""
-        if self.lift.exhausted:
+        """Improve the rows' bounds by the relaxation; return the seconds that are left for the dual ascent."""
+        if self.relaxation.exhausted:
             return seconds
-        steps = None if seconds is not None else _STEPS * (10 if sweeps is None else sweeps)
-        self.lift.improve(None if seconds is None else _LIFT * seconds, steps, rows, limits)
-        return None if seconds is None else (1 - _LIFT) * seconds
+        steps = None if seconds is not None else _STEPS_PER_SWEEP * (10 if sweeps is None else sweeps)
+        self.relaxation.improve(None if seconds is None else _RELAXATION_SHARE * seconds, steps, rows, cutoffs)
+        return None if seconds is None else (1 - _RELAXATION_SHARE) * seconds
 
 
 class Semidefinite:
-    """Adds the square of a linear function of the assignment, whatever it is, that makes the sum of maxima small."""
+    """Provider that adds the square of a linear function, chosen such that the sum of the tables' maxima is small."""
 
     name = "semidefinite"
     summary = "the semidefinite relaxation, by descent: for many variables that nearly all share factors"
 
-    def start(self, local: LocalProblem, backend: Backend = CPU) -> LiftedState:
+    def start(self, local: LocalProblem, backend: Backend = CPU) -> SemidefiniteState:
         """Return an agent's bound after one sweep with the interface free."""
-        return LiftedState(local, backend)
+        return SemidefiniteState(local, backend)
 
 
 PROVIDER = Semidefinite()

@@ -1,4 +1,4 @@
-"""Semidefinite bounds of the rows of a dual ascent: better where a dense agent has many hidden variables."""
+"""Semidefinite upper bounds of the rows of a dual ascent: tighter for dense agents with many hidden variables."""
 
 import time
 from typing import NamedTuple
@@ -6,245 +6,292 @@ from typing import NamedTuple
 import numpy as np
 
 from dmcmc.inference.bounds.contract.protocol import Rows
-from dmcmc.inference.bounds.dual.dual_bound import SHIFTS, DualState
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.semidefinite.certificate import Square, bounds_with, whole_square
-from dmcmc.inference.bounds.semidefinite.descent import TRIAL, Descent, Point, Target, room_bytes
-from dmcmc.inference.bounds.semidefinite.descent_state import Progress
-from dmcmc.inference.bounds.semidefinite.initial_factors import STEPS
-from dmcmc.inference.bounds.semidefinite.row_dual_ascent import ascended
-from dmcmc.inference.bounds.semidefinite.utility_matrix import Network, lay_out, takes
+from dmcmc.inference.bounds.dual.dual_bound import WHOLE_SWEEPS_PER_ROW_SWEEP, DualState
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.semidefinite.certificate import PsdTerm, bounds_with_term, round_psd_term
+from dmcmc.inference.bounds.semidefinite.descent import TRIAL_STEPS, Descent, DescentPoint, Target, workspace_bytes
+from dmcmc.inference.bounds.semidefinite.descent_state import PerRowState
+from dmcmc.inference.bounds.semidefinite.initial_factors import EQUIVALENT_STEPS
+from dmcmc.inference.bounds.semidefinite.row_dual_ascent import ascent_bounds
+from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix, build_utility_matrix, is_pairwise
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.matrix_products import products_on_one_thread
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Floats, Ints
 
-_RANK = 1 / 2  # of the values, at most, is how many vectors a descent has
-_MOST_VALUES, _MOST_BYTES, _SHARE = 4096, 1 << 30, 1 / 16  # values; for the work on one agent: bytes, of the memory
-_MOST_ROWS, _DENSE = 1 << 12, 0.2  # of pairs; with fewer triangles are as good
-_LEAST_HIDDEN, _LEAST_ON_GPU = 30, 16  # variables
-ROWS = 64  # are lowered at a time: those that are furthest beyond their limits
-_HOPE = 2.0  # times what the second half of a trial has brought may come after it
-_TIMED, _LEAST_STEPS, _CERTIFICATE = 5, 8, 3  # steps: that tell their pace, that a turn has at least, and that end it
-_ASCENT = 0.25  # of the time may go to the ascent after a descent
-_SWEEP = 1e-8  # seconds of an ascent for a pair of values and each of some rows: an estimate
-_ENTRY, _PRODUCT = 7e-9, 3e-11  # seconds of a step for a pair of values, and for each vector of it: an estimate
+_MAX_RANK_SHARE = 1 / 2  # estimated rank r of the factorisation, as a share of the number of hidden values
+_MAX_VALUES = 4096  # hidden values of an agent
+_MAX_BYTES = 1 << 30  # workspace of one agent
+_MEMORY_SHARE = 1 / 16  # of the memory, for the workspace of one agent
+_MAX_ROWS = 1 << 12  # rows of an agent
+_MIN_DENSITY = 0.2  # share of the variable pairs with a factor; below it, triangles bound as well
+_MIN_HIDDEN_VARIABLES = 30  # hidden variables of an agent, at least
+_MIN_HIDDEN_VARIABLES_ON_GPU = 16  # hidden variables of an agent, at least, on a GPU
+MAX_ROWS_PER_DESCENT = 64  # rows per descent: those furthest above their cutoffs
+_EXTRAPOLATION = 2.0  # the rest of a descent gains at most this many times what the second half of its trial gained
+_MIN_TIMED_STEPS = 5  # steps before their measured duration is used
+_MIN_STEPS = 8  # a call with time for fewer steps does nothing
+_CERTIFICATE_STEPS = 3  # estimated duration of a certificate, in steps
+_MAX_ASCENT_SHARE = 0.25  # of the time may go to the dual ascent that follows a descent
+_ASCENT_SECONDS = 1e-8  # estimated seconds of a dual ascent per pair of values and row
+_SECONDS_PER_ENTRY = 7e-9  # estimated seconds of a step per pair of values
+_SECONDS_PER_PRODUCT = 3e-11  # estimated seconds of a step per pair of values and component of the factor vectors
 
 
-class Opened(NamedTuple):
-    """What a turn of a lift goes by: its descent and what that lowers; rows that still matter, and their limits."""
+class RelaxationTask(NamedTuple):
+    """Input of one improvement of a relaxation.
+
+    Attributes
+    ----------
+    descent : Descent
+        The agent's descent.
+    target : Target
+        The rows that the descent minimises over, with their cutoffs.
+    rows : (k,) int64
+        All rows that still matter.
+    cutoffs : (k,) float64
+        Their cutoffs, in the matrix's scale.
+    """
 
     descent: Descent
     target: Target
     rows: Ints
-    limits: Floats
+    cutoffs: Floats
 
 
-class Turn(NamedTuple):
-    """A lift's turn that has begun."""
+class ActiveRelaxation(NamedTuple):
+    """A relaxation with the task that was prepared for it."""
 
-    lift: "Lift"
-    opened: Opened
+    relaxation: "SemidefiniteRelaxation"
+    task: RelaxationTask
 
 
-class Lift:
-    """Lowers the bounds of a dual ascent's rows.
+class SemidefiniteRelaxation:
+    """Lowers the upper bounds of a dual ascent's rows by a semidefinite relaxation.
+
+    Parameters
+    ----------
+    state : DualState
+        Holds the rows' bounds.
 
     Attributes
     ----------
+    state : DualState
+        Holds the rows' bounds.
+    per_row : PerRowState
+        State of the per-row bounds, which follow the descent that all rows share, on a GPU.
     exhausted : bool
-        Whether it is of no use.
-    own : .progress.Progress
-        Of what comes after its rows' common square, on a GPU.
+        Whether the relaxation cannot lower any bound further.
     """
 
     def __init__(self, state: DualState) -> None:
-        self.state, self.own = state, Progress()
-        self._network: Network | None = None
+        self.state, self.per_row = state, PerRowState()
+        self._matrix: UtilityMatrix | None = None
         self._descent: Descent | None = None
-        self._tried, self._ascends, self._ascended, self._certified = False, True, 0.0, 0.0
-        self._pace = 0.0
-        self._values = sum(int(state.local.domains[v]) for v in state.local.hidden)
-        fits = self._values <= _MOST_VALUES and room_bytes(self._values) <= ACCOUNT.part(_SHARE, _MOST_BYTES)
-        self.exhausted = not (fits and state.enumerated and takes(state.local))
+        self._trial_judged, self._ascent_helps, self._last_ascent_seconds, self._last_certificate_seconds = (
+            False,
+            True,
+            0.0,
+            0.0,
+        )
+        self._measured_step_seconds = 0.0
+        self._n_values = sum(int(state.local.domains[v]) for v in state.local.hidden)
+        fits = self._n_values <= _MAX_VALUES and workspace_bytes(self._n_values) <= MEMORY_ACCOUNT.budget_share(
+            _MEMORY_SHARE, _MAX_BYTES
+        )
+        self.exhausted = not (fits and state.enumerated and is_pairwise(state.local))
 
     @property
     def steps(self) -> int:
-        """How many steps have been made."""
+        """Number of descent steps made."""
         return 0 if self._descent is None else self._descent.steps
 
     @property
-    def made(self) -> int:
-        """How much work has been done, of any kind."""
-        return self.steps + self.own.made
+    def work_done(self) -> int:
+        """Amount of work done: descent steps and nodes of the per-row bounds."""
+        return self.steps + self.per_row.nodes_solved
 
     @property
-    def pace(self) -> float:
-        """About the seconds of a step."""
-        n = self._values
-        return self._pace or n * n * (_ENTRY + _PRODUCT * _RANK * n)
+    def step_seconds(self) -> float:
+        """Seconds per descent step, measured or estimated."""
+        n = self._n_values
+        return self._measured_step_seconds or n * n * (_SECONDS_PER_ENTRY + _SECONDS_PER_PRODUCT * _MAX_RANK_SHARE * n)
 
     @property
-    def unknown(self) -> bool:
-        """Whether it has not had the steps yet by which it can be judged."""
-        return not self.exhausted and self.steps < TRIAL // 2
+    def untested(self) -> bool:
+        """Whether too few steps were made to judge the relaxation."""
+        return not self.exhausted and self.steps < TRIAL_STEPS // 2
 
     @property
     def trial_seconds(self) -> float:
-        """About how long it takes one core until it is of use, if it is at all."""
-        return (max(0, TRIAL // 2 - self.steps) + self._setting_out) * self.pace
+        """Estimated seconds of one core until the relaxation can be judged."""
+        return (max(0, TRIAL_STEPS // 2 - self.steps) + self._setup_steps) * self.step_seconds
 
     @property
-    def _setting_out(self) -> int:
-        """Steps that what comes before the first one takes as long as."""
-        return 0 if self.steps else STEPS
+    def _setup_steps(self) -> int:
+        """Time of the set-up before the first step, in steps."""
+        return 0 if self.steps else EQUIVALENT_STEPS
 
     def improve(
         self,
         seconds: float | None = None,
         steps: int | None = None,
         rows: Rows | None = None,
-        limits: Array | None = None,
+        cutoffs: Array | None = None,
     ) -> None:
         """Lower the bounds of rows, on the calling thread.
 
         Parameters
         ----------
-        seconds
-            The result then depends on the machine.
-        steps
-            In place of seconds.
-        rows
-            Those that still matter; None for all.
-        limits : (rows of the interface,) or None
-            Utilities: what a row has to exceed to be in anything better. The row that is furthest beyond is lowered.
+        seconds : float or None
+            Time budget; the result then depends on the speed of the machine.
+        steps : int or None
+            Number of descent steps, in place of a time budget.
+        rows : Rows or None
+            Rows that still matter; None for all.
+        cutoffs : (rows of the interface,) or None
+            Utility that each row has to exceed to be part of a better solution. The row that is furthest above its
+            cutoff is lowered.
         """
         start = time.perf_counter()
-        if seconds is not None and seconds < self.least_seconds:
-            return  # all of it would be setting out
+        if seconds is not None and seconds < self.min_seconds:
+            return  # the set-up would use up the budget
         with products_on_one_thread():
-            opened = self.open(rows, limits)
-            if opened is None:
+            task = self.prepare(rows, cutoffs)
+            if task is None:
                 return
             first, stop = [start], self.state.backend.stop
-            ascends = self.ascends(opened, seconds)
+            will_ascend = self.will_ascend(task, seconds)
 
-            def more(made: int) -> bool:
+            def should_continue(made: int) -> bool:
                 if seconds is None:
-                    return made < (TRIAL if steps is None else steps) and not stop.over
+                    return made < (TRIAL_STEPS if steps is None else steps) and not stop.over
                 now = time.perf_counter()
                 if not made:
                     first[0] = now
-                elif made >= _TIMED:
-                    self._pace = (now - first[0]) / made
-                return now + self.ending(opened, ascends) < start + seconds and not stop.over
+                elif made >= _MIN_TIMED_STEPS:
+                    self._measured_step_seconds = (now - first[0]) / made
+                return now + self.finishing_seconds(task, will_ascend) < start + seconds and not stop.over
 
-            self.close(opened, opened.descent.run(opened.target, more), ascends)
+            self.finish(task, task.descent.run(task.target, should_continue), will_ascend)
 
     @property
-    def least_seconds(self) -> float:
-        """The fewest seconds of one core that a turn is of use with, about."""
-        return max(_LEAST_STEPS, self._setting_out) * self.pace
+    def min_seconds(self) -> float:
+        """Estimated seconds of one core below which a call of ``improve`` does nothing."""
+        return max(_MIN_STEPS, self._setup_steps) * self.step_seconds
 
-    def lay_out(self) -> Network:
-        """Return the agent's factors as a lift has them; many small arrays, so several threads would be no quicker."""
-        self._network = self._network or lay_out(self.state.local)
-        return self._network
+    def utility_matrix(self) -> UtilityMatrix:
+        """Return the agent's utility matrix; it is built once."""
+        self._matrix = self._matrix or build_utility_matrix(self.state.local)
+        return self._matrix
 
-    def open(self, rows: Rows | None = None, limits: Array | None = None) -> Opened | None:
-        """Return what a turn goes by, as in :meth:`improve`; None where there is nothing to do."""
+    def prepare(self, rows: Rows | None = None, cutoffs: Array | None = None) -> RelaxationTask | None:
+        """Prepare one improvement, see ``improve``; return None if nothing can be improved."""
         state = self.state
-        chosen = state.rows(rows)
-        chosen = chosen[state.bounds[chosen] > NEVER]
-        if self.exhausted or not chosen.size or state.backend.stop.over:
+        selected = state.rows(rows)
+        selected = selected[state.bounds[selected] > MINUS_INFINITY]
+        if self.exhausted or not selected.size or state.backend.stop.over:
             return None
         if self._descent is None:
-            self._descent = Descent(self.lay_out())
+            self._descent = Descent(self.utility_matrix())
         if self._descent.unit <= 0:
             self.exhausted = True
             return None
-        wanted = self._limits(chosen, limits)
-        first = np.sort(np.argsort(wanted - state.bounds[chosen], kind="stable")[:ROWS])
-        target = Target(self._descent.network.digits(chosen[first]), wanted[first])
-        return Opened(self._descent, target, chosen, wanted)
+        encoded = self._encoded_cutoffs(selected, cutoffs)
+        first = np.sort(np.argsort(encoded - state.bounds[selected], kind="stable")[:MAX_ROWS_PER_DESCENT])
+        target = Target(self._descent.matrix.digits(selected[first]), encoded[first])
+        return RelaxationTask(self._descent, target, selected, encoded)
 
-    def ascends(self, opened: Opened, seconds: float | None) -> bool:
-        """Return whether an ascent is to follow a descent in so many seconds."""
-        return self._ascends and (seconds is None or self._ascent(opened.rows.size) <= _ASCENT * seconds)
+    def will_ascend(self, task: RelaxationTask, seconds: float | None) -> bool:
+        """Return whether a dual ascent follows the descent within the given seconds."""
+        return self._ascent_helps and (
+            seconds is None or self._ascent_seconds(task.rows.size) <= _MAX_ASCENT_SHARE * seconds
+        )
 
-    def ending(self, opened: Opened, ascends: bool) -> float:
-        """Return about the seconds of one core that come after the steps."""
-        certificate = max(_CERTIFICATE * self.pace, self._certified)
-        return certificate + ascends * self._ascent(opened.rows.size)
+    def finishing_seconds(self, task: RelaxationTask, will_ascend: bool) -> float:
+        """Return the estimated seconds of one core that certificate and ascent take after the last step."""
+        certificate = max(_CERTIFICATE_STEPS * self.step_seconds, self._last_certificate_seconds)
+        return certificate + will_ascend * self._ascent_seconds(task.rows.size)
 
-    def close(self, opened: Opened, point: Point, ascends: bool) -> None:
-        """Take in what steps have led to."""
-        (descent, _, chosen, limits), start = opened, time.perf_counter()
-        if not self._tried and len(descent.trial) == 2:
-            self._tried = True
-            half, end = descent.trial
-            beyond = float((self.state.bounds[chosen] - limits).max())
-            self.exhausted = end - _HOPE * (half - end) >= beyond
-        square = whole_square(descent.network, *descent.scaled(point))
-        if square is not None:
-            self.lower(chosen, bounds_with(descent.network, square, chosen))
-            self._certified = time.perf_counter() - start
-            if ascends and not self.state.backend.stop.over:
-                self._ascend(descent.network, square, chosen, limits)
+    def finish(self, task: RelaxationTask, point: DescentPoint, will_ascend: bool) -> None:
+        """Certify the point that the descent found and lower the rows' bounds; judge the relaxation after its trial."""
+        (descent, _, selected, cutoffs), start = task, time.perf_counter()
+        if not self._trial_judged and len(descent.trial) == 2:
+            self._trial_judged = True
+            excess_at_half, excess_at_end = descent.trial
+            excess = float((self.state.bounds[selected] - cutoffs).max())
+            self.exhausted = excess_at_end - _EXTRAPOLATION * (excess_at_half - excess_at_end) >= excess
+        term = round_psd_term(descent.matrix, *descent.scaled(point))
+        if term is not None:
+            self.tighten(selected, bounds_with_term(descent.matrix, term, selected))
+            self._last_certificate_seconds = time.perf_counter() - start
+            if will_ascend and not self.state.backend.stop.over:
+                self._ascend(descent.matrix, term, selected, cutoffs)
 
-    def _ascent(self, rows: int) -> float:
-        """Return about the seconds of an ascent after a descent."""
-        return self._ascended or _SWEEP * (SHIFTS + min(rows, ROWS)) * self._values**2
+    def _ascent_seconds(self, rows: int) -> float:
+        """Return the estimated seconds of the dual ascent of the given number of rows."""
+        return (
+            self._last_ascent_seconds
+            or _ASCENT_SECONDS * (WHOLE_SWEEPS_PER_ROW_SWEEP + min(rows, MAX_ROWS_PER_DESCENT)) * self._n_values**2
+        )
 
-    def _limits(self, chosen: Ints, limits: Array | None) -> Floats:
-        """Return rows' limits in the scale; none where a row has none."""
-        if limits is None:
-            return np.zeros(chosen.size)
-        wanted = self.state.layout.scale.encode_all(np.asarray(limits)[chosen])
-        return np.zeros(chosen.size) if (wanted <= NEVER).any() else wanted.astype(np.float64)
+    def _encoded_cutoffs(self, selected: Ints, cutoffs: Array | None) -> Floats:
+        """Return the cutoffs of rows in the scale; zeros if a row has none."""
+        if cutoffs is None:
+            return np.zeros(selected.size)
+        encoded = self.state.layout.scale.encode_all(np.asarray(cutoffs)[selected])
+        return np.zeros(selected.size) if (encoded <= MINUS_INFINITY).any() else encoded.astype(np.float64)
 
-    def _ascend(self, network: Network, square: Square, chosen: Ints, limits: Floats) -> None:
-        """Shift utilities in the rows that are furthest beyond their limits; not again where none gains by it."""
+    def _ascend(self, matrix: UtilityMatrix, term: PsdTerm, selected: Ints, cutoffs: Floats) -> None:
+        """Improve the rows furthest above their cutoffs by dual ascent; switch the ascent off if no row gains."""
         state, start = self.state, time.perf_counter()
-        first = np.sort(np.argsort(limits - state.bounds[chosen], kind="stable")[:ROWS])
-        rows = chosen[first][state.bounds[chosen[first]] > NEVER]
+        first = np.sort(np.argsort(cutoffs - state.bounds[selected], kind="stable")[:MAX_ROWS_PER_DESCENT])
+        rows = selected[first][state.bounds[selected[first]] > MINUS_INFINITY]
         if rows.size:
-            self._ascends = self.lower(rows, ascended(state.local, network, square, rows, state.backend.stop))
-            self._ascended = time.perf_counter() - start
+            self._ascent_helps = self.tighten(rows, ascent_bounds(state.local, matrix, term, rows, state.backend.stop))
+            self._last_ascent_seconds = time.perf_counter() - start
 
-    def lower(self, rows: Ints, found: Ints) -> bool:
-        """Lower bounds of rows; return whether any became lower."""
+    def tighten(self, rows: Ints, found: Ints) -> bool:
+        """Lower the bounds of rows to the given ones; return whether any bound fell."""
         bounds = self.state.bounds
-        lower = bool((found < bounds[rows]).any())
+        any_fell = bool((found < bounds[rows]).any())
         bounds[rows] = np.minimum(bounds[rows], found)
-        return lower
+        return any_fell
 
 
-class LiftRequest(NamedTuple):
-    """A lift, and the rows and limits of :meth:`Lift.improve`."""
+class RelaxationRequest(NamedTuple):
+    """A relaxation with the rows and cutoffs to improve, see ``SemidefiniteRelaxation.improve``."""
 
-    lift: Lift
+    relaxation: SemidefiniteRelaxation
     rows: Rows | None
-    limits: Array | None
+    cutoffs: Array | None
 
 
-def suits(local: LocalProblem, on_gpu: bool = False) -> bool:
-    """Return whether a lift may be better for an agent than dual ascent with triangles."""
-    hidden, least = set(local.hidden), _LEAST_ON_GPU if on_gpu else _LEAST_HIDDEN
-    if len(hidden) < least or local.rows > _MOST_ROWS or not takes(local):
+def is_suitable(local: LocalProblem, on_gpu: bool = False) -> bool:
+    """Return whether a relaxation may bound an agent better than dual ascent with triangles.
+
+    Parameters
+    ----------
+    local : LocalProblem
+        The agent's problem.
+    on_gpu : bool
+        Whether the relaxation would run on a GPU, where it pays for smaller agents.
+    """
+    hidden, least = set(local.hidden), _MIN_HIDDEN_VARIABLES_ON_GPU if on_gpu else _MIN_HIDDEN_VARIABLES
+    if len(hidden) < least or local.rows > _MAX_ROWS or not is_pairwise(local):
         return False
     pairs = {frozenset(hidden.intersection(factor.scope)) for factor in local.factors}
-    return sum(len(pair) == 2 for pair in pairs) >= _DENSE * len(hidden) * (len(hidden) - 1) / 2
+    return sum(len(pair) == 2 for pair in pairs) >= _MIN_DENSITY * len(hidden) * (len(hidden) - 1) / 2
 
 
-def follows_search(local: LocalProblem) -> bool:
-    """Return whether a search in an agent's rows goes first: it closes them where they are easy, and lifts do not."""
-    return len(local.hidden) < _LEAST_HIDDEN
+def runs_after_branch_and_bound(local: LocalProblem) -> bool:
+    """Return whether branch and bound goes first: it closes the rows of small agents, which a relaxation does not."""
+    return len(local.hidden) < _MIN_HIDDEN_VARIABLES
 
 
-def compile_lift() -> None:
-    """Compile what a lift uses."""
+def compile_relaxation() -> None:
+    """Compile the CPU kernels of a relaxation."""
     tables = [Factor.of(scope, [[0, 1], [1, 0]]) for scope in ((0, 1), (1, 2), (0, 2))]
     local = LocalProblem(0, (2,), (0, 1), tuple(tables), np.full(3, 2))
-    Lift(DualState(local, triangles=True)).improve(steps=1)
+    SemidefiniteRelaxation(DualState(local, triangles=True)).improve(steps=1)

@@ -1,94 +1,104 @@
-"""The tree of a row: its leaves fix variables, or allow some values of one, and together they bound the row."""
+"""Search tree of a row: its leaves fix variables or restrict a domain, and the largest leaf bound bounds the row."""
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-Fixed = tuple[tuple[int, int], ...]  # variables, places among the hidden ones, and their values
+Fixed = tuple[tuple[int, int], ...]  # pairs of a hidden variable (its index) and a value
 
 
-class Part(NamedTuple):
-    """What a variable, a place among the hidden ones, may have."""
+class DomainPart(NamedTuple):
+    """Part of the domain of a hidden variable.
+
+    Attributes
+    ----------
+    variable : int
+        Index among the hidden variables.
+    values : tuple of int
+        Values that the variable may take.
+    """
 
     variable: int
     values: tuple[int, ...]
 
     def others(self, domain: int) -> list[int]:
-        """Return the values that it may not have, of so many."""
+        """Return the excluded values of a domain of the given size."""
         return sorted(set(range(domain)) - set(self.values))
 
 
 @dataclass(slots=True, eq=False)
 class Leaf:
-    """A row with some variables fixed, and perhaps a part of the next one, bounded by a square of its own.
+    """A row with some variables fixed and possibly the next variable's domain restricted, with its own bound.
 
     Attributes
     ----------
     fixed : tuple of (variable, value)
+        Fixed hidden variables, in the order in which they were fixed.
     bound : int
-        In the scale.
-    part : Part or None
-    slot : int or None
-        Of its point; None where there is none.
-    settled : bool
-        Whether more steps would hardly lower it. Without a point it is done with then; one that is not settled has a
-        point again after more steps.
+        Upper bound, in the matrix's scale.
+    domain_part : DomainPart or None
+        Restriction of the next variable.
+    entry : int or None
+        Buffer entry of the leaf's factor vectors; None if they are not stored.
+    converged : bool
+        Whether more steps would hardly lower the bound. A converged leaf without stored vectors is final; an
+        unconverged one gets an entry again after more steps.
     """
 
     fixed: Fixed
     bound: int
-    part: Part | None = None
-    slot: int | None = None
-    settled: bool = True
+    domain_part: DomainPart | None = None
+    entry: int | None = None
+    converged: bool = True
 
     @property
     def is_branch(self) -> bool:
-        """Whether it is not all of its row."""
-        return bool(self.fixed) or self.part is not None
+        """Whether the leaf covers only a part of its row."""
+        return bool(self.fixed) or self.domain_part is not None
 
 
-class _Entry(NamedTuple):
-    """A leaf in its order: highest bounds first, earlier ones among like."""
+class _OrderedLeaf(NamedTuple):
+    """A leaf with its sort key: highest bounds first, then the order of insertion."""
 
-    lowness: int
-    number: int
+    negated_bound: int
+    order: int
     leaf: Leaf
 
 
 @dataclass
 class RowTree:
-    """The leaves of a row; none where it is proven infeasible."""
+    """The open leaves of a row; none if the row is proven infeasible."""
 
-    _entries: list[_Entry] = field(default_factory=list)  # in their order
-    _numbers: "count[int]" = field(default_factory=count)
+    _ordered_leaves: list[_OrderedLeaf] = field(default_factory=list)  # sorted
+    _insertion_order: "count[int]" = field(default_factory=count)
 
     @property
     def top(self) -> Leaf | None:
-        """The leaf that bounds the row."""
-        return self._entries[0].leaf if self._entries else None
+        """The leaf with the highest bound, which bounds the row; None if there is none."""
+        return self._ordered_leaves[0].leaf if self._ordered_leaves else None
 
     @property
     def leaves(self) -> list[Leaf]:
-        """All of them, those with the highest bounds first."""
-        return [entry.leaf for entry in self._entries]
+        """All leaves, highest bounds first."""
+        return [entry.leaf for entry in self._ordered_leaves]
 
     @property
-    def grown(self) -> bool:
-        """Whether it has any branches."""
+    def is_branched(self) -> bool:
+        """Whether the row has been branched."""
         return self.top is None or self.top.is_branch
 
     def first(self, count: int) -> list[Leaf]:
-        """Return those leaves that have the highest bounds, in their order."""
-        return [entry.leaf for entry in self._entries[:count]]
+        """Return up to ``count`` leaves with the highest bounds, in order."""
+        return [entry.leaf for entry in self._ordered_leaves[:count]]
 
     def add(self, leaf: Leaf) -> None:
-        """Add a leaf, whose bound is not changed any more."""
-        insort(self._entries, _Entry(-leaf.bound, next(self._numbers), leaf))
+        """Insert a leaf; its bound must not change afterwards."""
+        insort(self._ordered_leaves, _OrderedLeaf(-leaf.bound, next(self._insertion_order), leaf))
 
     def remove(self, leaf: Leaf) -> None:
-        """Remove a leaf that it has."""
-        at = bisect_left(self._entries, -leaf.bound, key=lambda entry: entry.lowness)
-        while self._entries[at].leaf is not leaf:
+        """Remove a leaf of the tree."""
+        at = bisect_left(self._ordered_leaves, -leaf.bound, key=lambda entry: entry.negated_bound)
+        while self._ordered_leaves[at].leaf is not leaf:
             at += 1
-        del self._entries[at]
+        del self._ordered_leaves[at]

@@ -1,4 +1,7 @@
-"""An agent's factors as one square table over all values of its hidden variables, and what a row adds to each value."""
+"""Lay out an agent's factors as one matrix over all values of its hidden variables, plus the terms that a row adds.
+
+A row is an assignment of the agent's boundary variables (its interface).
+"""
 
 from typing import NamedTuple
 
@@ -6,111 +9,120 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.integer_scaling import Scale, quantise
-from dmcmc.inference.bounds.dual.tables.entry_values import DEAD, THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.runtime.types import Ints
 
 
-class Network(NamedTuple):
-    """Hidden variables one after the other, n values in all; whole numbers of a scale, sums below THRESHOLD are −∞.
+class UtilityMatrix(NamedTuple):
+    """Utilities of an agent whose hidden variables share only unary and pairwise factors.
+
+    The values of all hidden variables are numbered consecutively, n in all. Utilities are integers of ``scale``; an
+    integer below ``FORBIDDEN_BELOW`` stands for minus infinity.
 
     Attributes
     ----------
     starts : (h + 1,) int64
         The values of hidden variable u are ``starts[u]:starts[u + 1]``.
-    owner : (n,) int64
-        The variable of each value.
+    variable_of : (n,) int64
+        The hidden variable of each value.
     pairs : (n, n) int32
-        Symmetric; nothing where both values are of one variable.
+        Pairwise utilities, symmetric; zero where both values belong to the same variable.
     unary : (n,) int64
-    crossing : tuple of (d, n) int64
-        What each value of an interface variable adds to the hidden ones; one for each interface variable.
-    inside : tuple of (positions, table)
-        Tables over the interface alone, by positions in it.
+        Unary utility of each value.
+    interface_pairs : tuple of (d, n) int64
+        For each boundary variable: the utility that each of its d values adds to each hidden value.
+    interface_tables : tuple of (positions, table)
+        Factors over boundary variables alone, with the positions of their scopes in the interface.
     shape : tuple of int
-        Domain sizes of the interface.
+        Domain sizes of the boundary variables.
     scale : Scale
+        Converts integers to utilities.
     """
 
     starts: Ints
-    owner: Ints
+    variable_of: Ints
     pairs: NDArray[np.int32]
     unary: Ints
-    crossing: tuple[Ints, ...]
-    inside: tuple[tuple[tuple[int, ...], Ints], ...]
+    interface_pairs: tuple[Ints, ...]
+    interface_tables: tuple[tuple[tuple[int, ...], Ints], ...]
     shape: tuple[int, ...]
     scale: Scale
 
     def digits(self, rows: Ints) -> Ints:
-        """Return the interface's values in some rows, (rows, interface)."""
+        """Return the values of the boundary variables in the given rows, (rows, interface) int64."""
         if not self.shape:
             return np.zeros((rows.size, 0), dtype=np.int64)
         return np.stack(np.unravel_index(rows, self.shape), axis=1).astype(np.int64)
 
-    def values(self, digits: Ints) -> Ints:
-        """Return what each hidden value is worth by itself in some rows, (rows, n)."""
+    def value_utilities(self, digits: Ints) -> Ints:
+        """Return each hidden value's unary utility in the rows with the given digits, (rows, n) int64."""
         found = np.repeat(self.unary[None], len(digits), axis=0)
-        for table, column in zip(self.crossing, digits.T, strict=True):
+        for table, column in zip(self.interface_pairs, digits.T, strict=True):
             found += table[column]
         return found
 
-    def constants(self, digits: Ints) -> Ints:
-        """Return what some rows are worth without hidden variables, (rows,)."""
+    def interface_utilities(self, digits: Ints) -> Ints:
+        """Return the utility of the rows with the given digits without the hidden variables, (rows,) int64."""
         found = np.zeros(len(digits), dtype=np.int64)
-        for positions, table in self.inside:
-            found += table[tuple(digits[:, position] for position in positions)]
+        for positions, table in self.interface_tables:
+            found += table[tuple(digits[:, interface_position] for interface_position in positions)]
         return found
 
     @property
     def unit(self) -> float:
-        """Half the spread of a pair's utilities, in the scale: what descents measure in; 0 where nothing varies."""
-        first, live = self.starts[:-1], self.pairs >= THRESHOLD
-        entries = np.where(live, self.pairs, 0).astype(np.float64)
+        """The unit of a descent in ``scale``: half the root mean variance of the pairwise tables, 0 if constant."""
+        first, allowed = self.starts[:-1], self.pairs >= FORBIDDEN_BELOW
+        entries = np.where(allowed, self.pairs, 0).astype(np.float64)
         count, total, square = (
-            np.add.reduceat(np.add.reduceat(one, first, axis=0, dtype=np.float64), first, axis=1)
-            for one in (live, entries, entries * entries)
+            np.add.reduceat(np.add.reduceat(array, first, axis=0, dtype=np.float64), first, axis=1)
+            for array in (allowed, entries, entries * entries)
         )
-        varied = np.triu(square > 0, 1)
-        count, total, square = count[varied], total[varied], square[varied]
-        spreads = np.maximum(0.0, square / count - (total / count) ** 2)
-        return float(np.sqrt(spreads.mean())) / 2 if spreads.size else 0.0
+        varying = np.triu(square > 0, 1)
+        count, total, square = count[varying], total[varying], square[varying]
+        variances = np.maximum(0.0, square / count - (total / count) ** 2)
+        return float(np.sqrt(variances.mean())) / 2 if variances.size else 0.0
 
 
-def takes(local: LocalProblem) -> bool:
-    """Return whether every factor is over two variables at most, or over the interface alone."""
+def is_pairwise(local: LocalProblem) -> bool:
+    """Return whether there are hidden variables and each of their factors has at most two variables."""
     hidden = set(local.hidden)
     return bool(local.hidden) and all(len(f.scope) <= 2 or not hidden.intersection(f.scope) for f in local.factors)
 
 
-def lay_out(local: LocalProblem) -> Network:
-    """Lay out an agent's factors, which :func:`takes` must allow; rounded up as for a dual ascent."""
+def build_utility_matrix(local: LocalProblem) -> UtilityMatrix:
+    """Build the utility matrix of an agent with pairwise factors; utilities are rounded up as for a dual ascent."""
     scale, tables = quantise(local.factors)
     sizes = [int(local.domains[v]) for v in local.hidden]
     starts = np.cumsum([0, *sizes], dtype=np.int64)
-    place = {v: slice(int(a), int(a) + d) for v, a, d in zip(local.hidden, starts, sizes, strict=False)}
-    position = {v: i for i, v in enumerate(local.interface)}
+    span = {v: slice(int(a), int(a) + d) for v, a, d in zip(local.hidden, starts, sizes, strict=False)}
+    interface_position = {v: i for i, v in enumerate(local.interface)}
     n = int(starts[-1])
     pairs, unary = np.zeros((n, n), dtype=np.int32), np.zeros(n, dtype=np.int64)
-    crossing = tuple(np.zeros((d, n), dtype=np.int64) for d in local.interface_shape)
-    inside = []
+    interface_pairs = tuple(np.zeros((d, n), dtype=np.int64) for d in local.interface_shape)
+    interface_tables = []
     for factor, table in zip(local.factors, tables, strict=True):
-        scope, hidden = factor.scope, [v for v in factor.scope if v in place]
+        scope, hidden = factor.scope, [v for v in factor.scope if v in span]
         if not hidden:
-            inside.append((tuple(position[v] for v in scope), table.astype(np.int64)))
+            interface_tables.append((tuple(interface_position[v] for v in scope), table.astype(np.int64)))
         elif len(scope) == 1:
-            unary[place[hidden[0]]] += table
+            unary[span[hidden[0]]] += table
         elif len(hidden) == 1:
-            across = table if scope[1] == hidden[0] else table.T
-            crossing[position[scope[0] if scope[1] == hidden[0] else scope[1]]][:, place[hidden[0]]] += across
+            oriented = table if scope[1] == hidden[0] else table.T
+            interface_pairs[interface_position[scope[0] if scope[1] == hidden[0] else scope[1]]][
+                :, span[hidden[0]]
+            ] += oriented
         else:
-            _add(pairs, place[scope[0]], place[scope[1]], table)
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    return Network(starts, owner, pairs, unary, crossing, tuple(inside), local.interface_shape, scale)
+            _add_pair_table(pairs, span[scope[0]], span[scope[1]], table)
+    variable_of = np.repeat(np.arange(len(sizes)), sizes)
+    return UtilityMatrix(
+        starts, variable_of, pairs, unary, interface_pairs, tuple(interface_tables), local.interface_shape, scale
+    )
 
 
-def _add(pairs: NDArray[np.int32], rows: slice, columns: slice, table: NDArray[np.int32]) -> None:
-    """Add a table over two variables, both ways."""
+def _add_pair_table(pairs: NDArray[np.int32], rows: slice, columns: slice, table: NDArray[np.int32]) -> None:
+    """Add a table over two hidden variables to both triangles of ``pairs``; sums below THRESHOLD become forbidden."""
     total = pairs[rows, columns] + table
-    total[total < THRESHOLD] = DEAD
+    total[total < FORBIDDEN_BELOW] = FORBIDDEN
     pairs[rows, columns] = total
     pairs[columns, rows] = total.T

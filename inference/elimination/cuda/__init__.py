@@ -1,1 +1,1 @@
-"""Bucket elimination on an NVIDIA GPU: which buckets go there, waves, batches, streaming beyond its memory."""
+"""Bucket elimination on an NVIDIA GPU: division of work, waves of launches, batches, and streaming of large buckets."""

@@ -1,4 +1,4 @@
-"""Several eliminations on CPU and GPU at once: they share the way there and back, and all launches."""
+"""Run several eliminations on CPU and GPU together: they share the transfers and all launches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,127 +9,139 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination.cuda.divide_work import Hybrid
+from dmcmc.inference.elimination.cuda.divide_work import HybridPlan
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, eliminate_hybrid
 from dmcmc.inference.elimination.eliminate import Elimination
-from dmcmc.inference.elimination.merge_plans import Merged
-from dmcmc.inference.elimination.plan import Plan
+from dmcmc.inference.elimination.merge_plans import MergedPlan
+from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 
-# All assignments of what is kept are looked up at once if that is so little: values of all variables, and look-ups on
-# the CPU for each plan, which take about as long as a launch.
-_MOST_VALUES, _LOOK_UPS = 1 << 17, 128
+# All assignments of the kept variables are looked up at once below both limits: entries of the table of values, and
+# look-ups on the CPU per plan, which then take about as long as one launch.
+_MAX_VALUES = 1 << 17
+_MAX_LOOKUPS_PER_PLAN = 128
 
 
-class Layout:
-    """Where everything of each plan is in the whole that they make; worked out once for plans that are equal.
+class BatchLayout:
+    """The position of each plan's tables and buckets in the merged plan; cached for equal plans.
 
     Parameters
     ----------
     plans
-        As they are on their own.
-    merged, hybrid
-        The same as one, and that divided between CPU and GPU.
+        The single plans.
+    merged
+        The merged plan.
+    hybrid
+        The merged plan divided between CPU and GPU.
     """
 
-    def __init__(self, plans: Sequence[Plan], merged: Merged, hybrid: Hybrid) -> None:
+    def __init__(self, plans: Sequence[EliminationPlan], merged: MergedPlan, hybrid: HybridPlan) -> None:
         self.plans, self.merged, self.hybrid = plans, merged, hybrid
 
     @cached_property
     def numbers(self) -> list[NDArray[np.int64]]:
-        """What each plan's tables are called in the whole."""
-        return [self.hybrid.number[numbers] for numbers in self.merged.numbers]
+        """The number in the hybrid plan of each table, (tables,) int64 for each plan."""
+        return [self.hybrid.renumbered[numbers] for numbers in self.merged.numbers]
 
     @cached_property
     def ranges(self) -> NDArray[np.int64]:
-        """Where each plan's buckets start in A, G and C, (3, plans + 1)."""
+        """First bucket of each plan within the groups A, G and C, (3, plans + 1) int64."""
         h, start = self.hybrid, self.merged.bucket_start
         given = h.plan.tables - h.plan.buckets
-        before = np.argsort(h.number[given:])  # the merged plan's number of each bucket
+        merged_order = np.argsort(h.renumbered[given:])  # the merged plan's number of each bucket
         edges = (0, h.first, h.last, h.plan.buckets)
-        return np.array([a + np.searchsorted(before[a:b], start) for a, b in pairwise(edges)])
+        return np.array([a + np.searchsorted(merged_order[a:b], start) for a, b in pairwise(edges)])
 
     @cached_property
-    def kept(self) -> list[tuple[list[int], tuple[int, ...]]]:
-        """The variables that each plan's remaining tables are over, and their domain sizes."""
+    def kept_scopes(self) -> list[tuple[list[int], tuple[int, ...]]]:
+        """For each plan the variables of its remaining tables, and their domain sizes."""
         found = []
         for plan in self.plans:
-            kept = sorted({v for t in plan.remaining for v in plan.scope(t)})
-            found.append((kept, tuple(plan.program.domains[kept].tolist())))
+            kept_variables = sorted({v for t in plan.remaining for v in plan.scope(t)})
+            found.append((kept_variables, tuple(plan.program.domains[kept_variables].tolist())))
         return found
 
     @cached_property
     def rows(self) -> NDArray[np.int64] | None:
-        """Every assignment of what is kept, (most rows, variables), if they are few: row r has number r of each plan.
+        """All assignments of the kept variables, (rows, variables) int64, or None if there are too many.
 
-        One launch for all of them takes hardly longer than for one.
+        Row r holds assignment number r of every plan. One launch for all rows takes hardly longer than for one row.
         """
-        most = max(prod(shape) for _, shape in self.kept)
+        most = max(prod(shape) for _, shape in self.kept_scopes)
         h, variables = self.hybrid, self.hybrid.plan.program.domains.size
         on_cpu = h.plan.buckets - (h.last - h.first)
-        if most * variables > _MOST_VALUES or most * on_cpu > _LOOK_UPS * len(self.plans) or len(self.plans) >= 1 << 16:
+        if (
+            most * variables > _MAX_VALUES
+            or most * on_cpu > _MAX_LOOKUPS_PER_PLAN * len(self.plans)
+            or len(self.plans) >= 1 << 16
+        ):
             return None
         values = np.zeros((most, variables), dtype=np.int64)
-        for kept, shape in self.kept:
-            if kept:
-                values[: prod(shape), kept] = np.indices(shape).reshape(len(shape), -1).T
+        for kept_variables, shape in self.kept_scopes:
+            if kept_variables:
+                values[: prod(shape), kept_variables] = np.indices(shape).reshape(len(shape), -1).T
         return values
 
 
-class Batch:
-    """Eliminations done together.
+class EliminationBatch:
+    """Several eliminations that were run as one.
 
     Parameters
     ----------
     layout
-        Where everything is.
+        The position of each plan in the merged plan.
     whole
-        All of them, carried out.
+        The elimination of the merged plan.
     """
 
-    def __init__(self, layout: Layout, whole: GpuElimination) -> None:
-        self.layout, self.whole = layout, whole
+    def __init__(self, layout: BatchLayout, merged_elimination: GpuElimination) -> None:
+        self.layout, self.merged_elimination = layout, merged_elimination
 
     @cached_property
-    def _all(self) -> NDArray[np.int64] | None:
-        """The maximising values for every assignment of what is kept, (most rows, variables), if they are few."""
+    def _all_values(self) -> NDArray[np.int64] | None:
+        """Maximising values per assignment of the kept variables, (rows, variables) int64; None if too many."""
         if self.layout.rows is None:
             return None
         values = self.layout.rows.copy()
-        self.whole.choose_rows(values, self.layout.ranges)
+        self.merged_elimination.choose_rows(values, self.layout.ranges)
         return values
 
     def choose_all(self, index: int, values: NDArray[np.int64]) -> None:
-        """Set the maximising values of one plan's variables in each row of ``values`` (rows, variables), in C order."""
-        if self._all is None:
-            self.whole.choose_rows(values, np.ascontiguousarray(self.layout.ranges[:, index : index + 2]))
+        """Set the maximising values of one plan's variables in each row of ``values`` (rows, variables) int64."""
+        if self._all_values is None:
+            self.merged_elimination.choose_rows(values, np.ascontiguousarray(self.layout.ranges[:, index : index + 2]))
             return
-        kept, shape = self.layout.kept[index]
-        rows = np.ravel_multi_index(tuple(values[:, kept].T), shape) if kept else np.zeros(len(values), dtype=np.int64)
+        kept_variables, shape = self.layout.kept_scopes[index]
+        rows = (
+            np.ravel_multi_index(tuple(values[:, kept_variables].T), shape)
+            if kept_variables
+            else np.zeros(len(values), dtype=np.int64)
+        )
         variables = self.layout.plans[index].program.variable
-        values[:, variables] = self._all[rows[:, None], variables]
+        values[:, variables] = self._all_values[rows[:, None], variables]
 
 
 @dataclass(frozen=True)
 class BatchedElimination(Elimination):
-    """One of a batch. Its plan is its own, its tables lie in the batch's arena.
+    """One elimination of a batch. It has its own plan; its tables lie in the batch's arena.
 
     Attributes
     ----------
-    batch : Batch
+    batch : EliminationBatch
+        The batch.
     index : int
-        Its place there.
+        The index of this elimination in the batch.
     """
 
-    batch: Batch = field(kw_only=True)
+    batch: EliminationBatch = field(kw_only=True)
     index: int = field(kw_only=True)
 
-    def table(self, t: int) -> Table:
-        """Return table ``t`` of its plan."""
-        return self.batch.whole.table(int(self.batch.layout.numbers[self.index][t]))
+    def table(self, t: int) -> EncodedTable:
+        """Return table ``t`` of this elimination's plan."""
+        return self.batch.merged_elimination.table(int(self.batch.layout.numbers[self.index][t]))
 
     def choose(self, values: NDArray[np.int64]) -> None:
         """Set the maximising values; see :meth:`Elimination.choose`."""
@@ -142,35 +154,51 @@ class BatchedElimination(Elimination):
 
 def eliminate_batch(
     flat: FlatTables,
-    plans: Sequence[Plan],
-    merged: Merged,
-    hybrid: Hybrid,
+    plans: Sequence[EliminationPlan],
+    merged: MergedPlan,
+    hybrid: HybridPlan,
     arithmetic: Arithmetic,
     threads: int = 1,
     semiring: Semiring = MAX_PLUS,
-    stop: Stop = NO_STOP,
+    stop: Deadline = NO_DEADLINE,
 ) -> list[Elimination]:
-    """Carry out several plans at once; the tables are those of :func:`eliminate_hybrid`, to the bit for integers.
+    """Run several plans at once.
+
+    The tables equal those of :func:`eliminate_hybrid` for each plan, bit by bit for integers.
 
     Parameters
     ----------
     flat
         Encoded tables: those of the first plan, then those of the second, ...
+    plans
+        The single plans.
     merged, hybrid
-        The plans as one, and that divided between CPU and GPU.
+        The merged plan, and the merged plan divided between CPU and GPU.
+    arithmetic
+        The arithmetic of the tables.
+    threads
+        Number of CPU threads.
+    semiring
+        The semiring.
     stop
-        When to give up.
+        The deadline.
+
+    Returns
+    -------
+    list of Elimination
+        One per plan.
 
     Raises
     ------
     OutOfTime
+        If the deadline passes.
     """
-    whole = eliminate_hybrid(flat, hybrid, arithmetic, threads, semiring, stop=stop)
-    layout: Layout | None = hybrid.described.get("layout")
+    merged_elimination = eliminate_hybrid(flat, hybrid, arithmetic, threads, semiring, stop=stop)
+    layout: BatchLayout | None = hybrid.launch_cache.get("layout")
     if layout is None:
-        hybrid.described["layout"] = layout = Layout(plans, merged, hybrid)
-    batch = Batch(layout, whole)
+        hybrid.launch_cache["layout"] = layout = BatchLayout(plans, merged, hybrid)
+    batch = EliminationBatch(layout, merged_elimination)
     return [
-        BatchedElimination(plan, whole.arena, arithmetic, semiring=semiring, batch=batch, index=i)
+        BatchedElimination(plan, merged_elimination.arena, arithmetic, semiring=semiring, batch=batch, index=i)
         for i, plan in enumerate(plans)
     ]

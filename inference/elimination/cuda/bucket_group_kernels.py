@@ -1,5 +1,10 @@
 # mypy: ignore-errors
-"""Which buckets a GPU gets, and in which order it may take them; compiled."""
+"""Assign buckets to CPU or GPU and order them into waves; compiled for the CPU.
+
+Shared arguments, all int64: ``variable`` (buckets,), ``input_start`` (buckets + 1,), ``inputs`` and ``cells``
+(buckets,) are the fields of :class:`dmcmc.inference.elimination.plan.BucketProgram`; ``given`` is the number of input
+tables.
+"""
 
 import numpy as np
 
@@ -8,13 +13,17 @@ from dmcmc.inference.runtime.compile import njit
 
 @njit(nogil=True)
 def group_buckets(variable, input_start, inputs, cells, given, threshold):
-    """Return 0, 1, 2 for a bucket of A, G, C, and the bucket that takes each bucket's message (−1: none)."""
+    """Return each bucket's group, and the bucket that consumes its message (−1 if none), both (buckets,) int64.
+
+    Group 0 (A) runs on the CPU before the GPU, group 1 (G) on the GPU, group 2 (C) on the CPU afterwards. Buckets with
+    at least ``threshold`` joined cells go to the GPU, and with them all buckets between two of them.
+    """
     n = variable.size
-    taker = np.full(n, -1, dtype=np.int64)
+    consumer = np.full(n, -1, dtype=np.int64)
     for b in range(n):
         for i in range(input_start[b], input_start[b + 1]):
             if inputs[i] >= given:
-                taker[inputs[i] - given] = b
+                consumer[inputs[i] - given] = b
     large = cells >= threshold
     for b in range(1, n):  # the mini-buckets of a variable stay together
         if variable[b] == variable[b - 1]:
@@ -22,10 +31,11 @@ def group_buckets(variable, input_start, inputs, cells, given, threshold):
     for b in range(n - 2, -1, -1):
         if variable[b] == variable[b + 1]:
             large[b] |= large[b + 1]
-    needed = np.zeros(n, dtype=np.bool_)  # by a bucket of G, however far
+    # whether a bucket of G consumes the message, directly or through other buckets
+    needed = np.zeros(n, dtype=np.bool_)
     for b in range(n - 1, -1, -1):
-        if taker[b] >= 0:
-            needed[b] = large[taker[b]] or needed[taker[b]]
+        if consumer[b] >= 0:
+            needed[b] = large[consumer[b]] or needed[consumer[b]]
     for b in range(n - 2, -1, -1):
         if variable[b] == variable[b + 1]:
             needed[b] |= needed[b + 1]
@@ -35,22 +45,25 @@ def group_buckets(variable, input_start, inputs, cells, given, threshold):
         end = b + 1
         while end < n and variable[end] == variable[b]:
             end += 1
-        fed, any_large, wanted = False, False, False
+        has_gpu_input, any_large, any_needed = False, False, False
         for c in range(b, end):
             any_large |= large[c]
-            wanted |= needed[c]
+            any_needed |= needed[c]
             for i in range(input_start[c], input_start[c + 1]):
                 if inputs[i] >= given:
-                    fed |= group[inputs[i] - given] > 0
+                    has_gpu_input |= group[inputs[i] - given] > 0
         for c in range(b, end):
-            group[c] = 1 if any_large or (fed and wanted) else (2 if fed else 0)
+            group[c] = 1 if any_large or (has_gpu_input and any_needed) else (2 if has_gpu_input else 0)
         b = end
-    return group, taker
+    return group, consumer
 
 
 @njit(nogil=True)
 def bucket_levels(input_start, inputs, given, group):
-    """Return the waves of group G: a bucket's level is one more than those it takes messages of (−1 outside G)."""
+    """Return the wave of each bucket of group G, (buckets,) int64; −1 outside G.
+
+    The level of a bucket is one more than the highest level among the buckets whose messages it consumes.
+    """
     level = np.full(group.size, -1, dtype=np.int64)
     for b in range(group.size):
         if group[b] == 1:
@@ -63,27 +76,27 @@ def bucket_levels(input_start, inputs, given, group):
 
 @njit(nogil=True)
 def best_threshold(variable, input_start, inputs, cells, given, thresholds, cell, wave):
-    """Return the threshold of the cheapest division between CPU and GPU, and its seconds.
+    """Return the threshold of the cheapest division between CPU and GPU, and its estimated seconds.
 
     Parameters
     ----------
-    thresholds
-        Joined cells from which a bucket goes to the GPU.
+    thresholds : (candidates,) int64
+        Candidate thresholds: joined cells from which a bucket goes to the GPU.
     cell
-        Seconds of a joined cell on the CPU. What the GPU takes for one counts as nothing.
+        Seconds per joined cell on the CPU. The GPU's time per cell is neglected.
     wave
-        Seconds of a wave's launches.
+        Seconds per wave for its launches.
     """
-    best, least = thresholds[0], np.inf
+    best, best_seconds = thresholds[0], np.inf
     for threshold in thresholds:
         group, _ = group_buckets(variable, input_start, inputs, cells, given, threshold)
-        seconds, waves = 0.0, 0
+        seconds, n_waves = 0.0, 0
         level = bucket_levels(input_start, inputs, given, group)
         for b in range(group.size):
-            waves = max(waves, level[b] + 1)
+            n_waves = max(n_waves, level[b] + 1)
             if group[b] != 1:
                 seconds += cell * cells[b]
-        seconds += wave * waves
-        if seconds < least:
-            best, least = threshold, seconds
-    return best, least
+        seconds += wave * n_waves
+        if seconds < best_seconds:
+            best, best_seconds = threshold, seconds
+    return best, best_seconds

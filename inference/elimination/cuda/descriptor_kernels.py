@@ -1,23 +1,28 @@
 # mypy: ignore-errors
-"""The words that describe buckets to :mod:`dmcmc.inference.elimination.cuda.join_kernels`; runs on the host."""
+"""Write the bucket descriptors that :mod:`dmcmc.inference.elimination.cuda.join_kernels` reads; runs on the host.
+
+Shared arguments: ``program`` is a :class:`dmcmc.inference.elimination.plan.BucketProgram`; ``meta`` (int64) holds the
+descriptors in the layout of :mod:`dmcmc.inference.elimination.cuda.descriptors`. h and l are the leading and trailing
+separator variables of a bucket.
+"""
 
 import numpy as np
 
 from dmcmc.inference.elimination.cuda import descriptors as w
-from dmcmc.inference.elimination.cuda.join_kernels import ANY, BOTH_MOST, FAR, LARGE, SOME
+from dmcmc.inference.elimination.cuda.join_kernels import ANY, FAR, LARGE, MAX_BOTH_TABLES, VALUES_PER_THREAD
 from dmcmc.inference.elimination.join_kernels import bucket_strides
 from dmcmc.inference.runtime.compile import njit
 
-# The kernels below read them; numba freezes globals.
-_BOTH_MOST, _ANY, _LARGE, _FAR, _SOME = BOTH_MOST, ANY, LARGE, FAR, SOME
+# The kernels below read these; Numba freezes globals.
+_MAX_BOTH_TABLES, _ANY, _LARGE, _FAR, _VALUES_PER_THREAD = MAX_BOTH_TABLES, ANY, LARGE, FAR, VALUES_PER_THREAD
 
-_WIDTHS = (256, 1 << 17)  # assignments of l that suit the kernel: a tile's, and what B may hold for each x
-_BEST_WIDTH = 10.0  # log2 of the width that suits it best
+_SUITABLE_WIDTHS = (256, 1 << 17)  # assignments of l: the width of a tile, and the most for which B is stored
+_BEST_WIDTH = 10.0  # log2 of the width for which the kernel is fastest
 
 
 @njit(nogil=True)
 def choose_low(program, b):
-    """Choose how many trailing separator variables are l, for the GPU: few tables that vary with both h and l."""
+    """Return how many trailing separator variables form l on the GPU, so that few tables depend on both h and l."""
     output = program.at.size - program.variable.size + b
     first, last = program.scope_start[output], program.scope_start[output + 1]
     best, best_cost = 0, np.inf
@@ -26,7 +31,7 @@ def choose_low(program, b):
     for low in range(last - first + 1):
         if low > 0:
             width *= program.domains[program.scope[last - low]]
-        if width > _WIDTHS[1] and best > 0:
+        if width > _SUITABLE_WIDTHS[1] and best > 0:
             break
         both = 0
         for i in range(program.input_start[b], program.input_start[b + 1]):
@@ -40,11 +45,11 @@ def choose_low(program, b):
                     inside += 1
             if 0 < inside < program.scope_start[t + 1] - program.scope_start[t] - 1:
                 both += 1
-        if both > _BOTH_MOST:
-            continue  # low = 0 has none
-        narrow = max(0.0, np.log2(_WIDTHS[0]) - np.log2(width))
-        few = max(0.0, 7.0 - np.log2(rows / width))
-        cost = 4.0 * both + 2.0 * narrow + few + 0.5 * abs(np.log2(width) - _BEST_WIDTH)
+        if both > _MAX_BOTH_TABLES:
+            continue  # low = 0 has no such table
+        narrow = max(0.0, np.log2(_SUITABLE_WIDTHS[0]) - np.log2(width))
+        few_rows = max(0.0, 7.0 - np.log2(rows / width))
+        cost = 4.0 * both + 2.0 * narrow + few_rows + 0.5 * abs(np.log2(width) - _BEST_WIDTH)
         if cost < best_cost:
             best, best_cost = low, cost
     return best
@@ -52,34 +57,50 @@ def choose_low(program, b):
 
 @njit(nogil=True)
 def choose_lows(program, first, last):
-    """Set ``program.low`` of some buckets by :func:`choose_low`."""
+    """Set ``program.row_axes`` of buckets ``first`` to ``last`` − 1 by :func:`choose_low`."""
     for b in range(first, last):
-        program.low[b] = choose_low(program, b)
+        program.row_axes[b] = choose_low(program, b)
 
 
 @njit(nogil=True)
 def merge_axes(sizes, strides):
-    """Take neighbouring axes together where every table steps through both with one stride, (tables, axes) each."""
+    """Merge neighbouring axes if every table steps through both with a single stride.
+
+    Parameters
+    ----------
+    sizes : (axes,) int64
+        Sizes of the axes.
+    strides : (tables, axes) int64
+        Strides of the tables.
+
+    Returns
+    -------
+    tuple of arrays
+        The sizes and the strides of the merged axes.
+    """
     size, step = sizes.copy(), strides.copy()
-    kept = 0
+    merged = 0
     for j in range(sizes.size):
-        same = kept > 0
+        mergeable = merged > 0
         for t in range(step.shape[0]):
-            same = same and step[t, kept - 1] == strides[t, j] * sizes[j]
-        if same:
-            kept -= 1
-            size[kept] *= sizes[j]
+            mergeable = mergeable and step[t, merged - 1] == strides[t, j] * sizes[j]
+        if mergeable:
+            merged -= 1
+            size[merged] *= sizes[j]
         else:
-            size[kept] = sizes[j]
+            size[merged] = sizes[j]
         for t in range(step.shape[0]):
-            step[t, kept] = strides[t, j]
-        kept += 1
-    return size[:kept], step[:, :kept]
+            step[t, merged] = strides[t, j]
+        merged += 1
+    return size[:merged], step[:, :merged]
 
 
 @njit(nogil=True)
 def describe(program, first, last, device_begin):
-    """Return the words of :mod:`.join_kernels` for some buckets, and where each one's start."""
+    """Return the descriptors of buckets ``first`` to ``last`` − 1 and the position of each, both int64.
+
+    ``device_begin`` is the arena offset of the first entry on the device; table offsets are relative to it.
+    """
     size = 0
     for b in range(first, last):
         count = program.input_start[b + 1] - program.input_start[b]
@@ -87,12 +108,12 @@ def describe(program, first, last, device_begin):
         axes = program.scope_start[output + 1] - program.scope_start[output]
         size += w.HEADER + axes + count * (w.STRIDES + axes)
     meta = np.zeros(size, dtype=np.int64)
-    where = np.zeros(last - first, dtype=np.int64)
+    positions = np.zeros(last - first, dtype=np.int64)
     at = 0
     for b in range(first, last):
-        where[b - first] = at
+        positions[b - first] = at
         sizes, strides = bucket_strides(program, b)
-        k = sizes.size - program.low[b]
+        k = sizes.size - program.row_axes[b]
         high, high_strides = merge_axes(sizes[:k], strides[:, 1 : 1 + k])
         low, low_strides = merge_axes(sizes[k:], strides[:, 1 + k :])
         kh, kl = high.size, low.size
@@ -108,10 +129,10 @@ def describe(program, first, last, device_begin):
         record = at + w.HEADER + kh + kl
         for kind in range(3):
             for i in range(strides.shape[0]):
-                mine = 1
+                table_kind = 1
                 if strides[i, 1 : 1 + k].any():
-                    mine = 2 if strides[i, 1 + k :].any() else 0
-                if mine != kind:
+                    table_kind = 2 if strides[i, 1 + k :].any() else 0
+                if table_kind != kind:
                     continue
                 meta[at + w.HIGH_TABLES + kind] += 1
                 meta[record + w.OFFSET] = program.at[program.inputs[program.input_start[b] + i]] - device_begin
@@ -120,12 +141,12 @@ def describe(program, first, last, device_begin):
                 meta[record + w.STRIDES + kh : record + w.STRIDES + kh + kl] = low_strides[i]
                 record += w.STRIDES + kh + kl
         at = record
-    return meta[:at], where
+    return meta[:at], positions
 
 
 @njit(nogil=True)
 def _kernel_number(meta, b, big):
-    """Return the number of the kernel that joins a bucket; ``big`` where its wave has large messages."""
+    """Return the number of the kernel that joins a bucket; ``big`` if its wave has large messages."""
     both = meta[b + w.BOTH_TABLES]
     if both == 0:
         return _LARGE if big else 0
@@ -143,32 +164,34 @@ def _kernel_number(meta, b, big):
 
 
 @njit(nogil=True)
-def wave_tables(meta, where, level, heights, width, large, room, plenty):
-    """Put buckets into waves, and those into launches: one that prepares, and one join for each kernel that it takes.
+def wave_tables(meta, positions, level, heights, width, large, max_sums, enough_blocks):
+    """Group buckets into waves and their launches: one launch prepares a wave, and one launch per kernel joins it.
 
     Parameters
     ----------
-    meta, where
-        From :func:`describe`; the places of scratch and the tiles are filled in.
+    meta, positions : int64
+        From :func:`describe`; the workspace offsets and the number of tiles are filled in.
     level : (buckets,) int64
-        Buckets of one level need nothing of each other.
-    heights, width
-        Of a block's tile, by the kernel's number, and of all.
-    large
-        Entries of a message from which a wave's launch without tables that vary with both takes large tiles.
-    room
-        Entries of S and B that a wave takes at most, if it has more than one bucket.
-    plenty
-        Blocks of a bucket, before one joins several tiles.
+        Buckets of one level do not depend on each other.
+    heights : (kernels,) int64
+        Height of a block's tile in rows, by the kernel's number.
+    width : int
+        Width of every kernel's tile.
+    large : int
+        Entries of a message from which a launch without tables on both h and l uses large tiles.
+    max_sums : int
+        Largest number of entries of S and B for a wave with more than one bucket.
+    enough_blocks : int
+        Number of blocks of a bucket from which a block joins several tiles.
 
     Returns
     -------
     tables : int64
-        Of the launches, to be put behind ``meta``.
+        The launches' tables, to be appended to ``meta``.
     launches : (launches, 3) int64
-        Kernel's number (−1 prepares), place of its table, number of blocks.
+        Number of the kernel (−1 prepares), position of its table, number of blocks.
     sums, start : int
-        Entries of scratch.
+        Entries of the two workspaces.
     """
     n = level.size
     order = np.argsort(level, kind="mergesort")
@@ -176,47 +199,47 @@ def wave_tables(meta, where, level, heights, width, large, room, plenty):
     launches = np.zeros((2 * n, 3), dtype=np.int64)
     at, count, sums_most, start_most, i = 0, 0, 0, 0, 0
     while i < n:
-        begin, sums, starts, big = i, 0, 0, False
-        while i < n and level[order[i]] == level[order[begin]]:
-            b = where[order[i]]
+        wave_begin, sums, starts, big = i, 0, 0, False
+        while i < n and level[order[i]] == level[order[wave_begin]]:
+            b = positions[order[i]]
             x_size, rows = meta[b + w.DOMAIN], meta[b + w.ROWS]
-            wide, both = meta[b + w.WIDTH], meta[b + w.BOTH_TABLES]
-            if i > begin and sums + x_size * (rows + wide) > room:
+            row_width, both = meta[b + w.WIDTH], meta[b + w.BOTH_TABLES]
+            if i > wave_begin and sums + x_size * (rows + row_width) > max_sums:
                 break
             meta[b + w.HIGH_SUMS], meta[b + w.LOW_SUMS] = sums, sums + x_size * rows
             meta[b + w.ROW_STARTS], meta[b + w.COLUMN_STARTS] = starts, starts + both * rows
-            sums += x_size * (rows + wide)
-            starts += both * (rows + wide)
-            big |= both == 0 and rows * wide >= large
+            sums += x_size * (rows + row_width)
+            starts += both * (rows + row_width)
+            big |= both == 0 and rows * row_width >= large
             i += 1
         sums_most, start_most = max(sums_most, sums), max(start_most, starts)
         for number in range(-1, heights.size):
             members = 0
-            for turn in range(2):  # count, then write
+            for pass_number in range(2):  # first count, then write
                 blocks, written = 0, 0
-                for j in range(begin, i):
-                    b = where[order[j]]
+                for j in range(wave_begin, i):
+                    b = positions[order[j]]
                     x_size, rows = meta[b + w.DOMAIN], meta[b + w.ROWS]
-                    wide, both = meta[b + w.WIDTH], meta[b + w.BOTH_TABLES]
+                    row_width, both = meta[b + w.WIDTH], meta[b + w.BOTH_TABLES]
                     if number >= 0 and number != _kernel_number(meta, b, big):
                         continue
-                    if turn == 0:
+                    if pass_number == 0:
                         members += 1
                         continue
                     tables[at + w.FIRST_BLOCK + written] = blocks
                     tables[at + w.AFTER + members + written] = b
                     written += 1
                     if number < 0:
-                        work = max((x_size + _SOME - 1) // _SOME, both) * max(rows, wide)
+                        work = max((x_size + _VALUES_PER_THREAD - 1) // _VALUES_PER_THREAD, both) * max(rows, row_width)
                         blocks += min((work + 255) // 256, 4096)
                     else:
-                        across, down = (wide + width - 1) // width, (rows + heights[number] - 1) // heights[number]
-                        tiles = max(1, min(across, down * across // plenty))
+                        across, down = (row_width + width - 1) // width, (rows + heights[number] - 1) // heights[number]
+                        tiles = max(1, min(across, down * across // enough_blocks))
                         meta[b + w.TILES] = tiles
                         blocks += down * ((across + tiles - 1) // tiles)
                 if members == 0:
                     break
-                if turn == 1:
+                if pass_number == 1:
                     tables[at + w.BUCKETS], tables[at + w.FIRST_BLOCK + members] = members, blocks
                     launches[count, 0], launches[count, 1], launches[count, 2] = number, meta.size + at, blocks
                     at += w.AFTER + 2 * members

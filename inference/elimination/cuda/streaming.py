@@ -1,10 +1,9 @@
-"""Buckets larger than the GPU: worked off in chunks of their message, with copies under way while it computes.
+"""Stream buckets that exceed the GPU's memory: join them in chunks, with copies overlapping the computation.
 
-A chunk fixes the first variables of the separator and takes a range of the next, so its part of the message is one
-piece of memory, and its part of every input is one piece for each value of the eliminated variable. Two sets of device
-buffers take turns: while one is computed, the other is filled and emptied (GpuBE journal paper, Fig. 8). Where the
-inputs do not fit the device either, CPU cores take chunks from the other end of the same list (CP 2015 paper, §3.2,
-case b; CUBE, §V-B).
+A chunk fixes the first variables of the separator and takes a range of values of the next one. Its part of the message
+is therefore contiguous, and its part of every input is contiguous for each value of the eliminated variable. Two sets
+of device buffers alternate: one is computed while the other is filled and emptied (GpuBE journal paper, Fig. 8). CPU
+cores take chunks from the other end of the same list (CP 2015 paper, §3.2, case b; CUBE, §V-B).
 """
 
 from collections import deque
@@ -18,31 +17,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.copy_tables import place_tables
-from dmcmc.inference.elimination.cuda.waves import Queue, Waves, describe_waves, run_waves
+from dmcmc.inference.elimination.cuda.waves import LaunchQueue, Waves, describe_waves, run_waves
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, run_on_cpu, run_rows
-from dmcmc.inference.elimination.plan import Plan
+from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat_tables import FlatTables
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import Device, shared_device
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 
-_SETS = 2  # of buffers
-_SMALL = 1 << 18  # entries of a chunk's part of a table that are not worth a copy of their own
-_CHUNK = 1 << 29  # entries of a chunk at most, and of a copy of what all chunks share: some hundredths of a second
-_PINNING = 4e-10  # seconds to make a byte of host memory page-locked: nothing can stop that
+_BUFFER_SETS = 2  # sets of device buffers
+# entries of a chunk's part of a table below which it shares one copy with other small parts
+_MIN_COPY_ENTRIES = 1 << 18
+# most entries of a chunk, and of one copy of the shared inputs: some hundredths of a second
+_MAX_CHUNK_ENTRIES = 1 << 29
+_PINNING_SECONDS_PER_BYTE = 4e-10  # seconds per byte for page-locking host memory, which cannot be interrupted
 
 
 class Streaming(NamedTuple):
-    """How a plan is streamed.
+    """Limits for streaming a plan.
 
     Attributes
     ----------
     limit : int
-        Bytes of device memory.
+        Device memory in bytes.
     threshold : int
-        Joined cells of a bucket from which it is worth the way.
+        Joined cells from which a bucket is streamed to the GPU.
     """
 
     limit: int
@@ -51,20 +52,20 @@ class Streaming(NamedTuple):
 
 @dataclass(frozen=True)
 class Chunking:
-    """How a bucket is cut.
+    """The division of a bucket into chunks.
 
     Attributes
     ----------
     fixed : int
-        Leading separator variables that a chunk fixes.
+        Number of leading separator variables whose values a chunk fixes.
     size : int
-        Values of the next one that a chunk takes.
+        Number of values of the next variable that a chunk takes.
     chunks : tuple of (tuple of int, int, int)
-        For each chunk the fixed values, and the first and end value of the next variable.
+        For each chunk the fixed values, and the first and the end value of the next variable.
     entries : int
-        Entries that one set of buffers takes: inputs and message.
+        Entries of one set of buffers: inputs and message.
     resident : int
-        Entries of inputs that all chunks share.
+        Entries of the inputs that all chunks share.
     """
 
     fixed: int
@@ -74,13 +75,13 @@ class Chunking:
     resident: int
 
 
-def cut(plan: Plan, b: int, limit: int) -> Chunking:
-    """Cut a bucket into chunks whose two sets of buffers hold at most ``limit`` entries together.
+def cut(plan: EliminationPlan, b: int, limit: int) -> Chunking:
+    """Divide a bucket into chunks so that both sets of buffers together hold at most ``limit`` entries.
 
     Raises
     ------
     ResourceError
-        If even a single row of chunks does not fit.
+        If not even the smallest chunks fit.
     """
     program = plan.program
     separator = plan.scope(plan.output(b))
@@ -89,24 +90,36 @@ def cut(plan: Plan, b: int, limit: int) -> Chunking:
     for fixed in range(len(separator)):
         prefix = separator[: fixed + 1]
         resident = sum(prod(int(program.domains[v]) for v in s) for s in scopes if not set(s) & set(prefix))
-        rest = prod(sizes[fixed + 1 :])
-        one = rest + sum(  # message, and the inputs that vary with the prefix
+        row_entries = prod(sizes[fixed + 1 :])
+        entries_per_value = row_entries + sum(  # the message, and the inputs that vary with the prefix
             prod(int(program.domains[v]) for v in s if v not in prefix) for s in scopes if set(s) & set(prefix)
         )
-        size = (limit - resident) // (_SETS * one)
+        size = (limit - resident) // (_BUFFER_SETS * entries_per_value)
         if size >= 1:
-            size = max(1, min(size, -(-sizes[fixed] // _SETS), _CHUNK // one))
+            size = max(1, min(size, -(-sizes[fixed] // _BUFFER_SETS), _MAX_CHUNK_ENTRIES // entries_per_value))
             heads = [tuple(int(i) for i in head) for head in np.ndindex(*sizes[:fixed])]
             ranges = [(a, min(a + size, sizes[fixed])) for a in range(0, sizes[fixed], size)]
             chunks = tuple((head, first, end) for head in heads for first, end in ranges)
-            return Chunking(fixed, size, chunks, size * one, resident)
+            return Chunking(fixed, size, chunks, size * entries_per_value, resident)
     raise ResourceError(
         f"a bucket over {len(separator) + 1} variables does not fit {limit:,} entries of device memory in any chunks"
     )
 
 
-class _Description(NamedTuple):
-    """A chunk's launches, their words on the device, and where its inputs and its message lie on the device."""
+class _ChunkDescription(NamedTuple):
+    """The launches of a chunk, and the layout of its buffers.
+
+    Attributes
+    ----------
+    waves : Waves
+        The launches.
+    meta : int64 device array
+        Their descriptors.
+    starts : dict
+        Device offset of each input, by table number.
+    out_at : int
+        Device offset of the message.
+    """
 
     waves: Waves
     meta: Any
@@ -114,67 +127,69 @@ class _Description(NamedTuple):
     out_at: int
 
 
-class _Stream:
-    """A bucket being worked off on the device: its chunk buffers and descriptions."""
+class _BucketStream:
+    """A bucket that is processed in chunks on the device, with its buffers and descriptors."""
 
-    def __init__(self, work: Elimination, b: int, chunking: Chunking, device: Device, lowest: Any, stop: Stop) -> None:
+    def __init__(
+        self, work: Elimination, b: int, chunking: Chunking, device: Device, lowest: Any, stop: Deadline
+    ) -> None:
         plan, arena = work.plan, work.arena
         self.plan, self.b, self.arena, self.device, self.lowest = plan, b, arena, device, lowest
         self.chunking = chunking
-        self.queues = [Queue(device, stream, str(slot), stop) for slot, stream in enumerate(device.streams)]
+        self.queues = [LaunchQueue(device, stream, str(slot), stop) for slot, stream in enumerate(device.streams)]
         program = plan.program
         self.separator = plan.scope(plan.output(b))
         self.sizes = [int(program.domains[v]) for v in self.separator]
         self.prefix = self.separator[: chunking.fixed + 1]
         self.x_size = int(program.domains[program.variable[b]])
         self.moving = [t for t in plan.inputs(b) if set(plan.scope(t)) & set(self.prefix)]
-        self.room = device.buffer("chunks", chunking.resident + _SETS * chunking.entries, arena.dtype)
+        self.buffers = device.buffer("chunks", chunking.resident + _BUFFER_SETS * chunking.entries, arena.dtype)
         self.resident_at: dict[int, int] = {}
         at = 0
         for t in plan.inputs(b):
             if t not in self.moving:
                 size = int(plan.sizes[t])
                 first = int(program.at[t])
-                for begin in range(0, size, _CHUNK):
+                for begin in range(0, size, _MAX_CHUNK_ENTRIES):
                     stop.check()
-                    end = min(begin + _CHUNK, size)
+                    end = min(begin + _MAX_CHUNK_ENTRIES, size)
                     part = arena[first + begin : first + end]
-                    self.room[at + begin : at + end].copy_to_device(part, stream=device.streams[0])
-                    if stop is not NO_STOP:
+                    self.buffers[at + begin : at + end].copy_to_device(part, stream=device.streams[0])
+                    if stop is not NO_DEADLINE:
                         device.streams[0].synchronize()
                 self.resident_at[t] = at
                 at += size
         device.streams[0].synchronize()
-        self._described: dict[tuple[int, int], _Description] = {}
+        self._descriptions: dict[tuple[int, int], _ChunkDescription] = {}
 
-    def _description(self, slot: int, count: int, operation: int) -> "_Description":
-        """Return the words of a chunk of ``count`` values in a set of buffers, and where its inputs and message lie."""
+    def _description(self, slot: int, count: int, operation: int) -> "_ChunkDescription":
+        """Return the description of a chunk of ``count`` values in buffer set ``slot``; cached."""
         key = (slot, count)
-        if key not in self._described:
+        if key not in self._descriptions:
             program = self.plan.program
             domains = program.domains.copy()
             domains[list(self.prefix[:-1])] = 1
             domains[self.prefix[-1]] = count
             at = program.at.copy()
-            place = self.chunking.resident + slot * self.chunking.entries
+            offset = self.chunking.resident + slot * self.chunking.entries
             for t, resident in self.resident_at.items():
                 at[t] = resident
             size = {t: prod(int(domains[v]) for v in self.plan.scope(t)) for t in self.moving}
             starts = {}
-            for t in sorted(self.moving, key=lambda t: size[t] >= _SMALL):
-                at[t] = starts[t] = place
-                place += size[t]
-            at[self.plan.output(self.b)] = place
+            for t in sorted(self.moving, key=lambda t: size[t] >= _MIN_COPY_ENTRIES):
+                at[t] = starts[t] = offset
+                offset += size[t]
+            at[self.plan.output(self.b)] = offset
             cells = program.cells.copy()
             cells[self.b] = prod(int(domains[v]) for v in self.separator) * self.x_size
             chunk = program._replace(domains=domains, at=at, cells=cells)
             waves = describe_waves(chunk, self.b, self.b + 1, 0, self.arena.dtype, operation)
-            meta = self.device.upload(f"meta{slot}/{count}", waves.meta)
-            self._described[key] = _Description(waves, meta, starts, place)
-        return self._described[key]
+            meta = self.device.upload(f"meta{slot}/{count}", waves.descriptors)
+            self._descriptions[key] = _ChunkDescription(waves, meta, starts, offset)
+        return self._descriptions[key]
 
     def run(self, chunk: tuple[tuple[int, ...], int, int], slot: int, semiring: Semiring) -> None:
-        """Queue one chunk: its inputs up, the join, its message down."""
+        """Queue one chunk: upload its inputs, join, download its part of the message."""
         head, first, end = chunk
         stream = self.device.streams[slot]
         count = end - first
@@ -183,26 +198,27 @@ class _Stream:
         small: list[NDArray[Any]] = []
         for t, start in starts.items():
             pieces = self._pieces(t, values)
-            if pieces.size < _SMALL:  # gathered on the host, one copy for all of them: they come first
+            # gathered on the host and uploaded by one copy; they come first in the buffer
+            if pieces.size < _MIN_COPY_ENTRIES:
                 small.append(pieces.reshape(-1))
                 continue
             for x in range(self.x_size):
                 to = start + x * pieces.shape[1]
-                self.room[to : to + pieces.shape[1]].copy_to_device(pieces[x], stream=stream)
+                self.buffers[to : to + pieces.shape[1]].copy_to_device(pieces[x], stream=stream)
         if small:
             begin = self.chunking.resident + slot * self.chunking.entries
             entries = sum(part.size for part in small)
-            staged = self.device.pinned(f"staged{slot}", _SMALL * len(starts), self.arena.dtype)[:entries]
+            staged = self.device.pinned(f"staged{slot}", _MIN_COPY_ENTRIES * len(starts), self.arena.dtype)[:entries]
             np.concatenate(small, out=staged)
-            self.room[begin : begin + entries].copy_to_device(staged, stream=stream)
-        run_waves(self.queues[slot], self.room, waves, meta, self.lowest, semiring.operation)
+            self.buffers[begin : begin + entries].copy_to_device(staged, stream=stream)
+        run_waves(self.queues[slot], self.buffers, waves, meta, self.lowest, semiring.operation)
         message, entries = self.message(chunk)
-        self.room[out_at : out_at + entries].copy_to_host(self.arena[message : message + entries], stream=stream)
+        self.buffers[out_at : out_at + entries].copy_to_host(self.arena[message : message + entries], stream=stream)
 
     def _pieces(self, t: int, values: dict[int, tuple[int, int]]) -> NDArray[Any]:
-        """Return a chunk's part of an input, (domain of x, entries): a view of the arena."""
+        """Return a chunk's part of an input, (x_size, entries), as a view of the arena."""
         scope, domains = self.plan.scope(t), self.plan.program.domains
-        fixed = [v for v in scope[1:] if v in values]  # they lead
+        fixed = [v for v in scope[1:] if v in values]  # these axes come first
         width = prod(int(domains[v]) for v in scope[1 + len(fixed) :])
         begin = 0
         for v in fixed:
@@ -213,13 +229,13 @@ class _Stream:
         return table[:, begin * width : (begin + count) * width]
 
     def message(self, chunk: tuple[tuple[int, ...], int, int]) -> tuple[int, int]:
-        """Return where a chunk's part of the message starts in the host's arena, and its entries."""
+        """Return the arena offset of a chunk's part of the message on the host, and its number of entries."""
         head, first, end = chunk
         at = 0
         for size, i in zip(self.sizes, (*head, first), strict=False):
             at = at * size + i
-        rest = prod(self.sizes[len(head) + 1 :])
-        return int(self.plan.program.at[self.plan.output(self.b)]) + at * rest, (end - first) * rest
+        row_entries = prod(self.sizes[len(head) + 1 :])
+        return int(self.plan.program.at[self.plan.output(self.b)]) + at * row_entries, (end - first) * row_entries
 
 
 def stream_bucket(
@@ -230,47 +246,56 @@ def stream_bucket(
     device: Device,
     limit: int,
     share: bool = True,
-    stop: Stop = NO_STOP,
+    stop: Deadline = NO_DEADLINE,
 ) -> dict[str, int]:
-    """Work off one bucket in chunks; returns how many the GPU and the CPU did.
+    """Join one bucket in chunks, and return how many chunks the GPU and the CPU joined.
 
     Parameters
     ----------
     work
-        Its arena holds all inputs; page-locked memory lets copies and kernels overlap.
+        The elimination; its arena holds all inputs. Page-locked memory lets copies and kernels overlap.
+    b
+        The bucket.
+    semiring
+        The semiring.
+    threads
+        Number of CPU threads.
+    device
+        The device.
     limit
-        Bytes of device memory.
+        Device memory in bytes.
     share
         Whether CPU cores take chunks too.
     stop
-        When to give up.
+        The deadline.
 
     Raises
     ------
     OutOfTime
+        If the deadline passes.
     """
     plan, lowest = work.plan, work.arithmetic.dtype.type(work.arithmetic.lowest)
     chunking = cut(plan, b, limit // work.arithmetic.dtype.itemsize)
-    stream = _Stream(work, b, chunking, device, lowest, stop)
+    stream = _BucketStream(work, b, chunking, device, lowest, stop)
     waiting = deque(chunking.chunks)
     done = {"gpu": 0, "cpu": 0}
-    helper = _helper(waiting, stream, work, b, semiring, threads, done, stop) if share and threads > 1 else None
-    turn = 0
+    helper = _start_helper(waiting, stream, work, b, semiring, threads, done, stop) if share and threads > 1 else None
+    count = 0
     try:
         while True:
             try:
                 chunk = waiting.popleft()
             except IndexError:
                 break
-            slot = turn % _SETS
+            slot = count % _BUFFER_SETS
             stop.check()
             device.streams[slot].synchronize()  # its buffers are free again
             stream.run(chunk, slot, semiring)
             done["gpu"] += 1
-            turn += 1
+            count += 1
         device.synchronize()
     except BaseException:
-        waiting.clear()  # nobody works for this elimination any more: not the helper, not the copies under way
+        waiting.clear()  # stop the CPU helper and wait for copies that are in progress
         if helper is not None:
             wait([helper])
         with suppress(Exception):
@@ -281,22 +306,23 @@ def stream_bucket(
     return done
 
 
-_AT_ONCE = ThreadPoolExecutor(1, thread_name_prefix="dmcmc-chunks")
+_HELPER_POOL = ThreadPoolExecutor(1, thread_name_prefix="dmcmc-chunks")
 
 
-def _helper(
+def _start_helper(
     waiting: deque[Any],
-    stream: _Stream,
+    stream: _BucketStream,
     work: Elimination,
     b: int,
     semiring: Semiring,
     threads: int,
     done: dict[str, int],
-    stop: Stop,
+    stop: Deadline,
 ) -> Future[None]:
-    """Start taking chunks from the end of the list on the CPU."""
+    """Start a CPU thread that takes chunks from the end of the list."""
 
     def take() -> None:
+        """Join chunks until none is left."""
         start = int(work.plan.program.at[work.plan.output(b)])
         while True:
             try:
@@ -307,37 +333,56 @@ def _helper(
             run_rows(work, b, semiring, threads, (first - start, first - start + entries), stop)
             done["cpu"] += 1
 
-    return _AT_ONCE.submit(take)
+    return _HELPER_POOL.submit(take)
 
 
 def eliminate_streamed(
     flat: FlatTables,
-    plan: Plan,
+    plan: EliminationPlan,
     arithmetic: Arithmetic,
     threads: int,
     streaming: Streaming,
     semiring: Semiring = MAX_PLUS,
     device: Device | None = None,
-    stop: Stop = NO_STOP,
+    stop: Deadline = NO_DEADLINE,
 ) -> Elimination:
-    """Carry out a plan whose tables lie on the host; large buckets are streamed to the GPU.
+    """Run a plan whose tables lie on the host; large buckets are streamed to the GPU.
+
+    Parameters
+    ----------
+    flat
+        The encoded input tables.
+    plan
+        The plan.
+    arithmetic
+        The arithmetic of the tables.
+    threads
+        Number of CPU threads.
+    streaming
+        The memory limit and the threshold of streaming.
+    semiring
+        The semiring.
+    device
+        The device; the process's shared device if None.
+    stop
+        The deadline.
 
     Raises
     ------
     OutOfTime
-        Also where there is no time to make the memory ready.
+        If the deadline passes, or if too little time is left to page-lock the arena.
     """
     device = device or shared_device()
-    if stop.left < _PINNING * plan.entries * arithmetic.dtype.itemsize:
+    if stop.left < _PINNING_SECONDS_PER_BYTE * plan.entries * arithmetic.dtype.itemsize:
         raise OutOfTime("out of time")
     arena = device.page_locked(plan.entries, arithmetic.dtype)
     flat = flat_tables(flat, arithmetic, semiring)
     done = Elimination(plan, arena, arithmetic, semiring=semiring)
     place_tables(plan, arena, flat, arithmetic.dtype.type(arithmetic.lowest), stop)
-    ready = 0
+    next_bucket = 0
     for b in (*np.flatnonzero(plan.program.cells >= streaming.threshold).tolist(), plan.buckets):
-        run_on_cpu(done, ready, b, semiring, threads, stop)
+        run_on_cpu(done, next_bucket, b, semiring, threads, stop)
         if b < plan.buckets:
             stream_bucket(done, b, semiring, threads, device, streaming.limit, stop=stop)
-        ready = b + 1
+        next_bucket = b + 1
     return done

@@ -1,1 +1,1 @@
-"""Messages of junction trees on an NVIDIA GPU: a launch for all that need nothing of each other."""
+"""Messages of junction trees on an NVIDIA GPU: one launch for all messages that do not depend on each other."""

@@ -1,13 +1,14 @@
 # mypy: ignore-errors
 """Messages that are matrix products, on an NVIDIA GPU.
 
-Where no table that varies with what is eliminated (x) joins rows (h) and columns (l) of a message::
+This applies if no table with eliminated variables (x) depends on both rows (h) and columns (l) of a message::
 
     message[h, l] = Π tables of h, l · Σ over x of S[x, h] · B[x, l]     S = Π tables of x, h     B = Π tables of x, l
 
-A block makes a part of it: slices of S and B are multiplied up into shared memory, and each of its threads keeps some
-rows of one column in registers. An entry of a table is read once a block instead of once a row or column. A table whose
-innermost eliminated axis is contiguous is read along that, the others along rows or columns. Maxima of sums likewise.
+A block computes a tile of SIDE × SIDE entries. Slices of S and B are accumulated in shared memory, and each thread
+keeps some rows of one column in registers. A table entry is read once per block instead of once per row or column. A
+table whose innermost eliminated axis is contiguous is read along it, the others along rows or columns. Maxima of sums
+are computed in the same way. The arguments are those of :mod:`dmcmc.inference.junction_tree.cuda.message_kernels`.
 """
 
 from functools import lru_cache
@@ -18,93 +19,101 @@ from numba import config, cuda
 from dmcmc.inference.elimination.semirings import LOG_SUM
 from dmcmc.inference.junction_tree.cuda import descriptors as w
 from dmcmc.inference.junction_tree.cuda.descriptor_kernels import MATRIX_TABLES
-from dmcmc.inference.junction_tree.cuda.message_kernels import THREADS, find_message, note_extremes, place_of, scale_of
+from dmcmc.inference.junction_tree.cuda.message_kernels import THREADS, find_message, note_extremes, offset_of, scale_of
 from dmcmc.inference.runtime.compile import cuda_jit
 
-SIDE = 4 if config.ENABLE_CUDASIM else 32  # rows and columns of a block, and what is eliminated in a slice
-LEAST = SIDE // 2  # fewer rows or columns are not worth a product
-GROUPS = THREADS // SIDE  # a thread's rows are so far apart
-ROWS = SIDE // GROUPS  # of a thread; as many entries of each slice
-_APART = SIDE + 1  # rows of a slice in shared memory: neither way of reading meets in its banks
+SIDE = 4 if config.ENABLE_CUDASIM else 32  # rows and columns per block, and eliminated assignments per slice
+MIN_SIDE = SIDE // 2  # fewer rows or columns do not repay a matrix product
+GROUPS = THREADS // SIDE  # distance between two rows of a thread
+ROWS = SIDE // GROUPS  # rows per thread, and entries that it loads per slice
+_ROW_LENGTH = SIDE + 1  # row length of a slice in shared memory: no bank conflicts in either direction of reading
 _TABLES = MATRIX_TABLES + 1
 
 
 @lru_cache
 def _gatherer(number, sums):
-    """Return what multiplies (adds) entries of some tables into a slice: a slice's entries are read together."""
+    """Return the device function that multiplies (adds) entries of some tables into a slice in shared memory."""
 
     @cuda.jit(device=True)
-    def gather(arena, words, records, tables, starts, reach, contiguous, into, tid, lowest):
+    def gather(arena, descriptor, records, tables, starts, reach, contiguous, slice_, tid, lowest):
+        """Multiply (add) entries of tables ``tables[0]`` to ``tables[1]`` − 1 into a slice (SIDE, SIDE).
+
+        ``starts`` (tables, SIDE) and ``reach`` (tables, SIDE) int64 hold the tables' offsets per row or column and per
+        eliminated assignment; only tables with the given contiguity are processed.
+        """
         value = cuda.local.array(ROWS, number)
         first, record = records
         major, minor = tid // SIDE, tid % SIDE
         for e in range(ROWS):
             x, y = (minor, major + e * GROUPS) if contiguous else (major + e * GROUPS, minor)
-            value[e] = into[x, y]
+            value[e] = slice_[x, y]
         for t in range(tables[0], tables[1]):
-            if (words[first + t * record + w.STEP] == 1) == contiguous:
+            if (descriptor[first + t * record + w.STEP] == 1) == contiguous:
                 for e in range(ROWS):
                     x, y = (minor, major + e * GROUPS) if contiguous else (major + e * GROUPS, minor)
-                    found = arena[np.uint64(starts[t, y] + reach[t, x])]
-                    value[e] = value[e] * found if sums else max(number(value[e] + found), lowest)
+                    entry = arena[np.uint64(starts[t, y] + reach[t, x])]
+                    value[e] = value[e] * entry if sums else max(number(value[e] + entry), lowest)
         for e in range(ROWS):
             x, y = (minor, major + e * GROUPS) if contiguous else (major + e * GROUPS, minor)
-            into[x, y] = value[e]
+            slice_[x, y] = value[e]
 
     return gather
 
 
 @lru_cache
 def matrix_kernel(number, operation):
-    """Return the kernel whose blocks make SIDE rows of SIDE columns, for numbers of a type."""
+    """Return the kernel whose blocks compute SIDE × SIDE entries, for a number type."""
     sums = operation == LOG_SUM
     one, nothing = number(1 if sums else 0), number(0)
     gather = _gatherer(number, sums)
 
     @cuda_jit()
-    def matrix(arena, words, launch, state, lowest, half):
-        left = cuda.shared.array((SIDE, _APART), number)
-        right = cuda.shared.array((SIDE, _APART), number)
+    def matrix(arena, descriptor, launch, state, lowest, half):
+        """Compute one tile of a message per block."""
+        left = cuda.shared.array((SIDE, _ROW_LENGTH), number)
+        right = cuda.shared.array((SIDE, _ROW_LENGTH), number)
         row_start = cuda.shared.array((_TABLES, SIDE), np.int64)
         column_start = cuda.shared.array((_TABLES, SIDE), np.int64)
         reach = cuda.shared.array((MATRIX_TABLES, SIDE), np.int64)
         cell = cuda.local.array(ROWS, number)
         tid = np.int32(cuda.threadIdx.x)
         tx, ty = tid % np.int32(SIDE), tid // np.int32(SIDE)
-        at, block = find_message(words, launch, np.int64(cuda.blockIdx.x))
-        tables, high = np.int32(words[at + w.TABLES]), words[at + w.HIGH]
-        low, high_axes = words[at + w.ENTRIES] // high, words[at + w.HIGH_AXES]
-        axes, outer_axes = words[at + w.AXES], words[at + w.OUTER_AXES]
-        eliminated, inner = words[at + w.ELIMINATED], np.uint32(words[at + w.INNER])
-        of_rows, zero = np.int32(words[at + w.HIGH_TABLES]), np.int32(0)
-        joined = of_rows + np.int32(words[at + w.LOW_TABLES])
+        at, block = find_message(descriptor, launch, np.int64(cuda.blockIdx.x))
+        tables, high = np.int32(descriptor[at + w.TABLES]), descriptor[at + w.HIGH]
+        low, high_axes = descriptor[at + w.ENTRIES] // high, descriptor[at + w.HIGH_AXES]
+        axes, outer_axes = descriptor[at + w.AXES], descriptor[at + w.OUTER_AXES]
+        eliminated, inner = descriptor[at + w.ELIMINATED], np.uint32(descriptor[at + w.INNER])
+        of_rows, zero = np.int32(descriptor[at + w.HIGH_TABLES]), np.int32(0)
+        joined = of_rows + np.int32(descriptor[at + w.LOW_TABLES])
         sizes, outer_sizes = at + w.HEADER, at + w.HEADER + axes
         first, record = outer_sizes + outer_axes, w.STRIDES + axes + outer_axes
-        target, down = words[at + w.TABLE], (high + SIDE - 1) // SIDE
-        row, column = block % down * SIDE, block // down * SIDE
+        target, row_tiles = descriptor[at + w.TABLE], (high + SIDE - 1) // SIDE
+        row, column = block % row_tiles * SIDE, block // row_tiles * SIDE
         scale = 1.0
         if sums:
-            scale = scale_of(words, first, record, tables, state, target, block == 0 and tid == 0)
+            scale = scale_of(descriptor, first, record, tables, state, target, block == 0 and tid == 0)
         mixed = False
         for t in range(joined):
-            mixed |= words[first + t * record + w.STEP] == 1
+            mixed |= descriptor[first + t * record + w.STEP] == 1
         for i in range(tid, (tables + 1) * SIDE, THREADS):
-            mine = first + i // SIDE * record
-            place = place_of(words, sizes, mine + w.STRIDES, high_axes, min(row + i % SIDE, high - 1))
-            row_start[i // SIDE, i % SIDE] = words[mine + w.AT] + place
-            beside, place = mine + w.STRIDES + high_axes, min(column + i % SIDE, low - 1)
-            column_start[i // SIDE, i % SIDE] = place_of(words, sizes + high_axes, beside, axes - high_axes, place)
+            record_at = first + i // SIDE * record
+            index = offset_of(descriptor, sizes, record_at + w.STRIDES, high_axes, min(row + i % SIDE, high - 1))
+            row_start[i // SIDE, i % SIDE] = descriptor[record_at + w.AT] + index
+            column_strides, index = record_at + w.STRIDES + high_axes, min(column + i % SIDE, low - 1)
+            column_start[i // SIDE, i % SIDE] = offset_of(
+                descriptor, sizes + high_axes, column_strides, axes - high_axes, index
+            )
         cuda.syncthreads()
-        for i in range(tid, (joined - of_rows) * SIDE, THREADS):  # a table of columns begins the same in every row
+        for i in range(tid, (joined - of_rows) * SIDE, THREADS):  # a table of columns has the same offset in every row
             column_start[of_rows + i // SIDE, i % SIDE] += row_start[of_rows + i // SIDE, 0]
         for i in range(ROWS):
             cell[i] = nothing if sums else lowest
         for x0 in range(0, eliminated, SIDE):
             cuda.syncthreads()
             for i in range(tid, joined * SIDE, THREADS):
-                mine, x = first + i // SIDE * record, np.uint32(min(x0 + i % SIDE, eliminated - 1))
-                outer = place_of(words, outer_sizes, mine + w.STRIDES + axes, outer_axes, x // inner)
-                reach[i // SIDE, i % SIDE] = np.int64(x % inner) * words[mine + w.STEP] + outer
+                record_at, x = first + i // SIDE * record, np.uint32(min(x0 + i % SIDE, eliminated - 1))
+                outer = offset_of(descriptor, outer_sizes, record_at + w.STRIDES + axes, outer_axes, x // inner)
+                reach[i // SIDE, i % SIDE] = np.int64(x % inner) * descriptor[record_at + w.STEP] + outer
             for e in range(ROWS):
                 x = ty + e * GROUPS
                 right[x, tx] = one
@@ -113,37 +122,41 @@ def matrix_kernel(number, operation):
                 else:
                     left[x, tx] = nothing if sums else lowest
             cuda.syncthreads()
-            gather(arena, words, (first, record), (zero, of_rows), row_start, reach, False, left, tid, lowest)
-            gather(arena, words, (first, record), (of_rows, joined), column_start, reach, False, right, tid, lowest)
+            gather(arena, descriptor, (first, record), (zero, of_rows), row_start, reach, False, left, tid, lowest)
+            gather(
+                arena, descriptor, (first, record), (of_rows, joined), column_start, reach, False, right, tid, lowest
+            )
             if mixed:
                 cuda.syncthreads()
-                gather(arena, words, (first, record), (zero, of_rows), row_start, reach, True, left, tid, lowest)
-                gather(arena, words, (first, record), (of_rows, joined), column_start, reach, True, right, tid, lowest)
+                gather(arena, descriptor, (first, record), (zero, of_rows), row_start, reach, True, left, tid, lowest)
+                gather(
+                    arena, descriptor, (first, record), (of_rows, joined), column_start, reach, True, right, tid, lowest
+                )
             cuda.syncthreads()
             for x in range(SIDE):
-                mine = right[np.uint32(x), np.uint32(tx)]
+                record_at = right[np.uint32(x), np.uint32(tx)]
                 for i in range(ROWS):
                     other = left[np.uint32(x), np.uint32(ty + i * GROUPS)]
                     if sums:
-                        cell[i] += other * mine
+                        cell[i] += other * record_at
                     else:
-                        cell[i] = max(cell[i], number(other + mine))
+                        cell[i] = max(cell[i], number(other + record_at))
         largest, smallest = 0.0, np.inf
         for i in range(ROWS):
             h = ty + i * GROUPS
             value = cell[i]
             for t in range(joined, tables):
-                found = arena[np.uint64(row_start[t, h] + column_start[t, tx])]
-                value = value * found if sums else max(number(value + found), lowest)
+                entry = arena[np.uint64(row_start[t, h] + column_start[t, tx])]
+                value = value * entry if sums else max(number(value + entry), lowest)
             if row + h < high and column + tx < low:
-                to = np.uint64(row_start[tables, h] + column_start[tables, tx])
+                target_at = np.uint64(row_start[tables, h] + column_start[tables, tx])
                 if sums:
                     value *= scale
-                    arena[to] = value
+                    arena[target_at] = value
                     largest = max(largest, value)
                     smallest = min(smallest, value) if value > 0.0 else smallest
                 else:
-                    arena[to] = value if value > half else lowest
+                    arena[target_at] = value if value > half else lowest
         if sums:
             top = cuda.shared.array(THREADS, np.float64)
             least = cuda.shared.array(THREADS, np.float64)

@@ -1,13 +1,31 @@
 # mypy: ignore-errors
-"""Messages of listed cliques on an NVIDIA GPU: what rows are worth, put together where they belong.
+"""Messages of sparse cliques on an NVIDIA GPU: compute the values of rows and reduce them per target entry.
 
-A launch makes all messages that need nothing of each other. The rows that go to one entry of a message are a group, in
-the order of ``ints``; groups are cut into chunks, and a thread takes a chunk, however uneven the groups are (CUBE §IV).
-Then chunks of what chunks came to are put together, until a group is one number: in the same order every time, so
-the same to the bit. Sums are kept as a largest term and what all terms add up to relative to it.
+A launch computes all messages that do not depend on each other. The rows that project to one entry of a message form a
+group; ``ints`` holds the rows ordered by group. Groups are cut into chunks, and one thread reduces one chunk, however
+uneven the groups are (CUBE §IV). Further launches reduce the results of chunks until one number per group is left. The
+order is always the same, hence results are reproducible bit by bit. A sum is stored as its largest term and the sum of
+all terms relative to it.
 
-A launch's words: how many messages it makes, the first chunk of each and the number of chunks (n + 1), the places of
-their descriptions (n).
+The descriptor of a launch (int64): number n of messages, first chunk of each and number of chunks (n + 1 values),
+position of each message's record (n values), then the records.
+
+Shared arguments
+----------------
+descriptor : int64
+    The descriptor of the launch.
+keys : (rows,) int64; values : (rows,)
+    Packed keys and utilities of the rows of all cliques and separators.
+ints : int32
+    Orders of rows, starts of chunks, and indices of rows in separators.
+messages : (entries,)
+    All messages and marginals, in the dtype of the arithmetic.
+sums : bool
+    Whether exponentials are summed; otherwise the maximum is taken.
+lowest, half
+    The −∞ of the arithmetic, and the bound below which a sum means −∞.
+tops : (chunks,); totals : (chunks,) float64
+    Largest term of each chunk, and the sum of its terms relative to it.
 """
 
 import math
@@ -17,99 +35,104 @@ from numba import config, cuda
 
 from dmcmc.inference.runtime.compile import cuda_jit
 
-THREADS = 8 if config.ENABLE_CUDASIM else 256  # of a block
-# A description: where in ``ints`` the chunks begin, each one's first and the end; where the results go, in the messages
-# if they are FINAL. Of rows: where the order of the rows is in ``ints``, the rows' keys and values (−1: none), how many
-# messages are added, how many variables are observed; then place of the rows in ``ints`` (−1: as they are) and
-# beginning in the messages of each that is added, and shift, mask and value of each that is observed. Of chunks: where
-# those begin that are put together.
+THREADS = 8 if config.ENABLE_CUDASIM else 256  # threads per block
+# A record. CHUNKS: position in ``ints`` of the chunks' starts and their end. TO: position of the results, in
+# ``messages`` if FINAL, otherwise in ``tops``. For rows: FROM: position in ``ints`` of the order of the rows; KEYS,
+# VALUES: offset of the rows' keys and values (−1: none); ADDED, OBSERVED: numbers of added messages and of observed
+# variables. The record continues with, for each added message, the position in ``ints`` of the rows' indices (−1: the
+# row itself) and the offset in ``messages``, and for each observed variable shift, mask and value. For chunks: FROM is
+# the first chunk that is reduced.
 CHUNKS, TO, FINAL, FROM, KEYS, VALUES, ADDED, OBSERVED, HEADER = range(9)
 
 
 @cuda.jit(device=True)
-def find(words, thread):
-    """Return where the description of a thread's message is, and its chunk in that; −1 for a thread too many."""
-    n = words[0]
-    if thread >= words[1 + n]:
+def find(descriptor, thread):
+    """Return the position of the record of a thread's message, and its chunk; −1 for a surplus thread."""
+    n = descriptor[0]
+    if thread >= descriptor[1 + n]:
         return np.int64(-1), np.int64(0)
     low, high = np.int64(0), n - 1
     while low < high:
         middle = (low + high + 1) >> 1
-        if words[1 + middle] <= thread:
+        if descriptor[1 + middle] <= thread:
             low = middle
         else:
             high = middle - 1
-    return words[2 + n + low], thread - words[1 + low]
+    return descriptor[2 + n + low], thread - descriptor[1 + low]
 
 
 @cuda.jit(device=True)
-def worth_of(row, words, at, keys, values, ints, messages, lowest):
-    """Return what a row is worth, with what is added; −∞ where it is not as observed."""
+def row_value(row, descriptor, at, keys, values, ints, messages, lowest):
+    """Return the value of a row with the added messages; −∞ if it disagrees with the evidence."""
     number = values.dtype.type
-    key, where = keys[words[at + KEYS] + row], at + HEADER + 2 * words[at + ADDED]
-    for o in range(words[at + OBSERVED]):
-        if ((key >> words[where + 3 * o]) & words[where + 3 * o + 1]) != words[where + 3 * o + 2]:
+    key, observed_at = keys[descriptor[at + KEYS] + row], at + HEADER + 2 * descriptor[at + ADDED]
+    for o in range(descriptor[at + OBSERVED]):
+        if ((key >> descriptor[observed_at + 3 * o]) & descriptor[observed_at + 3 * o + 1]) != descriptor[
+            observed_at + 3 * o + 2
+        ]:
             return lowest
-    worth = number(0)
-    if words[at + VALUES] >= 0:
-        worth = values[words[at + VALUES] + row]
-    for a in range(words[at + ADDED]):
-        place, begin = words[at + HEADER + 2 * a], words[at + HEADER + 2 * a + 1]
-        entry = row if place < 0 else np.int64(ints[place + row])
-        worth = max(number(worth + messages[begin + entry]), lowest)
-    return worth
+    value = number(0)
+    if descriptor[at + VALUES] >= 0:
+        value = values[descriptor[at + VALUES] + row]
+    for a in range(descriptor[at + ADDED]):
+        indices, begin = descriptor[at + HEADER + 2 * a], descriptor[at + HEADER + 2 * a + 1]
+        entry = row if indices < 0 else np.int64(ints[indices + row])
+        value = max(number(value + messages[begin + entry]), lowest)
+    return value
 
 
 @cuda.jit(device=True)
-def put(top, total, other, more):
-    """Return the larger of two terms, and what both add up to relative to it."""
+def merge_terms(top, total, other, more):
+    """Return the larger of two largest terms, and the sum of both relative to it."""
     if other > top:
         return other, more + (total * math.exp(float(top - other)) if total > 0.0 else 0.0)
     return top, total + (more * math.exp(float(other - top)) if more > 0.0 else 0.0)
 
 
 @cuda.jit(device=True)
-def write(words, at, chunk, top, total, sums, lowest, half, messages, tops, totals):
-    """Write what a chunk came to."""
-    to = words[at + TO] + chunk
-    if words[at + FINAL] == 0:
-        tops[to] = top
-        totals[to if sums else 0] = total
+def write(descriptor, at, chunk, top, total, sums, lowest, half, messages, tops, totals):
+    """Write the result of a chunk."""
+    target = descriptor[at + TO] + chunk
+    if descriptor[at + FINAL] == 0:
+        tops[target] = top
+        totals[target if sums else 0] = total
     elif sums:
-        messages[to] = top + math.log(total) if total > 0.0 else lowest
+        messages[target] = top + math.log(total) if total > 0.0 else lowest
     else:
-        messages[to] = top if top > half else lowest
+        messages[target] = top if top > half else lowest
 
 
 @cuda_jit()
-def put_rows(words, keys, values, ints, messages, sums, lowest, half, tops, totals):
-    """Put rows together, chunk by chunk."""
-    at, chunk = find(words, cuda.grid(1))
+def reduce_rows(descriptor, keys, values, ints, messages, sums, lowest, half, tops, totals):
+    """Reduce chunks of rows; one thread per chunk."""
+    at, chunk = find(descriptor, cuda.grid(1))
     if at < 0:
         return
-    first = words[at + CHUNKS] + chunk
+    first = descriptor[at + CHUNKS] + chunk
     top, total = lowest, 0.0
     for i in range(ints[first], ints[first + 1]):
-        worth = worth_of(np.int64(ints[words[at + FROM] + i]), words, at, keys, values, ints, messages, lowest)
+        value = row_value(
+            np.int64(ints[descriptor[at + FROM] + i]), descriptor, at, keys, values, ints, messages, lowest
+        )
         if not sums:
-            top = max(top, worth)
-        elif worth > lowest:
-            top, total = put(top, total, worth, 1.0)
-    write(words, at, chunk, top, total, sums, lowest, half, messages, tops, totals)
+            top = max(top, value)
+        elif value > lowest:
+            top, total = merge_terms(top, total, value, 1.0)
+    write(descriptor, at, chunk, top, total, sums, lowest, half, messages, tops, totals)
 
 
 @cuda_jit()
-def put_chunks(words, ints, messages, sums, lowest, half, tops, totals):
-    """Put together what chunks came to."""
-    at, chunk = find(words, cuda.grid(1))
+def reduce_chunks(descriptor, ints, messages, sums, lowest, half, tops, totals):
+    """Reduce chunks of the results of chunks; one thread per chunk."""
+    at, chunk = find(descriptor, cuda.grid(1))
     if at < 0:
         return
-    first, begin = words[at + CHUNKS] + chunk, words[at + FROM]
+    first, begin = descriptor[at + CHUNKS] + chunk, descriptor[at + FROM]
     top, total = lowest, 0.0
     for i in range(ints[first], ints[first + 1]):
         other = tops[begin + i]
         if not sums:
             top = max(top, other)
         elif totals[begin + i] > 0.0:
-            top, total = put(top, total, other, totals[begin + i])
-    write(words, at, chunk, top, total, sums, lowest, half, messages, tops, totals)
+            top, total = merge_terms(top, total, other, totals[begin + i])
+    write(descriptor, at, chunk, top, total, sums, lowest, half, messages, tops, totals)

@@ -1,234 +1,270 @@
-"""Passes over listed cliques on an NVIDIA GPU: rows and messages stay there, what is asked for comes back."""
+"""Passes over sparse cliques on an NVIDIA GPU: rows and messages stay there, requested results are copied back."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.junction_tree.cuda.passes import NoRoom
-from dmcmc.inference.junction_tree.cuda.sparse_message_kernels import HEADER, THREADS, put_chunks, put_rows
-from dmcmc.inference.junction_tree.message_kernels import DOWN, SEPARATOR, SHOW, UP
-from dmcmc.inference.junction_tree.sparse_passes import RowPasses, values_of
+from dmcmc.inference.junction_tree.cuda.passes import TreeExceedsDevice
+from dmcmc.inference.junction_tree.cuda.sparse_message_kernels import HEADER, THREADS, reduce_chunks, reduce_rows
+from dmcmc.inference.junction_tree.message_kernels import DOWN, MARGINAL, SEPARATOR_MARGINAL, UP
+from dmcmc.inference.junction_tree.sparse_passes import SparsePasses, values_of
 from dmcmc.inference.runtime.device import Device
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.sparse_table import fields_of
 
-_CHUNK = 32  # rows, or chunks, that a thread puts together
+_CHUNK_SIZE = 32  # rows, or results of chunks, that one thread reduces
 _INT32 = np.dtype(np.int32)
 
 
-class Source(NamedTuple):
-    """Rows that a message is made of: of a clique, or of the separator above it."""
+class RowSource(NamedTuple):
+    """The rows from which a message is computed: those of a clique, or of the separator above it.
+
+    Attributes
+    ----------
+    scope : tuple of int
+        The variables of the keys.
+    keys, values : int
+        Offset of the rows' keys and values on the device; −1 for no values.
+    """
 
     scope: tuple[int, ...]
     keys: int
     values: int
 
 
-class Groups(NamedTuple):
-    """Rows in the order of the entries that they go to, and chunks of them: places in the device's ``ints``.
+class RowGroups(NamedTuple):
+    """The rows grouped by target entry and cut into chunks, as positions in the device's ``ints``.
 
-    ``levels`` are (place, chunks): first of the rows, then of the chunks of the level before, the last one an entry.
+    Attributes
+    ----------
+    order : int
+        Position of the rows in the order of their groups.
+    levels : sequence of (int, int)
+        Position and number of the chunks: first of rows, then of chunks of the previous level; the last has one per
+        entry.
     """
 
     order: int
     levels: Sequence[tuple[int, int]]
 
 
-class Message(NamedTuple):
-    """A message, or a table that is shown: its rows, what is added to them, and where it is among the messages."""
+class SparseMessage(NamedTuple):
+    """A message or a marginal.
 
-    source: Source
+    Attributes
+    ----------
+    source : RowSource
+        The rows.
+    added : sequence of (int, int)
+        Messages that are added: position of the rows' indices in ``ints`` (−1: the row itself), offset of the message.
+    groups : RowGroups
+        The groups of rows.
+    to : int
+        Offset of the result among the messages.
+    """
+
+    source: RowSource
     added: Sequence[tuple[int, int]]
-    groups: Groups
+    groups: RowGroups
     to: int
 
 
-class CudaRowPasses:
-    """Passes on a device.
+class CudaSparsePasses:
+    """The passes over sparse cliques on a device.
 
     Parameters
     ----------
     host
-        The same passes on the CPU; what is read there is brought back to it.
+        The passes on the CPU; they receive the results.
     device
-        Where.
+        The device.
     limit
-        Bytes of it.
+        Device memory that may be used, in bytes.
 
     Raises
     ------
-    NoRoom
-        Before anything is taken.
+    TreeExceedsDevice
+        If the rows do not fit; nothing is allocated then.
     """
 
-    def __init__(self, host: RowPasses, device: Device, limit: int) -> None:
+    def __init__(self, host: SparsePasses, device: Device, limit: int) -> None:
         self.host, self.device = host, device
         self._ints: list[Array] = []
-        self._taken = 0
-        self._begin = np.cumsum([0, *(keys.size for keys in host.separators)])  # of separators among messages
+        self._n_ints = 0
+        self._begin = np.cumsum([0, *(keys.size for keys in host.separators)])  # offset of each separator's message
         rows = [table.keys for table in host.cliques]
-        at = np.cumsum([0, *(keys.size for keys in (*rows, *host.separators))]).tolist()
-        cliques = [Source(table.scope, at[c], at[c]) for c, table in enumerate(host.cliques)]
-        above = [Source(scope, at[len(rows) + c], -1) for c, scope in enumerate(host.tree.separators)]
-        self._above = [self._keep(place) for place in host.above]
-        self._below = [self._keep(place) for place in host.below]
+        offsets = np.cumsum([0, *(keys.size for keys in (*rows, *host.separators))]).tolist()
+        cliques = [RowSource(table.scope, offsets[c], offsets[c]) for c, table in enumerate(host.cliques)]
+        separator_rows = [RowSource(scope, offsets[len(rows) + c], -1) for c, scope in enumerate(host.tree.separators)]
+        self._above = [self._store(place) for place in host.above]
+        self._below = [self._store(place) for place in host.below]
         self._shown: dict[int, int] = {}
-        self._made = self._messages(cliques, above)
+        self._messages_of = self._messages(cliques, separator_rows)
         ints = np.concatenate([np.zeros(0, dtype=np.int32), *self._ints])
         self._ints.clear()
         entries = 2 * int(self._begin[-1]) + int(host.domains.sum())
-        chunks = max((m.groups.levels[0][1] for made in self._made.values() for m in made), default=0)
+        chunks = max((m.groups.levels[0][1] for made in self._messages_of.values() for m in made), default=0)
         item = host.arithmetic.dtype.itemsize
-        if 4 * ints.size + (8 + item) * at[-1] + item * entries + 32 * chunks > limit or self._taken >= 1 << 31:
-            raise NoRoom
-        self._keys = self._there(np.concatenate([np.zeros(0, dtype=np.int64), *rows, *host.separators]))
+        if 4 * ints.size + (8 + item) * offsets[-1] + item * entries + 32 * chunks > limit or self._n_ints >= 1 << 31:
+            raise TreeExceedsDevice
+        self._keys = self._copy_to_device(np.concatenate([np.zeros(0, dtype=np.int64), *rows, *host.separators]))
         values = [np.zeros(0, dtype=host.arithmetic.dtype), *(table.values for table in host.cliques)]
-        self._values, self._places = self._there(np.concatenate(values)), self._there(ints)
+        self._values, self._device_ints = self._copy_to_device(np.concatenate(values)), self._copy_to_device(ints)
         self._state = device.lease(max(1, entries), host.arithmetic.dtype, self)
 
     def run(self, what: int, cliques: Ints) -> None:
-        """Make UP, DOWN, SHOW or SEPARATOR for some cliques, in this order.
+        """Compute UP, DOWN, MARGINAL or SEPARATOR_MARGINAL for these cliques, in this order.
 
         Raises
         ------
         OutOfTime
+            If the deadline passes.
         """
         for wave in self._waves(what, cliques.tolist()):
             self.host.stop.check()
-            self._put([message for clique in wave for message in self._made.get((what, clique), ())])
+            self._compute([message for clique in wave for message in self._messages_of.get((what, clique), ())])
         self._fetch(what, cliques.tolist())
 
-    def _messages(self, cliques: Sequence[Source], above: Sequence[Source]) -> dict[tuple[int, int], list[Message]]:
-        """Describe all messages by what and for which clique they are made."""
-        host, made = self.host, dict[tuple[int, int], list[Message]]()
+    def _messages(
+        self, cliques: Sequence[RowSource], separator_rows: Sequence[RowSource]
+    ) -> dict[tuple[int, int], list[SparseMessage]]:
+        """Describe all messages and marginals, by what is computed and the clique."""
+        host, messages = self.host, dict[tuple[int, int], list[SparseMessage]]()
         tree, separators = host.tree, int(self._begin[-1])
-        to = 2 * separators
+        offset = 2 * separators
         for c, (parent, size) in enumerate(zip(tree.parent, map(len, host.separators), strict=True)):
             children = [(self._below[child], int(self._begin[child])) for child in tree.children[c]]
-            made[UP, c] = [Message(cliques[c], children, self._groups(host.above[c], size), int(self._begin[c]))]
-            own = [(self._above[c], separators + int(self._begin[c]))] if parent >= 0 else []
+            messages[UP, c] = [
+                SparseMessage(cliques[c], children, self._groups(host.above[c], size), int(self._begin[c]))
+            ]
+            from_parent = [(self._above[c], separators + int(self._begin[c]))] if parent >= 0 else []
             if parent >= 0:
                 others = [(self._below[d], int(self._begin[d])) for d in tree.children[parent] if d != c]
                 if tree.parent[parent] >= 0:
                     others.append((self._above[parent], separators + int(self._begin[parent])))
                 groups = self._groups(host.below[c], size)
-                made[DOWN, c] = [Message(cliques[parent], others, groups, separators + int(self._begin[c]))]
+                messages[DOWN, c] = [SparseMessage(cliques[parent], others, groups, separators + int(self._begin[c]))]
             both = [(-1, int(self._begin[c])), (-1, separators + int(self._begin[c]))]
-            for what, source, added in ((SHOW, cliques[c], [*children, *own]), (SEPARATOR, above[c], both)):
-                keys = host.cliques[c].keys if what == SHOW else host.separators[c]
-                for v in host.made[c + (len(cliques) if what == SEPARATOR else 0)]:
-                    place, size_of_v = values_of(v, source.scope, keys, host.domains), int(host.domains[v])
-                    message = Message(source, added, self._groups(place, size_of_v), to)
-                    made.setdefault((what, c), []).append(message)
-                    self._shown[v] = to
-                    to += size_of_v
-        return made
+            for what, source, added in (
+                (MARGINAL, cliques[c], [*children, *from_parent]),
+                (SEPARATOR_MARGINAL, separator_rows[c], both),
+            ):
+                keys = host.cliques[c].keys if what == MARGINAL else host.separators[c]
+                for v in host.made[c + (len(cliques) if what == SEPARATOR_MARGINAL else 0)]:
+                    indices, size_of_v = values_of(v, source.scope, keys, host.domains), int(host.domains[v])
+                    message = SparseMessage(source, added, self._groups(indices, size_of_v), offset)
+                    messages.setdefault((what, c), []).append(message)
+                    self._shown[v] = offset
+                    offset += size_of_v
+        return messages
 
-    def _groups(self, place: Ints, size: int) -> Groups:
-        """Put rows in the order of their places, and cut them into chunks."""
-        counts = np.bincount(place, minlength=size)
-        order, levels = self._keep(np.argsort(place, kind="stable")), list[tuple[int, int]]()
+    def _groups(self, entry: Ints, size: int) -> RowGroups:
+        """Group rows by their target entry and cut the groups into chunks."""
+        counts = np.bincount(entry, minlength=size)
+        order, levels = self._store(np.argsort(entry, kind="stable")), list[tuple[int, int]]()
         while True:
-            chunks = np.maximum(1, -(-counts // _CHUNK))
+            chunks = np.maximum(1, -(-counts // _CHUNK_SIZE))
             first = np.repeat(np.cumsum(counts) - counts, chunks)
             inside = np.arange(first.size) - np.repeat(np.cumsum(chunks) - chunks, chunks)
-            levels.append((self._keep(np.append(first + _CHUNK * inside, counts.sum())), first.size))
+            levels.append((self._store(np.append(first + _CHUNK_SIZE * inside, counts.sum())), first.size))
             if first.size == size:
-                return Groups(order, levels)
+                return RowGroups(order, levels)
             counts = chunks
 
-    def _keep(self, numbers: Ints) -> int:
-        """Keep numbers for the device; return where they will be in ``ints``."""
+    def _store(self, numbers: Ints) -> int:
+        """Store numbers for ``ints``; return their position there."""
         self._ints.append(numbers.astype(np.int32))
-        self._taken += numbers.size
-        return self._taken - numbers.size
+        self._n_ints += numbers.size
+        return self._n_ints - numbers.size
 
-    def _there(self, data: Array) -> Any:
+    def _copy_to_device(self, data: Array) -> Any:
         """Copy an array to the device."""
-        held = self.device.lease(max(1, data.size), data.dtype, self)
+        buffer = self.device.lease(max(1, data.size), data.dtype, self)
         if data.size:
-            held[: data.size].copy_to_device(data)
-        return held
+            buffer[: data.size].copy_to_device(data)
+        return buffer
 
     def _waves(self, what: int, cliques: Sequence[int]) -> list[list[int]]:
-        """Return cliques whose messages need nothing of each other, and what they need in waves before theirs."""
+        """Return waves of cliques: the messages of one wave depend only on earlier waves."""
         if what not in (UP, DOWN):
             return [list(cliques)]
         waves, wave_of, tree = list[list[int]](), dict[int, int](), self.host.tree
         for c in cliques:
-            needs = tree.children[c] if what == UP else (tree.parent[c],)
-            wave_of[c] = 1 + max((wave_of.get(other, -1) for other in needs), default=-1)
+            dependencies = tree.children[c] if what == UP else (tree.parent[c],)
+            wave_of[c] = 1 + max((wave_of.get(other, -1) for other in dependencies), default=-1)
             if wave_of[c] == len(waves):
                 waves.append([])
             waves[wave_of[c]].append(c)
         return waves
 
-    def _put(self, messages: Sequence[Message]) -> None:
-        """Make messages that need nothing of each other."""
+    def _compute(self, messages: Sequence[SparseMessage]) -> None:
+        """Compute messages that do not depend on each other."""
         if not messages:
             return
         device, numbers = self.device, self.host.arithmetic
         sums, lowest = not self.host.maximise, numbers.dtype.type(numbers.lowest)
         half = numbers.dtype.type(numbers.lowest // 2) if numbers.exact else lowest
-        levels, before, begin = max(len(m.groups.levels) for m in messages), 0, list[int]()
-        room = sum(chunks for m in messages for _, chunks in m.groups.levels)
-        tops = device.buffer("junction/tops", room, numbers.dtype)
-        totals = device.buffer("junction/totals", room if sums else 1, np.dtype(np.float64))
+        levels, results_so_far, begin = max(len(m.groups.levels) for m in messages), 0, list[int]()
+        capacity = sum(chunks for m in messages for _, chunks in m.groups.levels)
+        tops = device.buffer("junction/tops", capacity, numbers.dtype)
+        totals = device.buffer("junction/totals", capacity if sums else 1, np.dtype(np.float64))
         for level in range(levels):
-            now = [m for m in messages if level < len(m.groups.levels)]
-            final = [level + 1 == len(m.groups.levels) for m in now]
-            counts = [m.groups.levels[level][1] for m in now]
-            to = before + np.cumsum([0, *counts])
-            start = [m.groups.order for m in now] if level == 0 else begin
+            active = [m for m in messages if level < len(m.groups.levels)]
+            final = [level + 1 == len(m.groups.levels) for m in active]
+            counts = [m.groups.levels[level][1] for m in active]
+            positions = results_so_far + np.cumsum([0, *counts])
+            start = [m.groups.order for m in active] if level == 0 else begin
             records = []
-            for m, last, place, source in zip(now, final, to.tolist(), start, strict=False):
-                header = [m.groups.levels[level][0], m.to if last else place, int(last), source]
-                records.append([*header, *(self._row_words(m) if level == 0 else ())])
-            words = device.upload("junction/words", _launch(counts, records))
+            for m, is_final, position, source in zip(active, final, positions.tolist(), start, strict=False):
+                header = [m.groups.levels[level][0], m.to if is_final else position, int(is_final), source]
+                records.append([*header, *(self._row_record(m) if level == 0 else ())])
+            descriptor = device.upload("junction/words", _launch_descriptor(counts, records))
             blocks, common = -(-sum(counts) // THREADS), (sums, lowest, half, tops, totals)
             if level == 0 and blocks:
-                put_rows[blocks, THREADS](words, self._keys, self._values, self._places, self._state, *common)
+                reduce_rows[blocks, THREADS](
+                    descriptor, self._keys, self._values, self._device_ints, self._state, *common
+                )
             elif blocks:
-                put_chunks[blocks, THREADS](words, self._places, self._state, *common)
-            begin = [place for place, last in zip(to.tolist(), final, strict=False) if not last]
-            before = int(to[-1])
+                reduce_chunks[blocks, THREADS](descriptor, self._device_ints, self._state, *common)
+            begin = [position for position, is_final in zip(positions.tolist(), final, strict=False) if not is_final]
+            results_so_far = int(positions[-1])
 
-    def _row_words(self, message: Message) -> list[int]:
-        """Return the words of a description that are about rows."""
+    def _row_record(self, message: SparseMessage) -> list[int]:
+        """Return the part of a message's record about its rows."""
         source, observed = message.source, self.host.observed
-        fields, seen = fields_of(source.scope, self.host.domains), list[int]()
+        fields, evidence = fields_of(source.scope, self.host.domains), list[int]()
         for i, v in enumerate(source.scope):
             if observed[v] >= 0:
-                seen += [int(fields.shift[i]), int(fields.mask[i]), int(observed[v])]
-        added = [number for one in message.added for number in one]
-        words = [source.keys, source.values, len(message.added), len(seen) // 3, *added, *seen]
-        assert len(words) == HEADER - 4 + len(added) + len(seen)
-        return words
+                evidence += [int(fields.shift[i]), int(fields.mask[i]), int(observed[v])]
+        added = [number for message_added in message.added for number in message_added]
+        record = [source.keys, source.values, len(message.added), len(evidence) // 3, *added, *evidence]
+        assert len(record) == HEADER - 4 + len(added) + len(evidence)
+        return record
 
     def _fetch(self, what: int, cliques: Sequence[int]) -> None:
-        """Bring back what is read on the host: totals, and what is shown."""
+        """Copy totals and marginals to the host."""
         host = self.host
         if what == UP:
             for c in cliques:
                 if host.tree.parent[c] < 0 and host.up[c].size:
                     begin = int(self._begin[c])
                     self._state[begin : begin + 1].copy_to_host(host.up[c])
-        if what not in (SHOW, SEPARATOR):
+        if what not in (MARGINAL, SEPARATOR_MARGINAL):
             return
-        offset = len(host.cliques) if what == SEPARATOR else 0
+        offset = len(host.cliques) if what == SEPARATOR_MARGINAL else 0
         variables = [v for c in cliques for v in host.made[c + offset]]
         if variables:
             first = 2 * int(self._begin[-1])
-            shown = self._state[first : first + int(host.domains.sum())].copy_to_host()
+            marginals = self._state[first : first + int(host.domains.sum())].copy_to_host()
             for v in variables:
                 at = self._shown[v] - first
-                host.show(v, shown[at : at + int(host.domains[v])].copy())
+                host.store_marginal(v, marginals[at : at + int(host.domains[v])].copy())
 
 
-def _launch(counts: Sequence[int], records: Sequence[Sequence[int]]) -> Ints:
-    """Return the words of a launch: see :mod:`.row_kernels`."""
-    head = 2 + 2 * len(counts)
-    places = head + np.cumsum([0, *map(len, records)])[:-1]
+def _launch_descriptor(counts: Sequence[int], records: Sequence[Sequence[int]]) -> Ints:
+    """Return the descriptor of a launch."""
+    header_length = 2 + 2 * len(counts)
+    positions = header_length + np.cumsum([0, *map(len, records)])[:-1]
     flat = [number for record in records for number in record]
-    return np.array([len(counts), *np.cumsum([0, *counts]).tolist(), *places.tolist(), *flat], dtype=np.int64)
+    return np.array([len(counts), *np.cumsum([0, *counts]).tolist(), *positions.tolist(), *flat], dtype=np.int64)

@@ -1,22 +1,22 @@
 # mypy: ignore-errors
-"""Max-marginals of mini-buckets and the bounds of messages, on an NVIDIA GPU; no joined table is written.
+"""Max-marginals of mini-buckets and magnitudes of messages on an NVIDIA GPU, without writing a joined table.
 
-Mini-buckets come prepared as S, B and start, described by words of ``meta``; see
-:mod:`dmcmc.inference.elimination.cuda.join_kernels`.
-Where elimination takes the maximum over x of
+The mini-buckets were prepared as S, B and start and are described in ``meta``; see
+:mod:`dmcmc.inference.elimination.cuda.join_kernels`, also for the arguments ``arena``, ``meta``, ``table``, ``sums``,
+``start``, ``lowest`` and ``half``. While elimination takes the maximum over x of
 
-    S[x, h] + B[x, l] + Σ tables that vary with both h and l,
+    S[x, h] + B[x, l] + Σ tables that depend on both h and l,
 
-a max-marginal takes it over (h, l). A block has up to 8 groups of 32 threads and keeps to one x of one mini-bucket.
-Each thread holds 4 columns l and walks down rows h, a group a row, so that neighbours read neighbouring entries.
-Without tables that vary with both, the maxima over h and over l are separate. Blocks meet in one number a value of x,
-by an atomic maximum: that is the same in any order.
+a max-marginal takes it over (h, l). A block has up to 8 groups of 32 threads and processes one x of one mini-bucket.
+Each thread holds 4 columns l and steps over rows h, one row per group, so that neighbouring threads read neighbouring
+entries. Without tables that depend on both, the maxima over h and over l are separate. The blocks of one x combine
+their results by an atomic maximum, which does not depend on their order.
 
-Numbers that leave the device are ``found``: for each mini-bucket of a matched variable two rows over x whose sum is
-its max-marginal (they start at −∞), and for each message its largest finite |entry|.
+``results`` (entries,) receives the numbers that leave the device: for each mini-bucket of a matched variable two rows
+over x whose sum is its max-marginal (initially −∞), and for each message its largest finite |entry|.
 
-A launch's table is that of :mod:`dmcmc.inference.elimination.cuda.join_kernels`, and behind it where each bucket's rows
-are in ``found``.
+A launch's table is that of :mod:`dmcmc.inference.elimination.cuda.join_kernels`, followed by the position of each
+bucket's rows in ``results``.
 """
 
 from collections.abc import Sequence
@@ -28,87 +28,95 @@ import numpy as np
 from numba import cuda
 
 from dmcmc.inference.elimination.cuda import descriptors as w
-from dmcmc.inference.elimination.cuda.join_kernels import BOTH_MOST, GROUPS, LANES, find_bucket
-from dmcmc.inference.elimination.cuda.waves import Waves, parts_of
+from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, MAX_BOTH_TABLES, find_bucket
+from dmcmc.inference.elimination.cuda.waves import Waves, split_launch
 from dmcmc.inference.runtime.compile import cuda_jit
 
-COLUMNS = 4  # of a thread
-TILE = LANES * COLUMNS
+COLUMNS_PER_THREAD = 4  # columns l per thread
+TILE = LANES * COLUMNS_PER_THREAD
 THREADS = LANES * GROUPS
-_BLOCKS = 132 * 16  # of a bucket, about, where there is work for so many
-_STEPS = 8  # of a thread, at least, before another block is worth its maximum
+_TARGET_BLOCKS = 132 * 16  # target number of blocks per bucket: 16 for each of an H100's 132 multiprocessors
+_MIN_STEPS = 8  # least steps per thread for which another block repays its atomic maximum
 
 
-def cut(lines: int, blocks: int, groups: int) -> int:
-    """Return into how many blocks of so many groups each of ``blocks`` is cut, so that the GPU is busy.
+def split_blocks(lines: int, blocks: int, groups: int) -> int:
+    """Return into how many parts each of ``blocks`` blocks is split, so that the GPU is busy.
 
     Parameters
     ----------
     lines
-        Of work, a group of threads each.
+        Lines of work, one per group of threads and step.
+    blocks
+        Number of blocks before splitting.
+    groups
+        Groups of threads per block.
     """
-    return max(1, min(lines // (groups * _STEPS), _BLOCKS // blocks))
+    return max(1, min(lines // (groups * _MIN_STEPS), _TARGET_BLOCKS // blocks))
 
 
-def add_marginals(waves: Waves, slots: Sequence[int]) -> tuple[Waves, list[tuple[int, int, int, int, float]]]:
-    """Describe the max-marginals of a variable's mini-buckets.
+def add_marginals(
+    waves: Waves, result_positions: Sequence[int]
+) -> tuple[Waves, list[tuple[int, int, int, int, float]]]:
+    """Describe the launches that compute the max-marginals of a variable's mini-buckets.
 
     Parameters
     ----------
     waves
-        Those of all its mini-buckets, which have one level.
-    slots
-        Where the rows of each mini-bucket are in ``found``.
+        The waves of all its mini-buckets, which have a single level.
+    result_positions
+        Position in ``results`` of the rows of each mini-bucket.
 
     Returns
     -------
     waves
-        The same; their words have tables of the new launches behind them.
+        The waves, with the tables of the new launches appended to their descriptors.
     launches : list of (number, table, blocks, groups, cells)
-        Number −1 prepares a wave, others are those of :func:`marginal_kernel`, groups are those of a block. Large ones
-        are divided, as those of the joins.
+        Kernel (−1 prepares, otherwise see :func:`marginal_kernel`), position of its table, number of blocks, groups per
+        block, joined cells. Large launches are split as those of the joins.
     """
     meta, at = waves.meta, waves.meta.size
     launches: list[tuple[int, int, int, int, float]] = []
     tables: list[int] = []
-    rest = list(slots)
+    other_results = list(result_positions)
     for number, table, blocks in waves.launches.tolist():
         if number >= 0:
             continue
         launches.append((number, table, blocks, 0, 0.0))
         n = int(meta[table + w.BUCKETS])
         members = meta[table + w.AFTER + n : table + w.AFTER + 2 * n].tolist()
-        mine, rest = rest[:n], rest[n:]
+        bucket_results, other_results = other_results[:n], other_results[n:]
         for both in range(4):
-            chosen = [i for i, b in enumerate(members) if min(int(meta[b + w.BOTH_TABLES]), 3) == both]
-            if not chosen:
+            members_of_kernel = [i for i, b in enumerate(members) if min(int(meta[b + w.BOTH_TABLES]), 3) == both]
+            if not members_of_kernel:
                 continue
             sizes = (w.DOMAIN, w.ROWS, w.WIDTH, w.BOTH_TABLES)
-            work = [_work(*(int(meta[members[i] + word]) for word in sizes)) for i in chosen]
+            work = [_work(*(int(meta[members[i] + word]) for word in sizes)) for i in members_of_kernel]
             groups = min(GROUPS, max(lines for lines, _ in work))
-            counts = [least * cut(lines, least, groups) for lines, least in work]
+            counts = [least * split_blocks(lines, least, groups) for lines, least in work]
             begin = np.cumsum([0, *counts]).tolist()
             inner = (w.DOMAIN, w.ROWS, w.WIDTH)
-            cells = sum(prod(float(meta[members[i] + word]) for word in inner) for i in chosen) if both else 0.0
-            for first, count in parts_of(begin[-1], cells):
+            cells = (
+                sum(prod(float(meta[members[i] + word]) for word in inner) for i in members_of_kernel) if both else 0.0
+            )
+            for first, count in split_launch(begin[-1], cells):
                 launches.append((both, at + len(tables), count, groups, cells * count / begin[-1]))
-                tables += [len(chosen), *(b - first for b in begin)]
-                tables += [*(members[i] for i in chosen), *(mine[i] for i in chosen)]
+                tables += [len(members_of_kernel), *(b - first for b in begin)]
+                tables += [*(members[i] for i in members_of_kernel), *(bucket_results[i] for i in members_of_kernel)]
     return waves._replace(meta=np.concatenate([meta, np.array(tables, dtype=np.int64)])), launches
 
 
 def _work(x_size: int, rows: int, width: int, both: int) -> tuple[int, int]:
-    """Return the lines of a bucket's blocks, and the blocks that it takes at least."""
+    """Return a bucket's number of lines and its smallest number of blocks."""
     if both == 0:
         return -(-max(rows, width) // LANES), x_size
     return rows, x_size * -(-width // TILE)
 
 
 @cuda.jit(device=True)
-def raise_by(found, slot, value, shared):
-    """Raise ``found[slot]`` to the maximum over a block."""
+def block_maximum(results, result_at, value, shared):
+    """Raise ``results[slot]`` to the maximum of ``value`` over a block; called by all its threads."""
     lane = cuda.threadIdx.x
-    cuda.syncthreads()  # whoever reads what was there is done
+    cuda.syncthreads()  # wait until no thread reads the previous contents
     shared[cuda.threadIdx.y * LANES + lane] = value
     cuda.syncthreads()
     if cuda.threadIdx.y == 0:
@@ -119,120 +127,123 @@ def raise_by(found, slot, value, shared):
     if cuda.threadIdx.y == 0 and lane == 0:
         for i in range(1, LANES):
             value = max(value, shared[i])
-        cuda.atomic.max(found, slot, value)
+        cuda.atomic.max(results, result_at, value)
 
 
 @lru_cache
 def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
-    """Return the max-marginal for a number type and a number of tables that vary with both h and l (3: any).
+    """Return the max-marginal kernel for a number type and a number of tables that depend on both h and l (3: any).
 
-    A bucket's blocks are those of its first x, then those of its second, ...; tiles of columns lie side by side.
+    A bucket's blocks are ordered by x; for each x, blocks for neighbouring tiles of columns are neighbours.
     """
     number, general = dtype.type, both > 2
-    places = (BOTH_MOST if general else max(both, 1)) * COLUMNS
+    n_columns = (MAX_BOTH_TABLES if general else max(both, 1)) * COLUMNS_PER_THREAD
 
     @cuda_jit()
-    def separate(arena, meta, table, sums, start, found, lowest, half):
+    def separate(arena, meta, table, sums, start, results, lowest, half):
+        """Raise the maxima over h and over l if no table depends on both; one block per part of an x."""
         shared = cuda.shared.array(THREADS, number)
         thread = np.int32(cuda.threadIdx.y * LANES + cuda.threadIdx.x)
-        at_once = cuda.blockDim.y * LANES
-        bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), thread, at_once)
-        where = meta[table + w.AFTER + meta[table + w.BUCKETS] + bucket]
-        slot = meta[table + w.AFTER + 2 * meta[table + w.BUCKETS] + bucket]
+        threads = cuda.blockDim.y * LANES
+        bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), thread, threads)
+        bucket_at = meta[table + w.AFTER + meta[table + w.BUCKETS] + bucket]
+        result_at = meta[table + w.AFTER + 2 * meta[table + w.BUCKETS] + bucket]
         block = np.int64(cuda.blockIdx.x) - meta[table + w.FIRST_BLOCK + bucket]
-        x_size, rows, width = meta[where + w.DOMAIN], meta[where + w.ROWS], meta[where + w.WIDTH]
-        pieces = (meta[table + w.FIRST_BLOCK + bucket + 1] - meta[table + w.FIRST_BLOCK + bucket]) // x_size
-        x = block // pieces
-        first = (block % pieces) * at_once + thread
-        s_at, b_at = meta[where + w.HIGH_SUMS] + x * rows, meta[where + w.LOW_SUMS] + x * width
+        x_size, rows, width = meta[bucket_at + w.DOMAIN], meta[bucket_at + w.ROWS], meta[bucket_at + w.WIDTH]
+        parts = (meta[table + w.FIRST_BLOCK + bucket + 1] - meta[table + w.FIRST_BLOCK + bucket]) // x_size
+        x = block // parts
+        first = (block % parts) * threads + thread
+        s_at, b_at = meta[bucket_at + w.HIGH_SUMS] + x * rows, meta[bucket_at + w.LOW_SUMS] + x * width
         best = lowest
-        for h in range(first, rows, pieces * at_once):
+        for h in range(first, rows, parts * threads):
             best = max(best, sums[np.uint64(s_at + h)])
-        raise_by(found, slot + x, best, shared)
+        block_maximum(results, result_at + x, best, shared)
         best = lowest
-        for column in range(first, width, pieces * at_once):
+        for column in range(first, width, parts * threads):
             best = max(best, sums[np.uint64(b_at + column)])
-        raise_by(found, slot + x_size + x, best, shared)
+        block_maximum(results, result_at + x_size + x, best, shared)
 
     @cuda_jit()
-    def joined(arena, meta, table, sums, start, found, lowest, half):
+    def joined(arena, meta, table, sums, start, results, lowest, half):
+        """Raise the maximum over (h, l); one block per part of an x and tile of columns."""
         shared = cuda.shared.array(THREADS, number)
-        place = cuda.local.array(places, np.int32)
-        base = cuda.local.array(COLUMNS, number)
+        column_offset = cuda.local.array(n_columns, np.int32)
+        base = cuda.local.array(COLUMNS_PER_THREAD, number)
         thread = np.int32(cuda.threadIdx.y * LANES + cuda.threadIdx.x)
         bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), thread, cuda.blockDim.y * LANES)
-        where = meta[table + w.AFTER + meta[table + w.BUCKETS] + bucket]
-        slot = meta[table + w.AFTER + 2 * meta[table + w.BUCKETS] + bucket]
+        bucket_at = meta[table + w.AFTER + meta[table + w.BUCKETS] + bucket]
+        result_at = meta[table + w.AFTER + 2 * meta[table + w.BUCKETS] + bucket]
         block = np.int64(cuda.blockIdx.x) - meta[table + w.FIRST_BLOCK + bucket]
-        rows, width = meta[where + w.ROWS], np.int32(meta[where + w.WIDTH])
-        record = w.STRIDES + meta[where + w.HIGH_AXES] + meta[where + w.LOW_AXES]
-        apart = meta[where + w.HIGH_TABLES] + meta[where + w.LOW_TABLES]
-        first_both = where + w.HEADER + record - w.STRIDES + apart * record
-        nv = np.int32(meta[where + w.BOTH_TABLES]) if general else np.int32(both)
-        rows_at, columns_at = meta[where + w.ROW_STARTS], meta[where + w.COLUMN_STARTS]
-        x_size = meta[where + w.DOMAIN]
-        pieces = (meta[table + w.FIRST_BLOCK + bucket + 1] - meta[table + w.FIRST_BLOCK + bucket]) // x_size
+        rows, width = meta[bucket_at + w.ROWS], np.int32(meta[bucket_at + w.WIDTH])
+        record = w.STRIDES + meta[bucket_at + w.HIGH_AXES] + meta[bucket_at + w.LOW_AXES]
+        n_single = meta[bucket_at + w.HIGH_TABLES] + meta[bucket_at + w.LOW_TABLES]
+        first_both = bucket_at + w.HEADER + record - w.STRIDES + n_single * record
+        n_both = np.int32(meta[bucket_at + w.BOTH_TABLES]) if general else np.int32(both)
+        rows_at, columns_at = meta[bucket_at + w.ROW_STARTS], meta[bucket_at + w.COLUMN_STARTS]
+        x_size = meta[bucket_at + w.DOMAIN]
+        parts = (meta[table + w.FIRST_BLOCK + bucket + 1] - meta[table + w.FIRST_BLOCK + bucket]) // x_size
         across = (width + np.int32(TILE - 1)) // np.int32(TILE)
-        x = block // pieces
-        piece = np.int32(block % pieces)
-        left = (piece % across) * np.int32(TILE) + np.int32(cuda.threadIdx.x)
-        s_at, b_at = meta[where + w.HIGH_SUMS] + x * rows, meta[where + w.LOW_SUMS] + x * width
+        x = block // parts
+        part = np.int32(block % parts)
+        first_column = (part % across) * np.int32(TILE) + np.int32(cuda.threadIdx.x)
+        s_at, b_at = meta[bucket_at + w.HIGH_SUMS] + x * rows, meta[bucket_at + w.LOW_SUMS] + x * width
         step_0 = x * meta[first_both + w.X_STRIDE]
         step_1 = x * meta[first_both + record + w.X_STRIDE] if both == 2 else np.int64(0)
-        for j in range(COLUMNS):  # what lies beyond the last column repeats it
-            column = min(left + np.int32(LANES * j), width - np.int32(1))
+        for j in range(COLUMNS_PER_THREAD):  # threads beyond the last column repeat it
+            column = min(first_column + np.int32(LANES * j), width - np.int32(1))
             base[j] = sums[b_at + column]
-            for v in range(nv):
-                place[v * COLUMNS + j] = np.int32(start[columns_at + v * width + column])
+            for v in range(n_both):
+                column_offset[v * COLUMNS_PER_THREAD + j] = np.int32(start[columns_at + v * width + column])
         best = lowest
-        down = pieces // across
-        h = np.int64(piece // across) * cuda.blockDim.y + cuda.threadIdx.y
+        down = parts // across
+        h = np.int64(part // across) * cuda.blockDim.y + cuda.threadIdx.y
         while h < rows:
-            mine = sums[np.uint64(s_at + h)]  # unsigned: no test for wrapping
-            if mine >= half:  # else forbidden for every l
+            s_value = sums[np.uint64(s_at + h)]  # unsigned: no test for negative indices
+            if s_value >= half:  # otherwise forbidden for every l
                 at_0 = start[np.uint64(rows_at + h)] + step_0
                 at_1 = start[np.uint64(rows_at + rows + h)] + step_1 if both == 2 else np.int64(0)
-                for j in range(COLUMNS):
-                    value = number(mine + base[j])
+                for j in range(COLUMNS_PER_THREAD):
+                    value = number(s_value + base[j])
                     if general:
-                        for v in range(nv):
-                            at = start[rows_at + v * rows + h] + place[v * COLUMNS + j]
+                        for v in range(n_both):
+                            at = start[rows_at + v * rows + h] + column_offset[v * COLUMNS_PER_THREAD + j]
                             entry = arena[np.uint64(at + x * meta[first_both + v * record + w.X_STRIDE])]
                             value = max(number(value + entry), lowest)
                     else:
-                        value = number(value + arena[np.uint64(at_0 + place[j])])
+                        value = number(value + arena[np.uint64(at_0 + column_offset[j])])
                         if both == 2:
-                            value = number(value + arena[np.uint64(at_1 + place[COLUMNS + j])])
+                            value = number(value + arena[np.uint64(at_1 + column_offset[COLUMNS_PER_THREAD + j])])
                     best = max(best, value)
             h += down * cuda.blockDim.y
-        raise_by(found, slot + x, best, shared)
+        block_maximum(results, result_at + x, best, shared)
         if thread == 0:
-            found[slot + x_size + x] = number(0)  # nothing to add
+            results[result_at + x_size + x] = number(0)  # the second row has nothing to add
 
     return joined if both > 0 else separate
 
 
 @lru_cache
-def bound_kernel(dtype: np.dtype[Any]) -> Any:
-    """Return the kernel that measures messages, for a number type.
+def magnitude_kernel(dtype: np.dtype[Any]) -> Any:
+    """Return the kernel that computes the magnitudes of messages for a number type.
 
-    Its grid is (pieces, messages); ``spans`` (int64) has place, entries and slot of every message of the elimination,
-    one after another, and the first that is measured is ``first``.
+    Its grid is (parts, messages); a block scans one part of one message. ``spans`` (int64) has offset, entries and
+    result position of every message of the elimination; ``first`` is the first message of the launch.
     """
     number = dtype.type
 
     @cuda_jit()
-    def bound(arena, spans, first, found, lowest, half):
+    def bound(arena, spans, first, results, lowest, half):
+        """Raise the magnitude of a message; one block per part of a message."""
         shared = cuda.shared.array(THREADS, number)
         span = w.SPAN * (first + cuda.blockIdx.y)
         at, size = spans[span + w.BEGIN], spans[span + w.ENTRIES]
         best = number(0)
-        at_once = cuda.blockDim.y * LANES
-        begin = np.int64(cuda.blockIdx.x) * at_once + cuda.threadIdx.y * LANES + cuda.threadIdx.x
-        for i in range(begin, size, cuda.gridDim.x * at_once):
+        threads = cuda.blockDim.y * LANES
+        begin = np.int64(cuda.blockIdx.x) * threads + cuda.threadIdx.y * LANES + cuda.threadIdx.x
+        for i in range(begin, size, cuda.gridDim.x * threads):
             entry = arena[np.uint64(at + i)]
             if entry >= half and entry > lowest:
                 best = max(best, number(abs(entry)))
-        raise_by(found, spans[span + w.SLOT], best, shared)
+        block_maximum(results, spans[span + w.RESULT], best, shared)
 
     return bound

@@ -1,1 +1,1 @@
-"""Tables that stay on a GPU between eliminations, and what is done to them there."""
+"""Tables that stay on a GPU between eliminations, and the operations on them."""

@@ -1,4 +1,4 @@
-"""Tables that lie on the device until somebody wants their entries: later eliminations take them from there."""
+"""Tables that stay on the device until their entries are needed on the host; later eliminations read them there."""
 
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -6,24 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.types import Array
 
-NEVER = 1 << 62
-_STAYS = 1 << 16  # entries from which a table stays: less comes to the host with others in one copy
+NEVER_RESIDENT = 1 << 62
+_MIN_RESIDENT_ENTRIES = 1 << 16  # tables of fewer entries are copied to the host, together with others in one transfer
 _THREADS = 256
 
 
-class DeviceTable(Table):
-    """A table on the device. Its entries are copied to the host when somebody asks for them, once.
+class DeviceTable(EncodedTable):
+    """A table on the device; its entries are copied to the host once, on the first access to ``values``.
 
     Attributes
     ----------
+    scope : tuple of int
+        Variable indices.
     shape : tuple of int
-    entries : device array
-        In C order.
+        Domain sizes of the scope.
+    entries : device array of int32, int64 or float64, shape (number of entries,)
+        Encoded utilities in C order over the scope.
     """
 
     shape: tuple[int, ...]
@@ -33,7 +36,7 @@ class DeviceTable(Table):
 
     @classmethod
     def of(cls, scope: tuple[int, ...], shape: tuple[int, ...], entries: Any, owner: object = None) -> "DeviceTable":
-        """Return a table of entries that are there as long as their owner is."""
+        """Build a table from entries on the device that stay valid as long as ``owner`` is alive."""
         table = cls(scope, np.zeros(0, dtype=entries.dtype))
         table.shape, table.entries, table._owner, table._host = shape, entries, owner, None
         return table
@@ -52,23 +55,23 @@ class DeviceTable(Table):
 
     @property
     def on_host(self) -> bool:
-        """Whether there is a copy on the host."""
+        """Whether the entries have been copied to the host."""
         return self._host is not None
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its entries."""
+        """The size of the entries in bytes."""
         return prod(self.shape) * int(self.entries.dtype.itemsize)
 
-    def count(self, least: int | float) -> int:
-        """Return how many entries are larger than a number."""
+    def count(self, threshold: int | float) -> int:
+        """Return the number of entries that are larger than ``threshold``."""
         from dmcmc.inference.model.cuda.device_table_kernels import count_above
 
         device, size = shared_device(), prod(self.shape)
-        found = device.upload("held count", np.zeros(1, dtype=np.int64))
-        count_above[_blocks(size), _THREADS](self.entries, size, self.entries.dtype.type(least), found)
+        count = device.upload("held count", np.zeros(1, dtype=np.int64))
+        count_above[_blocks(size), _THREADS](self.entries, size, self.entries.dtype.type(threshold), count)
         host = np.zeros(1, dtype=np.int64)
-        found[:1].copy_to_host(host)
+        count[:1].copy_to_host(host)
         return int(host[0])
 
     def largest(self) -> int | float:
@@ -78,69 +81,93 @@ class DeviceTable(Table):
         device, size = shared_device(), prod(self.shape)
         host = np.empty(1, dtype=self.entries.dtype)
         self.entries[:1].copy_to_host(host)
-        found = device.upload("held largest", host)
-        keep_largest[_blocks(size), _THREADS](self.entries, size, found)
-        found[:1].copy_to_host(host)
-        most: int | float = host[0].item()
-        return most
+        maximum = device.upload("held largest", host)
+        keep_largest[_blocks(size), _THREADS](self.entries, size, maximum)
+        maximum[:1].copy_to_host(host)
+        largest_number: int | float = host[0].item()
+        return largest_number
 
-    def place(self, target: Any, at: int, scope: Sequence[int]) -> None:
-        """Copy the entries to a device array from a place on, axes in another order of variables."""
+    def place(self, target: Any, offset: int, scope: Sequence[int]) -> None:
+        """Copy the entries into a device array from position ``offset`` on, with the axes in the order of ``scope``."""
         from dmcmc.inference.model.cuda.device_table_kernels import place_entries
 
-        size, words = prod(self.shape), self._read_as(scope, [self.shape[self.scope.index(v)] for v in scope])
-        place_entries[_blocks(size), _THREADS](self.entries, size, words, target, at)
+        size, descriptor = (
+            prod(self.shape),
+            self._axis_descriptor(scope, [self.shape[self.scope.index(v)] for v in scope]),
+        )
+        place_entries[_blocks(size), _THREADS](self.entries, size, descriptor, target, offset)
 
-    def add(self, other: Table, lowest: int | float) -> None:
-        """Add a table over some of the variables, in place; sums are at least ``lowest``."""
+    def add(self, other: EncodedTable, lowest: int | float) -> None:
+        """Add a table over a subset of the variables in place; each sum is clamped to at least ``lowest``."""
         from dmcmc.inference.model.cuda.device_table_kernels import add_entries
 
-        there, size, number = _on_device(other), prod(self.shape), self.entries.dtype.type(lowest)
-        words = there._read_as(self.scope, self.shape)
+        addend, size, lowest_number = _on_device(other), prod(self.shape), self.entries.dtype.type(lowest)
+        descriptor = addend._axis_descriptor(self.scope, self.shape)
         self._host = None
-        add_entries[_blocks(size), _THREADS](there.entries, size, words, self.entries, number)
+        add_entries[_blocks(size), _THREADS](addend.entries, size, descriptor, self.entries, lowest_number)
 
-    def _read_as(self, scope: Sequence[int], sizes: Sequence[int]) -> Any:
-        """Return the words by which kernels find an entry, by the values of variables that it may be over."""
-        steps = {v: prod(self.shape[axis + 1 :]) for axis, v in enumerate(self.scope)}
-        words = np.array([len(scope), *sizes, *(steps.get(v, 0) for v in scope)], dtype=np.int64)
-        return shared_device().upload("held axes", words)
+    def _axis_descriptor(self, scope: Sequence[int], sizes: Sequence[int]) -> Any:
+        """Upload the descriptor with which kernels read this table in the axis order of ``scope``.
+
+        Returns
+        -------
+        device array of int64, shape (1 + 2 n,)
+            The number of axes n, their sizes, and the stride of each axis in ``entries`` (0 for a variable not in the
+            scope of this table).
+        """
+        strides = {v: prod(self.shape[axis + 1 :]) for axis, v in enumerate(self.scope)}
+        descriptor = np.array([len(scope), *sizes, *(strides.get(v, 0) for v in scope)], dtype=np.int64)
+        return shared_device().upload("held axes", descriptor)
 
 
-def largest(table: Table) -> int | float:
-    """Return a table's largest entry, found where the table is."""
+def largest_entry(table: EncodedTable) -> int | float:
+    """Return a table's largest entry; a table on the device is not copied to the host."""
     if isinstance(table, DeviceTable) and not table.on_host:
         return table.largest()
-    most: int | float = table.values.max().item()
-    return most
+    largest_number: int | float = table.values.max().item()
+    return largest_number
 
 
-def alone(table: Table) -> Table:
-    """Return a copy of a table, where it is: as long as there is a view of one, all that were made with it stay."""
+def copy_table(table: EncodedTable) -> EncodedTable:
+    """Return a copy of a table in new memory, on the device if the table is there and the copy fits.
+
+    A view keeps the memory of all tables that were made with it alive; a copy does not.
+    """
     if not isinstance(table, DeviceTable):
-        return Table(table.scope, table.values.copy())
+        return EncodedTable(table.scope, table.values.copy())
     try:
-        return _leased(table.scope, table.shape, table.entries)
+        return _copy_to_device(table.scope, table.shape, table.entries)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        return Table(table.scope, table.values.copy())
+        return EncodedTable(table.scope, table.values.copy())
 
 
-def added(into: Table, other: Table, arithmetic: Arithmetic, mine: bool) -> Table | None:
-    """Return the sum of two tables, if one of them is on the device, there; None where it is to be made on the host.
+def sum_on_device(
+    into: EncodedTable, other: EncodedTable, arithmetic: Arithmetic, may_overwrite: bool
+) -> EncodedTable | None:
+    """Return the sum of two tables on the device, or None if the sum has to be computed on the host.
 
     Parameters
     ----------
-    into, other
-        All of the other's variables are among the first's.
-    mine
-        Whether the first may change.
+    into : EncodedTable
+        A table whose scope contains the scope of ``other``.
+    other : EncodedTable
+        The table to add.
+    arithmetic : Arithmetic
+        The arithmetic of both tables.
+    may_overwrite : bool
+        Whether ``into`` may be overwritten with the sum.
+
+    Returns
+    -------
+    EncodedTable or None
+        The sum; None if neither table is on the device or the device has too little memory.
     """
     if not isinstance(into, DeviceTable) and not isinstance(other, DeviceTable):
         return None
     try:
-        total = into if mine and isinstance(into, DeviceTable) else alone(_on_device(into))
+        total = into if may_overwrite and isinstance(into, DeviceTable) else copy_table(_on_device(into))
         if not isinstance(total, DeviceTable):
             return None
         total.add(other, arithmetic.lowest)
@@ -151,62 +178,74 @@ def added(into: Table, other: Table, arithmetic: Arithmetic, mine: bool) -> Tabl
     return total
 
 
-def _on_device(table: Table) -> DeviceTable:
-    """Return a table on the device, copied if need be."""
+def _on_device(table: EncodedTable) -> DeviceTable:
+    """Return the table if it is on the device, otherwise a copy on the device."""
     if isinstance(table, DeviceTable):
         return table
-    return _leased(table.scope, table.values.shape, np.ascontiguousarray(table.values).reshape(-1))
+    return _copy_to_device(table.scope, table.values.shape, np.ascontiguousarray(table.values).reshape(-1))
 
 
-def leased(scope: tuple[int, ...], shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTable:
-    """Return a table in memory of its own on the device, contents undefined."""
-    owner, size = _Owner(), prod(shape)
+def new_device_table(scope: tuple[int, ...], shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTable:
+    """Return a table with new memory on the device; its entries are undefined."""
+    owner, size = _MemoryOwner(), prod(shape)
     return DeviceTable.of(scope, shape, shared_device().lease(size, dtype, owner)[:size], owner)
 
 
-def _leased(scope: tuple[int, ...], shape: tuple[int, ...], entries: Any) -> DeviceTable:
-    """Return a table in memory of its own on the device; entries come from there or from the host."""
-    table = leased(scope, shape, entries.dtype)
+def _copy_to_device(scope: tuple[int, ...], shape: tuple[int, ...], entries: Any) -> DeviceTable:
+    """Return a table with new memory on the device, filled with ``entries`` from the device or the host."""
+    table = new_device_table(scope, shape, entries.dtype)
     table.entries.copy_to_device(entries)
     return table
 
 
-class _Owner:
-    """What device memory belongs to."""
+class _MemoryOwner:
+    """Keeps device memory alive."""
 
 
-def stays_from() -> int:
-    """Return the entries from which tables that eliminations leave stay on the device."""
-    return _STAYS
+def min_resident_entries() -> int:
+    """Return the number of entries from which the tables that eliminations produce stay on the device."""
+    return _MIN_RESIDENT_ENTRIES
 
 
 def load_kernels(dtype: np.dtype[Any]) -> None:
-    """Compile what works on tables of a number type where they are, or find it on disk."""
+    """Compile the kernels of this file for a number type, or load them from the disk cache."""
     from dmcmc.inference.model.cuda import device_table_kernels as kernels
 
-    device, number = shared_device(), dtype.type(0)
+    device, zero = shared_device(), dtype.type(0)
     tables, longs = device.buffer("kernels", 1, dtype), device.buffer("kernels", 1, np.dtype(np.int64))
-    device.load(kernels.count_above, (tables, 0, number, longs))
+    device.load(kernels.count_above, (tables, 0, zero, longs))
     device.load(kernels.keep_largest, (tables, 0, tables))
     device.load(kernels.place_entries, (tables, 0, longs, tables, 0))
-    device.load(kernels.add_entries, (tables, 0, longs, tables, number))
+    device.load(kernels.add_entries, (tables, 0, longs, tables, zero))
 
 
-def parted(
-    tables: Sequence[Table] | FlatTables, taken: Sequence[int]
-) -> tuple[Sequence[Table] | FlatTables, dict[int, DeviceTable]]:
-    """Return the tables that an elimination has from the host, and those that lie on the device, by their numbers.
+def split_by_location(
+    tables: Sequence[EncodedTable] | FlatTables, device_only: Sequence[int]
+) -> tuple[Sequence[EncodedTable] | FlatTables, dict[int, DeviceTable]]:
+    """Split the tables of an elimination into those on the host and those on the device.
 
     Parameters
     ----------
-    taken
-        Numbers of the tables that are taken on the device, and nowhere else.
+    tables : sequence of EncodedTable or FlatTables
+        All tables of the elimination.
+    device_only : sequence of int
+        Indices of the tables that only device kernels read.
+
+    Returns
+    -------
+    host_tables : sequence of EncodedTable or FlatTables
+        The other tables, in their order.
+    device_tables : dict from int to DeviceTable
+        The tables among ``device_only`` that are on the device, by index.
     """
     if isinstance(tables, FlatTables):
         return tables, {}
-    there = {t: table for t in taken if isinstance(table := tables[t], DeviceTable)}
-    return ([table for t, table in enumerate(tables) if t not in there] if there else tables), there
+    device_tables = {t: table for t in device_only if isinstance(table := tables[t], DeviceTable)}
+    return (
+        [table for t, table in enumerate(tables) if t not in device_tables] if device_tables else tables
+    ), device_tables
 
 
 def _blocks(size: int) -> int:
+    """Return the number of thread blocks of a launch over ``size`` entries."""
     return max(1, min(1 << 12, -(-size // _THREADS)))

@@ -1,5 +1,11 @@
 # mypy: ignore-errors
-"""Kernels over a table that lies on the device; a thread takes every so many-th entry."""
+"""Kernels over a table on the device, one thread per entry with a grid-stride loop.
+
+``entries`` holds the table's utilities (int32, int64 or float64, shape (size,)).
+
+``place_entries`` and ``add_entries`` compute a permutation of axes with an int64 ``descriptor``, shape (1 + 2 n,): the
+number of axes n of the target, the n sizes of these axes, and for each of them its stride in ``entries``.
+"""
 
 import numpy as np
 from numba import cuda
@@ -8,55 +14,52 @@ from dmcmc.inference.runtime.compile import cuda_jit
 
 
 @cuda_jit()
-def count_above(entries, size, least, found):
-    """Add to ``found[0]`` how many entries are larger than a number."""
-    mine = 0
+def count_above(entries, size, threshold, count):
+    """Add the number of entries larger than ``threshold`` to ``count[0]`` (int64, shape (1,))."""
+    thread_count = 0
     for i in range(cuda.grid(1), size, cuda.gridsize(1)):
-        if entries[i] > least:
-            mine += 1
-    if mine:
-        cuda.atomic.add(found, 0, mine)
+        if entries[i] > threshold:
+            thread_count += 1
+    if thread_count:
+        cuda.atomic.add(count, 0, thread_count)
 
 
 @cuda_jit()
-def keep_largest(entries, size, found):
-    """Raise ``found[0]`` to the largest entry."""
+def keep_largest(entries, size, maximum):
+    """Raise ``maximum[0]`` (dtype of ``entries``, shape (1,)) to the largest entry."""
     first = cuda.grid(1)
     if first < size:
-        mine = entries[first]
+        thread_maximum = entries[first]
         for i in range(first + cuda.gridsize(1), size, cuda.gridsize(1)):
-            mine = max(mine, entries[i])
-        cuda.atomic.max(found, 0, mine)
+            thread_maximum = max(thread_maximum, entries[i])
+        cuda.atomic.max(maximum, 0, thread_maximum)
 
 
 @cuda_jit()
-def place_entries(entries, size, words, target, at):
-    """Copy entries to a place, axes in another order.
-
-    words (int64): the number of axes n, their sizes as the target has them (n), their strides in ``entries`` (n).
-    """
-    axes = words[0]
+def place_entries(entries, size, descriptor, target, offset):
+    """Copy the table to ``target[offset:offset + size]`` (same dtype), in the target's axis order."""
+    axes = descriptor[0]
     for i in range(cuda.grid(1), size, cuda.gridsize(1)):
-        rest, source = np.int64(i), np.int64(0)
+        remaining, source = np.int64(i), np.int64(0)
         for axis in range(axes, 0, -1):
-            above = rest // words[axis]
-            source += (rest - above * words[axis]) * words[axes + axis]
-            rest = above
-        target[at + i] = entries[source]
+            quotient = remaining // descriptor[axis]
+            source += (remaining - quotient * descriptor[axis]) * descriptor[axes + axis]
+            remaining = quotient
+        target[offset + i] = entries[source]
 
 
 @cuda_jit()
-def add_entries(entries, size, words, target, lowest):
-    """Add a table to one over more variables; sums are at least ``lowest``.
+def add_entries(entries, size, descriptor, target, lowest):
+    """Add the table to ``target`` (shape (size,)), a table over more variables; clamp each sum to at least ``lowest``.
 
-    words (int64): as above, with a stride of 0 where the table has no such axis.
+    Here ``entries`` may be shorter than ``size``: the stride is 0 for an axis that the added table does not have.
     """
     number = target.dtype.type
-    axes = words[0]
+    axes = descriptor[0]
     for i in range(cuda.grid(1), size, cuda.gridsize(1)):
-        rest, source = np.int64(i), np.int64(0)
+        remaining, source = np.int64(i), np.int64(0)
         for axis in range(axes, 0, -1):
-            above = rest // words[axis]
-            source += (rest - above * words[axis]) * words[axes + axis]
-            rest = above
+            quotient = remaining // descriptor[axis]
+            source += (remaining - quotient * descriptor[axis]) * descriptor[axes + axis]
+            remaining = quotient
         target[i] = max(number(target[i] + entries[source]), lowest)

@@ -1,1 +1,1 @@
-"""Incomplete tables on an NVIDIA GPU: rows are counted, found by prefix sums, judged and written, one thread each."""
+"""Sparse tables on an NVIDIA GPU: count, locate, check and write candidates, one per thread."""

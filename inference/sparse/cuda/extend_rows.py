@@ -1,8 +1,8 @@
 """Carry ranges of a message's rows through all steps on an NVIDIA GPU: windows of candidates, depth first.
 
-Every step has room for so many rows on the device, known before anything is made. A step takes its candidates window by
-window and hands what is left of them on when its room is full, so that only what is left is ever held, however many
-candidates there are. What comes out goes to the host.
+Every step has a buffer for a fixed number of rows, allocated before anything is made. A step takes its candidates
+window by window and passes the survivors on when its buffer is full. Only survivors are therefore held, however many
+candidates there are. Finished rows are copied to the host.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import Device, shared_device
 from dmcmc.inference.runtime.types import Array, Ints
-from dmcmc.inference.sparse.bucket_rows import Making, Rows
+from dmcmc.inference.sparse.bucket_rows import RowBuilder, Rows
 from dmcmc.inference.sparse.cuda import descriptors as w
 from dmcmc.inference.sparse.cuda.row_kernels import (
-    MOST_TABLES,
+    MAX_TABLES,
     THREADS,
     best_rows,
     count_partners,
@@ -27,18 +27,18 @@ from dmcmc.inference.sparse.cuda.row_kernels import (
     scan_tiles,
     write_rows,
 )
-from dmcmc.inference.sparse.join_steps import Step
+from dmcmc.inference.sparse.join_steps import JoinStep
 
-_WINDOW = 1 << 22  # rows that a step has room for, at most: some milliseconds of a kernel
-_LEAST = 1 << 12  # and at least: with fewer the launches cost more than the work
+_MAX_WINDOW = 1 << 22  # most rows of a step's buffer: some milliseconds of a kernel
+_MIN_WINDOW = 1 << 12  # least rows of a step's buffer: with fewer the launches cost more than the work
 _LONGS, _INTS, _FLAGS = np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.uint8)
 
 
-class NoRoom(Exception):
-    """Tables that the device has no room for, or more of them than a kernel takes: the CPU does it."""
+class RowsExceedDevice(Exception):
+    """The tables exceed the device's memory, or a step has more tables than a kernel takes: the CPU does the work."""
 
 
-class _Held(NamedTuple):
+class _DeviceRows(NamedTuple):
     """Rows on the device: value x of row i is ``vectors[x * stride + i]``."""
 
     rows: int
@@ -48,10 +48,10 @@ class _Held(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Tables:
-    """A step's tables on the device."""
+class _DeviceStepTables:
+    """The tables of a step on the device; see :mod:`dmcmc.inference.sparse.cuda.row_kernels`."""
 
-    words: Any
+    descriptor: Any
     data: Any
     fresh: Any
     start: Any
@@ -62,180 +62,204 @@ class _Tables:
     groups: int
 
 
-class Carrier:
+class GpuRowExtender:
     """The steps of a message on a device.
 
     Parameters
     ----------
-    making
-        Whose ranges are carried.
+    builder
+        The message whose ranges are extended.
     device
-        Where.
+        The device.
     limit
-        Bytes of it.
+        Device memory that may be used, in bytes.
 
     Raises
     ------
-    NoRoom
-        Before anything is taken.
+    RowsExceedDevice
+        If the tables or the buffers do not fit; nothing is allocated then.
     """
 
-    def __init__(self, making: Making, device: Device, limit: int) -> None:
-        self.making, self.device, self.dtype = making, device, making.dtype
-        steps = making.steps
+    def __init__(self, builder: RowBuilder, device: Device, limit: int) -> None:
+        self.builder, self.device, self.dtype = builder, device, builder.dtype
+        steps = builder.steps
         fixed = sum(_bytes_of(step) for step in steps)
-        # Keys, vectors, partners' places and counts of each step's rows; a window's part of the first table, its flags,
-        # and what comes out; all buffers are a little larger.
-        row, item = 8 + making.size * self.dtype.itemsize, self.dtype.itemsize
-        each = (len(steps) + 1) * (row + 16) + 16 + making.size * (4 + item) + item + 4
-        self.window = int(min(_WINDOW, (limit - fixed) // (each + each // 7)))
-        most = max(step.look.at.size for step in steps)
-        if self.window < _LEAST or most > MOST_TABLES or any(step.look.data.size >= 1 << 31 for step in steps):
-            raise NoRoom
+        # Bytes per row: keys, vectors, first partners and counts of each step; a window's part of the first table, its
+        # flags, and the results. All buffers are allocated a little larger.
+        row, item = 8 + builder.size * self.dtype.itemsize, self.dtype.itemsize
+        bytes_per_row = (len(steps) + 1) * (row + 16) + 16 + builder.size * (4 + item) + item + 4
+        self.window = int(min(_MAX_WINDOW, (limit - fixed) // (bytes_per_row + bytes_per_row // 7)))
+        most_tables = max(step.look.at.size for step in steps)
+        if (
+            self.window < _MIN_WINDOW
+            or most_tables > MAX_TABLES
+            or any(step.look.data.size >= 1 << 31 for step in steps)
+        ):
+            raise RowsExceedDevice
         self._tables = [None if j == 0 else self._upload(j, step) for j, step in enumerate(steps)]
 
-    def carry(self, begin: int, end: int, start: tuple[int, Rows] | None, stop: Stop) -> list[Rows]:
-        """Return what becomes of rows ``begin`` to ``end`` - 1.
+    def carry(self, begin: int, end: int, start: tuple[int, Rows] | None, stop: Deadline) -> list[Rows]:
+        """Return what becomes of rows ``begin`` to ``end`` − 1 after all steps.
 
         Parameters
         ----------
+        begin, end
+            The range of initial rows.
         start
-            The step that comes first and the rows before it; None: the vectors of the first table.
+            The first step and the rows before it; None: the vectors of the first table.
+        stop
+            The deadline.
 
         Raises
         ------
-        OutOfTime, TooMuch
+        OutOfTime, TooManyRows
+            If the deadline passes, or the rows exceed their limits.
         """
         into: list[Rows] = []
         for first in range(begin, end, self.window):
             last = min(end, first + self.window)
             if start is None:
                 tables, count = self._first(first, last)
-                held = self._buffer(0)
-                alive = self._make(tables, _Held(count, tables.fresh, tables.values, 1), 0, count, held, 0)
-                self._through(1, held._replace(rows=alive), into, stop)
+                rows = self._buffer(0)
+                survivors = self._make(tables, _DeviceRows(count, tables.fresh, tables.values, 1), 0, count, rows, 0)
+                self._run_steps(1, rows._replace(rows=survivors), into, stop)
             else:
                 keys, vectors = start[1][0][first:last], start[1][1][first:last]
-                up = self.device.upload("rows/keys", np.ascontiguousarray(keys))
-                turned = self.device.upload("rows/vectors", np.ascontiguousarray(vectors.T).reshape(-1))
-                self._through(start[0], _Held(keys.size, up, turned, keys.size), into, stop)
+                device_keys = self.device.upload("rows/keys", np.ascontiguousarray(keys))
+                transposed = self.device.upload("rows/vectors", np.ascontiguousarray(vectors.T).reshape(-1))
+                self._run_steps(start[0], _DeviceRows(keys.size, device_keys, transposed, keys.size), into, stop)
         return into
 
-    def _through(self, j: int, held: _Held, into: list[Rows], stop: Stop) -> None:
+    def _run_steps(self, j: int, rows_in: _DeviceRows, into: list[Rows], stop: Deadline) -> None:
         """Carry rows through the steps from ``j`` on."""
-        last = j == len(self.making.steps)
-        self.making.room.take(held.rows if last else 0, held.rows)
-        if not held.rows:
+        last = j == len(self.builder.steps)
+        self.builder.row_limits.count(rows_in.rows if last else 0, rows_in.rows)
+        if not rows_in.rows:
             return
         if last:
-            into.append(self._best(held))
+            into.append(self._best(rows_in))
             return
         tables, out = self._tables[j], self._buffer(j)
         assert tables is not None
-        total, made, at = self._count(j, tables, held), 0, 0
+        total, n_made, at = self._count(j, tables, rows_in), 0, 0
         while at < total:
             stop.check()
-            count = min(total - at, self.window - made)
-            made += self._make(tables, held, at, count, out, made, j)
+            count = min(total - at, self.window - n_made)
+            n_made += self._make(tables, rows_in, at, count, out, n_made, j)
             at += count
-            if at == total or self.window - made < self.window // 4:
-                self._through(j + 1, out._replace(rows=made), into, stop)
-                made = 0
+            if at == total or self.window - n_made < self.window // 4:
+                self._run_steps(j + 1, out._replace(rows=n_made), into, stop)
+                n_made = 0
 
-    def _count(self, j: int, tables: _Tables, held: _Held) -> int:
-        """Return how many candidates rows have in a step."""
-        step = self.making.steps[j]
+    def _count(self, j: int, tables: _DeviceStepTables, rows_in: _DeviceRows) -> int:
+        """Return the number of candidates of the rows in a step."""
+        step = self.builder.steps[j]
         if step.partner is None:
-            return held.rows * step.size
-        begin, counts, sums = self._scratch(j, held.rows)
-        blocks, total = -(-held.rows // THREADS), self.device.buffer("rows/total", 1, _LONGS)
+            return rows_in.rows * step.size
+        begin, counts, sums = self._scratch(j, rows_in.rows)
+        blocks, total = -(-rows_in.rows // THREADS), self.device.buffer("rows/total", 1, _LONGS)
         count_partners[blocks, THREADS](
-            held.keys, held.rows, tables.words, tables.groups, tables.shared, tables.group, begin, counts
+            rows_in.keys, rows_in.rows, tables.descriptor, tables.groups, tables.shared, tables.group, begin, counts
         )
-        scan_tiles[blocks, THREADS](counts, held.rows, sums)
+        scan_tiles[blocks, THREADS](counts, rows_in.rows, sums)
         scan_sums[1, THREADS](sums, blocks, total)
         return int(total[:1].copy_to_host()[0])
 
-    def _make(self, tables: _Tables, held: _Held, first: int, count: int, out: _Held, made: int, j: int = 0) -> int:
-        """Write those of some candidates that can win behind the rows that are made; return how many they are."""
-        lowest, threshold = self.making.limits
+    def _make(
+        self,
+        tables: _DeviceStepTables,
+        rows_in: _DeviceRows,
+        first: int,
+        count: int,
+        out: _DeviceRows,
+        n_made: int,
+        j: int = 0,
+    ) -> int:
+        """Append the candidates that can win to ``out`` behind ``n_made`` rows; return their number."""
+        lowest, threshold = self.builder.lowest_and_threshold
         half = self.dtype.type(lowest // 2) if self.dtype.kind == "i" else lowest
         blocks, device = -(-count // THREADS), self.device
         flags, sums = device.buffer("rows/flags", self.window, _FLAGS), self._sums("window", self.window)
         total = device.buffer("rows/total", 1, _LONGS)
-        begin, counts, before = self._scratch(j, held.rows)
+        begin, counts, before = self._scratch(j, rows_in.rows)
         common = (
-            tables.words, tables.data, held.keys, held.vectors, held.stride, held.rows, begin, counts, before,
-            tables.fresh, tables.start, tables.xs, tables.values, first, count, lowest, half, threshold, flags, sums,
+            tables.descriptor, tables.data, rows_in.keys, rows_in.vectors, rows_in.stride, rows_in.rows, begin, counts,
+            before, tables.fresh, tables.start, tables.xs, tables.values, first, count, lowest, half, threshold,
+            flags, sums,
         )  # fmt: skip
         judge_rows[blocks, THREADS](*common)
         scan_sums[1, THREADS](sums, blocks, total)
-        write_rows[blocks, THREADS](*common, made, out.keys, out.vectors, out.stride)
+        write_rows[blocks, THREADS](*common, n_made, out.keys, out.vectors, out.stride)
         return int(total[:1].copy_to_host()[0])
 
-    def _best(self, held: _Held) -> Rows:
-        """Return keys and the best of the vectors, on the host."""
+    def _best(self, rows_in: _DeviceRows) -> Rows:
+        """Return the keys and the largest value of each vector, on the host."""
         best = self.device.buffer("rows/best", self.window, self.dtype)
-        best_rows[-(-held.rows // THREADS), THREADS](held.vectors, held.stride, held.rows, self.making.size, best)
-        keys, values = np.empty(held.rows, dtype=np.int64), np.empty(held.rows, dtype=self.dtype)
-        held.keys[: held.rows].copy_to_host(keys)
-        best[: held.rows].copy_to_host(values)
+        best_rows[-(-rows_in.rows // THREADS), THREADS](
+            rows_in.vectors, rows_in.stride, rows_in.rows, self.builder.size, best
+        )
+        keys, values = np.empty(rows_in.rows, dtype=np.int64), np.empty(rows_in.rows, dtype=self.dtype)
+        rows_in.keys[: rows_in.rows].copy_to_host(keys)
+        best[: rows_in.rows].copy_to_host(values)
         return keys, values
 
-    def _buffer(self, j: int) -> _Held:
-        """Return the room for what step ``j`` makes."""
+    def _buffer(self, j: int) -> _DeviceRows:
+        """Return the buffer for the rows that step ``j`` makes."""
         keys = self.device.buffer(f"rows/keys{j}", self.window, _LONGS)
-        vectors = self.device.buffer(f"rows/vectors{j}", self.window * self.making.size, self.dtype)
-        return _Held(0, keys, vectors, self.window)
+        vectors = self.device.buffer(f"rows/vectors{j}", self.window * self.builder.size, self.dtype)
+        return _DeviceRows(0, keys, vectors, self.window)
 
     def _scratch(self, j: int, rows: int) -> tuple[Any, Any, Any]:
-        """Return room for where partners of a step's rows begin, how many there are, and prefix sums of blocks."""
-        partner = self.making.steps[j].partner
-        room = max(rows, self.window) if partner is not None else 1
-        begin, counts = (self.device.buffer(f"rows/{name}{j}", room, _LONGS) for name in ("begin", "counts"))
-        return begin, counts, self._sums(str(j), room)
+        """Return buffers for the first partners and their numbers in step ``j``, and for the prefix sums of blocks."""
+        partner = self.builder.steps[j].partner
+        capacity = max(rows, self.window) if partner is not None else 1
+        begin, counts = (self.device.buffer(f"rows/{name}{j}", capacity, _LONGS) for name in ("begin", "counts"))
+        return begin, counts, self._sums(str(j), capacity)
 
     def _sums(self, name: str, rows: int) -> Any:
+        """Return a buffer for one number per block."""
         return self.device.buffer(f"rows/sums{name}", -(-rows // THREADS), _LONGS)
 
-    def _first(self, begin: int, end: int) -> tuple[_Tables, int]:
-        """Return vectors of the first table on the device: keys in place of ``fresh``."""
-        step = self.making.steps[0]
+    def _first(self, begin: int, end: int) -> tuple[_DeviceStepTables, int]:
+        """Return vectors of the first table on the device, with keys in place of ``fresh``, and their number."""
+        step = self.builder.steps[0]
         table = step.table
         assert table is not None
         rows = slice(int(table.start[begin]), int(table.start[end]))
         start = table.start[begin : end + 1] - rows.start
-        own = table.keys[begin:end], start, table.x[rows], table.values[rows]
-        return self._on_device("first", step, own), end - begin
+        lists = table.keys[begin:end], start, table.x[rows], table.values[rows]
+        return self._on_device("first", step, lists), end - begin
 
-    def _upload(self, j: int, step: Step) -> _Tables:
-        """Copy a later step's tables to the device."""
+    def _upload(self, j: int, step: JoinStep) -> _DeviceStepTables:
+        """Copy the tables of a later step to the device."""
         none = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        own: tuple[Ints, Ints, Ints, Array] = (*none, np.zeros(0, dtype=self.dtype))
+        lists: tuple[Ints, Ints, Ints, Array] = (*none, np.zeros(0, dtype=self.dtype))
         partner = step.partner
         if partner is not None:
-            own = partner.fresh, partner.start, partner.x, partner.values
-        tables = self._on_device(str(j), step, own)
+            lists = partner.fresh, partner.start, partner.x, partner.values
+        tables = self._on_device(str(j), step, lists)
         if partner is None:
             return tables
         shared, group = self._copy(f"shared{j}", partner.shared), self._copy(f"group{j}", partner.group)
         return replace(tables, shared=shared, group=group, groups=partner.shared.size)
 
-    def _on_device(self, name: str, step: Step, own: tuple[Ints, Ints, Ints, Array]) -> _Tables:
-        words, data = (
-            self._copy("words" + name, _words(step, self.making.size)),
+    def _on_device(self, name: str, step: JoinStep, lists: tuple[Ints, Ints, Ints, Array]) -> _DeviceStepTables:
+        """Copy the descriptor, the dense tables and the given lists of a step to the device."""
+        descriptor, data = (
+            self._copy("words" + name, _step_descriptor(step, self.builder.size)),
             self._copy("data" + name, step.look.data),
         )
-        fresh, start = self._copy("fresh" + name, own[0]), self._copy("start" + name, own[1])
-        xs, values = self._copy("xs" + name, own[2].astype(np.int32)), self._copy("values" + name, own[3])
-        return _Tables(words, data, fresh, start, xs, values, shared=fresh, group=start, groups=0)
+        fresh, start = self._copy("fresh" + name, lists[0]), self._copy("start" + name, lists[1])
+        xs, values = self._copy("xs" + name, lists[2].astype(np.int32)), self._copy("values" + name, lists[3])
+        return _DeviceStepTables(descriptor, data, fresh, start, xs, values, shared=fresh, group=start, groups=0)
 
     def _copy(self, name: str, data: Array) -> Any:
+        """Copy an array to a named buffer on the device."""
         return self.device.upload("rows/" + name, np.ascontiguousarray(data))
 
 
 def load_kernels(arithmetic: Arithmetic) -> None:
-    """Compile what carries rows in these numbers, or find it on disk."""
+    """Compile the kernels for an arithmetic, or load them from the disk cache."""
     device, dtype = shared_device(), arithmetic.dtype
     tables, longs, ints, flags = (device.buffer("kernels", 1, kind) for kind in (dtype, _LONGS, _INTS, _FLAGS))
     number = dtype.type(0)
@@ -252,18 +276,18 @@ def load_kernels(arithmetic: Arithmetic) -> None:
     device.load(best_rows, (tables, 0, 0, 0, tables))
 
 
-def _bytes_of(step: Step) -> int:
-    """Return what a step's tables take on the device."""
-    taken = step.look.data.nbytes + (1 << 12)
+def _bytes_of(step: JoinStep) -> int:
+    """Return the device memory of a step's tables in bytes."""
+    memory = step.look.data.nbytes + (1 << 12)
     if step.partner is not None:
         partner = step.partner
-        taken += sum(a.nbytes for a in (partner.shared, partner.group, partner.fresh, partner.start, partner.values))
-        taken += partner.x.size * 4
-    return taken + taken // 8  # buffers are a little larger
+        memory += sum(a.nbytes for a in (partner.shared, partner.group, partner.fresh, partner.start, partner.values))
+        memory += partner.x.size * 4
+    return memory + memory // 8  # buffers are allocated a little larger
 
 
-def _words(step: Step, x_size: int) -> Ints:
-    """Return what a step is, as the kernels read it."""
+def _step_descriptor(step: JoinStep, x_size: int) -> Ints:
+    """Return the descriptor of a step."""
     look, partner = step.look, step.partner
     lists: Sequence[Ints] = (look.at, look.of_x, look.of_y, look.first, look.shift, look.mask, look.stride)
     header = np.zeros(w.HEADER, dtype=np.int64)
@@ -274,7 +298,7 @@ def _words(step: Step, x_size: int) -> Ints:
     if partner is not None:
         header[w.SHARED] = partner.shift.size
         lists = (*lists, partner.shift, partner.mask, partner.to)
-    places = (
+    header_entries = (
         w.AT,
         w.OF_X,
         w.OF_Y,
@@ -287,7 +311,7 @@ def _words(step: Step, x_size: int) -> Ints:
         w.SHARED_TO,
     )
     at = w.HEADER
-    for place, one in zip(places, lists, strict=False):
-        header[place] = at
-        at += one.size
+    for entry, values in zip(header_entries, lists, strict=False):
+        header[entry] = at
+        at += values.size
     return np.concatenate([header, *lists])

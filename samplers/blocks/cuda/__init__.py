@@ -1,1 +1,1 @@
-"""Block moves of many chains on an NVIDIA GPU: all of them redraw the same blocks, each given its own other values."""
+"""Block moves of many chains on an NVIDIA GPU: all chains redraw the same blocks, each given its other values."""

@@ -1,10 +1,22 @@
 # mypy: ignore-errors
-"""Redraw blocks of many chains on an NVIDIA GPU: a block of threads a chain, all moves of a launch one after the other.
+"""Redraw blocks of many chains on an NVIDIA GPU: one thread block per chain makes all moves of a launch in sequence.
 
-A move is that of :mod:`dmcmc.samplers.blocks.block_gibbs_kernels`: the block's factors are conditioned on all other values,
-each bucket's tables are joined and projected, and values are drawn backward. The joined tables stay in the chain's
-arena, so that the draw of a variable reads one row of its bucket's. It is drawn with Gumbel's noise, keyed by chain,
-move, variable and value; at temperature 0 a best value is taken, and among several the one with the largest noise.
+A move is the one of :mod:`dmcmc.samplers.blocks.block_gibbs_kernels`. The block's factors are conditioned on all other
+values, the tables of each bucket are joined and projected, and values are drawn backwards. The joined tables stay in
+the arena, so that the draw of a variable reads one row of its bucket's table. A draw adds Gumbel noise, keyed by chain,
+move, variable and value; at temperature 0 a best value is taken, and the noise breaks ties. The threads of a block
+share the factors, the cells of a table, or the values of a variable.
+
+Arguments that several functions share:
+
+descriptor : (words,) int64
+    Moves, see ``descriptors``; ``p`` is the offset of the move and ``r`` of a record.
+z : (n,) int32
+    The chain's state.
+data : (entries,) float64
+    Tables of all factors.
+arena : (entries,) float64
+    Tables of the move's elimination.
 """
 
 import math
@@ -13,20 +25,21 @@ import numpy as np
 from numba import config, cuda
 
 from dmcmc.inference.runtime.compile import cuda_jit
-from dmcmc.samplers.blocks.cuda import descriptors as w
+from dmcmc.samplers.blocks.cuda import descriptors as field
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 
-THREADS = 4 if config.ENABLE_CUDASIM else 128  # of a chain
-WIDEST = 1024  # values of a variable
-SALT, SHIFT = 4, 3  # below the number of a move: no other draw with this key has it
+THREADS = 4 if config.ENABLE_CUDASIM else 128  # threads per chain
+MAX_DOMAIN = 1024  # maximum domain size
+SALT = 4  # low bits of a random-number counter: no other draw with this key uses this salt
+SHIFT = 3  # bits of the salt
 
 
 @cuda.jit(device=True)
-def add_up(mine, shared):
-    """Return the sum of what all threads of a chain have; all of them call it."""
+def sum_over_threads(value, shared):
+    """Return the sum of the values of all threads of a thread block; a collective call."""
     t = cuda.threadIdx.x
     cuda.syncthreads()
-    shared[t] = mine
+    shared[t] = value
     cuda.syncthreads()
     total = 0.0
     for i in range(THREADS):
@@ -36,69 +49,69 @@ def add_up(mine, shared):
 
 
 @cuda.jit(device=True)
-def worth_of_factors(code, p, data, z):
-    """Return what this thread's factors of a move are worth."""
-    mine = 0.0
-    for t in range(cuda.threadIdx.x, code[p + w.GIVEN], THREADS):
-        r = p + code[p + w.RECORDS + t]
-        at, pair = code[r + w.DATA], r + w.FACTOR
-        for _ in range(code[r + w.OUTSIDE]):
-            at += z[code[pair]] * code[pair + 1]
+def utility_of_factors(descriptor, p, data, z):
+    """Return the utility of this thread's share of the factors of a move."""
+    utility = 0.0
+    for t in range(cuda.threadIdx.x, descriptor[p + field.GIVEN], THREADS):
+        r = p + descriptor[p + field.RECORDS + t]
+        at, pair = descriptor[r + field.DATA], r + field.FACTOR
+        for _ in range(descriptor[r + field.OUTSIDE]):
+            at += z[descriptor[pair]] * descriptor[pair + 1]
             pair += 2
-        for _ in range(code[r + w.INSIDE]):
-            at += z[code[pair]] * code[pair + 2]
+        for _ in range(descriptor[r + field.INSIDE]):
+            at += z[descriptor[pair]] * descriptor[pair + 2]
             pair += 3
-        mine += data[at]
-    return mine
+        utility += data[at]
+    return utility
 
 
 @cuda.jit(device=True)
-def condition(code, p, data, z, arena, temperature):
-    """Write a move's factors, given all variables outside, to the arena."""
-    for t in range(code[p + w.GIVEN]):
-        r = p + code[p + w.RECORDS + t]
-        base, pair = code[r + w.DATA], r + w.FACTOR
-        for _ in range(code[r + w.OUTSIDE]):
-            base += z[code[pair]] * code[pair + 1]
+def condition(descriptor, p, data, z, arena, temperature):
+    """Write the factors of a move to the arena, conditioned on all variables outside the block."""
+    for t in range(descriptor[p + field.GIVEN]):
+        r = p + descriptor[p + field.RECORDS + t]
+        base, pair = descriptor[r + field.DATA], r + field.FACTOR
+        for _ in range(descriptor[r + field.OUTSIDE]):
+            base += z[descriptor[pair]] * descriptor[pair + 1]
             pair += 2
-        inside, to = np.int32(code[r + w.INSIDE]), code[r + w.TO]
-        for i in range(cuda.threadIdx.x, code[r + w.ENTRIES], THREADS):
-            at, rest = base, np.int32(i)
+        inside, target = np.int32(descriptor[r + field.INSIDE]), descriptor[r + field.TO]
+        for i in range(cuda.threadIdx.x, descriptor[r + field.ENTRIES], THREADS):
+            at, remainder = base, np.int32(i)
             for j in range(inside - 1, -1, -1):
-                domain = np.int32(code[pair + 3 * j + 1])
-                following = rest // domain
-                at += (rest - following * domain) * code[pair + 3 * j + 2]
-                rest = following
+                domain = np.int32(descriptor[pair + 3 * j + 1])
+                quotient = remainder // domain
+                at += (remainder - quotient * domain) * descriptor[pair + 3 * j + 2]
+                remainder = quotient
             entry = data[at]
-            arena[to + i] = entry / temperature if temperature > 0 else entry
+            arena[target + i] = entry / temperature if temperature > 0 else entry
 
 
 @cuda.jit(device=True)
-def join(code, r, arena):
-    """Write the sum of a bucket's inputs."""
-    axes, domain = np.int32(code[r + w.AXES]), np.int32(code[r + w.DOMAIN])
-    scope = r + w.BUCKET
-    for i in range(cuda.threadIdx.x, code[r + w.CELLS], THREADS):
+def join(descriptor, r, arena):
+    """Write the sum of a bucket's inputs to the arena."""
+    axes, domain = np.int32(descriptor[r + field.AXES]), np.int32(descriptor[r + field.DOMAIN])
+    scope = r + field.BUCKET
+    for i in range(cuda.threadIdx.x, descriptor[r + field.CELLS], THREADS):
         outer = np.int32(i) // domain
         x = np.int32(i) - outer * domain
         total, record = 0.0, scope + 2 * axes
-        for _ in range(code[r + w.INPUTS]):
-            at, rest = code[record] + x * code[record + 1], outer
+        for _ in range(descriptor[r + field.INPUTS]):
+            at, remainder = descriptor[record] + x * descriptor[record + 1], outer
             for j in range(axes - 1, -1, -1):
-                size = np.int32(code[scope + 2 * j + 1])
-                following = rest // size
-                at += (rest - following * size) * code[record + 2 + j]
-                rest = following
+                size = np.int32(descriptor[scope + 2 * j + 1])
+                quotient = remainder // size
+                at += (remainder - quotient * size) * descriptor[record + 2 + j]
+                remainder = quotient
             total += arena[at]
             record += 2 + axes
-        arena[code[r + w.JOINED] + i] = total
+        arena[descriptor[r + field.JOINED] + i] = total
 
 
 @cuda.jit(device=True)
-def project(code, r, arena, temperature):
-    """Write a bucket's message: the largest of the joined entries over its variable, or the log of their sum."""
-    domain, to, joined = code[r + w.DOMAIN], code[r + w.MESSAGE], code[r + w.JOINED]
-    for i in range(cuda.threadIdx.x, code[r + w.CELLS] // domain, THREADS):
+def project(descriptor, r, arena, temperature):
+    """Write a bucket's message: the maximum of the joined table over the bucket's variable, or log-sum-exp above 0."""
+    domain, target, joined = descriptor[r + field.DOMAIN], descriptor[r + field.MESSAGE], descriptor[r + field.JOINED]
+    for i in range(cuda.threadIdx.x, descriptor[r + field.CELLS] // domain, THREADS):
         first = joined + i * domain
         top = arena[first]
         for x in range(1, domain):
@@ -108,18 +121,18 @@ def project(code, r, arena, temperature):
             for x in range(domain):
                 mass += math.exp(arena[first + x] - top)
             top += math.log(mass)
-        arena[to + i] = top
+        arena[target + i] = top
 
 
 @cuda.jit(device=True)
-def draw(code, r, arena, z, temperature, noise, key0, key1, chain, number):
-    """Draw a bucket's variable, given those that were drawn before it."""
-    domain, v = code[r + w.DOMAIN], code[r + w.VARIABLE]
-    at, pair = np.int64(0), r + w.BUCKET
-    for _ in range(code[r + w.AXES]):
-        at = at * code[pair + 1] + z[code[pair]]
+def draw(descriptor, r, arena, z, temperature, noise, key0, key1, chain, number):
+    """Draw a bucket's variable given those drawn before it; ``noise``, (MAX_DOMAIN,) float64, is shared memory."""
+    domain, v = descriptor[r + field.DOMAIN], descriptor[r + field.VARIABLE]
+    at, pair = np.int64(0), r + field.BUCKET
+    for _ in range(descriptor[r + field.AXES]):
+        at = at * descriptor[pair + 1] + z[descriptor[pair]]
         pair += 2
-    at = code[r + w.JOINED] + at * domain
+    at = descriptor[r + field.JOINED] + at * domain
     for x in range(cuda.threadIdx.x, domain, THREADS):
         word = philox(key0, key1, chain, number << SHIFT | SALT, v, x)[0]
         noise[x] = -math.log(-math.log(uniform(word)))
@@ -140,68 +153,79 @@ def draw(code, r, arena, z, temperature, noise, key0, key1, chain, number):
 
 @cuda_jit()
 def redraw_chains(
-    code, begin, temperatures, moves, first, scope_start, scope, stride, table_at, data, chains, n, restart, gain,
-    zs, bests, tops, arenas, room, key0, key1,
+    descriptor, begin, temperatures, moves, first, scope_start, scope, stride, table_at, data, chains, n, restart,
+    min_gain, states, best_states, best_utilities, arenas, arena_size, key0, key1,
 ):  # fmt: skip
-    """Make the same moves in all chains.
+    """Make the same moves in all chains; thread blocks loop over the chains.
 
     Parameters
     ----------
-    code, begin : (words,), (moves,) int64
-        See :mod:`dmcmc.samplers.blocks.cuda.descriptors`; where each move begins.
+    descriptor, begin : (words,), (moves,) int64
+        See :mod:`dmcmc.samplers.blocks.cuda.descriptors`; offset of each move.
     temperatures : (moves,) float64
-    first : int
-        Number of the first move.
+        Temperature of each move.
+    moves, first : int
+        Number of moves, and number of the first move.
     scope_start, scope, stride, table_at, data
-        The factors, all of them dense, as in :class:`dmcmc.samplers.blocks.block_workspace.Priced`.
+        The factors, all dense, as in :class:`dmcmc.samplers.blocks.block_workspace.PenalisedGraph`.
+    chains, n : int
+        Number of chains and of variables.
     restart : bool
-        Begin with the best states.
-    gain : float
-        What a state must be better by to count as better.
-    zs, bests : (chains · n,) int32
-        States of the chains, and the best of each at the end of a move at temperature 0.
-    tops : (chains,) float64
-        What the best states are worth.
-    arenas, room
-        Scratch, and the entries of it that a block of threads has.
+        Whether to begin with the best states.
+    min_gain : float
+        A state counts as better only if it gains more than this.
+    states, best_states : (chains · n,) int32
+        State of each chain, and its best state after any move at temperature 0.
+    best_utilities : (chains,) float64
+        Utility of the best states.
+    arenas : (thread blocks · arena_size,) float64
+        Scratch memory.
+    arena_size : int
+        Entries of ``arenas`` per thread block.
+    key0, key1 : uint64
+        Key of the random numbers.
     """
     shared = cuda.shared.array(THREADS, np.float64)
-    noise = cuda.shared.array(WIDEST, np.float64)
+    noise = cuda.shared.array(MAX_DOMAIN, np.float64)
     t = cuda.threadIdx.x
-    arena = arenas[cuda.blockIdx.x * room : (cuda.blockIdx.x + 1) * room]
+    arena = arenas[cuda.blockIdx.x * arena_size : (cuda.blockIdx.x + 1) * arena_size]
     for chain in range(cuda.blockIdx.x, chains, cuda.gridDim.x):
-        z, best, top = zs[chain * n : (chain + 1) * n], bests[chain * n : (chain + 1) * n], tops[chain]
+        z, best, top = (
+            states[chain * n : (chain + 1) * n],
+            best_states[chain * n : (chain + 1) * n],
+            best_utilities[chain],
+        )
         if restart:
             for v in range(t, n, THREADS):
                 z[v] = best[v]
         cuda.syncthreads()
-        mine = 0.0
+        partial = 0.0
         for f in range(t, scope_start.size - 1, THREADS):
             at = table_at[f]
             for s in range(scope_start[f], scope_start[f + 1]):
                 at += z[scope[s]] * stride[s]
-            mine += data[at]
-        worth = add_up(mine, shared)
+            partial += data[at]
+        utility = sum_over_threads(partial, shared)
         for m in range(moves):
             p, temperature = begin[m], temperatures[m]
-            size, given = code[p + w.SIZE], code[p + w.GIVEN]
-            worth -= add_up(worth_of_factors(code, p, data, z), shared)
-            condition(code, p, data, z, arena, temperature)
+            size, factors = descriptor[p + field.SIZE], descriptor[p + field.GIVEN]
+            utility -= sum_over_threads(utility_of_factors(descriptor, p, data, z), shared)
+            condition(descriptor, p, data, z, arena, temperature)
             cuda.syncthreads()
             for b in range(size):
-                r = p + code[p + w.RECORDS + given + b]
-                join(code, r, arena)
+                r = p + descriptor[p + field.RECORDS + factors + b]
+                join(descriptor, r, arena)
                 cuda.syncthreads()
-                project(code, r, arena, temperature)
+                project(descriptor, r, arena, temperature)
                 cuda.syncthreads()
             for b in range(size - 1, -1, -1):
-                r = p + code[p + w.RECORDS + given + b]
-                draw(code, r, arena, z, temperature, noise, key0, key1, chain, first + m)
-            worth += add_up(worth_of_factors(code, p, data, z), shared)
-            if temperature <= 0 and worth > top + gain:
-                top = worth
+                r = p + descriptor[p + field.RECORDS + factors + b]
+                draw(descriptor, r, arena, z, temperature, noise, key0, key1, chain, first + m)
+            utility += sum_over_threads(utility_of_factors(descriptor, p, data, z), shared)
+            if temperature <= 0 and utility > top + min_gain:
+                top = utility
                 for v in range(t, n, THREADS):
                     best[v] = z[v]
         if t == 0:
-            tops[chain] = top
+            best_utilities[chain] = top
         cuda.syncthreads()

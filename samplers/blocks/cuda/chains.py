@@ -1,4 +1,4 @@
-"""Chains that make the same block moves on the GPU, cooled together: several for each row of an agent."""
+"""Chains that make the same block moves on the GPU and are annealed together: several per row of an agent's table."""
 
 import time
 from collections.abc import Iterator
@@ -7,68 +7,76 @@ from itertools import count, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination.plan import Program
+from dmcmc.inference.elimination.plan import BucketProgram
 from dmcmc.inference.orders.greedy_kernels import random_unit
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
-from dmcmc.samplers.blocks.block_workspace import Priced, new_room
-from dmcmc.samplers.blocks.cuda.block_gibbs_kernels import THREADS, WIDEST, redraw_chains
+from dmcmc.samplers.blocks.block_workspace import PenalisedGraph, new_workspace
+from dmcmc.samplers.blocks.cuda.block_gibbs_kernels import MAX_DOMAIN, THREADS, redraw_chains
 from dmcmc.samplers.blocks.cuda.descriptor_kernels import encode_move
 from dmcmc.samplers.blocks.cuda.mini_bucket_starts_kernels import draw_chains
-from dmcmc.samplers.blocks.mini_bucket_starts import LOWEST, Starts
+from dmcmc.samplers.blocks.mini_bucket_starts import LOWEST, MiniBucketStarts
 from dmcmc.samplers.blocks.neighbourhood_search import DESCENT, LIMITS, cooling
 from dmcmc.samplers.blocks.neighbourhood_search_kernels import SWEEP, choose_block
 from dmcmc.samplers.blocks.sweep_kernels import typical_spread
 from dmcmc.samplers.model.rng_kernels import philox
 
-_SALT = 5  # of what chooses blocks
-_CHAINS, _MOST_COPIES = 1024, 64  # fewer leave much of a GPU idle; chains of a row, at most
-_REGISTERS = 64  # of a thread, about
-_MOVES = 32  # of a launch, at most
-_PASS = 0.2  # seconds of a launch, about: nothing can stop it
-_READS = 1 << 17  # of a chain in a launch that draws starts, about: a tenth of a second where each waits for the last
-_MOST = 1 << 31  # cells of a move, in all chains
-_OVERHEAD = 3000  # cells that a variable of a block counts for, as on the CPU
-_ROUNDING = 1e-13  # of what a violation costs: less than that is no gain
+_SALT = 5  # counter of the random numbers that choose blocks
+_MIN_CHAINS = 1024  # fewer chains leave much of a GPU idle
+_MAX_COPIES = 64  # maximum of chains per row
+_REGISTERS = 64  # per thread, estimated
+_MAX_MOVES = 32  # maximum per launch
+_LAUNCH_SECONDS = 0.2  # seconds per launch, about: a launch cannot be interrupted
+_READS_PER_LAUNCH = 1 << 17  # per chain, for draws of starts: a tenth of a second, as each read depends on the last
+_MAX_CELLS = 1 << 31  # cells of a move, in all chains
+_CELLS_PER_VARIABLE = 3000  # cells that a block's variable is counted as, as on the CPU
+_ROUNDING = 1e-13  # relative to the loss of a violation: a smaller gain is rounding
 
 States = NDArray[np.int32]
-Move = tuple[NDArray[np.int64], int, int]  # words, entries of the arena, cells
+Move = tuple[NDArray[np.int64], int, int]  # descriptor, entries of the arena, cells
 
 
-def fits(graph: Priced) -> bool:
-    """Return whether the GPU's kernel can move a graph's variables: no automata, and no very large domain."""
+def fits(graph: PenalisedGraph) -> bool:
+    """Return whether the GPU kernel can move a graph's variables: no automata, and no very large domain."""
     dense = graph.dense == graph.scope_start.size - 1
-    return dense and graph.free > 0 and int(graph.domains[: graph.free].max()) <= WIDEST
+    return dense and graph.free > 0 and int(graph.domains[: graph.free].max()) <= MAX_DOMAIN
 
 
-class DeviceBlocks:
-    """Chains on the GPU.
+class DeviceBlockChains:
+    """Chains of block moves on the GPU.
 
     Parameters
     ----------
-    graph : Priced
-        For which :func:`fits` holds.
+    graph : PenalisedGraph
+        A graph for which :func:`fits` returns True.
     key : (2,) uint64
-        Of random numbers.
+        Key of the random numbers.
     states : (rows, n) int32
-        What each row starts with; values from ``graph.free`` on never change.
+        Start state of each row; values of variables from ``graph.free`` on never change.
     order : (free,) int64
-        An elimination order, for blocks that are cut from the whole graph.
+        Elimination order for blocks that are cut from the whole graph.
+
+    Attributes
+    ----------
+    rows, copies, chains : int
+        Number of rows, of chains per row, and of chains.
     """
 
-    def __init__(self, graph: Priced, key: NDArray[np.uint64], states: States, order: NDArray[np.int64]) -> None:
+    def __init__(
+        self, graph: PenalisedGraph, key: NDArray[np.uint64], states: States, order: NDArray[np.int64]
+    ) -> None:
         self.graph, self.key, self._device = graph, key, shared_device()
         self.rows, self.n = states.shape
-        self.copies = min(_MOST_COPIES, -(-_CHAINS // self.rows))
+        self.copies = min(_MAX_COPIES, -(-_MIN_CHAINS // self.rows))
         self.chains, self._chosen, self._made = self.rows * self.copies, 0, 0
         self._order = np.append(order, np.arange(graph.free, self.n))
-        self._rank, self._room = np.argsort(self._order), new_room(graph, True)
+        self._rank, self._workspace = np.argsort(self._order), new_workspace(graph, True)
         self._example, self._sweep = states[0].astype(np.int64), list[Move]()
         every = np.repeat(states, self.copies, axis=0).reshape(-1)
         up = self._device.upload
-        self._zs = up("blocks z", every)
-        self._bests = up("blocks best", every)
-        self._tops = up("blocks tops", np.full(self.chains, -np.inf))
+        self._states = up("blocks z", every)
+        self._best_states = up("blocks best", every)
+        self._best_utilities = up("blocks tops", np.full(self.chains, -np.inf))
         self._factors = tuple(
             self._device.upload_shaped(f"blocks {name}", getattr(graph, name))
             for name in ("scope_start", "scope", "stride", "at", "data")
@@ -77,28 +85,39 @@ class DeviceBlocks:
         self._resident = min(self.chains, processors * max(1, threads // THREADS))
         self._entries = max(1 << 12, self._device.limit // 4 // 8 // self._resident)
 
-    def start(self, starts: Starts, stop: Stop = NO_STOP) -> None:
-        """Draw a start for every chain; those that were given stay the best states where they are better."""
+    def start(self, starts: MiniBucketStarts, stop: Deadline = NO_DEADLINE) -> None:
+        """Draw a start for every chain; the states given to the constructor stay the best states if they are better."""
         program, device = starts.done.plan.program, self._device
         numbers = np.arange(self.chains) % self.copies
         names = ("domains", "scope_start", "scope", "at", "variable", "input_start", "inputs")
         arrays = [device.upload_shaped(f"starts {name}", getattr(program, name)) for name in names]
         arena = device.upload_shaped("starts arena", starts.done.arena)
-        self._run([self._idle()], [0.0], restart=True)  # what the given states are worth
-        heat = device.upload_shaped("starts heat", starts.temperatures(numbers))
-        own = device.upload_shaped("starts numbers", numbers), self.chains, self.n, *self._words, self._zs
-        for begin, end in pieces_of(program, _READS):
-            if stop.over:  # what is drawn so far is an assignment, too
+        self._run([self._idle()], [0.0], restart=True)  # scores the given states
+        temperatures = device.upload_shaped("starts temperatures", starts.temperatures(numbers))
+        chain_arguments = (
+            device.upload_shaped("starts numbers", numbers),
+            self.chains,
+            self.n,
+            *self._key_words,
+            self._states,
+        )
+        for begin, end in pieces_of(program, _READS_PER_LAUNCH):
+            if stop.over:  # the states are complete assignments at any time
                 break
-            draw_chains[-(-self.chains // THREADS), THREADS](*arrays, arena, LOWEST, heat, *own, begin, end)
+            draw_chains[-(-self.chains // THREADS), THREADS](
+                *arrays, arena, LOWEST, temperatures, *chain_arguments, begin, end
+            )
             if stop.until < float("inf"):
                 device.synchronize()
         self._run([self._idle()], [0.0], restart=False)
 
-    def anneal(self, work: int, stop: Stop) -> None:
-        """Make block moves worth so many cells in every chain, or until it is time to end: down, then cooled."""
+    def anneal(self, work: int, stop: Deadline) -> None:
+        """Make block moves until ``work`` cells are joined in every chain or the deadline passes.
+
+        The moves of the first quarter are made at temperature 0, the others are annealed.
+        """
         timed = stop.until < float("inf")
-        launched = 1 if timed else _MOVES
+        launched = 1 if timed else _MAX_MOVES
         for temperatures, restart, moves in self._launches(work):
             first = 0
             while first < len(moves):
@@ -110,35 +129,35 @@ class DeviceBlocks:
                 if timed:
                     self._device.synchronize()
                     taken = time.perf_counter() - begun
-                    launched = max(1, min(_MOVES, 2 * launched, int(_PASS * launched / max(taken, 1e-4))))
+                    launched = max(1, min(_MAX_MOVES, 2 * launched, int(_LAUNCH_SECONDS * launched / max(taken, 1e-4))))
 
     def best(self) -> States:
-        """Return the best state of each row."""
-        tops = self._tops.copy_to_host()[: self.chains].reshape(self.rows, self.copies)
-        states = self._bests.copy_to_host()[: self.chains * self.n].reshape(self.rows, self.copies, self.n)
-        found: States = states[np.arange(self.rows), tops.argmax(axis=1)]
-        return found
+        """Return the best state of each row, (rows, n) int32."""
+        utilities = self._best_utilities.copy_to_host()[: self.chains].reshape(self.rows, self.copies)
+        states = self._best_states.copy_to_host()[: self.chains * self.n].reshape(self.rows, self.copies, self.n)
+        best: States = states[np.arange(self.rows), utilities.argmax(axis=1)]
+        return best
 
     def _launches(self, work: int) -> Iterator[tuple[list[float], bool, list[Move]]]:
-        """Yield moves with their temperatures, and whether chains begin with their best states, until work is done."""
+        """Yield moves, their temperatures, and whether chains begin with their best states."""
         descent = int(DESCENT * work)
         steps = self._steps(work)
         left, temperature, restart = descent, 0.0, False
         while work > 0:
             moves, spent = list[Move](), 0
-            while len(moves) < _MOVES and spent < min(left, work):
+            while len(moves) < _MAX_MOVES and spent < min(left, work):
                 chosen = self._choose()
                 moves += chosen
-                spent += sum(cells + _OVERHEAD * int(code[0]) for code, _, cells in chosen)
+                spent += sum(cells + _CELLS_PER_VARIABLE * int(descriptor[0]) for descriptor, _, cells in chosen)
             yield [temperature] * len(moves), restart, moves
             work, left, restart = work - spent, left - spent, False
             if left <= 0:
                 left, temperature, restart = next(steps)
                 chain = self._chosen % self.chains
-                self._example = self._zs[chain * self.n : (chain + 1) * self.n].copy_to_host().astype(np.int64)
+                self._example = self._states[chain * self.n : (chain + 1) * self.n].copy_to_host().astype(np.int64)
 
     def _steps(self, work: int) -> Iterator[tuple[int, float, bool]]:
-        """Yield cells, temperature, and whether a cycle begins."""
+        """Yield the cells and the temperature of each step, and whether a cycle begins."""
         spread = float(typical_spread(self.graph, self._example)) or 1.0
         for cycle in count():
             cells, temperatures = cooling(cycle, spread)
@@ -146,69 +165,75 @@ class DeviceBlocks:
                 yield cells * self.graph.free, temperature, i == 0
 
     def _choose(self) -> list[Move]:
-        """Return the next moves, the same in all chains: mostly one block, now and then all single variables."""
+        """Return the next moves, the same in all chains: mostly one block, sometimes every single variable."""
         state = np.empty(1, dtype=np.uint64)
         self._chosen += 1
-        found = philox(int(self.key[0]), int(self.key[1]), 0, _SALT, self._chosen, 0)
-        state[0] = int(found[0]) << 32 | int(found[1]) | 1
+        words = philox(int(self.key[0]), int(self.key[1]), 0, _SALT, self._chosen, 0)
+        state[0] = int(words[0]) << 32 | int(words[1]) | 1
         weights = np.cumsum([limit**-0.5 for limit in LIMITS])
         limit = LIMITS[int(np.searchsorted(weights, float(random_unit(state)) * weights[-1]))]
-        kind = int(4.5 * float(random_unit(state)))
-        if kind == SWEEP:
+        move_type = int(4.5 * float(random_unit(state)))
+        if move_type == SWEEP:
             return self._singles()
-        most = _MOST // self.chains // 16
+        cell_limit = _MAX_CELLS // self.chains // 16
         while True:
-            at_most = min(limit, most)
+            limit_now = min(limit, cell_limit)
             size = int(
-                choose_block(self.graph, self._example, self._room, self._order, self._rank, kind, at_most, state)
+                choose_block(
+                    self.graph, self._example, self._workspace, self._order, self._rank, move_type, limit_now, state
+                )
             )
             if size:
-                move: Move = encode_move(self.graph, self._room, size)
-                if move[1] <= self._entries and move[2] * self.chains <= _MOST:
+                move: Move = encode_move(self.graph, self._workspace, size)
+                if move[1] <= self._entries and move[2] * self.chains <= _MAX_CELLS:
                     return [move]
             if limit <= 2:
                 return self._singles()
             limit //= 2
 
     def _singles(self) -> list[Move]:
-        """Return a move for each single variable."""
+        """Return one move per single variable."""
         if not self._sweep:
             for v in range(self.graph.free):
-                self._room.block[0] = v
-                self._sweep.append(encode_move(self.graph, self._room, 1))
+                self._workspace.block[0] = v
+                self._sweep.append(encode_move(self.graph, self._workspace, 1))
         return self._sweep
 
     def _idle(self) -> Move:
-        """Return a move of no variables."""
+        """Return a move without variables."""
         return np.zeros(2, dtype=np.int64), 0, 0
 
     @property
-    def _words(self) -> tuple[int, int]:
+    def _key_words(self) -> tuple[int, int]:
+        """The key of the random numbers as two integers."""
         return int(self.key[0]), int(self.key[1])
 
     def _run(self, moves: list[Move], temperatures: list[float], restart: bool) -> None:
-        """Launch moves."""
+        """Launch the kernel for some moves."""
         device = self._device
-        codes, begin = [code for code, _, _ in moves], np.cumsum([0, *(code.size for code, _, _ in moves)])
-        room = max(1, *(entries for _, entries, _ in moves))
-        blocks = min(self._resident, max(1, self._entries * self._resident // room))
-        arenas = device.buffer("blocks arenas", blocks * room, np.dtype(np.float64))
+        descriptors, begin = (
+            [descriptor for descriptor, _, _ in moves],
+            np.cumsum([0, *(descriptor.size for descriptor, _, _ in moves)]),
+        )
+        arena_size = max(1, *(entries for _, entries, _ in moves))
+        blocks = min(self._resident, max(1, self._entries * self._resident // arena_size))
+        arenas = device.buffer("blocks arenas", blocks * arena_size, np.dtype(np.float64))
         redraw_chains[blocks, THREADS](
-            device.upload("blocks code", np.concatenate(codes)), device.upload("blocks begin", begin),
-            device.upload("blocks heat", np.array(temperatures)), len(moves), self._made, *self._factors, self.chains,
-            self.n, restart, _ROUNDING * -self.graph.never, self._zs, self._bests, self._tops, arenas, room,
-            *self._words,
+            device.upload("blocks code", np.concatenate(descriptors)), device.upload("blocks begin", begin),
+            device.upload("blocks temperatures", np.array(temperatures)), len(moves), self._made, *self._factors,
+            self.chains, self.n, restart, _ROUNDING * -self.graph.never, self._states, self._best_states,
+            self._best_utilities, arenas, arena_size, *self._key_words,
         )  # fmt: skip
         self._made += len(moves)
 
 
-def pieces_of(program: Program, reads: int) -> list[tuple[int, int]]:
-    """Return ranges of buckets, last first, that a chain draws in about so many reads, each of whole variables."""
+def pieces_of(program: BucketProgram, reads: int) -> list[tuple[int, int]]:
+    """Return ranges of buckets, last first, of about ``reads`` reads each; a variable's buckets stay together."""
     arity = np.diff(program.scope_start)
     of_bucket = np.add.reduceat(np.append(arity[program.inputs], 0), program.input_start[:-1])
     of_bucket[np.diff(program.input_start) == 0] = 0
     before = np.cumsum((1 + of_bucket) * program.domains[program.variable])
-    whole = np.flatnonzero(np.diff(program.variable, prepend=-1))  # where a variable's buckets begin
-    cuts = whole[np.flatnonzero(np.diff(before[whole] // reads, prepend=-1))]
+    variable_start = np.flatnonzero(np.diff(program.variable, prepend=-1))  # first bucket of each variable
+    cuts = variable_start[np.flatnonzero(np.diff(before[variable_start] // reads, prepend=-1))]
     edges = [0, *cuts[cuts > 0].tolist(), program.variable.size]
     return list(pairwise(edges))[::-1]

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Values drawn backward through an elimination's tables on an NVIDIA GPU: a thread a chain."""
+"""Draw values backwards through an elimination's tables on an NVIDIA GPU: one thread per chain."""
 
 import math
 
@@ -14,21 +14,28 @@ from dmcmc.samplers.model.rng_kernels import philox, uniform
 @cuda_jit()
 def draw_chains(
     domains, scope_start, scope, table_at, variable, input_start, inputs, arena, lowest, temperatures, numbers,
-    chains, n, key0, key1, zs, begin, end,
+    chains, n, key0, key1, states, begin, end,
 ):  # fmt: skip
-    """Draw the eliminated variables of all chains, as :func:`dmcmc.samplers.blocks.mini_bucket_starts_kernels.draw_backward`.
+    """Draw the eliminated variables of all chains as ``draw_backward`` does on the CPU; thread t draws chain t.
 
     Parameters
     ----------
-    domains, scope_start, scope, table_at, variable, input_start, inputs
-        The program.
+    domains, scope_start, scope, table_at, variable, input_start, inputs : int64 arrays
+        The elimination program, see ``dmcmc.inference.elimination.plan``.
     arena : (entries,) int64
-    temperatures, numbers : (chains,)
-        Of each chain's start.
-    zs : (chains · n,) int32
-        Filled, all but what is not eliminated, which is given.
+        Its tables.
+    lowest : int
+        −∞ in the arena.
+    temperatures, numbers : (chains,) float64, (chains,) int64
+        Temperature and number of each chain's start.
+    chains, n : int
+        Number of chains and of variables.
+    key0, key1 : uint64
+        Key of the random numbers.
+    states : (chains · n,) int32
+        Receives the values; variables that are not eliminated have theirs.
     begin, end : int
-        Buckets ``end`` - 1 down to ``begin``, with all of a variable's.
+        Buckets ``end`` - 1 down to ``begin``, with all buckets of each variable.
     """
     chain = cuda.grid(1)
     if chain >= chains:
@@ -39,25 +46,25 @@ def draw_chains(
         v, last = variable[b], b
         while b >= begin and variable[b] == v:
             b -= 1
-        best, top, least = 0, 0.0, 0
+        best, top, fewest = 0, 0.0, 0
         for x in range(domains[v]):
-            total, hard = 0.0, 0
+            total, violations = 0.0, 0
             for k in range(last, b, -1):
                 for i in range(input_start[k], input_start[k + 1]):
                     t = inputs[i]
                     at, step = table_at[t], np.int64(1)
                     for s in range(scope_start[t + 1] - 1, scope_start[t], -1):
                         u = scope[s]
-                        at += zs[first + u] * step
+                        at += states[first + u] * step
                         step *= domains[u]
                     entry = arena[at + x * step]
                     if entry < lowest // 2:
-                        hard += 1
+                        violations += 1
                     else:
                         total += entry
             if temperature > 0:
                 word = philox(key0, key1, chain, number << SHIFT | SALT, v, x)[0]
                 total -= temperature * math.log(-math.log(uniform(word)))
-            if x == 0 or hard < least or (hard == least and total > top):
-                best, top, least = x, total, hard
-        zs[first + v] = best
+            if x == 0 or violations < fewest or (violations == fewest and total > top):
+                best, top, fewest = x, total, violations
+        states[first + v] = best

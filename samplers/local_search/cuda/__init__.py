@@ -1,1 +1,1 @@
-"""Local search over the whole assignment on an NVIDIA GPU: many chains that cool at once, a block of threads each."""
+"""Local search over complete assignments on an NVIDIA GPU: many annealed chains at once, one thread block per chain."""

@@ -1,7 +1,7 @@
-"""A search of the whole assignment on the GPU beside other work: a thread that lets chains race, heat after heat.
+"""Local search over complete assignments on the GPU, in a background thread that runs tournament rounds of chains.
 
-What cools is the same as on the CPU, in many more lineages: half of the chains go on where the better half has ended,
-the others begin at the best assignment that anybody has found, at half the temperature.
+The chains anneal as on the CPU, but there are many more of them. Half of the chains continue where the better half
+ended; the others begin at the best known assignment, at half the temperature.
 """
 
 import math
@@ -16,31 +16,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.device import CLAIMS, is_out_of_memory
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.device import GPU_CLAIMS, is_out_of_memory
 from dmcmc.inference.runtime.errors import OutOfMemory
-from dmcmc.samplers.local_search.cuda.chains import DeviceChains, Schedule
+from dmcmc.samplers.local_search.cuda.chains import AnnealingSchedule, DeviceAnnealingChains
 from dmcmc.samplers.local_search.graph_chain_kernels import typical_spread
-from dmcmc.samplers.local_search.graph_kernels import weigh
-from dmcmc.samplers.local_search.successive_halving import RANGES, STRICT, Race
+from dmcmc.samplers.local_search.graph_kernels import evaluate_graph
+from dmcmc.samplers.local_search.successive_halving import HARD_CONSTRAINT_RANGES, TEMPERATURE_RANGES, SuccessiveHalving
 
-_LOOK = 0.05  # seconds between two looks at what chains have found, and at whether they may go on
-_END = 0.5  # seconds that the end waits for it
-_FEWEST = 4  # sweeps of a heat, at least: where there is no time for them there is no other heat
+_REPORT_SECONDS = 0.05  # seconds between two reports of better assignments, and two checks whether it may run
+_JOIN_SECONDS = 0.5  # seconds that ``end`` waits for the thread
+_MIN_SWEEPS = 4  # sweeps of a round; with less time there is no further round
 
 Values = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Listener:
-    """Whom the search talks to, from its own thread.
+class IncumbentObserver:
+    """Callbacks of the search, called in its thread.
 
     Attributes
     ----------
     known : callable
-        Returns the best known assignment, of the original variables.
+        Returns the best known assignment of the original variables, (n,) int64.
     found : callable
-        Called with every assignment that is better than that, as chains count.
+        Called with every assignment that the chains score higher.
     """
 
     known: Callable[[], Values]
@@ -48,151 +48,172 @@ class Listener:
 
 
 @dataclass(frozen=True)
-class _Ended:
-    """A chain at the end of a heat."""
+class _DeviceChainResult:
+    """The final state of a chain after a round.
 
-    end: tuple[float, float]
+    Attributes
+    ----------
+    end_score : (float, float)
+        Violations, negated, and utility.
+    values : (n,) int32
+        The state.
+    """
+
+    end_score: tuple[float, float]
     values: NDArray[np.int32]
 
-    def last(self) -> Values:
-        """Return where it is."""
+    def end_values(self) -> Values:
+        """Return the state."""
         return self.values.astype(np.int64)
 
 
-class Beside:
-    """A search that goes on in its own thread until the time is over, or it is not wanted any more.
+class BackgroundChains:
+    """A search in a background thread until the deadline passes or ``end`` is called.
+
+    It waits while it has no device time left or another caller claims the whole device.
 
     Parameters
     ----------
     make : callable
-        Returns the chains; called in the thread. None where the device has no room for them.
-    listener : Listener
-    stop : Stop
-        Looked at between launches.
+        Returns the chains, or None if the device has too little memory; called in the thread.
+    observer : IncumbentObserver
+        Callbacks.
+    stop : Deadline
+        Checked between launches.
 
     Attributes
     ----------
     seconds : float
-        That the device has worked for it.
-    heats : int
-        That have been run to their ends.
-    pace : float
-        Seconds of a sweep of all chains in the last of them.
+        Device time used so far.
+    rounds : int
+        Number of completed rounds.
+    seconds_per_sweep : float
+        Time of a sweep of all chains in the last round.
     failed : str
-        Why it has ended, if that was an error.
+        Why the search ended, if by an error; else empty.
     """
 
-    def __init__(self, make: Callable[[], DeviceChains | None], listener: Listener, stop: Stop) -> None:
-        self._make, self._listener, self._stop = make, listener, stop
-        self._allowed, self._leave, self._ended = 0.0, threading.Event(), threading.Event()
-        self.seconds, self.heats, self.failed, self.pace = 0.0, 0, "", 0.0
-        self._race: Race | None = None
+    def __init__(
+        self, make: Callable[[], DeviceAnnealingChains | None], observer: IncumbentObserver, stop: Deadline
+    ) -> None:
+        self._make, self._observer, self._stop = make, observer, stop
+        self._allowed, self._leave, self._done = 0.0, threading.Event(), threading.Event()
+        self.seconds, self.rounds, self.failed, self.seconds_per_sweep = 0.0, 0, "", 0.0
+        self._tournament: SuccessiveHalving | None = None
         self._thread = threading.Thread(target=self._run, name="dmcmc GPU search", daemon=True)
         self._thread.start()
 
     @property
     def on(self) -> bool:
-        """Whether it may still bring something."""
-        return not self._ended.is_set() and not self._leave.is_set()
+        """Whether the search may still find better assignments."""
+        return not self._done.is_set() and not self._leave.is_set()
 
-    def allow(self, seconds: float) -> None:
-        """Let it have so many seconds of the device from now on."""
+    def set_device_time(self, seconds: float) -> None:
+        """Set the device time that the search may use from now on, seconds."""
         self._allowed = seconds
 
     def end(self) -> None:
-        """End it; returns when its last launch is over, or soon where a large problem is still being laid out."""
+        """Stop the search; return after the last launch, or after half a second if the thread is busy."""
         self._leave.set()
-        self._thread.join(_END)
+        self._thread.join(_JOIN_SECONDS)
 
     @property
     def _over(self) -> bool:
+        """Whether the search has to end."""
         return self._leave.is_set() or self._stop.over
 
     def _run(self) -> None:
+        """Create the chains and run rounds; runs in the thread."""
         try:
             with suppress(OutOfMemory):
                 chains = self._make()
-                while chains is not None and not self._over and self._heat(chains):
+                while chains is not None and not self._over and self._run_round(chains):
                     pass
-        except Exception as error:  # the run goes on without it
+        except Exception as error:  # the run continues without it
             self.failed = "" if is_out_of_memory(error) else f"{type(error).__name__}: {error}"[:200]
         finally:
-            self._ended.set()
+            self._done.set()
 
-    def _heat(self, chains: DeviceChains) -> bool:
-        """Let all chains cool once; return whether there is time for another heat."""
-        best, graph = self._listener.known(), chains.graph
-        if self._race is None:
-            hard = bool((graph.data == graph.never).any())
-            spans = list(islice(cycle(RANGES + STRICT if hard else RANGES), chains.chains))
-            self._race = Race(spans, max(1, chains.chains // 2))
-        race = self._race
-        fits = race.sweeps if not self.pace else int(min(self._stop.left, 1e9) / self.pace)
-        if fits < _FEWEST:
+    def _run_round(self, chains: DeviceAnnealingChains) -> bool:
+        """Run one round of all chains; return whether there may be another round."""
+        best, graph = self._observer.known(), chains.graph
+        if self._tournament is None:
+            hard = bool((graph.data == graph.forbidden_entry).any())
+            spans = list(
+                islice(
+                    cycle(TEMPERATURE_RANGES + HARD_CONSTRAINT_RANGES if hard else TEMPERATURE_RANGES), chains.chains
+                )
+            )
+            self._tournament = SuccessiveHalving(spans, max(1, chains.chains // 2))
+        tournament = self._tournament
+        fits = (
+            tournament.sweeps if not self.seconds_per_sweep else int(min(self._stop.left, 1e9) / self.seconds_per_sweep)
+        )
+        if fits < _MIN_SWEEPS:
             return False
-        spans = list(dict.fromkeys(entry.span for entry in race.entries))
+        spans = list(dict.fromkeys(entry.span for entry in tournament.entries))
         spread = float(typical_spread(graph, best, np.zeros((3, graph.widest)))) or 1.0
-        of_chain = np.array([spans.index(entry.span) for entry in race.entries])
-        states, worths = self._starts(chains, best)
-        known = tuple(worths[-1].tolist())
-        chains.begin(states, worths[:-1], Schedule(spans, of_chain, spread, min(race.sweeps, fits)))
-        begun, waited, told = time.perf_counter(), 0.0, time.perf_counter()
-        while not chains.through:
+        of_chain = np.array([spans.index(entry.span) for entry in tournament.entries])
+        states, scores = self._starts(chains, best)
+        known = tuple(scores[-1].tolist())
+        chains.begin(states, scores[:-1], AnnealingSchedule(spans, of_chain, spread, min(tournament.sweeps, fits)))
+        begun, waited, reported = time.perf_counter(), 0.0, time.perf_counter()
+        while not chains.finished:
             if self._over:
                 return False
-            if self._allowed <= 0 or CLAIMS.any:
-                waited += _LOOK
-                self._leave.wait(_LOOK)
+            if self._allowed <= 0 or GPU_CLAIMS.is_claimed:
+                waited += _REPORT_SECONDS
+                self._leave.wait(_REPORT_SECONDS)
                 continue
-            took = chains.advance()
-            self.seconds += took
-            self._allowed -= took
-            if time.perf_counter() - told >= _LOOK or chains.through:
-                told, known = time.perf_counter(), self._tell(chains, known)
-        self.pace = max(1e-7, (time.perf_counter() - begun - waited) / min(race.sweeps, fits))
-        self._go_on(chains, race)
-        self.heats += 1
+            used = chains.advance()
+            self.seconds += used
+            self._allowed -= used
+            if time.perf_counter() - reported >= _REPORT_SECONDS or chains.finished:
+                reported, known = time.perf_counter(), self._report(chains, known)
+        self.seconds_per_sweep = max(1e-7, (time.perf_counter() - begun - waited) / min(tournament.sweeps, fits))
+        self._advance(chains, tournament)
+        self.rounds += 1
         return True
 
-    def _starts(self, chains: DeviceChains, best: Values) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Return where chains begin; what that is worth, and after it what the best is."""
-        assert self._race is not None
+    def _starts(self, chains: DeviceAnnealingChains, best: Values) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Return the start states of the chains, and their scores followed by the score of ``best``."""
+        assert self._tournament is not None
         states = np.empty((chains.chains, chains.n), dtype=np.int32)
-        worths = np.empty((chains.chains + 1, 2))
-        weighed: dict[int, tuple[float, float]] = {}
-        worths[-1] = self._weigh(chains, best)
-        for i, entry in enumerate(self._race.entries):
+        scores = np.empty((chains.chains + 1, 2))
+        scored: dict[int, tuple[float, float]] = {}
+        scores[-1] = self._score(chains, best)
+        for i, entry in enumerate(self._tournament.entries):
             states[i] = best if entry.values is None else entry.values
             if entry.utility is not None:
-                worths[i] = entry.utility
+                scores[i] = entry.utility
             elif entry.values is None:
-                worths[i] = worths[-1]
+                scores[i] = scores[-1]
             else:
-                if id(entry.values) not in weighed:
-                    weighed[id(entry.values)] = self._weigh(chains, entry.values)
-                worths[i] = weighed[id(entry.values)]
-        return states, worths
+                if id(entry.values) not in scored:
+                    scored[id(entry.values)] = self._score(chains, entry.values)
+                scores[i] = scored[id(entry.values)]
+        return states, scores
 
-    def _weigh(self, chains: DeviceChains, values: Values) -> tuple[float, float]:
+    def _score(self, chains: DeviceAnnealingChains, values: Values) -> tuple[float, float]:
         """Return an assignment's violations, negated, and utility."""
         sums = np.zeros((3, 1))
-        weigh(chains.graph, values, sums)
+        evaluate_graph(chains.graph, values, sums)
         return -float(sums[0, 0]), float(sums[1, 0] + sums[2, 0])
 
-    def _tell(self, chains: DeviceChains, known: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Tell of the best that chains have found, if it is better than what was known; return what is known now."""
+    def _report(self, chains: DeviceAnnealingChains, known: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Report the best state of the chains if it is better than ``known``; return the score known then."""
         bests = chains.bests()
         top = int(np.lexsort((bests[:, 1], bests[:, 0]))[-1])
-        worth = tuple(bests[top].tolist())
-        if worth <= known or not math.isfinite(worth[0]):
+        score = tuple(bests[top].tolist())
+        if score <= known or not math.isfinite(score[0]):
             return known
-        self._listener.found(chains.best(top))
-        return worth
+        self._observer.found(chains.best(top))
+        return score
 
-    def _go_on(self, chains: DeviceChains, race: Race) -> None:
-        """Let the race go on to its next heat."""
-        states, worths = chains.ends()
-        race.next(
-            [_Ended((a, b), state) for (a, b), state in zip(worths.tolist(), states, strict=True)],
+    def _advance(self, chains: DeviceAnnealingChains, tournament: SuccessiveHalving) -> None:
+        """Advance the tournament to its next round."""
+        states, scores = chains.ends()
+        tournament.next_round(
+            [_DeviceChainResult((a, b), state) for (a, b), state in zip(scores.tolist(), states, strict=True)],
             chains.graph.domains,
         )

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Variables in colours: those of one colour share no factor, so threads may move them at once."""
+"""Greedy colouring of the variables: those of one colour share no factor, so they can be drawn simultaneously."""
 
 import numpy as np
 
@@ -8,16 +8,28 @@ from dmcmc.inference.runtime.compile import njit
 
 @njit(nogil=True)
 def colour_variables(start, factor, scope_start, scope, order):
-    """Return a colour for each variable: in the order given, the first that no neighbour has."""
+    """Return a colour for each variable, in the given order: the smallest colour that no neighbour has.
+
+    Parameters
+    ----------
+    start, factor, scope_start, scope : int64 arrays
+        As in ``FactorGraph``.
+    order : (n,) int64
+        Variables in the order in which they get their colours.
+
+    Returns
+    -------
+    (n,) int32
+    """
     n = start.size - 1
-    colour, taken = np.full(n, -1, dtype=np.int32), np.full(n + 1, -1, dtype=np.int32)
+    colour, last_taken_by = np.full(n, -1, dtype=np.int32), np.full(n + 1, -1, dtype=np.int32)
     for v in order:
         for i in range(start[v], start[v + 1]):
             for s in range(scope_start[factor[i]], scope_start[factor[i] + 1]):
                 if colour[scope[s]] >= 0:
-                    taken[colour[scope[s]]] = v
+                    last_taken_by[colour[scope[s]]] = v
         free = 0
-        while taken[free] == v:
+        while last_taken_by[free] == v:
             free += 1
         colour[v] = free
     return colour

@@ -1,4 +1,4 @@
-"""A graph as the GPU reads it: for each variable its factors, one after the other, and which variables move at once."""
+"""A factor graph in the layout of the GPU kernel: the factors of each variable, and which variables move together."""
 
 from typing import NamedTuple
 
@@ -6,20 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.samplers.local_search.cuda.colour_kernels import colour_variables
-from dmcmc.samplers.local_search.factor_graph import Graph
+from dmcmc.samplers.local_search.factor_graph import FactorGraph
 
-WIDEST = 1024  # values of a variable
-_MOST_ENTRIES = 2**31 - 1  # that 32 bits count
-_LANES = (4, 8, 16, 32)  # threads of a variable: about one a value
-_THREADS = 512  # of a chain, at most
-_SHARED = 48 << 10  # bytes of a block's shared memory
-_PIECE = 20_000  # reads one after the other between two moments at which a launch may end: some milliseconds
+MAX_DOMAIN = 1024  # largest domain
+_MAX_ENTRIES = 2**31 - 1  # 32-bit offsets
+_LANES = (4, 8, 16, 32)  # threads per variable: about one per value
+_MAX_THREADS = 512  # threads per chain
+_MAX_SHARED_BYTES = 48 << 10  # bytes of shared memory per thread block
+_READS_PER_PART = 20_000  # reads in sequence between two points at which a launch can end: some milliseconds
 
 Ints = NDArray[np.int32]
 
 
-class Layout(NamedTuple):
-    """Arrays of a graph; places are words.
+class DeviceFactorGraph(NamedTuple):
+    """Arrays of a graph in the kernel's layout; all offsets count int32 words.
 
     Attributes
     ----------
@@ -28,21 +28,23 @@ class Layout(NamedTuple):
     part_start : (parts + 1,) int32
         The variables ``order[part_start[p]:part_start[p + 1]]`` share no factor.
     pair_start : (n + 1,) int32
-        The factors of variable v with one or two variables are ``pair_start[v]`` to ``pair_start[v + 1]`` - 1.
-    pairs : (4 · pairs,) int32
-        Where the table begins, the other variable, its stride, the stride of v.
+        The records of v's factors with one or two variables are ``pair_start[v]`` to ``pair_start[v + 1]`` - 1.
+    pairs : (4 · records,) int32
+        Per record: offset of the table, the other variable, its stride, the stride of v.
     wide_start : (n + 1,) int32
-        Likewise those of more variables.
-    wide_at : (wide + 1,) int32
-        Where each begins in ``wide``.
+        Likewise for dense factors with three or more variables.
+    wide_at : (wide records + 1,) int32
+        Offset of each record in ``wide``.
     wide : (words,) int32
-        Where the table begins, the stride of v, then each other variable and its stride.
-    long_start : (n + 1,) int32
-        Likewise automata.
-    long : (automata,) int32
-        The factors.
-    lanes, groups : int
-        Threads of a variable; variables at once.
+        Per record: offset of the table, the stride of v, then each other variable and its stride.
+    automaton_start : (n + 1,) int32
+        Likewise for automata.
+    automata : (scope entries of automata,) int32
+        Factor numbers of the automata.
+    lanes : int
+        Threads per variable.
+    groups : int
+        Variables drawn simultaneously by a thread block.
     """
 
     order: Ints
@@ -52,36 +54,38 @@ class Layout(NamedTuple):
     wide_start: Ints
     wide_at: Ints
     wide: Ints
-    long_start: Ints
-    long: Ints
+    automaton_start: Ints
+    automata: Ints
     lanes: int
     groups: int
 
     @property
     def parts(self) -> int:
-        """How many there are."""
+        """Number of parts of a sweep."""
         return self.part_start.size - 1
 
 
-def fits(graph: Graph) -> bool:
-    """Return whether the GPU's chains can have a graph's variables."""
-    return graph.domains.size > 0 and graph.data.size <= _MOST_ENTRIES and graph.widest <= WIDEST
+def fits(graph: FactorGraph) -> bool:
+    """Return whether a graph fits the kernel: domain sizes and 32-bit offsets."""
+    return graph.domains.size > 0 and graph.data.size <= _MAX_ENTRIES and graph.widest <= MAX_DOMAIN
 
 
-def lay_out(graph: Graph, lanes: int | None = None, groups: int | None = None) -> Layout:
-    """Lay out a graph for which :func:`fits` holds.
+def lay_out(graph: FactorGraph, lanes: int | None = None, groups: int | None = None) -> DeviceFactorGraph:
+    """Lay out a graph for which :func:`fits` returns True.
 
     Parameters
     ----------
-    lanes, groups
-        As threads are divided; None takes what suits the domains and colours.
+    graph : FactorGraph
+        The graph.
+    lanes, groups : int, optional
+        Threads per variable and variables per thread block; chosen by domains and colours if None.
     """
-    n, factor, own = graph.domains.size, graph.factor, graph.slot
+    n, factor, position = graph.domains.size, graph.factor, graph.position
     arity = np.diff(graph.scope_start)[factor]
     variable = np.repeat(np.arange(n), np.diff(graph.start))
     dense = factor < graph.dense
-    pair, wide, long = dense & (arity <= 2), dense & (arity > 2), ~dense
-    wide_at, words = _wide(graph, factor[wide], own[wide])
+    pair, wide, automata = dense & (arity <= 2), dense & (arity > 2), ~dense
+    wide_at, words = _wide(graph, factor[wide], position[wide])
     reads = np.bincount(variable, weights=np.where(pair, 0.5, arity), minlength=n)
     lanes = lanes or next((size for size in _LANES if size >= graph.widest), _LANES[-1])
     order = np.argsort(-np.diff(graph.start), kind="stable")
@@ -89,69 +93,78 @@ def lay_out(graph: Graph, lanes: int | None = None, groups: int | None = None) -
     groups = groups or _groups(n / (int(colour.max()) + 1), graph.widest, lanes)
     weight = 8 + reads * -(-graph.domains // lanes)
     order = np.lexsort((np.arange(n), -weight, colour))
-    return Layout(
+    return DeviceFactorGraph(
         order=order.astype(np.int32),
         part_start=_parts(colour[order], weight[order] / groups),
         pair_start=_starts(variable[pair], n),
-        pairs=_pairs(graph, factor[pair], own[pair], arity[pair]),
+        pairs=_pairs(graph, factor[pair], position[pair], arity[pair]),
         wide_start=_starts(variable[wide], n),
         wide_at=wide_at,
         wide=words,
-        long_start=_starts(variable[long], n),
-        long=factor[long].astype(np.int32),
+        automaton_start=_starts(variable[automata], n),
+        automata=factor[automata].astype(np.int32),
         lanes=lanes,
         groups=groups,
     )
 
 
 def _groups(at_once: float, widest: int, lanes: int) -> int:
-    """Return how many variables a chain moves at once: a power of two, about as many as a colour has."""
+    """Return how many variables a chain draws simultaneously: a power of two, about the mean size of a colour."""
     groups = 1
-    while groups < at_once and 2 * groups * lanes <= _THREADS and bytes_shared(2 * groups, widest) <= _SHARED:
+    while (
+        groups < at_once
+        and 2 * groups * lanes <= _MAX_THREADS
+        and bytes_shared(2 * groups, widest) <= _MAX_SHARED_BYTES
+    ):
         groups *= 2
     return groups
 
 
 def bytes_shared(groups: int, widest: int) -> int:
-    """Return the bytes of shared memory of a chain: scores, violations and shares of values, and gains."""
+    """Return the bytes of shared memory per chain: scores, violations and weights of the values, and gains."""
     return groups * (16 * widest + 16)
 
 
 def _starts(variable: NDArray[np.int64], n: int) -> Ints:
+    """Return the offsets of each variable's records, (n + 1,) int32, from the variable of each record."""
     return np.append(0, np.cumsum(np.bincount(variable, minlength=n))).astype(np.int32)
 
 
 def _parts(colour: NDArray[np.int32], weight: NDArray[np.float64]) -> Ints:
-    """Return where parts begin: with each colour, and where one has more than a part's work."""
-    begins = np.flatnonzero(np.diff(colour, prepend=-1))
+    """Return the offsets of the parts: one per colour, split if a colour has more than ``_READS_PER_PART`` reads."""
+    colour_start = np.flatnonzero(np.diff(colour, prepend=-1))
     before = np.cumsum(weight) - weight
-    inside = before - np.repeat(before[begins], np.diff(np.append(begins, colour.size)))
-    piece = (inside / _PIECE).astype(np.int64)
-    cuts = np.flatnonzero((np.diff(colour, prepend=-1) != 0) | (np.diff(piece, prepend=0) > 0))
+    inside = before - np.repeat(before[colour_start], np.diff(np.append(colour_start, colour.size)))
+    chunk = (inside / _READS_PER_PART).astype(np.int64)
+    cuts = np.flatnonzero((np.diff(colour, prepend=-1) != 0) | (np.diff(chunk, prepend=0) > 0))
     return np.append(cuts, colour.size).astype(np.int32)
 
 
-def _pairs(graph: Graph, factor: NDArray[np.int64], own: NDArray[np.int64], arity: NDArray[np.int64]) -> Ints:
-    """Return the records of factors with one or two variables; one alone has itself as the other, of stride 0."""
+def _pairs(
+    graph: FactorGraph, factor: NDArray[np.int64], position: NDArray[np.int64], arity: NDArray[np.int64]
+) -> Ints:
+    """Return the records of factors with one or two variables; a unary factor's other has stride 0."""
     first = graph.scope_start[factor]
-    other = np.where((own == first) & (arity == 2), first + 1, first)
+    other = np.where((position == first) & (arity == 2), first + 1, first)
     step = np.where(arity == 2, graph.stride[other], 0)
     return (
-        np.stack([graph.at[factor], graph.scope[other], step, graph.stride[own]], axis=1).reshape(-1).astype(np.int32)
+        np.stack([graph.table_start[factor], graph.scope[other], step, graph.stride[position]], axis=1)
+        .reshape(-1)
+        .astype(np.int32)
     )
 
 
-def _wide(graph: Graph, factor: NDArray[np.int64], own: NDArray[np.int64]) -> tuple[Ints, Ints]:
-    """Return where the records of factors with more variables begin, and their words."""
+def _wide(graph: FactorGraph, factor: NDArray[np.int64], position: NDArray[np.int64]) -> tuple[Ints, Ints]:
+    """Return the offsets of the records of factors with three or more variables, and their words."""
     first, last = graph.scope_start[factor], graph.scope_start[factor + 1]
     arity = last - first
     at = np.append(0, np.cumsum(2 * arity))
     words = np.zeros(int(at[-1]), dtype=np.int32)
-    words[at[:-1]], words[at[:-1] + 1] = graph.at[factor], graph.stride[own]
+    words[at[:-1]], words[at[:-1] + 1] = graph.table_start[factor], graph.stride[position]
     record = np.repeat(np.arange(factor.size), arity)
     place = np.arange(record.size) - (np.cumsum(arity) - arity)[record]
-    slot, mine = first[record] + place, (own - first)[record]
-    others = place != mine
-    to = (at[record] + 2 * (1 + place - (place > mine)))[others]
-    words[to], words[to + 1] = graph.scope[slot[others]], graph.stride[slot[others]]
+    entry, own_place = first[record] + place, (position - first)[record]
+    others = place != own_place
+    target = (at[record] + 2 * (1 + place - (place > own_place)))[others]
+    words[target], words[target + 1] = graph.scope[entry[others]], graph.stride[entry[others]]
     return at.astype(np.int32), words

@@ -1,4 +1,4 @@
-"""Dual ascent on the GPU lowers every bound to what the CPU lowers it to; runs under Numba's simulator."""
+"""Dual ascent on the GPU lowers every bound to exactly what the CPU lowers it to; runs under Numba's simulator."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual import provider as dual
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
 from dmcmc.inference.bounds.dual.cuda.descriptors import triangle_colours, triangle_levels
-from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDuals, places, takes
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
+from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDualAscent, fits_gpu, place_on_device
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.device import gpu_problem
@@ -22,10 +22,10 @@ SCOPES = [(0, 1), (2, 0), (1, 2), (2, 3), (1, 3), (3, 4), (4,), (0, 4), (1, 4), 
 
 
 def agent(seed, hard=0.15, scopes=SCOPES, interface=(4,), largest=5, scale=99):
-    """An agent of five variables with a few domain sizes."""
+    """Return an agent of five variables with small domains."""
     rng = np.random.default_rng(seed)
     domains = rng.integers(2, largest, 5)
-    domains[0] = largest - 1  # tables are as wide in all agents
+    domains[0] = largest - 1  # the same table width for all agents
     factors = [Factor.of(s, random_table(rng, tuple(domains[list(s)]), scale, hard)) for s in scopes]
     hidden = tuple(v for v in range(5) if v not in interface)
     return LocalProblem(0, interface, hidden, tuple(factors), domains.astype(np.int64))
@@ -41,7 +41,7 @@ def test_a_triangle_comes_after_all_earlier_ones_with_a_pair_of_it():
 
 
 @pytest.mark.parametrize("pairs, many", [(12, 40), (30, 200), (3, 1), (1, 0)])
-def test_triangles_of_a_colour_share_no_pair_and_are_not_too_many(pairs, many):
+def test_triangles_of_a_colour_share_no_pair_and_colours_are_limited_in_size(pairs, many):
     rng = np.random.default_rng(pairs)
     triangles = np.array([rng.choice(pairs, 3, replace=False) for _ in range(many)], dtype=np.int64).reshape(-1, 3)
     colours = triangle_colours(triangles, 8)
@@ -53,7 +53,7 @@ def test_triangles_of_a_colour_share_no_pair_and_are_not_too_many(pairs, many):
 
 
 def lower(states, rows, found):
-    """Take bounds in, where they are lower."""
+    """Lower the bounds of the given rows."""
     for state, own, (bounds, _) in zip(states, rows, found, strict=True):
         state.bounds[own] = np.minimum(state.bounds[own], bounds)
 
@@ -70,44 +70,44 @@ def lower(states, rows, found):
         (4, {"scopes": [*SCOPES, (0, 3, 4), (3, 4), (4, 3, 1, 0)], "interface": (3, 4), "hard": 0.3}),
     ],
 )
-def test_shares_bounds_and_live_values_are_the_cpus(seed, options, all_together):
+def test_potentials_bounds_and_allowed_values_equal_the_cpus(seed, options, all_together):
     options = dict(options)
     shifts = options.pop("shifts", 2)
     if options.pop("together", False):
         all_together()
     problems = [agent(seed, **options), agent(100 + seed, **options)]
     here, there = ([dual.TRIANGLES.start(local) for local in problems] for _ in range(2))
-    assert all(takes(state) for state in there)
-    batch = places(there)[0].group
+    assert all(fits_gpu(state) for state in there)
+    batch = place_on_device(there)[0].group
     for state in here:
         state.improve(sweeps=0, rows=())
-        state._shift(shifts)
-    ones = [state.done for state in there]
-    for k, last in enumerate(batch.shift([0, 1], ones, [one + shifts for one in ones])):
-        there[k].moved(last, True)
+        state._sweep_whole(shifts)
+    ones = [state.sweeps_done for state in there]
+    for k, last in enumerate(batch.sweep_whole([0, 1], ones, [one + shifts for one in ones])):
+        there[k].record_device_sweeps(last, True)
     rows = [np.arange(0, state.bounds.size, 2) for state in there]
     for state, chosen in zip(here, rows, strict=True):
-        state._run(chosen, 1, None)
-    lower(there, rows, batch.run([0, 1], rows, 1, [None, None]))
+        state._bound_rows(chosen, 1, None)
+    lower(there, rows, batch.bound_rows([0, 1], rows, 1, [None, None]))
     for state, other in zip(here, there, strict=True):
-        assert state.done == other.done
+        assert state.sweeps_done == other.sweeps_done
         assert (state.bounds == other.bounds).all()
-        for mine, theirs in zip(state.shares, other.shares, strict=True):
+        for mine, theirs in zip(state.potentials, other.potentials, strict=True):
             assert (mine == theirs).all()
     limits = [np.full(own.size, np.median(s.bounds[own]).astype(np.int64)) for s, own in zip(here, rows, strict=True)]
-    expected = [state._run(chosen, 5, limit) for state, chosen, limit in zip(here, rows, limits, strict=True)]
-    found = batch.run([0, 1], rows, 5, limits)
+    expected = [state._bound_rows(chosen, 5, limit) for state, chosen, limit in zip(here, rows, limits, strict=True)]
+    found = batch.bound_rows([0, 1], rows, 5, limits)
     lower(there, rows, found)
     for k, (state, other) in enumerate(zip(here, there, strict=True)):
         assert (state.bounds == other.bounds).all()
-        open_ = state.bounds[rows[k]] >= limits[k]  # what is left of rows that do not reach theirs is of no use
-        reaching, live = expected[k]
-        assert (reaching == np.flatnonzero(open_)).all()
+        open_ = state.bounds[rows[k]] >= limits[k]  # values of rows below their cutoffs do not matter
+        rows_above_cutoff, live = expected[k]
+        assert (rows_above_cutoff == np.flatnonzero(open_)).all()
         assert (live == found[k][1][open_]).all()
 
 
 def test_agents_of_all_widths_are_improved_at_once():
-    """Also with thresholds, and with a second call that goes on where the first has ended."""
+    """Agents of different widths, with thresholds, and a second call that continues from the first."""
     problems = [agent(20), agent(21, largest=10, scopes=SCOPES[:6])]
     here, there = ([dual.TRIANGLES.start(local) for local in problems] for _ in range(2))
     backend = Backend("cuda")
@@ -121,18 +121,18 @@ def test_agents_of_all_widths_are_improved_at_once():
         assert (state.bounds == other.bounds).all()
         assert (expected.rows == found.rows).all()
         assert (expected.live == found.live).all()
-        for mine, theirs in zip(state.shares, other.shares, strict=True):
+        for mine, theirs in zip(state.potentials, other.potentials, strict=True):
             assert (mine == theirs).all()
     here[0].improve(sweeps=3)
-    there[0].improve(sweeps=3)  # on the CPU, from where the GPU has brought it
+    there[0].improve(sweeps=3)  # on the CPU, continuing from the GPU's potentials
     assert (here[0].bounds == there[0].bounds).all()
 
 
-def test_a_forbidden_row_is_never_possible():
+def test_a_forbidden_row_is_found_infeasible():
     local = agent(7, hard=0.0)
     wall = np.zeros(int(local.domains[4]))
     wall[1] = -np.inf
     local = LocalProblem(0, (4,), local.hidden, (*local.factors, Factor.of((4,), wall)), local.domains)
     state = dual.TRIANGLES.start(local)
-    ((found, _),) = DeviceDuals([state]).run([0], [np.arange(state.bounds.size)], 1, [None])
-    assert (found == NEVER).tolist() == [x == 1 for x in range(wall.size)]
+    ((found, _),) = DeviceDualAscent([state]).bound_rows([0], [np.arange(state.bounds.size)], 1, [None])
+    assert (found == MINUS_INFINITY).tolist() == [x == 1 for x in range(wall.size)]

@@ -1,4 +1,4 @@
-"""A batch of descents makes the same steps on the GPU; runs under Numba's simulator, without CuPy."""
+"""Semidefinite relaxations on the GPU equal the NumPy reference; runs under Numba's simulator, without CuPy."""
 
 import numpy as np
 import pytest
@@ -9,261 +9,289 @@ from support.semidefinite.naive_nodes import NaiveCases
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation
-from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import lift_on_gpu, load_lifts
+from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import bound_on_gpu, load_relaxation_kernels
 from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import DeviceArrays
-from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceCases
-from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import pairs_together
-from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import WORDS
-from dmcmc.inference.bounds.semidefinite.descent_batch import Batch
-from dmcmc.inference.bounds.semidefinite.per_row import bound_rows as own_turn
+from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceNodeArrays
+from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import tables_per_block
+from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import FIELDS_PER_STEP
+from dmcmc.inference.bounds.semidefinite.descent_batch import DescentBatch
+from dmcmc.inference.bounds.semidefinite.per_row import bound_rows as bound_rows
 from dmcmc.inference.bounds.semidefinite.per_row import node_queue
-from dmcmc.inference.bounds.semidefinite.per_row.bound_rows import OwnTurn
+from dmcmc.inference.bounds.semidefinite.per_row.bound_rows import PerRowBounding
 from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import Ground, slot_bytes
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import CaseBatch, Start
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import CaseShape
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import NODE, Case, busiest_first, certified_alone
-from dmcmc.inference.bounds.semidefinite.relaxation import Lift, LiftRequest
-from dmcmc.inference.bounds.semidefinite.row_tree import Part
+from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers, entry_bytes
+from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStart, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeShape, NodeWorkspace
+from dmcmc.inference.bounds.semidefinite.per_row.nodes import (
+    BRANCH_SCHEDULE,
+    RowNode,
+    branching_order,
+    certified_node_bound,
+)
+from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest, SemidefiniteRelaxation
+from dmcmc.inference.bounds.semidefinite.row_tree import DomainPart
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import gpu_problem
 
-BATCHES = 2  # of a turn: the simulator is slow
+BATCHES = 2  # per call: the simulator is slow
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
 
 @pytest.mark.parametrize("sizes", [((4, 3, 2, 5), (1, 5, 0, 0)), ((9, 9, 2),)])
-def test_smooth_maxima_of_all_pairs_are_those_of_the_naive_twin(sizes):
+def test_smooth_maxima_of_all_pairs_equal_the_numpy_reference(sizes):
     rng, (agents, h), d = np.random.default_rng(0), np.shape(sizes), max(map(max, sizes))
     n, like = h * d, {"dtype": np.float32}
-    given = [rng.standard_normal(s, **like) for s in ((agents, n, n), (agents, n, n), (agents, h, n))]
-    given[0][rng.random(given[0].shape) < 0.1] = -1e9
-    words = rng.random((2, agents, WORDS), **like) + 2
-    given += [np.array(sizes, dtype=np.int32), words]
-    twins = []
+    inputs = [rng.standard_normal(s, **like) for s in ((agents, n, n), (agents, n, n), (agents, h, n))]
+    inputs[0][rng.random(inputs[0].shape) < 0.1] = -1e9
+    parameters = rng.random((2, agents, FIELDS_PER_STEP), **like) + 2
+    inputs += [np.array(sizes, dtype=np.int32), parameters]
+    results = []
     for arrays in (NaiveArrays(), DeviceArrays()):
-        there = tuple(map(arrays.put, given))
-        found = [arrays.put(np.zeros(s, dtype=np.float32)) for s in ((agents, n, n), (agents, h, n), (agents, h, h))]
-        arrays.smooth(there, tuple(found), (agents, h, d))(1)
-        twins.append(list(map(arrays.get, found)))
-    assert all(np.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*twins, strict=True))
-    assert (twins[1][0] > 0).any()
+        copies = tuple(map(arrays.put, inputs))
+        outputs = [arrays.put(np.zeros(s, dtype=np.float32)) for s in ((agents, n, n), (agents, h, n), (agents, h, h))]
+        arrays.smooth(copies, tuple(outputs), (agents, h, d))(1)
+        results.append(list(map(arrays.get, outputs)))
+    assert all(np.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*results, strict=True))
+    assert (results[1][0] > 0).any()
 
 
-def test_steps_are_those_of_the_naive_twin():
+def test_adam_steps_equal_the_numpy_reference():
     rng, agents = np.random.default_rng(0), 3
-    given = [rng.standard_normal((agents, 5, 4), dtype=np.float32) for _ in range(3)]
-    given.append(rng.random((agents, 5, 4), dtype=np.float32))
-    words = rng.random((2, agents, WORDS), dtype=np.float32) + 1
-    twins = []
+    inputs = [rng.standard_normal((agents, 5, 4), dtype=np.float32) for _ in range(3)]
+    inputs.append(rng.random((agents, 5, 4), dtype=np.float32))
+    parameters = rng.random((2, agents, FIELDS_PER_STEP), dtype=np.float32) + 1
+    results = []
     for arrays in (NaiveArrays(), DeviceArrays()):
-        there = tuple(map(arrays.put, given))
-        arrays.adam(there, arrays.put(words), agents)(1)
-        twins.append(list(map(arrays.get, there)))
-    assert all(np.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*twins, strict=True))
-    assert not np.allclose(twins[1][0], given[0])
+        copies = tuple(map(arrays.put, inputs))
+        arrays.adam(copies, arrays.put(parameters), agents)(1)
+        results.append(list(map(arrays.get, copies)))
+    assert all(np.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*results, strict=True))
+    assert not np.allclose(results[1][0], inputs[0])
 
 
-def test_a_batch_makes_the_step_of_its_naive_twin():
+def test_a_batch_makes_the_step_of_the_numpy_reference():
     (one, targets), (other, _) = descents(), descents()
-    for own, arrays in ((one, NaiveArrays()), (other, DeviceArrays())):
-        Batch(own, targets, arrays).run(lambda made: 1 - made)
+    for agents, arrays in ((one, NaiveArrays()), (other, DeviceArrays())):
+        DescentBatch(agents, targets, arrays).run(lambda made: 1 - made)
     for a, b in zip(one, other, strict=True):
-        for x, y in zip(a.means, b.means, strict=True):
+        for x, y in zip(a.first_moment, b.first_moment, strict=True):
             assert np.allclose(x, y, atol=0.01 * np.abs(x).max())  # tensor cores round to 11 bits
     (exact, _) = descents()
-    Batch(exact, targets, DeviceArrays(), rough=0).run(lambda made: 1 - made)
+    DescentBatch(exact, targets, DeviceArrays(), low_precision_steps=0).run(lambda made: 1 - made)
     for a, b in zip(one, exact, strict=True):
-        assert all(np.allclose(x, y, atol=1e-4 * np.abs(x).max()) for x, y in zip(a.means, b.means, strict=True))
+        assert all(
+            np.allclose(x, y, atol=1e-4 * np.abs(x).max()) for x, y in zip(a.first_moment, b.first_moment, strict=True)
+        )
 
 
-def lifts():
-    """Lifts of two agents, and what their rows are worth."""
-    locals_ = [dense_agent(7, hidden=4, most=4), dense_agent(8, hidden=3, most=5, interface=2)]
-    return [Lift(DualState(local, triangles=False)) for local in locals_], [
+def make_relaxations():
+    """Return the relaxations of two agents, and their exact row values."""
+    locals_ = [dense_agent(7, hidden=4, max_domain=4), dense_agent(8, hidden=3, max_domain=5, interface=2)]
+    return [SemidefiniteRelaxation(DualState(local, triangles=False)) for local in locals_], [
         naive.row_values(x).ravel() for x in locals_
     ]
 
 
-def decoded(lift):
-    return [lift.state.layout.scale.decode(int(bound)) for bound in lift.state.bounds]
+def decoded(relaxation):
+    return [relaxation.state.layout.scale.decode(int(bound)) for bound in relaxation.state.bounds]
 
 
-def test_lifts_on_the_gpu_lower_bounds_as_on_the_cpu_and_go_on_where_they_were():
-    (here, worth), (there, _) = lifts(), lifts()
-    before = [decoded(lift) for lift in there]
+def test_relaxations_on_the_gpu_bound_as_on_the_cpu_and_resume():
+    (on_cpu, exact), (on_gpu, _) = make_relaxations(), make_relaxations()
+    before = [decoded(relaxation) for relaxation in on_gpu]
     for steps in (2, 2):
-        for lift in here:
-            lift._ascends = False
-            lift.improve(steps=steps)
-        assert lift_on_gpu([LiftRequest(lift, None, None) for lift in there], Backend("cuda", 2), steps=steps)
-    for one, other, values, above in zip(here, there, worth, before, strict=True):
+        for relaxation in on_cpu:
+            relaxation._ascent_helps = False
+            relaxation.improve(steps=steps)
+        assert bound_on_gpu(
+            [RelaxationRequest(relaxation, None, None) for relaxation in on_gpu], Backend("cuda", 2), steps=steps
+        )
+    for one, other, values, above in zip(on_cpu, on_gpu, exact, before, strict=True):
         assert other.steps == one.steps == 4
         assert (np.array(decoded(other)) <= above).all() and (np.array(decoded(other)) >= values).all()
         assert np.allclose(decoded(one), decoded(other), rtol=0.02)
-    assert any(decoded(lift) != above for lift, above in zip(there, before, strict=True))
+    assert any(decoded(relaxation) != above for relaxation, above in zip(on_gpu, before, strict=True))
 
 
 def batch_of(arrays):
-    """Cases of two agents of unlike sizes, with no, one and two variables fixed."""
-    found, _ = descents()
-    ground, (u, v) = Ground(found[:2], arrays, 2), busiest_first(found[0].network)[:2]
-    cases = [(0, Case(0)), (1, Case(1)), (0, Case(1, ((u, 0),), Part(v, (1,)))), (0, Case(0, ((v, 1), (u, 0))))]
-    return CaseBatch(ground, [Start(agent, case, agent) for agent, case in cases])
+    """Return a batch of nodes of two agents of different sizes, with up to two variables fixed."""
+    all_descents, _ = descents()
+    buffers, (u, v) = AgentBuffers(all_descents[:2], arrays, 2), branching_order(all_descents[0].network)[:2]
+    nodes = [
+        (0, RowNode(0)),
+        (1, RowNode(1)),
+        (0, RowNode(1, ((u, 0),), DomainPart(v, (1,)))),
+        (0, RowNode(0, ((v, 1), (u, 0)))),
+    ]
+    return RowNodeBatch(buffers, [NodeStart(agent, node, agent) for agent, node in nodes])
 
 
 @pytest.mark.parametrize("passes", range(1, 7))
-def test_each_pass_of_cases_steps_is_that_of_the_naive_twin(passes):
-    words = np.array([NODE.at(step) for step in range(3)], dtype=np.float32)
+def test_each_pass_of_a_step_equals_the_numpy_reference(passes):
+    parameters = np.array([BRANCH_SCHEDULE.at(step) for step in range(3)], dtype=np.float32)
     works = []
-    for arrays in (NaiveCases(), DeviceCases()):
+    for arrays in (NaiveCases(), DeviceNodeArrays()):
         steps = batch_of(arrays).steps
-        for one in steps.passes(words)[:passes]:
+        for one in steps.passes(parameters)[:passes]:
             one(1)
-        works.append([arrays.get(part) for part in steps.work])
-    names = ("points", "halves", "products", "reached", "shifts", "weights", "maxima", "best", "slopes")
-    for name, one, other in zip(steps.work._fields, *works, strict=True):
+        works.append([arrays.get(part) for part in steps.workspace])
+    after: NodeWorkspace = steps.workspace
+    for name, one, other in zip(after._fields, *works, strict=True):
         assert np.allclose(one, other, rtol=2e-3, atol=2e-3), name
-    changed = {name for name, part in zip(steps.work._fields, works[1], strict=True) if part.any()}
-    expected = {1: {"products"}, 2: {"reached"}, 3: {"best"}, 4: {"maxima"}, 5: {"slopes"}, 6: {"means", "spreads"}}
-    assert changed >= set().union(*(expected[number] for number in range(1, passes + 1))) and set(names) & changed
+    expected = {
+        1: [after.products],
+        2: [after.value_maxima],
+        3: [after.best],
+        4: [after.maxima],
+        5: [after.gradients],
+        6: [after.first_moment, after.second_moment],
+    }
+    assert all(arrays.get(part).any() for number in range(1, passes + 1) for part in expected[number])
 
 
-def test_cases_end_where_their_naive_twins_do_and_certificates_are_those_of_the_cpu():
+def test_nodes_end_where_the_reference_ends_and_certificates_equal_the_cpus():
     ends = []
-    for arrays in (NaiveCases(), DeviceCases()):
+    for arrays in (NaiveCases(), DeviceNodeArrays()):
         batch = batch_of(arrays)
-        assert batch.run(NODE._replace(steps=4), lambda made: 2) == 4
+        assert batch.run(BRANCH_SCHEDULE._replace(steps=4), lambda made: 2) == 4
         bounds = certificates(batch)
-        for b, (agent, case, *_) in enumerate(batch.starts):
-            assert bounds[b] == certified_alone(batch.ground.descents[agent], case, batch.point(b))
-        ends.append(np.array(bounds) / [batch.ground.units[start.agent] for start in batch.starts])
+        for b, (agent, node, *_) in enumerate(batch.starts):
+            assert bounds[b] == certified_node_bound(batch.buffers.descents[agent], node, batch.point(b))
+        ends.append(np.array(bounds) / [batch.buffers.units[start.agent] for start in batch.starts])
     assert np.allclose(*ends, rtol=1e-2)
 
 
 @pytest.fixture
-def soon_alone(monkeypatch):
-    """Rows have squares of their own after two steps, and those few steps; there is time for some of them."""
-    monkeypatch.setattr(batched_relaxation, "SHARED", 2)
-    monkeypatch.setattr(node_queue, "ROW", node_queue.ROW._replace(steps=3))
-    monkeypatch.setattr(node_queue, "NODE", node_queue.NODE._replace(steps=2))
-    monkeypatch.setattr(node_queue, "_FIRST", 1)
-    monkeypatch.setattr(Lift, "least_seconds", 0.0)
-    monkeypatch.setattr(Lift, "ending", lambda self, opened, ascends: 0.0)
-    made, carry_out = [], OwnTurn._carry_out
+def per_row_after_two_steps(monkeypatch):
+    """Start the per-row bounds after two shared steps, with short schedules and time for a few batches."""
+    monkeypatch.setattr(batched_relaxation, "SHARED_STEPS", 2)
+    monkeypatch.setattr(node_queue, "ROOT_SCHEDULE", node_queue.ROOT_SCHEDULE._replace(steps=3))
+    monkeypatch.setattr(node_queue, "NODE", node_queue.BRANCH_SCHEDULE._replace(steps=2))
+    monkeypatch.setattr(node_queue, "_LEAVES_PER_ROW", 1)
+    monkeypatch.setattr(SemidefiniteRelaxation, "min_seconds", 0.0)
+    monkeypatch.setattr(SemidefiniteRelaxation, "finishing_seconds", lambda self, task, will_ascend: 0.0)
+    made, process_batch = [], PerRowBounding._process_batch
 
     def counted(self, items):
         made.append(self)
-        self._left = self.agenda._left = lambda: 0.0 if made.count(self) >= BATCHES else 1e6
-        carry_out(self, items)
+        self._seconds_left = self.queue._seconds_left = lambda: 0.0 if made.count(self) >= BATCHES else 1e6
+        process_batch(self, items)
 
-    monkeypatch.setattr(OwnTurn, "_carry_out", counted)
+    monkeypatch.setattr(PerRowBounding, "_process_batch", counted)
 
 
-def test_rows_have_squares_of_their_own_after_the_one_they_share_and_go_on_where_they_were(soon_alone):
-    there, worth = lifts()
-    for lift in there:
-        lift.own.expected = True
-    requests = [LiftRequest(lift, None, None) for lift in there]
-    assert lift_on_gpu(requests, Backend("cuda", 2), steps=2)
-    before = [decoded(lift) for lift in there]
-    assert lift_on_gpu(requests, Backend("cuda", 2), seconds=1e6)
-    ground, middle = there[0].own.ground, [decoded(lift) for lift in there]
-    assert ground is not None and there[1].own.ground is ground and [lift.own.agent for lift in there] == [0, 1]
-    assert lift_on_gpu(requests, Backend("cuda", 2), seconds=1e6)
-    for lift, values, above, between in zip(there, worth, before, middle, strict=True):
-        assert lift.steps == 2 and lift.own.exact and not lift.own.failed
-        assert (np.array(decoded(lift)) <= between).all() and (np.array(between) <= above).all()
-        assert (np.array(decoded(lift)) >= values).all()
-    assert there[0].own.ground in (ground, None) and any(
-        decoded(lift) != above for lift, above in zip(there, before, strict=True)
+def test_per_row_bounds_follow_the_shared_term_and_resume(per_row_after_two_steps):
+    on_gpu, exact = make_relaxations()
+    for relaxation in on_gpu:
+        relaxation.own.expected = True
+    requests = [RelaxationRequest(relaxation, None, None) for relaxation in on_gpu]
+    assert bound_on_gpu(requests, Backend("cuda", 2), steps=2)
+    before = [decoded(relaxation) for relaxation in on_gpu]
+    assert bound_on_gpu(requests, Backend("cuda", 2), seconds=1e6)
+    buffers, middle = on_gpu[0].own.buffers, [decoded(relaxation) for relaxation in on_gpu]
+    assert (
+        buffers is not None
+        and on_gpu[1].own.buffers is buffers
+        and [relaxation.own.agent for relaxation in on_gpu] == [0, 1]
+    )
+    assert bound_on_gpu(requests, Backend("cuda", 2), seconds=1e6)
+    for relaxation, values, above, between in zip(on_gpu, exact, before, middle, strict=True):
+        assert relaxation.steps == 2 and relaxation.own.exact and not relaxation.own.failed
+        assert (np.array(decoded(relaxation)) <= between).all() and (np.array(between) <= above).all()
+        assert (np.array(decoded(relaxation)) >= values).all()
+    assert on_gpu[0].own.buffers in (buffers, None) and any(
+        decoded(relaxation) != above for relaxation, above in zip(on_gpu, before, strict=True)
     )
 
 
-def test_a_turn_goes_on_alone_after_its_common_steps(soon_alone):
-    there, _ = lifts()
-    assert lift_on_gpu([LiftRequest(there[1], None, None)], Backend("cuda"), seconds=1e6)
-    assert there[1].steps == 2 and there[1].own.trees and there[1].made > 2
+def test_per_row_bounds_start_in_the_call_that_completes_the_shared_steps(per_row_after_two_steps):
+    on_gpu, _ = make_relaxations()
+    assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1e6)
+    assert on_gpu[1].steps == 2 and on_gpu[1].own.trees and on_gpu[1].made > 2
 
 
-def test_agents_that_come_later_have_a_ground_of_their_own(soon_alone):
-    there, _ = lifts()
-    assert lift_on_gpu([LiftRequest(there[1], None, None)], Backend("cuda"), seconds=1e6)
-    assert lift_on_gpu([LiftRequest(lift, None, None) for lift in there], Backend("cuda"), seconds=1e6)
-    assert there[0].own.ground is not there[1].own.ground and there[0].own.trees
+def test_agents_that_come_later_have_separate_buffers(per_row_after_two_steps):
+    on_gpu, _ = make_relaxations()
+    assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1e6)
+    assert bound_on_gpu(
+        [RelaxationRequest(relaxation, None, None) for relaxation in on_gpu], Backend("cuda"), seconds=1e6
+    )
+    assert on_gpu[0].own.buffers is not on_gpu[1].own.buffers and on_gpu[0].own.trees
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), MemoryError("out of memory")])
-def test_where_squares_of_rows_own_fail_they_are_shared_as_before(soon_alone, monkeypatch, error):
-    there, _ = lifts()
+def test_after_a_failure_of_per_row_bounds_the_shared_term_continues(per_row_after_two_steps, monkeypatch, error):
+    on_gpu, _ = make_relaxations()
 
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(batched_relaxation.OwnTurn, "run", fail)
-    request = LiftRequest(there[1], None, None)
-    assert lift_on_gpu([request], Backend("cuda"), seconds=1e6)
-    assert there[1].own.failed and not there[1].exhausted and there[1].steps == 2
-    monkeypatch.setattr(batched_relaxation, "_until", lambda end, stop: lambda made: min(3, 5 - made))
-    assert lift_on_gpu([request], Backend("cuda"), seconds=1e6)
-    assert there[1].steps == 7
+    monkeypatch.setattr(batched_relaxation.PerRowBounding, "run", fail)
+    request = RelaxationRequest(on_gpu[1], None, None)
+    assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
+    assert on_gpu[1].own.failed and not on_gpu[1].exhausted and on_gpu[1].steps == 2
+    monkeypatch.setattr(batched_relaxation, "_until_time", lambda end, stop: lambda made: min(3, 5 - made))
+    assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
+    assert on_gpu[1].steps == 7
 
 
-def test_where_tables_are_too_large_for_a_block_squares_are_shared_as_before(soon_alone, monkeypatch):
-    assert [pairs_together(values) for values in (2, 24, 48, 100, 101)] == [128, 10, 4, 1, 0]
-    monkeypatch.setattr(batched_relaxation, "pairs_together", lambda domain: 0)
-    there, worth = lifts()
-    request = LiftRequest(there[1], None, None)
-    assert lift_on_gpu([request], Backend("cuda"), seconds=1e6)
-    assert there[1].own.failed and not there[1].own.trees and not there[1].exhausted and there[1].steps == 2
-    monkeypatch.setattr(batched_relaxation, "_until", lambda end, stop: lambda made: min(3, 5 - made))
-    assert lift_on_gpu([request], Backend("cuda"), seconds=1e6)
-    assert there[1].steps == 7 and (np.array(decoded(there[1])) >= worth[1]).all()
+def test_tables_too_large_for_a_block_leave_the_shared_term_alone(per_row_after_two_steps, monkeypatch):
+    assert [tables_per_block(values) for values in (2, 24, 48, 100, 101)] == [128, 10, 4, 1, 0]
+    monkeypatch.setattr(batched_relaxation, "tables_per_block", lambda domain: 0)
+    on_gpu, exact = make_relaxations()
+    request = RelaxationRequest(on_gpu[1], None, None)
+    assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
+    assert on_gpu[1].own.failed and not on_gpu[1].own.trees and not on_gpu[1].exhausted and on_gpu[1].steps == 2
+    monkeypatch.setattr(batched_relaxation, "_until_time", lambda end, stop: lambda made: min(3, 5 - made))
+    assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
+    assert on_gpu[1].steps == 7 and (np.array(decoded(on_gpu[1])) >= exact[1]).all()
 
 
-def test_time_that_is_over_and_rows_that_do_not_matter_leave_lifts_as_they_are():
-    there, _ = lifts()
-    there[0].state.backend = Backend(stop=Stop(until=0.0))
+def test_a_past_deadline_and_no_relevant_rows_leave_relaxations_unchanged():
+    on_gpu, _ = make_relaxations()
+    on_gpu[0].state.backend = Backend(stop=Deadline(until=0.0))
     rows = np.zeros(0, dtype=np.int64)
-    requests = [LiftRequest(there[0], None, None), LiftRequest(there[1], rows, None)]
-    assert lift_on_gpu(requests, Backend("cuda"), steps=3)
-    assert lift_on_gpu([LiftRequest(there[1], None, None)], Backend("cuda"), seconds=1e-9)
-    assert [lift.steps for lift in there] == [0, 0]
+    requests = [RelaxationRequest(on_gpu[0], None, None), RelaxationRequest(on_gpu[1], rows, None)]
+    assert bound_on_gpu(requests, Backend("cuda"), steps=3)
+    assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1e-9)
+    assert [relaxation.steps for relaxation in on_gpu] == [0, 0]
 
 
-def test_what_a_device_has_no_room_for_is_left_to_the_cpu(monkeypatch):
-    there, _ = lifts()
+def test_insufficient_device_memory_leaves_the_work_to_the_cpu(monkeypatch):
+    on_gpu, _ = make_relaxations()
     monkeypatch.setattr(Backend, "limit", lambda self: 1000)
-    assert not lift_on_gpu([LiftRequest(lift, None, None) for lift in there], Backend("cuda"), steps=3)
-    assert [lift.steps for lift in there] == [0, 0]
+    assert not bound_on_gpu(
+        [RelaxationRequest(relaxation, None, None) for relaxation in on_gpu], Backend("cuda"), steps=3
+    )
+    assert [relaxation.steps for relaxation in on_gpu] == [0, 0]
 
 
-def test_seconds_end_steps(monkeypatch):
-    there, _ = lifts()
-    monkeypatch.setattr(node_queue, "_FIRST", 1)
-    monkeypatch.setattr(Lift, "least_seconds", 0.0)
-    monkeypatch.setattr(Lift, "ending", lambda self, opened, ascends: 0.0)
-    assert lift_on_gpu([LiftRequest(there[1], None, None)], Backend("cuda"), seconds=1.0)
-    assert there[1].steps >= 1
+def test_a_time_budget_ends_the_steps(monkeypatch):
+    on_gpu, _ = make_relaxations()
+    monkeypatch.setattr(node_queue, "_LEAVES_PER_ROW", 1)
+    monkeypatch.setattr(SemidefiniteRelaxation, "min_seconds", 0.0)
+    monkeypatch.setattr(SemidefiniteRelaxation, "finishing_seconds", lambda self, task, will_ascend: 0.0)
+    assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1.0)
+    assert on_gpu[1].steps >= 1
 
 
-@pytest.mark.parametrize("wide", [1 << 31, 0])
-def test_what_lifts_launch_is_loaded_before(launches, monkeypatch, wide):
+@pytest.mark.parametrize("wide_bytes", [1 << 31, 0])
+def test_all_launched_kernels_are_loaded_in_advance(launches, monkeypatch, wide_bytes):
     _, launched = launches
-    monkeypatch.setattr(batched_relaxation, "_WIDE", wide)
-    monkeypatch.setattr(own_turn, "_MOST", 3)
-    monkeypatch.setattr(batched_relaxation, "_MOST_POINTS", 5)
-    load_lifts([dense_agent(7, hidden=3, most=4)], Backend("cuda"))
-    ready = set(launched)
-    there, _ = lifts()
-    assert lift_on_gpu([LiftRequest(there[0], None, None)], Backend("cuda"), steps=1)
-    assert {one[0] for one in launched} == {one[0] for one in ready}
+    monkeypatch.setattr(batched_relaxation, "_WIDE_ARRAY_BYTES", wide_bytes)
+    monkeypatch.setattr(bound_rows, "_MAX_NODES_PER_BATCH", 3)
+    monkeypatch.setattr(batched_relaxation, "_MAX_STORED_FACTORS", 5)
+    load_relaxation_kernels([dense_agent(7, hidden=3, max_domain=4)], Backend("cuda"))
+    loaded = set(launched)
+    on_gpu, _ = make_relaxations()
+    assert bound_on_gpu([RelaxationRequest(on_gpu[0], None, None)], Backend("cuda"), steps=1)
+    assert {one[0] for one in launched} == {one[0] for one in loaded}
 
 
-def test_squares_are_loaded_as_large_as_a_run_has_them():
-    small, large, room = CaseShape(1, 6, 4, 12), CaseShape(1, 45, 24, 540), 60 << 30
-    assert batched_relaxation._loaded_with(small, room) == (2, 0)
-    cases, points = batched_relaxation._loaded_with(large, room)
-    assert cases == own_turn.cases_at_once(large, room) > 2
-    assert points == int(batched_relaxation._POINTS * room) // slot_bytes(large)
+def test_kernels_are_loaded_for_the_array_sizes_of_a_run():
+    small, large, free_bytes = NodeShape(1, 6, 4, 12), NodeShape(1, 45, 24, 540), 60 << 30
+    assert batched_relaxation._load_sizes(small, free_bytes) == (2, 0)
+    cases, points = batched_relaxation._load_sizes(large, free_bytes)
+    assert cases == bound_rows.max_nodes_per_batch(large, free_bytes) > 2
+    assert points == int(batched_relaxation._FACTORS_SHARE * free_bytes) // entry_bytes(large)

@@ -1,4 +1,4 @@
-"""Warm sweeps on the GPU: bounds hold and are near the CPU's, whose sums are added up in another order."""
+"""Smoothed sweeps on the GPU: bounds are valid and close to the CPU's, whose sums are added up in another order."""
 
 import numpy as np
 import pytest
@@ -6,44 +6,47 @@ from support import naive
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
-from dmcmc.inference.bounds.branch_and_bound.cuda.engine import GpuEngine
-from dmcmc.inference.bounds.branch_and_bound.engine import CpuEngine, run_waves
-from dmcmc.inference.bounds.branch_and_bound.frontier import Tree
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import slot_bytes
-from dmcmc.inference.bounds.dual.cuda.device_ascent import places
-from dmcmc.inference.bounds.dual.dual_bound import WARMTH, DualState
-from dmcmc.inference.bounds.dual.graph import spread
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import LEAST_SWEEPS
-from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
+from dmcmc.inference.bounds.branch_and_bound.cuda.engine import GpuNodeEngine
+from dmcmc.inference.bounds.branch_and_bound.engine import CpuNodeEngine, run_batches
+from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
+from dmcmc.inference.bounds.branch_and_bound.node_buffers import entry_bytes
+from dmcmc.inference.bounds.dual.cuda.device_ascent import place_on_device
+from dmcmc.inference.bounds.dual.dual_bound import MAX_TEMPERATURE_RATIO, DualState
+from dmcmc.inference.bounds.dual.graph import mean_standard_deviation
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import MIN_ANNEALED_SWEEPS
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import gpu_problem
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
-TIMED = Backend(stop=Stop(1e12))
+TIMED = Backend(stop=Deadline(1e12))
 
 
 def dense(seed, hard):
-    """An agent all of whose four variables share factors; the last one is its interface."""
+    """Return an agent whose four variables all share factors; the last one is its interface."""
     rng = np.random.default_rng(seed)
     scopes = [(a, b) for a in range(4) for b in range(a + 1, 4)]
     factors = [Factor.of(s, random_table(rng, (3, 3), 1000, hard)) for s in scopes]
     return LocalProblem(0, (3,), (0, 1, 2), tuple(factors), np.full(4, 3))
 
 
-def warm_states(seed, hard, warmth):
-    """Two states of an agent, with sweeps as warm as said."""
+def smoothed_states(seed, hard, ratio):
+    """Return two states of an agent whose initial temperature is ``ratio`` times the usual one."""
     states = [DualState(dense(seed, hard), triangles=True, backend=TIMED) for _ in range(2)]
     for state in states:
-        state.warmth = np.float32(warmth * WARMTH / 3 * spread(state.shares))  # with so few triangles there is none
+        # With so few triangles the temperature would be 0.
+        state.initial_temperature = np.float32(
+            ratio * MAX_TEMPERATURE_RATIO / 3 * mean_standard_deviation(state.potentials)
+        )
     return states
 
 
 def sums_of(shares):
-    """What every assignment of the four variables is worth in all tables."""
+    """Return the sum of all tables for every assignment of the four variables."""
     unary, pair, cluster = (part[..., :3].astype(np.int64) for part in shares[:3])
     total = np.zeros((3,) * 4, dtype=np.int64)
     places_ = {pair: k for k, pair in enumerate([(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)])}
@@ -59,36 +62,36 @@ def sums_of(shares):
 
 
 @pytest.mark.parametrize("seed, hard, warmth, alone", [(0, 0.0, 1.0, True), (1, 0.3, 0.01, True), (2, 0.1, 1.0, False)])
-def test_bounds_hold_and_are_near_the_cpus(seed, hard, warmth, alone, all_together):
+def test_bounds_are_valid_and_close_to_the_cpus(seed, hard, warmth, alone, all_together):
     if not alone:
         all_together()
-    here, there = warm_states(seed, hard, warmth)
-    batch = places([there])[0].group
+    here, there = smoothed_states(seed, hard, warmth)
+    batch = place_on_device([there])[0].group
     before = sums_of(there.shares)
-    here._shift(2)
-    assert batch.shift([0], [there.done], [there.done + 2]) == [here.done]
-    there.moved(here.done, True)
+    here._sweep_whole(2)
+    assert batch.sweep_whole([0], [there.done], [there.done + 2]) == [here.done]
+    there.record_device_sweeps(here.done, True)
     after = sums_of(there.shares)
-    alive = before >= THRESHOLD
-    assert (before[alive] == after[alive]).all()  # no sum of shares changes, whatever a temperature does
+    alive = before >= FORBIDDEN_BELOW
+    assert (before[alive] == after[alive]).all()  # no utility changes, whatever the temperature
     rows = np.arange(1)
-    here._run(rows, LEAST_SWEEPS, None)
-    ((found, _),) = batch.run([0], [rows], LEAST_SWEEPS, [None])
+    here._run(rows, MIN_ANNEALED_SWEEPS, None)
+    ((found, _),) = batch.bound_rows([0], [rows], MIN_ANNEALED_SWEEPS, [None])
     assert there.layout.scale.decode(int(found[0])) >= naive.row_values(there.local).ravel()[0]
     assert abs(int(found[0]) - int(here.bounds[0])) <= 1e-3 * np.abs(here.bounds).max()
 
 
-def test_nodes_bounds_hold_and_are_near_the_cpus():
-    here, there = warm_states(3, 0.0, 1.0)
-    engines = CpuEngine(here, 9 * slot_bytes(here.layout.hidden, here.width)), GpuEngine(there)
+def test_bounds_of_nodes_are_valid_and_close_to_the_cpus():
+    here, there = smoothed_states(3, 0.0, 1.0)
+    engines = CpuNodeEngine(here, 9 * entry_bytes(here.layout.hidden, here.width)), GpuNodeEngine(there)
     worth, found = naive.row_values(here.local).ravel().tolist(), []
     for state, engine in zip((here, there), engines, strict=True):
-        rows, limits = np.arange(state.bounds.size), np.full(state.bounds.size, NEVER)
-        tree = Tree(state.shares.unary[:3] >= THRESHOLD, state.bounds, state.layout.scale, 9)
+        rows, limits = np.arange(state.bounds.size), np.full(state.bounds.size, MINUS_INFINITY)
+        tree = Frontier(state.shares.unary[:3] >= FORBIDDEN_BELOW, state.bounds, state.layout.scale, 9)
         tree.begin(state.bounds, rows, limits, limits)
         for _ in range(2):  # a row, then both branches of it
-            chosen, wave = tree.wave(1, LEAST_SWEEPS, LEAST_SWEEPS, LEAST_SWEEPS)
-            tree.take(chosen, wave, run_waves([(engine, wave)], NO_STOP)[0])
+            chosen, wave = tree.next_batch(1, MIN_ANNEALED_SWEEPS, MIN_ANNEALED_SWEEPS, MIN_ANNEALED_SWEEPS)
+            tree.record(chosen, wave, run_batches([(engine, wave)], NO_DEADLINE)[0])
         found.append(tree.bounds()[1])
         assert all(state.layout.scale.decode(int(w)) >= u for w, u in zip(found[-1], worth, strict=True))
     assert (np.abs(found[0] - found[1]) <= 1e-3 * np.abs(found[0]).max()).all()

@@ -1,4 +1,4 @@
-"""Global cost functions: their factors add up to what is said about them, assignment by assignment."""
+"""Global cost functions: the sum of their factors equals their definition for every assignment."""
 
 from collections import Counter
 from itertools import combinations, product
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.global_costs import TOP, costs_of
 
-from dmcmc.formats.global_functions.costs import Costs, comparison
+from dmcmc.formats.global_functions.costs import CostScale, comparison_gap
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.formats.global_functions.signatures import SIGNATURES
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
@@ -24,7 +24,7 @@ bounds = st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 2)).map(
 bound_lists = st.lists(bounds, max_size=3, unique_by=lambda b: b[0])
 
 
-def outside(count, low, high):
+def violation(count, low, high):
     return max(low - count, count - high, 0)
 
 
@@ -44,16 +44,16 @@ def test_hard_all_different(shape):
 
 @given(st.lists(st.integers(-3, 5), min_size=1, max_size=4), st.integers(-3, 6), st.data())
 def test_a_knapsack_with_conflicts(weights, capacity, data):
-    places = st.tuples(st.integers(0, len(weights) - 1), st.integers(0, 1))
-    groups = data.draw(st.lists(st.lists(places, unique=True, max_size=4), max_size=2))
+    literals = st.tuples(st.integers(0, len(weights) - 1), st.integers(0, 1))
+    groups = data.draw(st.lists(st.lists(literals, unique=True, max_size=4), max_size=2))
     shape = (2,) * len(weights)
     conflicts = [list(map(list, group)) for group in groups]
     listed = [[[1, weight]] for weight in weights]
     found = costs_of("knapsackc", shape, capacity=capacity, weightedvalues=listed, conflicts=conflicts)
     for values, cost in found.items():
-        heavy = sum(w * x for w, x in zip(weights, values, strict=True)) >= capacity
-        apart = all(sum(values[i] == x for i, x in group) <= 1 for group in groups)
-        assert cost == (0 if heavy and apart else None)
+        reaches_capacity = sum(w * x for w, x in zip(weights, values, strict=True)) >= capacity
+        no_conflict = all(sum(values[i] == x for i, x in group) <= 1 for group in groups)
+        assert cost == (0 if reaches_capacity and no_conflict else None)
 
 
 @given(shapes, st.sampled_from(["hard", "lin", "quad"]), costs)
@@ -66,21 +66,21 @@ def test_all_different_by_value(shape, metric, cost):
     shapes, st.sampled_from([("wgcc", "hard"), ("wgcc", "lin"), ("wgcc", "quad"), ("sgcc", "dec")]), costs, bound_lists
 )
 def test_cardinality_by_value(shape, kind, cost, bounds):
-    charge = METRICS["lin" if kind[1] == "dec" else kind[1]]
+    metric = METRICS["lin" if kind[1] == "dec" else kind[1]]
     for values, found in costs_of(kind[0], shape, metric=kind[1], cost=cost, bounds=bounds).items():
-        assert found == sum(cost * charge(outside(values.count(v), low, high)) for v, low, high in bounds)
+        assert found == sum(cost * metric(violation(values.count(v), low, high)) for v, low, high in bounds)
 
 
 @given(shapes, costs, bound_lists)
 def test_cardinality_by_changes(shape, cost, bounds):
-    def kept(values):
+    def satisfies_bounds(values):
         return all(low <= values.count(v) <= high for v, low, high in bounds)
 
-    # As if every variable could take every value that one of them can.
+    # The definition lets every variable take every value of the largest domain.
     bounds = [bound for bound in bounds if bound[0] < max(shape)]
-    good = [x for x in product(range(max(shape)), repeat=len(shape)) if kept(x)]
+    valid = [x for x in product(range(max(shape)), repeat=len(shape)) if satisfies_bounds(x)]
     for values, found in costs_of("sgcc", shape, metric="var", cost=cost, bounds=bounds).items():
-        changes = min((sum(x != y for x, y in zip(values, x_, strict=True)) for x_ in good), default=None)
+        changes = min((sum(x != y for x, y in zip(values, target, strict=True)) for target in valid), default=None)
         assert found == (None if changes is None else cost * changes)
 
 
@@ -92,19 +92,19 @@ def test_cardinality_by_changes(shape, cost, bounds):
     st.integers(-2, 9),
 )
 def test_sums(shape, metric, cost, comparator, to):
-    gap = comparison(comparator)
+    gap = comparison_gap(comparator)
     for values, found in costs_of("wsum", shape, metric=metric, cost=cost, comparator=comparator, to=to).items():
         assert found == cost * METRICS[metric](gap(sum(values), to))
         assert (gap(sum(values), to) == 0) == COMPARISONS[comparator](sum(values), to)
 
 
 @given(shapes, costs, st.sets(st.integers(0, 2)), st.integers(0, 2), st.integers(0, 2))
-def test_among(shape, cost, chosen, low, more):
+def test_among(shape, cost, chosen, low, width):
     listed = [[v] for v in chosen]
     for values, found in costs_of(
-        "samong", shape, metric="var", cost=cost, min=low, max=low + more, values=listed
+        "samong", shape, metric="var", cost=cost, min=low, max=low + width, values=listed
     ).items():
-        assert found == cost * outside(sum(x in chosen for x in values), low, low + more)
+        assert found == cost * violation(sum(x in chosen for x in values), low, low + width)
     for values, found in costs_of("wvaramong", shape, metric="hard", cost=cost, values=listed).items():
         assert found == cost * (sum(x in chosen for x in values[:-1]) != values[-1])
     for values, found in costs_of("wvarsum", shape, metric="hard", cost=cost, comparator="<=").items():
@@ -129,16 +129,16 @@ ends = st.lists(
 )
 
 
-def cheapest(values, starts, finals, transitions, wrong=None):
-    """The least cost of a run, by trying all of them."""
+def cheapest(values, starts, finals, transitions, edit_cost=None):
+    """Return the cost of the cheapest run of an automaton by enumeration."""
     reached = dict(starts)
     for value in values:
-        after = {}
+        next_reached = {}
         for q, v, r, cost in transitions:
-            if q in reached and (v == value or wrong is not None):
-                total = reached[q] + cost + (0 if v == value else wrong)
-                after[r] = min(after.get(r, total), total)
-        reached = after
+            if q in reached and (v == value or edit_cost is not None):
+                total = reached[q] + cost + (0 if v == value else edit_cost)
+                next_reached[r] = min(next_reached.get(r, total), total)
+        reached = next_reached
     return min((cost + finals[q] for q, cost in reached.items() if q in finals), default=None)
 
 
@@ -177,22 +177,22 @@ def test_arithmetic(shape, constant, delta):
         assert found == (0 if x >= y + 2 or y >= x + 1 else None)
 
 
-def test_costs_from_top_on_are_forbidden_and_units_divide():
-    assert [Costs(5).utility(cost) for cost in (4, 5, None)] == [-4, None, None]
-    assert Costs(None, 100).utility(25) == -0.25
-    with pytest.raises(ProblemError, match=r"a cost beyond 2\^62"):
-        Costs(10**30).utility(2**63)
+def test_costs_of_at_least_top_are_forbidden_and_scaled_by_the_unit():
+    assert [CostScale(5).utility(cost) for cost in (4, 5, None)] == [-4, None, None]
+    assert CostScale(None, 100).utility(25) == -0.25
+    with pytest.raises(ProblemError, match=r"a cost above 2\^62"):
+        CostScale(10**30).utility(2**63)
 
 
-def test_what_takes_too_long_is_refused():
+def test_functions_that_need_too_much_work_are_refused():
     with pytest.raises(ResourceError, match="takes too many steps"):
-        build("salldiff", range(50), [5000] * 50, {"metric": "var", "cost": 1}, Costs(TOP))
+        build("salldiff", range(50), [5000] * 50, {"metric": "var", "cost": 1}, CostScale(TOP))
     with pytest.raises(ResourceError, match="needs an automaton of more than"):
         weights = [[[1, 3**i]] for i in range(40)]
-        build("knapsackp", range(40), [2] * 40, {"capacity": 1, "weightedvalues": weights}, Costs(TOP))
+        build("knapsackp", range(40), [2] * 40, {"capacity": 1, "weightedvalues": weights}, CostScale(TOP))
 
 
-def test_every_kind_of_parameter_is_used():
+def test_parameters_have_a_known_kind():
     assert all(
         field.kind in ("word", "cost", "whole", "list", "lists", "groups", "each", "variables", "rules")
         for s in SIGNATURES.values()

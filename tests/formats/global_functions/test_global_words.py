@@ -1,4 +1,4 @@
-"""Global cost functions of two lists, of words and of trees: as they are defined, and as toulbar2 reads them."""
+"""Global cost functions of two lists, of words and of trees: compared with their definitions and with toulbar2."""
 
 from itertools import product
 
@@ -9,7 +9,7 @@ from support.global_costs import TOP, costs_of
 from support.toulbar2 import optima
 
 from dmcmc.formats import registry as formats
-from dmcmc.formats.global_functions.costs import Costs
+from dmcmc.formats.global_functions.costs import CostScale
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.inference.runtime.errors import FileError, ProblemError, ResourceError
 
@@ -25,9 +25,9 @@ def test_permutations(shape, metric, cost):
     bounded = costs_of("wsamegcc", shape, metric=metric, cost=cost, bounds=low)
     for values, found in costs_of("wsame", shape, metric=metric, cost=cost).items():
         lists = values[:half], values[half:]
-        more = [lists[0].count(v) - lists[1].count(v) for v in range(3)]
-        assert found == sum(cost * METRICS[metric](abs(n)) for n in more)
-        assert soft[values] == cost * sum(max(0, n) for n in more)
+        surplus = [lists[0].count(v) - lists[1].count(v) for v in range(3)]
+        assert found == sum(cost * METRICS[metric](abs(n)) for n in surplus)
+        assert soft[values] == cost * sum(max(0, n) for n in surplus)
         assert bounded[values] == found + sum(cost * METRICS[metric](max(0, x.count(0) - 1)) for x in lists)
 
 
@@ -64,12 +64,12 @@ def test_spanning_trees(n):
             for _ in range(n):
                 node = parents[node]
             ends.add(node)
-        tree = len(ends) == 1 and all(parents[end] == end for end in ends)
-        assert (found == 0) == tree
+        is_tree = len(ends) == 1 and all(parents[end] == end for end in ends)
+        assert (found == 0) == is_tree
 
 
-def edits(word, other):
-    """The edit distance of two words."""
+def edit_distance(word, other):
+    """Return the edit distance of two words."""
     row = list(range(len(other) + 1))
     for i, x in enumerate(word, 1):
         before, row = row, [i]
@@ -86,19 +86,19 @@ states = st.lists(st.integers(0, 2).map(lambda q: [q]), min_size=1, max_size=2, 
 @settings(max_examples=60)
 def test_distances_from_a_language(shape, starts, finals, moves, cost):
     words, reached = [], {(q, ()) for (q,) in starts}
-    for _ in range(len(shape) + 3):  # the nearest word is no longer than that: 3 states are left by at most 2 moves
+    for _ in range(len(shape) + 3):  # the nearest word has at most 2 more values: 3 states are left by at most 2 moves
         words += [word for q, word in reached if [q] in finals]
         reached = {(r, (*word, v)) for q, word in reached for p, v, r in moves if p == q}
     given_ = {"metric": "edit", "cost": cost, "nb_states": 3, "starts": starts, "ends": finals, "transitions": moves}
     for values, found in costs_of("sregular", shape, **given_).items():
-        assert found == (min(cost * edits(values, word) for word in words) if words else None)
+        assert found == (min(cost * edit_distance(values, word) for word in words) if words else None)
 
 
 GRAMMAR = {"terminals": [[1, 0], [3, 1]], "non_terminals": [[0, 0, 0], [0, 1, 2], [0, 1, 3], [2, 0, 3]]}
 WEIGHTED = {
     "terminals": [[1, 0, 1], [3, 1, 2]],
     "non_terminals": [[0, 0, 0, 3], [0, 1, 2, 4], [0, 1, 3, 5], [2, 0, 3, 6]],
-}  # brackets: 0 opens, 1 closes
+}  # balanced brackets: 0 opens, 1 closes
 
 
 def balanced(word):
@@ -107,12 +107,12 @@ def balanced(word):
 
 
 def test_grammars():
-    rest = {"cost": 7, "nb_symbols": 4, "nb_values": 2, "start": 0}
+    common = {"cost": 7, "nb_symbols": 4, "nb_values": 2, "start": 0}
     for n in (2, 4):
         words = [word for word in product(range(2), repeat=n) if balanced(word)]
-        for values, found in costs_of("sgrammar", (2,) * n, metric="var", **rest, **GRAMMAR).items():
+        for values, found in costs_of("sgrammar", (2,) * n, metric="var", **common, **GRAMMAR).items():
             assert found == min(7 * sum(x != y for x, y in zip(values, word, strict=True)) for word in words)
-        weighted = costs_of("sgrammardp", (2,) * n, metric="weight", **rest, **WEIGHTED)
+        weighted = costs_of("sgrammardp", (2,) * n, metric="weight", **common, **WEIGHTED)
         assert {values for values, cost in weighted.items() if cost is not None} == set(words)
     assert (weighted[0, 0, 1, 1], weighted[0, 1, 0, 1]) == (4 + 6 + 5 + 2 * 1 + 2 * 2, 3 + 2 * 5 + 2 * 1 + 2 * 2)
 
@@ -129,13 +129,13 @@ def test_grammars():
 def test_parameters_that_do_not_fit_are_named(keyword, arguments, message):
     n = 3 if keyword == "woverlap" else 4
     with pytest.raises(ProblemError, match=message):
-        build(keyword, range(n), [2] * n, arguments, Costs(TOP))
+        build(keyword, range(n), [2] * n, arguments, CostScale(TOP))
 
 
 def test_too_many_words_are_refused():
     many = {"metric": "var", "cost": 1, "nb_symbols": 4, "nb_values": 2, "start": 0, **GRAMMAR}
     with pytest.raises(ResourceError, match="too many to be parsed"):
-        build("sgrammar", range(40), [2] * 40, many, Costs(TOP))
+        build("sgrammar", range(40), [2] * 40, many, CostScale(TOP))
 
 
 EXAMPLES = [
@@ -184,17 +184,19 @@ def cfn(function, shape):
 
 
 @pytest.mark.parametrize(("line", "function", "shape"), EXAMPLES, ids=[e[0].partition(" ")[0] for e in EXAMPLES])
-def test_as_toulbar2_reads_them(line, function, shape):
+def test_costs_agree_with_toulbar2(line, function, shape):
     pytest.importorskip("pytoulbar2")
     problem = formats.parse(wcsp(line, shape).encode(), "wcsp")
     named = problem if function is None else formats.parse(cfn(function, shape).encode(), "cfn")
-    every = list(product(*map(range, shape)))
-    for values, theirs in zip(every, optima([wcsp(line, shape, values) for values in every]), strict=True):
-        own = problem.evaluate(values)
-        assert own == named.evaluate(values)
-        assert own.violation == (theirs is None)
-        if theirs is not None:
-            assert own.objective == theirs
+    assignments = list(product(*map(range, shape)))
+    for values, expected in zip(
+        assignments, optima([wcsp(line, shape, values) for values in assignments]), strict=True
+    ):
+        found = problem.evaluate(values)
+        assert found == named.evaluate(values)
+        assert found.violation == (expected is None)
+        if expected is not None:
+            assert found.objective == expected
 
 
 def test_damaged_grammars_are_refused_by_line():

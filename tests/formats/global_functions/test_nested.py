@@ -1,4 +1,4 @@
-"""A network whose cost is bounded, inside another: as it is defined, and as toulbar2 reads it."""
+"""Networks nested in constraints: compared with their definition and with toulbar2."""
 
 from itertools import product
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dmcmc.formats import registry as formats
-from dmcmc.formats.global_functions.nested import Nested, between
+from dmcmc.formats.global_functions.nested import NestedNetwork, nested_constraint
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import FileError, Unavailable
 
@@ -33,14 +33,14 @@ def cfn(inner="<9.00", options="duplicatehard: 0 strongduality: 0", domains="2 b
     return f"{{problem: {{name: p mustbe: <50.0}} variables: {{x: 2 y: 3 z: 2}} functions: {{{function}}}}}"
 
 
-def test_what_costs_too_little_or_too_much_is_forbidden_in_both_formats():
+def test_costs_outside_the_bounds_are_forbidden_in_both_formats():
     for text, kind in ((wcsp(), "wcsp"), (cfn(), "cfn")):
         problem = formats.parse(text.encode(), kind)
         for x, y, z in product(*map(range, SHAPE)):
             assert problem.evaluate((x, y, z)).violation == (not LOW <= FIRST[x, y] + SECOND[y, z] < HIGH)
 
 
-def test_as_toulbar2_reads_it(tmp_path):
+def test_feasibility_agrees_with_toulbar2(tmp_path):
     pytoulbar2, path = pytest.importorskip("pytoulbar2"), tmp_path / "p.wcsp"
     for values in product(*map(range, SHAPE)):
         path.write_text(wcsp(fixed=values))
@@ -48,7 +48,7 @@ def test_as_toulbar2_reads_it(tmp_path):
         try:
             network.Read(str(path))
             solved = network.Solve()
-        except Exception as error:  # what it raises where propagation alone finds a contradiction
+        except Exception as error:  # toulbar2 raises this if propagation alone finds a contradiction
             assert "ontradiction" in str(error)
             solved = None
         assert formats.parse(path.read_bytes(), "wcsp").evaluate(values).violation == (solved is None)
@@ -57,8 +57,8 @@ def test_as_toulbar2_reads_it(tmp_path):
 def test_wide_networks_become_automata_of_the_cost_so_far():
     rng, n = np.random.default_rng(1), 14
     factors = [Factor.of((v, v + 1), -rng.integers(0, 9, (2, 2))) for v in range(n - 1)]
-    nested = Nested([2] * n, (*factors, Factor.of((), np.array(-2))), 1, 40, 60)
-    found = between(nested, range(n), [2] * n, "k")
+    nested = NestedNetwork([2] * n, (*factors, Factor.of((), np.array(-2))), 1, 40, 60)
+    found = nested_constraint(nested, range(n), [2] * n, "k")
     for values in rng.integers(0, 2, (50, n)):
         cost = 2 - sum(int(f.table[tuple(values[list(f.scope)])]) for f in factors)
         assert (found.entry(values.tolist()) is None) == (not 40 <= cost < 60)
@@ -74,6 +74,6 @@ def test_wide_networks_become_automata_of_the_cost_so_far():
         (wcsp().replace("q 3 3 2 9 2 3 2", "q 3 3 2 9 2 3 3"), "wcsp", FileError, r"network has domains \[2, 3, 3\]"),
     ],
 )
-def test_what_cannot_be_read_is_told(text, kind, error, message):
+def test_unsupported_or_invalid_networks_are_refused(text, kind, error, message):
     with pytest.raises(error, match=message):
         formats.parse(text.encode(), kind)

@@ -1,4 +1,4 @@
-"""Bounds are never below a row's utility, only get lower, and become exact where the relaxation is."""
+"""Bounds are never below a row's utility, never rise, and become exact where the relaxation is tight."""
 
 import math
 import os
@@ -18,10 +18,10 @@ from dmcmc.inference.bounds.contract.protocol import BoundRequest, PruningState
 from dmcmc.inference.bounds.contract.thresholds import bound_of, row_thresholds
 from dmcmc.inference.bounds.dual import dual_bound as dual
 from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
-from dmcmc.inference.bounds.exact_residual import settle
+from dmcmc.inference.bounds.exact_residual import solve_residual
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
+from dmcmc.inference.model.arithmetic import EncodedTable, choose_arithmetic
 from dmcmc.inference.runtime.errors import ConfigError
 
 PROVIDERS = ("dual", "triangles", "mini-bucket", "dual+mini-bucket", "triangles+mini-bucket", "semidefinite")
@@ -29,13 +29,13 @@ NUMBERS = {"small": (9, False), "2^27": (2**27, False), "2^57": (2**57, False), 
 
 
 def dense(state, local, arithmetic):
-    """A bound over all rows as plain numbers."""
+    """Return a bound over all rows as Python numbers."""
     tables = naive.plain_tables(state.tables(arithmetic), arithmetic)
     return naive.join(tables, list(local.interface), local.domains)
 
 
 def check(local, arithmetic, provider, steps=(0, 1, 3)):
-    """Every bound is sound and none is above the one before."""
+    """Check that bounds are valid and never rise; return the state, its last bound and the utilities."""
     expected = naive.row_values(local)
     slack = 0 if arithmetic.exact else 1e-9 * max(1.0, float(arithmetic.total))
     state = registry.get(provider).start(local)
@@ -54,7 +54,7 @@ def check(local, arithmetic, provider, steps=(0, 1, 3)):
 @pytest.mark.parametrize("provider", PROVIDERS)
 @settings(max_examples=40)
 @given(problem=problems())
-def test_a_bound_is_sound_for_any_problem(provider, problem):
+def test_a_bound_is_valid_for_any_problem(provider, problem):
     arithmetic = choose_arithmetic(problem.factors)
     for local in divide(problem).locals:
         check(local, arithmetic, provider)
@@ -63,7 +63,7 @@ def test_a_bound_is_sound_for_any_problem(provider, problem):
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("hard", [0.0, 0.5])
 @pytest.mark.parametrize("numbers", NUMBERS)
-def test_a_bound_is_sound_whatever_the_magnitude(provider, numbers, hard):
+def test_a_bound_is_valid_for_any_magnitude(provider, numbers, hard):
     magnitude, floats = NUMBERS[numbers]
     for seed in range(12):
         problem = random_problem(seed, 8, 2, 4, 14, 3, magnitude, hard, floats)
@@ -72,13 +72,14 @@ def test_a_bound_is_sound_whatever_the_magnitude(provider, numbers, hard):
             check(local, arithmetic, provider)
 
 
-def alone(factors, domains, interface=()):
-    """One agent's local problem."""
+def single_agent(factors, domains, interface=()):
+    """Return the local problem of a single agent."""
     hidden = tuple(v for v in range(len(domains)) if v not in interface)
     return LocalProblem(0, tuple(interface), hidden, tuple(factors), np.array(domains, dtype=np.int64))
 
 
 def random_pairs(seed, pairs, domains, magnitude=50, hard=0.0):
+    """Return one random factor per pair of variables."""
     rng = np.random.default_rng(seed)
     return [Factor.of(p, random_table(rng, tuple(domains[v] for v in p), magnitude, hard)) for p in pairs]
 
@@ -89,7 +90,7 @@ def test_dual_ascent_is_exact_on_trees(seed, hard):
     rng = np.random.default_rng(seed)
     domains = rng.integers(1, 6, 8).tolist()
     factors = random_pairs(seed, [(int(rng.integers(0, v)), v) for v in range(1, 8)], domains, hard=hard)
-    local = alone(factors, domains, (3, 6))
+    local = single_agent(factors, domains, (3, 6))
     state = registry.get("dual").start(local)
     state.improve(sweeps=40)
     arithmetic = choose_arithmetic(factors)
@@ -100,7 +101,7 @@ def test_dual_ascent_is_exact_on_trees(seed, hard):
 def test_triangles_are_exact_on_a_triangle_and_no_worse_than_pairs_elsewhere(seed):
     domains = [5, 6, 7, 4]
     factors = random_pairs(seed, [(0, 1), (0, 2), (1, 2), (2, 3)], domains)
-    local = alone(factors, domains, (3,))
+    local = single_agent(factors, domains, (3,))
     arithmetic = choose_arithmetic(factors)
     bounds = {}
     for provider in ("dual", "triangles"):
@@ -115,7 +116,7 @@ def test_a_row_without_a_feasible_assignment_is_found_infeasible():
     apart = np.where(np.eye(2), -math.inf, 0.0)
     factors = [Factor.of(p, apart) for p in ((0, 1), (1, 2), (0, 2))]
     factors.append(Factor.of((2, 3), [[0.0, 1.0], [0.0, 1.0]]))
-    local = alone(factors, [2, 2, 2, 2], (3,))
+    local = single_agent(factors, [2, 2, 2, 2], (3,))
     arithmetic = choose_arithmetic(factors)
     for provider in ("triangles", "mini-bucket"):
         state = registry.get(provider).start(local)
@@ -123,10 +124,10 @@ def test_a_row_without_a_feasible_assignment_is_found_infeasible():
         assert (dense(state, local, arithmetic) == -math.inf).all()
 
 
-def test_only_the_wanted_rows_are_worked_on_and_threads_change_nothing():
+def test_only_the_requested_rows_are_tightened_and_threads_change_nothing():
     domains = [9, 8, 7, 6, 5]
     pairs = [(a, b) for a in range(5) for b in range(a + 1, 5)]
-    local = alone(random_pairs(1, pairs, domains), domains, (4,))
+    local = single_agent(random_pairs(1, pairs, domains), domains, (4,))
     state, other = (registry.get("triangles").start(local, Backend(threads=threads)) for threads in (3, 1))
     before = state.bounds.copy()
     state.improve(sweeps=5, rows=[1, 3])
@@ -140,24 +141,24 @@ def test_only_the_wanted_rows_are_worked_on_and_threads_change_nothing():
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("floats", [False, True])
-def test_where_rows_are_too_many_the_bound_is_a_sum_of_small_tables(provider, floats, monkeypatch):
-    monkeypatch.setattr(dual, "MOST_ROWS", 1)
+def test_a_bound_with_too_many_rows_is_a_sum_of_small_tables(provider, floats, monkeypatch):
+    monkeypatch.setattr(dual, "MAX_ENUMERATED_ROWS", 1)
     for seed in range(15):
         problem = random_problem(seed, 7, 1, 4, 12, 3, 50, 0.2, floats)
         n = problem.n_variables
-        local = alone([f for f in problem.factors if f.scope], problem.domains, tuple(range(0, n, 2)))
+        local = single_agent([f for f in problem.factors if f.scope], problem.domains, tuple(range(0, n, 2)))
         check(local, choose_arithmetic(problem.factors), provider)
 
 
 @pytest.mark.parametrize("floats", [False, True])
 @pytest.mark.parametrize("seed", range(10))
-def test_pruning_keeps_every_value_of_an_assignment_at_the_threshold_and_settling_is_exact(seed, floats):
+def test_pruning_keeps_all_values_of_assignments_at_the_threshold_and_the_residual_is_exact(seed, floats):
     rng = np.random.default_rng(seed)
     domains = rng.integers(2, 6, 6).tolist()
     pairs = [(a, b) for a in range(6) for b in range(a + 1, 6) if rng.random() < 0.8]
     factors = [Factor.of(p, random_table(rng, tuple(domains[v] for v in p), 50, 0.1, floats)) for p in pairs]
     factors.append(Factor.of((0, 2, 4), random_table(rng, (domains[0], domains[2], domains[4]), 50, 0.1, floats)))
-    local = alone(factors, domains, (5,))
+    local = single_agent(factors, domains, (5,))
     arithmetic = choose_arithmetic(factors)
     tables = [(f.scope, naive.utilities(f.table)) for f in factors]
     everything = naive.join(tables, [5, 0, 1, 2, 3, 4], domains)
@@ -171,7 +172,7 @@ def test_pruning_keeps_every_value_of_an_assignment_at_the_threshold_and_settlin
     for k, row in enumerate(pruned.rows.tolist()):
         for h in np.argwhere(everything[row] >= limit):
             assert all(pruned.live[k, v, h[v]] for v in range(5))
-    assert settle(local, pruned, arithmetic, cells=10**9, threads=2) == 0
+    assert solve_residual(local, pruned, arithmetic, cells=10**9, threads=2) == 0
     found = dense(state, local, arithmetic)
     for w, u in zip(found, exact, strict=True):
         assert w >= u - (1e-9 if floats else 0)
@@ -179,13 +180,13 @@ def test_pruning_keeps_every_value_of_an_assignment_at_the_threshold_and_settlin
 
 
 def exact_table(local, arithmetic):
-    """U_i, encoded."""
+    """Return the utility of every row as an encoded table."""
     values = naive.row_values(local)
     coded = [arithmetic.lowest if u == -math.inf else u for u in values.ravel()]
-    return Table(local.interface, np.array(coded, dtype=arithmetic.dtype).reshape(values.shape))
+    return EncodedTable(local.interface, np.array(coded, dtype=arithmetic.dtype).reshape(values.shape))
 
 
-def test_thresholds_are_what_the_others_leave_to_be_done():
+def test_thresholds_are_the_target_minus_the_best_of_all_other_agents():
     for seed in range(20):
         problem = random_problem(seed, 7, 3, 3, 10, 3)
         arithmetic, division = choose_arithmetic(problem.factors), divide(problem)
@@ -203,13 +204,13 @@ def test_thresholds_are_what_the_others_leave_to_be_done():
             assert max(reach) == 0
 
 
-def test_an_unknown_provider_is_answered_with_the_known_ones():
+def test_the_error_for_an_unknown_provider_lists_the_known_ones():
     with pytest.raises(ConfigError, match=r"did you mean 'triangles'.*known: auto, none, dual, triangles, mini-bucket"):
         registry.get("triangle")
     assert set(PROVIDERS) <= set(registry.names())
 
 
-def test_another_distribution_can_register_a_provider(monkeypatch):
+def test_another_package_can_register_a_provider(monkeypatch):
     ours = registry.get("dual")
     entries = [
         SimpleNamespace(name="theirs", value="somewhere:PROVIDER", load=lambda: ours),
@@ -217,11 +218,11 @@ def test_another_distribution_can_register_a_provider(monkeypatch):
     ]
     monkeypatch.setattr("dmcmc.inference.runtime.plugins.entry_points", lambda group: entries)
     assert registry.get("theirs") is ours
-    assert "is no BoundProvider" in registry.names()["broken"]
+    assert "is not a BoundProvider" in registry.names()["broken"]
 
 
 @pytest.mark.skipif("DMCMC_INSTANCES" not in os.environ, reason="needs the instances in DMCMC_INSTANCES")
-def test_the_meeting_problem_of_the_paper_is_closed_by_pruning():
+def test_pruning_solves_the_meeting_problem_of_the_paper():
     problem = native.load(Path(os.environ["DMCMC_INSTANCES"]) / "meetings" / "ms_A10_n10_D24_pl0.5_s0.npz")
     arithmetic, division = choose_arithmetic(problem.factors), divide(problem)
     crossing = [arithmetic.encode(f) for f in division.crossing]
@@ -236,11 +237,11 @@ def test_the_meeting_problem_of_the_paper_is_closed_by_pruning():
     for agent, local in enumerate(division.locals):
         limits = row_thresholds(tables(agent), local.interface, problem.domains, arithmetic, 4020)
         pruned = states[agent].prune(limits, sweeps=8)
-        assert settle(local, pruned, arithmetic, cells=10**9) == 0
+        assert solve_residual(local, pruned, arithmetic, cells=10**9) == 0
     assert bound_of(tables(), problem.domains, arithmetic) == 4020
 
 
-def test_mini_buckets_run_on_the_device_that_they_are_given(monkeypatch):
+def test_mini_buckets_run_on_the_given_device(monkeypatch):
     (local, *_) = divide(random_problem(3, 8, 2, 3, 14, 2, 50, 0.0)).locals
     taken = []
     real = mini_bucket.eliminate_within
@@ -251,11 +252,11 @@ def test_mini_buckets_run_on_the_device_that_they_are_given(monkeypatch):
     assert taken == [Backend("cuda", 3, 2)]
 
 
-def test_mini_buckets_of_what_dual_ascent_has_shifted_are_tighter_than_either():
+def test_mini_buckets_of_reparametrised_tables_are_tighter_than_either_method():
     domains, rng = [3] * 16, np.random.default_rng(4)
     near = [(v, v + 1) for v in range(16) if v % 4 < 3] + [(v, v + 4) for v in range(12)]
     factors = [Factor.of(scope, rng.integers(0, 100, (3, 3))) for scope in near]
-    local, arithmetic = alone(factors, domains, ()), choose_arithmetic(factors)
+    local, arithmetic = single_agent(factors, domains, ()), choose_arithmetic(factors)
     bounds = {}
     for provider in ("dual", "mini-bucket", "dual+mini-bucket"):
         state = registry.get(provider).start(local)
@@ -264,15 +265,15 @@ def test_mini_buckets_of_what_dual_ascent_has_shifted_are_tighter_than_either():
     assert naive.row_values(local).item() <= bounds["dual+mini-bucket"] <= min(bounds.values())
 
 
-def crown(variables, colours=3):
-    """Return a graph of dense triangles to colour: a cost of one for each pair of neighbours of one colour."""
+def colouring(variables, colours=3):
+    """Return a colouring problem with many triangles: a cost of 1 for each pair of neighbours of the same colour."""
     near = [(v, (v + d) % variables) for v in range(variables) for d in (1, 2, 3)]
     return [Factor.of(scope, -np.eye(colours, dtype=np.int64)) for scope in near], [colours] * variables
 
 
-def test_what_bounds_a_colouring_is_found_by_trying():
-    factors, domains = crown(14)
-    local, arithmetic = alone(factors, domains, ()), choose_arithmetic(factors)
+def test_mini_buckets_after_triangles_bound_a_colouring_exactly():
+    factors, domains = colouring(14)
+    local, arithmetic = single_agent(factors, domains, ()), choose_arithmetic(factors)
     bounds = {}
     for provider in ("triangles", "dual+mini-bucket", "triangles+mini-bucket"):
         state = registry.get(provider).start(local)
@@ -281,9 +282,9 @@ def test_what_bounds_a_colouring_is_found_by_trying():
     assert bounds["triangles"] == 0 > bounds["triangles+mini-bucket"] == naive.row_values(local).item()
 
 
-def test_shares_of_triangles_as_tables_add_up_to_the_factors():
-    factors, domains = crown(7)
-    local = alone(factors, domains, ())
+def test_reparametrised_tables_add_up_to_the_factors():
+    factors, domains = colouring(7)
+    local = single_agent(factors, domains, ())
     state = registry.get("triangles").start(local)
     state.improve(sweeps=5)
     graph, shares = state.layout.whole, state.shares
@@ -295,17 +296,17 @@ def test_shares_of_triangles_as_tables_add_up_to_the_factors():
         assert np.array_equal(found, expected * state.layout.scale.encode_up(1))
 
 
-def test_dual_ascent_goes_on_with_what_is_left_where_mini_buckets_take_too_long(monkeypatch):
-    factors, domains = crown(14)
-    state = registry.get("triangles+mini-bucket").start(alone(factors, domains, ()))
-    monkeypatch.setattr(mini_bucket.MiniBucketState, "price", math.inf)
+def test_dual_ascent_uses_the_time_if_mini_buckets_take_too_long(monkeypatch):
+    factors, domains = colouring(14)
+    state = registry.get("triangles+mini-bucket").start(single_agent(factors, domains, ()))
+    monkeypatch.setattr(mini_bucket.MiniBucketState, "estimated_seconds", math.inf)
     sweeps = state.dual.done
     state.improve(seconds=0.1)
     assert state.dual.done > sweeps and not any(one.z for one in state.buckets)
 
 
 @pytest.mark.parametrize(("provider", "prunes"), [(name, name != "mini-bucket") for name in PROVIDERS])
-def test_only_a_state_that_can_remove_values_is_asked_to(provider, prunes):
+def test_only_a_state_that_can_prune_is_asked_to_prune(provider, prunes):
     (local, *_) = divide(random_problem(3, 8, 2, 3, 14, 2, 50, 0.0)).locals
     state = registry.get(provider).start(local, Backend(threads=2))
     best = naive.row_values(local).ravel()

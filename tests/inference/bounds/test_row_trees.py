@@ -1,4 +1,4 @@
-"""Trees of rows' own squares: sound, never worse, the leaves that bound a row first."""
+"""Branch and bound in single rows: sound, monotone, and best-first."""
 
 import math
 
@@ -6,201 +6,216 @@ import numpy as np
 import pytest
 from support import naive
 from support.semidefinite.dense_agents import dense_agent
-from support.semidefinite.row_searches import decoded, ground_of, lifts, own_of, some, turns_of
+from support.semidefinite.row_searches import (
+    active_of,
+    buffers_of,
+    decoded,
+    lifts,
+    per_row_bounding,
+    stop_after,
+)
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.semidefinite.per_row import bound_rows as own_turn
-from dmcmc.inference.bounds.semidefinite.per_row import node_queue
-from dmcmc.inference.bounds.semidefinite.per_row.bound_rows import OwnTurn
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import CaseBatch
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.semidefinite.per_row import bound_rows, node_queue
+from dmcmc.inference.bounds.semidefinite.per_row.bound_rows import PerRowBounding
+from dmcmc.inference.bounds.semidefinite.per_row.node_batch import RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.per_row.node_queue import Stage
 from dmcmc.inference.bounds.semidefinite.per_row.nodes import (
-    NODE,
-    ROW,
-    shared_start,
+    BRANCH_SCHEDULE,
+    ROOT_SCHEDULE,
+    shared_row_vector,
 )
-from dmcmc.inference.bounds.semidefinite.relaxation import Lift
+from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
 from dmcmc.inference.bounds.semidefinite.row_tree import Leaf, RowTree
 
 
 @pytest.fixture
 def short(monkeypatch):
-    """Schedules of few steps: the naive twin is slow."""
-    monkeypatch.setattr(node_queue, "ROW", ROW._replace(steps=8))
-    monkeypatch.setattr(node_queue, "NODE", NODE._replace(steps=3))
+    """Shorten the schedules: the NumPy reference is slow."""
+    monkeypatch.setattr(node_queue, "ROOT_SCHEDULE", ROOT_SCHEDULE._replace(steps=8))
+    monkeypatch.setattr(node_queue, "NODE", BRANCH_SCHEDULE._replace(steps=3))
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.1])
 @pytest.mark.parametrize("floats", [False, True])
-def test_squares_of_rows_own_are_sound_and_never_worse(short, monkeypatch, hard, floats):
-    found, worth = lifts(hard, floats)
-    before = [decoded(lift) for lift in found]
-    one = own_of(found, left=some(monkeypatch, 14))
-    one.run()
-    assert one.made[Stage.ALONE] and one.made[Stage.SPLIT]
-    for lift, values, above in zip(found, worth, before, strict=True):
-        assert (decoded(lift) <= above).all() and (decoded(lift) >= values - 1e-9 * floats).all()
-    assert any((decoded(lift) < above).any() for lift, above in zip(found, before, strict=True))
+def test_per_row_bounds_are_sound_and_never_worse(short, monkeypatch, hard, floats):
+    found, exact = lifts(hard, floats)
+    before = [decoded(relaxation) for relaxation in found]
+    bounding = per_row_bounding(found, seconds_left=stop_after(monkeypatch, 14))
+    bounding.run()
+    assert bounding.made[Stage.ROOT] and bounding.made[Stage.BRANCH]
+    for relaxation, values, bounds_before in zip(found, exact, before, strict=True):
+        assert (decoded(relaxation) <= bounds_before).all() and (decoded(relaxation) >= values - 1e-9 * floats).all()
+    assert any(
+        (decoded(relaxation) < bounds_before).any()
+        for relaxation, bounds_before in zip(found, before, strict=True)
+    )
     assert found[0].own.exact
 
 
-def test_all_variables_but_one_are_fixed_at_the_end_and_bounds_are_what_rows_are_worth(short):
-    local = dense_agent(5, hidden=2, most=4)
-    lift = Lift(DualState(local, triangles=False))
-    lift._ascends = False
-    lift.improve(steps=5)
-    ground = (one := own_of([lift])).turns[0].lift.own.ground
-    one.run()
-    assert lift.exhausted and lift.own.ground is None and lift.own.grown
-    assert len(set(ground.free)) == len(ground.free) == 200  # all slots are given back, once each
-    assert all(tree.top is None or len(tree.top.fixed) == 1 for tree in lift.own.trees.values())
-    assert (decoded(lift) >= naive.row_values(local).ravel()).all()
+def test_the_search_ends_with_all_variables_but_one_fixed_and_sound_bounds(short):
+    local = dense_agent(5, hidden=2, max_domain=4)
+    relaxation = SemidefiniteRelaxation(DualState(local, triangles=False))
+    relaxation._ascent_helps = False
+    relaxation.improve(steps=5)
+    buffers = (bounding := per_row_bounding([relaxation])).relaxations[0].relaxation.own.buffers
+    bounding.run()
+    assert relaxation.exhausted and relaxation.per_row.buffers is None and relaxation.per_row.has_branched
+    assert len(set(buffers.free)) == len(buffers.free) == 200  # all entries are released, each once
+    assert all(tree.top is None or len(tree.top.fixed) == 1 for tree in relaxation.per_row.trees.values())
+    assert (decoded(relaxation) >= naive.row_values(local).ravel()).all()
 
 
-def test_time_ends_a_turn_and_what_is_not_done_is_done_later(short):
+def test_the_deadline_ends_the_search_and_a_later_call_continues_it(short):
     found, _ = lifts()
-    own_of(found, left=lambda: 0.0).run()
-    assert not any(lift.own.trees or lift.exhausted for lift in found)
+    per_row_bounding(found, seconds_left=lambda: 0.0).run()
+    assert not any(relaxation.own.trees or relaxation.exhausted for relaxation in found)
     calls = iter([1e9, 1e9, 1e9, 1e9, 1e9, *[0.0] * 99])
-    own_of(found, left=lambda: next(calls)).run()
-    done = sum(len(lift.own.trees) for lift in found)
-    assert 0 < done < sum(lift.state.bounds.size for lift in found)
-    assert not any(lift.exhausted or lift.own.grown for lift in found)
-    kept = [tree for lift in found for tree in lift.own.trees.values()]
-    own_of(found, left=lambda: 0.0).run()
-    assert [tree for lift in found for tree in lift.own.trees.values()] == kept
+    per_row_bounding(found, seconds_left=lambda: next(calls)).run()
+    done = sum(len(relaxation.own.trees) for relaxation in found)
+    assert 0 < done < sum(relaxation.state.bounds.size for relaxation in found)
+    assert not any(relaxation.exhausted or relaxation.own.has_branched for relaxation in found)
+    with_entry = [tree for relaxation in found for tree in relaxation.own.trees.values()]
+    per_row_bounding(found, seconds_left=lambda: 0.0).run()
+    assert [tree for relaxation in found for tree in relaxation.own.trees.values()] == with_entry
 
 
-def test_leaves_have_branches_of_parts_of_a_variables_values_and_those_of_values(monkeypatch, short):
-    monkeypatch.setattr(node_queue, "_PARTS", 2)
-    found, worth = lifts()
-    one = own_of(found[:1], left=some(monkeypatch, 9), most=6)
-    one.run()
-    lift, order = found[0], one._ground.orders[0]
-    domain = int(one._ground.sizes[0, order[0]])
-    assert domain >= 4 and any(leaf.part for tree in lift.own.trees.values() for leaf in tree.leaves)
-    for row, tree in lift.own.trees.items():
-        assert tree.top.bound >= lift.state.bounds[row]
+def test_leaves_branch_into_domain_parts_and_parts_into_values(monkeypatch, short):
+    monkeypatch.setattr(node_queue, "_DOMAIN_PARTS", 2)
+    found, exact = lifts()
+    bounding = per_row_bounding(found[:1], seconds_left=stop_after(monkeypatch, 9), max_nodes=6)
+    bounding.run()
+    relaxation, order = found[0], bounding._buffers.orders[0]
+    domain = int(bounding._buffers.sizes[0, order[0]])
+    assert domain >= 4 and any(leaf.domain_part for tree in relaxation.own.trees.values() for leaf in tree.leaves)
+    for row, tree in relaxation.own.trees.items():
+        assert tree.top.bound >= relaxation.state.bounds[row]
         assert tree.leaves == sorted(tree.leaves, key=lambda leaf: -leaf.bound)
-        covered = [leaf.fixed[0][1] for leaf in tree.leaves if len(leaf.fixed) == 1 and leaf.part is None]
-        covered += [value for leaf in tree.leaves if not leaf.fixed and leaf.part for value in leaf.part.values]
-        assert not tree.grown or set(covered) | {x.fixed[0][1] for x in tree.leaves if x.fixed} == set(range(domain))
-    assert (decoded(lift) >= worth[0]).all()
+        covered = [leaf.fixed[0][1] for leaf in tree.leaves if len(leaf.fixed) == 1 and leaf.domain_part is None]
+        covered += [
+            value for leaf in tree.leaves if not leaf.fixed and leaf.domain_part for value in leaf.domain_part.values
+        ]
+        assert not tree.is_branched or set(covered) | {x.fixed[0][1] for x in tree.leaves if x.fixed} == set(
+            range(domain)
+        )
+    assert (decoded(relaxation) >= exact[0]).all()
 
 
-def test_a_branch_that_is_no_lower_than_its_leaf_has_more_steps_before_it_has_branches(short, monkeypatch):
-    found, worth = lifts()
-    own_of(found[:1], left=some(monkeypatch, 2), rows=np.array([1])).run()
+def test_an_unconverged_leaf_gets_more_steps_before_it_is_branched(short, monkeypatch):
+    found, exact = lifts()
+    per_row_bounding(found[:1], seconds_left=stop_after(monkeypatch, 2), rows=np.array([1])).run()
     leaf = found[0].own.trees[1].top
-    leaf.settled, slot, before = False, leaf.slot, leaf.bound
-    one = own_of(found[:1], left=some(monkeypatch, 1), rows=np.array([1]))
-    (item,) = one.agenda.next_ones()
-    assert item.stage == Stage.LONGER and item.leaf is leaf
-    one.run()
-    (same,) = [x for x in found[0].own.trees[1].leaves if (x.fixed, x.part) == (leaf.fixed, leaf.part)]
-    assert same.settled and same.slot == slot and same.bound <= before and one.made[Stage.LONGER] == 1
-    assert (decoded(found[0]) >= worth[0]).all()
+    leaf.converged, entry, before = False, leaf.entry, leaf.bound
+    bounding = per_row_bounding(found[:1], seconds_left=stop_after(monkeypatch, 1), rows=np.array([1]))
+    (item,) = bounding.queue.next_batch()
+    assert item.stage == Stage.CONTINUE and item.leaf is leaf
+    bounding.run()
+    (same,) = [x for x in found[0].own.trees[1].leaves if (x.fixed, x.domain_part) == (leaf.fixed, leaf.domain_part)]
+    assert same.converged and same.entry == entry and same.bound <= before and bounding.made[Stage.CONTINUE] == 1
+    assert (decoded(found[0]) >= exact[0]).all()
 
 
-def test_branches_that_are_no_lower_than_their_leaf_lack_steps(short, monkeypatch):
+def test_branches_that_are_no_lower_than_their_parent_are_unconverged(short, monkeypatch):
     found, _ = lifts()
-    own_of(found[:1], left=some(monkeypatch, 1), rows=np.array([1])).run()
+    per_row_bounding(found[:1], seconds_left=stop_after(monkeypatch, 1), rows=np.array([1])).run()
     tree = found[0].own.trees[1]
-    one = own_of(found[:1], rows=np.array([1]))
-    (item,) = one.agenda.next_ones()
-    starts, above = one.agenda.starts(item), item.leaf.bound
-    bounds = [above + 5 if b == 0 else None if b == 1 else above - b for b in range(len(starts))]
-    one._take_in(item, starts, bounds, one._ground.free[: len(starts)])
-    assert len(starts) > 2 and [leaf.settled for leaf in tree.leaves] == [False] * 2 + [True] * (len(starts) - 2)
+    bounding = per_row_bounding(found[:1], rows=np.array([1]))
+    (item,) = bounding.queue.next_batch()
+    starts, bounds_before = bounding.queue.starts(item), item.leaf.bound
+    bounds = [bounds_before + 5 if b == 0 else None if b == 1 else bounds_before - b for b in range(len(starts))]
+    bounding._record_bounds(item, starts, bounds, bounding._buffers.free[: len(starts)])
+    assert len(starts) > 2 and [leaf.converged for leaf in tree.leaves] == [False] * 2 + [True] * (len(starts) - 2)
 
 
-def test_a_row_that_something_else_bounds_lower_than_its_square_lacks_no_steps(short, monkeypatch):
-    found, worth = lifts()
-    found[0].state.bounds[1] = low = found[0].state.layout.scale.encode_all(np.array(worth[0]))[1]
-    one = own_of(found[:1], left=some(monkeypatch, 2), rows=np.array([1]))
-    one.run()
+def test_a_row_with_a_lower_bound_from_another_method_counts_as_converged(short, monkeypatch):
+    found, exact = lifts()
+    found[0].state.bounds[1] = low = found[0].state.layout.scale.encode_all(np.array(exact[0]))[1]
+    bounding = per_row_bounding(found[:1], seconds_left=stop_after(monkeypatch, 2), rows=np.array([1]))
+    bounding.run()
     tree = found[0].own.trees[1]
-    assert one.made == [1, 0, len(tree.leaves)] and tree.top.bound > low == found[0].state.bounds[1]
+    assert bounding.made == [1, 0, len(tree.leaves)] and tree.top.bound > low == found[0].state.bounds[1]
     assert len({leaf.bound for leaf in tree.leaves}) > 1
 
 
-@pytest.mark.parametrize("room", [True, False])
-def test_leaves_whose_points_were_given_back_have_them_again_after_more_steps(short, monkeypatch, room):
-    found, worth = lifts()
-    first = own_of(found[:1], left=some(monkeypatch, 4), rows=np.array([1]))
+@pytest.mark.parametrize("has_free_entry", [True, False])
+def test_leaves_with_released_entries_get_new_ones_after_more_steps(short, monkeypatch, has_free_entry):
+    found, exact = lifts()
+    first = per_row_bounding(found[:1], seconds_left=stop_after(monkeypatch, 4), rows=np.array([1]))
     first.run()
-    own, ground = found[0].own, first._ground
+    own, buffers = found[0].own, first._buffers
     leaf = own.trees[1].top
     own.release(leaf)
-    leaf.settled = False
-    if not room:
-        ground.free.clear()
-        for other in own.trees[1].leaves:  # nobody has one to give back
-            other.slot = None
-    one = own_of(found[:1], left=some(monkeypatch, 1), rows=np.array([1]))
-    (item,) = (item for item in one.agenda.next_ones() if item.leaf is leaf)
-    (start,) = one.agenda.starts(item)
-    assert (item.stage, start.slot, start.fixes) == (Stage.LONGER, own.agent, False)
-    vectors, n, r = ground.vectors[own.agent].astype(np.float32), ground.shape.n, ground.shape.r
-    around = shared_start(ground.descents[0], 1)
-    expected = np.pad(around, (0, r - around.size))
-    expected = expected + sum(vectors[v * ground.shape.d + value] for v, value in leaf.fixed)
-    assert leaf.fixed and np.allclose(CaseBatch(ground, [start]).steps.work.points[0, n], expected, atol=1e-3)
-    one.run()
-    (same,) = [x for x in own.trees[1].leaves if (x.fixed, x.part) == (leaf.fixed, leaf.part)]
-    assert same.settled and (same.slot is not None) == room and same.bound <= leaf.bound
-    assert found[0].exhausted == (not room)  # a row whose first leaf has none is as low as it will be
-    assert (decoded(found[0]) >= worth[0]).all()
+    leaf.converged = False
+    if not has_free_entry:
+        buffers.free.clear()
+        for other in own.trees[1].leaves:  # no other leaf has an entry to release
+            other.entry = None
+    bounding = per_row_bounding(found[:1], seconds_left=stop_after(monkeypatch, 1), rows=np.array([1]))
+    (item,) = (item for item in bounding.queue.next_batch() if item.leaf is leaf)
+    (start,) = bounding.queue.starts(item)
+    assert (item.stage, start.entry, start.from_parent) == (Stage.CONTINUE, own.agent, False)
+    vectors, n, r = buffers.vectors[own.agent].astype(np.float32), buffers.shape.n, buffers.shape.r
+    row_vector = shared_row_vector(buffers.descents[0], 1)
+    expected = np.pad(row_vector, (0, r - row_vector.size))
+    expected = expected + sum(vectors[v * buffers.shape.d + value] for v, value in leaf.fixed)
+    assert leaf.fixed and np.allclose(RowNodeBatch(buffers, [start]).steps.workspace.vectors[0, n], expected, atol=1e-3)
+    bounding.run()
+    (same,) = [x for x in own.trees[1].leaves if (x.fixed, x.domain_part) == (leaf.fixed, leaf.domain_part)]
+    assert same.converged and (same.entry is not None) == has_free_entry and same.bound <= leaf.bound
+    assert found[0].exhausted == (not has_free_entry)  # a final first leaf without an entry ends the row
+    assert (decoded(found[0]) >= exact[0]).all()
 
 
-def test_no_two_leaves_have_one_slot_where_some_have_lost_theirs_and_there_is_no_room(short, monkeypatch):
+def test_leaves_never_share_a_buffer_entry(short, monkeypatch):
     found, _ = lifts()
-    first = own_of(found[:1], left=some(monkeypatch, 3), rows=np.array([1]))
+    first = per_row_bounding(found[:1], seconds_left=stop_after(monkeypatch, 3), rows=np.array([1]))
     first.run()
-    lost, kept, *others = found[0].own.trees[1].leaves
+    lost, with_entry, *others = found[0].own.trees[1].leaves
     for leaf in (lost, *others):
         found[0].own.release(leaf)
-        leaf.settled = True
-    first._ground.free.clear()
-    lost.settled = kept.settled = False
-    assert kept.slot is not None
-    one = own_of(found[:1], rows=np.array([1]))
-    items = one.agenda.next_ones()
-    assert {item.leaf for item in items} == {lost, kept}
-    one._carry_out(items)
-    slots = [leaf.slot for leaf in found[0].own.trees[1].leaves]
-    assert [slot for slot in slots if slot is not None] == [kept.slot]
+        leaf.converged = True
+    first._buffers.free.clear()
+    lost.converged = with_entry.converged = False
+    assert with_entry.entry is not None
+    bounding = per_row_bounding(found[:1], rows=np.array([1]))
+    items = bounding.queue.next_batch()
+    assert {item.leaf for item in items} == {lost, with_entry}
+    bounding._process_batch(items)
+    entry_ids = [leaf.entry for leaf in found[0].own.trees[1].leaves]
+    assert [entry for entry in entry_ids if entry is not None] == [with_entry.entry]
 
 
-def test_several_leaves_of_a_row_have_branches_at_once(short, monkeypatch):
+def test_several_leaves_of_a_row_are_branched_in_one_batch(short, monkeypatch):
     found, _ = lifts()
-    own_of(found[:1], left=some(monkeypatch, 2), rows=np.array([1])).run()
+    per_row_bounding(found[:1], seconds_left=stop_after(monkeypatch, 2), rows=np.array([1])).run()
     for leaf in found[0].own.trees[1].leaves:
-        leaf.settled = True
-    one = own_of(found[:1], left=some(monkeypatch, 1), rows=np.array([1]), most=20)
-    chosen = one.agenda.next_ones()
+        leaf.converged = True
+    bounding = per_row_bounding(found[:1], seconds_left=stop_after(monkeypatch, 1), rows=np.array([1]), max_nodes=20)
+    chosen = bounding.queue.next_batch()
     assert len(chosen) > 1 and {item.row for item in chosen} == {1}
     assert [item.leaf for item in chosen] == found[0].own.trees[1].first(len(chosen))
 
 
-def test_points_of_leaves_that_matter_least_give_way(short, monkeypatch):
-    found, worth = lifts()
-    own_of(found, left=some(monkeypatch, 40), slots=8).run()
-    for lift, values in zip(found, worth, strict=True):
-        slots = [leaf.slot for tree in lift.own.trees.values() for leaf in tree.leaves if leaf.slot is not None]
-        assert len(slots) <= 8 and (decoded(lift) >= values).all()
-    grounds = [lift.own.ground for lift in found if lift.own.ground is not None]
+def test_leaves_with_the_smallest_excess_lose_their_entries_first(short, monkeypatch):
+    found, exact = lifts()
+    per_row_bounding(found, seconds_left=stop_after(monkeypatch, 40), capacity=8).run()
+    for relaxation, values in zip(found, exact, strict=True):
+        entry_ids = [
+            leaf.entry for tree in relaxation.own.trees.values() for leaf in tree.leaves if leaf.entry is not None
+        ]
+        assert len(entry_ids) <= 8 and (decoded(relaxation) >= values).all()
+    stores = [relaxation.own.buffers for relaxation in found if relaxation.own.buffers is not None]
     taken = [
-        leaf.slot
-        for lift in found
-        if lift.own.ground is not None
-        for tree in lift.own.trees.values()
+        leaf.entry
+        for relaxation in found
+        if relaxation.own.buffers is not None
+        for tree in relaxation.own.trees.values()
         for leaf in tree.leaves
-        if leaf.slot is not None
+        if leaf.entry is not None
     ]
-    for ground in grounds[:1]:
-        assert sorted([*taken, *ground.free]) == list(range(len(ground.descents), len(ground.descents) + 8))
+    for buffers in stores[:1]:
+        assert sorted([*taken, *buffers.free]) == list(range(len(buffers.descents), len(buffers.descents) + 8))
 
 
 def test_a_tree_is_bounded_by_its_highest_leaf():
@@ -212,44 +227,46 @@ def test_a_tree_is_bounded_by_its_highest_leaf():
     assert tree.top is leaves[2] and tree.first(2) == [leaves[2], leaves[0]]
     tree.remove(leaves[2])
     assert tree.top is leaves[0] and tree.first(1) == [leaves[0]] and tree.leaves == [leaves[0], leaves[3]]
-    assert tree.grown and not RowTree([]).top
+    assert tree.is_branched and not RowTree([]).top
 
 
-def test_rows_that_do_not_matter_are_left_as_they_are(short, monkeypatch):
+def test_irrelevant_rows_are_unchanged(short, monkeypatch):
     found, _ = lifts()
     before = found[0].state.bounds.copy()
-    own_of(found[:1], left=some(monkeypatch, 3), rows=np.array([1])).run()
+    per_row_bounding(found[:1], seconds_left=stop_after(monkeypatch, 3), rows=np.array([1])).run()
     assert set(found[0].own.trees) == {1} and (np.delete(found[0].state.bounds, 1) == np.delete(before, 1)).all()
 
 
-def test_rows_furthest_beyond_their_limits_come_first_whoever_they_are_of():
+def test_rows_furthest_above_their_cutoffs_come_first_across_agents():
     found, _ = lifts()
-    turns = [
-        turn._replace(opened=turn.opened._replace(limits=turn.lift.state.bounds[turn.opened.rows] - beyond))
-        for turn, beyond in zip(turns_of(found), (1.0, 3.0, 2.0), strict=True)
-        for beyond in [beyond * 2.0**turn.lift.state.layout.scale.shift]
+    relaxations = [
+        active._replace(task=active.task._replace(cutoffs=active.relaxation.state.bounds[active.task.rows] - excess))
+        for active, excess in zip(active_of(found), (1.0, 3.0, 2.0), strict=True)
+        for excess in [excess * 2.0**active.relaxation.state.layout.scale.shift]
     ]
-    one = OwnTurn(turns, ground_of(turns), 3, lambda: math.inf)
-    assert [item.turn for item in one.agenda.items()][:2] == [1, 1] and one.agenda.items()[-1].turn == 0
-    assert {item.turn for item in one.agenda.next_ones()} == {1}
+    bounding = PerRowBounding(relaxations, buffers_of(relaxations), 3, lambda: math.inf)
+    assert [item.relaxation_index for item in bounding.queue.items()][:2] == [1, 1] and bounding.queue.items()[
+        -1
+    ].relaxation_index == 0
+    assert {item.relaxation_index for item in bounding.queue.next_batch()} == {1}
 
 
-def test_certificates_that_are_not_those_of_the_cpu_are_not_used(short, monkeypatch):
-    (found, worth), (other, _) = lifts(), lifts()
-    own_of(other, left=some(monkeypatch, 4)).run()
-    monkeypatch.setattr(own_turn, "certificates", lambda batch: [NEVER + 1] * len(batch.starts))
-    own_of(found, left=some(monkeypatch, 4)).run()
+def test_wrong_certificates_of_the_device_are_replaced_by_the_cpus(short, monkeypatch):
+    (found, exact), (other, _) = lifts(), lifts()
+    per_row_bounding(other, seconds_left=stop_after(monkeypatch, 4)).run()
+    monkeypatch.setattr(bound_rows, "certificates", lambda batch: [MINUS_INFINITY + 1] * len(batch.starts))
+    per_row_bounding(found, seconds_left=stop_after(monkeypatch, 4)).run()
     assert found[0].own.exact is False
-    for lift, same, values in zip(found, other, worth, strict=True):
-        assert (decoded(lift) >= values).all() and (lift.state.bounds == same.state.bounds).all()
+    for relaxation, same, values in zip(found, other, exact, strict=True):
+        assert (decoded(relaxation) >= values).all() and (relaxation.state.bounds == same.state.bounds).all()
 
 
-def test_what_fails_gives_all_back_and_is_not_waited_for(short, monkeypatch):
+def test_a_failure_releases_all_entries(short, monkeypatch):
     found, _ = lifts()
     found[0].own.expected = True
-    assert found[0].own.young
-    one = own_of(found, left=some(monkeypatch, 3))
-    one.run()
-    for lift in found:
-        lift.own.fail()
-    assert len(one._ground.free) == 200 and found[0].own.ground is None and not found[0].own.young
+    assert found[0].own.undecided
+    bounding = per_row_bounding(found, seconds_left=stop_after(monkeypatch, 3))
+    bounding.run()
+    for relaxation in found:
+        relaxation.own.fail()
+    assert len(bounding._buffers.free) == 200 and found[0].own.buffers is None and not found[0].own.undecided

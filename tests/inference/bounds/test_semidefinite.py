@@ -1,4 +1,4 @@
-"""Semidefinite bounds are sound whatever the descent finds, and never worse than what they start from."""
+"""Semidefinite bounds are sound for any result of the descent, and never increase."""
 
 import math
 from fractions import Fraction
@@ -13,21 +13,21 @@ from support.semidefinite.dense_agents import dense_agent as agent
 
 from dmcmc import Factor
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
-from dmcmc.inference.bounds.semidefinite.certificate import certified, whole_square
-from dmcmc.inference.bounds.semidefinite.descent import TRIAL
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.semidefinite.certificate import certified_bounds, round_psd_term
+from dmcmc.inference.bounds.semidefinite.descent import TRIAL_STEPS
 from dmcmc.inference.bounds.semidefinite.initial_factors import spectral_start
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER, pair_maxima, smooth_pairs
-from dmcmc.inference.bounds.semidefinite.relaxation import Lift, suits
-from dmcmc.inference.bounds.semidefinite.row_dual_ascent import ascended, with_square
-from dmcmc.inference.bounds.semidefinite.utility_matrix import lay_out
+from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation, is_suitable
+from dmcmc.inference.bounds.semidefinite.row_dual_ascent import add_psd_term, ascent_bounds
+from dmcmc.inference.bounds.semidefinite.utility_matrix import build_utility_matrix
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 
 
-def worth(local):
+def exact_values(local):
     return naive.row_values(local).ravel().tolist()
 
 
@@ -35,10 +35,10 @@ def decoded(state):
     return [state.layout.scale.decode(int(bound)) for bound in state.bounds]
 
 
-def anything(network, rng, rank, size):
-    """Vectors and shifts that nobody has chosen well."""
-    n, h = network.owner.size, network.starts.size - 1
-    vectors = size * rng.standard_normal((n + sum(network.shape), rank))
+def random_point(matrix, rng, rank, size):
+    """Return random factor vectors and messages."""
+    n, h = matrix.variable_of.size, matrix.starts.size - 1
+    vectors = size * rng.standard_normal((n + sum(matrix.shape), rank))
     return vectors, size * rng.standard_normal((h, n))
 
 
@@ -47,174 +47,188 @@ def anything(network, rng, rank, size):
     st.integers(0, 9999), st.sampled_from([0.0, 0.2, 0.6]), st.booleans(), st.sampled_from([0, 1, 2]),
     st.sampled_from([0.0, 0.3, 20.0, 1e3]),
 )  # fmt: skip
-def test_any_vectors_and_shifts_bound_every_row(seed, hard, floats, interface, size):
+def test_any_vectors_and_messages_bound_every_row(seed, hard, floats, interface, size):
     local = agent(seed, interface=interface, hard=hard, floats=floats)
-    network = lay_out(local)
-    bounds = certified(network, *anything(network, np.random.default_rng(seed), 3, size), np.arange(local.rows))
-    for bound, value in zip(bounds.tolist(), worth(local), strict=True):
-        assert network.scale.decode(bound) >= value - 1e-9 * floats
+    matrix = build_utility_matrix(local)
+    bounds = certified_bounds(
+        matrix, *random_point(matrix, np.random.default_rng(seed), 3, size), np.arange(local.rows)
+    )
+    for bound, value in zip(bounds.tolist(), exact_values(local), strict=True):
+        assert matrix.scale.decode(bound) >= value - 1e-9 * floats
 
 
 @settings(max_examples=25)
 @given(st.integers(0, 9999), st.sampled_from([0.0, 0.3]), st.booleans(), st.sampled_from([1, 2]))
-def test_lifted_bounds_are_sound_and_never_worse_than_what_they_start_from(seed, hard, floats, interface):
+def test_relaxed_bounds_are_sound_and_never_increase(seed, hard, floats, interface):
     local = agent(seed, interface=interface, hard=hard, floats=floats)
     state = DualState(local, triangles=False)
-    lift, before = Lift(state), state.bounds.copy()
+    relaxation, before = SemidefiniteRelaxation(state), state.bounds.copy()
     for steps in (0, 3, 20):
-        lift.improve(steps=steps)
+        relaxation.improve(steps=steps)
         assert (state.bounds <= before).all()
-        assert all(w >= u - 1e-9 * floats for w, u in zip(decoded(state), worth(local), strict=True))
+        assert all(w >= u - 1e-9 * floats for w, u in zip(decoded(state), exact_values(local), strict=True))
         before = state.bounds.copy()
 
 
-def table_of(network, vectors, shifts, u, v):
-    """A pair's table as fractions: what the certificate takes the maximum of, without rounding."""
+def table_of(matrix, vectors, messages, u, v):
+    """Return the entries of a pair's table as exact fractions; the certificate is their maximum."""
     found = []
-    for a in range(network.starts[u], network.starts[u + 1]):
-        for b in range(network.starts[v], network.starts[v + 1]):
-            if network.pairs[a, b] >= THRESHOLD:
+    for a in range(matrix.starts[u], matrix.starts[u + 1]):
+        for b in range(matrix.starts[v], matrix.starts[v + 1]):
+            if matrix.pairs[a, b] >= FORBIDDEN_BELOW:
                 product = sum(Fraction(x) * Fraction(y) for x, y in zip(vectors[a], vectors[b], strict=True))
-                found.append(int(network.pairs[a, b]) + 2 * product - Fraction(shifts[v, a]) - Fraction(shifts[u, b]))
+                found.append(
+                    int(matrix.pairs[a, b]) + 2 * product - Fraction(messages[v, a]) - Fraction(messages[u, b])
+                )
     return found
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_certificate_is_the_sum_of_the_maxima_rounded_up(seed):
     local = agent(seed, hidden=3, interface=2, hard=0.1)
-    network, rng = lay_out(local), np.random.default_rng(seed)
-    vectors, shifts = (np.round(16 * x) / 16 for x in anything(network, rng, 2, 3.0))  # exact in twelve bits
-    n, h = network.owner.size, network.starts.size - 1
-    shifts[network.owner, np.arange(n)] = 0
-    found = certified(network, vectors, shifts, np.arange(local.rows))
-    pairs = sum(max(table_of(network, vectors, shifts, u, v)) for u, v in combinations(range(h), 2))
+    matrix, rng = build_utility_matrix(local), np.random.default_rng(seed)
+    # Multiples of 1/16 are exact with twelve fraction bits.
+    vectors, messages = (np.round(16 * x) / 16 for x in random_point(matrix, rng, 2, 3.0))
+    n, h = matrix.variable_of.size, matrix.starts.size - 1
+    messages[matrix.variable_of, np.arange(n)] = 0
+    found = certified_bounds(matrix, vectors, messages, np.arange(local.rows))
+    pairs = sum(max(table_of(matrix, vectors, messages, u, v)) for u, v in combinations(range(h), 2))
     for row, bound in enumerate(found.tolist()):
-        digits = network.digits(np.array([row]))
-        places = digits[0] + [0, network.shape[0]] + n
-        around = [sum(Fraction(vectors[p, k]) for p in places) for k in range(2)]
-        total = pairs + int(network.constants(digits)[0]) + sum(x * x for x in around)
-        values, dead = network.values(digits)[0], False
-        for first, last in pairwise(network.starts):
+        digits = matrix.digits(np.array([row]))
+        positions = digits[0] + [0, matrix.shape[0]] + n
+        row_vector = [sum(Fraction(vectors[p, k]) for p in positions) for k in range(2)]
+        total = pairs + int(matrix.interface_utilities(digits)[0]) + sum(x * x for x in row_vector)
+        values, infeasible = matrix.value_utilities(digits)[0], False
+        for first, last in pairwise(matrix.starts):
             entries = [
                 int(values[a])
-                + sum(Fraction(x) ** 2 + 2 * y * Fraction(x) for x, y in zip(vectors[a], around, strict=True))
-                + sum(Fraction(x) for x in shifts[:, a])
+                + sum(Fraction(x) ** 2 + 2 * y * Fraction(x) for x, y in zip(vectors[a], row_vector, strict=True))
+                + sum(Fraction(x) for x in messages[:, a])
                 for a in range(first, last)
-                if values[a] >= THRESHOLD
+                if values[a] >= FORBIDDEN_BELOW
             ]
-            dead |= not entries
+            infeasible |= not entries
             total += max(entries, default=0)
-        dead |= int(network.constants(digits)[0]) < THRESHOLD
-        assert bound == (NEVER if dead else math.ceil(total))
+        infeasible |= int(matrix.interface_utilities(digits)[0]) < FORBIDDEN_BELOW
+        assert bound == (MINUS_INFINITY if infeasible else math.ceil(total))
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.3])
-def test_smooth_maxima_and_weights_are_those_of_the_naive_twin(hard):
-    network = lay_out(agent(5, hidden=4, hard=hard))
-    rng, n, h = np.random.default_rng(1), network.owner.size, network.starts.size - 1
-    utilities = np.where(network.pairs < THRESHOLD, -1e9, network.pairs / network.unit).astype(np.float32)
+def test_smooth_maxima_and_weights_equal_the_numpy_reference(hard):
+    matrix = build_utility_matrix(agent(5, hidden=4, hard=hard))
+    rng, n, h = np.random.default_rng(1), matrix.variable_of.size, matrix.starts.size - 1
+    utilities = np.where(matrix.pairs < FORBIDDEN_BELOW, -1e9, matrix.pairs / matrix.unit).astype(np.float32)
     vectors = rng.standard_normal((n, 3), dtype=np.float32)
-    products, shifts = vectors @ vectors.T, rng.standard_normal((h, n), dtype=np.float32)
+    products, messages = vectors @ vectors.T, rng.standard_normal((h, n), dtype=np.float32)
     weights, marginals = np.zeros((n, n), dtype=np.float32), np.zeros((h, n), dtype=np.float32)
-    slope = np.float32(2.5)
-    total = smooth_pairs(utilities, products, shifts, slope, network.starts, weights, marginals)
+    inverse_temperature = np.float32(2.5)
+    total = smooth_pairs(utilities, products, messages, inverse_temperature, matrix.starts, weights, marginals)
     expected, maxima = np.zeros((n, n)), 0.0
     for u, v in combinations(range(h), 2):
-        mine, other = slice(*network.starts[u : u + 2]), slice(*network.starts[v : v + 2])
-        table = utilities[mine, other] + 2.0 * products[mine, other] - shifts[v, mine][:, None] - shifts[u, other]
+        values_u, values_v = slice(*matrix.starts[u : u + 2]), slice(*matrix.starts[v : v + 2])
+        table = (
+            utilities[values_u, values_v]
+            + 2.0 * products[values_u, values_v]
+            - messages[v, values_u][:, None]
+            - messages[u, values_v]
+        )
         maxima += table.max()
-        block = np.maximum(0, 1 + slope * (table - table.max()) / POWER) ** POWER
-        expected[mine, other] = block / block.sum()
-        expected[other, mine] = expected[mine, other].T
-        assert np.allclose(marginals[v, mine], expected[mine, other].sum(axis=1), atol=1e-4)
-        assert np.allclose(marginals[u, other], expected[mine, other].sum(axis=0), atol=1e-4)
+        block = np.maximum(0, 1 + inverse_temperature * (table - table.max()) / POWER) ** POWER
+        expected[values_u, values_v] = block / block.sum()
+        expected[values_v, values_u] = expected[values_u, values_v].T
+        assert np.allclose(marginals[v, values_u], expected[values_u, values_v].sum(axis=1), atol=1e-4)
+        assert np.allclose(marginals[u, values_v], expected[values_u, values_v].sum(axis=0), atol=1e-4)
     assert np.allclose(weights, expected, atol=1e-4)
     assert total == pytest.approx(maxima, rel=1e-5)
 
 
-def test_exact_maxima_are_those_of_the_naive_twin():
-    network = lay_out(agent(6, hidden=4, hard=0.3))
-    rng, n, h = np.random.default_rng(1), network.owner.size, network.starts.size - 1
-    vectors, shifts = rng.integers(-9, 10, (n, 3)).astype(np.float64), rng.integers(-99, 100, (h, n))
+def test_exact_maxima_equal_the_numpy_reference():
+    matrix = build_utility_matrix(agent(6, hidden=4, hard=0.3))
+    rng, n, h = np.random.default_rng(1), matrix.variable_of.size, matrix.starts.size - 1
+    vectors, messages = rng.integers(-9, 10, (n, 3)).astype(np.float64), rng.integers(-99, 100, (h, n))
     for u in range(h):
-        mine = slice(*network.starts[u : u + 2])
-        products, expected = vectors[mine] @ vectors[network.starts[u + 1] :].T, 0
+        values_u = slice(*matrix.starts[u : u + 2])
+        products, expected = vectors[values_u] @ vectors[matrix.starts[u + 1] :].T, 0
         for v in range(u + 1, h):
-            other = slice(*network.starts[v : v + 2])
-            product = vectors[mine] @ vectors[other].T
-            table = (network.pairs[mine, other].astype(np.int64) << 4) + 2 * product.astype(np.int64)
-            table -= shifts[v, mine][:, None] + shifts[u, other]
-            table[network.pairs[mine, other] < THRESHOLD] = NEVER
-            expected = NEVER if NEVER in (expected, table.max()) else expected + int(table.max())
-        assert pair_maxima(network.pairs, products, shifts, 4, network.starts, u) == expected
+            values_v = slice(*matrix.starts[v : v + 2])
+            product = vectors[values_u] @ vectors[values_v].T
+            table = (matrix.pairs[values_u, values_v].astype(np.int64) << 4) + 2 * product.astype(np.int64)
+            table -= messages[v, values_u][:, None] + messages[u, values_v]
+            table[matrix.pairs[values_u, values_v] < FORBIDDEN_BELOW] = MINUS_INFINITY
+            expected = MINUS_INFINITY if MINUS_INFINITY in (expected, table.max()) else expected + int(table.max())
+        assert pair_maxima(matrix.pairs, products, messages, 4, matrix.starts, u) == expected
 
 
 def test_a_dense_agent_is_bounded_better_than_by_ascent_on_pairs():
-    local = agent(0, hidden=7, most=4, density=1.0)
-    ascent, state = DualState(local, triangles=False), DualState(local, triangles=False)
-    ascent.improve(sweeps=30)
-    Lift(state).improve(steps=2 * TRIAL)
-    above = [max(decoded(one)) - max(worth(local)) for one in (state, ascent)]
-    assert 0 <= above[0] < 0.5 * above[1]
+    local = agent(0, hidden=7, max_domain=4, density=1.0)
+    dual_only, state = DualState(local, triangles=False), DualState(local, triangles=False)
+    dual_only.improve(sweeps=30)
+    SemidefiniteRelaxation(state).improve(steps=2 * TRIAL_STEPS)
+    gaps = [max(decoded(one)) - max(exact_values(local)) for one in (state, dual_only)]
+    assert 0 <= gaps[0] < 0.5 * gaps[1]
 
 
-def test_a_lift_goes_on_where_it_was_and_ends_where_it_is_of_no_use():
+def test_a_relaxation_resumes_and_stops_once_it_cannot_gain():
     local = agent(4, hidden=5)
     state = DualState(local, triangles=True)
-    state.bounds -= 1 << 40  # nothing is left to gain
-    lift, before = Lift(state), state.bounds.copy()
-    lift.improve(steps=TRIAL // 2)
-    assert lift.steps == TRIAL // 2 and not lift.exhausted
-    lift.improve(steps=TRIAL)
-    assert lift.exhausted and (state.bounds == before).all()
-    made = lift.steps
-    lift.improve(steps=5)
-    assert lift.steps == made
+    state.bounds -= 1 << 40  # far below anything that the relaxation can prove
+    relaxation, before = SemidefiniteRelaxation(state), state.bounds.copy()
+    relaxation.improve(steps=TRIAL_STEPS // 2)
+    assert relaxation.steps == TRIAL_STEPS // 2 and not relaxation.exhausted
+    relaxation.improve(steps=TRIAL_STEPS)
+    assert relaxation.exhausted and (state.bounds == before).all()
+    steps_before = relaxation.steps
+    relaxation.improve(steps=5)
+    assert relaxation.steps == steps_before
 
 
-def test_limits_say_which_row_is_lowered():
-    local = agent(11, hidden=6, most=9, density=1.0)
+def test_cutoffs_choose_the_row_that_is_lowered():
+    local = agent(11, hidden=6, max_domain=9, density=1.0)
     assert local.rows > 2
     states = [DualState(local, triangles=False) for _ in range(2)]
-    Lift(states[0]).improve(steps=150)
+    SemidefiniteRelaxation(states[0]).improve(steps=150)
     lowest = int(states[0].bounds.argmin())
-    limits = np.full(local.rows, 1e9)
-    limits[lowest] = 0.0
-    Lift(states[1]).improve(steps=150, limits=limits)
+    cutoffs = np.full(local.rows, 1e9)
+    cutoffs[lowest] = 0.0
+    SemidefiniteRelaxation(states[1]).improve(steps=150, cutoffs=cutoffs)
     assert states[1].bounds[lowest] < states[0].bounds[lowest]
 
 
-def test_nothing_is_claimed_of_numbers_that_are_too_large():
-    network = lay_out(agent(2))
-    vectors, shifts = anything(network, np.random.default_rng(0), 2, 1.0)
-    for vast in (1e30, np.inf, np.nan):
-        assert certified(network, vectors * vast, shifts, np.arange(2)) is None
+def test_numbers_that_are_too_large_are_not_certified():
+    matrix = build_utility_matrix(agent(2))
+    vectors, messages = random_point(matrix, np.random.default_rng(0), 2, 1.0)
+    for factor in (1e30, np.inf, np.nan):
+        assert certified_bounds(matrix, vectors * factor, messages, np.arange(2)) is None
 
 
-def test_wider_factors_time_that_is_over_and_empty_tables_leave_bounds_as_they_are():
+def test_wide_factors_a_past_deadline_and_constant_tables_leave_bounds_unchanged():
     rng = np.random.default_rng(0)
     wide = LocalProblem(0, (3,), (0, 1, 2), (Factor.of((0, 1, 2), rng.integers(0, 9, (2, 2, 2))),), np.full(4, 2))
     flat = LocalProblem(0, (2,), (0, 1), (Factor.of((0, 1), np.ones((2, 2), dtype=np.int64)),), np.full(3, 2))
-    for local, backend in ((wide, Backend()), (flat, Backend()), (agent(1), Backend(stop=Stop(until=0.0)))):
+    for local, backend in ((wide, Backend()), (flat, Backend()), (agent(1), Backend(stop=Deadline(until=0.0)))):
         state = DualState(local, triangles=False, backend=backend)
         before = state.bounds.copy()
-        Lift(state).improve(steps=5)
+        SemidefiniteRelaxation(state).improve(steps=5)
         assert (state.bounds == before).all()
 
 
-def test_agents_with_few_variables_or_few_factors_are_left_to_triangles():
-    assert not suits(agent(1, hidden=8))
-    assert suits(agent(1, hidden=16, most=3), on_gpu=True) and not suits(agent(1, hidden=16, most=3))
-    assert suits(agent(1, hidden=31, most=3)) and not suits(agent(1, hidden=31, most=3, density=0.1))
+def test_agents_with_few_variables_or_factors_are_not_suitable():
+    assert not is_suitable(agent(1, hidden=8))
+    assert is_suitable(agent(1, hidden=16, max_domain=3), on_gpu=True) and not is_suitable(
+        agent(1, hidden=16, max_domain=3)
+    )
+    assert is_suitable(agent(1, hidden=31, max_domain=3)) and not is_suitable(
+        agent(1, hidden=31, max_domain=3, density=0.1)
+    )
 
 
-def test_a_start_leaves_pairs_without_most_of_what_is_negative_and_its_shifts_without_means():
-    network = lay_out(agent(3, hidden=6, most=9, density=1.0))
-    vectors, shifts = spectral_start(network, network.unit)
-    n = network.owner.size
-    assert 1 <= vectors.shape[1] < n and (shifts[network.owner, np.arange(n)] == 0).all()
-    table = network.pairs / network.unit - shifts[network.owner] - shifts[network.owner].T
-    for first, last in pairwise(network.starts):
+def test_the_spectral_start_removes_means_and_most_of_the_negative_part():
+    matrix = build_utility_matrix(agent(3, hidden=6, max_domain=9, density=1.0))
+    vectors, messages = spectral_start(matrix, matrix.unit)
+    n = matrix.variable_of.size
+    assert 1 <= vectors.shape[1] < n and (messages[matrix.variable_of, np.arange(n)] == 0).all()
+    table = matrix.pairs / matrix.unit - messages[matrix.variable_of] - messages[matrix.variable_of].T
+    for first, last in pairwise(matrix.starts):
         table[first:last, first:last] = 0
         assert np.allclose(table[first:last].sum(axis=0), 0, atol=1e-3)
     before, after = (np.linalg.eigvalsh(one)[0] for one in (table, table + 2 * vectors @ vectors.T))
@@ -222,27 +236,27 @@ def test_a_start_leaves_pairs_without_most_of_what_is_negative_and_its_shifts_wi
 
 
 def naive_sum(local, values):
-    """What an assignment of an agent is worth; None where it is forbidden."""
+    """Return the utility of an assignment of an agent; None if it is forbidden."""
     entries = [factor.entry([values[v] for v in factor.scope]) for factor in local.factors]
     return None if None in entries else sum(entries)
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 9999), st.sampled_from([0.0, 0.3]), st.integers(0, 2), st.sampled_from([0.3, 20.0, 1e3]))
-def test_with_its_square_an_agent_is_worth_that_much_more_and_ascent_bounds_it(seed, hard, interface, size):
-    local = agent(seed, hidden=3, interface=interface, hard=hard, most=4)
-    network = lay_out(local)
-    square = whole_square(network, *anything(network, np.random.default_rng(seed), 2, size))
-    other, unit = with_square(local, network, square), 1 << network.scale.shift
+def test_the_term_adds_its_square_to_each_assignment_and_ascent_bounds_the_sum(seed, hard, interface, size):
+    local = agent(seed, hidden=3, interface=interface, hard=hard, max_domain=4)
+    matrix = build_utility_matrix(local)
+    term = round_psd_term(matrix, *random_point(matrix, np.random.default_rng(seed), 2, size))
+    augmented, unit = add_psd_term(local, matrix, term), 1 << matrix.scale.shift
     names = (*local.interface, *local.hidden)
-    ends = np.cumsum([0, *network.shape])
+    ends = np.cumsum([0, *matrix.shape])
     for digits in np.ndindex(*(int(local.domains[v]) for v in names)):
         values = dict(zip(names, digits, strict=True))
-        vectors = [square.outer[ends[i] + d] for i, d in enumerate(digits[:interface])]
-        vectors += [square.hidden[network.starts[i] + d] for i, d in enumerate(digits[interface:])]
-        worth_here, added = naive_sum(local, values), sum(Fraction(x) ** 2 for x in sum(vectors).tolist())
-        expected = None if worth_here is None else (worth_here * unit << 2 * square.bits) + int(added)
-        assert naive_sum(other, values) == expected
+        vectors = [term.interface_vectors[ends[i] + d] for i, d in enumerate(digits[:interface])]
+        vectors += [term.hidden_vectors[matrix.starts[i] + d] for i, d in enumerate(digits[interface:])]
+        utility, added = naive_sum(local, values), sum(Fraction(x) ** 2 for x in sum(vectors).tolist())
+        expected = None if utility is None else (utility * unit << 2 * term.bits) + int(added)
+        assert naive_sum(augmented, values) == expected
     rows = np.arange(local.rows)
-    for bound, value in zip(ascended(local, network, square, rows).tolist(), worth(local), strict=True):
-        assert network.scale.decode(bound) >= value
+    for bound, value in zip(ascent_bounds(local, matrix, term, rows).tolist(), exact_values(local), strict=True):
+        assert matrix.scale.decode(bound) >= value

@@ -1,70 +1,74 @@
-"""Descents side by side make the steps that each of them makes alone, in whatever array library."""
+"""Batched descents make the same steps as single ones, for any array library."""
 
 import numpy as np
 import pytest
 from support.semidefinite.naive_batch import NaiveArrays, descents
 
-from dmcmc.inference.bounds.semidefinite.batched_steps import Shape
-from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import EVEN, SLOPE, STEP
-from dmcmc.inference.bounds.semidefinite.descent import TRIAL, schedule
-from dmcmc.inference.bounds.semidefinite.descent_batch import Batch, shape_of
+from dmcmc.inference.bounds.semidefinite.batched_steps import BatchShape
+from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import BIAS_CORRECTION, INVERSE_TEMPERATURE, STEP_SIZE
+from dmcmc.inference.bounds.semidefinite.descent import TRIAL_STEPS, step_parameters
+from dmcmc.inference.bounds.semidefinite.descent_batch import DescentBatch, batch_shape
 
 
-def steps(count):
+def limited_steps(count):
     return lambda made: min(7, count - made)
 
 
-def at(one, target):
-    """What is left of a target where a descent is, in units."""
-    return one._look(one._make_room(target))[0]
+def excess_at(single, target):
+    """Return the excess of a target at a descent's current point, in units."""
+    return single._evaluate(single._make_workspace(target))[0]
 
 
-@pytest.mark.parametrize("hard", [0.0, 0.05])  # no pair is forbidden as a whole: what is left of its entries is noise
-def test_a_batch_makes_the_step_that_descents_make_alone(hard):
-    (alone, targets), (together, _) = descents(hard), descents(hard)
+@pytest.mark.parametrize("hard", [0.0, 0.05])  # few enough that no pair is entirely forbidden
+def test_a_batch_makes_the_steps_of_single_descents(hard):
+    (singles, targets), (batched_ones, _) = descents(hard), descents(hard)
     for count in (1, 1, 12):
-        for one, target in zip(alone, targets, strict=True):
-            one.run(target, lambda made, count=count: made < count)
-        best = Batch(together, targets, NaiveArrays()).run(steps(count))
-        for one, other, target, point in zip(alone, together, targets, best, strict=True):
-            assert other.steps == one.steps
-            for a, b in zip(one.point, other.point, strict=True):
+        for single, target in zip(singles, targets, strict=True):
+            single.run(target, lambda made, count=count: made < count)
+        best = DescentBatch(batched_ones, targets, NaiveArrays()).run(limited_steps(count))
+        for single, batched, target, point in zip(singles, batched_ones, targets, best, strict=True):
+            assert batched.steps == single.steps
+            for a, b in zip(single.point, batched.point, strict=True):
                 assert a.shape == b.shape and a.dtype == b.dtype
-            if one.steps == 1:  # later what is next to nothing in a slope counts as much as what is large
-                for a, b in zip((*one.means, *one.squares), (*other.means, *other.squares), strict=True):
+            if single.steps == 1:  # in later steps, Adam amplifies rounding errors of small gradients
+                for a, b in zip(
+                    (*single.first_moment, *single.second_moment),
+                    (*batched.first_moment, *batched.second_moment),
+                    strict=True,
+                ):
                     assert np.allclose(a, b, atol=1e-5)
-            assert at(other, target) == pytest.approx(at(one, target), rel=0.01)
-            other.point = point
-            assert at(other, target) <= at(one, target) + 0.01 * abs(at(one, target))
-            other.point = one.point.copy()
-            other.means, other.squares = one.means.copy(), one.squares.copy()
+            assert excess_at(batched, target) == pytest.approx(excess_at(single, target), rel=0.01)
+            batched.point = point
+            assert excess_at(batched, target) <= excess_at(single, target) + 0.01 * abs(excess_at(single, target))
+            batched.point = single.point.copy()
+            batched.first_moment, batched.second_moment = single.first_moment.copy(), single.second_moment.copy()
 
 
-def test_what_is_left_of_targets_is_told_after_the_same_steps():
-    (alone, targets), (together, _) = descents(), descents()
-    for one, target in zip(alone, targets, strict=True):
-        one.run(target, lambda made: made < TRIAL + 3)
-    Batch(together, targets, NaiveArrays()).run(lambda made: TRIAL + 3 - made)
-    for one, other in zip(alone, together, strict=True):
-        assert len(other.trial) == len(one.trial) == 2
-        assert other.trial == pytest.approx(one.trial, rel=0.02)
+def test_trials_are_recorded_after_the_same_steps():
+    (singles, targets), (batched_ones, _) = descents(), descents()
+    for single, target in zip(singles, targets, strict=True):
+        single.run(target, lambda made: made < TRIAL_STEPS + 3)
+    DescentBatch(batched_ones, targets, NaiveArrays()).run(lambda made: TRIAL_STEPS + 3 - made)
+    for single, batched in zip(singles, batched_ones, strict=True):
+        assert len(batched.trial) == len(single.trial) == 2
+        assert batched.trial == pytest.approx(single.trial, rel=0.02)
 
 
-def test_agents_of_other_sizes_change_nothing():
-    (found, targets), (one, _) = descents(), descents()
-    Batch(found, targets, NaiveArrays()).run(steps(6))
-    Batch(one[1:2], targets[1:2], NaiveArrays()).run(steps(6))
-    assert all(np.allclose(a, b, atol=1e-4) for a, b in zip(found[1].point, one[1].point, strict=True))
+def test_padding_for_larger_agents_changes_nothing():
+    (all_descents, targets), (others, _) = descents(), descents()
+    DescentBatch(all_descents, targets, NaiveArrays()).run(limited_steps(6))
+    DescentBatch(others[1:2], targets[1:2], NaiveArrays()).run(limited_steps(6))
+    assert all(np.allclose(a, b, atol=1e-4) for a, b in zip(all_descents[1].point, others[1].point, strict=True))
 
 
-def test_sizes_hold_the_largest_agent():
-    found, _ = descents()
-    shape = shape_of(found, 5)
-    assert isinstance(shape, Shape) and shape.agents == 3 and shape.h == 5 and shape.r % 8 == 0
-    assert shape.n >= max(x.network.owner.size for x in found) and shape.bytes > 12 * 3 * shape.n**2
+def test_array_sizes_fit_the_largest_agent():
+    all_descents, _ = descents()
+    shape = batch_shape(all_descents, 5)
+    assert isinstance(shape, BatchShape) and shape.agents == 3 and shape.h == 5 and shape.r % 8 == 0
+    assert shape.n >= max(x.network.variable_of.size for x in all_descents) and shape.bytes > 12 * 3 * shape.n**2
 
 
-def test_later_steps_are_shorter_and_colder():
-    words = np.array([schedule(s) for s in (0, 10, 100, 1000)])
-    assert (np.diff(words[:, SLOPE]) > 0).all() and (np.diff(words[1:, STEP]) < 0).all()
-    assert (words[:, 1] < words[:, 0]).all() and (np.diff(words[:, EVEN]) < 0).all()
+def test_step_sizes_and_temperatures_decrease():
+    parameters = np.array([step_parameters(s) for s in (0, 10, 100, 1000)])
+    assert (np.diff(parameters[:, INVERSE_TEMPERATURE]) > 0).all() and (np.diff(parameters[1:, STEP_SIZE]) < 0).all()
+    assert (parameters[:, 1] < parameters[:, 0]).all() and (np.diff(parameters[:, BIAS_CORRECTION]) < 0).all()

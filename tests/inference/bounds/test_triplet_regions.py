@@ -1,4 +1,4 @@
-"""Triangles for cycles of four: chosen where tables disagree, sound for every row, and exact on a cycle."""
+"""Triangles for four-cycles are chosen where tables disagree, keep bounds valid and are exact on a cycle."""
 
 from itertools import pairwise, product
 
@@ -12,7 +12,7 @@ from dmcmc import Factor
 from dmcmc.inference.bounds import calibration
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import add_triangles
-from dmcmc.inference.bounds.dual.triplet_regions import frustrated
+from dmcmc.inference.bounds.dual.triplet_regions import frustrated_cycle_triangles
 from dmcmc.inference.dpop.division import LocalProblem
 
 RING = [(0, 1), (1, 2), (2, 3), (0, 3)]
@@ -20,6 +20,7 @@ GRID = [*RING, (2, 4), (4, 5), (3, 5), (5,), (0,)]  # two cycles of four, and on
 
 
 def agent(seed, scopes=GRID, hard=0.0, most=4, interface=()):
+    """Return an agent with random factors over the given scopes."""
     rng = np.random.default_rng(seed)
     n = 1 + max(v for scope in scopes for v in scope)
     domains = rng.integers(2, most, n)
@@ -29,23 +30,24 @@ def agent(seed, scopes=GRID, hard=0.0, most=4, interface=()):
 
 
 def decoded(state):
+    """Return the bounds of all rows as utilities."""
     return [state.layout.scale.decode(int(bound)) for bound in state.bounds]
 
 
-def worth(layout, shares, values):
-    """Return the sum of all entries that an assignment picks."""
+def utility(layout, shares, values):
+    """Return the sum of all entries that an assignment selects."""
     total = sum(int(shares.unary[v, x]) for v, x in enumerate(values))
     for e, (a, b) in enumerate(layout.whole.pairs):
         total += int(shares.pair[e, values[a], values[b]])
     for t, (a, b, c) in enumerate(layout.whole.corners):
-        ab, ac, bc = shares.cluster[t]
+        ab, ac, bc = shares.triangle[t]
         total += int(ab[values[a], values[b]]) + int(ac[values[a], values[c]]) + int(bc[values[b], values[c]])
     return total
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 9999), st.sampled_from([0.0, 0.3]), st.sampled_from([(), (4,), (0, 5)]))
-def test_bounds_stay_sound_for_all_rows(seed, hard, interface):
+def test_bounds_stay_valid_for_all_rows(seed, hard, interface):
     local = agent(seed, hard=hard, interface=interface)
     state, values = DualState(local, triangles=True), naive.row_values(local).ravel().tolist()
     for sweeps in (3, 4, 6):
@@ -56,33 +58,36 @@ def test_bounds_stay_sound_for_all_rows(seed, hard, interface):
 
 @settings(max_examples=20)
 @given(st.integers(0, 9999))
-def test_what_assignments_are_worth_stays_the_same(seed):
+def test_adding_triangles_changes_no_utility(seed):
     state = DualState(agent(seed), triangles=True)
     state.improve(sweeps=1)
-    before, layout, shares = state.layout, *add_triangles(state.layout, state.shares, [(0, 1, 2), (0, 2, 3), (2, 3, 4)])
+    before, layout, shares = (
+        state.layout,
+        *add_triangles(state.layout, state.potentials, [(0, 1, 2), (0, 2, 3), (2, 3, 4)]),
+    )
     for values in product(*(range(d) for d in before.whole.domains)):
-        assert worth(before, state.shares, values) == worth(layout, shares, values)
+        assert utility(before, state.potentials, values) == utility(layout, shares, values)
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 9999))
-def test_cycles_that_are_worth_less_than_their_tables_are_found(seed):
+def test_cycles_whose_maximum_is_below_the_sum_of_their_tables_maxima_are_found(seed):
     state = DualState(agent(seed, RING), triangles=True)
     state.improve(sweeps=3)
-    pair, domains = state.shares.pair, state.layout.whole.domains
+    pair, domains = state.potentials.pair, state.layout.whole.domains
     index = {tuple(p): e for e, p in enumerate(state.layout.whole.pairs.tolist())}
     tables = [pair[index[p]][: domains[p[0]], : domains[p[1]]].astype(np.int64) for p in RING]
     best = max(
         sum(int(table[x[a], x[b]]) for table, (a, b) in zip(tables, RING, strict=True))
         for x in product(*(range(d) for d in domains))
     )
-    found = frustrated(state.layout, state.shares, 9)
+    found = frustrated_cycle_triangles(state.layout, state.potentials, 9)
     assert bool(found) == (sum(int(t.max()) for t in tables) > best)
     assert sorted(found) in ([], [(0, 1, 2), (0, 2, 3)], [(0, 1, 3), (1, 2, 3)])
 
 
 def ring_of_two_colours():
-    """Three pairs that want to be equal, one that does not: nothing satisfies all."""
+    """Return a cycle of three pairs that prefer equal values and one that prefers different ones."""
     same, other = [[1, 0], [0, 1]], [[0, 1], [1, 0]]
     tables = [np.array(t) * 64 for t in (same, same, same, other)]
     return LocalProblem(
@@ -90,7 +95,7 @@ def ring_of_two_colours():
     )
 
 
-def test_a_ring_that_pairs_cannot_close_is_closed():
+def test_a_cycle_that_pairs_cannot_bound_exactly_is_bounded_exactly():
     pairs, more = DualState(ring_of_two_colours(), triangles=False), DualState(ring_of_two_colours(), triangles=True)
     for state in (pairs, more):
         state.improve(sweeps=3)
@@ -99,20 +104,20 @@ def test_a_ring_that_pairs_cannot_close_is_closed():
     assert decoded(pairs) == [256] and decoded(more) == [192]
 
 
-def test_a_bound_by_trial_goes_around_cycles_and_keeps_its_own_layout():
+def test_the_calibrated_bound_uses_cycle_triangles_and_keeps_its_layout():
     state = calibration.PAIRS.start(ring_of_two_colours())
     state.dual.improve(sweeps=3)
     for _ in range(9):
-        state._go_around(0.1)
+        state._ascend_with_cycles(0.1)
     assert decoded(state.dual) == [192] and not len(state.dual.layout.whole.triangles)
 
 
-def test_a_search_in_rows_fixes_the_layout():
-    from dmcmc.inference.bounds.branch_and_bound_rows import row_search
+def test_a_branch_and_bound_search_fixes_the_layout():
+    from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 
     state = DualState(agent(3, interface=(4,)), triangles=True)
     state.improve(sweeps=4)
-    row_search(state, 1 << 20)
+    create_boundary_search(state, 1 << 20)
     before = state.layout
     state.tighten()
     assert state.layout is before and all(a <= b for a, b in pairwise(sorted(before.whole.pairs[:, 0])))

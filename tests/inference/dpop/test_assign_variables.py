@@ -1,4 +1,4 @@
-"""Agents for problems that have none: every variable has one owner, parts hang together, few variables are shared."""
+"""Test the assignment of variables to agents: one owner per variable, connected parts, few shared variables."""
 
 from dataclasses import replace
 from itertools import product
@@ -21,7 +21,7 @@ EQUAL = [[0, 1], [1, 0]]
 
 
 def on_graph(graph, shuffled=False):
-    """A problem of binary variables with a factor an edge; shuffled, the variables' order says nothing."""
+    """Return a problem of binary variables with one factor per edge; ``shuffled`` makes the variables' order random."""
     number = np.random.default_rng(0).permutation(len(graph)) if shuffled else np.arange(len(graph))
     edges = [(int(number[u]), int(number[v])) for u, v in nx.convert_node_labels_to_integers(graph).edges]
     names = tuple(f"x{v}" for v in range(len(graph)))
@@ -79,7 +79,7 @@ def test_a_path_is_cut_into_equal_pieces():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_unconnected_variables_are_shared_out_evenly(method):
+def test_unconnected_variables_are_divided_evenly(method):
     divided = split(on_graph(nx.empty_graph(12)), 4, method)
     assert sizes(divided)[0] >= 2
 
@@ -92,7 +92,7 @@ def test_unconnected_variables_are_shared_out_evenly(method):
         (2, "metis", "split: expected one of tree, grow, blocks, got 'metis'"),
     ],
 )
-def test_what_cannot_be_is_refused(agents, method, message):
+def test_impossible_numbers_of_agents_and_unknown_methods_are_rejected(agents, method, message):
     with pytest.raises(ConfigError, match=message):
         split(on_graph(nx.path_graph(5)), agents, method)
 
@@ -108,21 +108,21 @@ def test_the_optimum_does_not_depend_on_the_agents(method, seed):
 
 
 @settings(max_examples=60)
-@given(seed=st.integers(0, 10_000), laid_out=st.booleans(), constants=st.booleans())
-def test_each_agent_has_the_factors_inside_it_in_their_order(seed, laid_out, constants):
+@given(seed=st.integers(0, 10_000), flat=st.booleans(), constants=st.booleans())
+def test_each_agent_has_its_own_factors_in_the_order_of_the_problem(seed, flat, constants):
     drawn = random_problem(seed, variables=8, agents=4, factors=14)
     problem = replace(drawn, factors=tuple(f for f in drawn.factors if constants or f.scope))
-    if laid_out:
+    if flat:
         assert problem.flat.tables == len(problem.factors)
     division, agents = divide(problem), [{int(problem.owner[v]) for v in f.scope} for f in problem.factors]
 
-    def those(wanted):
+    def factors_of(wanted):
         return [id(factor) for factor, found in zip(problem.factors, agents, strict=True) if wanted(found)]
 
     for agent, local in enumerate(division.locals):
-        assert list(map(id, local.factors)) == those(lambda found, agent=agent: found == {agent})
+        assert list(map(id, local.factors)) == factors_of(lambda found, agent=agent: found == {agent})
         assert local.tables is None or local.tables.scopes() == [factor.scope for factor in local.factors]
-    assert list(map(id, division.crossing)) == those(lambda found: len(found) > 1)
-    assert list(map(id, division.constants)) == those(lambda found: not found)
+    assert list(map(id, division.crossing)) == factors_of(lambda found: len(found) > 1)
+    assert list(map(id, division.constants)) == factors_of(lambda found: not found)
     shared = {v for factor in division.crossing for v in factor.scope}
     assert {v for local in division.locals for v in local.interface} == shared

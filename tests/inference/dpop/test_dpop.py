@@ -1,4 +1,4 @@
-"""DPOP's steps: the worked example of the DMCMC paper, and UTIL as the maximum over a whole subtree."""
+"""Test DPOP's steps: the worked example of the DMCMC paper, and UTIL as the maximum over a whole subtree."""
 
 import numpy as np
 import pytest
@@ -10,19 +10,19 @@ from dmcmc import Factor, Problem
 from dmcmc.inference.dpop import step_plan_cache
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
-from dmcmc.inference.dpop.util_and_value import Node, util_step, value_step
+from dmcmc.inference.dpop.util_and_value import UtilNode, util_step, value_step
 from dmcmc.inference.elimination.eliminate import Elimination
 from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Resources
-from dmcmc.inference.model.arithmetic import Arithmetic, Table, choose_arithmetic
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable, choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.sparse import sparse_elimination
-from dmcmc.inference.sparse.sparse_table import Incomplete, ListedTable
+from dmcmc.inference.sparse.sparse_table import SparseBackedTable, SparseTable
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import Sampling
 
 
 def paper_example():
-    """Figures 1 and 2: three agents with two variables each, every constraint with the table of Figure 1c."""
+    """Return the problem of Figures 1 and 2: three agents with two variables each, all tables as in Figure 1c."""
     constraints = ["12", "24", "26", "34", "46", "56"]
     return Problem(
         variables=tuple(f"x{v}" for v in range(1, 7)),
@@ -60,7 +60,7 @@ class Solved:
         return [*self.local[agent].lower, *self.crossing(agent)]
 
     def step(self, agent, interface=None, separator=None):
-        node = Node(
+        node = UtilNode(
             self.local[agent].lower,
             self.crossing(agent),
             [self.messages[child] for child in self.tree.children[agent]],
@@ -72,7 +72,7 @@ class Solved:
         return util_step(node)
 
     def dense(self, message, scope):
-        """A UTIL message as one table over a scope."""
+        """Return a UTIL message as one table over a scope."""
         return naive.join(naive.plain_tables(message, self.arithmetic), list(scope), self.problem.domains)
 
 
@@ -130,20 +130,20 @@ def test_a_util_step_that_does_not_fit_names_the_agent():
     arithmetic = choose_arithmetic([table])
     with pytest.raises(ResourceError, match=r"agent me: .*2,500"):
         util_step(
-            Node([arithmetic.encode(table)], [], [], [0], [1], np.array([50, 50]), arithmetic),
+            UtilNode([arithmetic.encode(table)], [], [], [0], [1], np.array([50, 50]), arithmetic),
             [(EXACT, 9999)],
-            Resources(user="me"),
+            Resources(owner="me"),
         )
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_join_of_incomplete_tables_sends_and_chooses_the_same(seed, monkeypatch):
+def test_sparse_and_dense_joins_give_the_same_messages_and_values(seed, monkeypatch):
     problem = random_problem(seed, 8, 5, 3, 12, hard=0.4)
     dense = Solved(problem)
-    monkeypatch.setattr(sparse_elimination, "_LARGE", 0)
-    monkeypatch.setattr(sparse_elimination, "_SLOWER", 1e-9)
+    monkeypatch.setattr(sparse_elimination, "_MIN_CELLS", 0)
+    monkeypatch.setattr(sparse_elimination, "_CELLS_PER_ROW", 1e-9)
     found = Solved(problem)
-    assert any(isinstance(step.elimination, sparse_elimination.ListedElimination) for step in found.steps.values())
+    assert any(isinstance(step.elimination, sparse_elimination.SparseElimination) for step in found.steps.values())
     assert found.values == dense.values
     for agent, message in dense.messages.items():
         for one, other in zip(message, found.messages[agent], strict=True):
@@ -152,10 +152,10 @@ def test_a_join_of_incomplete_tables_sends_and_chooses_the_same(seed, monkeypatc
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_small_util_step_sends_and_chooses_what_a_large_one_does(seed, monkeypatch):
+def test_small_and_large_util_steps_give_the_same_messages_and_values(seed, monkeypatch):
     problem = random_problem(seed, 8, 5, 3, 12, hard=0.2)
     small = Solved(problem)
-    monkeypatch.setattr(step_plan_cache, "_SMALL", 0)
+    monkeypatch.setattr(step_plan_cache, "_MAX_SMALL_CELLS", 0)
     step_plan_cache._PLANS.clear()
     large = Solved(problem)
     step_plan_cache._PLANS.clear()
@@ -166,35 +166,35 @@ def test_a_small_util_step_sends_and_chooses_what_a_large_one_does(seed, monkeyp
             assert np.array_equal(one.values, other.values)
 
 
-def test_a_util_step_of_which_little_is_possible_is_exact_where_dense_tables_do_not_fit():
+def test_a_util_step_with_few_allowed_entries_is_exact_if_dense_tables_do_not_fit():
     rng, size, domains = np.random.default_rng(0), 40, np.full(5, 40)
     same = np.where(np.eye(size, dtype=np.bool_), rng.integers(0, 9, (size, size)), -np.inf)
     factors = [Factor.of((a, b), same) for b in range(5) for a in range(b)]
     arithmetic = choose_arithmetic(factors)
-    node = Node([arithmetic.encode(f) for f in factors], [], [], [0, 1, 2, 3], [4], domains, arithmetic)
+    node = UtilNode([arithmetic.encode(f) for f in factors], [], [], [0, 1, 2, 3], [4], domains, arithmetic)
     step = util_step(node, [(EXACT, 1 << 20)])  # dense tables take 10 MB
-    assert isinstance(step.elimination, sparse_elimination.ListedElimination)
+    assert isinstance(step.elimination, sparse_elimination.SparseElimination)
     expected = sum(np.diagonal(factor.table) for factor in factors)
     assert np.array_equal(sum(table.values for table in step.message), expected)
     assert value_step(step, [4], {4: 7}) == dict.fromkeys(range(5), 7)
 
 
-def test_what_is_received_incomplete_is_joined_as_it_is_and_can_be_made_dense(monkeypatch):
+def test_a_sparse_message_is_joined_sparsely_and_can_be_converted_to_dense(monkeypatch):
     rng, size, domains = np.random.default_rng(0), 40, np.full(4, 40)
     keys = np.unique(rng.integers(0, size, (100, 3)) @ [1 << 12, 1 << 6, 1])
-    rows = Incomplete((0, 1, 2), keys, rng.integers(0, 9, keys.size).astype(np.int32))
+    rows = SparseTable((0, 1, 2), keys, rng.integers(0, 9, keys.size).astype(np.int32))
     arithmetic = Arithmetic(np.dtype(np.int32), -(2**29), 1000, True)
-    received = ListedTable(rows, (size,) * 3, arithmetic.lowest)
-    crossing = [Table((1, 3), rng.integers(0, 9, (size, size)).astype(np.int32))]
-    node = Node([], crossing, [(received,)], [1], [0, 2, 3], domains, arithmetic)
+    received = SparseBackedTable(rows, (size,) * 3, arithmetic.lowest)
+    crossing = [EncodedTable((1, 3), rng.integers(0, 9, (size, size)).astype(np.int32))]
+    node = UtilNode([], crossing, [(received,)], [1], [0, 2, 3], domains, arithmetic)
     step = util_step(node, [(EXACT, 1 << 20)])  # dense tables take 10 MB
-    monkeypatch.setattr(sparse_elimination, "_LARGE", 1 << 40)
+    monkeypatch.setattr(sparse_elimination, "_MIN_CELLS", 1 << 40)
     dense = util_step(node)
-    assert isinstance(step.elimination, sparse_elimination.ListedElimination) and isinstance(
+    assert isinstance(step.elimination, sparse_elimination.SparseElimination) and isinstance(
         dense.elimination, Elimination
     )
     (found,), (expected,) = step.message, dense.message
-    possible = expected.values > arithmetic.threshold
-    assert isinstance(found, ListedTable) and found.nbytes < expected.values.nbytes / 4
-    assert np.array_equal(found.values > arithmetic.threshold, possible)
+    possible = expected.values > arithmetic.forbidden_below
+    assert isinstance(found, SparseBackedTable) and found.nbytes < expected.values.nbytes / 4
+    assert np.array_equal(found.values > arithmetic.forbidden_below, possible)
     assert np.array_equal(found.values[possible], expected.values[possible])

@@ -1,4 +1,4 @@
-"""Lists of rows in place of interfaces, and UTIL's way down: against tables written out in full."""
+"""Test row lists in place of interfaces, and outside bounds, against fully enumerated tables."""
 
 from itertools import product
 
@@ -9,38 +9,38 @@ from support import naive
 from support.problem_strategies import random_problem
 
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.dpop.interface_rows import Compression
+from dmcmc.inference.dpop.interface_rows import InterfaceCompression
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
-from dmcmc.inference.dpop.util_and_value import Node, outside_steps, util_step
+from dmcmc.inference.dpop.util_and_value import UtilNode, outside_steps, util_step
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources
-from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
+from dmcmc.inference.model.arithmetic import EncodedTable, choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 
 seeds = st.integers(0, 10**6)
 
 
 def compressed(seed):
-    """A random problem, its division, and a compression of some of its agents, rows in any order."""
+    """Return a random problem, its division, and row lists for some of its agents, with the rows in any order."""
     problem = random_problem(seed, variables=7, agents=3, domain=3, factors=10, hard=0.2, floats=seed % 3 == 0)
     division, rng = divide(problem), np.random.default_rng(seed)
     interfaces, rows = {}, {}
     for local in division.locals:
         if local.interface and rng.random() < 0.7:
-            everything = np.array(list(product(*map(range, local.interface_shape))), dtype=np.int64)
-            keep = rng.permutation(len(everything))[: rng.integers(1, len(everything) + 1)]
-            interfaces[local.agent], rows[local.agent] = local.interface, everything[keep]
-    return problem, division, Compression(problem.domains, problem.owner, interfaces, rows)
+            all_rows = np.array(list(product(*map(range, local.interface_shape))), dtype=np.int64)
+            keep = rng.permutation(len(all_rows))[: rng.integers(1, len(all_rows) + 1)]
+            interfaces[local.agent], rows[local.agent] = local.interface, all_rows[keep]
+    return problem, division, InterfaceCompression(problem.domains, problem.owner, interfaces, rows)
 
 
 def assignments(variables, sizes):
-    """All assignments of some variables, as dictionaries."""
+    """Yield all assignments of some variables, as dictionaries."""
     for values in product(*(range(int(sizes[v])) for v in variables)):
         yield dict(zip(variables, values, strict=True))
 
 
 @settings(max_examples=60)
 @given(seeds)
-def test_a_table_at_listed_rows_is_read_off_at_the_values_that_expand_gives(seed):
+def test_a_table_at_rows_has_the_entries_of_the_expanded_values(seed):
     problem, _, compression = compressed(seed)
     for factor in problem.factors:
         scope, values = compression.table(factor.scope, factor.table)
@@ -54,7 +54,7 @@ def test_a_table_at_listed_rows_is_read_off_at_the_values_that_expand_gives(seed
 
 @settings(max_examples=60)
 @given(seeds)
-def test_a_local_problem_over_a_list_has_the_values_of_its_rows(seed):
+def test_a_local_problem_over_a_row_list_has_the_values_of_its_rows(seed):
     _, division, compression = compressed(seed)
     for local in division.locals:
         listed = compression.local(local)
@@ -81,8 +81,8 @@ def test_expand_gives_all_interface_values_and_leaves_the_others(seed):
             assert [expanded[v] for v in interface] == row.tolist()
 
 
-def swept(problem, relaxation, memory=None):
-    """UTIL up and outside down with exact tables of all agents: per agent (its tables, rest, UTIL), and the numbers."""
+def both_passes(problem, relaxation, memory=None):
+    """Compute UTIL bottom-up and outside bounds top-down; return the local tables and the outside tables per agent."""
     division, arithmetic = divide(problem), choose_arithmetic(problem.factors)
     tree = build_pseudotree(problem, division)
 
@@ -90,23 +90,25 @@ def swept(problem, relaxation, memory=None):
         finite = np.where(np.asarray(numbers == -naive.INFINITY, dtype=bool), arithmetic.lowest, numbers)
         return finite.astype(arithmetic.dtype)
 
-    own = [(Table(local.interface, encoded(naive.row_values(local))),) for local in division.locals]
+    local_tables = [(EncodedTable(local.interface, encoded(naive.row_values(local))),) for local in division.locals]
     crossing = [[arithmetic.encode(division.crossing[i]) for i in tree.placed[a]] for a in range(problem.n_agents)]
-    nodes, steps, rests, outside = {}, {}, {}, {}
+    nodes, steps, outside_tables, outside = {}, {}, {}, {}
     for a in tree.bottom_up:
         children = [steps[c].message for c in tree.children[a]]
         interface, separator = division.locals[a].interface, tree.separators[a]
-        nodes[a] = Node(own[a], crossing[a], children, interface, separator, problem.domains, arithmetic)
+        nodes[a] = UtilNode(local_tables[a], crossing[a], children, interface, separator, problem.domains, arithmetic)
         steps[a] = util_step(nodes[a], [(relaxation, memory)])
     for a in reversed(tree.bottom_up):
         separators = [tree.separators[c] for c in tree.children[a]]
-        rests[a], downs = outside_steps(nodes[a], outside.get(a, ()), separators, relaxation, Resources(memory))
-        outside |= dict(zip(tree.children[a], downs, strict=True))
-    return division, tree, arithmetic, own, rests
+        outside_tables[a], child_outside = outside_steps(
+            nodes[a], outside.get(a, ()), separators, relaxation, Resources(memory)
+        )
+        outside |= dict(zip(tree.children[a], child_outside, strict=True))
+    return division, tree, arithmetic, local_tables, outside_tables
 
 
 def component(tree, agent):
-    """The agents of one tree."""
+    """Return the agents of one tree."""
     root = list(range(len(tree.parent)))
     for a in reversed(tree.bottom_up):
         root[a] = a if tree.parent[a] < 0 else root[tree.parent[a]]
@@ -114,7 +116,7 @@ def component(tree, agent):
 
 
 def best_with_rows(problem, division, agents, agent):
-    """The best utility of a component for each row of one of its agents, by brute force."""
+    """Return the best utility of a component for each row of one of its agents, by brute force."""
     inside = [v for v in range(problem.n_variables) if problem.owner[v] in agents]
     tables = [
         (f.scope, naive.utilities(f.table)) for f in problem.factors if f.scope and problem.owner[f.scope[0]] in agents
@@ -125,12 +127,12 @@ def best_with_rows(problem, division, agents, agent):
 
 @settings(max_examples=60)
 @given(seeds)
-def test_a_row_and_the_rest_make_the_best_of_the_whole(seed):
+def test_local_and_outside_tables_add_up_to_the_best_utility_per_row(seed):
     floats = seed % 4 == 0
     problem = random_problem(seed, variables=7, agents=4, domain=3, factors=9, hard=0.15, floats=floats)
-    division, tree, arithmetic, own, rests = swept(problem, Relaxation("exact"))
+    division, tree, arithmetic, local_tables, outside_tables = both_passes(problem, Relaxation("exact"))
     for a, local in enumerate(division.locals):
-        tables = naive.plain_tables([*own[a], *rests[a]], arithmetic)
+        tables = naive.plain_tables([*local_tables[a], *outside_tables[a]], arithmetic)
         total = naive.join(tables, list(local.interface), problem.domains)
         best = best_with_rows(problem, division, component(tree, a), a)
         assert naive.same_numbers(total, best, 1e-9 if floats else 0)
@@ -138,20 +140,22 @@ def test_a_row_and_the_rest_make_the_best_of_the_whole(seed):
 
 @settings(max_examples=60)
 @given(seeds)
-def test_a_relaxed_rest_is_never_too_little(seed):
+def test_a_relaxed_outside_bound_is_an_upper_bound(seed):
     problem = random_problem(seed, variables=8, agents=4, domain=3, factors=14, hard=0.1)
     try:
-        division, tree, arithmetic, own, rests = swept(problem, Relaxation("auto", None, "scope", False), memory=600)
+        division, tree, arithmetic, local_tables, outside_tables = both_passes(
+            problem, Relaxation("auto", None, "scope", False), memory=600
+        )
     except ResourceError:  # a single table is larger
         reject()
     for a, local in enumerate(division.locals):
-        tables = naive.plain_tables([*own[a], *rests[a]], arithmetic)
+        tables = naive.plain_tables([*local_tables[a], *outside_tables[a]], arithmetic)
         total = naive.join(tables, list(local.interface), problem.domains)
         best = best_with_rows(problem, division, component(tree, a), a)
         assert all(x >= y for x, y in zip(total.ravel(), best.ravel(), strict=True))
 
 
-def test_sizes_name_every_list_even_of_agents_without_variables():
-    compression = Compression(np.array([2, 3]), np.array([0, 2]), {2: (1,)}, {2: np.array([[2], [0]])})
+def test_sizes_have_an_entry_per_agent_even_without_variables():
+    compression = InterfaceCompression(np.array([2, 3]), np.array([0, 2]), {2: (1,)}, {2: np.array([[2], [0]])})
     assert compression.sizes.tolist() == [2, 3, 1, 1, 2]
-    assert compression.expand({0: 1, compression.variable(2): 0}) == {0: 1, 1: 2}
+    assert compression.expand({0: 1, compression.row_variable(2): 0}) == {0: 1, 1: 2}

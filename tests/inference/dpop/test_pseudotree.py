@@ -1,4 +1,4 @@
-"""The agents' pseudo-tree: every factor on one branch, every separator what the sender's subtree still needs."""
+"""Test the agents' pseudo-tree: factors on one branch, and separators that the sender's subtree needs."""
 
 import networkx as nx
 import pytest
@@ -22,13 +22,13 @@ any_problem = st.one_of(
 
 
 def ancestors(tree, agent):
-    """The agents above one, its parent first."""
-    above = []
+    """Return the agents above one, its parent first."""
+    found = []
     while tree.parent[agent] >= 0:
         agent = tree.parent[agent]
-        above.append(agent)
-        assert len(above) <= len(tree.parent), "a cycle of parents"
-    return above
+        found.append(agent)
+        assert len(found) <= len(tree.parent), "a cycle of parents"
+    return found
 
 
 def built(problem):
@@ -74,7 +74,7 @@ def test_each_crossing_factor_is_placed_once_at_its_deepest_agent(problem):
 
 @given(any_problem)
 @settings(max_examples=150)
-def test_a_separator_is_what_factors_of_the_subtree_share_with_agents_above(problem):
+def test_a_separator_has_the_ancestors_variables_in_factors_of_the_subtree(problem):
     division, tree = built(problem)
     for agent, separator in enumerate(tree.separators):
         subtree = {a for a in range(problem.n_agents) if a == agent or agent in ancestors(tree, a)}

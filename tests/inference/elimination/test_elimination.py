@@ -1,4 +1,4 @@
-"""Bucket elimination gives the tables, and the maximisers, that writing everything out gives."""
+"""Bucket elimination gives the tables and the maximising values of a search over all assignments."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -23,21 +23,21 @@ from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, choose_arithme
 NUMBERS = {"int32": (100, False), "int64": (2**40, False), "float64": (1e3, True)}
 
 
-def run(factors, domains, order, keep, threads=1, low=None):
+def run(factors, domains, order, keep, threads=1, row_axes=None):
     """Eliminate ``order`` from the factors; return the elimination and the tolerance of its arithmetic.
 
-    ``low`` sets how many variables make a row of the kernel, which is otherwise up to the plan.
+    ``row_axes`` sets how many variables form a row of the kernel; by default the plan decides.
     """
     arithmetic = choose_arithmetic(factors)
     plan = plan_elimination([f.scope for f in factors], domains, order, keep)
-    if low is not None:
-        plan = replace(plan, program=plan.program._replace(low=np.full(len(order), low)))
+    if row_axes is not None:
+        plan = replace(plan, program=plan.program._replace(row_axes=np.full(len(order), row_axes)))
     done = eliminate([arithmetic.encode(f) for f in factors], plan, arithmetic, threads)
     return done, 0.0 if arithmetic.exact else 1e-9 * float(arithmetic.total)
 
 
 def remains(done, keep, domains):
-    """The sum of what an elimination left, dense over the kept variables, as plain numbers."""
+    """Return the sum of the remaining tables, dense over the kept variables, as plain numbers."""
     return naive.join(naive.plain_tables(done.remaining(), done.arithmetic), list(keep), domains)
 
 
@@ -47,7 +47,7 @@ def plain(factors):
 
 @st.composite
 def cases(draw, numbers=tuple(NUMBERS), most=None):
-    """Factors of arity 0 to 4 over up to 6 variables of up to 6 values, some of them to be eliminated in some order."""
+    """Draw factors over up to 6 variables of up to 6 values, and an order in which to eliminate some of them."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n = int(rng.integers(0, 7))
     domains = rng.integers(1, (most or 7 - n // 2) + 1, n)
@@ -119,10 +119,10 @@ def test_the_plan_foresees_every_table(case):
 
 @given(case=cases())
 @settings(max_examples=50)
-def test_a_plan_is_the_same_however_many_variables_have_no_part_in_it(case):
+def test_a_plan_does_not_depend_on_variables_that_take_no_part(case):
     factors, domains, order, keep = case
     few = plan_elimination([f.scope for f in factors], domains, order, keep)
-    most = 40 * (1 + domains.size)  # every 40th takes part
+    most = 40 * (1 + domains.size)  # every 40th variable takes part
     larger = np.ones(most, dtype=np.int64)
     larger[40 * np.arange(domains.size)] = domains
 
@@ -133,18 +133,18 @@ def test_a_plan_is_the_same_however_many_variables_have_no_part_in_it(case):
     assert [moved(few.scope(t)) for t in range(few.tables)] == [list(many.scope(t)) for t in range(many.tables)]
     assert moved(few.program.variable.tolist()) == many.program.variable.tolist() and few.remaining == many.remaining
     assert all(np.array_equal(getattr(few, name), getattr(many, name)) for name in ("sizes", "cells", "entries"))
-    for name in ("at", "input_start", "inputs", "cells", "low"):
+    for name in ("at", "input_start", "inputs", "cells", "row_axes"):
         assert np.array_equal(getattr(few.program, name), getattr(many.program, name)), name
 
 
-def test_sizes_beyond_any_machine_saturate():
+def test_sizes_that_no_machine_can_hold_saturate():
     n = 40
     plan = plan_elimination([tuple(range(n))], np.full(n, 1000), [0], range(1, n))
     assert plan.program.cells[0] == HUGE
     assert plan.entries >= HUGE
 
 
-# How the kernel reads a table: a number for a row, a dense row, or a row with gaps or repeats; for every table the
+# How the kernel reads a table: one number per row, a dense row, or a row with gaps or repeats; and for every table the
 # level at which it is added.
 WIDE = {1: 7, 2: 200}
 PATHS = {
@@ -172,13 +172,13 @@ PATHS = {
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("hard", [0.3, 0.9])
 def test_every_path_of_the_kernel_gives_the_same_numbers(path, numbers, hard):
-    scopes, sizes, low, expected_path = PATHS[path]
+    scopes, sizes, row_axes, expected_path = PATHS[path]
     keep = list(sizes)
     domains = np.array([5, *(sizes.get(v, 1) for v in range(1, 5))])
     rng = np.random.default_rng(len(path))
     magnitude, floats = NUMBERS[numbers]
     factors = [Factor.of(s, random_table(rng, tuple(domains[list(s)]), magnitude, hard, floats)) for s in scopes]
-    done, tolerance = run(factors, domains, [0], keep, low=low)
+    done, tolerance = run(factors, domains, [0], keep, row_axes=row_axes)
     _, _, _, level, is_row, *_, dense = split_bucket(done.plan.program, 0)
     kinds = ["number" if not row else "dense" if d else "gaps" for row, d in zip(is_row, dense, strict=True)]
     assert ", ".join(f"{kind} {j}" for kind, j in zip(kinds, level, strict=True)) == expected_path
@@ -189,7 +189,7 @@ def test_every_path_of_the_kernel_gives_the_same_numbers(path, numbers, hard):
 
 @given(cases(numbers=("int32", "float64")))
 @settings(max_examples=60)
-def test_min_plus_takes_the_least_that_is_not_forbidden(case):
+def test_min_plus_takes_the_smallest_allowed_sum(case):
     factors, domains, order, keep = case
     arithmetic = choose_arithmetic(factors)
     plan = plan_elimination([f.scope for f in factors], domains, order, keep)
@@ -204,7 +204,7 @@ def test_min_plus_takes_the_least_that_is_not_forbidden(case):
 
 @given(cases(numbers=("float64",)))
 @settings(max_examples=60)
-def test_log_sum_exp_adds_up_what_max_plus_maximises(case):
+def test_log_sum_exp_sums_the_exponentials_of_all_assignments(case):
     factors, domains, order, keep = case
     arithmetic = Arithmetic(np.dtype(np.float64), -np.inf, 1e6)
     plan = plan_elimination([f.scope for f in factors], domains, order, keep)
@@ -225,7 +225,7 @@ def test_a_large_table_is_the_same_on_any_number_of_threads(numbers):
     scopes = [(0, 1, 2), (2, 0, 3), (3, 1), (0, 1)]
     factors = [Factor.of(s, random_table(rng, tuple(domains[list(s)]), magnitude, 0.3, floats)) for s in scopes]
     alone, tolerance = run(factors, domains, [0], [1, 2, 3])
-    assert alone.plan.cells > elimination._LARGE  # or there is nothing to divide
+    assert alone.plan.cells > elimination._MIN_PARALLEL_CELLS  # otherwise there is nothing to divide
     for threads in (2, 3):
         together, _ = run(factors, domains, [0], [1, 2, 3], threads)
         entries = alone.plan.entries
@@ -236,7 +236,7 @@ def test_a_large_table_is_the_same_on_any_number_of_threads(numbers):
 
 @st.composite
 def extremes(draw):
-    """Up to 12 factors over three variables: many forbidden entries, and finite ones at the edges of number types."""
+    """Draw up to 12 factors: many forbidden entries, and finite ones at the limits of number types."""
     domains = np.array([3, 2, 2])
     count = draw(st.integers(1, 12))
     edge = draw(st.sampled_from([2**28, 2**31, 2**53, 2**59, 2**60 - 1])) // draw(st.sampled_from([1, count]))
@@ -263,14 +263,14 @@ def test_sums_never_wrap_and_minus_infinity_stays(case):
 
 
 @given(st.lists(st.integers(0, 2**62), max_size=6), st.booleans())
-def test_the_arithmetic_has_room_for_every_sum(magnitudes, hard):
+def test_the_arithmetic_can_hold_every_sum(magnitudes, hard):
     entry = np.iinfo(np.int64).min if hard else 0
     factors = [Factor.of((0,), np.array([entry, m], dtype=np.int64)) for m in magnitudes]
     arithmetic = choose_arithmetic(factors)
     if arithmetic.exact:
         least = int(np.iinfo(arithmetic.dtype).min)
-        assert least <= ADDENDS * arithmetic.lowest  # so many sentinels do not wrap
-        assert arithmetic.lowest + sum(magnitudes) < arithmetic.threshold <= -sum(magnitudes)
+        assert least <= ADDENDS * arithmetic.lowest  # a sum of that many sentinels does not wrap
+        assert arithmetic.lowest + sum(magnitudes) < arithmetic.forbidden_below <= -sum(magnitudes)
     else:
         assert sum(magnitudes) >= 2**60 - 1
 
@@ -278,7 +278,9 @@ def test_the_arithmetic_has_room_for_every_sum(magnitudes, hard):
 def test_absorb_keeps_the_sum_however_many_sentinels_meet():
     arithmetic = choose_arithmetic([Factor.of((0,), [1, -naive.INFINITY])])
     hard = np.full((2, 2), arithmetic.lowest, dtype=arithmetic.dtype)
-    (table,) = absorb([elimination.Table((0, 1), hard)] * 9 + [elimination.Table((1,), hard[0])] * 9, arithmetic)
+    (table,) = absorb(
+        [elimination.EncodedTable((0, 1), hard)] * 9 + [elimination.EncodedTable((1,), hard[0])] * 9, arithmetic
+    )
     assert all(arithmetic.is_lowest(value) for value in table.values.ravel().tolist())
 
 
@@ -300,10 +302,10 @@ def test_outward_bounds_the_exact_sum_whatever_the_order_of_addition(terms, rand
     exact = sum((Fraction(f.table.item()) for f in factors), Fraction(0))
     bound = arithmetic.outward(numbers[0], len(factors))
     assert exact <= Fraction(bound)
-    assert bound - numbers[0] <= 1e-13 * (float(arithmetic.total) + abs(numbers[0]))  # and closely
+    assert bound - numbers[0] <= 1e-13 * (float(arithmetic.total) + abs(numbers[0]))  # and the bound is tight
 
 
-def test_outward_leaves_integers_and_infinity_alone():
+def test_outward_does_not_change_integers_and_infinity():
     exact = choose_arithmetic([Factor.of((), 5)])
     assert exact.outward(5, 100) == 5
     loose = Arithmetic(np.dtype(np.float64), -np.inf, 1.0)
@@ -318,7 +320,7 @@ def test_an_eliminated_variable_without_tables_takes_its_first_value():
     assert all(entry == 0 for _, table in done.remaining() for entry in table.ravel())
 
 
-def test_the_twin_agrees_with_a_loop_over_assignments():
+def test_the_naive_marginal_agrees_with_a_loop_over_assignments():
     domains = np.array([2, 3, 2])
     rng = np.random.default_rng(0)
     tables = [((2, 0), rng.integers(0, 9, (2, 2))), ((1,), rng.integers(0, 9, 3)), ((0, 1), rng.integers(0, 9, (2, 3)))]

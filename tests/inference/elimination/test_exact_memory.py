@@ -1,4 +1,4 @@
-"""Exact agents whose tables are too many to keep: rows are looked up before they go, or one is eliminated anew."""
+"""Exact agents whose tables exceed the memory: rows are looked up beforehand, or a table is eliminated again."""
 
 import pytest
 from support.problem_strategies import random_problem
@@ -7,13 +7,13 @@ import dmcmc
 from dmcmc.samplers.methods import exact
 
 
-@pytest.mark.parametrize("kept_bytes", [-1, 40, 400])  # none, some, most agents' tables are kept
+@pytest.mark.parametrize("kept_bytes", [-1, 40, 400])  # none, some, or most agents' tables are cached
 @pytest.mark.parametrize("looked_up", [0, 1 << 22])
 @pytest.mark.parametrize("seed", range(12))
-def test_the_answer_does_not_depend_on_what_is_kept(monkeypatch, seed, looked_up, kept_bytes):
+def test_the_answer_does_not_depend_on_which_tables_are_cached(monkeypatch, seed, looked_up, kept_bytes):
     problem = random_problem(seed, agents=3)
-    kept = dmcmc.solve(problem, method="exact")
-    monkeypatch.setattr(exact, "_KEPT", kept_bytes)
-    monkeypatch.setattr(exact, "_LOOKED_UP", looked_up)
+    cached = dmcmc.solve(problem, method="exact")
+    monkeypatch.setattr(exact, "_MAX_RETAINED_BYTES", kept_bytes)
+    monkeypatch.setattr(exact, "_MAX_LOOKUP_CELLS", looked_up)
     anew = dmcmc.solve(problem, method="exact")
-    assert (anew.objective, anew.bound, anew.status) == (kept.objective, kept.bound, kept.status)
+    assert (anew.objective, anew.bound, anew.status) == (cached.objective, cached.bound, cached.status)

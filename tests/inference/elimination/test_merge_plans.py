@@ -1,4 +1,4 @@
-"""Plans put side by side do what they do alone."""
+"""A merged plan does what its single plans do."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -7,7 +7,7 @@ from support.encoded_problems import batches
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold, bucket_levels, group_buckets
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.merge_plans import merge_plans, mergeable
-from dmcmc.inference.execution.small_batch import eliminate_side_by_side
+from dmcmc.inference.execution.small_batch import eliminate_small_batch
 
 MANY = settings(max_examples=40)
 
@@ -22,7 +22,7 @@ def test_a_merged_plan_makes_the_same_tables(batch):
     start = 0
     for plan, numbers in zip(plans, merged.numbers, strict=True):
         given = plan.tables - plan.buckets
-        alone = eliminate(flat.part(start, start + given), plan, arithmetic)
+        alone = eliminate(flat.table_range(start, start + given), plan, arithmetic)
         start += given
         for t in range(plan.tables):
             one, other = alone.table(t), whole.table(int(numbers[t]))
@@ -35,12 +35,12 @@ def test_a_merged_plan_makes_the_same_tables(batch):
 
 @given(batches())
 @MANY
-def test_small_plans_carried_out_side_by_side_make_the_tables_that_each_makes_alone(batch):
+def test_a_batch_of_small_plans_makes_the_tables_of_single_runs(batch):
     plans, flat, arithmetic = batch
-    together, start = eliminate_side_by_side(flat, plans, merge_plans(plans), arithmetic), 0
+    together, start = eliminate_small_batch(flat, plans, merge_plans(plans), arithmetic), 0
     for plan, done in zip(plans, together, strict=True):
         given = plan.tables - plan.buckets
-        alone = eliminate(flat.part(start, start + given), plan, arithmetic)
+        alone = eliminate(flat.table_range(start, start + given), plan, arithmetic)
         start += given
         assert done.plan is plan and np.array_equal(done.arena, alone.arena)
         assert all(done.table(t).scope == alone.table(t).scope for t in range(plan.tables))
@@ -55,7 +55,7 @@ def test_plans_that_share_a_variable_are_not_merged(batch):
 
 @given(batches())
 @MANY
-def test_buckets_of_a_wave_need_nothing_of_each_other_and_waves_follow_messages(batch):
+def test_buckets_of_a_wave_are_independent_and_waves_follow_messages(batch):
     plan = merge_plans(batch[0]).plan
     program, given = plan.program, plan.tables - plan.buckets
     everything = np.ones(plan.buckets, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Mini-buckets bound the optimum from the right side, and are exact where nothing is split."""
+"""Mini-buckets give a valid upper bound and are exact if no bucket is split."""
 
 from dataclasses import replace
 from math import prod
@@ -10,23 +10,25 @@ from support.problem_strategies import random_problem
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.choose_z import plan_within
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 
-KINDS = [(partition, matching) for partition in ("scope", "content") for matching in (False, True)]
+VARIANTS = [(partition, matching) for partition in ("scope", "content") for matching in (False, True)]
 
 
 def relax(problem, z, partition="scope", matching=False, order=None, keep=(), **limits):
-    """Eliminate with mini-buckets; return what was done, and a bound on the best utility (−∞: none is feasible)."""
+    """Eliminate with mini-buckets; return the elimination and an upper bound on the optimum (−∞ if infeasible)."""
     arithmetic = choose_arithmetic(problem.factors)
     tables = [arithmetic.encode(f) for f in problem.factors]
     order = list(range(problem.n_variables)) if order is None else order
     relaxation = Relaxation("mini-bucket", z, partition, matching)
-    done = eliminate_within(Query(tables, problem.domains, order, keep, arithmetic), relaxation, Resources(**limits))
+    done = eliminate_within(
+        EliminationQuery(tables, problem.domains, order, keep, arithmetic), relaxation, Resources(**limits)
+    )
     if keep:
         return done, None
     total = done.elimination.total()
@@ -58,14 +60,14 @@ def journal_example():
 def test_example_3_of_the_journal():
     problem = journal_example()
     done, bound = relax(problem, 3, order=[3, 2, 1, 0])
-    assert done.z is None  # nothing is split
+    assert done.z is None  # no bucket is split
     assert problem.to_own_sense(bound) == 4
     for values in (assignment(done), [0, 1, 0, 1]):  # both are optimal
         assert problem.evaluate(np.array(values)).objective == 4
 
 
 def test_example_3_with_the_table_that_the_journal_prints():
-    """Fig. 2a has 3 where the constraints give 0: then ⟨0,1,0,1⟩ is the only optimum, and all else is as printed."""
+    """Fig. 2a prints 3 where the constraints give 0; then ⟨0,1,0,1⟩ is the only optimum."""
     printed = np.zeros((2, 2, 2, 2), dtype=np.int64)
     printed[0, 0, 0, 1] = 3
     problem = journal_example()
@@ -98,8 +100,8 @@ def cases(count=120):
         yield random_problem(seed, 7, 2, 3, 12, 3, 50, hard, floats, "min" if seed % 5 == 0 else "max")
 
 
-@pytest.mark.parametrize(("partition", "matching"), KINDS)
-def test_the_bound_is_sound_and_the_assignment_is_real(partition, matching):
+@pytest.mark.parametrize(("partition", "matching"), VARIANTS)
+def test_the_bound_is_valid_and_the_assignment_is_feasible(partition, matching):
     split = tight = 0
     for problem in cases():
         best = naive.optimum(problem)
@@ -115,7 +117,7 @@ def test_the_bound_is_sound_and_the_assignment_is_real(partition, matching):
     assert split > 30 and tight > 30
 
 
-@pytest.mark.parametrize(("partition", "matching"), KINDS)
+@pytest.mark.parametrize(("partition", "matching"), VARIANTS)
 def test_with_kept_variables_every_entry_bounds_the_exact_one(partition, matching):
     for problem in cases(60):
         n = problem.n_variables
@@ -131,7 +133,7 @@ def test_with_kept_variables_every_entry_bounds_the_exact_one(partition, matchin
         assert all(a + slack >= b for a, b in zip(found.ravel(), exact.ravel(), strict=True))
 
 
-@pytest.mark.parametrize(("partition", "matching"), KINDS)
+@pytest.mark.parametrize(("partition", "matching"), VARIANTS)
 def test_z_of_the_induced_width_is_exact(partition, matching):
     for problem in cases(40):
         order = list(range(problem.n_variables))
@@ -167,21 +169,21 @@ def test_no_message_has_more_than_z_variables_and_every_table_is_used_once(parti
 
 
 def first_fit(scopes, order, z):
-    """Mini-buckets as sets of scopes, one list a variable: by decreasing size, into the first that it fits."""
-    live = [frozenset(s) for s in scopes]
+    """Return mini-buckets as sets of scopes, one list per variable: by decreasing size, into the first that it fits."""
+    tables = [frozenset(s) for s in scopes]
     steps = []
     for v in order:
-        bucket = sorted((s for s in live if v in s), key=lambda s: -len(s))
-        live = [s for s in live if v not in s]
+        bucket = sorted((s for s in tables if v in s), key=lambda s: -len(s))
+        tables = [s for s in tables if v not in s]
         unions = []
         for scope in bucket:
-            home = next((i for i, u in enumerate(unions) if len(u | scope - {v}) <= z), None)
-            if home is None:
+            fitting = next((i for i, u in enumerate(unions) if len(u | scope - {v}) <= z), None)
+            if fitting is None:
                 unions.append(scope - {v})
             else:
-                unions[home] |= scope - {v}
+                unions[fitting] |= scope - {v}
         steps.append(unions or [frozenset()])
-        live += steps[-1]
+        tables += steps[-1]
     return steps
 
 
@@ -198,11 +200,11 @@ def test_scope_based_partitions_are_first_fit(seed):
         assert [frozenset(plan.scope(plan.output(b))) for b in range(plan.buckets)] == [u for p in expected for u in p]
 
 
-def test_a_z_that_is_too_small_says_the_least_one():
+def test_the_error_for_a_small_z_names_the_smallest_z():
     with pytest.raises(ResourceError, match=r"z = 1 is too small: .* 4 variables.*; the least z is 3"):
         plan_mini_buckets([(0, 1, 2, 3), (0, 1)], np.full(4, 2), range(4), z=1)
     plan_mini_buckets([(0, 1, 2, 3), (0, 1)], np.full(4, 2), range(4), z=3)
-    assert least_z([(0, 1, 2)], [3]) == 0  # what is not touched needs nothing
+    assert least_z([(0, 1, 2)], [3]) == 0  # tables without eliminated variables do not count
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -224,7 +226,7 @@ def test_the_memory_gives_the_largest_z_that_fits(seed):
 
 
 def test_content_based_partitions_join_what_belongs_together():
-    """Two tables that pull x in opposite directions lose most when they are apart."""
+    """Two tables that favour opposite values of x loosen the bound most if they are separated."""
     agree, against = [[9, 9], [0, 0]], [[0, 0], [9, 9]]
     problem = Problem(
         variables=("x", "a", "b", "c"),

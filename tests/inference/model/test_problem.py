@@ -1,4 +1,4 @@
-"""The model: what a problem is, what it is worth, and what is refused."""
+"""Problems: construction, evaluation, and the rejection of invalid input."""
 
 import itertools
 from dataclasses import replace
@@ -20,7 +20,7 @@ MIN32, MIN64 = np.iinfo(np.int32).min, np.iinfo(np.int64).min
 
 
 def problem(**changes):
-    """Two variables of 2 and 3 values, one factor on both."""
+    """Return a problem with two variables of 2 and 3 values and one factor on both."""
     parts = {
         "variables": ("x", "y"),
         "domains": [2, 3],
@@ -55,7 +55,7 @@ def problem(**changes):
         ({"sense": "best"}, ["sense", "best"]),
     ],
 )
-def test_a_problem_that_does_not_fit_together_is_refused_by_name(changes, words):
+def test_an_inconsistent_problem_is_rejected_with_the_name_of_its_part(changes, words):
     with pytest.raises(ProblemError) as caught:
         problem(**changes)
     message = str(caught.value)
@@ -90,19 +90,19 @@ def test_constants_unary_factors_and_repeated_scopes_all_count():
     assert p.evaluate([1, 2]) == (3 + 100 + 5 + 5000, 0)
 
 
-def test_a_variable_with_one_value_shifts_a_table_by_an_axis_only():
+def test_a_variable_with_one_value_only_adds_an_axis_to_a_table():
     one = problem(domains=[1, 3], factors=(Factor.of((0, 1), [[1, 2, 3]]),))
     assert [one.evaluate([0, v]).objective for v in range(3)] == [1, 2, 3]
 
 
-def test_evaluate_refuses_incomplete_and_foreign_values():
+def test_evaluate_rejects_missing_values_and_values_outside_domains():
     p = problem(labels=(None, ("p", "q", "r")))
     for bad in ([0], [0, 3], [-1, 0], {"x": 0}, {"x": 0, "y": "s"}, {"x": 2, "y": "p"}):
         with pytest.raises(ProblemError):
             p.evaluate(bad)
 
 
-def test_cost_problems_report_costs_and_count_infinite_ones():
+def test_cost_problems_report_costs_and_count_infinite_costs():
     p = problem(sense="min", factors=(Factor.of((0,), [7, INFINITY], "min"), Factor.of((1,), [1, 2, 3], "min")))
     assert p.evaluate([0, 2]) == (10, 0)
     assert p.evaluate([1, 0]) == (1, 1)
@@ -176,13 +176,13 @@ def test_costs_at_the_edge_of_int64_do_not_wrap():
         ([2**70], "max", "63 bits"),
     ],
 )
-def test_what_is_no_utility_is_refused_with_the_factor_named(values, sense, word):
+def test_invalid_utilities_are_rejected_with_the_name_of_the_factor(values, sense, word):
     with pytest.raises(ProblemError, match="factor f") as caught:
         Factor.of((0,), values, sense, "f")
     assert word in str(caught.value)
 
 
-def test_a_problem_cannot_be_changed_through_what_it_was_built_from():
+def test_a_problem_cannot_be_changed_through_the_arrays_it_was_built_from():
     domains, table = np.array([2, 3]), np.zeros((2, 3))
     p = problem(domains=domains, factors=(Factor.of((0, 1), table),))
     domains[0], table[0, 0] = 9, 9
@@ -197,14 +197,14 @@ def test_magnitude_is_the_largest_finite_absolute_entry():
         assert magnitude(normalise(list(values))) == max(finite, default=0)
 
 
-def test_constants_take_nothing_away_from_the_rest():
+def test_large_constants_do_not_absorb_small_utilities():
     p = problem(factors=(Factor.of((), 1e16), Factor.of((0,), [0.25, 1.5]), Factor.of((), -1e16), Factor.of((), 0.5)))
     assert [p.evaluate([v, 0]).objective for v in (0, 1)] == [0.75, 2.0]
     assert [p.utility_inside(np.array([v, 0])) for v in (0, 1)] == [Fraction(1, 4), Fraction(3, 2)]
 
 
-def kinds_of_factor(entry=3):
-    """One factor of each kind, with an entry to be chosen."""
+def factors_of_each_class(entry=3):
+    """Return one factor of each class, all with a given entry."""
     layer = Layer(np.zeros((1, 2), dtype=np.int32), np.array([[0, entry]], dtype=np.int32))
     tuples = np.array([[0, 1]], dtype=np.int32)
     return (
@@ -215,15 +215,17 @@ def kinds_of_factor(entry=3):
 
 
 def test_factors_are_equal_by_scope_utilities_and_name():
-    for one, same_one, other in zip(kinds_of_factor(), kinds_of_factor(), kinds_of_factor(4), strict=True):
+    for one, same_one, other in zip(
+        factors_of_each_class(), factors_of_each_class(), factors_of_each_class(4), strict=True
+    ):
         assert one == same_one and hash(one) == hash(same_one)
         assert one != other and one != one.renamed((1, 0), "f") and one != one.renamed((0, 1), "g") and one != "f"
-    assert len(set(kinds_of_factor() + kinds_of_factor())) == 3  # of different kinds
+    assert len(set(factors_of_each_class() + factors_of_each_class())) == 3  # of different classes
     assert Factor.of((0,), [1, 2]) not in (Factor.of((0,), [1.5, 2]), Factor.of((0,), [1, 2, 3]))
 
 
 @given(p=problems())
-def test_problems_are_equal_by_their_parts(p):
+def test_problems_are_equal_if_their_attributes_are(p):
     assert p == replace(p) and hash(p) == hash(replace(p))
     assert p != replace(p, name=p.name + "x") and p != replace(p, agents=(*p.agents, "one more"))
     assert p != replace(p, factors=(*p.factors, Factor.of((), 1)))
@@ -232,7 +234,7 @@ def test_problems_are_equal_by_their_parts(p):
 @pytest.mark.parametrize(
     "values", [[2**63, 0], [-(2**63) - 1, 0], [2**70, 0], [2**70, 0.5], [10**400, 1], [2**63, 2**63]]
 )
-def test_integers_beyond_64_bits_are_refused_not_rounded(values):
+def test_integers_beyond_64_bits_are_rejected_not_rounded(values):
     makers = (
         lambda: Factor.of((0,), values),
         lambda: tabulate((0,), (5000,), [[0], [1]], values, 0),
@@ -244,7 +246,7 @@ def test_integers_beyond_64_bits_are_refused_not_rounded(values):
             make()
 
 
-def test_rows_of_different_lengths_are_refused():
+def test_rows_of_different_lengths_are_rejected():
     for make in (lambda: Factor.of((0, 1), [[1], [1, 2]]), lambda: problem(domains=[[2], [2, 3]])):
         with pytest.raises(ProblemError, match="different lengths"):
             make()

@@ -1,4 +1,4 @@
-"""Sparse factors and automata: the same utilities as the table they stand for, expanded, evaluated and as chains."""
+"""Sparse factors and automata have the utilities of their dense table: expanded, evaluated and as chains."""
 
 import pickle
 from dataclasses import replace
@@ -15,7 +15,7 @@ from dmcmc import Factor, Problem
 from dmcmc.inference.model.automaton import AutomatonFactor, automaton_of, unroll
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Evaluation
-from dmcmc.inference.model.sparse_factor import SparseFactor, count, tabulate
+from dmcmc.inference.model.sparse_factor import SparseFactor, format_count, tabulate
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 
@@ -24,7 +24,7 @@ SMALLEST = np.iinfo(np.int64).min
 
 @st.composite
 def listings(draw):
-    """Shape, tuples, values, default: what a sparse factor is given by."""
+    """Draw the shape, tuples, values and default of a sparse factor."""
     shape = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=4)))
     rows = draw(st.lists(st.tuples(*(st.integers(0, d - 1) for d in shape)), max_size=12))
     entry = draw(
@@ -41,20 +41,20 @@ def listings(draw):
 
 
 def sparse(shape, rows, values, default):
-    """A sparse factor whatever its size, and the same as a dense one."""
+    """Return a sparse factor of any size, and the equal dense factor."""
     padded = (*shape, 3000)  # too many entries for a table
     listed = tabulate(range(len(padded)), padded, [(*r, 0) for r in rows], values, default)
     assert isinstance(listed, SparseFactor)
-    keep = listed.tuples[:, :-1]
+    tuples = listed.tuples[:, :-1]
     plain = np.full(shape, default, dtype=float)
     for row, value in zip(rows, values, strict=True):
         plain[row] = value
     scope = tuple(range(len(shape)))
-    return SparseFactor(scope, shape, keep, listed.utilities), Factor.of(scope, plain)
+    return SparseFactor(scope, shape, tuples, listed.utilities), Factor.of(scope, plain)
 
 
 def problem_of(*factors, agents=1):
-    """A problem over the variables of some factors."""
+    """Return a problem over the variables of some factors."""
     sizes = {v: d for f in factors for v, d in zip(f.scope, f.shape, strict=True)}
     n = max(sizes) + 1
     return Problem(
@@ -76,43 +76,51 @@ def test_a_sparse_factor_its_automaton_and_its_table_are_the_same_function(listi
     assert np.array_equal(utilities(chain.table), utilities(plain.table))
     assert factor.forbidden_entries() == plain.forbidden_entries() == chain.forbidden_entries()
     assert factor.shape == plain.shape == chain.shape
-    words = chain.listed()
-    assert words.lists_possible and all(words.entry(v) == plain.entry(v) for v in product(*map(range, factor.shape)))
-    assert words.forbidden_entries() == plain.forbidden_entries() and len(words.tuples) == words.possible()[1].size
+    words = chain.to_sparse()
+    assert words.default_is_forbidden and all(
+        words.entry(v) == plain.entry(v) for v in product(*map(range, factor.shape))
+    )
+    assert (
+        words.forbidden_entries() == plain.forbidden_entries() and len(words.tuples) == words.allowed_tuples()[1].size
+    )
 
 
 def as_chain(problem):
-    """A problem with every factor that is not dense as a chain, however small."""
+    """Return a problem in which every factor that is not dense has become a chain, whatever its size."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dmcmc.inference.model.densify._EASY", 0)
-        patch.setattr("dmcmc.inference.model.densify._SHARE", 2**60)
-        patch.setattr("dmcmc.inference.model.densify._MOST_AXES", 0)
+        patch.setattr("dmcmc.inference.model.densify._MAX_ALWAYS_EXPANDED_ENTRIES", 0)
+        patch.setattr("dmcmc.inference.model.densify._EXPANSION_MEMORY_DIVISOR", 2**60)
+        patch.setattr("dmcmc.inference.model.densify._MAX_EXPANDED_AXES", 0)
         return densify(problem, 2**40)
 
 
 @given(listings(), st.integers(1, 3))
-def test_a_chain_eliminated_gives_the_table_back(listing, agents):
+def test_eliminating_the_states_of_a_chain_restores_the_table(listing, agents):
     factor, plain = sparse(*listing)
     dense = as_chain(problem_of(factor, agents=agents))
-    assert dense.own == len(factor.shape)
+    assert dense.n_original == len(factor.shape)
     assert all(type(f) is Factor for f in dense.problem.factors)
     tables = [(f.scope, utilities(f.table)) for f in dense.problem.factors]
-    hidden = range(dense.own, dense.problem.n_variables)
-    assert np.array_equal(marginal(tables, hidden, range(dense.own), dense.problem.domains), utilities(plain.table))
+    hidden = range(dense.n_original, dense.problem.n_variables)
+    assert np.array_equal(
+        marginal(tables, hidden, range(dense.n_original), dense.problem.domains), utilities(plain.table)
+    )
 
 
 @given(listings())
-def test_a_chain_has_one_state_sequence_an_assignment(listing):
+def test_a_chain_has_one_state_sequence_per_assignment(listing):
     factor, _ = sparse(*listing)
     dense = as_chain(problem_of(factor)).problem
-    own = len(factor.shape)
+    n_original = len(factor.shape)
     for values in product(*map(range, factor.shape)):
-        runs = [dense.evaluate([*values, *states]) for states in product(*map(range, dense.domains[own:].tolist()))]
+        runs = [
+            dense.evaluate([*values, *states]) for states in product(*map(range, dense.domains[n_original:].tolist()))
+        ]
         allowed = [run for run in runs if not run.violation]
         assert len(allowed) == (factor.entry(values) is not None)
 
 
-def test_small_factors_are_expanded_and_dense_problems_left_alone():
+def test_small_factors_are_expanded_and_dense_problems_are_unchanged():
     factor, plain = sparse((2, 3), [(0, 1)], [4], -1)
     problem = problem_of(factor)
     dense = densify(problem, 2**20).problem
@@ -120,7 +128,7 @@ def test_small_factors_are_expanded_and_dense_problems_left_alone():
     assert densify(dense, 2**20).problem is dense
 
 
-def test_a_factor_over_fifty_five_variables():
+def test_a_factor_over_55_variables_becomes_a_chain_of_small_tables():
     at_most_one = unroll(range(55), [2] * 55, 0, lambda i, seen, x: (seen + x, 0 if seen + x < 2 else None))
     assert at_most_one.states == (1, *[2] * 54)
     problem = problem_of(at_most_one)
@@ -135,17 +143,17 @@ def test_a_factor_over_fifty_five_variables():
 
 
 @pytest.mark.parametrize(("tuples", "hidden"), [(20, 3), (300, 0)])
-def test_tuples_beside_a_default_are_a_chain_where_they_are_few_and_a_table_where_that_is_smaller(tuples, hidden):
+def test_a_sparse_factor_with_an_allowed_default_becomes_the_smaller_of_chain_and_table(tuples, hidden):
     rng = np.random.default_rng(0)
     factor = tabulate(range(4), [24] * 4, rng.integers(0, 24, (tuples, 4)), np.arange(tuples), 5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dmcmc.inference.model.densify._EASY", 0)
+        patch.setattr("dmcmc.inference.model.densify._MAX_ALWAYS_EXPANDED_ENTRIES", 0)
         assert densify(problem_of(factor), 2**24).problem.n_variables == 4 + hidden
     with pytest.raises(ResourceError, match="fits the memory neither"):
         densify(problem_of(tabulate(range(6), [24] * 6, rng.integers(0, 24, (900, 6)), np.arange(900), 5)), 2**20)
 
 
-def test_hidden_names_are_not_those_of_variables():
+def test_names_of_hidden_variables_differ_from_those_of_variables():
     factor = unroll((0, 1), (2, 2), 0, lambda i, s, x: (s + x, s * x), name="f")
     problem = Problem(("f.state1", "y"), [2, 2], ("a", "b"), [0, 1], (factor,))
     dense = as_chain(problem).problem
@@ -153,7 +161,7 @@ def test_hidden_names_are_not_those_of_variables():
     assert dense.owner.tolist() == [0, 1, 0]
 
 
-def test_what_fits_nowhere_is_refused():
+def test_a_factor_that_fits_neither_as_table_nor_as_chain_is_rejected():
     rng = np.random.default_rng(0)
     factor = tabulate(range(30), [4] * 30, rng.integers(0, 4, (500, 30)), np.ones(500, dtype=int), 0)
     with pytest.raises(ResourceError, match="fits the memory neither as a table of about 10\\^18 entries nor"):
@@ -161,7 +169,7 @@ def test_what_fits_nowhere_is_refused():
     assert densify(problem_of(factor), 2**30).problem.n_variables == 30 + 29
 
 
-def test_what_lists_its_tuples_becomes_one_variable_of_them_where_a_chain_is_large():
+def test_a_large_chain_is_replaced_by_one_variable_that_enumerates_the_tuples():
     rng, size = np.random.default_rng(0), 12
     rows = rng.integers(0, size, (600, 9))
     first, second = (
@@ -172,43 +180,45 @@ def test_what_lists_its_tuples_becomes_one_variable_of_them_where_a_chain_is_lar
     assert dense.n_variables == 9 + 2
     assert max(f.table.size for f in dense.factors) == 600 * size
     automata = replace(problem, factors=(automaton_of(first), automaton_of(second)))
-    assert densify(automata, 2**24).problem.domains.tolist() == dense.domains.tolist()  # of few words: the same
-    assert [f.possible()[1].size for f in densify(automata, 2**24, lists=True).problem.factors] == [600, 600]
+    assert (
+        densify(automata, 2**24).problem.domains.tolist() == dense.domains.tolist()
+    )  # they have few words, so the result is the same
+    assert [f.possible()[1].size for f in densify(automata, 2**24, keep_sparse=True).problem.factors] == [600, 600]
     result = dmcmc.solve(problem, method="exact", device="cpu", memory="64MiB")
     assert result.status == "optimal"
     assert result.objective == pytest.approx(max(first.entry(row[:6]) + second.entry(row[3:]) for row in rows.tolist()))
 
 
-def test_too_many_states_are_refused():
+def test_too_many_states_are_rejected():
     with pytest.raises(ResourceError, match="more than 1048576 steps"):
         unroll(range(40), [2] * 40, 0, lambda i, s, x: (2 * s + x, 0))
 
 
-def test_of_equal_tuples_the_last_counts():
+def test_the_last_of_equal_tuples_counts():
     for size in (2, 5000):
         factor = tabulate((0,), (size,), [[1], [0], [1]], [5, 6, 7], 0, name="f")
         assert [factor.entry([x]) for x in range(2)] == [6, 7]
         assert isinstance(factor, SparseFactor) == (size == 5000)
 
 
-def test_a_constant_may_be_listed_too():
+def test_a_constant_can_be_given_by_tuples():
     assert tabulate((), (), np.zeros((0, 0)), [], 5).entry(()) == 5
     assert tabulate((), (), np.zeros((2, 0)), [3, 4], 5).entry(()) == 4
 
 
-def test_big_integers_stay_exact():
+def test_large_integers_stay_exact():
     factor = tabulate((0,), (5000,), [[1], [2]], np.array([2**61 + 1, SMALLEST]), 0, sense="min")
     assert factor.entry([1]) == -(2**61) - 1
     assert factor.entry([2]) is None
 
 
-def test_values_outside_the_domain_are_refused():
+def test_values_outside_the_domain_are_rejected():
     with pytest.raises(ProblemError, match="factor f: tuple 1 has a value outside its domain"):
         tabulate((0,), (2,), [[1], [2]], [0, 0], 0, name="f")
 
 
-def test_counts_for_the_reader():
-    assert (count(999), count(10**6), count(7 * 10**400)) == ("999", "about 10^6", "about 10^400")
+def test_large_counts_are_formatted_as_powers_of_ten():
+    assert (format_count(999), format_count(10**6), format_count(7 * 10**400)) == ("999", "about 10^6", "about 10^400")
 
 
 def test_equal_states_are_merged():
@@ -242,7 +252,7 @@ def test_solving_never_shows_hidden_variables(first, second, agents, method):
         assert result.objective == problem.evaluate(result.assignment).objective
 
 
-def test_factors_travel_between_processes():
+def test_factors_can_be_pickled():
     listed = tabulate((0,), (5000,), [[1], [0]], [5, -INFINITY], 0, name="f")
     counted = unroll((0, 1), (2, 2), 0, lambda i, s, x: (s + x, s * x), name="g")
     for factor in (listed, counted):

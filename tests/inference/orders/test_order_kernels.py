@@ -1,4 +1,4 @@
-"""The kernels of the search for orders: rows of bits, greedy, peeling, bucket trees and windows, and their budget."""
+"""Test the kernels of the order search: bit rows, greedy rules, simplicial vertices, bucket trees, windows, budget."""
 
 import math
 from itertools import pairwise, permutations
@@ -13,7 +13,7 @@ from dmcmc.inference.orders.best_order import primal_graph
 from dmcmc.inference.orders.bitset import pack
 from dmcmc.inference.orders.bitset_kernels import graph_of_scopes
 from dmcmc.inference.orders.greedy_kernels import first_costs, greedy, seeded
-from dmcmc.inference.orders.order_search_kernels import peel, search
+from dmcmc.inference.orders.order_search_kernels import eliminate_simplicial, search
 from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree
 
 
@@ -31,7 +31,7 @@ def test_the_rows_of_bits_are_the_primal_graph_with_the_kept_variables_as_a_cliq
 
 @given(graphs(), st.sampled_from(range(4)), st.integers(0, 9), st.floats(0.1, 2))
 @settings(max_examples=150)
-def test_giving_up_early_changes_nothing_but_the_time(graph, rule, seed, share):
+def test_a_limit_on_cells_only_stops_orders_that_exceed_it(graph, rule, seed, share):
     scopes, domains, _ = graph
     words, sizes, weight, n = kernel_graph(scopes, domains)
     cost, _ = first_costs(words, weight, n, rule)
@@ -57,12 +57,12 @@ def test_giving_up_early_changes_nothing_but_the_time(graph, rule, seed, share):
 @given(graphs(7))
 @settings(max_examples=60)
 def test_simplicial_variables_first_is_optimal(graph):
-    """No order is cheaper than the best that starts with what is peeled off."""
+    """No order is cheaper than the best order that starts with the simplicial variables."""
     scopes, domains, _ = graph
     domains = np.maximum(domains, 2)
     words, sizes, _, n = kernel_graph(scopes, domains)
     order = np.zeros(n, dtype=np.int64)
-    first = order[: peel(words.copy(), sizes, n, np.inf, order)].tolist()
+    first = order[: eliminate_simplicial(words.copy(), sizes, n, np.inf, order)].tolist()
     rest = [v for v in range(n) if v not in first]
     best = min(total_of(scopes, domains, p) for p in permutations(range(n)))
     assert best == min(total_of(scopes, domains, (*first, *p)) for p in permutations(rest))
@@ -70,7 +70,7 @@ def test_simplicial_variables_first_is_optimal(graph):
 
 @given(graphs(20), st.integers(0, 99), st.booleans())
 @settings(max_examples=150)
-def test_the_bucket_tree_keeps_its_books_while_windows_improve_it(graph, seed, thorough):
+def test_windows_keep_the_bucket_tree_consistent_and_never_make_it_worse(graph, seed, thorough):
     scopes, domains, _ = graph
     words, sizes, _, n = kernel_graph(scopes, domains)
     order = np.random.default_rng(seed).permutation(n)
@@ -106,7 +106,7 @@ def test_a_window_that_holds_a_connected_graph_finds_the_optimum(graph, seed):
 @pytest.mark.parametrize("budget", [0, 20_000, 200_000, 2_000_000])
 @pytest.mark.parametrize(("n", "edges"), [(30, 80), (80, 200), (300, 500)])
 def test_the_search_touches_no_more_words_than_its_budget(n, edges, budget):
-    """Beyond it, at most the batch or window that was begun."""
+    """The search may exceed its budget by the last batch or window only."""
     words, sizes, weight, _ = kernel_graph(random_graph(1, n, edges), np.full(n, 4))
     order = np.empty(n, dtype=np.int64)
     *_, work = search(words, sizes, weight, n, np.arange(2), float(budget), 1e8, 0, False, order)

@@ -1,4 +1,4 @@
-"""Elimination orders: what an order costs, how good the portfolio is, and the widths that graph theory knows."""
+"""Test elimination orders: their cost, the quality of the portfolio, and known widths of graphs."""
 
 import math
 from itertools import combinations, permutations
@@ -13,15 +13,15 @@ from support.graphs_to_order import by_rule, check_numbers, cycle, graphs, grid,
 import dmcmc.inference.orders.best_order as best_order_module
 from dmcmc.inference.orders import estimate_cost
 from dmcmc.inference.orders.best_order import DEPTH_FIRST_RULES, RULES, best_order, primal_graph, scaled_weights
-from dmcmc.inference.orders.estimate_cost import cells_at_most, takes
-from dmcmc.inference.orders.exact_order import FEW
+from dmcmc.inference.orders.estimate_cost import cells_upper_bound, joins_at_least
+from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
 
 every_rule = st.sampled_from((*RULES, *DEPTH_FIRST_RULES))
 
 
 @given(graphs(), every_rule, st.one_of(st.none(), st.integers(0, 99)))
 @settings(max_examples=200)
-def test_a_rule_orders_exactly_the_chosen_variables_and_knows_the_cost(graph, rule, seed):
+def test_a_rule_orders_exactly_the_chosen_variables_and_reports_their_cost(graph, rule, seed):
     scopes, domains, chosen = graph
     order = by_rule(scopes, domains, chosen, rule, seed if rule in RULES else None)
     assert sorted(order.variables) == np.flatnonzero(chosen).tolist()
@@ -30,19 +30,21 @@ def test_a_rule_orders_exactly_the_chosen_variables_and_knows_the_cost(graph, ru
 
 
 @given(graphs())
-def test_a_glance_never_says_less_than_the_best_order_takes(graph):
+def test_the_estimate_is_an_upper_bound_on_the_cells_of_the_best_order(graph):
     scopes, domains, chosen = graph
     eliminate, keep = np.flatnonzero(chosen).tolist(), np.flatnonzero(~chosen).tolist()
     inner = [scope for scope in scopes if any(chosen[v] for v in scope)]
-    assert best_order(inner, domains, eliminate, keep).cells <= cells_at_most(inner, domains, eliminate) * (1 + 1e-9)
+    assert best_order(inner, domains, eliminate, keep).cells <= cells_upper_bound(inner, domains, eliminate) * (
+        1 + 1e-9
+    )
 
 
 @given(graphs())
-def test_a_glance_takes_the_smallest_bucket_first(graph):
+def test_the_estimate_eliminates_the_smallest_bucket_first(graph):
     scopes, domains, chosen = graph
     inner = [set(scope) for scope in scopes if any(chosen[v] for v in scope)]
     left, total = set(np.flatnonzero(chosen).tolist()), 0.0
-    expected = cells_at_most([tuple(scope) for scope in inner], domains, sorted(left))
+    expected = cells_upper_bound([tuple(scope) for scope in inner], domains, sorted(left))
     while left:
         buckets = {v: {v}.union(*(scope for scope in inner if v in scope)) for v in left}
         v = min(left, key=lambda v: (math.prod(float(domains[u]) for u in buckets[v]), v))
@@ -53,20 +55,20 @@ def test_a_glance_takes_the_smallest_bucket_first(graph):
 
 
 @given(graphs(), st.floats(1, 1e6))
-def test_a_glance_at_many_variables_searches_for_nothing_and_misses_no_large_order(graph, cells):
+def test_for_many_variables_the_estimate_needs_no_search(graph, cells):
     scopes, domains, chosen = graph
     eliminate, keep = np.flatnonzero(chosen).tolist(), np.flatnonzero(~chosen).tolist()
     inner = [scope for scope in scopes if any(chosen[v] for v in scope)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimate_cost, "_BITS", 0)
+        patch.setattr(estimate_cost, "_MAX_BITSET_VARIABLES", 0)
         patch.setattr(estimate_cost, "best_order", None)
-        large = takes(inner, domains, eliminate, keep, cells)
-    assert large == (cells_at_most(inner, domains, eliminate) >= cells)
+        large = joins_at_least(inner, domains, eliminate, keep, cells)
+    assert large == (cells_upper_bound(inner, domains, eliminate) >= cells)
     assert large or best_order(inner, domains, eliminate, keep).cells < cells * (1 + 1e-9)
 
 
 def rule_cost(rule, v, neighbours, weight):
-    """What a rule says of eliminating v, from the sets of neighbours as they are."""
+    """Return a rule's cost of eliminating v, computed from the current sets of neighbours."""
     around = sorted(neighbours[v])
     if rule == "min-degree":
         return len(around)
@@ -78,7 +80,7 @@ def rule_cost(rule, v, neighbours, weight):
 
 @given(graphs(), st.sampled_from(RULES))
 @settings(max_examples=200)
-def test_each_step_takes_a_cheapest_variable_of_the_graph_as_it_is_then(graph, rule):
+def test_each_step_eliminates_a_cheapest_variable_of_the_current_graph(graph, rule):
     scopes, domains, chosen = graph
     weight = scaled_weights(domains.astype(float)).tolist()
     kept = np.flatnonzero(~chosen).tolist()
@@ -109,7 +111,7 @@ def test_a_depth_first_order_has_every_factor_on_one_branch_of_a_tree_of_edges(g
 
 
 def test_the_two_depth_first_rules_start_from_opposite_ends():
-    """A star with one long arm: the journal's root is the arm's end, the usual one the centre."""
+    """On a star with one long arm, the journal's root is the end of the arm, and the usual root is the centre."""
     scopes = [(0, 1), (0, 2), (0, 3), (3, 4)]
     roots = [by_rule(scopes, np.full(5, 2), np.ones(5, dtype=bool), r).variables[-1] for r in DEPTH_FIRST_RULES]
     assert roots == [1, 0]
@@ -117,7 +119,7 @@ def test_the_two_depth_first_rules_start_from_opposite_ends():
 
 @given(graphs())
 @settings(max_examples=100)
-def test_the_portfolio_is_never_worse_than_a_member_and_keeps_what_is_kept(graph):
+def test_the_portfolio_is_never_worse_than_any_rule(graph):
     scopes, domains, chosen = graph
     eliminate, keep = np.flatnonzero(chosen).tolist(), np.flatnonzero(~chosen).tolist()
     best = best_order(scopes, domains, eliminate, keep)
@@ -139,7 +141,7 @@ def test_small_graphs_are_ordered_optimally(graph):
 
 @given(graphs(8))
 @settings(max_examples=60)
-def test_few_variables_have_the_best_order_beside_what_stays(graph):
+def test_few_variables_have_an_optimal_order_given_kept_variables(graph):
     scopes, domains, chosen = graph
     assume(domains.min() >= 2)
     eliminate, keep = np.flatnonzero(chosen).tolist(), np.flatnonzero(~chosen).tolist()
@@ -150,19 +152,19 @@ def test_few_variables_have_the_best_order_beside_what_stays(graph):
 
 
 def test_few_variables_need_no_kernels(monkeypatch):
-    asked = []
+    search_calls = []
 
     def search(graph, sizes, weight, eliminate, rules, budget, hard_limit, seed, known, best):
-        asked.append(eliminate)
+        search_calls.append(eliminate)
         best[:] = np.arange(eliminate)
         return 1.0, 1.0, 1, 0, 0
 
     monkeypatch.setattr(best_order_module, "search", search)
-    for n in (FEW, FEW + 1):
+    for n in (MAX_EXACT_VARIABLES, MAX_EXACT_VARIABLES + 1):
         best_order(cycle(n), np.full(n, 9), range(n))
-    best_order([(0, v) for v in range(99)], np.full(99, 2), [0, 1], range(2, 99))  # all of it is one clique
+    best_order([(0, v) for v in range(99)], np.full(99, 2), [0, 1], range(2, 99))  # all variables form one clique
     best_order([(0, 1), (1, 2), (2, 3), (3, 0)], np.full(4, 2), [0, 1, 2, 3])
-    assert asked == [FEW + 1]
+    assert search_calls == [MAX_EXACT_VARIABLES + 1]
 
 
 @given(graphs(), st.integers(0, 2**32))
@@ -201,7 +203,7 @@ def test_nothing_to_eliminate_is_an_empty_order():
     assert (order.variables, order.cells, order.largest, order.width) == ((), 0, 0, 0)
 
 
-def test_where_there_is_no_choice_the_order_says_so():
+def test_the_rule_of_an_order_reports_whether_there_was_a_choice():
     assert best_order(tree(9), np.full(9, 3), range(9)).rule == "simplicial"
     assert best_order(cycle(9), np.full(9, 3), range(9)).rule == "exact"
     assert best_order(cycle(15), np.full(15, 3), range(15)).rule in (*RULES, *DEPTH_FIRST_RULES)
@@ -214,7 +216,7 @@ def test_a_grid_has_its_side_as_width(k):
 
 
 def test_a_grid_of_ten_is_ordered_better_than_min_fill_can():
-    """Min-fill, best of 20: 4.6e8 cells; random greedy, 128 tries: 1.3e8."""
+    """Compare: min-fill, best of 20, joins 4.6e8 cells; random greedy, 128 tries, joins 1.3e8."""
     order = best_order(grid(10), np.full(100, 4), range(100))
     assert order.cells <= 1.3e8
 
@@ -231,7 +233,7 @@ def test_kept_variables_count_in_every_table_they_end_up_in():
     assert (order.cells, order.width) == (210, 3)
 
 
-def test_tables_beyond_all_numbers_stay_finite():
+def test_cells_stay_finite_for_huge_tables():
     order = best_order(list(combinations(range(400), 2)), np.full(400, 1000), range(400))
     assert 1e300 <= order.cells < math.inf
     assert order.largest == 1e300

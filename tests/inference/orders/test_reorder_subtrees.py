@@ -1,4 +1,4 @@
-"""Orders improved in large pieces: reductions, cuts, sweeps, and what they come to on graphs whose width is known."""
+"""Test the reordering of large pieces: safe eliminations, separators, sweeps, and results on graphs of known width."""
 
 import math
 import time
@@ -14,56 +14,56 @@ from support.graphs_to_order import check_numbers, cycle, graphs, grid, kernel_g
 from dmcmc.inference.orders import reorder_subtrees
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.orders.greedy_kernels import seeded
-from dmcmc.inference.orders.reorder_subtrees import improve_pieces
-from dmcmc.inference.orders.safe_elimination_kernels import reduce
+from dmcmc.inference.orders.reorder_subtrees import improve_subtrees
+from dmcmc.inference.orders.safe_elimination_kernels import eliminate_almost_simplicial
 from dmcmc.inference.orders.sweep_order_kernels import sweep_order
 from dmcmc.inference.orders.vertex_separator_kernels import balanced_cuts, cut_orders, neighbour_lists
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 
 
 def largest_of(scopes, domains, order):
-    """The largest joined table of eliminating in this order."""
+    """Return the cells of the largest joined table of an order."""
     return max(cells for _, cells in naive.simulate_order(scopes, domains, order))
 
 
 def improved(scopes, domains, order, budget=3e5, stop=None):
-    """An order after pieces of it were ordered anew."""
+    """Return an order after pieces of it were reordered."""
     words, sizes, weight, _ = kernel_graph(scopes, domains)
     more = {} if stop is None else {"stop": stop}
-    return improve_pieces(words, sizes, weight, np.asarray(order, dtype=np.int64), budget, **more).tolist()
+    return improve_subtrees(words, sizes, weight, np.asarray(order, dtype=np.int64), budget, **more).tolist()
 
 
 @given(graphs(7), st.integers(0, 40))
 @settings(max_examples=60)
-def test_what_is_reduced_first_costs_no_more_than_the_limit_or_the_best_order(graph, limit):
-    """Some order that starts with it has a largest table within the limit, or none larger than the best order's."""
+def test_safe_eliminations_cost_no_more_than_the_limit_or_the_best_order(graph, limit):
+    """Some order that starts with them has a largest table within the limit, or within that of the best order."""
     scopes, domains, _ = graph
     words, sizes, _, n = kernel_graph(scopes, domains)
     order = np.zeros(n, dtype=np.int64)
-    first = order[: reduce(words.copy(), sizes, n, limit, order)[0]].tolist()
-    rest = [v for v in range(n) if v not in first]
+    safe = order[: eliminate_almost_simplicial(words.copy(), sizes, n, limit, order)[0]].tolist()
+    rest = [v for v in range(n) if v not in safe]
     best = min(largest_of(scopes, domains, p) for p in permutations(range(n)))
-    kept = min(largest_of(scopes, domains, (*first, *p)) for p in permutations(rest))
-    assert kept <= max(best, limit)
+    best_after = min(largest_of(scopes, domains, (*safe, *p)) for p in permutations(rest))
+    assert best_after <= max(best, limit)
 
 
 @pytest.mark.parametrize(("scopes", "n"), [(cycle(12), 12), ([(0, v) for v in range(1, 9)], 9), ([], 3)])
-def test_cycles_stars_and_islets_are_reduced_whole(scopes, n):
+def test_cycles_stars_and_isolated_vertices_are_eliminated_completely(scopes, n):
     words, sizes, _, _ = kernel_graph(scopes, np.full(n, 3))
-    assert reduce(words.copy(), sizes, n, np.inf, np.zeros(n, dtype=np.int64))[0] == n
+    assert eliminate_almost_simplicial(words.copy(), sizes, n, np.inf, np.zeros(n, dtype=np.int64))[0] == n
 
 
-def test_larger_tables_than_the_limit_are_not_reduced():
+def test_tables_above_the_limit_are_not_eliminated():
     words, sizes, _, n = kernel_graph(cycle(12), np.full(12, 3))
-    assert reduce(words, sizes, n, 26.0, np.zeros(n, dtype=np.int64))[0] == 0
+    assert eliminate_almost_simplicial(words, sizes, n, 26.0, np.zeros(n, dtype=np.int64))[0] == 0
 
 
-def connected(graph, start, without):
-    """The vertices that a walk from ``start`` reaches."""
+def connected(graph, start, removed):
+    """Return the vertices that can be reached from ``start``."""
     seen, queue = {start}, [start]
     while queue:
         for u in graph[queue.pop()]:
-            if u not in seen and u not in without:
+            if u not in seen and u not in removed:
                 seen.add(u)
                 queue.append(u)
     return seen
@@ -71,7 +71,7 @@ def connected(graph, start, without):
 
 @given(st.integers(0, 999), st.integers(6, 16), st.integers(0, 99))
 @settings(max_examples=100)
-def test_cuts_separate_are_smallest_first_and_get_more_balanced(seed, n, draws):
+def test_cuts_separate_the_two_vertices_and_grow_in_weight_from_a_minimum_cut(seed, n, draws):
     rng = np.random.default_rng(seed)
     scopes = random_graph(seed, n, int(rng.integers(n - 1, 2 * n)))
     words, _, weight, _ = kernel_graph(scopes, rng.integers(2, 6, n))
@@ -105,7 +105,7 @@ def test_cuts_separate_are_smallest_first_and_get_more_balanced(seed, n, draws):
 
 @given(graphs(16), st.integers(0, 99))
 @settings(max_examples=60)
-def test_every_kind_of_order_has_each_vertex_once(graph, seed):
+def test_orders_of_all_methods_have_each_vertex_once(graph, seed):
     scopes, domains, _ = graph
     words, _, weight, n = kernel_graph(scopes, domains)
     for orders, work in (
@@ -119,7 +119,7 @@ def test_every_kind_of_order_has_each_vertex_once(graph, seed):
 
 @given(graphs(20), st.integers(0, 99))
 @settings(max_examples=60, deadline=None)
-def test_pieces_never_make_an_order_worse_and_repeat_themselves(graph, seed):
+def test_reordered_pieces_never_make_an_order_worse_and_are_reproducible(graph, seed):
     scopes, domains, _ = graph
     n = len(domains)
     order = np.random.default_rng(seed).permutation(n)
@@ -131,46 +131,46 @@ def test_pieces_never_make_an_order_worse_and_repeat_themselves(graph, seed):
 
 @pytest.mark.parametrize("k", [12, 16])
 def test_grids_have_the_width_of_their_side_and_little_more(k):
-    """Greedy rules leave islands there."""
-    order = best_order(grid(k), np.full(k * k, 2), range(k * k), stake=1e9)
+    """Greedy rules leave islands on grids; reordered pieces do not."""
+    order = best_order(grid(k), np.full(k * k, 2), range(k * k), expected_cells=1e9)
     assert order.width <= k + 1
     check_numbers(order, grid(k), np.full(k * k, 2))
 
 
-def test_much_work_anneals_to_an_order_that_gains_alone_do_not_find(monkeypatch):
-    """And repeats itself; the best on the way is what is kept."""
+def test_annealing_finds_an_order_that_improvements_alone_do_not_find(monkeypatch):
+    """Annealing is also reproducible, and returns the best order on the way."""
     scopes, domains = random_graph(3, 80, 150), np.full(80, 2)
     start = best_order(scopes, domains, range(80)).variables
-    monkeypatch.setattr(reorder_subtrees, "_AMPLE", 1e7)
+    monkeypatch.setattr(reorder_subtrees, "_MANY_WORDS", 1e7)
     found = []
-    for heat in (0.0, 0.01, 0.01):
-        monkeypatch.setattr(reorder_subtrees, "_HEAT", heat)
+    for temperature in (0.0, 0.01, 0.01):
+        monkeypatch.setattr(reorder_subtrees, "_START_TEMPERATURE", temperature)
         found.append(improved(scopes, domains, start, budget=4e7))
     assert found[1] == found[2]
     assert total_of(scopes, domains, found[1]) < total_of(scopes, domains, found[0])
 
 
-def test_more_at_stake_gives_an_order_no_worse():
+def test_more_expected_cells_give_an_order_no_worse():
     scopes, domains = random_graph(4, 60, 160), np.full(60, 2)
     plain = best_order(scopes, domains, range(60))
-    longer = best_order(scopes, domains, range(60), stake=1e9)
+    longer = best_order(scopes, domains, range(60), expected_cells=1e9)
     assert longer.cells <= plain.cells
-    assert longer == best_order(scopes, domains, range(60), stake=1e9)
+    assert longer == best_order(scopes, domains, range(60), expected_cells=1e9)
     check_numbers(longer, scopes, domains)
 
 
 def test_kept_variables_stay_and_count():
     scopes, domains = grid(9), np.full(81, 3)
     keep = list(range(9))
-    order = best_order(scopes, domains, range(9, 81), keep, stake=1e9)
+    order = best_order(scopes, domains, range(9, 81), keep, expected_cells=1e9)
     assert sorted(order.variables) == list(range(9, 81))
     check_numbers(order, scopes, domains)
 
 
-def test_the_end_of_the_time_ends_the_search_with_what_there_is():
+def test_the_deadline_ends_the_search_with_the_best_order_so_far():
     scopes, domains = random_graph(5, 400, 1500), np.full(400, 2)
     plain = best_order(scopes, domains, range(400), budget=1e6)
     start = time.perf_counter()
-    ended = best_order(scopes, domains, range(400), budget=1e9, stop=Stop(start), stake=math.inf)
+    ended = best_order(scopes, domains, range(400), budget=1e9, stop=Deadline(start), expected_cells=math.inf)
     assert ended.cells <= plain.cells * (1 + 1e-9)
     check_numbers(ended, scopes, domains)

@@ -1,4 +1,4 @@
-"""All-different by matching: exactly the values go that no assignment of different values has."""
+"""Test all-different by matching: it removes exactly the values that no assignment of different values has."""
 
 from itertools import product
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.presolve.all_different import groups_of, supported
+from dmcmc.inference.presolve.all_different import all_different_groups, supported_values
 
 
 @given(st.lists(st.sets(st.integers(0, 5), min_size=1), min_size=1, max_size=5))
@@ -17,7 +17,7 @@ def test_values_of_some_matching_stay(domains):
     domains = [sorted(domain) for domain in domains]
     all_different = [c for c in product(*domains) if len(set(c)) == len(c)]
     expected = [[any(c[i] == x for c in all_different) for x in domain] for i, domain in enumerate(domains)]
-    assert supported(domains) == (expected if all_different else None)
+    assert supported_values(domains) == (expected if all_different else None)
 
 
 def at_most(count, value):
@@ -33,7 +33,7 @@ def test_groups_are_found_in_automata_and_in_cliques():
     def problem(factors):
         return Problem(tuple("abcde"), shape, ("me",), [0] * n, tuple(factors))
 
-    assert groups_of(problem(once + pairs)) == [(0, 1, 2), (2, 3, 4)]
-    assert groups_of(problem(once[:2])) == []
+    assert all_different_groups(problem(once + pairs)) == [(0, 1, 2), (2, 3, 4)]
+    assert all_different_groups(problem(once[:2])) == []
     twice = unroll((0, 1, 2), shape[:3], 0, at_most(2, 2))
-    assert groups_of(problem([*once[:2], twice])) == []
+    assert all_different_groups(problem([*once[:2], twice])) == []

@@ -1,4 +1,4 @@
-"""Reductions keep the optimum: brute force before and after, on every kind of factor."""
+"""Test that presolve keeps the optimum: brute force before and after, on every representation of factors."""
 
 from dataclasses import replace
 from itertools import permutations, product
@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import tabulate
-from dmcmc.inference.presolve.limits import Limit
-from dmcmc.inference.presolve.presolve import reduce
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.presolve.limits import PresolveLimit
+from dmcmc.inference.presolve.presolve import presolve
+from dmcmc.inference.runtime.deadline import Deadline
 
 HARD = -np.inf
-MEMORY = 1 << 20
+TABLE_BYTES = 1 << 20
 
 
-def worth(problem, values):
-    """Utility inside, −∞ where something is forbidden."""
+def utility_of(problem, values):
+    """Return the internal utility (maximised); −∞ if something is forbidden."""
     found = problem.evaluate(np.array(values, dtype=np.int64))
     return HARD if found.violation else (1 if problem.sense == "max" else -1) * found.objective
 
 
 def best(problem):
-    return max((worth(problem, values) for values in product(*map(range, problem.domains.tolist()))), default=0)
+    return max((utility_of(problem, values) for values in product(*map(range, problem.domains.tolist()))), default=0)
 
 
 @st.composite
@@ -64,8 +64,8 @@ def problems(draw):
 
 
 @st.composite
-def with_copies(draw):
-    """A problem some of whose variables are joined one value to one."""
+def with_equivalent_variables(draw):
+    """Draw a problem in which some variables are equivalent: their values correspond one to one."""
     original = draw(problems())
     joined = list(original.factors)
     for _ in range(draw(st.integers(0, 3))):
@@ -79,22 +79,22 @@ def with_copies(draw):
     return replace(original, factors=tuple(joined))
 
 
-@given(with_copies(), st.booleans())
+@given(with_equivalent_variables(), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_the_optimum_is_kept(original, merge):
-    reduction = reduce(original, MEMORY, merge=merge)
+    reduction = presolve(original, TABLE_BYTES, merge=merge)
     optimum = best(original)
     if reduction.infeasible:
         assert optimum == HARD
         return
-    small = reduction.problem
-    assert (small.agents, small.sense, small.name) == (original.agents, original.sense, original.name)
-    assert small.n_variables <= original.n_variables
-    assert best(small) == pytest.approx(optimum, rel=1e-12, abs=1e-12)
-    for values in product(*map(range, small.domains.tolist())):
+    presolved = reduction.problem
+    assert (presolved.agents, presolved.sense, presolved.name) == (original.agents, original.sense, original.name)
+    assert presolved.n_variables <= original.n_variables
+    assert best(presolved) == pytest.approx(optimum, rel=1e-12, abs=1e-12)
+    for values in product(*map(range, presolved.domains.tolist())):
         restored = reduction.restore(np.array(values, dtype=np.int64))
-        if (found := worth(small, values)) > HARD:
-            assert worth(original, restored) == pytest.approx(found, rel=1e-12, abs=1e-12)
+        if (found := utility_of(presolved, values)) > HARD:
+            assert utility_of(original, restored) == pytest.approx(found, rel=1e-12, abs=1e-12)
 
 
 def chain(n, d, table, domains=None):
@@ -102,7 +102,7 @@ def chain(n, d, table, domains=None):
     return Problem(tuple(map(str, range(n))), domains or [d] * n, ("a",), [0] * n, tuple(factors))
 
 
-def test_copies_of_other_agents_become_one_where_that_is_asked_for():
+def test_equivalent_variables_of_other_agents_are_merged_on_request():
     rng = np.random.default_rng(5)
     same = np.where(np.eye(9, dtype=bool), 0, HARD)
     clash = np.where(np.eye(9, dtype=bool), HARD, 0)
@@ -111,36 +111,36 @@ def test_copies_of_other_agents_become_one_where_that_is_asked_for():
     factors = [Factor.of(s, t) for group, t in zip(scopes, (same, clash), strict=True) for s in group]
     factors += [Factor.of((v,), rng.integers(0, 99, 9)) for v in range(8)]
     asked = Problem(names, [9] * 8, ("a", "b", "c"), [0, 1, 0, 1, 1, 2, 2, 2], tuple(factors))
-    merged = reduce(asked, MEMORY, merge=True)
+    merged = presolve(asked, TABLE_BYTES, merge=True)
     assert merged.removed.merged == 5
-    assert not reduce(asked, MEMORY).removed.merged
+    assert not presolve(asked, TABLE_BYTES).removed.merged
     assert merged.problem.variables == ("a: x", "a: y", "b: z")
     restored = merged.restore(np.array([0, 0, 0]))
     assert len({restored[v] for v in (0, 1, 6)}) == 1
 
 
-def test_a_tree_is_solved():
+def test_presolve_solves_a_tree():
     rng = np.random.default_rng(3)
     factors = [Factor.of((rng.integers(i), i), rng.integers(-9, 9, (3, 3))) for i in range(1, 8)]
     problem = Problem(tuple("abcdefgh"), [3] * 8, ("me",), [0] * 8, tuple(factors))
-    reduction = reduce(problem, MEMORY)
+    reduction = presolve(problem, TABLE_BYTES)
     assert (reduction.problem.n_variables, len(reduction.problem.factors)) == (0, 1)
     values = reduction.restore(np.zeros(0, dtype=np.int64))
-    assert worth(problem, values) == best(problem) == reduction.problem.evaluate([]).objective
+    assert utility_of(problem, values) == best(problem) == reduction.problem.evaluate([]).objective
     assert reduction.removed.eliminated + reduction.removed.fixed == 8
 
 
-def test_what_other_agents_meet_is_not_eliminated():
+def test_variables_shared_with_other_agents_are_not_eliminated():
     rng = np.random.default_rng(3)
     factors = (Factor.of((0, 1), rng.integers(-9, 9, (3, 3))), Factor.of((1, 2), rng.integers(-9, 9, (3, 3))))
     problem = Problem(tuple("abc"), [3] * 3, ("me", "you"), [0, 0, 1], factors)
-    small = reduce(problem, MEMORY).problem
+    small = presolve(problem, TABLE_BYTES).problem
     assert set(small.variables) <= {"b", "c"}
     assert best(small) == best(problem)
 
 
 def test_propagation_alone_fixes_a_latin_square():
-    """All different in every row and column, as hard automata over nine variables: four clues are enough here."""
+    """All rows and columns are all-different, as hard automata over nine variables; four clues determine the square."""
     n, clues = 3, {(0, 0): 0, (0, 1): 1, (1, 0): 1}
     factors = [Factor.of((r * n + c,), [0 if x == v else HARD for x in range(n)]) for (r, c), v in clues.items()]
     lines = [[r * n + c for c in range(n)] for r in range(n)] + [[r * n + c for r in range(n)] for c in range(n)]
@@ -153,34 +153,34 @@ def test_propagation_alone_fixes_a_latin_square():
 
             factors.append(unroll(line, [n] * n, 0, once))
     problem = Problem(tuple(map(str, range(9))), [n] * 9, ("a",), [0] * 9, tuple(factors))
-    reduction = reduce(problem, MEMORY)
+    reduction = presolve(problem, TABLE_BYTES)
     assert reduction.problem.n_variables == 0
     assert reduction.restore(np.zeros(0, dtype=np.int64)).tolist() == [0, 1, 2, 1, 2, 0, 2, 0, 1]
     assert reduction.removed.inconsistent
 
 
-def test_a_contradiction_is_a_proof():
+def test_a_contradiction_proves_infeasibility():
     different = np.where(np.eye(2, dtype=bool), HARD, 0)
     triangle = tuple(Factor.of(pair, different) for pair in ((0, 1), (1, 2)))
     equal = Factor.of((0, 2), np.where(np.eye(2, dtype=bool), HARD, 0))
     first = Factor.of((0,), [0, HARD])
     problem = Problem(tuple("abc"), [2] * 3, ("me",), [0] * 3, (*triangle, equal, first))
-    assert reduce(problem, MEMORY).infeasible
-    assert reduce(Problem((), [], ("me",), [], (Factor.of((), HARD),)), MEMORY).infeasible
+    assert presolve(problem, TABLE_BYTES).infeasible
+    assert presolve(Problem((), [], ("me",), [], (Factor.of((), HARD),)), TABLE_BYTES).infeasible
 
 
-def test_equal_values_do_not_both_go():
+def test_equal_values_are_not_both_removed():
     problem = chain(2, 3, np.zeros((3, 3), dtype=int))
-    reduction = reduce(problem, MEMORY)
+    reduction = presolve(problem, TABLE_BYTES)
     assert reduction.problem.n_variables == 0
-    assert worth(problem, reduction.restore(np.zeros(0, dtype=np.int64))) == 0
+    assert utility_of(problem, reduction.restore(np.zeros(0, dtype=np.int64))) == 0
 
 
-def test_what_could_wrap_or_has_no_time_stays_as_it_is():
+def test_a_problem_that_could_overflow_or_has_no_time_is_unchanged():
     huge = chain(3, 2, np.full((2, 2), 2**61))
-    assert reduce(huge, MEMORY).problem is huge
+    assert presolve(huge, TABLE_BYTES).problem is huge
     rng = np.random.default_rng(1)
     problem = chain(4, 3, rng.integers(-9, 9, (3, 3)))
-    late = reduce(problem, MEMORY, Limit(stop=Stop(until=-np.inf)))
+    late = presolve(problem, TABLE_BYTES, PresolveLimit(stop=Deadline(until=-np.inf)))
     assert best(late.problem) == best(problem)
     assert late.removed.eliminated == 0

@@ -1,26 +1,26 @@
-"""What compiling leaves is given back, and kernels that call what was compiled before are compiled all the same."""
+"""Compiler metadata is released, and later kernels can still call the compiled ones."""
 
 import numba
 import pytest
 
-from dmcmc.inference.runtime.compiler_metadata import leftovers_returned
+from dmcmc.inference.runtime.compiler_metadata import release_compiler_metadata
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 
 
 @numba.njit()
-def called(x):
+def callee(x):
     return x + 1
 
 
-def test_what_is_left_of_a_kernel_is_given_back_and_callers_are_compiled_later():
-    once = numba.njit(lambda x: called(x) + 1)
-    with leftovers_returned():
-        assert once(1) == 3
-    for kernel in (once, called):
+def test_the_metadata_of_a_kernel_is_released_and_its_callers_can_be_compiled_later():
+    caller = numba.njit(lambda x: callee(x) + 1)
+    with release_compiler_metadata():
+        assert caller(1) == 3
+    for kernel in (caller, callee):
         (compiled,) = kernel.overloads.values()
         assert compiled.library._shared_module is None
         assert not compiled.type_annotation.typemap
-    again = numba.njit(lambda x: called(x) + once(x))
-    assert again(1) == 2 + 3
-    assert called(5) == 6
+    later_caller = numba.njit(lambda x: callee(x) + caller(x))
+    assert later_caller(1) == 2 + 3
+    assert callee(5) == 6

@@ -1,4 +1,4 @@
-"""Work that is stopped leaves something sound; work that is not is what it would have been without a stop."""
+"""Interrupted work leaves sound results, and uninterrupted work is not changed by its deadline."""
 
 import time
 from dataclasses import replace
@@ -10,45 +10,46 @@ from support.problem_strategies import random_problem
 
 from dmcmc import Factor
 from dmcmc.inference.bounds import registry as bounds
-from dmcmc.inference.bounds.exact_residual import settle
+from dmcmc.inference.bounds.exact_residual import solve_residual
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.elimination import eliminate as elimination
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.minibuckets import content_partition as content_partition
 from dmcmc.inference.minibuckets import moment_matching as moment_matching
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import Sampling
 
 FAR = 1e9  # seconds
-OVER = Stop(until=0.0)
+OVER = Deadline(until=0.0)
 
 
-class Soon(Stop):
-    """Over after a number of looks."""
+class ExpiresAfterChecks(Deadline):
+    """A deadline that expires after a number of checks."""
 
     @property
     def over(self):
-        left = self.__dict__.setdefault("left", [self.__dict__.get("looks", 3)])
-        left[0] -= 1
-        return left[0] < 0
+        remaining = self.__dict__.setdefault("remaining", [self.__dict__.get("checks", 3)])
+        remaining[0] -= 1
+        return remaining[0] < 0
 
 
-def after(looks):
-    stop = Soon()
-    stop.__dict__["looks"] = looks
+def after(checks):
+    """Return a deadline that expires after a number of checks."""
+    stop = ExpiresAfterChecks()
+    stop.__dict__["checks"] = checks
     return stop
 
 
 def clique(variables=7, domain=5, seed=0, interface=2):
-    """An agent whose variables are all joined in pairs."""
+    """Return an agent with a factor on every pair of variables."""
     rng = np.random.default_rng(seed)
     pairs = [(a, b) for b in range(variables) for a in range(b)]
     factors = tuple(Factor.of(pair, rng.integers(0, 100, (domain, domain))) for pair in pairs)
@@ -57,75 +58,77 @@ def clique(variables=7, domain=5, seed=0, interface=2):
 
 
 def exact_rows(local):
-    """The best utility of every row."""
+    """Return the maximum utility of every row."""
     arithmetic = choose_arithmetic(local.factors)
     done = eliminate([arithmetic.encode(f) for f in local.factors], local.plan, arithmetic)
     (table,) = done.remaining()
     return table.values.ravel()
 
 
-def test_a_stop_is_over_at_its_time_or_when_somebody_asks():
+def test_a_deadline_expires_at_its_time_or_on_cancellation():
     now = time.perf_counter()
-    stop = Stop(now + FAR)
-    sooner, later = stop.by(now - 1), Stop(now - 1).later(FAR)
-    assert not stop.over and sooner.over and not later.over and not NO_STOP.over
+    stop = Deadline(now + FAR)
+    sooner, later = stop.by(now - 1), Deadline(now - 1).later(FAR)
+    assert not stop.over and sooner.over and not later.over and not NO_DEADLINE.over
     assert stop.by(now + 2 * FAR).until == stop.until
     waiting = stop.later(FAR)
-    stop.wish.ask()
-    assert stop.asked and waiting.asked and stop.over and not waiting.over
+    stop.cancellation.request()
+    assert stop.is_cancelled and waiting.is_cancelled and stop.over and not waiting.over
     with pytest.raises(OutOfTime):
         stop.check()
-    assert stop.later(-1.0, longer=FAR).over
+    assert stop.later(-1.0, extension=FAR).over
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_an_elimination_looks_at_the_time_between_buckets_and_ranges_of_rows(threads, monkeypatch):
+def test_an_elimination_checks_the_deadline_between_buckets_and_ranges_of_rows(threads, monkeypatch):
     local = clique(9, 4)
     arithmetic = choose_arithmetic(local.factors)
     tables = [arithmetic.encode(f) for f in local.factors]
     expected = eliminate(tables, local.plan, arithmetic)
-    for name in ("_LARGE", "_LOOK", "_TASK"):
+    for name in ("_MIN_PARALLEL_CELLS", "_CELLS_PER_CHECK", "_MIN_TASK_CELLS"):
         monkeypatch.setattr(elimination, name, 64)
-    found = eliminate(tables, local.plan, arithmetic, threads, stop=Stop(time.perf_counter() + FAR))
+    found = eliminate(tables, local.plan, arithmetic, threads, stop=Deadline(time.perf_counter() + FAR))
     np.testing.assert_array_equal(found.arena, expected.arena)
-    for looks in (0, 1, 3, 20):
+    for checks in (0, 1, 3, 20):
         with pytest.raises(OutOfTime):
-            eliminate(tables, local.plan, arithmetic, threads, stop=after(looks))
+            eliminate(tables, local.plan, arithmetic, threads, stop=after(checks))
     with pytest.raises(OutOfTime):
         Backend(threads=threads, stop=OVER).eliminate(tables, local.plan, arithmetic)
 
 
-def test_mini_buckets_look_at_the_time_too(monkeypatch):
+def test_mini_buckets_check_the_deadline_too(monkeypatch):
     local = clique(9, 4)
     arithmetic = choose_arithmetic(local.factors)
     tables = [arithmetic.encode(f) for f in local.factors]
     scopes, order, keep = [t.scope for t in tables], local.order.variables, local.interface
     plan = plan_mini_buckets(scopes, local.domains, order, keep, 3, shifts=True)
     expected = moment_matching.eliminate_matched(tables, plan, arithmetic)
-    monkeypatch.setattr(moment_matching, "_LOOK", 64)
-    far = Stop(time.perf_counter() + FAR)
+    monkeypatch.setattr(moment_matching, "_CELLS_PER_CHECK", 64)
+    far = Deadline(time.perf_counter() + FAR)
     found = moment_matching.eliminate_matched(tables, plan, arithmetic, stop=far)
     np.testing.assert_array_equal(found.elimination.arena, expected.elimination.arena)
     with pytest.raises(OutOfTime):
         moment_matching.eliminate_matched(tables, plan, arithmetic, stop=after(2))
     with pytest.raises(OutOfTime):
-        content_partition.eliminate_by_content(Query(tables, local.domains, order, keep, arithmetic), 3, stop=after(2))
+        content_partition.eliminate_by_content(
+            EliminationQuery(tables, local.domains, order, keep, arithmetic), 3, stop=after(2)
+        )
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_tasks_that_have_not_begun_are_left_out(threads):
+def test_tasks_that_have_not_started_are_skipped(threads):
     done = []
     assert run_parallel([lambda i=i: done.append(i) for i in range(5)], threads) and len(done) == 5
     assert not run_parallel([lambda: done.append(9)] * 5, threads, OVER) and len(done) == 5
 
 
 @pytest.mark.parametrize("method", ["annealing", "tempering", "gibbs"])
-@pytest.mark.parametrize("looks", [0, 1, 4, 30])
-def test_chains_that_are_stopped_have_a_state_for_every_row_that_attains_its_value(method, looks):
+@pytest.mark.parametrize("checks", [0, 1, 4, 30])
+def test_interrupted_chains_have_a_state_for_every_row_that_attains_its_value(method, checks):
     problem = random_problem(8, variables=8, agents=2, domain=3, factors=14, hard=0.1)
     for local in divide(problem).locals:
         arithmetic = choose_arithmetic(problem.factors)
-        backend = Backend(threads=2, stop=after(looks))
+        backend = Backend(threads=2, stop=after(checks))
         (chains,) = registry.get(method).start([local], Sampling(arithmetic, runs=2, samples=10, backend=backend))
         chains.improve(np.arange(local.rows), 0.01, 2)
         table = chains.table()
@@ -133,65 +136,65 @@ def test_chains_that_are_stopped_have_a_state_for_every_row_that_attains_its_val
         for row in np.ndindex(*local.interface_shape):
             state = dict(zip(local.interface, row, strict=True))
             state |= table.witness(state)
-            worth = [naive.utilities(f.table)[tuple(state[v] for v in f.scope)] for f in local.factors]
-            assert arithmetic.is_lowest(values[row].item()) if -np.inf in worth else values[row] == sum(worth)
+            utilities = [naive.utilities(f.table)[tuple(state[v] for v in f.scope)] for f in local.factors]
+            assert arithmetic.is_lowest(values[row].item()) if -np.inf in utilities else values[row] == sum(utilities)
 
 
-def test_rows_only_get_better_when_a_pass_is_stopped():
+def test_an_interrupted_pass_never_makes_rows_worse():
     local, arithmetic = clique(), choose_arithmetic(clique().factors)
-    backend = Backend(stop=Stop(time.perf_counter() + FAR))
+    backend = Backend(stop=Deadline(time.perf_counter() + FAR))
     (chains,) = registry.get("annealing").start([local], Sampling(arithmetic, runs=2, samples=16, backend=backend))
     before = chains.table().lower[0].values
     drawn = chains.updates
-    chains.seconds = [drawn * 1e-7]  # the first pass may have compiled
+    chains.seconds = [drawn * 1e-7]  # the time of the first pass may include compilation
     chains.sampling = Sampling(arithmetic, runs=2, samples=16, backend=Backend(stop=after(9)))
     chains.improve(np.arange(local.rows), 0.2, 1)
     assert (chains.table().lower[0].values >= before).all() and chains.updates > drawn
 
 
 @pytest.mark.parametrize("method", ["annealing", "tempering", "metropolis-hastings-single"])
-def test_a_row_of_a_million_samples_ends_with_the_time(method):
-    local, asked = clique(), 0.3
+def test_a_row_with_millions_of_samples_ends_at_the_deadline(method):
+    local, seconds = clique(), 0.3
     solver, arithmetic = registry.get(method), choose_arithmetic(clique().factors)
     solver.solve([local], Sampling(arithmetic, runs=2, samples=2))  # compiled
     start = time.perf_counter()
-    backend = Backend(stop=Stop(start + asked))
+    backend = Backend(stop=Deadline(start + seconds))
     solver.start([local], Sampling(arithmetic, runs=2, samples=10**7, backend=backend))
-    assert time.perf_counter() - start < asked + 100  # hours otherwise
+    assert time.perf_counter() - start < seconds + 100  # hours otherwise
 
 
-def test_rows_that_are_not_reached_have_the_incumbents_hidden_values_and_others_are_no_worse():
+def test_rows_that_are_not_sampled_take_the_hidden_values_of_the_incumbent():
     local, arithmetic = clique(), choose_arithmetic(clique().factors)
     incumbent = np.random.default_rng(1).integers(0, 5, 7)
     hidden = incumbent[list(local.hidden)]
-    (cut,) = registry.get("annealing").start(
+    (interrupted,) = registry.get("annealing").start(
         [local], Sampling(arithmetic, backend=Backend(stop=OVER), incumbent=incumbent)
     )
-    assert (cut.states == hidden).all() and cut.updates == 0
-    begun = cut.table().lower[0].values
+    assert (interrupted.states == hidden).all() and interrupted.updates == 0
+    incumbent_values = interrupted.table().lower[0].values
     for method in ("annealing", "gibbs"):
-        backend = Backend(stop=Stop(time.perf_counter() + FAR))
+        backend = Backend(stop=Deadline(time.perf_counter() + FAR))
         settings = Sampling(arithmetic, runs=1, samples=1, backend=backend, incumbent=incumbent)
         (chains,) = registry.get(method).start([local], settings)
-        assert (chains.table().lower[0].values >= begun).all()
+        assert (chains.table().lower[0].values >= incumbent_values).all()
 
 
-def test_first_passes_are_shortened_to_the_time_they_have_and_left_alone_where_it_is_enough():
+def test_first_passes_are_shortened_only_if_the_time_is_too_short():
     local, arithmetic = clique(), choose_arithmetic(clique().factors)
-    asked = Sampling(arithmetic, runs=4, samples=2000)
+    settings = Sampling(arithmetic, runs=4, samples=2000)
     solver = registry.get("annealing")
-    (whole,), (ample,) = solver.start([local], asked), solver.start([local], replace(asked, seconds=FAR))
-    (short,) = solver.start([local], replace(asked, seconds=1e-4))
-    assert (whole.states == ample.states).all() and whole.updates == ample.updates
-    assert 0 < short.updates < whole.updates / 10 and short.drawn.min() >= 8
+    (unlimited,), (ample,) = solver.start([local], settings), solver.start([local], replace(settings, seconds=FAR))
+    (short,) = solver.start([local], replace(settings, seconds=1e-4))
+    assert (unlimited.states == ample.states).all() and unlimited.updates == ample.updates
+    assert 0 < short.updates < unlimited.updates / 10 and short.drawn.min() >= 8
 
 
 @pytest.mark.parametrize("provider", ["dual", "triangles", "mini-bucket"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_bounds_that_are_stopped_are_sound_and_end(provider, threads):
+def test_interrupted_bounds_end_and_are_sound(provider, threads):
     local = clique()
     arithmetic, best = choose_arithmetic(local.factors), exact_rows(local)
-    for stop in (OVER, Stop(time.perf_counter() + 0.2)):
+    for stop in (OVER, Deadline(time.perf_counter() + 0.2)):
         state = bounds.get(provider).start(local)
         state.backend = Backend(threads=threads, stop=stop)
         state.improve(seconds=FAR)
@@ -199,17 +202,17 @@ def test_bounds_that_are_stopped_are_sound_and_end(provider, threads):
         assert (table.values.ravel() >= best).all()
 
 
-def test_rows_that_pruning_did_not_reach_are_not_said_to_have_no_values():
+def test_interrupted_pruning_does_not_report_rows_without_values():
     local = clique()
     arithmetic, best = choose_arithmetic(local.factors), exact_rows(local)
     state = bounds.get("triangles").start(local)
     pruned = state.prune(best.astype(float), sweeps=1)
     assert pruned.rows.size
-    assert settle(local, pruned, arithmetic, 10**9, stop=OVER) == pruned.rows.size
-    assert settle(local, pruned, arithmetic, 10**9, stop=after(pruned.rows.size + 2)) > 0
+    assert solve_residual(local, pruned, arithmetic, 10**9, stop=OVER) == pruned.rows.size
+    assert solve_residual(local, pruned, arithmetic, 10**9, stop=after(pruned.rows.size + 2)) > 0
     state.backend = Backend(stop=OVER)
-    stopped = state.prune(best.astype(float), seconds=FAR)
-    assert stopped.rows.size == stopped.thresholds.size == stopped.live.shape[0] == 0
+    interrupted = state.prune(best.astype(float), seconds=FAR)
+    assert interrupted.rows.size == interrupted.thresholds.size == interrupted.live.shape[0] == 0
     (table,) = state.tables(arithmetic)
     assert (table.values.ravel() >= best).all()
 
@@ -233,7 +236,7 @@ def test_a_bound_without_hidden_variables_is_exhausted_and_tight(provider, float
     assert chains.exhausted
 
 
-def test_a_plan_of_nothing_is_run_under_a_stop():
+def test_an_empty_plan_runs_under_a_deadline():
     arithmetic = choose_arithmetic([])
     plan = plan_elimination([], np.zeros(0, dtype=np.int64), [])
-    assert eliminate([], plan, arithmetic, stop=Stop(time.perf_counter() + FAR)).total() == 0
+    assert eliminate([], plan, arithmetic, stop=Deadline(time.perf_counter() + FAR)).total() == 0

@@ -1,4 +1,4 @@
-"""A process knows what it may take: the least of the machine, its container and its own limits."""
+"""The limits of a process are the minimum over the machine, its container and its own limits."""
 
 import os
 import resource
@@ -13,18 +13,18 @@ from dmcmc.inference.runtime.kernel_cache import cache_root
 
 
 @pytest.fixture(autouse=True)
-def forgotten():
-    """Limits are read anew before and after each test."""
-    for known in (memory._machine, threads._container_cores):
-        known.cache_clear()
+def clear_cached_limits():
+    """Clear the cached limits before and after each test."""
+    for limit in (memory._machine, threads._container_cores):
+        limit.cache_clear()
     yield
-    for known in (memory._machine, threads._container_cores):
-        known.cache_clear()
+    for limit in (memory._machine, threads._container_cores):
+        limit.cache_clear()
 
 
 @pytest.fixture
 def container(monkeypatch):
-    """A function that puts this process into a container on a machine of 64 GiB."""
+    """Return a function that simulates a container with limits, on a machine with 64 GiB."""
 
     def limit(memory=None, cores=None):
         budget = None if memory is None else SimpleNamespace(limit=memory, available=memory // 4)
@@ -37,21 +37,22 @@ def container(monkeypatch):
 
 @pytest.fixture
 def unlimited(monkeypatch):
+    """Simulate a process without limits of its resources."""
     monkeypatch.setattr(resource, "getrlimit", lambda what: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 @pytest.fixture
 def system(monkeypatch):
-    """A function that says what Linux calls available, and this process's address space."""
+    """Return a function that sets the available memory and the address space that Linux reports."""
 
-    def has(available=None, mapped=0):
+    def report(available=None, mapped=0):
         monkeypatch.setattr(memory, "_available", lambda: available)
         monkeypatch.setattr(memory, "_mapped", lambda: mapped)
 
-    return has
+    return report
 
 
-def test_a_container_may_have_less_than_its_machine(container, unlimited):
+def test_the_limit_of_the_container_applies_if_it_is_below_the_machine(container, unlimited):
     container(memory=1 << 30)
     assert memory.process_memory() == 1 << 30
     assert memory.memory_limit() == 1 << 30
@@ -60,7 +61,7 @@ def test_a_container_may_have_less_than_its_machine(container, unlimited):
 def test_without_a_container_the_machine_is_the_limit(container, unlimited):
     container()
     assert memory.process_memory() == 64 << 30
-    assert memory.memory_limit() == memory.MOST_BYTES
+    assert memory.memory_limit() == memory.MAX_TABLE_BYTES
 
 
 def test_the_limit_of_the_address_space_counts(container, monkeypatch):
@@ -69,44 +70,44 @@ def test_the_limit_of_the_address_space_counts(container, monkeypatch):
     assert memory.memory_limit() == 2 << 30
 
 
-def test_nothing_known_is_no_limit(container, unlimited, monkeypatch):
+def test_without_known_limits_the_process_is_unlimited(container, unlimited, monkeypatch):
     container()
     monkeypatch.setattr(proclimits, "get_machine_memory_bytes", lambda: None)
     assert memory.process_memory() is None
-    assert memory.memory_limit() == memory.MOST_BYTES
+    assert memory.memory_limit() == memory.MAX_TABLE_BYTES
 
 
 @pytest.mark.parametrize(
     ("inside", "available", "expected"),
     [(None, 40 << 30, 40 << 30), (16 << 30, 40 << 30, 4 << 30), (16 << 30, 1 << 30, 1 << 30), (None, None, 64 << 30)],
 )
-def test_what_is_free_is_the_least_of_machine_and_container(container, unlimited, system, inside, available, expected):
+def test_free_memory_is_the_minimum_of_machine_and_container(container, unlimited, system, inside, available, expected):
     container(memory=inside)
     system(available)
     assert memory.free_memory() == expected
 
 
-def test_what_an_address_space_holds_already_is_not_free(container, system, monkeypatch):
+def test_mapped_memory_reduces_the_free_address_space(container, system, monkeypatch):
     container()
     system(40 << 30, mapped=1 << 30)
     monkeypatch.setattr(resource, "getrlimit", lambda what: (3 << 30, 4 << 30))
     assert memory.free_memory() == 2 << 30
 
 
-def test_linux_says_what_is_available_and_resident():
+def test_linux_reports_available_and_resident_memory():
     free, held = memory.free_memory(), memory.resident_memory()
     assert 0 < free < memory.process_memory()
     assert 1 << 20 < held < 1 << 40
 
 
 @pytest.mark.parametrize(("share", "expected"), [(None, 4), (2.0, 2), (1.5, 2), (0.2, 1), (16.0, 4)])
-def test_cores_are_those_of_the_container(container, monkeypatch, share, expected):
+def test_cores_are_limited_by_the_container(container, monkeypatch, share, expected):
     container(cores=share)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     assert threads.cores() == expected
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch):
+def test_the_environment_determines_the_cache_folder(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
     assert cache_root() == Path("/some/where/dmcmc")
     monkeypatch.delenv("XDG_CACHE_HOME")

@@ -1,4 +1,4 @@
-"""Incomplete tables give what dense ones give; what is filtered out cannot beat the incumbent."""
+"""Sparse tables give the results of dense ones, and only rows that cannot beat the incumbent are filtered out."""
 
 from itertools import product
 
@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from support.encoded_problems import HARD, first_bucket, naive, queries
 
 from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.elimination.query import Query
-from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
+from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.model.arithmetic import EncodedTable, choose_arithmetic
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.sparse import bucket_rows, function_filtering
-from dmcmc.inference.sparse.bucket_rows import Making, Room, TooMuch
-from dmcmc.inference.sparse.function_filtering import Filtering
+from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowLimits, TooManyRows
+from dmcmc.inference.sparse.function_filtering import FunctionFiltering
 from dmcmc.inference.sparse.join_steps import steps_of
-from dmcmc.inference.sparse.outside_bounds import Outside, Relaxing
-from dmcmc.inference.sparse.sparse_table import Incomplete, TooWide, fields_of
+from dmcmc.inference.sparse.outside_bounds import MiniBucketRelaxation, OutsideBounds
+from dmcmc.inference.sparse.sparse_table import KeyTooWide, SparseTable, fields_of
 
 
 def best(query):
@@ -27,44 +27,44 @@ def best(query):
 
 
 def as_floats(query, table):
-    return np.where(table.values > query.arithmetic.threshold, table.values.astype(float), HARD)
+    return np.where(table.values > query.arithmetic.forbidden_below, table.values.astype(float), HARD)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def nothing_is_small():
+def no_size_is_small():
     patch = pytest.MonkeyPatch()
-    patch.setattr(bucket_rows, "_BLOCK", 3)
-    patch.setattr(bucket_rows, "_RANGES", 4)
-    patch.setattr(function_filtering, "_LARGE", 2)
-    patch.setattr(function_filtering, "_LITTLE", 2)
+    patch.setattr(bucket_rows, "_ROWS_PER_BLOCK", 3)
+    patch.setattr(bucket_rows, "_MIN_RANGES", 4)
+    patch.setattr(function_filtering, "_MIN_SPARSE_INPUT", 2)
+    patch.setattr(function_filtering, "_SPARSE_RATIO", 2)
     yield
     patch.undo()
 
 
 @given(queries())
-def test_a_table_is_the_same_incomplete_in_any_order_and_dense_again(query):
+def test_a_sparse_table_is_the_same_in_any_order_and_converts_back_to_dense(query):
     for table in query.tables:
-        listed = Incomplete.of(table, query.domains, query.arithmetic)
-        assert (np.diff(listed.keys) > 0).all()
-        turned = listed.reordered(table.scope[::-1], query.domains)
-        assert (np.diff(turned.keys) > 0).all()
-        values = turned.dense(query.domains, query.arithmetic).values.transpose()
+        sparse = SparseTable.of(table, query.domains, query.arithmetic)
+        assert (np.diff(sparse.keys) > 0).all()
+        reversed_table = sparse.reordered(table.scope[::-1], query.domains)
+        assert (np.diff(reversed_table.keys) > 0).all()
+        values = reversed_table.dense(query.domains, query.arithmetic).values.transpose()
         np.testing.assert_array_equal(values, table.values)
         for entry in product(*map(range, table.values.shape)):
-            found = listed.entry(dict(zip(table.scope, entry, strict=True)), query.domains)
+            found = sparse.entry(dict(zip(table.scope, entry, strict=True)), query.domains)
             assert found == (None if table.values[entry] < -1000 else table.values[entry])
 
 
 @settings(max_examples=150, deadline=None)
 @given(queries(), st.integers(0, 255))
-def test_a_bucket_of_incomplete_and_dense_tables_gives_what_dense_ones_give(query, listed):
-    joined, tables = first_bucket(query, listed)
-    variable, scope = joined.variable, joined.separator
+def test_a_bucket_of_sparse_and_dense_tables_gives_the_message_of_dense_ones(query, sparse):
+    bucket, tables = first_bucket(query, sparse)
+    variable, scope = bucket.variable, bucket.separator
     expected = naive(query, (variable, *scope), tables).max(axis=0)
-    relax = Relaxing(query.domains, query.arithmetic, 1)
-    own, steps = steps_of(joined, relax)
-    size, threshold = int(query.domains[variable]), query.arithmetic.threshold
-    message = Making(own, steps, size, query.arithmetic, threshold, Room(10**6)).go_on(1)
+    relax = MiniBucketRelaxation(query.domains, query.arithmetic, 1)
+    key_scope, steps = steps_of(bucket, relax)
+    size, threshold = int(query.domains[variable]), query.arithmetic.forbidden_below
+    message = RowBuilder(key_scope, steps, size, query.arithmetic, threshold, RowLimits(10**6)).resume(1)
     assert (np.diff(message.keys) > 0).all()
     found = message.reordered(scope, query.domains).dense(query.domains, query.arithmetic)
     np.testing.assert_array_equal(as_floats(query, found), expected)
@@ -72,11 +72,11 @@ def test_a_bucket_of_incomplete_and_dense_tables_gives_what_dense_ones_give(quer
 
 @settings(max_examples=150, deadline=None)
 @given(queries(), st.integers(0, 3), st.sampled_from([None, -1, 0, 1]), st.sampled_from([0, 1, 1 << 20]))
-def test_what_beats_the_incumbent_is_found_and_nothing_else(query, z, apart, dense):
+def test_exactly_the_assignments_that_beat_the_incumbent_are_found(query, z, gap, dense):
     optimum = best(query)
-    incumbent = None if apart is None or optimum == HARD else query.arithmetic.dtype.type(optimum - apart).item()
-    answer = Filtering(query, incumbent, z, 1 << 20, dense=dense).go_on()
-    if optimum == HARD or (incumbent is not None and apart <= 0):
+    incumbent = None if gap is None or optimum == HARD else query.arithmetic.dtype.type(optimum - gap).item()
+    answer = FunctionFiltering(query, incumbent, z, 1 << 20, dense=dense).resume()
+    if optimum == HARD or (incumbent is not None and gap <= 0):
         assert answer.utility is None and answer.values is None
     else:
         assert answer.utility == optimum
@@ -84,9 +84,9 @@ def test_what_beats_the_incumbent_is_found_and_nothing_else(query, z, apart, den
 
 
 @given(queries(), st.integers(0, 2))
-def test_what_is_outside_of_a_bucket_is_bounded_from_above(query, z):
+def test_outside_bounds_are_upper_bounds(query, z):
     exact = plan_elimination(query.scopes, query.domains, query.order)
-    outside = Outside(query, exact, Relaxing(query.domains, query.arithmetic, z))
+    outside = OutsideBounds(query, exact, MiniBucketRelaxation(query.domains, query.arithmetic, z))
     below = {b: {b} for b in range(exact.buckets)}
     for b in range(exact.buckets):
         if outside.parent[b] >= 0:
@@ -98,71 +98,71 @@ def test_what_is_outside_of_a_bucket_is_bounded_from_above(query, z):
         others = tuple(v for v in range(query.domains.size) if v not in inside and v not in separator)
         true = naive(query, (*separator, *others), rest)
         true = true.max(axis=tuple(range(len(separator), true.ndim)))
-        assert (naive(query, separator, outside.of(b)) >= true - 1e-9).all()
+        assert (naive(query, separator, outside.bounds_of(b)) >= true - 1e-9).all()
 
 
 @given(queries(kinds=("whole",)), st.integers(1, 20))
-def test_an_interrupted_elimination_goes_on_where_it_was(query, looks):
-    class Impatient(Stop):
-        left_over = looks
+def test_an_interrupted_elimination_resumes(query, checks):
+    class Impatient(Deadline):
+        checks_left = checks
 
         @property
         def left(self):
-            object.__setattr__(self, "left_over", self.left_over - 1)
-            return self.left_over
+            object.__setattr__(self, "checks_left", self.checks_left - 1)
+            return self.checks_left
 
-    expected = Filtering(query, None, 1, 1 << 20, dense=0).go_on()
-    work = Filtering(query, None, 1, 1 << 20, dense=0)
+    expected = FunctionFiltering(query, None, 1, 1 << 20, dense=0).resume()
+    work = FunctionFiltering(query, None, 1, 1 << 20, dense=0)
     for _ in range(1000):
         try:
-            answer = work.go_on(Impatient())
+            answer = work.resume(Impatient())
             break
         except OutOfTime:
-            looks += 1
-            Impatient.left_over = looks
+            checks += 1
+            Impatient.checks_left = checks
     assert answer.utility == expected.utility
 
 
 def wide(n, size=3):
-    """A query whose first bucket has all other variables in its message."""
+    """Return a query whose first message has all other variables."""
     rng = np.random.default_rng(0)
     factors = [Factor.of((0, v), rng.integers(0, 9, (size, size))) for v in range(1, n)]
     arithmetic = choose_arithmetic(factors)
-    return Query([arithmetic.encode(f) for f in factors], np.full(n, size), range(n), (), arithmetic)
+    return EliminationQuery([arithmetic.encode(f) for f in factors], np.full(n, size), range(n), (), arithmetic)
 
 
-def test_a_bucket_that_rows_are_not_worth_beginning_for_is_dense_without_a_sample(monkeypatch):
-    monkeypatch.setattr(Making, "__init__", None)
-    work = Filtering(wide(12), None, 2, 1 << 30, dense=1)
+def test_a_small_bucket_is_dense_without_sampling_rows(monkeypatch):
+    monkeypatch.setattr(RowBuilder, "__init__", None)
+    work = FunctionFiltering(wide(12), None, 2, 1 << 30, dense=1)
     message = work.message(0)
     assert work.joined == {0}
-    assert isinstance(message, Table)
+    assert isinstance(message, EncodedTable)
 
 
-def test_rows_beyond_the_memory_or_the_work_are_refused():
-    with pytest.raises(TooMuch, match="memory"):
-        Filtering(wide(9), None, 2, 3000, dense=0).go_on()
-    with pytest.raises(TooMuch, match="work"):
-        Filtering(wide(9), None, 2, 1 << 20, work=1000, dense=0).go_on()
-    with pytest.raises(TooMuch, match="work"):  # dense tables are work, too
-        Filtering(wide(12), None, 2, 1 << 30, work=1000, dense=1).go_on()
+def test_rows_that_exceed_the_memory_or_the_limit_are_refused():
+    with pytest.raises(TooManyRows, match="memory"):
+        FunctionFiltering(wide(9), None, 2, 3000, dense=0).resume()
+    with pytest.raises(TooManyRows, match="number of rows"):
+        FunctionFiltering(wide(9), None, 2, 1 << 20, work=1000, dense=0).resume()
+    with pytest.raises(TooManyRows, match="number of rows"):  # dense tables count as work too
+        FunctionFiltering(wide(12), None, 2, 1 << 30, work=1000, dense=1).resume()
 
 
-def test_keys_that_have_no_room_are_refused():
-    with pytest.raises(TooWide, match="64 bits, and have 62"):
+def test_scopes_that_exceed_a_packed_key_are_refused():
+    with pytest.raises(KeyTooWide, match="64 bits; the limit is 62"):
         fields_of(range(32), np.full(32, 3))
 
 
-def test_with_an_incumbent_most_rows_are_not_made():
+def test_an_incumbent_avoids_most_rows():
     query = wide(9)
-    free = Filtering(query, None, 2, 1 << 20, dense=0)
-    filtered = Filtering(query, round(best(query)) - 1, 2, 1 << 20, dense=0)
-    assert free.go_on().utility == filtered.go_on().utility
+    free = FunctionFiltering(query, None, 2, 1 << 20, dense=0)
+    filtered = FunctionFiltering(query, round(best(query)) - 1, 2, 1 << 20, dense=0)
+    assert free.resume().utility == filtered.resume().utility
     assert sum(m.rows for m in filtered.messages) < sum(m.rows for m in free.messages) / 10
 
 
-def test_a_dense_table_is_what_a_full_message_becomes():
+def test_a_nearly_full_message_becomes_a_dense_table():
     query = wide(4)
-    work = Filtering(query, None, 3, 1 << 20, dense=0)
-    work.go_on()
-    assert isinstance(work._inputs[1][0].table, Table)
+    work = FunctionFiltering(query, None, 3, 1 << 20, dense=0)
+    work.resume()
+    assert isinstance(work._inputs[1][0].table, EncodedTable)

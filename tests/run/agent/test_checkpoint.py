@@ -1,4 +1,4 @@
-"""Finished tables, and the best assignment, on disk: a run goes on from them, and what does not fit is made again."""
+"""Test that a run continues with stored tables and assignments, and ignores files that do not fit."""
 
 import json
 import resource
@@ -14,7 +14,7 @@ import dmcmc
 from dmcmc.formats import native
 from dmcmc.inference.runtime.errors import CheckpointWarning, FileError
 from dmcmc.run.agent.checkpoint import Checkpoint
-from dmcmc.run.monitoring.saved_incumbent import KeptIncumbent
+from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
 
 FIXED = {
     "exact": {"method": "exact"},
@@ -27,25 +27,32 @@ def problem():
     return random_problem(4, 14, 4, 3, 20, 2, 99, 0.0)
 
 
-def answer(found):
-    return found.status, found.objective, found.bound, found.assignment, [(a.method, a.exact) for a in found.agents]
+def answer(result):
+    """Return the part of a result that does not depend on the clock."""
+    return (
+        result.status,
+        result.objective,
+        result.bound,
+        result.assignment,
+        [(a.method, a.exact) for a in result.agents],
+    )
 
 
 @pytest.fixture
 def found(monkeypatch):
-    """What each look at a checkpoint has come to."""
-    seen, find = [], Checkpoint.find
+    """Return the list of tables that checkpoints have loaded."""
+    tables, find = [], Checkpoint.load
 
-    def noted(self, *arguments):
-        seen.append(find(self, *arguments))
-        return seen[-1]
+    def recorded_find(self, *arguments):
+        tables.append(find(self, *arguments))
+        return tables[-1]
 
-    monkeypatch.setattr(Checkpoint, "find", noted)
-    return seen
+    monkeypatch.setattr(Checkpoint, "load", recorded_find)
+    return tables
 
 
 @pytest.mark.parametrize("local", FIXED.values(), ids=FIXED.keys())
-def test_a_run_that_goes_on_has_the_answer_of_an_undisturbed_one(tmp_path, found, local):
+def test_a_continued_run_has_the_answer_of_an_uninterrupted_one(tmp_path, found, local):
     alone = dmcmc.solve(problem(), local=local, seed=5)
     first = dmcmc.solve(problem(), local=local, seed=5, checkpoint=tmp_path)
     files = sorted(file.name for file in tmp_path.iterdir())
@@ -57,7 +64,7 @@ def test_a_run_that_goes_on_has_the_answer_of_an_undisturbed_one(tmp_path, found
     assert sum(table is not None for table in found) == 3 and (tmp_path / "agent-2.npz").exists()
 
 
-def test_what_is_damaged_or_of_something_else_is_named_and_made_again(tmp_path):
+def test_damaged_and_foreign_files_are_reported_and_ignored(tmp_path):
     local = FIXED["sampled"]
     first = dmcmc.solve(problem(), local=local, seed=5, checkpoint=tmp_path)
     whole = (tmp_path / "agent-1.npz").read_bytes()
@@ -66,24 +73,24 @@ def test_what_is_damaged_or_of_something_else_is_named_and_made_again(tmp_path):
     (tmp_path / "agent-0.npz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "agent-1.npz").write_bytes(changed)
     (tmp_path / "agent-2.npz").write_bytes(whole)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         again = dmcmc.solve(problem(), local=local, seed=5, checkpoint=tmp_path)
-    lines = [str(one.message) for one in told if one.category is CheckpointWarning]
+    lines = [str(one.message) for one in caught if one.category is CheckpointWarning]
     assert [("is damaged;" in line, f"agent-{a}.npz" in line) for a, line in enumerate(lines)] == [
         (True, True), (True, True), (False, True),
     ]  # fmt: skip
     assert answer(first) == answer(again)
-    with pytest.warns(CheckpointWarning, match=r"agent-3\.npz: is of another problem or configuration"):
+    with pytest.warns(CheckpointWarning, match=r"agent-3\.npz: the file belongs to another problem or configuration"):
         dmcmc.solve(problem(), local=local, seed=6, checkpoint=tmp_path)
 
 
-def test_a_checkpoint_that_cannot_be_written_is_one_line():
+def test_a_checkpoint_that_cannot_be_written_is_a_file_error():
     with pytest.raises(FileError, match="cannot be written"):
         dmcmc.solve(problem(), local=FIXED["exact"], checkpoint="/proc/kept")
 
 
-def test_the_command_line_keeps_tables(tmp_path):
+def test_the_command_line_stores_tables(tmp_path):
     native.save(problem(), tmp_path / "p.npz")
     command = ("-m", "dmcmc", "solve", str(tmp_path / "p.npz"), "--json", "--checkpoint", str(tmp_path / "kept"))
     first = start(0, *command)
@@ -95,14 +102,14 @@ def test_the_command_line_keeps_tables(tmp_path):
 
 @pytest.fixture
 def full_disk():
-    """Files cannot grow beyond some bytes."""
+    """Limit the size of files to 100 bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing_behind(tmp_path, full_disk):
+def test_a_full_disk_is_a_file_error_and_leaves_no_files(tmp_path, full_disk):
     with pytest.raises(FileError, match=r"agent-\d\.npz: cannot be written: "):
         dmcmc.solve(problem(), local=FIXED["exact"], checkpoint=tmp_path / "kept")
     result = dmcmc.solve(problem(), local=FIXED["exact"])
@@ -110,34 +117,34 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_behind(tmp_path, full_disk):
         result.write(tmp_path / "result.json")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     with pytest.warns(
-        CheckpointWarning, match=r"incumbent\.npz: cannot be written: .*; the best assignment is not kept"
+        CheckpointWarning, match=r"incumbent\.npz: cannot be written: .*; the best assignment is not saved"
     ):
-        KeptIncumbent(str(tmp_path), problem()).keep(np.zeros(problem().n_variables, dtype=np.int64))
+        SavedIncumbent(str(tmp_path), problem()).save(np.zeros(problem().n_variables, dtype=np.int64))
 
 
-def test_a_run_with_a_time_budget_begins_with_the_best_that_was_kept(tmp_path):
+def test_a_run_with_a_time_budget_starts_with_the_stored_assignment(tmp_path):
     run = begun(problem(), budget={"time": 5.0}, checkpoint=str(tmp_path))
     best = dmcmc.solve(problem(), local=FIXED["exact"])
     values = np.array([best.assignment[name] for name in problem().variables], dtype=np.int64)
-    kept = KeptIncumbent(str(tmp_path), run.setup.problem)
-    assert kept.find() is None
-    kept.keep(values)
-    kept.keep(0 * values)  # within a second
-    assert np.array_equal(kept.find(), values)
-    kept.flush()
-    assert not kept.find().any()
-    kept.keep(values)
-    kept.flush()
+    saved = SavedIncumbent(str(tmp_path), run.setup.problem)
+    assert saved.load() is None
+    saved.save(values)
+    saved.save(0 * values)  # ignored: within a second of the last one
+    assert np.array_equal(saved.load(), values)
+    saved.flush()
+    assert not saved.load().any()
+    saved.save(values)
+    saved.flush()
     again = begun(problem(), budget={"time": 5.0}, checkpoint=str(tmp_path))
     assert again.incumbent.outcome.objective == best.objective and np.array_equal(again.search.best, values)
 
 
-def test_a_kept_assignment_that_is_damaged_or_of_another_problem_is_named(tmp_path):
-    kept = KeptIncumbent(str(tmp_path), problem())
-    kept.keep(np.ones(problem().n_variables, dtype=np.int64))
-    with pytest.warns(CheckpointWarning, match="of another problem"):
-        assert KeptIncumbent(str(tmp_path), random_problem(5, 14, 4, 3, 20, 2, 99, 0.0)).find() is None
-    whole = kept.path.read_bytes()
-    kept.path.write_bytes(whole[: len(whole) // 2])
+def test_a_damaged_or_foreign_assignment_is_reported(tmp_path):
+    saved = SavedIncumbent(str(tmp_path), problem())
+    saved.save(np.ones(problem().n_variables, dtype=np.int64))
+    with pytest.warns(CheckpointWarning, match="belongs to another problem"):
+        assert SavedIncumbent(str(tmp_path), random_problem(5, 14, 4, 3, 20, 2, 99, 0.0)).load() is None
+    whole = saved.path.read_bytes()
+    saved.path.write_bytes(whole[: len(whole) // 2])
     with pytest.warns(CheckpointWarning, match="is damaged"):
-        assert kept.find() is None
+        assert saved.load() is None

@@ -1,4 +1,4 @@
-"""What rank 0 deals out arrives as it was."""
+"""Test that the parts of a scattered problem arrive unchanged."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ import dmcmc
 from dmcmc.run.distribution.scatter_problem import _packed, _unpacked
 
 
-def test_a_part_goes_as_bytes_and_its_tables_are_not_pickled():
+def test_a_part_is_sent_as_bytes_without_pickled_tables():
     part = dmcmc.generate("meeting-scheduling", agents=2, variables_per_agent=4, domain_size=40)
     data, sizes = _packed(part)
     found, tables = _unpacked(data, sizes), [factor.table for factor in part.factors]

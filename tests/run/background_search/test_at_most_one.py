@@ -1,4 +1,4 @@
-"""What allows at most one of some values is found in automata, and nothing else is."""
+"""Test that at-most-one constraints, and nothing else, are recognised in automata."""
 
 from itertools import product
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.formats.global_functions.costs import Costs
+from dmcmc.formats.global_functions.costs import CostScale
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.samplers.toulbar2.at_most_one import at_most_one
@@ -17,7 +17,7 @@ from dmcmc.samplers.toulbar2.search import available
 
 
 def counting(shape, chosen, most, paid=0):
-    """A factor that counts chosen values, and pays for a first one."""
+    """Return a factor that allows at most ``most`` of the chosen values, at a cost for each."""
 
     def step(position, count, value):
         count = count + (value in chosen[position])
@@ -28,7 +28,7 @@ def counting(shape, chosen, most, paid=0):
 
 
 @given(st.lists(st.integers(2, 3), min_size=2, max_size=5), st.integers(0, 2), st.integers(0, 1), st.data())
-def test_what_is_found_means_the_same(shape, most, paid, data):
+def test_a_recognised_constraint_is_equivalent_to_the_factor(shape, most, paid, data):
     chosen = [data.draw(st.sets(st.integers(0, size - 1), max_size=size - 1)) for size in shape]
     factor = counting(shape, chosen, most, paid)
     found = at_most_one(factor)
@@ -41,9 +41,9 @@ def test_what_is_found_means_the_same(shape, most, paid, data):
 
 
 @pytest.mark.skipif(not available(), reason="needs pytoulbar2")
-def test_a_run_hands_them_over():
+def test_a_run_passes_the_constraints_to_toulbar2():
     n, rng = 14, np.random.default_rng(2)
-    clique = build("clique", range(n), [2] * n, {"rhs": 1, "values": [[[1]]] * n}, Costs(1000))
+    clique = build("clique", range(n), [2] * n, {"rhs": 1, "values": [[[1]]] * n}, CostScale(1000))
     unary = [Factor.of((v,), rng.integers(-3, 9, 2)) for v in range(n)]
     pairs = [Factor.of((v, (v + 4) % n), rng.integers(0, 4, (2, 2))) for v in range(n)]
     problem = Problem(

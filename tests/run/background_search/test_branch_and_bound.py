@@ -1,4 +1,4 @@
-"""Branch and bound as a search engine: what it proves is what brute force finds, however often it is interrupted."""
+"""Test our branch and bound for whole problems against brute force, also with interruptions."""
 
 import time
 from dataclasses import replace
@@ -13,7 +13,15 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.run.improvers import background_search
-from dmcmc.samplers.branch_and_bound.cost_network import DEPTH, LIST, LOWER, NODES, TOP, bytes_needed, lay_out
+from dmcmc.samplers.branch_and_bound.cost_network import (
+    DEPTH,
+    LOWER,
+    MAX_LISTED_TUPLES,
+    NODES,
+    TOP,
+    build_network,
+    bytes_needed,
+)
 from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
 from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, search
 from dmcmc.samplers.toulbar2.costs import costs_of
@@ -23,7 +31,7 @@ HARD = -np.inf
 
 @st.composite
 def problems(draw):
-    """Costs of up to three variables each, some forbidden, some values of which an assignment has one at most."""
+    """Draw cost functions over up to three variables, with forbidden tuples and an at-most-one constraint."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n = draw(st.integers(1, 6))
     domains = rng.integers(1, 4, n)
@@ -37,7 +45,7 @@ def problems(draw):
 
 
 def costs_of_all(costs):
-    """What every assignment costs that breaks nothing."""
+    """Return the cost of every feasible assignment."""
     found = {}
     for values in product(*map(range, costs.domains.tolist())):
         once = all(sum(values[v] == x for v, x in group) <= 1 for group in costs.at_most_one)
@@ -49,62 +57,64 @@ def costs_of_all(costs):
 
 @given(problems(), st.booleans())
 @settings(deadline=None, max_examples=200)
-def test_it_finds_and_proves_what_brute_force_finds(costs, told):
-    worth = costs_of_all(costs)
-    best = min(worth.values(), default=None)
+def test_it_finds_and_proves_the_optimum(costs, known):
+    costs_by_values = costs_of_all(costs)
+    best = min(costs_by_values.values(), default=None)
     with BranchAndBound() as engine:
-        found = engine.search(costs, costs.bound(best) if told and best is not None else None, 600)
+        found = engine.search(costs, costs.bound(best) if known and best is not None else None, 600)
     assert found.complete and found.ended
-    if best is None or told:
+    if best is None or known:
         assert found.values is None
     else:
-        assert worth[tuple(found.values.tolist())] == best
+        assert costs_by_values[tuple(found.values.tolist())] == best
     assert best is None or found.lower <= best
 
 
 @given(problems())
 @settings(deadline=None, max_examples=50)
-def test_it_goes_on_where_it_was_interrupted(costs):
+def test_it_continues_after_interruptions(costs):
     best = min(costs_of_all(costs).values(), default=costs.top)
-    network, state = lay_out(costs)
+    network, state = build_network(costs)
     halt, begin, code, more = np.ones(1, dtype=np.uint8), True, -1, np.zeros_like(state.trail)
     while code != COMPLETE:
         code, begin = search(network, state, begin, 1, halt), False
         assert state.head[LOWER] <= best <= state.head[TOP]
         halt[0] = not halt[0]
-        state = state._replace(trail=np.concatenate([state.trail, more]))  # twice as much each time would be gigabytes
+        state = state._replace(trail=np.concatenate([state.trail, more]))  # doubling would take gigabytes
     assert state.head[TOP] == best and state.head[DEPTH] == 0
 
 
 @given(st.integers(0, 2**32), st.integers(2, 4), st.sampled_from([0, 1, 5]))
 @settings(deadline=None, max_examples=100)
-def test_values_that_may_change_places_are_tried_once(seed, size, forbidden):
-    """Colours of which some, or all, are alike: the same is proven."""
+def test_interchangeable_values_are_tried_once(seed, size, forbidden):
+    """Some or all colours are interchangeable; the proven optimum is the same."""
     rng, n = np.random.default_rng(seed), 6
     scopes = [(v, u) for v in range(n) for u in range(v) if rng.random() < 0.7]
-    alike = int(rng.integers(1, size + 1))  # the others have costs of their own
-    own = np.concatenate([np.zeros(alike), np.arange(1, size - alike + 1)])
+    interchangeable = int(rng.integers(1, size + 1))  # the other colours have different unary costs
+    unary = np.concatenate([np.zeros(interchangeable), np.arange(1, size - interchangeable + 1)])
     tables = [np.where(np.eye(size) > 0, HARD if forbidden > i else -rng.integers(1, 9), 0) for i in range(len(scopes))]
-    costs = costs_of([*scopes, *((v,) for v in range(n))], [*tables, *(n * [-own])], np.full(n, size))
-    network, state = lay_out(costs)
-    assert network.kin.tolist() == ([0] * alike + list(range(alike, size)) if alike > 1 else [])
+    costs = costs_of([*scopes, *((v,) for v in range(n))], [*tables, *(n * [-unary])], np.full(n, size))
+    network, state = build_network(costs)
+    assert network.interchangeable.tolist() == (
+        [0] * interchangeable + list(range(interchangeable, size)) if interchangeable > 1 else []
+    )
     assert search(network, state, True, 10_000, np.zeros(1, dtype=np.uint8)) == COMPLETE
     assert state.head[TOP] == min(costs_of_all(costs).values(), default=costs.top)
 
 
-def test_that_leaves_a_small_part_of_the_nodes_of_a_colouring():
+def test_interchangeable_values_save_most_nodes_of_a_colouring():
     scopes, nodes = [(v, u) for v in range(7) for u in range(v)], []
     costs = costs_of(scopes, [-np.eye(4, dtype=np.int64)] * len(scopes), np.full(7, 4))
     for without in (False, True):
-        network, state = lay_out(costs)
-        network = network._replace(kin=network.kin[:0]) if without else network
+        network, state = build_network(costs)
+        network = network._replace(interchangeable=network.interchangeable[:0]) if without else network
         assert search(network, state, True, 10_000, np.zeros(1, dtype=np.uint8)) == COMPLETE
         nodes.append(state.head[NODES])
     assert 4 * nodes[0] < nodes[1]
 
 
 def frequencies(n=9, seed=2):
-    """Radio links whose frequencies keep apart, as far as that goes."""
+    """Return a frequency assignment problem with soft distance constraints."""
     rng = np.random.default_rng(seed)
     gap, weight = rng.integers(1, 5, (n, n)), rng.integers(1, 100, (n, n))
     away = abs(np.arange(8)[:, None] - np.arange(8))
@@ -116,11 +126,11 @@ def test_a_run_ends_with_its_proof():
     problem = frequencies()
     result = dmcmc.solve(problem, method="gibbs", bound="none", search="branch-and-bound", timeout=600)
     assert result.status == "optimal"
-    assert {point.by for point in result.trace} >= {"branch-and-bound"}
+    assert {point.found_by for point in result.trace} >= {"branch-and-bound"}
     assert result.objective == dmcmc.solve(problem, method="exact").objective
 
 
-def test_it_ends_when_it_is_told():
+def test_it_can_be_interrupted():
     rng = np.random.default_rng(0)
     pairs = [(i, j) for i in range(30) for j in range(i)]
     costs = costs_of(pairs, [rng.integers(0, 1000, (4, 4)) for _ in pairs], np.full(30, 4))
@@ -133,20 +143,22 @@ def test_it_ends_when_it_is_told():
     assert found.ended and not found.complete and time.perf_counter() - start < 500
 
 
-def test_what_does_not_fit_is_not_begun():
+def test_a_problem_that_does_not_fit_the_memory_is_not_started():
     costs = costs_of([(0, 1)], [np.ones((300, 300))], np.full(2, 300))
     with BranchAndBound(bytes_needed(costs) - 1) as engine:
         assert not engine.search(costs, None, 10).complete
     listed = costs_of([(0, 1, 2)], [np.arange(30.0**3).reshape(30, 30, 30)], np.full(3, 30))
-    assert LIST < 30**3 and bytes_needed(listed) > 1 << 60
+    assert MAX_LISTED_TUPLES < 30**3 and bytes_needed(listed) > 1 << 60
 
 
 @pytest.mark.parametrize(("installed", "asked", "name"), [
     (False, "auto", "branch-and-bound"), (True, "auto", "toulbar2"), (True, "branch-and-bound", "branch-and-bound"),
     (True, "none", None), (True, "toulbar2", "toulbar2"),
 ])  # fmt: skip
-def test_ours_is_taken_where_toulbar2_is_not_there(installed, asked, name, monkeypatch):
+def test_our_branch_and_bound_replaces_a_missing_toulbar2(installed, asked, name, monkeypatch):
     monkeypatch.setattr(background_search, "available", lambda: installed)
     monkeypatch.setattr(background_search, "cores", lambda: 2)
     problem = frequencies(3)
-    assert background_search.engine_for(Settings(search=asked, budget=Budget(time=10, memory=1 << 30)), problem) == name
+    assert (
+        background_search.choose_engine(Settings(search=asked, budget=Budget(time=10, memory=1 << 30)), problem) == name
+    )

@@ -1,4 +1,4 @@
-"""The best so far: there from the first moment, never worse than its neighbours, and what any early end returns."""
+"""The incumbent exists from the start, is 1-optimal, and is the result of any early end."""
 
 import time
 from types import SimpleNamespace
@@ -17,14 +17,14 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
-from dmcmc.results.outcome import worth_of
+from dmcmc.results.outcome import quality_of
 from dmcmc.run.agent.uncombined_bound import largest_sum
 from dmcmc.run.initial_incumbent import begin
-from dmcmc.run.monitoring.progress import Silent
-from dmcmc.run.planning.divided_problem import divided
+from dmcmc.run.monitoring.progress import NoProgress
+from dmcmc.run.planning.divided_problem import divide_problem
 from dmcmc.run.whole_problem import mini_bucket_solve
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
@@ -50,51 +50,51 @@ def test_no_answer_has_a_better_neighbour(seed, method, seconds):
 
 
 @pytest.mark.parametrize("z", [2, 3])
-def test_what_mini_buckets_decode_is_polished(z):
+def test_answers_decoded_from_mini_buckets_are_1_optimal(z):
     problem = dense_problem(0)
     result = answer(problem, local={"method": "exact"}, combine={"method": "mini-bucket", "z": z})
     assert not better_by_one(problem, values_of(problem, result))
 
 
-def undivided(problem, **sections):
+def solve_whole_problem(problem, **sections):
     alone = Problem(problem.variables, problem.domains, ("me",), np.zeros_like(problem.owner), problem.factors)
     config = settings_of(Document("", {"combine": {"method": "mini-bucket", "z": 2}} | sections))
     return alone, mini_bucket_solve.solve_single_agent(alone, config)
 
 
 @pytest.mark.parametrize("budget", [{}, {"time": 0.3}])
-def test_mini_buckets_of_a_whole_problem_are_polished(budget):
-    problem, result = undivided(dense_problem(0), budget=budget)
+def test_mini_bucket_answers_of_a_whole_problem_are_1_optimal(budget):
+    problem, result = solve_whole_problem(dense_problem(0), budget=budget)
     assert not better_by_one(problem, values_of(problem, result))
     assert result.objective <= result.bound and result.trace[-1].objective == result.objective
 
 
-def test_mini_buckets_of_a_whole_problem_end_with_the_incumbent_when_time_is_up(monkeypatch):
+def test_mini_buckets_of_a_whole_problem_return_the_incumbent_after_the_deadline(monkeypatch):
     def late(*arguments):
         raise OutOfTime("out of time")
 
     monkeypatch.setattr(mini_bucket_solve, "eliminate_within", late)
-    problem, result = undivided(dense_problem(0), budget={"time": 5.0})
+    problem, result = solve_whole_problem(dense_problem(0), budget={"time": 5.0})
     assert result.status == "timeout" and result.objective <= result.bound
     assert not better_by_one(problem, values_of(problem, result))
 
 
 def test_the_first_point_of_the_trace_comes_before_anything_is_planned():
-    problem, told = hard_problem(), []
+    problem, points = hard_problem(), []
     config = settings_of(Document("", {"budget": {"time": 5.0}}))
 
-    class Told(Silent):
+    class PointRecorder(NoProgress):
         def point(self, point):
-            told.append(point)
+            points.append(point)
 
-    search = begin(divided(problem, config, World()), World(), Stop(), time.perf_counter(), Told())
-    assert [(p.objective, p.bound) for p in told] == [(problem.evaluate(search.best).objective, None)]
+    search = begin(divide_problem(problem, config, World()), World(), Deadline(), time.perf_counter(), PointRecorder())
+    assert [(p.objective, p.bound) for p in points] == [(problem.evaluate(search.best).objective, None)]
     assert not better_by_one(problem, search.best)
 
 
-def test_what_was_compiled_moves_the_clock_but_not_the_trace():
+def test_compilation_moves_the_clock_but_not_the_trace():
     config, now = settings_of(Document("", {"budget": {"time": 5.0}})), time.perf_counter()
-    search = begin(divided(hard_problem(), config, World()), World(), Stop(now + 5), now, Silent())
+    search = begin(divide_problem(hard_problem(), config, World()), World(), Deadline(now + 5), now, NoProgress())
     before = list(search.incumbent.trace)
     stop = search.delay(100.0)
     assert stop.until == now + 105 == search.incumbent.deadline and search.incumbent.start == now + 100
@@ -106,7 +106,7 @@ def test_a_gap_that_first_bounds_prove_needs_no_combination():
     assert result.cycle == 0 and result.status == "feasible" and result.gap <= 3.0
 
 
-def test_listed_rows_begin_with_that_of_the_incumbent():
+def test_the_first_sampled_row_is_that_of_the_incumbent():
     problem = random_problem(4, variables=7, agents=2, domain=4, factors=12)
     best = np.array([3, 2, 1, 0, 3, 2, 1])
     sampling = Sampling(choose_arithmetic(problem.factors), runs=1, samples=5, incumbent=best)
@@ -117,27 +117,29 @@ def test_listed_rows_begin_with_that_of_the_incumbent():
         )
 
 
-@pytest.mark.parametrize("kinds", [[np.int32], [np.int64], [np.float64], [np.int32, np.float64]])
-def test_a_worth_is_the_same_by_flat_tables_as_factor_by_factor(kinds):
+@pytest.mark.parametrize("table_types", [[np.int32], [np.int64], [np.float64], [np.int32, np.float64]])
+def test_flat_tables_and_single_factors_give_the_same_evaluation(table_types):
     rng, hard = np.random.default_rng(0), -np.inf
     tables = [rng.integers(-9, 9, (3, 3)).astype(float) for _ in range(4)]
     tables[0][1, 1] = hard
-    kinds = [kinds[i % len(kinds)] for i in range(4)]
-    scales = [1 if k == np.int32 else 2**40 if k == np.int64 else 0.5 for k in kinds]
+    table_types = [table_types[i % len(table_types)] for i in range(4)]
+    scales = [1 if k == np.int32 else 2**40 if k == np.int64 else 0.5 for k in table_types]
     factors = [
         Factor.of((i, i + 1), table * scale) for i, (table, scale) in enumerate(zip(tables, scales, strict=True))
     ]
     problem = Problem(tuple("vwxyz"), np.full(5, 3), ("a",), np.zeros(5, int), (*factors, Factor.of((), 7)))
     for values in rng.integers(0, 3, (20, 5)):
-        before = worth_of(problem, values)
+        before = quality_of(problem, values)
         flat = Problem(problem.variables, problem.domains, ("a",), problem.owner, problem.factors)
         assert flat.flat.tables == 5
-        after = worth_of(flat, values)
+        after = quality_of(flat, values)
         assert before == after and type(before.objective) is type(after.objective)
-        assert before.kept == -flat.evaluate(values).violation and before.utility == flat.utility_inside(values)
+        assert before.negated_violation == -flat.evaluate(values).violation and before.utility == flat.utility_inside(
+            values
+        )
 
 
-def test_the_sum_of_largest_entries_is_impossible_where_a_factor_is():
+def test_the_largest_sum_is_infeasible_if_a_factor_is():
     factors = [Factor.of((0,), [1, 2]), Factor.of((1,), [-np.inf, -np.inf])]
     arithmetic = choose_arithmetic(factors)
     assert largest_sum(factors[:1], arithmetic) == 2 and largest_sum(factors, arithmetic) == arithmetic.lowest
@@ -160,72 +162,72 @@ def test_the_incumbent_is_the_same_on_any_number_of_ranks(tmp_path):
         assert not better_by_one(problem, problem.values_of(timed["assignment"]))
 
 
-def test_a_run_that_ends_before_its_first_cycle_says_what_its_agents_had(monkeypatch):
+def test_a_run_that_ends_before_its_first_cycle_reports_its_agents_tables(monkeypatch):
     run = begun(hard_problem(variables=6, domain=4), local={"method": "gibbs"}, budget={"time": 5.0})
     monkeypatch.setattr("dmcmc.run.rank_run.run_cycle", lambda *arguments: (_ for _ in ()).throw(OutOfTime("late")))
     result = finished(run)
     assert result.status == "timeout" and all(agent.method == "gibbs" and agent.updates for agent in result.agents)
 
 
-def test_a_search_goes_on_beside_other_work_and_its_end_waits_for_nothing(monkeypatch):
-    """What it finds is there at once, by its name, and work that fails takes it along."""
+def test_a_background_search_reports_at_once_and_ends_with_the_foreground_work(monkeypatch):
+    """Better assignments are recorded at once with their improver, and a foreground error ends the search."""
     problem = random_problem(6, variables=40, agents=8, factors=90, domain=6, hard=0.0)
-    monkeypatch.setattr("dmcmc.run.local_search._SLICE", 500.0)
+    monkeypatch.setattr("dmcmc.run.local_search._FIRST_SLICE", 500.0)
     settings_ = settings_of(Document("", {"budget": {"time": 600}}))
-    parts, told = divided(problem, settings_, World()), []
-    progress = SimpleNamespace(point=told.append, solution=lambda make: None)
-    search = begin(parts, World(), Stop(time.perf_counter() + 600), time.perf_counter(), progress)
-    search.incumbent.by = "sample"
-    with pytest.raises(OutOfTime), search.beside():
+    parts, points = divide_problem(problem, settings_, World()), []
+    progress = SimpleNamespace(point=points.append, solution=lambda make: None)
+    search = begin(parts, World(), Deadline(time.perf_counter() + 600), time.perf_counter(), progress)
+    search.incumbent.by = "sampling"
+    with pytest.raises(OutOfTime), search.in_background():
         before, worth = search._search.stop, search.worth
         until = time.perf_counter() + 200
-        while len(told) < 2 and time.perf_counter() < until:
+        while len(points) < 2 and time.perf_counter() < until:
             time.sleep(0.01)
         ended = time.perf_counter()
         raise OutOfTime("out of time")
-    assert time.perf_counter() - ended < 100  # of the 500 seconds that it was to go on
-    assert [point.by for point in told] == ["search"] * len(told) and len(told) > 1
-    assert search.incumbent.worth.better(worth)
-    assert search._search.stop.wish is not before.wish
-    with search.beside(wanted=False):
-        assert search._search.stop.wish is not before.wish
+    assert time.perf_counter() - ended < 100  # of the 500 seconds of its slice
+    assert [point.found_by for point in points] == ["local search"] * len(points) and len(points) > 1
+    assert search.incumbent.worth.is_better_than(worth)
+    assert search._search.stop.cancellation is not before.cancellation
+    with search.in_background(wanted=False):
+        assert search._search.stop.cancellation is not before.cancellation
 
 
-def test_a_search_beside_tables_that_prove_the_answer_lays_out_and_has_a_moment(monkeypatch):
+def test_an_unwanted_background_search_runs_once_for_the_brief_seconds(monkeypatch):
     problem, turns = random_problem(6, variables=4, agents=2, factors=6, domain=3, hard=0.0), []
-    parts = divided(problem, settings_of(Document("", {"budget": {"time": 60}})), World())
+    parts = divide_problem(problem, settings_of(Document("", {"budget": {"time": 60}})), World())
     progress = SimpleNamespace(point=lambda point: None, solution=lambda make: None)
-    search = begin(parts, World(), Stop(time.perf_counter() + 60), time.perf_counter(), progress)
+    search = begin(parts, World(), Deadline(time.perf_counter() + 60), time.perf_counter(), progress)
     monkeypatch.setattr(search._search, "improve", lambda best, seconds, *_: turns.append(seconds) or best)
-    with search.beside(wanted=False, moment=0.5):
+    with search.in_background(wanted=False, brief_seconds=0.5):
         end = time.perf_counter() + 60
         while len(turns) < 2 and time.perf_counter() < end:
             time.sleep(0.01)
     assert turns == [0.0, 0.5]
 
 
-def test_a_search_that_brings_nothing_rests_and_goes_on_as_long_as_the_other_work_does(monkeypatch):
+def test_an_unsuccessful_background_search_pauses_between_growing_slices(monkeypatch):
     problem = random_problem(6, variables=4, agents=2, factors=6, domain=3, hard=0.0)
-    parts = divided(problem, settings_of(Document("", {"budget": {"time": 60}})), World())
+    parts = divide_problem(problem, settings_of(Document("", {"budget": {"time": 60}})), World())
     end = time.perf_counter() + 60
     search = begin(
         parts,
         World(),
-        Stop(end),
+        Deadline(end),
         time.perf_counter(),
         SimpleNamespace(point=lambda point: None, solution=lambda make: None),
     )
     turns, stop = [], search._search.stop
 
     def improve(best, seconds, sweeps, found):
-        search._search.heats += 1
+        search._search.rounds += 1
         turns.append(seconds)
         return best
 
-    monkeypatch.setattr("dmcmc.run.local_search._SLICE", 0.02)
-    monkeypatch.setattr("dmcmc.run.local_search._AT_LEAST", 0.0)
+    monkeypatch.setattr("dmcmc.run.local_search._FIRST_SLICE", 0.02)
+    monkeypatch.setattr("dmcmc.run.local_search._MIN_FOREGROUND_SECONDS", 0.0)
     monkeypatch.setattr(search._search, "improve", improve)
-    with search.beside():
+    with search.in_background():
         while len(turns) < 4 and time.perf_counter() < end:
             time.sleep(0.01)
     assert turns[:4] == pytest.approx([0.02, 0.02, 0.04, 0.08]) and search._search.stop is stop

@@ -1,4 +1,4 @@
-"""Runs of reduced problems: the answer is one of what was asked, and what is proven holds for that."""
+"""Runs with presolve: the answer is an assignment of the original problem, and the bound holds for it."""
 
 from itertools import product
 
@@ -16,11 +16,11 @@ HARD = -np.inf
 
 
 @pytest.fixture
-def always(monkeypatch):
-    """Everything is reduced, however small."""
-    monkeypatch.setattr(presolve_problem, "_CHEAP", 0.0)
-    monkeypatch.setattr(presolve_problem, "_LITTLE", 0.0)
-    monkeypatch.setattr(presolve_problem, "_MUCH", 0.0)
+def always_presolve(monkeypatch):
+    """Presolve every problem, however small."""
+    monkeypatch.setattr(presolve_problem, "_MIN_CELLS", 0.0)
+    monkeypatch.setattr(presolve_problem, "_MIN_REMOVED_SHARE", 0.0)
+    monkeypatch.setattr(presolve_problem, "_MIN_PROMISE", 0.0)
 
 
 def random_problem(seed, agents=1, whole=True):
@@ -38,15 +38,15 @@ def random_problem(seed, agents=1, whole=True):
     )
 
 
-def best(problem):
-    worths = [problem.evaluate(np.array(v)) for v in product(range(3), repeat=problem.n_variables)]
-    return max((w.objective for w in worths if not w.violation), default=None)
+def optimum_of(problem):
+    evaluations = [problem.evaluate(np.array(v)) for v in product(range(3), repeat=problem.n_variables)]
+    return max((w.objective for w in evaluations if not w.violation), default=None)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_answer_is_proven_for_what_was_asked(always, seed):
+def test_the_proof_holds_for_the_original_problem(always_presolve, seed):
     problem = random_problem(seed, agents=1 + seed % 3, whole=seed % 2 == 0)
-    result, optimum = dmcmc.solve(problem, method="exact"), best(problem)
+    result, optimum = dmcmc.solve(problem, method="exact"), optimum_of(problem)
     assert result.status == ("infeasible" if optimum is None else "optimal")
     assert result.exit_code == (3 if optimum is None else 0)
     if optimum is not None:
@@ -57,7 +57,7 @@ def test_the_answer_is_proven_for_what_was_asked(always, seed):
 
 
 def soft_network(seed, agents=3, hidden=6, size=3):
-    """Agents in a ring, a tree of their own hidden variables each; nothing is forbidden."""
+    """Return agents in a ring, each with a tree of hidden variables, without hard constraints."""
     rng = np.random.default_rng(seed)
     factors, owner = [], np.repeat(np.arange(agents), hidden + 1).tolist()
     for a in range(agents):
@@ -70,45 +70,45 @@ def soft_network(seed, agents=3, hidden=6, size=3):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_agents_have_to_themselves_is_eliminated_though_nothing_is_forbidden(monkeypatch, seed):
-    monkeypatch.setattr(presolve_problem, "_CHEAP", 0.0)
+def test_hidden_variables_are_eliminated_without_hard_constraints(monkeypatch, seed):
+    monkeypatch.setattr(presolve_problem, "_MIN_CELLS", 0.0)
     problem = soft_network(seed)
-    plain, result = dmcmc.solve(problem, reduce="none"), dmcmc.solve(problem)
-    assert plain.reductions is None and result.reductions.eliminated + result.reductions.fixed >= 3 * 6
-    assert (result.status, result.objective) == ("optimal", plain.objective)
-    assert problem.evaluate(result.assignment).objective == plain.objective
+    without_presolve, result = dmcmc.solve(problem, presolve="none"), dmcmc.solve(problem)
+    assert without_presolve.presolve is None and result.presolve.eliminated + result.presolve.fixed >= 3 * 6
+    assert (result.status, result.objective) == ("optimal", without_presolve.objective)
+    assert problem.evaluate(result.assignment).objective == without_presolve.objective
 
 
-def test_what_promises_nothing_is_not_reduced(monkeypatch):
-    monkeypatch.setattr(presolve_problem, "_CHEAP", 0.0)
+def test_a_problem_without_promised_gain_is_not_presolved(monkeypatch):
+    monkeypatch.setattr(presolve_problem, "_MIN_CELLS", 0.0)
     rng = np.random.default_rng(0)
     pairs = [(a, b) for a in range(8) for b in range(a + 1, 8) if (a < 4) == (b < 4) or b == a + 4]
     factors = tuple(Factor.of(pair, rng.integers(-9, 9, (4, 4))) for pair in pairs)
     problem = Problem(tuple("abcdefgh"), [4] * 8, ("me", "you"), [0] * 4 + [1] * 4, factors)
-    assert dmcmc.solve(problem).reductions is None
+    assert dmcmc.solve(problem).presolve is None
 
 
-def test_what_was_taken_out_is_told(always):
+def test_the_result_reports_what_presolve_removed(always_presolve):
     chain = [Factor.of((i, i + 1), np.arange(9).reshape(3, 3) % (i + 2)) for i in range(6)]
     problem = Problem(tuple("abcdefg"), [3] * 7, ("me",), [0] * 7, tuple(chain))
     result, plan = dmcmc.solve(problem), dmcmc.plan(problem)
-    assert result.reductions is not None
-    assert result.reductions.eliminated + result.reductions.fixed + result.reductions.free == 7
-    assert plan.reduced.startswith("7 variables and 6 factors to 0")
-    assert dmcmc.solve(problem, reduce="none").reductions is None
+    assert result.presolve is not None
+    assert result.presolve.eliminated + result.presolve.fixed + result.presolve.free == 7
+    assert plan.presolve.startswith("7 variables and 6 factors to 0")
+    assert dmcmc.solve(problem, presolve="none").presolve is None
 
 
-def test_a_contradiction_ends_a_run(always):
+def test_contradictory_constraints_end_the_run(always_presolve):
     different = np.where(np.eye(2, dtype=bool), HARD, 0)
     triangle = tuple(Factor.of(pair, different) for pair in ((0, 1), (1, 2), (0, 2)))
     problem = Problem(tuple("abc"), [2] * 3, ("me", "you"), [0, 0, 1], triangle)
     result = dmcmc.solve(problem, timeout=5)
     assert (result.status, result.exit_code, result.assignment) == ("infeasible", 3, None)
-    assert dmcmc.plan(problem).reduced.startswith("no assignment satisfies")
+    assert dmcmc.plan(problem).presolve.startswith("no assignment satisfies")
 
 
 def sudoku(clues):
-    """Nine automata a line: each value at most once."""
+    """Return a sudoku with nine automata per line: each value at most once."""
     lines = [[9 * r + c for c in range(9)] for r in range(9)] + [[9 * r + c for r in range(9)] for c in range(9)]
     lines += [[27 * a + 3 * b + 9 * r + c for r in range(3) for c in range(3)] for a in range(3) for b in range(3)]
 
@@ -130,16 +130,16 @@ def test_a_sudoku_is_solved_by_propagation():
     assert result.status == "optimal"
     grid = [result.assignment[f"x{i}"] for i in range(81)]
     assert all(len({grid[9 * r + c] for c in range(9)}) == 9 for r in range(9))
-    assert result.reductions.inconsistent > 300
+    assert result.presolve.inconsistent > 300
 
 
-def test_a_sudoku_without_a_solution_is_refuted_by_propagation():
+def test_propagation_proves_a_sudoku_infeasible():
     result = dmcmc.solve(sudoku(CLUES[:2] + "1" + CLUES[3:]))
     assert (result.status, result.exit_code) == ("infeasible", 3)
 
 
-def test_the_key_stands_with_the_problem():
-    assert parse({"problem": {"generator": "random", "reduce": "none"}}).reduce == "none"
-    assert parse({"problem": {"file": "a.npz", "reduce": "auto"}}).reduce == "auto"
-    with pytest.raises(ConfigError, match=r"problem\.reduce: expected auto, merge or none, got 'some'"):
-        parse({"problem": {"file": "a.npz", "reduce": "some"}})
+def test_presolve_is_a_key_of_the_problem_section():
+    assert parse({"problem": {"generator": "random", "presolve": "none"}}).presolve == "none"
+    assert parse({"problem": {"file": "a.npz", "presolve": "auto"}}).presolve == "auto"
+    with pytest.raises(ConfigError, match=r"problem\.presolve: expected auto, merge or none, got 'some'"):
+        parse({"problem": {"file": "a.npz", "presolve": "some"}})

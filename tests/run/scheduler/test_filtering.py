@@ -1,4 +1,4 @@
-"""Agents that no dense table fits are proven by an elimination that filters by the incumbent."""
+"""Test that agents too large for dense tables are proven optimal by function filtering."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ N, CELLS = 8, 100  # no exact elimination has so few cells
 
 
 def alone(seed, hard=False):
-    """One agent, every two variables in a factor."""
+    """Return one agent with a factor between every two variables."""
     rng = np.random.default_rng(seed)
     tables = {(a, b): rng.integers(0, 20, (3, 3)).astype(float) for b in range(N) for a in range(b)}
     if hard:
@@ -34,6 +34,7 @@ def alone(seed, hard=False):
 
 
 def optimum(problem):
+    """Return the optimal utility by brute force."""
     total = np.zeros([3] * N)
     for factor in problem.factors:
         total = total - factor.table.reshape([3 if v in factor.scope else 1 for v in range(N)])
@@ -41,6 +42,7 @@ def optimum(problem):
 
 
 def shown(result):
+    """Return the summary of a result as text."""
     console = Console(width=200)
     with console.capture() as text:
         console.print(summary(result))
@@ -48,30 +50,32 @@ def shown(result):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_it_is_optimal_where_dense_tables_are_not_allowed(seed):
+def test_function_filtering_proves_the_optimum_without_dense_tables(seed):
     result = dmcmc.solve(alone(seed), cells=CELLS)
     assert (result.status, result.agents[0].method) == ("optimal", "filtering")
-    kept = result.agents[0].kept
-    assert kept.messages <= N and kept.rows <= kept.entries  # none where the first has nothing that can win
-    assert result.trace[-1].kept == kept
-    assert "messages incomplete" in shown(result)
+    retained = result.agents[0].retained
+    assert (
+        retained.messages <= N and retained.retained_entries <= retained.dense_entries
+    )  # no rows if no tuple can beat the incumbent
+    assert result.trace[-1].retained == retained
+    assert "messages are sparse" in shown(result)
     assert result.objective == result.bound == optimum(alone(seed))
 
 
-def test_without_a_bound_nothing_is_filtered():
+def test_without_a_bound_there_is_no_function_filtering():
     assert dmcmc.solve(alone(1), cells=CELLS, bound="none").agents[0].method != "filtering"
 
 
-def test_what_has_no_solution_is_proven_to_have_none():
-    assert dmcmc.solve(alone(1, hard=True), cells=CELLS, reduce="none").status == "infeasible"
+def test_infeasibility_is_proven():
+    assert dmcmc.solve(alone(1, hard=True), cells=CELLS, presolve="none").status == "infeasible"
 
 
-def test_a_run_with_a_time_budget_takes_it_as_one_kind_of_work():
+def test_function_filtering_is_an_improver_of_runs_with_a_time_budget():
     setup = prepare(alone(3), settings_from(None, {"cells": CELLS, "timeout": 600}), World())
-    assert any("filter" in offer for offer in plan_of(setup).later)
-    hopeless = replace(setup, surveys=(setup.surveys[0]._replace(cells=1e30),))
-    assert "messages: 8 dense, 0 dense or incomplete" in plan_of(setup).incomplete[0]
-    assert setup.filters(0) and not hopeless.filters(0)
+    assert any("function filtering" in line for line in plan_of(setup).later)
+    too_large = replace(setup, surveys=(setup.surveys[0]._replace(cells=1e30),))
+    assert "8 messages dense, 0 dense or sparse" in plan_of(setup).sparse_tables[0]
+    assert setup.may_filter(0) and not too_large.may_filter(0)
     result = dmcmc.solve(alone(3), cells=CELLS, timeout=600, search="none")
     assert (result.status, result.objective) == ("optimal", optimum(alone(3)))
-    assert result.trace[0].kept is None and result.trace[-1].kept == result.agents[0].kept
+    assert result.trace[0].retained is None and result.trace[-1].retained == result.agents[0].retained

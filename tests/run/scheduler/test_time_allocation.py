@@ -1,4 +1,4 @@
-"""How a slice of time is divided among offers: on made-up numbers."""
+"""Test how a time slice is divided over proposals, on made-up numbers."""
 
 import math
 from dataclasses import replace
@@ -7,127 +7,146 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmcmc.run.scheduler.improver_statistics import Ledger
-from dmcmc.run.scheduler.proposal import BOUND, COMBINE, ELIMINATE, SAMPLE, SEARCH, Offer
-from dmcmc.run.scheduler.time_allocation import Time, divide_slice
+from dmcmc.run.scheduler.improver_statistics import ImproverStatistics
+from dmcmc.run.scheduler.proposal import BOUND, EXACT_ELIMINATION, LOCAL_SEARCH, RECOMBINATION, SAMPLING, Proposal
+from dmcmc.run.scheduler.time_allocation import SliceBudget, allocate_slice
 
-HOPES = Ledger().hopes
-KINDS = (ELIMINATE, SAMPLE, BOUND)
-
-
-def agent_offers(agent, gain, price=None):
-    """What a sampled agent offers; its elimination if that has a price."""
-    offers = [Offer(SAMPLE, gain, agent), Offer(BOUND, gain, agent)]
-    return offers if price is None else [Offer(ELIMINATE, gain, agent, price), *offers]
+RATES = ImproverStatistics().expected_rates
+IMPROVERS = (EXACT_ELIMINATION, SAMPLING, BOUND)
 
 
-def taken(grants, kind):
-    return {grant.agent: grant.seconds for grant in grants if grant.kind == kind}
+def agent_proposals(agent, gain, cost=None):
+    """Return the proposals for a sampled agent, with its elimination if that has a cost."""
+    proposals = [Proposal(SAMPLING, gain, agent), Proposal(BOUND, gain, agent)]
+    return proposals if cost is None else [Proposal(EXACT_ELIMINATION, gain, agent, cost), *proposals]
+
+
+def taken(allocations, improver):
+    """Return the seconds of one improver's allocations by agent."""
+    return {one.agent: one.seconds for one in allocations if one.improver == improver}
 
 
 @st.composite
 def situations(draw):
-    """Any offers of some agents on some ranks, and any time."""
-    n, offers = draw(st.integers(0, 6)), []
+    """Draw proposals for some agents on some ranks, and a time budget."""
+    n, proposals = draw(st.integers(0, 6)), []
     gains = st.one_of(st.floats(0, 1e6), st.just(math.inf))
     for agent in range(n):
-        price = draw(st.one_of(st.none(), st.floats(1e-4, 100)))
-        offers += [offer for offer in agent_offers(agent, draw(gains), price) if draw(st.booleans())]
+        cost = draw(st.one_of(st.none(), st.floats(1e-4, 100)))
+        proposals += [one for one in agent_proposals(agent, draw(gains), cost) if draw(st.booleans())]
     if draw(st.booleans()):
-        offers.append(Offer(SEARCH, draw(gains)))
+        proposals.append(Proposal(LOCAL_SEARCH, draw(gains)))
     if draw(st.booleans()):
-        offers.append(Offer(COMBINE, draw(gains), None, draw(st.floats(0, 100))))
+        proposals.append(Proposal(RECOMBINATION, draw(gains), None, draw(st.floats(0, 100))))
     owner = [draw(st.integers(0, 2)) for _ in range(n)]
     left = draw(st.floats(-1, 100))
-    return offers, owner, Time(draw(st.floats(0.25, 100)), left, draw(st.floats(0, 1)), draw(gains))
+    return proposals, owner, SliceBudget(draw(st.floats(0.25, 100)), left, draw(st.floats(0, 1)), draw(gains))
 
 
 @given(situations(), st.randoms())
-def test_no_rank_is_given_more_than_is_left_and_the_order_of_offers_does_not_matter(situation, shuffled):
-    offers, owner, time = situation
-    grants = divide_slice(offers, owner, HOPES, time)
-    together = sum(grant.seconds for grant in grants if grant.kind == SEARCH)
+def test_no_rank_gets_more_than_the_remaining_time_and_the_order_of_proposals_does_not_matter(situation, shuffled):
+    proposals, owner, time = situation
+    allocations = allocate_slice(proposals, owner, RATES, time)
+    search_seconds = sum(one.seconds for one in allocations if one.improver == LOCAL_SEARCH)
     for rank in set(owner):
-        own = sum(g.seconds for g in grants if g.agent is not None and owner[g.agent] == rank)
-        assert own + together <= max(0.0, time.left) * (1 + 1e-9)
-    assert all(grant.seconds >= 0 for grant in grants)
-    assert {(g.kind, g.agent) for g in grants} <= {(o.kind, o.agent) for o in offers}
-    eliminated = taken(grants, ELIMINATE)
-    assert not eliminated.keys() & (taken(grants, SAMPLE).keys() | taken(grants, BOUND).keys())
-    again = list(offers)
+        rank_seconds = sum(g.seconds for g in allocations if g.agent is not None and owner[g.agent] == rank)
+        assert rank_seconds + search_seconds <= max(0.0, time.seconds_left) * (1 + 1e-9)
+    assert all(one.seconds >= 0 for one in allocations)
+    assert {(g.improver, g.agent) for g in allocations} <= {(o.improver, o.agent) for o in proposals}
+    eliminated = taken(allocations, EXACT_ELIMINATION)
+    assert not eliminated.keys() & (taken(allocations, SAMPLING).keys() | taken(allocations, BOUND).keys())
+    again = list(proposals)
     shuffled.shuffle(again)
-    assert divide_slice(again, owner, HOPES, time) == grants
+    assert allocate_slice(again, owner, RATES, time) == allocations
 
 
-def test_agents_left_to_sampling_are_eliminated_as_soon_as_that_ends_the_run():
-    offers = [offer for agent in range(4) for offer in agent_offers(agent, 2.0, 0.6)]
-    grants = divide_slice(offers, [0] * 4, HOPES, Time(5.0, 14.0, gap=8.0))
-    assert taken(grants, ELIMINATE) == dict.fromkeys(range(4), 0.6) and len(grants) == 4
+def test_sampled_agents_are_eliminated_as_soon_as_that_ends_the_run():
+    proposals = [one for agent in range(4) for one in agent_proposals(agent, 2.0, 0.6)]
+    allocations = allocate_slice(proposals, [0] * 4, RATES, SliceBudget(5.0, 14.0, gap=8.0))
+    assert taken(allocations, EXACT_ELIMINATION) == dict.fromkeys(range(4), 0.6) and len(allocations) == 4
 
 
 def test_ranks_work_at_the_same_time():
-    offers = [offer for agent in range(4) for offer in agent_offers(agent, 2.0, 4.0)]
-    assert len(divide_slice(offers, [0, 1, 2, 3], HOPES, Time(5.0, 6.0, gap=100.0))) == 4
-    slow = HOPES | {SAMPLE: 0.05, BOUND: 0.1}
-    assert len(taken(divide_slice(offers, [0] * 4, slow, Time(5.0, 6.0, gap=100.0)), ELIMINATE)) == 1
-
-
-def test_an_elimination_longer_than_a_slice_is_taken_alone_where_nothing_gains_more_a_second():
-    long = agent_offers(0, 100.0, 3.0)
-    grants = divide_slice(long, [0], HOPES, Time(0.25, 3.5, gap=100.0))  # not the whole of what is left
-    assert taken(grants, ELIMINATE) == {}
-    stuck = HOPES | {SAMPLE: 0.001, BOUND: 0.001}
-    assert taken(divide_slice(long, [0], stuck, Time(0.25, 3.5, gap=100.0)), ELIMINATE) == {0: 3.0}
+    proposals = [one for agent in range(4) for one in agent_proposals(agent, 2.0, 4.0)]
+    assert len(allocate_slice(proposals, [0, 1, 2, 3], RATES, SliceBudget(5.0, 6.0, gap=100.0))) == 4
+    slow = RATES | {SAMPLING: 0.05, BOUND: 0.1}
     assert (
-        taken(divide_slice(long, [0], stuck, Time(0.25, 2.5, gap=100.0)), ELIMINATE) == {}
-    )  # nor is there time for it
+        len(taken(allocate_slice(proposals, [0] * 4, slow, SliceBudget(5.0, 6.0, gap=100.0)), EXACT_ELIMINATION)) == 1
+    )
 
 
-def test_what_closes_a_gap_that_is_allowed_sooner_goes_first():
-    offers = agent_offers(0, 100.0, 5.0)
-    assert taken(divide_slice(offers, [0], HOPES, Time(1.0, 10.0, gap=100.0)), ELIMINATE) == {0: 5.0}
-    assert taken(divide_slice(offers, [0], HOPES, Time(1.0, 10.0, needed=0.2, gap=100.0)), ELIMINATE) == {}
+def test_an_elimination_longer_than_a_slice_is_accepted_alone_if_nothing_gains_more_per_second():
+    proposals = agent_proposals(0, 100.0, 3.0)
+    allocations = allocate_slice(proposals, [0], RATES, SliceBudget(0.25, 3.5, gap=100.0))  # other work gains more
+    assert taken(allocations, EXACT_ELIMINATION) == {}
+    low_rates = RATES | {SAMPLING: 0.001, BOUND: 0.001}
+    assert taken(allocate_slice(proposals, [0], low_rates, SliceBudget(0.25, 3.5, gap=100.0)), EXACT_ELIMINATION) == {
+        0: 3.0
+    }
+    assert (
+        taken(allocate_slice(proposals, [0], low_rates, SliceBudget(0.25, 2.5, gap=100.0)), EXACT_ELIMINATION) == {}
+    )  # there is no time for it
 
 
-def test_a_gap_that_is_no_agents_is_everybodys():
-    offers = [*agent_offers(0, 0.0), *agent_offers(1, 0.0)]
-    assert len(divide_slice(offers, [0, 0], HOPES, Time(1.0, 10.0, gap=5.0))) == 4
+def test_work_that_reaches_an_allowed_gap_sooner_goes_first():
+    proposals = agent_proposals(0, 100.0, 5.0)
+    assert taken(allocate_slice(proposals, [0], RATES, SliceBudget(1.0, 10.0, gap=100.0)), EXACT_ELIMINATION) == {
+        0: 5.0
+    }
+    assert (
+        taken(
+            allocate_slice(proposals, [0], RATES, SliceBudget(1.0, 10.0, needed_part=0.2, gap=100.0)), EXACT_ELIMINATION
+        )
+        == {}
+    )
 
 
-def test_time_goes_where_the_gap_is():
-    offers = [*agent_offers(0, 30.0), *agent_offers(1, 10.0), *agent_offers(2, 0.0)]
-    grants = divide_slice(offers, [0] * 3, HOPES, Time(4.0, 100.0, gap=100.0))
-    for kind in (SAMPLE, BOUND):
-        given_time = taken(grants, kind)
-        assert given_time.keys() == {0, 1} and given_time[0] == pytest.approx(3 * given_time[1])
-    assert sum(grant.seconds for grant in grants) == pytest.approx(4.0)
+def test_a_gap_of_no_agent_is_divided_over_all_agents():
+    proposals = [*agent_proposals(0, 0.0), *agent_proposals(1, 0.0)]
+    assert len(allocate_slice(proposals, [0, 0], RATES, SliceBudget(1.0, 10.0, gap=5.0))) == 4
 
 
-def test_unknown_gains_are_weighed():
-    offers = [replace(Offer(SAMPLE, math.inf, agent), weight=float(agent + 1)) for agent in range(2)]
-    grants = taken(divide_slice(offers, [0, 0], HOPES, Time(3.0, 100.0, gap=100.0)), SAMPLE)
-    assert grants == {0: pytest.approx(1.0), 1: pytest.approx(2.0)}
+def test_time_is_divided_in_proportion_to_the_agents_gaps():
+    proposals = [*agent_proposals(0, 30.0), *agent_proposals(1, 10.0), *agent_proposals(2, 0.0)]
+    allocations = allocate_slice(proposals, [0] * 3, RATES, SliceBudget(4.0, 100.0, gap=100.0))
+    for improver in (SAMPLING, BOUND):
+        seconds = taken(allocations, improver)
+        assert seconds.keys() == {0, 1} and seconds[0] == pytest.approx(3 * seconds[1])
+    assert sum(one.seconds for one in allocations) == pytest.approx(4.0)
 
 
-def test_the_search_has_all_the_time_when_nothing_else_is_offered():
-    (grant,) = divide_slice([Offer(SEARCH, 5.0)], [], HOPES, Time(2.0, 100.0, gap=100.0))
-    assert (grant.kind, grant.seconds) == (SEARCH, 2.0)
-    grants = divide_slice([Offer(SEARCH, 5.0), *agent_offers(0, 5.0)], [0], HOPES, Time(2.0, 100.0, gap=100.0))
-    assert 0 < taken(grants, SEARCH)[None] < 1.0 and sum(g.seconds for g in grants) == pytest.approx(2.0)
+def test_unknown_gains_are_replaced_by_weights():
+    proposals = [replace(Proposal(SAMPLING, math.inf, agent), weight=float(agent + 1)) for agent in range(2)]
+    seconds = taken(allocate_slice(proposals, [0, 0], RATES, SliceBudget(3.0, 100.0, gap=100.0)), SAMPLING)
+    assert seconds == {0: pytest.approx(1.0), 1: pytest.approx(2.0)}
+
+
+def test_the_local_search_gets_all_time_if_there_is_no_other_proposal():
+    (allocation,) = allocate_slice([Proposal(LOCAL_SEARCH, 5.0)], [], RATES, SliceBudget(2.0, 100.0, gap=100.0))
+    assert (allocation.improver, allocation.seconds) == (LOCAL_SEARCH, 2.0)
+    allocations = allocate_slice(
+        [Proposal(LOCAL_SEARCH, 5.0), *agent_proposals(0, 5.0)], [0], RATES, SliceBudget(2.0, 100.0, gap=100.0)
+    )
+    assert 0 < taken(allocations, LOCAL_SEARCH)[None] < 1.0 and sum(g.seconds for g in allocations) == pytest.approx(
+        2.0
+    )
 
 
 @pytest.mark.parametrize("gain", [0.0, math.inf])
-def test_nothing_is_done_without_offers_gains_or_time(gain):
-    assert divide_slice([], [], HOPES, Time(1.0, 10.0, gap=100.0)) == ()
-    assert divide_slice(agent_offers(0, 0.0, 1.0), [0], HOPES, Time(1.0, 10.0, gap=0.0)) == ()
-    assert divide_slice(agent_offers(0, gain, 1.0), [0], HOPES, Time(1.0, 0.0, gap=100.0)) == ()
+def test_nothing_is_allocated_without_proposals_gains_or_time(gain):
+    assert allocate_slice([], [], RATES, SliceBudget(1.0, 10.0, gap=100.0)) == ()
+    assert allocate_slice(agent_proposals(0, 0.0, 1.0), [0], RATES, SliceBudget(1.0, 10.0, gap=0.0)) == ()
+    assert allocate_slice(agent_proposals(0, gain, 1.0), [0], RATES, SliceBudget(1.0, 0.0, gap=100.0)) == ()
 
 
-def test_to_combine_again_is_taken_where_it_gains_most():
-    offers = [*agent_offers(0, 1.0), Offer(COMBINE, 50.0, None, 2.0)]
-    assert taken(divide_slice(offers, [0], HOPES, Time(1.0, 10.0, gap=100.0)), COMBINE) == {None: 2.0}
-    assert taken(divide_slice(offers, [0], HOPES, Time(1.0, 1.0, gap=100.0)), COMBINE) == {}
+def test_a_recombination_is_accepted_if_it_gains_most():
+    proposals = [*agent_proposals(0, 1.0), Proposal(RECOMBINATION, 50.0, None, 2.0)]
+    assert taken(allocate_slice(proposals, [0], RATES, SliceBudget(1.0, 10.0, gap=100.0)), RECOMBINATION) == {None: 2.0}
+    assert taken(allocate_slice(proposals, [0], RATES, SliceBudget(1.0, 1.0, gap=100.0)), RECOMBINATION) == {}
     assert (
-        taken(divide_slice([replace(o, gain=50.0) for o in offers], [0], HOPES, Time(1.0, 10.0, gap=100.0)), COMBINE)
+        taken(
+            allocate_slice([replace(o, gain=50.0) for o in proposals], [0], RATES, SliceBudget(1.0, 10.0, gap=100.0)),
+            RECOMBINATION,
+        )
         == {}
     )

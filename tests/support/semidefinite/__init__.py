@@ -1,1 +1,1 @@
-"""Agents that are lifted, and a naive twin of what lifts them on a GPU."""
+"""Agents for semidefinite relaxations, and NumPy references for the GPU kernels."""

@@ -1,4 +1,4 @@
-"""Agents whose variables nearly all share factors, for lifts."""
+"""Agents whose variables nearly all share factors, for semidefinite relaxations."""
 
 from itertools import combinations
 
@@ -9,11 +9,11 @@ from dmcmc.inference.dpop.division import LocalProblem
 from support.problem_strategies import random_table
 
 
-def dense_agent(seed, hidden=4, interface=1, hard=0.0, magnitude=99, floats=False, most=5, density=0.9):
-    """Return a dense agent; its variables are numbered at random."""
+def dense_agent(seed, hidden=4, interface=1, hard=0.0, magnitude=99, floats=False, max_domain=5, density=0.9):
+    """Return a dense agent with randomly numbered variables."""
     rng = np.random.default_rng(seed)
     names = rng.permutation(hidden + interface)
-    domains = rng.integers(1 if most < 9 else 3, most, hidden + interface)
+    domains = rng.integers(1 if max_domain < 9 else 3, max_domain, hidden + interface)
     scopes = [tuple(names[list(p)]) for p in combinations(range(hidden + interface), 2) if rng.random() < density]
     scopes += [(v,) for v in names]
     shapes = [tuple(domains[list(s)]) for s in scopes]

@@ -1,18 +1,29 @@
-"""Steps of cases in NumPy, from case to case and pair to pair: what a GPU's are held against."""
+"""NumPy version of the per-row descent steps, one node and pair at a time: the reference for the GPU kernels."""
 
 from itertools import combinations, permutations
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
-from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import EVEN, SLOPE, STEP
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import BIAS_CORRECTION, INVERSE_TEMPERATURE, STEP_SIZE
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import DAMPED, DEEP, LEAST_LENGTH, MOMENTUM, SPREAD, Passes
+from dmcmc.inference.bounds.semidefinite.per_row.node_steps import (
+    ADAM_EPSILON,
+    MAX_UTILITY_DROP,
+    MESSAGE_DAMPING,
+    MOMENTUM,
+    SECOND_MOMENT_DECAY,
+    ExactInputs,
+    NodeInputs,
+    NodeShape,
+    NodeWorkspace,
+    StepPasses,
+)
 
 
 class NaiveCases:
-    """NumPy, with passes that go from pair to pair."""
+    """NumPy arrays whose passes loop over pairs; implements the protocol of ``node_steps``."""
 
     module = np
 
@@ -22,90 +33,97 @@ class NaiveCases:
     def get(self, array):
         return array.copy()
 
-    def passes(self, given, work, schedule, shape):
-        case = _Naive(given, work, schedule, shape)
-        return Passes(case.multiply, case.reach, case.alone, case.smooth, case.slope, case.move)
+    def passes(self, given: NodeInputs, work: NodeWorkspace, schedule, shape: NodeShape):
+        one = _NaivePasses(given, work, schedule, shape)
+        return StepPasses(
+            one.multiply, one.value_maxima, one.update_messages, one.pair_weights, one.gradient, one.adam_step
+        )
 
     def exact_products(self, vectors):
         return vectors @ vectors.transpose(0, 2, 1)
 
-    def maxima(self, given, shape):
-        found, d = np.zeros((shape.cases, shape.h, shape.h), dtype=np.int64), shape.d
+    def maxima(self, given: ExactInputs, shape: NodeShape):
+        found, d = np.zeros((shape.nodes, shape.h, shape.h), dtype=np.int64), shape.d
         for b, sizes in enumerate(given.sizes):
             for u, v in combinations(np.flatnonzero(sizes).tolist(), 2):
-                mine, other = (np.arange(w * d, w * d + sizes[w]) for w in (u, v))
-                utilities = given.utilities[given.agents[b]][np.ix_(mine, other)].astype(np.int64)
-                table = (utilities << 2 * given.bits[b]) + 2 * given.products[b][np.ix_(mine, other)].astype(np.int64)
-                table -= given.shifts[b, v, mine][:, None] + given.shifts[b, u, other]
-                found[b, u, v] = np.where(utilities < THRESHOLD, NEVER, table).max()
+                values_u, values_v = (np.arange(w * d, w * d + sizes[w]) for w in (u, v))
+                utilities = given.utilities[given.agents[b]][np.ix_(values_u, values_v)].astype(np.int64)
+                table = (utilities << 2 * given.bits[b]) + 2 * given.products[b][np.ix_(values_u, values_v)].astype(
+                    np.int64
+                )
+                table -= given.messages[b, v, values_u][:, None] + given.messages[b, u, values_v]
+                found[b, u, v] = np.where(utilities < FORBIDDEN_BELOW, MINUS_INFINITY, table).max()
         return found
 
 
-class _Naive:
-    def __init__(self, given, work, schedule, shape):
+class _NaivePasses:
+    def __init__(self, given: NodeInputs, work: NodeWorkspace, schedule, shape: NodeShape):
         self.given, self.work, self.schedule, self.shape = given, work, schedule, shape
 
-    def multiply(self, at):
-        for out, half in zip(self.work.products, self.work.halves, strict=True):
+    def multiply(self, step):
+        for out, half in zip(self.work.products, self.work.half_vectors, strict=True):
             out[:] = half.astype(np.float32) @ half.astype(np.float32).T
 
-    def slope(self, at):
-        for out, weights, half in zip(self.work.slopes, self.work.weights, self.work.halves, strict=True):
+    def gradient(self, step):
+        for out, weights, half in zip(self.work.gradients, self.work.weights, self.work.half_vectors, strict=True):
             out[:] = weights.astype(np.float32) @ half.astype(np.float32)
 
-    def places(self, b, u):
+    def positions(self, b, u):
         return np.arange(u * self.shape.d, u * self.shape.d + self.given.sizes[b, u])
 
     def pairs(self):
-        """Each pair of a case, both ways: case, variables, their values, table."""
+        """Yield each pair of each node in both orders: node, variables, positions of their values, table."""
         for b, sizes in enumerate(self.given.sizes):
             for u, v in permutations(np.flatnonzero(sizes).tolist(), 2):
-                mine, other = self.places(b, u), self.places(b, v)
-                table = self.given.utilities[self.given.agents[b]][np.ix_(mine, other)]
-                table = table + 2 * self.work.products[b][np.ix_(mine, other)].astype(np.float32)
-                shifts = self.work.shifts[b]
-                yield b, u, v, mine, other, table - shifts[v, mine][:, None] - shifts[u, other]
+                values_u, values_v = self.positions(b, u), self.positions(b, v)
+                table = self.given.utilities[self.given.agents[b]][np.ix_(values_u, values_v)]
+                table = table + 2 * self.work.products[b][np.ix_(values_u, values_v)].astype(np.float32)
+                messages = self.work.messages[b]
+                yield b, u, v, values_u, values_v, table - messages[v, values_u][:, None] - messages[u, values_v]
 
-    def reach(self, at):
-        slope = self.schedule[at, SLOPE]
-        for b, u, _, _, other, table in self.pairs():
+    def value_maxima(self, step):
+        inverse_temperature = self.schedule[step, INVERSE_TEMPERATURE]
+        for b, u, _, _, values_v, table in self.pairs():
             best = table.max(axis=0)
-            self.work.reached[b, u, other] = best + np.log(np.exp((table - best) * slope).sum(axis=0)) / slope
+            total = np.exp((table - best) * inverse_temperature).sum(axis=0)
+            self.work.value_maxima[b, u, values_v] = best + np.log(total) / inverse_temperature
 
-    def alone(self, at):
-        n, work, slope = self.shape.n, self.work, self.schedule[at, SLOPE]
+    def update_messages(self, step):
+        n, work, inverse_temperature = self.shape.n, self.work, self.schedule[step, INVERSE_TEMPERATURE]
         for b, sizes in enumerate(self.given.sizes):
-            there = np.flatnonzero(sizes).tolist()
-            for w in there:
-                places, others = self.places(b, w), [v for v in there if v != w]
+            existing = np.flatnonzero(sizes).tolist()
+            for w in existing:
+                positions, others = self.positions(b, w), [v for v in existing if v != w]
                 products = work.products[b].astype(np.float32)
-                own = np.diag(products)[places] + 2 * products[places, n] + self.given.values[b, places]
-                own = own + sum(work.shifts[b, v, places] for v in others)
-                reached = {v: work.reached[b, v, places] for v in others}
-                reached = {v: np.maximum(x - x.max(), -DEEP) for v, x in reached.items()}
-                mean = (np.maximum(own - own.max(), -DEEP) + sum(reached.values())) / len(there)
-                for v, x in reached.items():
-                    work.reached[b, v, places] = x
-                    work.shifts[b, v, places] += DAMPED * (x - mean)
-                    own = own + DAMPED * (x - mean)
-                share = np.exp((own - own.max()) * slope)
-                share /= share.sum()
+                unary = np.diag(products)[positions] + 2 * products[positions, n] + self.given.values[b, positions]
+                unary = unary + sum(work.messages[b, v, positions] for v in others)
+                maxima = {v: work.value_maxima[b, v, positions] for v in others}
+                maxima = {v: np.maximum(x - x.max(), -MAX_UTILITY_DROP) for v, x in maxima.items()}
+                mean = (np.maximum(unary - unary.max(), -MAX_UTILITY_DROP) + sum(maxima.values())) / len(existing)
+                for v, x in maxima.items():
+                    work.value_maxima[b, v, positions] = x
+                    work.messages[b, v, positions] += MESSAGE_DAMPING * (x - mean)
+                    unary = unary + MESSAGE_DAMPING * (x - mean)
+                weights_of_values = np.exp((unary - unary.max()) * inverse_temperature)
+                weights_of_values /= weights_of_values.sum()
                 weights = work.weights[b]
-                weights[places, places] = weights[places, n] = weights[n, places] = share
-                work.best[b, w] = own.max()
+                weights[positions, positions] = weights[positions, n] = weights[n, positions] = weights_of_values
+                work.best[b, w] = unary.max()
 
-    def smooth(self, at):
-        slope = self.schedule[at, SLOPE]
-        for b, u, v, mine, other, table in self.pairs():
-            block = np.maximum(0, 1 + slope * (table - table.max()) / POWER) ** POWER
-            self.work.weights[b][np.ix_(mine, other)] = block / block.sum()
+    def pair_weights(self, step):
+        inverse_temperature = self.schedule[step, INVERSE_TEMPERATURE]
+        for b, u, v, values_u, values_v, table in self.pairs():
+            block = np.maximum(0, 1 + inverse_temperature * (table - table.max()) / POWER) ** POWER
+            self.work.weights[b][np.ix_(values_u, values_v)] = block / block.sum()
             self.work.maxima[b, u, v] = table.max()
 
-    def move(self, at):
-        work, (step, even) = self.work, self.schedule[at, [STEP, EVEN]]
-        slopes = work.slopes.astype(np.float32)
-        means = MOMENTUM * work.means.astype(np.float32) + (1 - MOMENTUM) * slopes
-        work.means[:] = means
-        work.spreads[:] = SPREAD * work.spreads + (1 - SPREAD) * (slopes**2).mean(axis=2)
-        work.points[:] = work.points - step * means / (np.sqrt(work.spreads) * even + LEAST_LENGTH)[:, :, None]
-        work.halves[:] = work.points
+    def adam_step(self, step):
+        work, (step_size, bias_correction) = self.work, self.schedule[step, [STEP_SIZE, BIAS_CORRECTION]]
+        gradients = work.gradients.astype(np.float32)
+        first_moment = MOMENTUM * work.first_moment.astype(np.float32) + (1 - MOMENTUM) * gradients
+        work.first_moment[:] = first_moment
+        mean_squares = (gradients**2).mean(axis=2)
+        work.second_moment[:] = SECOND_MOMENT_DECAY * work.second_moment + (1 - SECOND_MOMENT_DECAY) * mean_squares
+        denominator = np.sqrt(work.second_moment) * bias_correction + ADAM_EPSILON
+        work.vectors[:] = work.vectors - step_size * first_moment / denominator[:, :, None]
+        work.half_vectors[:] = work.vectors

@@ -1,1 +1,1 @@
-"""Search in rows on a GPU: a block for each node at which a wave branches, bounds equal to the CPU's to the bit."""
+"""Branch and bound over rows on a GPU, with one thread block per group of jobs and the CPU's bounds."""

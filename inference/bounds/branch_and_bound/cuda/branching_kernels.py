@@ -1,92 +1,115 @@
 # mypy: ignore-errors
-"""Where a node branches, chosen by a block of GPU threads; see the kernels of the CPU."""
+"""Device functions by which a thread block chooses a node's branching variable; they agree with the CPU kernels.
+
+Arguments that the functions share:
+
+* descriptors : int32, packed descriptors of the graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``
+* graph : int32, offset of the node's graph in ``descriptors``
+* tables : int32, working tables of the node
+* max_marginals : int64, n × W entries for the values, followed by n scores
+* octets : tuple, whose length is W / 8: makes the number W of columns a compile-time constant
+"""
 
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import FAR, LEAF, PART
+from dmcmc.inference.bounds.branch_and_bound.node_buffers import BRANCH_GAP_BITS, BRANCH_SHARE, LEAF
 from dmcmc.inference.bounds.dual.cuda.descriptors import (
     DOMAINS,
+    INCIDENCE_RECORD,
     INCIDENT,
-    INCIDENT_AT,
+    INCIDENT_START,
     IS_FIRST,
     MAXIMA_AT,
     OTHER,
     PAIR_AT,
-    SIDE,
     TABLE,
     N,
 )
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
 
 
 @cuda.jit(device=True)
-def find_marginals(words, g, part, marginals, octets):
-    """Set what each value is worth in the tables over its variable and its pairs; NEVER where it is not live."""
+def find_max_marginals(descriptors, graph, tables, max_marginals, octets):
+    """Compute the max-marginal of each value in its unary and pairwise tables, a thread per value; NEVER if removed."""
     width = np.int32(8 * len(octets))
-    for task in range(np.int32(cuda.threadIdx.x), np.int32(words[g + N] * width), np.int32(cuda.blockDim.x)):
+    for task in range(np.int32(cuda.threadIdx.x), np.int32(descriptors[graph + N] * width), np.int32(cuda.blockDim.x)):
         v = np.int32(task // width)
         i = np.int32(task - v * width)
-        own = part[np.uint32(task)]
-        if own < THRESHOLD:
-            marginals[task] = NEVER
+        unary = tables[np.uint32(task)]
+        if unary < FORBIDDEN_BELOW:
+            max_marginals[task] = MINUS_INFINITY
             continue
-        value = np.int64(own)
-        for position in range(words[words[g + INCIDENT_AT] + v], words[words[g + INCIDENT_AT] + v + 1]):
-            side = np.int32(words[g + INCIDENT] + position * SIDE)
-            is_first = words[side + IS_FIRST] != 0
-            at = np.int32(words[side + TABLE] + (i * width if is_first else i))
+        value = np.int64(unary)
+        for position in range(
+            descriptors[descriptors[graph + INCIDENT_START] + v],
+            descriptors[descriptors[graph + INCIDENT_START] + v + 1],
+        ):
+            side = np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD)
+            is_first = descriptors[side + IS_FIRST] != 0
+            at = np.int32(descriptors[side + TABLE] + (i * width if is_first else i))
             step = np.int32(1) if is_first else width
-            best = DEAD
-            for _ in range(words[words[g + DOMAINS] + words[side + OTHER]]):
-                best = max(best, part[np.uint32(at)])
+            best = FORBIDDEN
+            for _ in range(descriptors[descriptors[graph + DOMAINS] + descriptors[side + OTHER]]):
+                best = max(best, tables[np.uint32(at)])
                 at = np.int32(at + step)
             value += best
-        marginals[task] = value
+        max_marginals[task] = value
     cuda.syncthreads()
 
 
 @cuda.jit(device=True)
-def score(words, g, part, marginals, octets):
-    """Put how far each variable's values are together below the sum of maxima behind marginals; -1 for one value."""
-    width, n = np.int32(8 * len(octets)), np.int32(words[g + N])
-    maxima = np.int32(words[g + MAXIMA_AT])
+def score_variables(descriptors, graph, tables, max_marginals, octets):
+    """Write each variable's score behind the max-marginals: the sum of its values' gaps, or -1 if it has one value.
+
+    The gap of a value is the sum of the maxima of the unary and pairwise tables minus the value's max-marginal.
+    """
+    width, n = np.int32(8 * len(octets)), np.int32(descriptors[graph + N])
+    maxima = np.int32(descriptors[graph + MAXIMA_AT])
     for v in range(np.int32(cuda.threadIdx.x), n, np.int32(cuda.blockDim.x)):
-        total = np.int64(part[np.uint32(maxima + v)])
-        for position in range(words[words[g + INCIDENT_AT] + v], words[words[g + INCIDENT_AT] + v + 1]):
-            side = np.int32(words[g + INCIDENT] + position * SIDE)
-            e = np.int32((words[side + TABLE] - words[g + PAIR_AT]) // (width * width))
-            total += part[np.uint32(maxima + n + e)]
-        below, live = np.int64(0), np.int32(0)
+        total = np.int64(tables[np.uint32(maxima + v)])
+        for position in range(
+            descriptors[descriptors[graph + INCIDENT_START] + v],
+            descriptors[descriptors[graph + INCIDENT_START] + v + 1],
+        ):
+            side = np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD)
+            e = np.int32((descriptors[side + TABLE] - descriptors[graph + PAIR_AT]) // (width * width))
+            total += tables[np.uint32(maxima + n + e)]
+        total_gap, n_allowed = np.int64(0), np.int32(0)
         for i in range(width):
-            value = marginals[v * width + i]
-            if value != NEVER:
-                live += np.int32(1)
-                below += total - value
-        marginals[n * width + v] = below if live > 1 else np.int64(-1)
+            value = max_marginals[v * width + i]
+            if value != MINUS_INFINITY:
+                n_allowed += np.int32(1)
+                total_gap += total - value
+        max_marginals[n * width + v] = total_gap if n_allowed > 1 else np.int64(-1)
     cuda.syncthreads()
 
 
 @cuda.jit(device=True)
-def choose(words, g, marginals, slack, first, octets):
-    """Return the variable with the highest score, LEAF if there is none; ``first`` becomes its best values."""
-    width, n = np.int32(8 * len(octets)), np.int32(words[g + N])
+def choose_variable(descriptors, graph, max_marginals, margin, in_first_branch, octets):
+    """Return the variable with the largest score, or LEAF; set ``in_first_branch`` (W,) to its best values.
+
+    ``margin`` is the distance by which the bound has to fall to close the node.
+    """
+    width, n = np.int32(8 * len(octets)), np.int32(descriptors[graph + N])
     chosen, highest = np.int64(LEAF), np.int64(-1)
     for v in range(n):
-        if marginals[n * width + v] > highest:
-            chosen, highest = np.int64(v), marginals[n * width + v]
+        if max_marginals[n * width + v] > highest:
+            chosen, highest = np.int64(v), max_marginals[n * width + v]
     for i in range(np.int32(cuda.threadIdx.x), width, np.int32(cuda.blockDim.x)):
-        first[i], live, above = 0, np.int32(0), np.int32(0)
-        if chosen >= 0 and marginals[chosen * width + i] != NEVER:
-            mine = marginals[chosen * width + i]
+        in_first_branch[i], n_allowed, n_better = 0, np.int32(0), np.int32(0)
+        if chosen >= 0 and max_marginals[chosen * width + i] != MINUS_INFINITY:
+            own_value = max_marginals[chosen * width + i]
             for j in range(width):
-                other = marginals[chosen * width + j]
-                if other != NEVER:
-                    live += np.int32(1)
-                    if other > mine or (other == mine and j < i):
-                        above += np.int32(1)
-        if live > 0:
-            one = highest // live >= slack >> FAR
-            first[i] = above < (np.int32(1) if one else max(np.int32(1), np.int32(live // PART)))
+                other = max_marginals[chosen * width + j]
+                if other != MINUS_INFINITY:
+                    n_allowed += np.int32(1)
+                    if other > own_value or (other == own_value and j < i):
+                        n_better += np.int32(1)
+        if n_allowed > 0:
+            single = highest // n_allowed >= margin >> BRANCH_GAP_BITS
+            in_first_branch[i] = n_better < (
+                np.int32(1) if single else max(np.int32(1), np.int32(n_allowed // BRANCH_SHARE))
+            )
     return chosen

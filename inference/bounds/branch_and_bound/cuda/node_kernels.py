@@ -1,200 +1,317 @@
 # mypy: ignore-errors
-"""Nodes of a search in rows by blocks of GPU threads; see the kernels of the CPU, with whose nodes these agree.
+"""GPU kernel that processes nodes of the branch and bound, one group of jobs per thread block.
 
-To the bit they agree where there are no warm sweeps: those add up in another order. Tables are not packed here: their
-width is a constant of the compiled kernel, and to leave out rows and columns took longer than what was left out.
+The results equal those of the CPU kernels to the bit if no sweep is smoothed; smoothed sweeps add in another order.
+Tables are not compacted here: their width is a compile-time constant, and skipping rows and columns costs more time
+than it saves.
+
+Arguments that the functions share:
+
+* descriptors : int32, packed descriptors of the graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``
+* graph : int32, offset of the node's graph in ``descriptors``
+* node_tables : int32, working tables of the block
+* octets : tuple, whose length is W / 8: makes the number W of columns a compile-time constant
+* shared_entries : int32, size of the dynamic shared memory in int32
 """
 
 import numpy as np
 from numba import cuda, int32, int64
 
-from dmcmc.inference.bounds.branch_and_bound.cuda.branching_kernels import choose, find_marginals, score
+from dmcmc.inference.bounds.branch_and_bound.cuda.branching_kernels import (
+    choose_variable,
+    find_max_marginals,
+    score_variables,
+)
 from dmcmc.inference.bounds.branch_and_bound.cuda.node_storage_kernels import fetch, store
 from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
-    JOB,
     JOB_AGENT,
+    JOB_FIELDS,
     JOB_ROW,
     JOB_SOURCE,
     JOB_SWEEPS,
     JOB_TARGET,
     JOB_THRESHOLD,
-    STUCK,
-    UNFIT,
+    NO_VARIABLE,
+    OUT_OF_RANGE,
 )
-from dmcmc.inference.bounds.dual.cuda.condition_kernels import fix
+from dmcmc.inference.bounds.dual.cuda.condition_kernels import condition
 from dmcmc.inference.bounds.dual.cuda.descriptors import (
-    ENDS,
     PAIR_AT,
+    PAIR_VARIABLES,
     PAIRS,
     N,
 )
 from dmcmc.inference.bounds.dual.cuda.row_kernels import (
-    AGENT,
-    BASE,
-    DIGITS,
-    HIDDEN,
-    INTERFACE,
-    PARTS,
-    REGISTERS,
-    SHAPE,
-    WHOLE,
+    AGENT_SIZE,
+    HIDDEN_GRAPH,
+    INTERFACE_SHAPE,
+    INTERFACE_SIZE,
+    MAX_INTERFACE,
+    MAX_PARTIAL_SUMS,
+    MAX_REGISTERS,
+    TABLES_START,
+    WHOLE_GRAPH,
     ascend,
     bound,
     remove_values,
-    row_warmth_of,
+    row_temperature_of,
 )
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import anywhere, shared_words
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import any_thread, shared_array
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
 from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY
-from dmcmc.inference.runtime.compile import cuda_jit, cuda_part
+from dmcmc.inference.runtime.compile import cuda_inline, cuda_jit
 
-NOTE = 3  # words that go with a slot: its row's constant, sweeps made, by how many bits triangles' tables are shifted
+NOTE_FIELDS = 3  # int64 per buffer entry: the row's constant, sweeps made, right shift of the triplet tables in bits
 
 
 @cuda.jit(device=True)
-def take_out(words, g, part, octets):
-    """Make the dead values of variables dead in pairs too: a thread goes through a row or a column of a pair."""
+def propagate_removals(descriptors, graph, node_tables, octets):
+    """Forbid the removed values in the pairwise tables; each thread handles one row or column of a table at a time."""
     width = np.uint32(8 * len(octets))
-    at, ends = np.uint32(words[g + PAIR_AT]), np.uint32(words[g + ENDS])
-    task, total = np.uint32(cuda.threadIdx.x), np.uint32(np.uint32(words[g + PAIRS]) * np.uint32(2 * width))
+    at, ends = np.uint32(descriptors[graph + PAIR_AT]), np.uint32(descriptors[graph + PAIR_VARIABLES])
+    task, total = np.uint32(cuda.threadIdx.x), np.uint32(np.uint32(descriptors[graph + PAIRS]) * np.uint32(2 * width))
     while task < total:
         e = np.uint32(task // np.uint32(2 * width))
         i = np.uint32(task - e * np.uint32(2 * width))
         second = i >= width
         i = np.uint32(i - width) if second else i
-        v = np.uint32(words[np.uint32(ends + e + e + (np.uint32(1) if second else np.uint32(0)))])
-        if part[np.uint32(v * width + i)] < THRESHOLD:
+        v = np.uint32(descriptors[np.uint32(ends + e + e + (np.uint32(1) if second else np.uint32(0)))])
+        if node_tables[np.uint32(v * width + i)] < FORBIDDEN_BELOW:
             cell = np.uint32(at + e * width * width + (i if second else i * width))
             for _ in range(8 * len(octets)):
-                part[cell] = DEAD
+                node_tables[cell] = FORBIDDEN
                 cell = np.uint32(cell + (width if second else np.uint32(1)))
         task = np.uint32(task + np.uint32(cuda.blockDim.x))
     cuda.syncthreads()
 
 
-@cuda_part
-def bound_node(words, g, part, parts, tiles, octets, room, constant, made, threshold, sweeps, warmth):
-    """Ascend, and remove values; return the node's bound, the sweeps made in all, ``made`` of them before, and whether
-    its entries are within the limits.
+@cuda_inline
+def bound_node(
+    descriptors,
+    graph,
+    node_tables,
+    partial_sums,
+    tiles,
+    octets,
+    shared_entries,
+    constant,
+    sweeps_made,
+    threshold,
+    sweeps,
+    temperature,
+):
+    """Alternate sweeps of dual ascent and pruning of values with which the node cannot reach its threshold.
 
-    ``warmth`` (float32) is the temperature of the first sweep.
+    Parameters
+    ----------
+    partial_sums : (PARTS,) int64
+        Shared memory for reductions.
+    tiles : int32
+        Dynamic shared memory of the sweeps.
+    constant : int64
+        Utility of the row without hidden variables.
+    sweeps_made : int32
+        Sweeps made before.
+    threshold : int64
+        Pruning threshold.
+    sweeps : int64
+        Sweeps to make.
+    temperature : float32
+        Smoothing temperature of the first sweep.
+
+    Returns
+    -------
+    best : int64
+        Upper bound, or NEVER.
+    sweeps_made : int32
+        Total number of sweeps.
+    in_range : bool
+        Whether all entries are within the integer range.
     """
-    done, fits = np.int32(0), True
-    take_out(words, g, part, octets)
+    sweeps_done, in_range = np.int32(0), True
+    propagate_removals(descriptors, graph, node_tables, octets)
     while True:
-        best = bound(words, g, part, parts, octets)
-        if best == NEVER or constant + best < threshold:
+        best = bound(descriptors, graph, node_tables, partial_sums, octets)
+        if best == MINUS_INFINITY or constant + best < threshold:
             break
-        remove_values(words, g, part, octets, best, constant, threshold)
-        take_out(words, g, part, octets)
-        if not fits or done >= sweeps:
-            best = bound(words, g, part, parts, octets)
+        remove_values(descriptors, graph, node_tables, octets, best, constant, threshold)
+        propagate_removals(descriptors, graph, node_tables, octets)
+        if not in_range or sweeps_done >= sweeps:
+            best = bound(descriptors, graph, node_tables, partial_sums, octets)
             break
-        until = min(np.int32(sweeps), np.int32(done + PRUNE_EVERY))
-        last = np.int32(made + until - done)
-        reached = ascend(words, g, part, tiles, room, octets, made, last, warmth, done, np.int32(sweeps))
-        fits = reached == last
-        made, done = np.int32(reached), until
+        next_check = min(np.int32(sweeps), np.int32(sweeps_done + PRUNE_EVERY))
+        sweep_limit = np.int32(sweeps_made + next_check - sweeps_done)
+        sweeps_reached = ascend(
+            descriptors,
+            graph,
+            node_tables,
+            tiles,
+            shared_entries,
+            octets,
+            sweeps_made,
+            sweep_limit,
+            temperature,
+            sweeps_done,
+            np.int32(sweeps),
+        )
+        in_range = sweeps_reached == sweep_limit
+        sweeps_made, sweeps_done = np.int32(sweeps_reached), next_check
         cuda.syncthreads()
-    return np.int64(NEVER) if best == NEVER else best + constant, made, fits
+    return np.int64(MINUS_INFINITY) if best == MINUS_INFINITY else best + constant, sweeps_made, in_range
 
 
 @cuda.jit(device=True)
-def next_of(turn, told):
-    """Return the next number for the block; ``told`` (1,) int32 is shared."""
+def next_index(counter, broadcast):
+    """Return the next value of a global counter to all threads; ``broadcast`` (1,) int32 is shared memory."""
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
-        told[0] = cuda.atomic.add(turn, 0, 1)
+        broadcast[0] = cuda.atomic.add(counter, 0, 1)
     cuda.syncthreads()
-    return told[0]
+    return broadcast[0]
 
 
-@cuda_jit(max_registers=REGISTERS)
+@cuda_jit(max_registers=MAX_REGISTERS)
 def run_nodes(
-    words, agents, arena, jobs, groups, turn, areas, area, work, slot, notes, found, variables, firsts, masks,
-    mask_size, marginals, room, octets,
+    descriptors, agents, arena, jobs, groups, counter, workspaces, workspace_size, buffer, entry_size, entry_notes,
+    bounds, variables, first_values, masks, mask_size, marginals, shared_entries, octets,
 ):  # fmt: skip
-    """Bound nodes: a block takes the next group of jobs, until there is none.
+    """Process jobs: each block takes the next group of jobs until none is left.
 
-    jobs (int64, JOB words each), groups (g + 1,) int64; turn (1,) int32: 0 at first; areas (int32), ``area`` entries
-    for each block, where it works; work (int32), ``slot`` entries each; notes (int64), :data:`NOTE` words a slot;
-    found, variables (jobs,) int64; firsts (jobs × W,) uint8; masks (jobs × mask_size,) uint8, an agent's n × W first:
-    values that may be live, in the end those that are; marginals (blocks × (mask_size + mask_size / W),) int64: room.
-    Tables are kept of what has a variable to branch on, or is inherited next. Where a row has no tables, those of its
-    group that would inherit them are worth the same.
+    The tables of a node are stored if it has a branching variable or if the next job inherits them. If a row is
+    infeasible or out of range, the jobs of the group that would inherit its tables get the same result.
+
+    Parameters
+    ----------
+    agents : int64
+        Records of the agents, AGENT fields each.
+    arena : int32
+        Reparametrised tables of all agents, with the interface free.
+    jobs : (k × JOB_FIELDS,) int64
+        The jobs, see ``node_buffers``.
+    groups : (g + 1,) int64
+        First job of each group.
+    counter : (1,) int32
+        Next group; 0 at first.
+    workspaces : (blocks × workspace_size,) int32
+        Working tables of the blocks.
+    buffer : (entries × entry_size,) int32
+        Stored tables.
+    entry_notes : (entries × NOTE_FIELDS,) int64
+        The row's constant, sweeps made, and bit shift of each entry.
+    bounds, variables : (k,) int64
+        Outputs: bounds, or OUT_OF_RANGE; branching variables, or LEAF or NO_VARIABLE.
+    first_values : (k × W,) uint8
+        Output: values of the first branch.
+    masks : (k × mask_size,) uint8
+        In: values that a node may take, n × W of the agent first. Out: values that remain.
+    marginals : (blocks × (mask_size + mask_size / W),) int64
+        Workspace for max-marginals and scores.
     """
-    tiles = shared_words()
-    parts = cuda.shared.array(PARTS, int64)
-    digits = cuda.shared.array(DIGITS, int32)
-    told = cuda.shared.array(1, int32)  # to all threads of the block
+    tiles = shared_array()
+    partial_sums = cuda.shared.array(MAX_PARTIAL_SUMS, int64)
+    digits = cuda.shared.array(MAX_INTERFACE, int32)
+    broadcast = cuda.shared.array(1, int32)
     tid, threads, width = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x), np.int32(8 * len(octets))
-    each, block = np.int64(mask_size + mask_size // width), np.int64(cuda.blockIdx.x)
-    own, part = marginals[block * each : (block + 1) * each], areas[block * area : (block + 1) * area]
+    marginals_per_block, block = np.int64(mask_size + mask_size // width), np.int64(cuda.blockIdx.x)
+    block_marginals, node_tables = (
+        marginals[block * marginals_per_block : (block + 1) * marginals_per_block],
+        workspaces[block * workspace_size : (block + 1) * workspace_size],
+    )
     while True:
-        group = next_of(turn, told)
+        group = next_index(counter, broadcast)
         if group >= groups.size - 1:
             break
-        lost = np.int64(0)
+        missing = np.int64(0)
         for job in range(groups[group], groups[group + 1]):
             cuda.syncthreads()
-            agent = jobs[job * JOB + JOB_AGENT] * AGENT
-            whole, hidden = np.int32(agents[agent + WHOLE]), np.int32(agents[agent + HIDDEN])
-            tables, size = arena[agents[agent + BASE] :], np.int32(words[hidden + N] * width)
-            target, source = jobs[job * JOB + JOB_TARGET], jobs[job * JOB + JOB_SOURCE]
-            threshold = jobs[job * JOB + JOB_THRESHOLD]
-            constant, made = np.int64(0), np.int32(0)
+            agent = jobs[job * JOB_FIELDS + JOB_AGENT] * AGENT_SIZE
+            whole, hidden = np.int32(agents[agent + WHOLE_GRAPH]), np.int32(agents[agent + HIDDEN_GRAPH])
+            agent_tables, n_values = arena[agents[agent + TABLES_START] :], np.int32(descriptors[hidden + N] * width)
+            target, source = jobs[job * JOB_FIELDS + JOB_TARGET], jobs[job * JOB_FIELDS + JOB_SOURCE]
+            threshold = jobs[job * JOB_FIELDS + JOB_THRESHOLD]
+            constant, sweeps_made = np.int64(0), np.int32(0)
             if source < 0:
                 if tid == 0:
-                    number = jobs[job * JOB + JOB_ROW]
-                    for k in range(agents[agent + INTERFACE] - 1, -1, -1):
-                        sizes = words[agents[agent + SHAPE] + k]
+                    number = jobs[job * JOB_FIELDS + JOB_ROW]
+                    for k in range(agents[agent + INTERFACE_SIZE] - 1, -1, -1):
+                        sizes = descriptors[agents[agent + INTERFACE_SHAPE] + k]
                         digits[k] = number % sizes
                         number = number // sizes
                 cuda.syncthreads()
-                constant, over = fix(words, whole, hidden, tables, part, octets, digits)
-                unfit = anywhere(over)
-                if unfit or constant == NEVER:
-                    lost = np.int64(NEVER if constant == NEVER and not unfit else UNFIT)
+                constant, local_overflow = condition(
+                    descriptors, whole, hidden, agent_tables, node_tables, octets, digits
+                )
+                overflow = any_thread(local_overflow)
+                if overflow or constant == MINUS_INFINITY:
+                    missing = np.int64(MINUS_INFINITY if constant == MINUS_INFINITY and not overflow else OUT_OF_RANGE)
                     if tid == 0:
-                        found[job] = lost
-                        variables[job] = STUCK
+                        bounds[job] = missing
+                        variables[job] = NO_VARIABLE
                     continue
-            elif lost != 0:
+            elif missing != 0:
                 if tid == 0:
-                    found[job] = lost
-                    variables[job] = STUCK
+                    bounds[job] = missing
+                    variables[job] = NO_VARIABLE
                 continue
             else:
-                constant, made = notes[source * NOTE], np.int32(notes[source * NOTE + 1])
-                shift = np.int32(notes[source * NOTE + 2])
-                fetch(words, hidden, work[source * slot : (source + 1) * slot], part, shift, octets)
+                constant, sweeps_made = (
+                    entry_notes[source * NOTE_FIELDS],
+                    np.int32(entry_notes[source * NOTE_FIELDS + 1]),
+                )
+                bit_shift = np.int32(entry_notes[source * NOTE_FIELDS + 2])
+                fetch(
+                    descriptors,
+                    hidden,
+                    buffer[source * entry_size : (source + 1) * entry_size],
+                    node_tables,
+                    bit_shift,
+                    octets,
+                )
             cuda.syncthreads()
-            mask, first = masks[job * mask_size : (job + 1) * mask_size], firsts[job * width : (job + 1) * width]
-            for i in range(tid, size, threads):
+            mask, first = masks[job * mask_size : (job + 1) * mask_size], first_values[job * width : (job + 1) * width]
+            for i in range(tid, n_values, threads):
                 if mask[i] == 0:
-                    part[np.uint32(i)] = DEAD
+                    node_tables[np.uint32(i)] = FORBIDDEN
             cuda.syncthreads()
-            sweeps, warmth = jobs[job * JOB + JOB_SWEEPS], row_warmth_of(agents, agent)
-            best, made, fits = bound_node(
-                words, hidden, part, parts, tiles, octets, room, constant, made, threshold, sweeps, warmth
+            sweeps, temperature = jobs[job * JOB_FIELDS + JOB_SWEEPS], row_temperature_of(agents, agent)
+            best, sweeps_made, in_range = bound_node(
+                descriptors,
+                hidden,
+                node_tables,
+                partial_sums,
+                tiles,
+                octets,
+                shared_entries,
+                constant,
+                sweeps_made,
+                threshold,
+                sweeps,
+                temperature,
             )
-            for i in range(tid, size, threads):
-                mask[i] = part[np.uint32(i)] >= THRESHOLD
-            chosen = np.int64(STUCK)
-            if fits and best != NEVER and best >= threshold:
-                find_marginals(words, hidden, part, own, octets)
-                score(words, hidden, part, own, octets)
-                chosen = choose(words, hidden, own, best - threshold, first, octets)
+            for i in range(tid, n_values, threads):
+                mask[i] = node_tables[np.uint32(i)] >= FORBIDDEN_BELOW
+            branch_variable = np.int64(NO_VARIABLE)
+            if in_range and best != MINUS_INFINITY and best >= threshold:
+                find_max_marginals(descriptors, hidden, node_tables, block_marginals, octets)
+                score_variables(descriptors, hidden, node_tables, block_marginals, octets)
+                branch_variable = choose_variable(descriptors, hidden, block_marginals, best - threshold, first, octets)
             inherited = False
             if job + 1 < groups[group + 1] and source != target:
-                inherited = jobs[(job + 1) * JOB + JOB_SOURCE] == target
-            if chosen >= 0 or inherited:
-                shift = store(words, hidden, part, work[target * slot : (target + 1) * slot], told, octets)
+                inherited = jobs[(job + 1) * JOB_FIELDS + JOB_SOURCE] == target
+            if branch_variable >= 0 or inherited:
+                bit_shift = store(
+                    descriptors,
+                    hidden,
+                    node_tables,
+                    buffer[target * entry_size : (target + 1) * entry_size],
+                    broadcast,
+                    octets,
+                )
                 if tid == 0:
-                    notes[target * NOTE] = constant
-                    notes[target * NOTE + 1] = made
-                    notes[target * NOTE + 2] = shift
+                    entry_notes[target * NOTE_FIELDS] = constant
+                    entry_notes[target * NOTE_FIELDS + 1] = sweeps_made
+                    entry_notes[target * NOTE_FIELDS + 2] = bit_shift
             if tid == 0:
-                found[job] = best
-                variables[job] = chosen
+                bounds[job] = best
+                variables[job] = branch_variable

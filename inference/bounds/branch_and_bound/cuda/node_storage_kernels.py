@@ -1,150 +1,179 @@
 # mypy: ignore-errors
-"""Nodes' tables in a slot, and from there to where a block works on them; see the kernels of the CPU.
+"""Device functions that store a node's tables in a buffer entry and fetch them; they agree with the CPU kernels.
 
-An area has a hidden graph's tables as :mod:`dmcmc.inference.bounds.dual.cuda.descriptors` has them. A slot has those before
-the triangles' as they are, then triangles' with two entries a word, then stars. A thread takes some words from memory
-before it uses the first.
+The working tables of a node are laid out as in ``dmcmc.inference.bounds.dual.cuda.descriptors``. An entry (int32) holds
+the tables before the triplet tables unchanged, then the triplet tables with two 16-bit entries per int32, then the
+higher-order tables. Each thread loads several int32 before it uses the first one.
+
+Arguments that the functions share:
+
+* descriptors : int32, packed descriptors of the graphs
+* graph : int32, offset of the node's graph in ``descriptors``
+* workspace : int32, working tables of the block
+* entry : int32, a buffer entry
+* octets : tuple, whose length is W / 8: makes the number W of columns a compile-time constant
 """
 
 import numpy as np
 from numba import cuda, int32
 
-from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import LOST, power_for
+from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import FORBIDDEN_INT16, shift_for
 from dmcmc.inference.bounds.dual.cuda.descriptors import (
-    CLIQUE,
-    CLIQUES,
-    CLUSTER,
-    CLUSTER_AT,
-    ENTRY_AT,
-    PAIR,
-    STAR_AT,
-    STARS,
+    ENTRY_START,
+    FACTOR_TABLES_AT,
+    FACTORS,
+    TRIANGLE_LIST,
+    TRIANGLE_PAIRS,
+    TRIANGLE_RECORD,
+    TRIANGLE_TABLES,
+    TRIANGLE_TABLES_AT,
     TRIANGLES,
 )
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
 
-_AT_ONCE = 8  # words that a thread takes before it uses the first
-_PAIRS = 2 * _AT_ONCE
-_power_for = cuda.jit(device=True)(power_for.py_func if hasattr(power_for, "py_func") else power_for)
+_WORDS_PER_LOAD = 8  # int32 that a thread loads before it uses the first one
+_ENTRIES_PER_LOAD = 2 * _WORDS_PER_LOAD
+_shift_for = cuda.jit(device=True)(shift_for.py_func if hasattr(shift_for, "py_func") else shift_for)
 
 
 @cuda.jit(device=True)
 def copy_words(source, at, target, to, size):
-    """Copy so many entries."""
-    taken = cuda.local.array(_AT_ONCE, int32)
+    """Copy ``size`` int32 from offset ``at`` of ``source`` to offset ``to`` of ``target``, by all threads."""
+    loaded = cuda.local.array(_WORDS_PER_LOAD, int32)
     threads = np.uint32(cuda.blockDim.x)
     i, end = np.uint32(cuda.threadIdx.x), np.uint32(size)
     while i < end:
-        for q in range(_AT_ONCE):
+        for q in range(_WORDS_PER_LOAD):
             place = np.uint32(i + np.uint32(q) * threads)
             if place < end:
-                taken[q] = source[np.uint32(np.uint32(at) + place)]
-        for q in range(_AT_ONCE):
+                loaded[q] = source[np.uint32(np.uint32(at) + place)]
+        for q in range(_WORDS_PER_LOAD):
             place = np.uint32(i + np.uint32(q) * threads)
             if place < end:
-                target[np.uint32(np.uint32(to) + place)] = taken[q]
-        i = np.uint32(i + np.uint32(_AT_ONCE) * threads)
+                target[np.uint32(np.uint32(to) + place)] = loaded[q]
+        i = np.uint32(i + np.uint32(_WORDS_PER_LOAD) * threads)
 
 
 @cuda.jit(device=True)
-def sizes_of(words, g, width):
-    """Return how many words of a slot triangles' tables take, and how many entries stars have."""
-    stars = np.int32(words[words[g + ENTRY_AT] + words[g + STARS]]) if words[g + STARS] > 0 else np.int32(0)
-    return np.int32(3 * words[g + TRIANGLES] * width * width // 2), stars
+def packed_sizes(descriptors, graph, width):
+    """Return the number of int32 of the packed triplet tables, and of the higher-order tables."""
+    higher_order_size = (
+        np.int32(descriptors[descriptors[graph + ENTRY_START] + descriptors[graph + FACTORS]])
+        if descriptors[graph + FACTORS] > 0
+        else np.int32(0)
+    )
+    return np.int32(3 * descriptors[graph + TRIANGLES] * width * width // 2), higher_order_size
 
 
 @cuda.jit(device=True)
-def fetch(words, g, slot, area, shift, octets):
-    """Bring a slot's tables to an area."""
-    taken = cuda.local.array(_AT_ONCE, int32)
+def fetch(descriptors, graph, entry, workspace, bit_shift, octets):
+    """Copy a buffer entry to the working tables; ``bit_shift`` is the left shift of the triplet entries."""
+    loaded = cuda.local.array(_WORDS_PER_LOAD, int32)
     tid, threads = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
-    cluster = np.uint32(words[g + CLUSTER_AT])
-    packed, stars = sizes_of(words, g, np.int32(8 * len(octets)))
-    copy_words(slot, 0, area, 0, cluster)
-    i, end = tid, np.uint32(packed)
+    triplets_at = np.uint32(descriptors[graph + TRIANGLE_TABLES_AT])
+    triplet_words, higher_order_size = packed_sizes(descriptors, graph, np.int32(8 * len(octets)))
+    copy_words(entry, 0, workspace, 0, triplets_at)
+    i, end = tid, np.uint32(triplet_words)
     while i < end:
-        for q in range(_AT_ONCE):
+        for q in range(_WORDS_PER_LOAD):
             place = np.uint32(i + np.uint32(q) * threads)
             if place < end:
-                taken[q] = slot[np.uint32(cluster + place)]
-        for q in range(_AT_ONCE):
+                loaded[q] = entry[np.uint32(triplets_at + place)]
+        for q in range(_WORDS_PER_LOAD):
             place = np.uint32(i + np.uint32(q) * threads)
             if place < end:
-                low, high = np.int32(np.int32(taken[q] << 16) >> 16), np.int32(taken[q] >> 16)
-                into = np.uint32(cluster + np.uint32(2) * place)
-                area[into] = DEAD if low == LOST else np.int32(low << shift)
-                area[np.uint32(into + np.uint32(1))] = DEAD if high == LOST else np.int32(high << shift)
-        i = np.uint32(i + np.uint32(_AT_ONCE) * threads)
-    copy_words(slot, cluster + np.uint32(packed), area, words[g + STAR_AT], stars)
+                low, high = np.int32(np.int32(loaded[q] << 16) >> 16), np.int32(loaded[q] >> 16)
+                into = np.uint32(triplets_at + np.uint32(2) * place)
+                workspace[into] = FORBIDDEN if low == FORBIDDEN_INT16 else np.int32(low << bit_shift)
+                workspace[np.uint32(into + np.uint32(1))] = (
+                    FORBIDDEN if high == FORBIDDEN_INT16 else np.int32(high << bit_shift)
+                )
+        i = np.uint32(i + np.uint32(_WORDS_PER_LOAD) * threads)
+    copy_words(
+        entry,
+        triplets_at + np.uint32(triplet_words),
+        workspace,
+        descriptors[graph + FACTOR_TABLES_AT],
+        higher_order_size,
+    )
     cuda.syncthreads()
 
 
 @cuda.jit(device=True)
-def largest_of(area, at, size):
-    """Return the largest number, but for signs, among a thread's part of so many entries."""
-    taken, most = cuda.local.array(_PAIRS, int32), np.int32(0)
+def thread_maximum(workspace, at, size):
+    """Return the largest absolute allowed entry among the calling thread's share of ``size`` entries."""
+    loaded, largest_of_thread = cuda.local.array(_ENTRIES_PER_LOAD, int32), np.int32(0)
     i, end, threads = np.uint32(cuda.threadIdx.x), np.uint32(size), np.uint32(cuda.blockDim.x)
     while i < end:
-        for q in range(_PAIRS):
+        for q in range(_ENTRIES_PER_LOAD):
             place = np.uint32(i + np.uint32(q) * threads)
-            taken[q] = area[np.uint32(np.uint32(at) + place)] if place < end else np.int32(0)
-        for q in range(_PAIRS):
-            most = max(most, np.int32(0) if taken[q] < THRESHOLD else abs(taken[q]))
-        i = np.uint32(i + np.uint32(_PAIRS) * threads)
-    return most
+            loaded[q] = workspace[np.uint32(np.uint32(at) + place)] if place < end else np.int32(0)
+        for q in range(_ENTRIES_PER_LOAD):
+            largest_of_thread = max(largest_of_thread, np.int32(0) if loaded[q] < FORBIDDEN_BELOW else abs(loaded[q]))
+        i = np.uint32(i + np.uint32(_ENTRIES_PER_LOAD) * threads)
+    return largest_of_thread
 
 
 @cuda.jit(device=True)
-def store(words, g, area, slot, largest, octets):
-    """Keep an area's tables in a slot; return by how many bits triangles' were shifted. The area is of no use after it.
+def store(descriptors, graph, workspace, entry, largest, octets):
+    """Store the working tables in a buffer entry; return the right shift of the triplet entries in bits.
 
-    ``largest`` (1,) int32 is shared.
+    The working tables are invalid afterwards. ``largest`` (1,) int32 is in shared memory.
     """
-    taken = cuda.local.array(_PAIRS, int32)
+    loaded = cuda.local.array(_ENTRIES_PER_LOAD, int32)
     tid, threads = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
-    cluster, width = np.uint32(words[g + CLUSTER_AT]), np.int32(8 * len(octets))
-    packed, stars = sizes_of(words, g, width)
+    triplets_at, width = np.uint32(descriptors[graph + TRIANGLE_TABLES_AT]), np.int32(8 * len(octets))
+    triplet_words, higher_order_size = packed_sizes(descriptors, graph, width)
     if tid == 0:
         largest[0] = 0
     cuda.syncthreads()
-    cuda.atomic.max(largest, 0, np.int32(largest_of(area, cluster, 2 * packed)))
+    cuda.atomic.max(largest, 0, np.int32(thread_maximum(workspace, triplets_at, 2 * triplet_words)))
     cuda.syncthreads()
-    shift = np.int32(_power_for(largest[0]))
-    i, end = tid, np.uint32(packed)
+    bit_shift = np.int32(_shift_for(largest[0]))
+    i, end = tid, np.uint32(triplet_words)
     while i < end:
-        for q in range(_AT_ONCE):
+        for q in range(_WORDS_PER_LOAD):
             place = np.uint32(i + np.uint32(q) * threads)
             if place < end:
-                source = np.uint32(cluster + np.uint32(2) * place)
-                taken[2 * q], taken[2 * q + 1] = area[source], area[np.uint32(source + np.uint32(1))]
-        for q in range(_AT_ONCE):
+                source = np.uint32(triplets_at + np.uint32(2) * place)
+                loaded[2 * q], loaded[2 * q + 1] = workspace[source], workspace[np.uint32(source + np.uint32(1))]
+        for q in range(_WORDS_PER_LOAD):
             place = np.uint32(i + np.uint32(q) * threads)
             if place < end:
-                low, high = taken[2 * q], taken[2 * q + 1]
-                low = np.int32(LOST) if low < THRESHOLD else np.int32(low >> shift)
-                high = np.int32(LOST) if high < THRESHOLD else np.int32(high >> shift)
-                slot[np.uint32(cluster + place)] = np.int32((low & 0xFFFF) | (high << 16))
-        i = np.uint32(i + np.uint32(_AT_ONCE) * threads)
-    if shift > 0:
-        add_rests(words, g, area, np.int32((np.int32(1) << shift) - 1), np.int32(width * width))
+                low, high = loaded[2 * q], loaded[2 * q + 1]
+                low = np.int32(FORBIDDEN_INT16) if low < FORBIDDEN_BELOW else np.int32(low >> bit_shift)
+                high = np.int32(FORBIDDEN_INT16) if high < FORBIDDEN_BELOW else np.int32(high >> bit_shift)
+                entry[np.uint32(triplets_at + place)] = np.int32((low & 0xFFFF) | (high << 16))
+        i = np.uint32(i + np.uint32(_WORDS_PER_LOAD) * threads)
+    if bit_shift > 0:
+        add_remainders(descriptors, graph, workspace, np.int32((np.int32(1) << bit_shift) - 1), np.int32(width * width))
         cuda.syncthreads()
-    copy_words(area, 0, slot, 0, cluster)
-    copy_words(area, words[g + STAR_AT], slot, cluster + np.uint32(packed), stars)
+    copy_words(workspace, 0, entry, 0, triplets_at)
+    copy_words(
+        workspace,
+        descriptors[graph + FACTOR_TABLES_AT],
+        entry,
+        triplets_at + np.uint32(triplet_words),
+        higher_order_size,
+    )
     cuda.syncthreads()
-    return shift
+    return bit_shift
 
 
 @cuda.jit(device=True)
-def add_rests(words, g, area, below, square):
-    """Add to pairs what is lost of triangles' entries over them, the bits of ``below``.
+def add_remainders(descriptors, graph, workspace, bit_mask, table_size):
+    """Add the low bits of the triplet entries, selected by ``bit_mask``, to the pairwise tables.
 
-    Each thread has the same entries of all pairs, so that none is changed by two at once.
+    Each thread handles the same positions of all pairs, so no entry is updated by two threads.
     """
-    for t in range(words[g + TRIANGLES]):
-        clique = np.int32(words[g + CLIQUES] + t * CLIQUE)
+    for t in range(descriptors[graph + TRIANGLES]):
+        clique = np.int32(descriptors[graph + TRIANGLE_LIST] + t * TRIANGLE_RECORD)
         for k in range(3):
-            source, pair = np.int32(words[clique + CLUSTER] + k * square), np.int32(words[clique + PAIR + k])
-            for i in range(np.int32(cuda.threadIdx.x), square, np.int32(cuda.blockDim.x)):
-                x, y = area[np.uint32(source + i)], area[np.uint32(pair + i)]
-                rest = np.int32(0) if x < THRESHOLD else np.int32(x & below)
-                area[np.uint32(pair + i)] = DEAD if y < THRESHOLD else np.int32(y + rest)
+            source, pair = (
+                np.int32(descriptors[clique + TRIANGLE_TABLES] + k * table_size),
+                np.int32(descriptors[clique + TRIANGLE_PAIRS + k]),
+            )
+            for i in range(np.int32(cuda.threadIdx.x), table_size, np.int32(cuda.blockDim.x)):
+                x, y = workspace[np.uint32(source + i)], workspace[np.uint32(pair + i)]
+                remainder = np.int32(0) if x < FORBIDDEN_BELOW else np.int32(x & bit_mask)
+                workspace[np.uint32(pair + i)] = FORBIDDEN if y < FORBIDDEN_BELOW else np.int32(y + remainder)

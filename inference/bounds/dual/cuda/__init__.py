@@ -1,1 +1,1 @@
-"""Dual ascent on an NVIDIA GPU: a block a graph or row, the same bounds as on the CPU, to the bit."""
+"""Dual ascent on an NVIDIA GPU, one thread block per graph or row; unsmoothed bounds equal the CPU's to the bit."""

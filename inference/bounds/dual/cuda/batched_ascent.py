@@ -1,4 +1,4 @@
-"""Bounds of several agents at once: on a GPU, where there is one and the agents' provider can use it."""
+"""Tighten the bounds of several agents at once on a GPU, where their providers use dual ascent."""
 
 import time
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, Pruned
-from dmcmc.inference.bounds.dual.dual_bound import FIRST_SHARE, SHIFTS, DualState
-from dmcmc.inference.bounds.dual.row_kernels import FIRST_SHIFTS
+from dmcmc.inference.bounds.dual.dual_bound import MAX_INITIAL_FRACTION, WHOLE_SWEEPS_PER_ROW_SWEEP, DualState
+from dmcmc.inference.bounds.dual.row_kernels import INITIAL_SWEEPS
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
 if TYPE_CHECKING:
-    from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDuals, Place
+    from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDualAscent, DevicePlacement
 
-_PROBE = 2  # sweeps of a first look at how long rows take
-_BATCH = 16  # sweeps with the interface free between two looks at the clock
-_LONGEST = 0.25  # seconds of a launch: nothing can stop a GPU in between
+_TRIAL_SWEEPS = 2  # sweeps of a first pass over the rows, which is timed
+_SWEEPS_PER_CALL = 16  # sweeps on the whole graphs between two checks of the clock
+_MAX_LAUNCH_SECONDS = 0.25  # longest launch, in seconds: a launch cannot be interrupted
 
 
 def improve_on_gpu(
@@ -30,117 +30,152 @@ def improve_on_gpu(
 
     Parameters
     ----------
+    requests : sequence of BoundRequest
+    backend : Backend
+        Number of processes per GPU, and deadline.
     seconds, sweeps
-        As in :meth:`dmcmc.inference.bounds.contract.protocol.BoundState.improve`, for all agents together.
+        As in ``BoundState.improve``, for all agents together.
 
     Returns
     -------
-    list or None
-        For each request what is left of its rows, None without thresholds. None in place of the list where the GPU
-        cannot do it: the agents are then to be improved one by one.
+    list of (Pruned or None), or None
+        For each request the remaining rows and values, None without thresholds. None instead of the list if the GPU
+        cannot take all agents; they are to be improved one by one then.
     """
-    from dmcmc.inference.bounds.dual.cuda.device_ascent import places, takes
+    from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu, place_on_device
 
     states = [request.state for request in requests if isinstance(request.state, DualState)]
-    if not states or len(states) < len(requests) or not all(map(takes, states)):
+    if not states or len(states) < len(requests) or not all(map(fits_gpu, states)):
         return None
     try:
-        return _Work(requests, states, places(states, backend.sharers), backend.stop).improve(seconds, sweeps)
+        return _BatchedAscent(
+            requests, states, place_on_device(states, backend.processes_per_gpu), backend.stop
+        ).improve(seconds, sweeps)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         for state in states:
-            state.return_here()
+            state.fetch_potentials()
         shared_device().release()
         return None
 
 
-class _Work:
-    """One call: where the agents are on the device, and the rows of each."""
+class _BatchedAscent:
+    """One call: positions of the agents on the device, and the rows to bound.
+
+    Attributes
+    ----------
+    requests : sequence of BoundRequest
+    states : sequence of DualState
+    places : sequence of DevicePlacement
+    stop : Deadline
+        Deadline.
+    rows : list of (k,) int64
+        Row numbers for each request.
+    cutoffs : list of ((k,) int64 or None)
+        Their cutoffs in the agents' integer scales.
+    groups : dict
+        Indices of the requests in each device group.
+    """
 
     def __init__(
-        self, requests: Sequence[BoundRequest], states: Sequence[DualState], places: "Sequence[Place]", stop: Stop
+        self,
+        requests: Sequence[BoundRequest],
+        states: Sequence[DualState],
+        places: "Sequence[DevicePlacement]",
+        stop: Deadline,
     ) -> None:
         self.requests, self.states, self.places, self.stop = requests, states, places, stop
         self.rows: list[NDArray[np.int64]] = []
-        self.limits: list[NDArray[np.int64] | None] = []
+        self.cutoffs: list[NDArray[np.int64] | None] = []
         self.groups: dict[int, list[int]] = {}
         for k, (request, state) in enumerate(zip(requests, states, strict=True)):
             if request.thresholds is None:
-                rows, limits = state.rows(request.rows), None
+                rows, cutoffs = state.rows(request.rows), None
             else:
-                rows, limits = state.reaching(request.thresholds, request.rows)
+                rows, cutoffs = state.rows_above_cutoff(request.thresholds, request.rows)
             self.rows.append(rows)
-            self.limits.append(limits)
+            self.cutoffs.append(cutoffs)
             self.groups.setdefault(id(places[k].group), []).append(k)
 
-    def _device(self, group: Sequence[int]) -> "DeviceDuals":
+    def _device(self, group: Sequence[int]) -> "DeviceDualAscent":
+        """Return the device object of a group of requests."""
         return self.places[group[0]].group
 
     def improve(self, seconds: float | None, sweeps: int | None) -> list[Pruned | None]:
-        """Ascend with the interface free, then in the rows."""
+        """Ascend on the whole graphs, then in the rows."""
         if seconds is None:
-            wanted = 10 if sweeps is None else sweeps
-            self._shift([SHIFTS * wanted - state.done for state in self.states])
-            return self._run(wanted)
+            row_sweeps = 10 if sweeps is None else sweeps
+            self._sweep([WHOLE_SWEEPS_PER_ROW_SWEEP * row_sweeps - state.sweeps_done for state in self.states])
+            return self._bound_rows(row_sweeps)
         start = time.perf_counter()
-        end, pace, batch = start + seconds, 0.0, 1
-        while self._least_done() < FIRST_SHIFTS and time.perf_counter() < start + FIRST_SHARE * seconds:
-            pace = self._timed_shift(batch)
-            batch = self._batch(2 * batch, pace)
+        end, seconds_per_sweep, batch = start + seconds, 0.0, 1
+        while self._fewest_sweeps() < INITIAL_SWEEPS and time.perf_counter() < start + MAX_INITIAL_FRACTION * seconds:
+            seconds_per_sweep = self._timed_sweeps(batch)
+            batch = self._limit_sweeps(2 * batch, seconds_per_sweep)
         begin = time.perf_counter()
-        left = self._run(_PROBE)
-        row_pace = (time.perf_counter() - begin) / _PROBE
-        pace = pace or self._timed_shift(1)
-        # For each sweep of the rows SHIFTS of the free interface, as on the CPU; the rows' launch is the last.
-        most = max(1, int(_LONGEST / (row_pace * self._wave())))
-        count = min(int((end - time.perf_counter()) / (SHIFTS * pace + row_pace)), most)
-        if count <= _PROBE:
-            return left
-        until = end - count * row_pace
-        batch = self._batch(_BATCH, pace)
-        while time.perf_counter() + batch * pace < until and self._least_done() < inf:
-            pace = self._timed_shift(batch)
-        count = min(int((end - time.perf_counter()) / row_pace), most)
-        return self._run(count) if count > _PROBE and not self.stop.over else left
+        remaining = self._bound_rows(_TRIAL_SWEEPS)
+        seconds_per_row_sweep = (time.perf_counter() - begin) / _TRIAL_SWEEPS
+        seconds_per_sweep = seconds_per_sweep or self._timed_sweeps(1)
+        # The whole graphs get WHOLE_SWEEPS_PER_ROW_SWEEP sweeps per sweep of the rows; the rows come last.
+        max_count = max(1, int(_MAX_LAUNCH_SECONDS / (seconds_per_row_sweep * self._smallest_fraction())))
+        count = min(
+            int((end - time.perf_counter()) / (WHOLE_SWEEPS_PER_ROW_SWEEP * seconds_per_sweep + seconds_per_row_sweep)),
+            max_count,
+        )
+        if count <= _TRIAL_SWEEPS:
+            return remaining
+        until = end - count * seconds_per_row_sweep
+        batch = self._limit_sweeps(_SWEEPS_PER_CALL, seconds_per_sweep)
+        while time.perf_counter() + batch * seconds_per_sweep < until and self._fewest_sweeps() < inf:
+            seconds_per_sweep = self._timed_sweeps(batch)
+        count = min(int((end - time.perf_counter()) / seconds_per_row_sweep), max_count)
+        return self._bound_rows(count) if count > _TRIAL_SWEEPS and not self.stop.over else remaining
 
-    def _batch(self, sweeps: int, pace: float) -> int:
-        """Return so many sweeps or fewer, at most :data:`_BATCH`, that a launch is not too long."""
-        return max(1, min(sweeps, _BATCH, int(_LONGEST / max(pace, 1e-9))))
+    def _limit_sweeps(self, sweeps: int, seconds_per_sweep: float) -> int:
+        """Limit a number of sweeps so that a launch takes at most ``_MAX_LAUNCH_SECONDS``."""
+        return max(1, min(sweeps, _SWEEPS_PER_CALL, int(_MAX_LAUNCH_SECONDS / max(seconds_per_sweep, 1e-9))))
 
-    def _wave(self) -> float:
-        """Return which part of the rows a launch has at least: one for each block that runs at once."""
-        rows = sum(own.size for own in self.rows)
-        return min(1.0, max(self._device(group).blocks for group in self.groups.values()) / max(1, rows))
+    def _smallest_fraction(self) -> float:
+        """Return the smallest fraction of the rows that a launch can contain: one row per block that runs at once."""
+        row_count = sum(rows.size for rows in self.rows)
+        return min(1.0, max(self._device(group).blocks for group in self.groups.values()) / max(1, row_count))
 
-    def _least_done(self) -> float:
-        """Return the fewest sweeps of a state that can take more; inf if none can, or it is time to stop."""
-        return inf if self.stop.over else min((state.done for state in self.states if state.fits), default=inf)
+    def _fewest_sweeps(self) -> float:
+        """Return the fewest sweeps of an agent that can be swept further; inf if there is none, or at the deadline."""
+        return (
+            inf if self.stop.over else min((state.sweeps_done for state in self.states if state.in_range), default=inf)
+        )
 
-    def _timed_shift(self, sweeps: int) -> float:
-        """Return the seconds of each of some sweeps with the interface free."""
+    def _timed_sweeps(self, sweeps: int) -> float:
+        """Make some sweeps on the whole graphs and return the seconds per sweep."""
         start = time.perf_counter()
-        self._shift([sweeps] * len(self.states))
+        self._sweep([sweeps] * len(self.states))
         return (time.perf_counter() - start) / sweeps
 
-    def _shift(self, sweeps: Sequence[int]) -> None:
+    def _sweep(self, sweeps: Sequence[int]) -> None:
+        """Make the given number of sweeps on each agent's whole graph."""
         for group in self.groups.values():
-            chosen = [k for k in group if sweeps[k] > 0 and self.states[k].fits]
-            firsts = [self.states[k].done for k in chosen]
+            chosen = [k for k in group if sweeps[k] > 0 and self.states[k].in_range]
+            firsts = [self.states[k].sweeps_done for k in chosen]
             lasts = [first + sweeps[k] for k, first in zip(chosen, firsts, strict=True)]
-            made = self._device(group).shift([self.places[k].number for k in chosen], firsts, lasts)
-            for k, last, wanted in zip(chosen, made, lasts, strict=True):
-                self.states[k].moved(last, last == wanted)
+            swept = self._device(group).sweep_whole([self.places[k].index for k in chosen], firsts, lasts)
+            for k, made, target in zip(chosen, swept, lasts, strict=True):
+                self.states[k].record_device_sweeps(made, made == target)
 
-    def _run(self, sweeps: int) -> list[Pruned | None]:
-        """Lower the bounds of all rows; return what is left of them."""
-        left: list[Pruned | None] = [None] * len(self.requests)
+    def _bound_rows(self, sweeps: int) -> list[Pruned | None]:
+        """Lower the bounds of all rows; return the remaining rows and values of each request."""
+        remaining: list[Pruned | None] = [None] * len(self.requests)
         for group in self.groups.values():
-            rows, limits = [self.rows[k] for k in group], [self.limits[k] for k in group]
-            found = self._device(group).run([self.places[k].number for k in group], rows, sweeps, limits, self.stop)
-            for k, own, limit, (bounds, live) in zip(group, rows, limits, found, strict=True):
+            rows, cutoffs = [self.rows[k] for k in group], [self.cutoffs[k] for k in group]
+            results = self._device(group).bound_rows(
+                [self.places[k].index for k in group], rows, sweeps, cutoffs, self.stop
+            )
+            for k, own_rows, cutoff, (bounds, live) in zip(group, rows, cutoffs, results, strict=True):
                 state, thresholds = self.states[k], self.requests[k].thresholds
-                state.bounds[own] = np.minimum(state.bounds[own], bounds)
-                if thresholds is not None and limit is not None and not self.stop.over:  # else not all were reached
-                    left[k] = state.pruned(own, limit, thresholds, live)
-        return left
+                state.bounds[own_rows] = np.minimum(state.bounds[own_rows], bounds)
+                if (
+                    thresholds is not None and cutoff is not None and not self.stop.over
+                ):  # otherwise some rows were not reached
+                    remaining[k] = state.remaining_rows(own_rows, cutoff, thresholds, live)
+        return remaining

@@ -1,137 +1,193 @@
 # mypy: ignore-errors
-"""Fixing an agent's interface, by a block of GPU threads: what is left of its tables, and a constant."""
+"""Condition an agent's potentials on an interface assignment, by one block of GPU threads.
+
+All threads of the block call every function. The arguments are:
+
+descriptors : (entries,) int32
+    Index arrays of all graphs; ``descriptors.py`` defines their layout.
+whole, hidden : int32
+    Positions in ``descriptors`` of the headers of the graph over all variables and of its subgraph of hidden variables.
+tables : (entries,) int32
+    Tables of the whole graph.
+conditioned : (entries,) int32
+    Receives the tables of the hidden graph.
+octets : tuple of W / 8 zeros
+    Its length makes the number W of columns a compile-time constant.
+digits : (interface,) int32
+    Value of each interface variable; in shared memory.
+"""
 
 import numpy as np
 from numba import cuda
 
 from dmcmc.inference.bounds.dual.cuda.descriptors import (
-    CLIQUE,
-    CLIQUES,
-    CLUSTER,
-    CLUSTER_AT,
     CORNER,
     DOMAINS,
-    ENDS,
-    ENTRY_AT,
-    PAIR,
+    ENTRY_START,
+    FACTOR_TABLES_AT,
+    FACTORS,
     PAIR_AT,
+    PAIR_VARIABLES,
     PAIRS,
-    SCOPE_AT,
+    SCOPE_START,
     SCOPES,
-    SLICES,
-    STAR_AT,
-    STARS,
+    SLICED_FACTORS,
+    TRIANGLE_LIST,
+    TRIANGLE_PAIRS,
+    TRIANGLE_RECORD,
+    TRIANGLE_TABLES,
+    TRIANGLE_TABLES_AT,
     TRIANGLES,
     N,
 )  # fmt: skip
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 
 
 @cuda.jit(device=True)
-def fix(words, whole, hidden, tables, part, octets, digits):
-    """Set ``part`` to what is left with the interface at ``digits``; return its constant, whether an entry is large.
+def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
+    """Set ``conditioned`` to the tables that remain once the interface has the values ``digits``.
 
-    The constant is NEVER if the interface alone is forbidden. An entry of ``part`` is made by one thread from start to
-    end, the copy of its tables but for the stars included: nothing waits in between.
+    Each thread copies and adds to the same entries throughout, except for higher-order factors, so no barrier is
+    needed.
+
+    Returns
+    -------
+    constant : int64
+        Utility of the tables over interface variables alone; ``MINUS_INFINITY`` if they forbid the assignment.
+    overflow : bool
+        Whether this thread has found an entry out of range.
     """
-    width, n = np.int32(8 * len(octets)), np.int32(words[hidden + N])
+    width, n = np.int32(8 * len(octets)), np.int32(descriptors[hidden + N])
     square = np.int32(width * width)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
-    copy(tables, np.int32(0), part, np.int32(0), np.int32(n * width))
-    pairs, cliques = np.int32(words[hidden + PAIRS]), np.int32(words[hidden + TRIANGLES])
+    copy(tables, np.int32(0), conditioned, np.int32(0), np.int32(n * width))
+    pairs, triangles = np.int32(descriptors[hidden + PAIRS]), np.int32(descriptors[hidden + TRIANGLES])
     for e in range(pairs):
-        copy(tables, words[whole + PAIR_AT] + e * square, part, words[hidden + PAIR_AT] + e * square, square)
-    copy(tables, words[whole + CLUSTER_AT], part, words[hidden + CLUSTER_AT], np.int32(3 * cliques * square))
-    constant, over = np.int64(0), False
-    for x in range(n, words[whole + N]):
-        alone = tables[np.uint32(x * width + digits[x - n])]
-        if alone < THRESHOLD:
-            return np.int64(NEVER), over
-        constant += alone
-    for e in range(pairs, words[whole + PAIRS]):
-        a, b = np.int32(words[words[whole + ENDS] + 2 * e]), np.int32(words[words[whole + ENDS] + 2 * e + 1])
-        entry, large = fix_pair(tables, words[whole + PAIR_AT] + e * square, part, a, b, n, width, digits)
-        if entry < THRESHOLD:
-            return np.int64(NEVER), over
-        over = over or large
+        copy(
+            tables,
+            descriptors[whole + PAIR_AT] + e * square,
+            conditioned,
+            descriptors[hidden + PAIR_AT] + e * square,
+            square,
+        )
+    copy(
+        tables,
+        descriptors[whole + TRIANGLE_TABLES_AT],
+        conditioned,
+        descriptors[hidden + TRIANGLE_TABLES_AT],
+        np.int32(3 * triangles * square),
+    )
+    constant, overflow = np.int64(0), False
+    for x in range(n, descriptors[whole + N]):
+        unary_entry = tables[np.uint32(x * width + digits[x - n])]
+        if unary_entry < FORBIDDEN_BELOW:
+            return np.int64(MINUS_INFINITY), overflow
+        constant += unary_entry
+    for e in range(pairs, descriptors[whole + PAIRS]):
+        a, b = (
+            np.int32(descriptors[descriptors[whole + PAIR_VARIABLES] + 2 * e]),
+            np.int32(descriptors[descriptors[whole + PAIR_VARIABLES] + 2 * e + 1]),
+        )
+        entry, pair_overflow = condition_pair(
+            tables, descriptors[whole + PAIR_AT] + e * square, conditioned, a, b, n, width, digits
+        )
+        if entry < FORBIDDEN_BELOW:
+            return np.int64(MINUS_INFINITY), overflow
+        overflow = overflow or pair_overflow
         constant += entry
-    for k in range(words[whole + TRIANGLES]):
-        clique = np.int32(words[whole + CLIQUES] + k * CLIQUE)
-        a, b, c = words[clique + CORNER], words[clique + CORNER + 1], words[clique + CORNER + 2]
+    for k in range(descriptors[whole + TRIANGLES]):
+        triangle = np.int32(descriptors[whole + TRIANGLE_LIST] + k * TRIANGLE_RECORD)
+        a, b, c = descriptors[triangle + CORNER], descriptors[triangle + CORNER + 1], descriptors[triangle + CORNER + 2]
         if c < n:
             continue
-        at = np.int32(words[clique + CLUSTER])
-        first, large = np.int64(0), False
+        at = np.int32(descriptors[triangle + TRIANGLE_TABLES])
+        first, pair_overflow = np.int64(0), False
         if b < n:
-            into = np.int32(words[hidden + PAIR_AT] + words[clique + PAIR] - words[whole + PAIR_AT])
+            into = np.int32(
+                descriptors[hidden + PAIR_AT] + descriptors[triangle + TRIANGLE_PAIRS] - descriptors[whole + PAIR_AT]
+            )
             for cell in range(tid, square, threads):
-                x = np.int32(part[np.uint32(into + cell)] + tables[np.uint32(at + cell)])
-                x = DEAD if x < THRESHOLD else x
-                large = large or (x >= THRESHOLD and abs(x) > LIMIT)
-                part[np.uint32(into + cell)] = x
+                x = np.int32(conditioned[np.uint32(into + cell)] + tables[np.uint32(at + cell)])
+                x = FORBIDDEN if x < FORBIDDEN_BELOW else x
+                pair_overflow = pair_overflow or (x >= FORBIDDEN_BELOW and abs(x) > MAX_MAGNITUDE)
+                conditioned[np.uint32(into + cell)] = x
         else:
-            first, large = fix_pair(tables, at, part, a, b, n, width, digits)
-        second, large_second = fix_pair(tables, at + square, part, a, c, n, width, digits)
-        third, large_third = fix_pair(tables, at + 2 * square, part, b, c, n, width, digits)
-        if min(first, min(second, third)) < THRESHOLD:
-            return np.int64(NEVER), over
-        over = over or large or large_second or large_third
+            first, pair_overflow = condition_pair(tables, at, conditioned, a, b, n, width, digits)
+        second, second_overflow = condition_pair(tables, at + square, conditioned, a, c, n, width, digits)
+        third, third_overflow = condition_pair(tables, at + 2 * square, conditioned, b, c, n, width, digits)
+        if min(first, min(second, third)) < FORBIDDEN_BELOW:
+            return np.int64(MINUS_INFINITY), overflow
+        overflow = overflow or pair_overflow or second_overflow or third_overflow
         constant += first + second + third
-    kept = np.int32(0)
-    for s in range(words[whole + STARS]):
-        scope = np.int32(words[whole + SCOPES] + words[words[whole + SCOPE_AT] + s])
-        end = np.int32(words[whole + SCOPES] + words[words[whole + SCOPE_AT] + s + 1])
-        at = np.int32(words[whole + STAR_AT] + words[words[whole + ENTRY_AT] + s])
-        if kept < words[hidden + STARS] and words[words[hidden + SLICES] + kept] == s:
-            into = np.int32(words[hidden + STAR_AT] + words[words[hidden + ENTRY_AT] + kept])
-            entries = words[words[hidden + ENTRY_AT] + kept + 1] - words[words[hidden + ENTRY_AT] + kept]
+    next_sliced = np.int32(0)
+    for s in range(descriptors[whole + FACTORS]):
+        scope = np.int32(descriptors[whole + SCOPES] + descriptors[descriptors[whole + SCOPE_START] + s])
+        end = np.int32(descriptors[whole + SCOPES] + descriptors[descriptors[whole + SCOPE_START] + s + 1])
+        at = np.int32(descriptors[whole + FACTOR_TABLES_AT] + descriptors[descriptors[whole + ENTRY_START] + s])
+        if (
+            next_sliced < descriptors[hidden + FACTORS]
+            and descriptors[descriptors[hidden + SLICED_FACTORS] + next_sliced] == s
+        ):
+            into = np.int32(
+                descriptors[hidden + FACTOR_TABLES_AT] + descriptors[descriptors[hidden + ENTRY_START] + next_sliced]
+            )
+            entries = (
+                descriptors[descriptors[hidden + ENTRY_START] + next_sliced + 1]
+                - descriptors[descriptors[hidden + ENTRY_START] + next_sliced]
+            )
             for cell in range(tid, entries, threads):
-                place, step, rest = np.int32(0), np.int32(1), np.int32(cell)
+                position, step, remainder = np.int32(0), np.int32(1), np.int32(cell)
                 for q in range(end - 1, scope - 1, -1):
-                    u = np.int32(words[q])
-                    d = np.int32(words[words[whole + DOMAINS] + u])
+                    u = np.int32(descriptors[q])
+                    d = np.int32(descriptors[descriptors[whole + DOMAINS] + u])
                     if u < n:
-                        place = np.int32(place + (rest % d) * step)
-                        rest = np.int32(rest // d)
+                        position = np.int32(position + (remainder % d) * step)
+                        remainder = np.int32(remainder // d)
                     else:
-                        place = np.int32(place + digits[u - n] * step)
+                        position = np.int32(position + digits[u - n] * step)
                     step = np.int32(step * d)
-                part[np.uint32(into + cell)] = tables[np.uint32(at + place)]
-            kept = np.int32(kept + 1)
+                conditioned[np.uint32(into + cell)] = tables[np.uint32(at + position)]
+            next_sliced = np.int32(next_sliced + 1)
             continue
-        place = np.int32(0)
+        position = np.int32(0)
         for q in range(scope, end):
-            place = np.int32(place * words[words[whole + DOMAINS] + words[q]] + digits[words[q] - n])
-        entry = tables[np.uint32(at + place)]
-        if entry < THRESHOLD:
-            return np.int64(NEVER), over
+            position = np.int32(
+                position * descriptors[descriptors[whole + DOMAINS] + descriptors[q]] + digits[descriptors[q] - n]
+            )
+        entry = tables[np.uint32(at + position)]
+        if entry < FORBIDDEN_BELOW:
+            return np.int64(MINUS_INFINITY), overflow
         constant += entry
-    return constant, over
+    return constant, overflow
 
 
 @cuda.jit(device=True)
 def copy(source, at, target, to, size):
-    """Copy entries, each thread the same ones of a table, wherever it is."""
+    """Copy ``size`` entries; thread i copies the entries i, i + threads, ... of the range."""
     for i in range(np.int32(cuda.threadIdx.x), np.int32(size), np.int32(cuda.blockDim.x)):
         target[np.uint32(to + i)] = source[np.uint32(at + i)]
 
 
 @cuda.jit(device=True)
-def fix_pair(tables, at, part, a, b, n, width, digits):
-    """Add what is left of a table over a and b, b in the interface, to a's; return the entry if a is fixed too."""
+def condition_pair(tables, at, conditioned, a, b, n, width, digits):
+    """Condition the table at ``at``, over a and b, on the value of interface variable b and add it to a's unary table.
+
+    If a is an interface variable too, the selected entry is returned instead. Also return whether an entry left the
+    range.
+    """
     y = np.int32(digits[b - n])
     if a >= n:
         return np.int64(tables[np.uint32(at + digits[a - n] * width + y)]), False
-    over = False
-    # The thread that copied an entry of a's table adds to it.
+    overflow = False
+    # Each entry of a's table is added to by the thread that has copied it.
     begin = np.int32(a * width)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     i = np.int32((tid - begin % threads + threads) % threads)
     while i < width:
-        x = np.int32(part[np.uint32(begin + i)] + tables[np.uint32(at + i * width + y)])
-        x = DEAD if x < THRESHOLD else x
-        over = over or (x >= THRESHOLD and abs(x) > LIMIT)
-        part[np.uint32(begin + i)] = x
+        x = np.int32(conditioned[np.uint32(begin + i)] + tables[np.uint32(at + i * width + y)])
+        x = FORBIDDEN if x < FORBIDDEN_BELOW else x
+        overflow = overflow or (x >= FORBIDDEN_BELOW and abs(x) > MAX_MAGNITUDE)
+        conditioned[np.uint32(begin + i)] = x
         i = np.int32(i + threads)
-    return np.int64(0), over
+    return np.int64(0), overflow

@@ -1,8 +1,13 @@
-"""A graph of dual ascent as words for the GPU, its triangles in levels that a block works on at once.
+"""Describe a dual ascent's graph as one int32 array for the GPU.
 
-Triangles of one level share no pair, and a triangle comes after all earlier ones that it shares a pair with: level by
-level, each entry of each table goes through the same shifts, in the same order, as triangle by triangle. Where sweeps
-are warm, triangles come by colours instead, of which there are fewer than levels: the bounds are as good.
+The array starts with a header of ``HEADER`` entries: the numbers of variables, pairs, triangles and higher-order
+factors; the starts of the tables, relative to the first unary entry; and the positions of the index lists, which
+follow the header. Positions are absolute: they count from the start of the array of all graphs' descriptors.
+
+Triangles are sorted into levels, and the triangles of a level are processed at the same time. They share no pair, and a
+triangle comes after all earlier ones that it shares a pair with. So each table entry receives the same messages in the
+same order as in sequential processing, and the results are identical. If sweeps are smoothed, triangles are sorted by a
+colouring instead, which has fewer colours than there are levels and gives equally good bounds.
 """
 
 from collections import defaultdict
@@ -10,121 +15,135 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.graph import Graph
+from dmcmc.inference.bounds.dual.graph import DualGraph
 from dmcmc.inference.runtime.types import Ints
 
-# Words of a header: counts; where tables begin, from the first entry of the unary ones; where lists begin.
-N, PAIRS, TRIANGLES, STARS = range(4)
-PAIR_AT, CLUSTER_AT, STAR_AT, MAXIMA_AT, ENTRIES = range(4, 9)
-DOMAINS, WIDTHS, ENDS, INCIDENT_AT, INCIDENT, LOWER = range(9, 15)
-LEVELS, LEVEL_AT, CLIQUES, SCOPE_AT, SCOPES, ENTRY_AT, SLICES = range(15, 22)
+# Fields of the header, first the numbers of variables, pairs, triangles and higher-order factors.
+N, PAIRS, TRIANGLES, FACTORS = range(4)
+# Starts of the pairs' tables, the triangles' tables, the factors' tables, and the maxima, all counted from the first
+# unary entry; number of all entries.
+PAIR_AT, TRIANGLE_TABLES_AT, FACTOR_TABLES_AT, MAXIMA_AT, ENTRIES = range(4, 9)
+# Positions of index lists by variable or pair: domain sizes, padded domain sizes, the two variables of each pair,
+# starts of each variable's incidence records, these records, number of each variable's pairs with a lower variable.
+DOMAINS, WIDTHS, PAIR_VARIABLES, INCIDENT_START, INCIDENT, LOWER_COUNT = range(9, 15)
+# Number of levels, then positions of index lists: first triangle of each level, records of the triangles in the order
+# of their levels, starts of the factors' scopes, scopes, starts of the factors' tables, sliced factors.
+LEVELS, LEVEL_START, TRIANGLE_LIST, SCOPE_START, SCOPES, ENTRY_START, SLICED_FACTORS = range(15, 22)
 HEADER = 22
-# Words of a triangle: where its tables and those of its pairs ab, ac, bc begin; widths and numbers of its corners.
-CLUSTER, PAIR, CORNER_WIDTH, CORNER, CLIQUE = 0, 1, 4, 7, 10
-# Words of a variable's pair: where its table begins, whether the variable is its first, the other's width and number.
-TABLE, IS_FIRST, AROUND, OTHER, SIDE = 0, 1, 2, 3, 4
+# Fields of a triangle's record: starts of its tables and of its pairs' tables ab, ac, bc; padded domain sizes and
+# numbers of its variables; length of the record.
+TRIANGLE_TABLES, TRIANGLE_PAIRS, CORNER_WIDTH, CORNER, TRIANGLE_RECORD = 0, 1, 4, 7, 10
+# Fields of an incidence record, one per variable and pair: start of the pair's table, whether the variable indexes its
+# rows, padded domain size and number of the other variable; length of the record.
+TABLE, IS_FIRST, OTHER_WIDTH, OTHER, INCIDENCE_RECORD = 0, 1, 2, 3, 4
 
 
 def triangle_levels(triangles: Ints) -> Ints:
-    """Return each triangle's level, (t,): one more than the highest of earlier triangles with a pair of it."""
-    height: dict[int, int] = {}
+    """Return each triangle's level, (t,) int64: one more than the highest of earlier triangles with a common pair."""
+    next_level: dict[int, int] = {}
     levels = np.zeros(len(triangles), dtype=np.int64)
     for t, pairs in enumerate(triangles.tolist()):
-        levels[t] = max(height.get(p, 0) for p in pairs)
+        levels[t] = max(next_level.get(p, 0) for p in pairs)
         for p in pairs:
-            height[p] = int(levels[t]) + 1
+            next_level[p] = int(levels[t]) + 1
     return levels
 
 
 def triangle_colours(triangles: Ints, at_once: int) -> Ints:
-    """Return each triangle's colour, (t,): triangles of one share no pair, and there are few, nearly all equally large.
+    """Return a colouring of the triangles, (t,) int64: those of one colour share no pair, and few colours are used.
 
-    The triangles whose pairs are in most others come first; a colour has a multiple of ``at_once`` at most.
+    This is greedy: triangles whose pairs occur in most others come first. The size limit of a colour is a multiple of
+    ``at_once``, the number of triangles that a block processes at the same time.
     """
-    many = np.bincount(triangles.ravel(), minlength=1)
-    least = max(1, int(many.max()))
-    most = -(-len(triangles) // (least * at_once)) * at_once
-    of_pair = defaultdict[int, set[int]](set)
+    occurrences = np.bincount(triangles.ravel(), minlength=1)
+    min_colours = max(1, int(occurrences.max()))
+    max_size = -(-len(triangles) // (min_colours * at_once)) * at_once
+    colours_of_pair = defaultdict[int, set[int]](set)
     colours, sizes = np.zeros(len(triangles), dtype=np.int64), list[int]()
-    for t in np.argsort(-many[triangles].sum(axis=1), kind="stable").tolist():
+    for t in np.argsort(-occurrences[triangles].sum(axis=1), kind="stable").tolist():
         pairs = triangles[t].tolist()
-        taken = set[int]().union(*(of_pair[p] for p in pairs))
-        colour = next((c for c, size in enumerate(sizes) if size < most and c not in taken), len(sizes))
+        taken = set[int]().union(*(colours_of_pair[p] for p in pairs))
+        colour = next((c for c, size in enumerate(sizes) if size < max_size and c not in taken), len(sizes))
         if colour == len(sizes):
             sizes.append(0)
         colours[t], sizes[colour] = colour, sizes[colour] + 1
         for p in pairs:
-            of_pair[p].add(colour)
+            colours_of_pair[p].add(colour)
     return colours
 
 
-# long: one list of words after the other, in the order in which they lie
-def graph_words(graph: Graph, width: int, slices: Ints, begin: int, levels: Ints) -> tuple[NDArray[np.int32], int]:
-    """Return a graph's words, and how many entries its tables have.
+# long, since it lists the index arrays in the order in which they are stored
+def graph_descriptor(
+    graph: DualGraph, width: int, sliced_factors: Ints, begin: int, levels: Ints
+) -> tuple[NDArray[np.int32], int]:
+    """Return a graph's descriptor (int32) and the number of its table entries.
 
-    Tables lie one after the other: unary (n, width), pairs (m, width, width), triangles (t, 3, width, width), stars;
-    then a number for each unary and pair table, where the GPU keeps their maxima.
+    The tables lie one after the other: unary (n, width), pairs (m, width, width), triangles (t, 3, width, width), and
+    higher-order factors. One entry per unary and pair table follows, where the GPU stores their maxima.
 
     Parameters
     ----------
-    width
-        W of the tables, for the hidden part of a graph the same as for the whole.
-    slices
-        For the hidden part: which star of the whole each of its stars is a part of.
-    begin
-        Where the words will be.
-    levels
-        Of the triangles, or their colours.
+    graph : DualGraph
+    width : int
+        Columns W of the tables; the same for the hidden part of a graph as for the whole.
+    sliced_factors : (higher-order factors of the hidden graph,) int64
+        For the hidden part: the higher-order factor of the whole graph that each one is a slice of.
+    begin : int
+        Position of the descriptor in the array of all descriptors.
+    levels : (t,) int64
+        Level or colour of each triangle.
     """
-    n, m, t, s = graph.domains.size, len(graph.pairs), len(graph.triangles), graph.star_at.size - 1
-    square = width * width
+    n, m, t, s = graph.domains.size, len(graph.pairs), len(graph.triangles), graph.entry_start.size - 1
+    table_size = width * width
     header = np.zeros(HEADER, dtype=np.int64)
-    header[[N, PAIRS, TRIANGLES, STARS]] = n, m, t, s
+    header[[N, PAIRS, TRIANGLES, FACTORS]] = n, m, t, s
     header[PAIR_AT] = n * width
-    header[CLUSTER_AT] = header[PAIR_AT] + m * square
-    header[STAR_AT] = header[CLUSTER_AT] + 3 * t * square
-    header[MAXIMA_AT] = header[STAR_AT] + int(graph.star_at[-1])
+    header[TRIANGLE_TABLES_AT] = header[PAIR_AT] + m * table_size
+    header[FACTOR_TABLES_AT] = header[TRIANGLE_TABLES_AT] + 3 * t * table_size
+    header[MAXIMA_AT] = header[FACTOR_TABLES_AT] + int(graph.entry_start[-1])
     header[ENTRIES] = header[MAXIMA_AT] + n + m
     order = np.argsort(levels, kind="stable")
-    level_at = np.searchsorted(levels[order], np.arange(levels.max(initial=-1) + 2))
-    header[LEVELS] = level_at.size - 1
+    level_start = np.searchsorted(levels[order], np.arange(levels.max(initial=-1) + 2))
+    header[LEVELS] = level_start.size - 1
     corners = graph.corners[order]
-    cliques = np.concatenate(
+    triangle_records = np.concatenate(
         [
-            header[CLUSTER_AT] + 3 * square * order[:, None],
-            header[PAIR_AT] + square * graph.triangles[order],
+            header[TRIANGLE_TABLES_AT] + 3 * table_size * order[:, None],
+            header[PAIR_AT] + table_size * graph.triangles[order],
             graph.widths[corners],
             corners,
         ],
         axis=1,
     )
-    owner = np.repeat(np.arange(n), np.diff(graph.incident_at))
+    owner = np.repeat(np.arange(n), np.diff(graph.incident_start))
     other = graph.pairs[graph.incident].sum(axis=1) - owner
-    first = graph.pairs[graph.incident, 0] == owner
-    sides = np.stack([header[PAIR_AT] + square * graph.incident, first, graph.widths[other], other], axis=1)
+    is_first = graph.pairs[graph.incident, 0] == owner
+    incidence_records = np.stack(
+        [header[PAIR_AT] + table_size * graph.incident, is_first, graph.widths[other], other], axis=1
+    )
     lists = {
         DOMAINS: graph.domains,
         WIDTHS: graph.widths,
-        ENDS: graph.pairs,
-        INCIDENT_AT: graph.incident_at,
-        INCIDENT: sides,
-        LOWER: np.bincount(owner[other < owner], minlength=n),
-        LEVEL_AT: level_at,
-        CLIQUES: cliques,
-        SCOPE_AT: graph.star_start,
-        SCOPES: graph.star_scope,
-        ENTRY_AT: graph.star_at,
-        SLICES: slices,
+        PAIR_VARIABLES: graph.pairs,
+        INCIDENT_START: graph.incident_start,
+        INCIDENT: incidence_records,
+        LOWER_COUNT: np.bincount(owner[other < owner], minlength=n),
+        LEVEL_START: level_start,
+        TRIANGLE_LIST: triangle_records,
+        SCOPE_START: graph.scope_start,
+        SCOPES: graph.scope_variables,
+        ENTRY_START: graph.entry_start,
+        SLICED_FACTORS: sliced_factors,
     }
-    at = begin + HEADER
-    for word, values in lists.items():
-        header[word] = at
-        at += values.size
-    words = np.concatenate([header, *(values.ravel() for values in lists.values())])
-    return words.astype(np.int32), int(header[ENTRIES])
+    position = begin + HEADER
+    for field, values in lists.items():
+        header[field] = position
+        position += values.size
+    descriptor = np.concatenate([header, *(values.ravel() for values in lists.values())])
+    return descriptor.astype(np.int32), int(header[ENTRIES])
 
 
-def largest_level(words: NDArray[np.int32], begin: int) -> int:
-    """Return how many triangles the largest level of a graph has, from the words that begin at ``begin``."""
-    at, levels = int(words[LEVEL_AT]) - begin, int(words[LEVELS])
-    return int(np.diff(words[at : at + levels + 1]).max(initial=0))
+def largest_level(descriptor: NDArray[np.int32], begin: int) -> int:
+    """Return the number of triangles of a graph's largest level; ``descriptor`` starts at ``begin``."""
+    position, levels = int(descriptor[LEVEL_START]) - begin, int(descriptor[LEVELS])
+    return int(np.diff(descriptor[position : position + levels + 1]).max(initial=0))

@@ -1,4 +1,4 @@
-"""Dual ascent of several agents on a GPU: their tables stay there, all graphs and all rows are worked on at once."""
+"""Dual ascent of several agents on a GPU: tables stay on the device, and all graphs and rows are processed at once."""
 
 import time
 from collections.abc import Sequence
@@ -10,112 +10,135 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.cuda import row_kernels as rows_cuda
-from dmcmc.inference.bounds.dual.cuda.descriptors import graph_words, largest_level, triangle_colours, triangle_levels
-from dmcmc.inference.bounds.dual.cuda.smoothed_triangle_kernels import APART
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import CREW, LANES
+from dmcmc.inference.bounds.dual.cuda.descriptors import (
+    graph_descriptor,
+    largest_level,
+    triangle_colours,
+    triangle_levels,
+)
+from dmcmc.inference.bounds.dual.cuda.smoothed_triangle_kernels import LINE_GAP
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import GROUP_SIZE, WARP_SIZE
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.graph import Layout, Shares
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.runtime.deadline import NO_STOP, PIECE, Stop
+from dmcmc.inference.bounds.dual.graph import DualLayout, DualPotentials
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
 from dmcmc.inference.runtime.types import Ints
 
-_AT_ONCE = 8  # triangles of a colour that a block works on together: its warps
-_BLOCKS = 2  # share a multiprocessor and its threads, where they fit
-_BLOCK = 1 << 10  # bytes of shared memory that a block takes beside its tables
-_NONE = np.zeros(0, dtype=np.int64)
-_SHORT = 0.5 * PIECE  # seconds of a launch after which the next takes twice as many rows
+_TRIANGLES_PER_BLOCK = 8  # triangles of a colour that a block processes at once: one per warp
+_BLOCKS_PER_MULTIPROCESSOR = 2  # blocks that share a multiprocessor and its threads, if their memory permits
+_RESERVED_BYTES = 1 << 10  # bytes of shared memory that a block needs besides the tables
+_EMPTY = np.zeros(0, dtype=np.int64)
+_SHORT_LAUNCH = 0.5 * MAX_CHECK_INTERVAL  # seconds of a launch below which the next one has twice as many rows
 
 
-def takes(state: DualState) -> bool:
-    """Return whether the GPU can work on a state: three of its tables fit shared memory, its numbers 32 bits."""
+def fits_gpu(state: DualState) -> bool:
+    """Return whether the GPU can process an agent.
+
+    Shared memory must hold the tables of one triangle, and table positions must fit into 32 bits.
+    """
     width, layout = state.width, state.layout
-    shared, _, _ = gpu_limits(rows_cuda.REGISTERS)
+    shared, _, _ = gpu_limits(rows_cuda.MAX_REGISTERS)
     return (
         state.enumerated
         and layout.n_hidden > 0
-        and len(state.local.interface) <= rows_cuda.DIGITS
-        and 4 * _least_room(layout, width, warm=False) <= shared - _BLOCK
-        and sum(part.size for part in layout.shares) + layout.whole.domains.size + len(layout.whole.pairs) < 1 << 31
+        and len(state.local.interface) <= rows_cuda.MAX_INTERFACE
+        and 4 * _min_shared_entries(layout, width, smoothed=False) <= shared - _RESERVED_BYTES
+        and sum(part.size for part in layout.potentials) + layout.whole.domains.size + len(layout.whole.pairs) < 1 << 31
     )
 
 
 def load_kernels(width: int) -> None:
-    """Compile the kernels for tables of so many columns, or find them on disk."""
+    """Load the kernels for tables with ``width`` columns; compile them if they are not cached on disk."""
     device = shared_device()
     ints, longs, bytes_ = (device.buffer("kernels", 1, np.dtype(t)) for t in (np.int32, np.int64, np.uint8))
     octets = (0,) * (width // 8)
-    device.load(rows_cuda.shift_graphs, (ints, longs, ints, longs, longs, longs, longs, 0, octets))
-    device.load(rows_cuda.run_rows, (ints, longs, ints, longs, ints, 0, 0, longs, bytes_, 0, 0, octets))
+    device.load(rows_cuda.sweep_graphs, (ints, longs, ints, longs, longs, longs, longs, 0, octets))
+    device.load(rows_cuda.bound_rows, (ints, longs, ints, longs, ints, 0, 0, longs, bytes_, 0, 0, octets))
 
 
-def _block(threads: int) -> int:
-    """Return the threads of a block: the simulator has a real one for each, and only a few."""
-    return CREW if CREW < LANES else threads
+def _threads_per_block(threads: int) -> int:
+    """Return the number of threads per block; only a few in the simulator, which starts a real thread for each."""
+    return GROUP_SIZE if GROUP_SIZE < WARP_SIZE else threads
 
 
-def _triangle_room(layout: Layout, width: int, warm: bool) -> int:
-    """Return the words of shared memory of a triangle's tables, at a temperature with powers and tops."""
+def _triangle_entries(layout: DualLayout, width: int, smoothed: bool) -> int:
+    """Return the int32 entries of shared memory per triangle: tables, and exponentials and line maxima if smoothed."""
     if not len(layout.whole.triangles):
         return 0
-    return 3 * width * (width + 1) + (2 * width * (width + APART + 1) if warm else 0)
+    return 3 * width * (width + 1) + (2 * width * (width + LINE_GAP + 1) if smoothed else 0)
 
 
-def _least_room(layout: Layout, width: int, warm: bool) -> int:
-    """Return the words of shared memory that a block needs: a triangle's tables, a pair's with messages."""
-    degree = int(np.diff(layout.whole.incident_at).max(initial=0))
-    return max(_triangle_room(layout, width, warm), width * (3 + width + degree))
+def _min_shared_entries(layout: DualLayout, width: int, smoothed: bool) -> int:
+    """Return the least int32 entries of shared memory for a block: one triangle, or one pair with all messages."""
+    degree = int(np.diff(layout.whole.incident_start).max(initial=0))
+    return max(_triangle_entries(layout, width, smoothed), width * (3 + width + degree))
 
 
-def _most_room(layout: Layout, width: int, level: int, warm: bool) -> int:
-    """Return the words that a block could use: a level's triangles, or all pairs of a variable."""
-    degree = int(np.diff(layout.whole.incident_at).max(initial=0))
-    return max(level * _triangle_room(layout, width, warm), width * (2 + degree * (width + 2)))
+def _max_shared_entries(layout: DualLayout, width: int, level_size: int, smoothed: bool) -> int:
+    """Return the most int32 entries that a block can use: all triangles of a level, or all pairs of a variable."""
+    degree = int(np.diff(layout.whole.incident_start).max(initial=0))
+    return max(level_size * _triangle_entries(layout, width, smoothed), width * (2 + degree * (width + 2)))
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a state is on the device; :class:`dmcmc.inference.bounds.dual.dual_bound.Elsewhere`."""
+class DevicePlacement:
+    """Position of an agent on the device; implements ``RemotePotentials``.
 
-    group: "DeviceDuals"
-    number: int
+    Attributes
+    ----------
+    group : DeviceDualAscent
+        The agents that were placed together.
+    index : int
+        Number of the agent in the group.
+    """
 
-    def shares(self) -> Shares:
-        """Return the state's shares as they are there."""
-        return self.group.shares(self.number)
+    group: "DeviceDualAscent"
+    index: int
+
+    def potentials(self) -> DualPotentials:
+        """Copy the agent's potentials from the device."""
+        return self.group.potentials(self.index)
 
 
-def places(states: Sequence[DualState], sharers: int = 1) -> list[Place]:
-    """Return where states are on the device; those that are not there yet come in groups of one width."""
-    for width in sorted({s.width for s in states if not isinstance(s.elsewhere, Place)}):
-        new = [s for s in states if not isinstance(s.elsewhere, Place) and s.width == width]
-        group = DeviceDuals(new, sharers)
+def place_on_device(states: Sequence[DualState], sharers: int = 1) -> list[DevicePlacement]:
+    """Place agents on the device, if they are not yet there, in groups of the same table width; return their positions.
+
+    Parameters
+    ----------
+    states : sequence of DualState
+    sharers : int
+        Number of processes that use the same GPU.
+    """
+    for width in sorted({s.width for s in states if not isinstance(s.remote, DevicePlacement)}):
+        new = [s for s in states if not isinstance(s.remote, DevicePlacement) and s.width == width]
+        group = DeviceDualAscent(new, sharers)
         for number, state in enumerate(new):
-            state.elsewhere = Place(group, number)
-    return [s.elsewhere for s in states if isinstance(s.elsewhere, Place)]
+            state.remote = DevicePlacement(group, number)
+    return [s.remote for s in states if isinstance(s.remote, DevicePlacement)]
 
 
-class DeviceDuals:
+class DeviceDualAscent:
     """Graphs and tables of some agents on the device.
 
     Parameters
     ----------
-    states
-        All of which the GPU :func:`takes`, with tables of the same width. They are not kept: an agent is meant by its
-        place among them.
-    sharers
-        Processes that use the same GPU.
+    states : sequence of DualState
+        Agents that the GPU can process, with tables of the same width. The object does not keep them: an agent is
+        identified by its index among them.
+    sharers : int
+        Number of processes that use the same GPU.
 
     Attributes
     ----------
-    layouts : list of Layout
-        Of the agents.
+    layouts : list of DualLayout
+        The layout of each agent.
     width : int
-        Columns of a table.
+        Number of columns of a table.
     blocks : int
-        That run at once.
+        Number of thread blocks that run at the same time.
     nodes : object
-        Room for the nodes of searches in the agents' rows, None before there are any.
+        Buffers for the nodes of branch-and-bound searches over the agents' rows; None until there are any.
     """
 
     def __init__(self, states: Sequence[DualState], sharers: int = 1) -> None:
@@ -123,147 +146,175 @@ class DeviceDuals:
         self.device, self._sharers = shared_device(), sharers
         self.layouts, self.width = [state.layout for state in states], states[0].width
         self._octets = (0,) * (self.width // 8)
-        shared, processors, threads = gpu_limits(rows_cuda.REGISTERS)
-        words: list[NDArray[np.int32]] = []
-        self._agents = np.zeros((len(states), rows_cuda.AGENT), dtype=np.int64)
-        begin, base, self._slot, least, most = 0, 0, 0, 0, 0
+        shared, processors, threads = gpu_limits(rows_cuda.MAX_REGISTERS)
+        descriptors: list[NDArray[np.int32]] = []
+        self._agents = np.zeros((len(states), rows_cuda.AGENT_SIZE), dtype=np.int64)
+        position, table_start, self._block_entries, min_shared, max_shared = 0, 0, 0, 0, 0
         for k, state in enumerate(states):
             layout = state.layout
-            # Where there is no room for warm sweeps, there are none.
-            warm = bool(state.warmth > 0) and 4 * _least_room(layout, self.width, warm=True) <= shared - _BLOCK
+            # Sweeps are not smoothed if shared memory does not suffice.
+            smoothed = (
+                bool(state.initial_temperature > 0)
+                and 4 * _min_shared_entries(layout, self.width, smoothed=True) <= shared - _RESERVED_BYTES
+            )
             levels = [
-                triangle_colours(graph.triangles, _AT_ONCE) if warm else triangle_levels(graph.triangles)
+                triangle_colours(graph.triangles, _TRIANGLES_PER_BLOCK)
+                if smoothed
+                else triangle_levels(graph.triangles)
                 for graph in (layout.whole, layout.hidden)
             ]
-            whole, entries = graph_words(layout.whole, self.width, _NONE, begin, levels[0])
-            hidden, own = graph_words(layout.hidden, self.width, layout.slices, begin + whole.size, levels[1])
+            whole, entries = graph_descriptor(layout.whole, self.width, _EMPTY, position, levels[0])
+            hidden, hidden_entries = graph_descriptor(
+                layout.hidden, self.width, layout.sliced_factors, position + whole.size, levels[1]
+            )
             shape = np.array(state.local.interface_shape, dtype=np.int32)
-            at = begin + whole.size + hidden.size
-            warmth = round(rows_cuda.WARM_UNIT * float(state.warmth)) if warm else 0
-            self._agents[k] = begin, begin + whole.size, base, at, shape.size, warmth
-            words += [whole, hidden, shape]
-            least = max(least, _least_room(layout, self.width, warm))
-            most = max(most, _most_room(layout, self.width, largest_level(whole, begin), warm))
-            begin, base, self._slot = at + shape.size, base + entries, max(self._slot, own)
-        self._room = max(least, min(most, (shared // _BLOCKS - _BLOCK) // 4))
-        together = max(1, min(_BLOCKS, shared // (4 * self._room + _BLOCK)))
-        self._threads, self.blocks = _block(threads // together), processors * together
-        self._live = max(layout.n_hidden * self.width for layout in self.layouts)
-        self._arena = self.device.lease(base, np.dtype(np.int32), self)
+            shape_position = position + whole.size + hidden.size
+            temperature = round(rows_cuda.TEMPERATURE_UNIT * float(state.initial_temperature)) if smoothed else 0
+            self._agents[k] = position, position + whole.size, table_start, shape_position, shape.size, temperature
+            descriptors += [whole, hidden, shape]
+            min_shared = max(min_shared, _min_shared_entries(layout, self.width, smoothed))
+            max_shared = max(
+                max_shared, _max_shared_entries(layout, self.width, largest_level(whole, position), smoothed)
+            )
+            position, table_start, self._block_entries = (
+                shape_position + shape.size,
+                table_start + entries,
+                max(self._block_entries, hidden_entries),
+            )
+        self._shared_entries = max(
+            min_shared, min(max_shared, (shared // _BLOCKS_PER_MULTIPROCESSOR - _RESERVED_BYTES) // 4)
+        )
+        blocks = max(1, min(_BLOCKS_PER_MULTIPROCESSOR, shared // (4 * self._shared_entries + _RESERVED_BYTES)))
+        self._threads, self.blocks = _threads_per_block(threads // blocks), processors * blocks
+        self._allowed_size = max(layout.n_hidden * self.width for layout in self.layouts)
+        self._arena = self.device.lease(table_start, np.dtype(np.int32), self)
         for k, state in enumerate(states):
-            at = int(self._agents[k, rows_cuda.BASE])
-            tables = np.concatenate([part.reshape(-1) for part in state.shares])
-            self._arena[at : at + tables.size].copy_to_device(tables)
-        self._words = self._keep(np.concatenate(words))
-        self._agents_there = self._keep(self._agents.reshape(-1))
+            start = int(self._agents[k, rows_cuda.TABLES_START])
+            tables = np.concatenate([part.reshape(-1) for part in state.potentials])
+            self._arena[start : start + tables.size].copy_to_device(tables)
+        self._descriptors = self._keep(np.concatenate(descriptors))
+        self._agent_records = self._keep(self._agents.reshape(-1))
 
     def _keep(self, data: NDArray[Any]) -> Any:
-        """Return device memory with ``data`` in it, for as long as this object lives."""
-        there = self.device.lease(data.size, data.dtype, self)
-        there[: data.size].copy_to_device(data)
-        return there
+        """Copy ``data`` to device memory that is held as long as this object exists."""
+        held = self.device.lease(data.size, data.dtype, self)
+        held[: data.size].copy_to_device(data)
+        return held
 
-    def shift(self, places: Sequence[int], firsts: Sequence[int], lasts: Sequence[int]) -> list[int]:
-        """Make sweeps ``firsts`` to ``lasts`` - 1 of some agents, interface free; return how many were made in all."""
-        device, made = self.device, np.array(firsts, dtype=np.int64)
-        if not len(places):
+    def sweep_whole(self, indices: Sequence[int], firsts: Sequence[int], lasts: Sequence[int]) -> list[int]:
+        """Make the sweeps ``firsts`` to ``lasts`` - 1 on agents' whole graphs; return each one's next sweep number."""
+        device, next_sweeps = self.device, np.array(firsts, dtype=np.int64)
+        if not len(indices):
             return []
-        done = device.buffer("dual done", made.size, np.dtype(np.int64))
+        device_sweeps = device.buffer("dual done", next_sweeps.size, np.dtype(np.int64))
         arguments = (
             device.upload(f"dual {name}", np.array(values, dtype=np.int64))
-            for name, values in (("places", places), ("firsts", firsts), ("lasts", lasts))
+            for name, values in (("places", indices), ("firsts", firsts), ("lasts", lasts))
         )
-        self._launch(rows_cuda.shift_graphs, made.size, self._words, self._agents_there, self._arena, *arguments, done)
-        done[: made.size].copy_to_host(made)
-        return [int(x) for x in made]
+        self._launch(
+            rows_cuda.sweep_graphs,
+            next_sweeps.size,
+            self._descriptors,
+            self._agent_records,
+            self._arena,
+            *arguments,
+            device_sweeps,
+        )
+        device_sweeps[: next_sweeps.size].copy_to_host(next_sweeps)
+        return [int(x) for x in next_sweeps]
 
-    def shares(self, place: int) -> Shares:
-        """Return an agent's tables as they are on the device."""
-        parts, base = self.layouts[place].shares, int(self._agents[place, rows_cuda.BASE])
-        host = np.empty(sum(part.size for part in parts), dtype=np.int32)
+    def potentials(self, index: int) -> DualPotentials:
+        """Copy an agent's potentials from the device."""
+        tables, start = self.layouts[index].potentials, int(self._agents[index, rows_cuda.TABLES_START])
+        host = np.empty(sum(part.size for part in tables), dtype=np.int32)
         if host.size:
-            self._arena[base : base + host.size].copy_to_host(host)
-        ends = np.cumsum([part.size for part in parts])
+            self._arena[start : start + host.size].copy_to_host(host)
+        ends = np.cumsum([part.size for part in tables])
         pieces = np.split(host, ends[:-1])
-        return Shares(*(piece.reshape(part.shape) for piece, part in zip(pieces, parts, strict=True)))
+        return DualPotentials(*(piece.reshape(part.shape) for piece, part in zip(pieces, tables, strict=True)))
 
-    def run(
+    def bound_rows(
         self,
-        places: Sequence[int],
+        indices: Sequence[int],
         rows: Sequence[Ints],
         sweeps: int,
-        limits: Sequence[Ints | None],
-        stop: Stop = NO_STOP,
+        cutoffs: Sequence[Ints | None],
+        stop: Deadline = NO_DEADLINE,
     ) -> list[tuple[Ints, NDArray[np.bool_]]]:
         """Bound some rows of some agents.
 
         Parameters
         ----------
-        rows
-            Of each agent.
-        sweeps
-            Of every row.
-        limits
-            Thresholds of each agent's rows in its scale, or None.
-        stop
-            When to leave the other rows alone: nothing is known of them then.
+        indices : sequence of int
+            Indices of the agents.
+        rows : sequence of (k,) int64
+            Row numbers of each agent.
+        sweeps : int
+            Sweeps per row.
+        cutoffs : sequence of ((k,) int64 or None)
+            Cutoffs of each agent's rows in its integer scale.
+        stop : Deadline
+            Deadline; nothing is known about rows that are not reached.
 
         Returns
         -------
-        list of ((rows,) int64, (rows, hidden, W) bool)
-            Bounds in the agent's scale, −NEVER where there is none; the values that are left, no rows where there are
-            no limits.
+        list of ((k,) int64, (k, hidden, W) bool)
+            Bounds in the agent's integer scale, ``-MINUS_INFINITY`` where there is none; and the values that remain,
+            without rows if there are no cutoffs.
         """
         counts = [r.size for r in rows]
-        jobs = np.full((sum(counts), rows_cuda.JOB), NEVER, dtype=np.int64)
-        jobs[:, rows_cuda.STATE] = np.repeat(np.asarray(places, dtype=np.int64), counts)
-        jobs[:, rows_cuda.ROW] = np.concatenate([*rows, _NONE])
+        jobs = np.full((sum(counts), rows_cuda.JOB_SIZE), MINUS_INFINITY, dtype=np.int64)
+        jobs[:, rows_cuda.JOB_AGENT] = np.repeat(np.asarray(indices, dtype=np.int64), counts)
+        jobs[:, rows_cuda.JOB_ROW] = np.concatenate([*rows, _EMPTY])
         ends = np.cumsum([0, *counts])
-        for limit, (first, last) in zip(limits, pairwise(ends.tolist()), strict=True):
-            if limit is not None:
-                jobs[first:last, rows_cuda.LIMIT_AT] = limit
-        found, live = self._run_jobs(jobs, sweeps, any(limit is not None for limit in limits), stop)
-        out = []
-        for place, limit, (first, last) in zip(places, limits, pairwise(ends.tolist()), strict=True):
-            hidden = self.layouts[place].n_hidden
-            kept = live[first:last] if limit is not None else live[:0]
-            out.append((found[first:last], kept[:, : hidden * self.width].reshape(-1, hidden, self.width)))
-        return out
+        for cutoff, (first, last) in zip(cutoffs, pairwise(ends.tolist()), strict=True):
+            if cutoff is not None:
+                jobs[first:last, rows_cuda.JOB_CUTOFF] = cutoff
+        bounds, allowed = self._run_jobs(jobs, sweeps, any(cutoff is not None for cutoff in cutoffs), stop)
+        results = []
+        for index, cutoff, (first, last) in zip(indices, cutoffs, pairwise(ends.tolist()), strict=True):
+            hidden = self.layouts[index].n_hidden
+            agent_allowed = allowed[first:last] if cutoff is not None else allowed[:0]
+            results.append(
+                (bounds[first:last], agent_allowed[:, : hidden * self.width].reshape(-1, hidden, self.width))
+            )
+        return results
 
-    def _run_jobs(self, jobs: Ints, sweeps: int, pruned: bool, stop: Stop) -> tuple[Ints, NDArray[np.bool_]]:
-        """Bound rows, in launches of about a tenth of a second where the time matters."""
+    def _run_jobs(self, jobs: Ints, sweeps: int, prune: bool, stop: Deadline) -> tuple[Ints, NDArray[np.bool_]]:
+        """Bound rows in one launch, or in launches of about ``MAX_CHECK_INTERVAL`` seconds if there is a deadline."""
         device, number = self.device, len(jobs)
-        found = np.full(number, rows_cuda.UNFIT, dtype=np.int64)
-        live = np.zeros((number if pruned else 0, self._live), dtype=np.uint8)
+        host_bounds = np.full(number, rows_cuda.OUT_OF_RANGE, dtype=np.int64)
+        allowed = np.zeros((number if prune else 0, self._allowed_size), dtype=np.uint8)
         if not number:
-            return found, live.astype(np.bool_)
-        fitting = max(1, device.limit // (2 * self._sharers) // (4 * self._slot))
-        blocks = min(number, self.blocks, fitting)
-        work = device.buffer("dual work", blocks * self._slot, np.dtype(np.int32))
-        bounds = device.buffer("dual bounds", number, np.dtype(np.int64))
-        kept = device.buffer("dual live", max(1, live.size), np.dtype(np.uint8))
-        first, many = 0, number if stop is NO_STOP else blocks
+            return host_bounds, allowed.astype(np.bool_)
+        max_blocks = max(1, device.limit // (2 * self._sharers) // (4 * self._block_entries))
+        blocks = min(number, self.blocks, max_blocks)
+        workspace = device.buffer("dual work", blocks * self._block_entries, np.dtype(np.int32))
+        device_bounds = device.buffer("dual bounds", number, np.dtype(np.int64))
+        device_allowed = device.buffer("dual live", max(1, allowed.size), np.dtype(np.uint8))
+        first, launch_rows = 0, number if stop is NO_DEADLINE else blocks
         while first < number and not (first and stop.over):
-            last, start = min(number, first + many), time.perf_counter()
+            last, start = min(number, first + launch_rows), time.perf_counter()
             self._launch(
-                rows_cuda.run_rows, min(blocks, last - first), self._words, self._agents_there, self._arena,
-                device.upload("dual jobs", jobs[first:last].reshape(-1)), work, self._slot, sweeps,
-                bounds[: last - first], kept, self._live if pruned else 0,
+                rows_cuda.bound_rows, min(blocks, last - first), self._descriptors, self._agent_records, self._arena,
+                device.upload("dual jobs", jobs[first:last].reshape(-1)), workspace, self._block_entries, sweeps,
+                device_bounds[: last - first], device_allowed, self._allowed_size if prune else 0,
             )  # fmt: skip
-            bounds[: last - first].copy_to_host(found[first:last])
-            if live.size:
-                part = live[first:last].reshape(-1)
-                kept[: part.size].copy_to_host(part)
-            if time.perf_counter() - start < _SHORT:
-                many *= 2
+            device_bounds[: last - first].copy_to_host(host_bounds[first:last])
+            if allowed.size:
+                part = allowed[first:last].reshape(-1)
+                device_allowed[: part.size].copy_to_host(part)
+            if time.perf_counter() - start < _SHORT_LAUNCH:
+                launch_rows *= 2
             first = last
-        return np.where(found == rows_cuda.UNFIT, -NEVER, found), live.astype(np.bool_)
+        return np.where(host_bounds == rows_cuda.OUT_OF_RANGE, -MINUS_INFINITY, host_bounds), allowed.astype(np.bool_)
 
     def launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
-        """Launch another kernel over the agents' tables: it is given where they are, and ``arguments``."""
-        self._launch(kernel, blocks, self._words, self._agents_there, self._arena, *arguments)
+        """Launch another kernel on the agents' tables; descriptors, agent records and tables precede ``arguments``."""
+        self._launch(kernel, blocks, self._descriptors, self._agent_records, self._arena, *arguments)
 
     def _launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
-        arguments = (*arguments, self._room, self._octets)
-        self.device.allow_shared(kernel, arguments, 4 * self._room)
-        kernel[blocks, self._threads, 0, 4 * self._room](*arguments)
+        """Launch a kernel with this group's shared memory; append its size and ``octets`` to the arguments."""
+        arguments = (*arguments, self._shared_entries, self._octets)
+        self.device.allow_shared(kernel, arguments, 4 * self._shared_entries)
+        kernel[blocks, self._threads, 0, 4 * self._shared_entries](*arguments)

@@ -1,77 +1,118 @@
 # mypy: ignore-errors
-"""Dual ascent between large factors and their variables by a block of GPU threads; see the module of triangles."""
+"""Messages between higher-order factors and their variables, by one block of GPU threads that works on one graph.
+
+All threads of the block call every function. The arguments are:
+
+descriptors : (entries,) int32
+    Index arrays of all graphs; ``descriptors.py`` defines their layout.
+graph : int32
+    Position of this graph's header in ``descriptors``.
+tables : (entries,) int32
+    All tables of the graph, in device memory.
+tiles : (entries,) int32
+    The block's shared memory; its first W entries hold one message.
+octets : tuple of W / 8 zeros
+    Its length makes the number W of columns a compile-time constant.
+scope, arity : int32
+    Position of the factor's scope in ``descriptors``, and its number of variables.
+at, entries : int32
+    Position of the factor's table in ``tables``, and its number of entries.
+axis : int32
+    The scope variable that a message belongs to.
+"""
 
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.dual.cuda.descriptors import DOMAINS, ENTRY_AT, SCOPE_AT, SCOPES, STAR_AT, STARS
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import anywhere
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
+from dmcmc.inference.bounds.dual.cuda.descriptors import (
+    DOMAINS,
+    ENTRY_START,
+    FACTOR_TABLES_AT,
+    FACTORS,
+    SCOPE_START,
+    SCOPES,
+)
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import any_thread
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 
 
 @cuda.jit(device=True)
-def star_pass(words, g, tables, tiles, octets):
-    """Level every large factor with its variables."""
+def higher_order_pass(descriptors, graph, tables, tiles, octets):
+    """Add the unary tables to every higher-order factor and send its max-marginals back in equal portions.
+
+    One thread works on one entry of the factor at a time. Return False if an entry left the range.
+    """
     width = 8 * len(octets)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
-    for s in range(words[g + STARS]):
-        begin, end = words[words[g + ENTRY_AT] + s], words[words[g + ENTRY_AT] + s + 1]
-        at, entries = np.int32(words[g + STAR_AT] + begin), np.int32(end - begin)
-        scope = np.int32(words[g + SCOPES] + words[words[g + SCOPE_AT] + s])
-        arity = np.int32(words[words[g + SCOPE_AT] + s + 1] - words[words[g + SCOPE_AT] + s])
+    for s in range(descriptors[graph + FACTORS]):
+        begin, end = (
+            descriptors[descriptors[graph + ENTRY_START] + s],
+            descriptors[descriptors[graph + ENTRY_START] + s + 1],
+        )
+        at, entries = np.int32(descriptors[graph + FACTOR_TABLES_AT] + begin), np.int32(end - begin)
+        scope = np.int32(descriptors[graph + SCOPES] + descriptors[descriptors[graph + SCOPE_START] + s])
+        arity = np.int32(
+            descriptors[descriptors[graph + SCOPE_START] + s + 1] - descriptors[descriptors[graph + SCOPE_START] + s]
+        )
         for axis in range(arity):
-            v = np.int32(words[scope + axis])
+            v = np.int32(descriptors[scope + axis])
             for i in range(tid, width, threads):
                 tiles[np.uint32(i)] = tables[np.uint32(v * width + i)]
             cuda.syncthreads()
-            over = add_along(words, g, tables, tiles, scope, arity, axis, at, entries, np.int32(1))
+            overflow = add_along_axis(descriptors, graph, tables, tiles, scope, arity, axis, at, entries, np.int32(1))
             for i in range(tid, width, threads):
-                tables[np.uint32(v * width + i)] = np.int32(0) if tiles[np.uint32(i)] >= THRESHOLD else DEAD
-            if anywhere(over):
+                tables[np.uint32(v * width + i)] = np.int32(0) if tiles[np.uint32(i)] >= FORBIDDEN_BELOW else FORBIDDEN
+            if any_thread(overflow):
                 return False
         for axis in range(arity):
-            v = np.int32(words[scope + axis])
-            d, inner = np.int32(words[words[g + DOMAINS] + v]), inner_size(words, g, scope, arity, axis)
+            v = np.int32(descriptors[scope + axis])
+            d, inner = (
+                np.int32(descriptors[descriptors[graph + DOMAINS] + v]),
+                inner_size(descriptors, graph, scope, arity, axis),
+            )
             for i in range(tid, d, threads):
-                tiles[np.uint32(i)] = DEAD
+                tiles[np.uint32(i)] = FORBIDDEN
             cuda.syncthreads()
             for cell in range(tid, entries, threads):
                 cuda.atomic.max(tiles, np.int32((cell // inner) % d), tables[np.uint32(at + cell)])
             cuda.syncthreads()
             weight = np.float64(1 / (arity - axis))
             for i in range(tid, d, threads):
-                x, own = tiles[np.uint32(i)], tables[np.uint32(v * width + i)]
-                share = DEAD if x < THRESHOLD else np.int32(np.float64(x) * weight)
-                tiles[np.uint32(i)] = share
-                dead = share < THRESHOLD or own < THRESHOLD
-                tables[np.uint32(v * width + i)] = DEAD if dead else np.int32(own + share)
+                x, unary_entry = tiles[np.uint32(i)], tables[np.uint32(v * width + i)]
+                portion = FORBIDDEN if x < FORBIDDEN_BELOW else np.int32(np.float64(x) * weight)
+                tiles[np.uint32(i)] = portion
+                is_forbidden = portion < FORBIDDEN_BELOW or unary_entry < FORBIDDEN_BELOW
+                tables[np.uint32(v * width + i)] = FORBIDDEN if is_forbidden else np.int32(unary_entry + portion)
             cuda.syncthreads()
-            over = add_along(words, g, tables, tiles, scope, arity, axis, at, entries, np.int32(-1))
-            if anywhere(over):
+            overflow = add_along_axis(descriptors, graph, tables, tiles, scope, arity, axis, at, entries, np.int32(-1))
+            if any_thread(overflow):
                 return False
     return True
 
 
 @cuda.jit(device=True)
-def inner_size(words, g, scope, arity, axis):
-    """Return how many entries of a star lie between two that differ by one along an axis."""
+def inner_size(descriptors, graph, scope, arity, axis):
+    """Return the distance between two entries of a factor that differ by one along an axis."""
     inner = np.int32(1)
     for k in range(axis + 1, arity):
-        inner = np.int32(inner * words[words[g + DOMAINS] + words[scope + k]])
+        inner = np.int32(inner * descriptors[descriptors[graph + DOMAINS] + descriptors[scope + k]])
     return inner
 
 
 @cuda.jit(device=True)
-def add_along(words, g, tables, tiles, scope, arity, axis, at, entries, sign):
-    """Add ``sign`` × the vector in ``tiles`` over one axis to a star; whether an entry is too large."""
-    d, inner = np.int32(words[words[g + DOMAINS] + words[scope + axis]]), inner_size(words, g, scope, arity, axis)
-    over = False
+def add_along_axis(descriptors, graph, tables, tiles, scope, arity, axis, at, entries, sign):
+    """Add ``sign`` times the message in ``tiles`` along a factor's axis; return whether an entry left the range."""
+    d, inner = (
+        np.int32(descriptors[descriptors[graph + DOMAINS] + descriptors[scope + axis]]),
+        inner_size(descriptors, graph, scope, arity, axis),
+    )
+    overflow = False
     for cell in range(np.int32(cuda.threadIdx.x), entries, np.int32(cuda.blockDim.x)):
         x, entry = tiles[np.uint32((cell // inner) % d)], tables[np.uint32(at + cell)]
-        if x < THRESHOLD or entry < THRESHOLD:
-            entry = DEAD
+        if x < FORBIDDEN_BELOW or entry < FORBIDDEN_BELOW:
+            entry = FORBIDDEN
         else:
             entry = np.int32(entry + sign * x)
-            over = over or abs(entry) > LIMIT
+            overflow = overflow or abs(entry) > MAX_MAGNITUDE
         tables[np.uint32(at + cell)] = entry
-    return over
+    return overflow

@@ -1,63 +1,95 @@
 # mypy: ignore-errors
-"""A thread's tile of a smoothed product of two small tables on a GPU: sums of products of powers, and their logarithms.
+"""One thread's tile of a smoothed product of two tables: sums of products of exponentials, and their logarithms.
 
-Powers lie in shared memory as :mod:`dmcmc.inference.bounds.dual.cuda.smoothed_triangle_kernels` has left them: each line of the left
-table, and of the right one, has its terms side by side, so that a thread takes four at once.
+The exponentials lie in shared memory as ``smoothed_triangle_kernels`` writes them: the terms of each line of the left
+and of the right table are contiguous, so that a thread can load four at once. A tile has up to ``MAX_TILE_COLUMNS``
+columns and twice as many rows; entry (q, p) is element q * ``MAX_TILE_COLUMNS`` + p of the arrays ``sums`` and
+``best``.
+
+Arguments that both functions share:
+
+tiles : (shared memory,) int32
+    The block's shared memory.
+exponentials : uint32
+    Position in ``tiles`` of the exponentials of the thread group's first triangle.
+triangle : uint32
+    Number of the triangle within the thread group.
+octets : tuple of W / 8 zeros
+    Its length makes the number W of columns a compile-time constant.
+i0, j0 : uint32
+    First row and column of the thread's tile.
+sums : (MAX_TILE_CELLS,) float32
+    The thread's sums.
 """
 
 import numpy as np
 from numba import cuda, float32, int32
 
-from dmcmc.inference.bounds.dual.cuda.smoothed_triangle_kernels import APART, above, rounding_of, slope_at
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import CELLS, EDGE, tile_of
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD
-from dmcmc.inference.bounds.dual.tables.log_sum_exp_kernels import LEAST
+from dmcmc.inference.bounds.dual.cuda.smoothed_triangle_kernels import (
+    LINE_GAP,
+    bits_per_unit_at,
+    excess_over_maxima,
+    rounding_margin,
+)
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import MAX_TILE_CELLS, MAX_TILE_COLUMNS, thread_tile
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN
+from dmcmc.inference.bounds.dual.tables.log_sum_exp_kernels import MIN_RELIABLE_SUM
 
-_DEEP = 4  # terms that a thread takes at once
-_TAKEN = 2 * EDGE * _DEEP
+_TERMS_PER_LOAD = 4  # terms that a thread loads at once
+_LOADED = 2 * MAX_TILE_COLUMNS * _TERMS_PER_LOAD
 
 
 @cuda.jit(device=True)
-def add_powers(tiles, powers, slot, octets, inner, i0, j0, sums):
-    """Set a thread's tile of sums (float32) of a product of powers, which begin at ``powers`` for all triangles."""
+def sum_products(tiles, exponentials, triangle, octets, inner, i0, j0, sums):
+    """Write the sums over ``inner`` terms of products of exponentials to the thread's tile ``sums``."""
     bands = len(octets)
-    width, line = np.uint32(8 * bands), np.uint32(8 * bands + APART)
-    edge, across, down = tile_of(bands)
-    mine, others = cuda.local.array(_TAKEN, float32), cuda.local.array(_DEEP, float32)
-    left = np.uint64(np.uint32(powers + (slot * np.uint32(2) * width + i0) * line))
-    right = np.uint64(np.uint32(powers + (slot * np.uint32(2) * width + width + j0) * line))
-    for q in range(CELLS):
+    width, line = np.uint32(8 * bands), np.uint32(8 * bands + LINE_GAP)
+    edge, across, down = thread_tile(bands)
+    left_terms, right_terms = cuda.local.array(_LOADED, float32), cuda.local.array(_TERMS_PER_LOAD, float32)
+    left = np.uint64(np.uint32(exponentials + (triangle * np.uint32(2) * width + i0) * line))
+    right = np.uint64(np.uint32(exponentials + (triangle * np.uint32(2) * width + width + j0) * line))
+    for q in range(MAX_TILE_CELLS):
         sums[q] = np.float32(0)
-    for _ in range(np.uint32(inner // np.uint32(_DEEP))):
+    for _ in range(np.uint32(inner // np.uint32(_TERMS_PER_LOAD))):
         for q in range(2 * edge):
-            for t in range(_DEEP):
-                mine[q * _DEEP + t] = tiles[left + np.uint64(q * down * line + t)].view(np.float32)
+            for t in range(_TERMS_PER_LOAD):
+                left_terms[q * _TERMS_PER_LOAD + t] = tiles[left + np.uint64(q * down * line + t)].view(np.float32)
         for p in range(edge):
-            for t in range(_DEEP):
-                others[t] = tiles[right + np.uint64(p * across * line + t)].view(np.float32)
+            for t in range(_TERMS_PER_LOAD):
+                right_terms[t] = tiles[right + np.uint64(p * across * line + t)].view(np.float32)
             for q in range(2 * edge):
-                for t in range(_DEEP):
-                    product = np.float32(mine[q * _DEEP + t] * others[t])
-                    sums[q * EDGE + p] = np.float32(sums[q * EDGE + p] + product)
-        left, right = left + np.uint64(_DEEP), right + np.uint64(_DEEP)
+                for t in range(_TERMS_PER_LOAD):
+                    product = np.float32(left_terms[q * _TERMS_PER_LOAD + t] * right_terms[t])
+                    sums[q * MAX_TILE_COLUMNS + p] = np.float32(sums[q * MAX_TILE_COLUMNS + p] + product)
+        left, right = left + np.uint64(_TERMS_PER_LOAD), right + np.uint64(_TERMS_PER_LOAD)
 
 
 @cuda.jit(device=True)
-def find_logarithms(tiles, powers, count, slot, octets, temperature, i0, j0, sums, best):
-    """Set a tile (int32) to what its sums stand for, DEAD where one may have lost all; whether one is."""
+def take_logarithms(tiles, exponentials, count, triangle, octets, temperature, i0, j0, sums, best):
+    """Write the smoothed maxima that the sums stand for to ``best`` (int32); return whether one of them is unreliable.
+
+    An unreliable entry, whose sum may have lost its largest term, becomes ``FORBIDDEN``. ``count`` is the number of
+    triangles of the thread group.
+    """
     bands = len(octets)
-    width, line = np.uint32(8 * bands), np.uint32(8 * bands + APART)
-    edge, across, down = tile_of(bands)
-    back, up, low = np.float32(np.float32(1) / slope_at(temperature)), rounding_of(temperature), False
-    at = np.uint64(np.uint32(powers + np.uint32(count) * np.uint32(2) * width * line + slot * np.uint32(2) * width))
-    others = cuda.local.array(EDGE, int32)
+    width, line = np.uint32(8 * bands), np.uint32(8 * bands + LINE_GAP)
+    edge, across, down = thread_tile(bands)
+    units_per_bit, margin, any_unreliable = (
+        np.float32(np.float32(1) / bits_per_unit_at(temperature)),
+        rounding_margin(temperature),
+        False,
+    )
+    at = np.uint64(
+        np.uint32(exponentials + np.uint32(count) * np.uint32(2) * width * line + triangle * np.uint32(2) * width)
+    )
+    column_maxima = cuda.local.array(MAX_TILE_COLUMNS, int32)
     for p in range(edge):
-        others[p] = np.int32(tiles[at + np.uint64(width + j0) + np.uint64(p * across)] + up)
+        column_maxima[p] = np.int32(tiles[at + np.uint64(width + j0) + np.uint64(p * across)] + margin)
     for q in range(2 * edge):
-        top = tiles[at + np.uint64(i0) + np.uint64(q * down)]
+        row_maximum = tiles[at + np.uint64(i0) + np.uint64(q * down)]
         for p in range(edge):
-            total = sums[q * EDGE + p]
-            value = np.int32(np.int32(top + others[p]) + above(total, back))
-            best[q * EDGE + p] = DEAD if total < LEAST else value
-            low = low or total < LEAST
-    return low
+            total = sums[q * MAX_TILE_COLUMNS + p]
+            value = np.int32(np.int32(row_maximum + column_maxima[p]) + excess_over_maxima(total, units_per_bit))
+            best[q * MAX_TILE_COLUMNS + p] = FORBIDDEN if total < MIN_RELIABLE_SUM else value
+            any_unreliable = any_unreliable or total < MIN_RELIABLE_SUM
+    return any_unreliable

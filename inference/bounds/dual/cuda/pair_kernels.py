@@ -1,126 +1,182 @@
 # mypy: ignore-errors
-"""Dual ascent between variables and their pairs by a block of GPU threads; see the module of triangles."""
+"""Messages between variables and their pairs, by one block of GPU threads that works on one graph.
+
+One call of ``variable_pass`` is the variable pass of one sweep of dual ascent. For each variable v in order it does
+four steps; the block synchronises in between.
+
+1. A thread group (a warp) per pair copies the pairs' tables from device memory to shared memory.
+2. A thread per pair and value of v takes the maximum over the other variable: the pair's message to v.
+3. A thread per value of v adds the messages to v's table and computes the equal message that v sends on.
+4. A thread group per pair subtracts the message that the pair has sent, adds v's message if the pair leads to a
+   variable that is still to be visited, and writes the table back.
+
+All threads of the block call every function with the same arguments, which are:
+
+descriptors : (entries,) int32
+    Index arrays of all graphs, in device memory; ``descriptors.py`` defines their layout.
+graph : int32
+    Position of this graph's header in ``descriptors``: the sizes and starts of its other index arrays follow there.
+tables : (entries,) int32
+    All tables of the graph, in device memory: ``unary`` (n, W), then the pairs (m, W, W), then triangles and
+    higher-order factors.
+tiles : (shared_size,) int32
+    The block's dynamic shared memory. The functions of this module use it, from the start, for: v's outgoing message (W
+    entries), the messages of v's pairs (W each), v's table (W), and as many tables of v's pairs as fit. A row of a
+    pair's table takes W + 1 entries, so that threads that read a column access different memory banks.
+shared_size : int
+    Number of int32 entries of ``tiles``.
+octets : tuple of W / 8 zeros
+    Only its length counts: the width W = 8 * len(octets) is a compile-time constant, and so are all strides.
+
+One incidence of variable v is a record of ``INCIDENCE_RECORD`` entries in ``descriptors``: the start of the pair's
+table in ``tables``, whether v is the pair's first variable (indexes its rows), the padded domain size of the other
+variable, and the number of the other variable. Entries below ``FORBIDDEN_BELOW`` are forbidden.
+"""
 
 import numpy as np
 from numba import cuda, int32
 
 from dmcmc.inference.bounds.dual.cuda.descriptors import (
-    AROUND,
     DOMAINS,
+    INCIDENCE_RECORD,
     INCIDENT,
-    INCIDENT_AT,
+    INCIDENT_START,
     IS_FIRST,
-    LOWER,
+    LOWER_COUNT,
     OTHER,
-    SIDE,
+    OTHER_WIDTH,
     TABLE,
     WIDTHS,
     N,
 )  # fmt: skip
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import CREW, anywhere
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import GROUP_SIZE, any_thread
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 
-_CREW = np.uint32(CREW)  # threads that work on a pair
-_AT_ONCE = 9  # entries that a thread takes from memory before it uses the first
+_GROUP_SIZE = np.uint32(GROUP_SIZE)  # threads per pair
+_LOADS_PER_BATCH = 9  # entries that a thread loads from device memory before it uses the first, to hide the latency
 
 
 @cuda.jit(device=True)
-def variable_pass(words, g, tables, tiles, room, octets, forward):
-    """Visit variables in order, or backwards; all pairs of a variable at once.
+def variable_pass(descriptors, graph, tables, tiles, shared_size, octets, forward):
+    """Visit all variables, in ascending order if ``forward``; return False if an entry left the range.
 
-    Shared memory holds v's message, those of its pairs, v's table, and as many of the pairs' tables as fit.
+    The pairs of a variable are processed in batches if their tables do not fit into shared memory together.
     """
     width = 8 * len(octets)
-    n, size = np.int32(words[g + N]), width * (width + 1)
+    n, size = np.int32(descriptors[graph + N]), width * (width + 1)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     for step in range(n):
         v = np.int32(step if forward else n - 1 - step)
-        d = np.int32(words[words[g + DOMAINS] + v])
-        padded = np.int32(words[words[g + WIDTHS] + v])
-        first, last = np.int32(words[words[g + INCIDENT_AT] + v]), np.int32(words[words[g + INCIDENT_AT] + v + 1])
+        d = np.int32(descriptors[descriptors[graph + DOMAINS] + v])
+        padded = np.int32(descriptors[descriptors[graph + WIDTHS] + v])
+        first, last = (
+            np.int32(descriptors[descriptors[graph + INCIDENT_START] + v]),
+            np.int32(descriptors[descriptors[graph + INCIDENT_START] + v + 1]),
+        )
         degree = np.int32(last - first)
-        sides = np.int32(words[g + INCIDENT] + first * SIDE)
-        own = np.int32(width * (1 + degree))  # where v's table is
-        loaded = np.int32(own + width)  # where those of pairs begin
-        most = np.int32((room - loaded) // size)
-        kept = degree <= most  # all of them are there at once
-        for begin in range(0, degree, most):
-            count = min(most, np.int32(degree - begin))
-            load_pairs(words, np.int32(sides + begin * SIDE), tables, tiles, loaded, count, octets)
-            cuda.syncthreads()
-            find_messages(
-                words, np.int32(sides + begin * SIDE), tiles, loaded, np.int32(width * (1 + begin)), count, octets
+        incidences = np.int32(descriptors[graph + INCIDENT] + first * INCIDENCE_RECORD)
+        unary_tile = np.int32(width * (1 + degree))  # position of v's table in ``tiles``
+        pair_tiles = np.int32(unary_tile + width)  # position of the pairs' tables in ``tiles``
+        tile_capacity = np.int32((shared_size - pair_tiles) // size)
+        all_loaded = degree <= tile_capacity  # all pairs of v fit at once
+        for begin in range(0, degree, tile_capacity):
+            count = min(tile_capacity, np.int32(degree - begin))
+            load_pairs(
+                descriptors, np.int32(incidences + begin * INCIDENCE_RECORD), tables, tiles, pair_tiles, count, octets
             )
             cuda.syncthreads()
-        behind = np.int32(words[words[g + LOWER] + v])
+            find_messages(
+                descriptors,
+                np.int32(incidences + begin * INCIDENCE_RECORD),
+                tiles,
+                pair_tiles,
+                np.int32(width * (1 + begin)),
+                count,
+                octets,
+            )
+            cuda.syncthreads()
+        behind = np.int32(descriptors[descriptors[graph + LOWER_COUNT] + v])
         behind = behind if forward else np.int32(degree - behind)
         ahead = np.int32(degree - behind)
         weight = np.float32(1 / max(np.int32(1), max(behind, ahead)))
-        over = False
+        overflow = False
         for i in range(tid, padded, threads):
             total = tables[np.uint32(v * width + i)]
             if i < d:
                 for q in range(degree):
                     total = np.int32(total + tiles[np.uint32(width * (1 + q) + i)])
-                    total = DEAD if total < THRESHOLD else total
-                    over = over or (total >= THRESHOLD and abs(total) > LIMIT)
-                    total = max(min(total, LIMIT), DEAD)  # of no use any more if it was more
-            dead = total < THRESHOLD
-            share = DEAD if dead else np.int32(np.float32(total) * weight)
-            tiles[np.uint32(i)] = share
-            total = DEAD if dead else np.int32(total - ahead * share)
-            tiles[np.uint32(own + i)] = total
-        if anywhere(over):
-            return False  # nothing has been moved
+                    total = FORBIDDEN if total < FORBIDDEN_BELOW else total
+                    overflow = overflow or (total >= FORBIDDEN_BELOW and abs(total) > MAX_MAGNITUDE)
+                    # Clamp, so that sums of entries out of range cannot overflow; the pass fails below.
+                    total = max(min(total, MAX_MAGNITUDE), FORBIDDEN)
+            is_forbidden = total < FORBIDDEN_BELOW
+            message = FORBIDDEN if is_forbidden else np.int32(np.float32(total) * weight)
+            tiles[np.uint32(i)] = message
+            total = FORBIDDEN if is_forbidden else np.int32(total - ahead * message)
+            tiles[np.uint32(unary_tile + i)] = total
+        if any_thread(overflow):
+            return False  # no table in device memory has been changed
         for i in range(tid, padded, threads):
-            tables[np.uint32(v * width + i)] = tiles[np.uint32(own + i)]
-        if anywhere(pass_on(words, sides, tables, tiles, loaded, kept, degree, octets, v, forward)):
+            tables[np.uint32(v * width + i)] = tiles[np.uint32(unary_tile + i)]
+        if any_thread(
+            send_messages(descriptors, incidences, tables, tiles, pair_tiles, all_loaded, degree, octets, v, forward)
+        ):
             return False
     return True
 
 
 @cuda.jit(device=True)
-def load_pairs(words, sides, tables, tiles, loaded, count, octets):
-    """Bring some of a variable's pairs to shared memory, a warp each."""
+def load_pairs(descriptors, incidences, tables, tiles, pair_tiles, count, octets):
+    """Copy ``count`` tables of a variable's pairs to shared memory, one thread group per table.
+
+    ``incidences`` is the position of the first pair's incidence record in ``descriptors``; ``pair_tiles`` that of the
+    first table in ``tiles``.
+    """
     bands = len(octets)
     width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
-    taken, even = cuda.local.array(_AT_ONCE, int32), square % (_CREW * np.uint32(_AT_ONCE)) == 0
-    crew, lane, crews = (
-        np.uint32(cuda.threadIdx.x) // _CREW,
-        np.uint32(cuda.threadIdx.x) % _CREW,
-        np.uint32(cuda.blockDim.x) // _CREW,
+    entries, even = cuda.local.array(_LOADS_PER_BATCH, int32), square % (_GROUP_SIZE * np.uint32(_LOADS_PER_BATCH)) == 0
+    group, lane, groups = (
+        np.uint32(cuda.threadIdx.x) // _GROUP_SIZE,
+        np.uint32(cuda.threadIdx.x) % _GROUP_SIZE,
+        np.uint32(cuda.blockDim.x) // _GROUP_SIZE,
     )
-    q = np.uint32(crew)
+    q = np.uint32(group)
     while q < np.uint32(count):
-        source = np.uint64(np.uint32(words[np.uint32(sides + q * np.uint32(SIDE) + np.uint32(TABLE))]))
-        target = np.uint64(np.uint32(np.uint32(loaded) + q * size))
-        for first in range(0, np.int32((square + _CREW - np.uint32(1)) // _CREW), _AT_ONCE):
-            for p in range(_AT_ONCE):
-                cell = np.uint32(lane + np.uint32(first + p) * _CREW)
+        source = np.uint64(
+            np.uint32(descriptors[np.uint32(incidences + q * np.uint32(INCIDENCE_RECORD) + np.uint32(TABLE))])
+        )
+        target = np.uint64(np.uint32(np.uint32(pair_tiles) + q * size))
+        for first in range(0, np.int32((square + _GROUP_SIZE - np.uint32(1)) // _GROUP_SIZE), _LOADS_PER_BATCH):
+            for p in range(_LOADS_PER_BATCH):
+                cell = np.uint32(lane + np.uint32(first + p) * _GROUP_SIZE)
                 if even or cell < square:
-                    taken[p] = tables[source + np.uint64(cell)]
-            for p in range(_AT_ONCE):
-                cell = np.uint32(lane + np.uint32(first + p) * _CREW)
+                    entries[p] = tables[source + np.uint64(cell)]
+            for p in range(_LOADS_PER_BATCH):
+                cell = np.uint32(lane + np.uint32(first + p) * _GROUP_SIZE)
                 if even or cell < square:
-                    tiles[target + np.uint64(np.uint32(cell + np.uint32(cell // width)))] = taken[p]
-        q = np.uint32(q + crews)
+                    tiles[target + np.uint64(np.uint32(cell + np.uint32(cell // width)))] = entries[p]
+        q = np.uint32(q + groups)
 
 
 @cuda.jit(device=True)
-def find_messages(words, sides, tiles, loaded, messages, count, octets):
-    """Set each loaded pair's maximum for each value of its variable."""
+def find_messages(descriptors, incidences, tiles, pair_tiles, messages, count, octets):
+    """Write each loaded pair's maximum for each value of v to ``tiles``, one thread per pair and value.
+
+    The messages start at position ``messages`` of ``tiles``, W entries per pair. ``incidences`` and ``pair_tiles``
+    are as for ``load_pairs``.
+    """
     width = 8 * len(octets)
     stride, size = np.uint32(width + 1), np.uint32(width * (width + 1))
     task, total = np.uint32(cuda.threadIdx.x), np.uint32(count * width)
     while task < total:
         q = np.uint32(task // np.uint32(width))
         i = np.uint32(task - q * np.uint32(width))
-        side = np.uint32(sides + q * np.uint32(SIDE))
-        is_first = words[side + np.uint32(IS_FIRST)] != 0
-        at = np.uint32(loaded + q * size + (i * stride if is_first else i))
+        incidence = np.uint32(incidences + q * np.uint32(INCIDENCE_RECORD))
+        is_first = descriptors[incidence + np.uint32(IS_FIRST)] != 0
+        at = np.uint32(pair_tiles + q * size + (i * stride if is_first else i))
         step = np.uint32(1) if is_first else stride
-        best = DEAD
-        for _ in range(words[side + np.uint32(AROUND)]):
+        best = FORBIDDEN
+        for _ in range(descriptors[incidence + np.uint32(OTHER_WIDTH)]):
             best = max(best, tiles[np.uint64(at)])
             at = np.uint32(at + step)
         tiles[np.uint64(messages + task)] = best
@@ -128,48 +184,52 @@ def find_messages(words, sides, tiles, loaded, messages, count, octets):
 
 
 @cuda.jit(device=True)
-def pass_on(words, sides, tables, tiles, loaded, kept, degree, octets, v, forward):
-    """Subtract the pairs' messages from them, add v's to those ahead, a warp each; whether an entry is too large.
+def send_messages(descriptors, incidences, tables, tiles, pair_tiles, all_loaded, degree, octets, v, forward):
+    """Subtract each pair's message from it and add v's own to the pairs ahead; return whether an entry left the range.
 
-    Where the tables are ``kept`` in shared memory, from ``loaded`` on, they are taken from there.
+    One thread group works on one pair. The tables are read from shared memory, from position ``pair_tiles`` on, if
+    ``all_loaded``, else from device memory. They are written to device memory.
     """
     bands = len(octets)
     width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
-    crew, lane, crews = (
-        np.uint32(cuda.threadIdx.x) // _CREW,
-        np.uint32(cuda.threadIdx.x) % _CREW,
-        np.uint32(cuda.blockDim.x) // _CREW,
+    group, lane, groups = (
+        np.uint32(cuda.threadIdx.x) // _GROUP_SIZE,
+        np.uint32(cuda.threadIdx.x) % _GROUP_SIZE,
+        np.uint32(cuda.blockDim.x) // _GROUP_SIZE,
     )
-    taken, given = cuda.local.array(_AT_ONCE, int32), cuda.local.array(_AT_ONCE, int32)
-    own, even = cuda.local.array(_AT_ONCE, int32), square % (_CREW * np.uint32(_AT_ONCE)) == 0
-    reach, q = np.int32(0), np.uint32(crew)
+    entries, received = cuda.local.array(_LOADS_PER_BATCH, int32), cuda.local.array(_LOADS_PER_BATCH, int32)
+    sent, even = cuda.local.array(_LOADS_PER_BATCH, int32), square % (_GROUP_SIZE * np.uint32(_LOADS_PER_BATCH)) == 0
+    largest, q = np.int32(0), np.uint32(group)
     while q < np.uint32(degree):
-        side = np.uint32(sides + q * np.uint32(SIDE))
-        source, is_first = np.uint64(np.uint32(words[side + np.uint32(TABLE)])), words[side + np.uint32(IS_FIRST)] != 0
-        ahead = (words[side + np.uint32(OTHER)] < v) != forward
+        incidence = np.uint32(incidences + q * np.uint32(INCIDENCE_RECORD))
+        source, is_first = (
+            np.uint64(np.uint32(descriptors[incidence + np.uint32(TABLE)])),
+            descriptors[incidence + np.uint32(IS_FIRST)] != 0,
+        )
+        ahead = (descriptors[incidence + np.uint32(OTHER)] < v) != forward
         tile, message = (
-            np.uint64(np.uint32(np.uint32(loaded) + q * size)),
+            np.uint64(np.uint32(np.uint32(pair_tiles) + q * size)),
             np.uint64(np.uint32(width * (q + np.uint32(1)))),
         )
-        for first in range(0, np.int32((square + _CREW - np.uint32(1)) // _CREW), _AT_ONCE):
-            for p in range(_AT_ONCE):
-                cell = np.uint32(lane + np.uint32(first + p) * _CREW)
+        for first in range(0, np.int32((square + _GROUP_SIZE - np.uint32(1)) // _GROUP_SIZE), _LOADS_PER_BATCH):
+            for p in range(_LOADS_PER_BATCH):
+                cell = np.uint32(lane + np.uint32(first + p) * _GROUP_SIZE)
                 if even or cell < square:
                     row = np.uint32(cell // width)
                     i = np.uint64(row if is_first else np.uint32(cell - row * width))
-                    given[p], own[p] = tiles[message + i], tiles[i] if ahead else np.int32(0)
-                    if kept:
-                        taken[p] = tiles[tile + np.uint64(np.uint32(cell + row))]
+                    received[p], sent[p] = tiles[message + i], tiles[i] if ahead else np.int32(0)
+                    if all_loaded:
+                        entries[p] = tiles[tile + np.uint64(np.uint32(cell + row))]
                     else:
-                        taken[p] = tables[source + np.uint64(cell)]
-            for p in range(_AT_ONCE):
-                cell = np.uint32(lane + np.uint32(first + p) * _CREW)
+                        entries[p] = tables[source + np.uint64(cell)]
+            for p in range(_LOADS_PER_BATCH):
+                cell = np.uint32(lane + np.uint32(first + p) * _GROUP_SIZE)
                 if even or cell < square:
-                    x, rest = taken[p], np.int32(taken[p] - given[p])
-                    total = np.int32(rest + own[p])
-                    dead = min(x, total) < THRESHOLD
-                    reach = max(reach, abs(rest) if x >= THRESHOLD else np.int32(0))
-                    reach = max(reach, np.int32(0) if dead else abs(total))
-                    tables[source + np.uint64(cell)] = DEAD if dead else total
-        q = np.uint32(q + crews)
-    return reach > LIMIT
+                    x, remainder = entries[p], np.int32(entries[p] - received[p])
+                    total = np.int32(remainder + sent[p])
+                    is_forbidden = min(x, total) < FORBIDDEN_BELOW
+                    largest = max(largest, abs(remainder) if x >= FORBIDDEN_BELOW else np.int32(0))
+                    largest = max(largest, np.int32(0) if is_forbidden else abs(total))
+                    tables[source + np.uint64(cell)] = FORBIDDEN if is_forbidden else total
+        q = np.uint32(q + groups)
+    return largest > MAX_MAGNITUDE

@@ -1,40 +1,41 @@
-"""Many rows rounded at once on the GPU: the same assignments as on the CPU."""
+"""Round many rows at once on the GPU, to the same assignments as on the CPU."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.cuda.rounding_kernels import round_rows_there
+from dmcmc.inference.bounds.dual.cuda.rounding_kernels import round_rows_kernel
 from dmcmc.inference.bounds.dual.rounding import Rounding
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import shared_device
 
-_THREADS = 64  # of a block
-_FIRST, _MOST = 1 << 10, 1 << 16  # rows of a launch: nothing can stop it
-_PART = 8  # of the device's memory, for the room of a launch
+_THREADS_PER_BLOCK = 64
+_FIRST_ROWS = 1 << 10  # rows of the first launch; later ones have more, but a launch cannot be interrupted
+_MAX_ROWS = 1 << 16  # rows of a launch
+_MEMORY_FRACTION = 8  # one in this many bytes of the device's memory may hold the workspace of a launch
 
 Ints = NDArray[np.int64]
 
 
-def round_on_device(rounding: Rounding, rows: Ints, stop: Stop) -> Ints:
-    """Return the free variables' values for some rows, (rows, free); first values where it is time to stop."""
+def round_on_device(rounding: Rounding, rows: Ints, stop: Deadline) -> Ints:
+    """Return the free variables' values for some rows, (rows, free) int64; 0 for rows not reached in time."""
     device, found = shared_device(), np.zeros((rows.size, rounding.free), dtype=np.int64)
     n, widest = rounding.noise.shape[1:]
-    sizes = ((n,), (n, widest), (rounding.said,), (n,), (n,), (rounding.widest,))
-    each = 8 * sum(int(np.prod(size)) for size in sizes)
-    names = rounding.shared._fields
-    shared = [device.upload_shaped(f"round {name}", getattr(rounding.shared, name)) for name in names]
-    noise, begin, many = device.upload_shaped("round noise", rounding.noise), 0, _FIRST
-    while begin < rows.size and not stop.over:
-        these = rows[begin : begin + max(1, min(many, _MOST, device.limit // _PART // each))]
-        room = [
-            device.buffer(f"round room {i}", int(np.prod(size)) * these.size, np.dtype(np.int64))[
-                : int(np.prod(size)) * these.size
-            ].reshape(*size, these.size)
+    sizes = ((n,), (n, widest), (rounding.marginal_entries,), (n,), (n,), (rounding.widest,))
+    row_bytes = 8 * sum(int(np.prod(size)) for size in sizes)
+    names = rounding.tables._fields
+    tables = [device.upload_shaped(f"round {name}", getattr(rounding.tables, name)) for name in names]
+    noise, first, launch_rows = device.upload_shaped("round noise", rounding.noise), 0, _FIRST_ROWS
+    while first < rows.size and not stop.over:
+        part = rows[first : first + max(1, min(launch_rows, _MAX_ROWS, device.limit // _MEMORY_FRACTION // row_bytes))]
+        workspace = [
+            device.buffer(f"round workspace {i}", int(np.prod(size)) * part.size, np.dtype(np.int64))[
+                : int(np.prod(size)) * part.size
+            ].reshape(*size, part.size)
             for i, size in enumerate(sizes)
         ]
-        round_rows_there[-(-these.size // _THREADS), _THREADS](
-            *shared, rounding.free, device.upload_shaped("round rows", these), noise, *room
+        round_rows_kernel[-(-part.size // _THREADS_PER_BLOCK), _THREADS_PER_BLOCK](
+            *tables, rounding.free, device.upload_shaped("round rows", part), noise, *workspace
         )
-        found[begin : begin + these.size] = room[0].copy_to_host()[: rounding.free].T
-        begin, many = begin + these.size, 4 * many
+        found[first : first + part.size] = workspace[0].copy_to_host()[: rounding.free].T
+        first, launch_rows = first + part.size, 4 * launch_rows
     return found

@@ -1,238 +1,329 @@
 # mypy: ignore-errors
-"""Kernels of dual ascent: graphs with their interface free, and rows with it fixed, a block each.
+"""GPU kernels of dual ascent: sweeps on whole graphs, and bounds of rows, with one thread block per graph or row.
 
-:mod:`dmcmc.inference.bounds.dual.row_kernels` on a GPU: every row's bound and live values are the same, to the bit.
+The device functions do what ``dmcmc.inference.bounds.dual.row_kernels`` does. Without smoothing, every bound and every
+allowed value equals the CPU's to the bit. All threads of a block call every device function; see the module of pairs
+for their arguments:
+
+descriptors : (entries,) int32
+    Index arrays of all graphs, in device memory; ``descriptors.py`` defines their layout.
+graph : int32
+    Position of the graph's header in ``descriptors``.
+tables : (entries,) int32
+    All tables of the graph, in device memory.
+tiles : (shared_size,) int32
+    The block's dynamic shared memory.
+octets : tuple of W / 8 zeros
+    Its length makes the number W of columns a compile-time constant.
+agents : (agents * AGENT_SIZE,) int64
+    One record per agent, see below.
 """
 
 import numpy as np
 from numba import cuda, int32, int64
 
-from dmcmc.inference.bounds.dual.cuda.condition_kernels import fix
+from dmcmc.inference.bounds.dual.cuda.condition_kernels import condition
 from dmcmc.inference.bounds.dual.cuda.descriptors import (
     DOMAINS,
-    ENTRY_AT,
+    ENTRY_START,
+    FACTOR_TABLES_AT,
+    FACTORS,
+    INCIDENCE_RECORD,
     INCIDENT,
-    INCIDENT_AT,
+    INCIDENT_START,
     IS_FIRST,
     MAXIMA_AT,
     OTHER,
     PAIR_AT,
     PAIRS,
-    SIDE,
-    STAR_AT,
-    STARS,
     TABLE,
     TRIANGLES,
     N,
 )  # fmt: skip
-from dmcmc.inference.bounds.dual.cuda.higher_order_kernels import star_pass
+from dmcmc.inference.bounds.dual.cuda.higher_order_kernels import higher_order_pass
 from dmcmc.inference.bounds.dual.cuda.pair_kernels import variable_pass
-from dmcmc.inference.bounds.dual.cuda.smoothed_triangle_kernels import cooled
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import anywhere, shared_words
+from dmcmc.inference.bounds.dual.cuda.smoothed_triangle_kernels import annealed_temperature
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import any_thread, shared_array
 from dmcmc.inference.bounds.dual.cuda.triangle_kernels import recentre, triangle_pass
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
-from dmcmc.inference.bounds.dual.row_kernels import FIRST_SHIFTS, PRUNE_EVERY, RECENTRE_EVERY
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import ROWS
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
+from dmcmc.inference.bounds.dual.row_kernels import INITIAL_SWEEPS, PRUNE_EVERY, RECENTRE_EVERY
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import ROW_TEMPERATURE_RATIO
 from dmcmc.inference.runtime.compile import cuda_jit
 
-STATE, ROW, LIMIT_AT, JOB = 0, 1, 2, 3  # words of a job: which agent, which row, the threshold or NEVER
-# Words of an agent: its graphs, tables, interface sizes, the temperature of its first sweeps in parts of WARM_UNIT.
-WHOLE, HIDDEN, BASE, SHAPE, INTERFACE, WARMTH, AGENT = range(7)
-WARM_UNIT = 1 << 16
-PARTS = 32  # of a sum
-DIGITS = 32  # interface variables at most
-REGISTERS = 128  # of a thread: two blocks of 256 share a multiprocessor
-UNFIT = NEVER + 1  # a row whose entries left the limits: its bound stays what it was
+# Fields of a job's record: index of the agent, row number, and cutoff or MINUS_INFINITY; length of the record.
+JOB_AGENT, JOB_ROW, JOB_CUTOFF, JOB_SIZE = 0, 1, 2, 3
+# Fields of an agent's record: positions in the descriptors of its whole and its hidden graph; start of its tables in
+# the arena; position in the descriptors of its interface variables' domain sizes; number of interface variables;
+# temperature of its first sweeps in units of 1 / TEMPERATURE_UNIT; length of the record.
+WHOLE_GRAPH, HIDDEN_GRAPH, TABLES_START, INTERFACE_SHAPE, INTERFACE_SIZE, TEMPERATURE, AGENT_SIZE = range(7)
+TEMPERATURE_UNIT = 1 << 16
+MAX_PARTIAL_SUMS = 32  # threads that add up the maxima of tables, each a partial sum
+MAX_INTERFACE = 32  # largest number of interface variables
+MAX_REGISTERS = 128  # per thread, so that two blocks of 256 threads share a multiprocessor
+OUT_OF_RANGE = MINUS_INFINITY + 1  # result for a row whose entries left the range; its bound does not change
 
 
 @cuda.jit(device=True)
-def sweep(words, g, tables, tiles, room, octets, forward, temperature):
-    """Make all three passes."""
-    if words[g + TRIANGLES] > 0 and not triangle_pass(words, g, tables, tiles, room, octets, temperature):
+def sweep(descriptors, graph, tables, tiles, shared_size, octets, forward, temperature):
+    """Make one sweep over triangles, higher-order factors and variables; return False if an entry left the range."""
+    if descriptors[graph + TRIANGLES] > 0 and not triangle_pass(
+        descriptors, graph, tables, tiles, shared_size, octets, temperature
+    ):
         return False
-    if words[g + STARS] > 0 and not star_pass(words, g, tables, tiles, octets):
+    if descriptors[graph + FACTORS] > 0 and not higher_order_pass(descriptors, graph, tables, tiles, octets):
         return False
-    return variable_pass(words, g, tables, tiles, room, octets, forward)
+    return variable_pass(descriptors, graph, tables, tiles, shared_size, octets, forward)
 
 
 @cuda.jit(device=True)
-def ascend(words, g, tables, tiles, room, octets, first, last, warmth, begin, sweeps):
-    """Make sweeps ``first`` to ``last`` - 1 in turning directions; return how many were made in all.
+def ascend(descriptors, graph, tables, tiles, shared_size, octets, first, last, initial_temperature, begin, sweeps):
+    """Make the sweeps ``first`` to ``last`` - 1, in alternating directions; return the number of the next sweep.
 
-    They are those from ``begin`` on of ``sweeps``, which cool from ``warmth`` (float32).
+    The result is less than ``last`` if an entry left the range. The annealing schedule starts at
+    ``initial_temperature`` (float32) and has ``sweeps`` sweeps; sweep ``first`` is number ``begin`` of them.
     """
     for step in range(first, last):
-        temperature = cooled(warmth, np.int32(begin + step - first), sweeps)
-        if not sweep(words, g, tables, tiles, room, octets, step % 2 == 0, temperature):
+        temperature = annealed_temperature(initial_temperature, np.int32(begin + step - first), sweeps)
+        if not sweep(descriptors, graph, tables, tiles, shared_size, octets, step % 2 == 0, temperature):
             return step
-        if words[g + TRIANGLES] > 0 and step % RECENTRE_EVERY == RECENTRE_EVERY - 1:
-            recentre(words, g, tables, tiles, room, octets)
+        if descriptors[graph + TRIANGLES] > 0 and step % RECENTRE_EVERY == RECENTRE_EVERY - 1:
+            recentre(descriptors, graph, tables, tiles, shared_size, octets)
     return last
 
 
 @cuda.jit(device=True)
-def warmth_of(agents, agent):
-    """Return the temperature of an agent's first sweeps."""
-    return np.float32(np.float32(agents[agent + WARMTH]) / np.float32(WARM_UNIT))
+def temperature_of(agents, agent):
+    """Return the temperature of an agent's first sweeps on its whole graph; ``agent`` is the position of its record."""
+    return np.float32(np.float32(agents[agent + TEMPERATURE]) / np.float32(TEMPERATURE_UNIT))
 
 
 @cuda.jit(device=True)
-def row_warmth_of(agents, agent):
-    """Return the temperature of the first sweeps of an agent's rows, and of their nodes."""
-    return np.float32(warmth_of(agents, agent) * ROWS)
+def row_temperature_of(agents, agent):
+    """Return the temperature of the first sweeps of an agent's rows and branch-and-bound nodes."""
+    return np.float32(temperature_of(agents, agent) * ROW_TEMPERATURE_RATIO)
 
 
 @cuda.jit(device=True)
-def bound(words, g, tables, parts, octets):
-    """Return Σ of all tables' largest entries, NEVER if one is all dead; leave those of variables and pairs behind."""
-    n, m, width = np.int32(words[g + N]), np.int32(words[g + PAIRS]), np.int32(8 * len(octets))
+def bound(descriptors, graph, tables, parts, octets):
+    """Return the sum of the maxima of all tables (int64), ``MINUS_INFINITY`` if all entries of a table are forbidden.
+
+    The maxima of unary and pair tables remain in ``tables``, in the entries that the graph reserves for them.
+    ``parts`` is shared memory for ``MAX_PARTIAL_SUMS`` int64 partial sums.
+    """
+    n, m, width = np.int32(descriptors[graph + N]), np.int32(descriptors[graph + PAIRS]), np.int32(8 * len(octets))
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
-    maxima = np.int32(words[g + MAXIMA_AT])
+    maxima_start = np.int32(descriptors[graph + MAXIMA_AT])
     for q in range(tid, np.int32(n + m), threads):
-        tables[np.uint32(maxima + q)] = DEAD
+        tables[np.uint32(maxima_start + q)] = FORBIDDEN
     cuda.syncthreads()
     for task in range(tid, np.int32((n + m) * width), threads):
         q = np.int32(task // width)
         column = np.int32(task - q * width)
-        best = DEAD
+        best = FORBIDDEN
         if q < n:
             best = tables[np.uint32(task)]
         else:
-            at = np.int32(words[g + PAIR_AT] + (q - n) * width * width + column)
+            position = np.int32(descriptors[graph + PAIR_AT] + (q - n) * width * width + column)
             for _ in range(width):
-                best = max(best, tables[np.uint32(at)])
-                at = np.int32(at + width)
-        if best >= THRESHOLD:
-            cuda.atomic.max(tables, np.int64(maxima + q), best)
+                best = max(best, tables[np.uint32(position)])
+                position = np.int32(position + width)
+        if best >= FORBIDDEN_BELOW:
+            cuda.atomic.max(tables, np.int64(maxima_start + q), best)
     cuda.syncthreads()
-    lanes = min(np.int32(PARTS), threads)
-    if tid < lanes:
+    summands = min(np.int32(PARTS), threads)
+    if tid < summands:
         total = np.int64(0)
-        for q in range(tid, np.int32(n + m), lanes):
-            x = tables[np.uint32(maxima + q)]
-            total = np.int64(NEVER) if x < THRESHOLD or total == NEVER else total + x
-        for s in range(tid, np.int32(words[g + STARS]), lanes):
-            best = DEAD
-            for cell in range(words[words[g + ENTRY_AT] + s], words[words[g + ENTRY_AT] + s + 1]):
-                best = max(best, tables[np.uint32(words[g + STAR_AT] + cell)])
-            total = np.int64(NEVER) if best < THRESHOLD or total == NEVER else total + best
+        for q in range(tid, np.int32(n + m), summands):
+            maximum = tables[np.uint32(maxima_start + q)]
+            total = (
+                np.int64(MINUS_INFINITY) if maximum < FORBIDDEN_BELOW or total == MINUS_INFINITY else total + maximum
+            )
+        for s in range(tid, np.int32(descriptors[graph + FACTORS]), summands):
+            best = FORBIDDEN
+            for cell in range(
+                descriptors[descriptors[graph + ENTRY_START] + s], descriptors[descriptors[graph + ENTRY_START] + s + 1]
+            ):
+                best = max(best, tables[np.uint32(descriptors[graph + FACTOR_TABLES_AT] + cell)])
+            total = np.int64(MINUS_INFINITY) if best < FORBIDDEN_BELOW or total == MINUS_INFINITY else total + best
         parts[tid] = total
     cuda.syncthreads()
     total = np.int64(0)
-    for q in range(lanes):
-        total = np.int64(NEVER) if parts[q] == NEVER or total == NEVER else total + parts[q]
+    for q in range(summands):
+        total = np.int64(MINUS_INFINITY) if parts[q] == MINUS_INFINITY or total == MINUS_INFINITY else total + parts[q]
     cuda.syncthreads()
     return total
 
 
 @cuda.jit(device=True)
-def remove_values(words, g, tables, octets, everything, constant, threshold):
-    """Kill values with which the bound is below ``threshold``; ``everything`` is what :func:`bound` just returned."""
-    n, width = np.int32(words[g + N]), np.int32(8 * len(octets))
-    maxima = np.int32(words[g + MAXIMA_AT])
+def remove_values(descriptors, graph, tables, octets, total_bound, constant, threshold):
+    """Forbid the values whose bound is below ``threshold``, one thread per value.
+
+    ``total_bound`` must be the result of the preceding call of ``bound``, whose maxima are used; ``constant`` is added
+    to it.
+    """
+    n, width = np.int32(descriptors[graph + N]), np.int32(8 * len(octets))
+    maxima_start = np.int32(descriptors[graph + MAXIMA_AT])
     for task in range(np.int32(cuda.threadIdx.x), np.int32(n * width), np.int32(cuda.blockDim.x)):
         v = np.int32(task // width)
         i = np.int32(task - v * width)
-        own = tables[np.uint32(task)]
-        if own < THRESHOLD:
+        entry = tables[np.uint32(task)]
+        if entry < FORBIDDEN_BELOW:
             continue
-        value = np.int64(own)
-        rest = constant + everything - tables[np.uint32(maxima + v)]
-        for position in range(words[words[g + INCIDENT_AT] + v], words[words[g + INCIDENT_AT] + v + 1]):
-            side = np.int32(words[g + INCIDENT] + position * SIDE)
-            around = np.int32(words[words[g + DOMAINS] + words[side + OTHER]])
-            is_first = words[side + IS_FIRST] != 0
-            at = np.int32(words[side + TABLE] + (i * width if is_first else i))
-            e = np.int32((words[side + TABLE] - words[g + PAIR_AT]) // (width * width))
+        value_bound = np.int64(entry)
+        bound_without_v = constant + total_bound - tables[np.uint32(maxima_start + v)]
+        for position in range(
+            descriptors[descriptors[graph + INCIDENT_START] + v],
+            descriptors[descriptors[graph + INCIDENT_START] + v + 1],
+        ):
+            incidence = np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD)
+            other_domain = np.int32(descriptors[descriptors[graph + DOMAINS] + descriptors[incidence + OTHER]])
+            is_first = descriptors[incidence + IS_FIRST] != 0
+            cell = np.int32(descriptors[incidence + TABLE] + (i * width if is_first else i))
+            e = np.int32((descriptors[incidence + TABLE] - descriptors[graph + PAIR_AT]) // (width * width))
             step = np.int32(1) if is_first else width
-            best = DEAD
-            for _ in range(around):
-                best = max(best, tables[np.uint32(at)])
-                at = np.int32(at + step)
-            value += best
-            rest -= tables[np.uint32(maxima + n + e)]
-        if value < THRESHOLD or rest + value < threshold:
-            tables[np.uint32(task)] = DEAD
+            best = FORBIDDEN
+            for _ in range(other_domain):
+                best = max(best, tables[np.uint32(cell)])
+                cell = np.int32(cell + step)
+            value_bound += best
+            bound_without_v -= tables[np.uint32(maxima_start + n + e)]
+        if value_bound < FORBIDDEN_BELOW or bound_without_v + value_bound < threshold:
+            tables[np.uint32(task)] = FORBIDDEN
     cuda.syncthreads()
 
 
-@cuda_jit(max_registers=REGISTERS)
-def shift_graphs(words, agents, arena, chosen, firsts, lasts, done, room, octets):
-    """Ascend with the interface free: block k agent ``chosen[k]``, sweeps ``firsts[k]`` to ``lasts[k]`` - 1.
+@cuda_jit(max_registers=MAX_REGISTERS)
+def sweep_graphs(descriptors, agents, arena, chosen, firsts, lasts, next_sweeps, shared_size, octets):
+    """Make sweeps on whole graphs: block k makes the sweeps ``firsts[k]`` to ``lasts[k]`` - 1 of agent ``chosen[k]``.
 
-    words (int32), agents (int64, :data:`AGENT` words each), arena (int32) with all agents' tables; done (k,) int64
-    becomes the number of sweeps made in all.
+    Parameters
+    ----------
+    descriptors : (entries,) int32
+    agents : (agents * AGENT_SIZE,) int64
+    arena : (entries,) int32
+        Tables of all agents; changed in place.
+    chosen, firsts, lasts : (blocks,) int64
+    next_sweeps : (blocks,) int64
+        Receives the number of the next sweep of each agent.
+    shared_size : int
+        Number of int32 entries of dynamic shared memory per block.
+    octets : tuple of W / 8 zeros
     """
-    tiles = shared_words()
+    tiles = shared_array()
     block = cuda.blockIdx.x
     agent = np.int64(chosen[block]) * AGENT
-    g = np.int32(agents[agent + WHOLE])
-    tables = arena[agents[agent + BASE] :]
+    graph = np.int32(agents[agent + WHOLE_GRAPH])
+    tables = arena[agents[agent + TABLES_START] :]
     first, last = np.int32(firsts[block]), np.int32(lasts[block])
-    warmth = warmth_of(agents, agent)
-    made = ascend(words, g, tables, tiles, room, octets, first, last, warmth, first, FIRST_SHIFTS)
+    initial_temperature = temperature_of(agents, agent)
+    next_sweep = ascend(
+        descriptors, graph, tables, tiles, shared_size, octets, first, last, initial_temperature, first, INITIAL_SWEEPS
+    )
     if cuda.threadIdx.x == 0:
-        done[block] = made
+        next_sweeps[block] = next_sweep
 
 
-@cuda_jit(max_registers=REGISTERS)
-def run_rows(words, agents, arena, jobs, work, slot, sweeps, found, live, live_size, room, octets):
-    """Bound rows: a block takes one job after the other.
+@cuda_jit(max_registers=MAX_REGISTERS)
+def bound_rows(
+    descriptors,
+    agents,
+    arena,
+    jobs,
+    workspace,
+    block_entries,
+    sweeps,
+    bounds,
+    allowed,
+    allowed_size,
+    shared_size,
+    octets,
+):
+    """Bound rows: block k takes the jobs k, k + blocks, and so on.
 
-    jobs (int64, :data:`JOB` words each); work (int32), ``slot`` entries a block, at least a hidden part's;
-    found (jobs,) int64: a bound in the agent's scale, NEVER or UNFIT; live (jobs × live_size,) uint8: what was not
-    removed, where live_size is not 0.
+    Parameters
+    ----------
+    descriptors : (entries,) int32
+    agents : (agents * AGENT_SIZE,) int64
+    arena : (entries,) int32
+        Tables of all agents' whole graphs.
+    jobs : (jobs * JOB_SIZE,) int64
+        One record per job, see above.
+    workspace : (blocks * block_entries,) int32
+        Workspace for the tables of each block's hidden graph.
+    block_entries : int
+        Number of workspace entries per block.
+    sweeps : int
+        Sweeps per row.
+    bounds : (jobs,) int64
+        Receives the bound in the agent's integer scale, ``MINUS_INFINITY`` or ``OUT_OF_RANGE``.
+    allowed : (jobs * allowed_size,) uint8
+        Receives whether each value of the hidden variables is allowed; not used if ``allowed_size`` is 0.
+    shared_size : int
+        Number of int32 entries of dynamic shared memory per block.
+    octets : tuple of W / 8 zeros
     """
-    tiles = shared_words()
+    tiles = shared_array()
     parts = cuda.shared.array(PARTS, int64)
     digits = cuda.shared.array(DIGITS, int32)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
-    part = work[np.int64(cuda.blockIdx.x) * slot :]
-    for job in range(cuda.blockIdx.x, found.size, cuda.gridDim.x):
-        agent = jobs[job * JOB + STATE] * AGENT
-        whole, hidden = np.int32(agents[agent + WHOLE]), np.int32(agents[agent + HIDDEN])
-        tables = arena[agents[agent + BASE] :]
-        threshold, warmth = jobs[job * JOB + LIMIT_AT], row_warmth_of(agents, agent)
+    conditioned = workspace[np.int64(cuda.blockIdx.x) * block_entries :]
+    for job in range(cuda.blockIdx.x, bounds.size, cuda.gridDim.x):
+        agent = jobs[job * JOB_SIZE + JOB_AGENT] * AGENT
+        whole, hidden = np.int32(agents[agent + WHOLE_GRAPH]), np.int32(agents[agent + HIDDEN_GRAPH])
+        tables = arena[agents[agent + TABLES_START] :]
+        cutoff, initial_temperature = jobs[job * JOB_SIZE + JOB_CUTOFF], row_warmth_of(agents, agent)
         cuda.syncthreads()
         if tid == 0:
-            number = jobs[job * JOB + ROW]
-            for k in range(agents[agent + INTERFACE] - 1, -1, -1):
-                size = words[agents[agent + SHAPE] + k]
+            number = jobs[job * JOB_SIZE + JOB_ROW]
+            for k in range(agents[agent + INTERFACE_SIZE] - 1, -1, -1):
+                size = descriptors[agents[agent + INTERFACE_SHAPE] + k]
                 digits[k] = number % size
                 number = number // size
         cuda.syncthreads()
-        constant, over = fix(words, whole, hidden, tables, part, octets, digits)
-        fits = not anywhere(over)
-        prune = threshold > NEVER
-        best = np.int64(UNFIT)
-        if constant == NEVER:
-            best = np.int64(NEVER)
+        constant, overflow = condition(descriptors, whole, hidden, tables, conditioned, octets, digits)
+        fits = not any_thread(overflow)
+        prune = cutoff > MINUS_INFINITY
+        best = np.int64(OUT_OF_RANGE)
+        if constant == MINUS_INFINITY:
+            best = np.int64(MINUS_INFINITY)
         elif fits:
             done = np.int32(0)
             while True:
-                best = bound(words, hidden, part, parts, octets)
-                if best == NEVER or (prune and constant + best < threshold):
+                best = bound(descriptors, hidden, conditioned, parts, octets)
+                if best == MINUS_INFINITY or (prune and constant + best < cutoff):
                     break
                 if prune:
-                    remove_values(words, hidden, part, octets, best, constant, threshold)
+                    remove_values(descriptors, hidden, conditioned, octets, best, constant, cutoff)
                 if done >= sweeps or not fits:
-                    best = bound(words, hidden, part, parts, octets)
+                    best = bound(descriptors, hidden, conditioned, parts, octets)
                     break
                 until = min(np.int32(sweeps), np.int32(done + PRUNE_EVERY)) if prune else np.int32(sweeps)
-                made = ascend(words, hidden, part, tiles, room, octets, done, until, warmth, done, np.int32(sweeps))
-                fits = made == until
+                next_sweep = ascend(
+                    descriptors,
+                    hidden,
+                    conditioned,
+                    tiles,
+                    shared_size,
+                    octets,
+                    done,
+                    until,
+                    initial_temperature,
+                    done,
+                    np.int32(sweeps),
+                )
+                fits = next_sweep == until
                 done = until
                 cuda.syncthreads()
-            if best != NEVER:
+            if best != MINUS_INFINITY:
                 best += constant
             if prune:
-                best = max(best, threshold - 1)
+                best = max(best, cutoff - 1)
         if tid == 0:
-            found[job] = best
-        if live_size > 0:
-            size = np.int32(words[hidden + N] * 8 * len(octets))
-            source = part if best != UNFIT else tables
+            bounds[job] = best
+        if allowed_size > 0:
+            size = np.int32(descriptors[hidden + N] * 8 * len(octets))
+            source = conditioned if best != OUT_OF_RANGE else tables
             for i in range(tid, size, threads):
-                live[job * live_size + i] = constant != NEVER and source[np.uint32(i)] >= THRESHOLD
+                allowed[job * allowed_size + i] = constant != MINUS_INFINITY and source[np.uint32(i)] >= FORBIDDEN_BELOW
         cuda.syncthreads()

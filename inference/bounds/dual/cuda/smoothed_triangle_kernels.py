@@ -1,92 +1,129 @@
 # mypy: ignore-errors
-"""Triangles' marginals when maxima are smoothed, by a warp or a block of GPU threads; see the CPU's module.
+"""Smoothed max-marginals of triangles, by a warp or a block of GPU threads; the method is that of the CPU's module.
 
-The same numbers as there, but for the order in which terms are added up. Behind the tables in shared memory lie, for
-each triangle, the powers of a product's left and right table, a line for each row of the left one and for each column
-of the right one, then the largest entry of each line.
+The results equal the CPU's, except for the order in which the terms of a sum are added. In the block's shared memory
+the exponentials follow behind the triangles' tables. For each triangle there is one line of W exponentials per row of
+the left table and one per column of the right table, then the largest entry of each line. Two lines start W + ``APART``
+entries apart.
+
+Arguments that several functions share:
+
+tiles : (shared memory,) int32
+    The block's shared memory; exponentials are float32 bit patterns in it.
+tile_start : uint32
+    Position in ``tiles`` of the thread group's first triangle, as three tables ab, ac, bc of W rows of W + 1 entries.
+count : int
+    Number of triangles that the thread group works on at once.
+octets : tuple of W / 8 zeros
+    Its length makes the number W of columns a compile-time constant.
+k : int
+    The side of the triangle that receives a message: 0 for ab, 1 for ac, 2 for bc.
+lane, lanes : uint32
+    Number of this thread in its thread group, and number of threads of the group.
 """
 
 import numpy as np
 from numba import cuda, int32
 
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import GROUP
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import COLD, LEAST_SWEEPS, UP
-from dmcmc.inference.bounds.dual.tables.log_sum_exp_kernels import PRODUCT, STEP, TOP, ZERO
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import LINE_THREADS
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import (
+    FINAL_TEMPERATURE_RATIO,
+    MIN_ANNEALED_SWEEPS,
+    ROUNDING_MARGIN,
+)
+from dmcmc.inference.bounds.dual.tables.log_sum_exp_kernels import (
+    BITS_PER_DOUBLING,
+    MAX_POWER_BITS,
+    MAX_PRODUCT_BITS,
+    MIN_POWER_BITS,
+)
 
-_AT_ONCE = 3  # entries that a thread takes before it writes the first power
-APART = 4  # words between two lines of powers: a thread takes four powers at once, others those of other banks
-
-
-@cuda.jit(device=True)
-def cooled(warmth, sweep, sweeps):
-    """Return the temperature of a sweep of so many: two thirds of them cool, the others have none; none of a few."""
-    warm = np.int32(sweeps * 2 // 3) if sweeps >= LEAST_SWEEPS else np.int32(0)
-    if warmth == 0 or sweep >= warm:
-        return np.float32(0)
-    return np.float32(warmth * COLD ** np.float32(np.float32(sweep) / np.float32(warm)))
-
-
-@cuda.jit(device=True)
-def slope_at(temperature):
-    """Return by how much a power's bits rise with its exponent at a temperature."""
-    return np.float32(np.float32(STEP * np.float32(1.4426950408889634)) / temperature)
+_LOADS_PER_BATCH = 3  # entries that a thread loads before it writes the first exponential
+LINE_GAP = 4  # gap between two lines, so that threads that load four entries at once access different memory banks
 
 
 @cuda.jit(device=True)
-def above(total, back):
-    """Return how far a smoothed maximum is above the sum of its tops, from the sum of its powers.
+def annealed_temperature(initial_temperature, sweep, sweeps):
+    """Return the temperature of a sweep: geometric annealing over the first two thirds of the sweeps, then 0.
 
-    ``back`` is one over the slope.
+    The temperature is always 0 if there are fewer than ``MIN_ANNEALED_SWEEPS`` sweeps.
     """
-    return np.int32(np.float32(np.float32(total.view(np.int32)) - PRODUCT) * back)
+    annealed = np.int32(sweeps * 2 // 3) if sweeps >= MIN_ANNEALED_SWEEPS else np.int32(0)
+    if initial_temperature == 0 or sweep >= annealed:
+        return np.float32(0)
+    return np.float32(
+        initial_temperature * FINAL_TEMPERATURE_RATIO ** np.float32(np.float32(sweep) / np.float32(annealed))
+    )
 
 
 @cuda.jit(device=True)
-def rounding_of(temperature):
-    """Return what a smoothed maximum at a temperature is rounded up by."""
-    return np.int32(np.int32(temperature * UP) + np.int32(1))
+def bits_per_unit_at(temperature):
+    """Return the increase of an exponential's bit pattern per unit of an entry, at a temperature."""
+    return np.float32(np.float32(BITS_PER_DOUBLING * np.float32(1.4426950408889634)) / temperature)
 
 
 @cuda.jit(device=True)
-def find_tops(tiles, own, count, octets, k, lane, lanes):
-    """Find the largest entry of each row of the left tables and of each column of the right ones, for side k."""
+def excess_over_maxima(total, units_per_bit):
+    """Return the amount by which a smoothed maximum exceeds the sum of the two lines' maxima.
+
+    Parameters
+    ----------
+    total : float32
+        Sum of the products of exponentials.
+    units_per_bit : float32
+        Units per bit, the reciprocal of ``bits_per_unit_at``.
+    """
+    return np.int32(np.float32(np.float32(total.view(np.int32)) - MAX_PRODUCT_BITS) * units_per_bit)
+
+
+@cuda.jit(device=True)
+def rounding_margin(temperature):
+    """Return the amount that is added to a smoothed maximum so that rounding never takes it below the maximum."""
+    return np.int32(np.int32(temperature * ROUNDING_MARGIN) + np.int32(1))
+
+
+@cuda.jit(device=True)
+def find_line_maxima(tiles, tile_start, count, octets, k, lane, lanes):
+    """Write the maxima of the left tables' rows and of the right tables' columns for side k, one thread per line."""
     wide = 8 * len(octets)
     width, lines = np.uint32(wide), np.uint32(2 * wide)
     stride, size = np.uint32(width + 1), np.uint32(width * (width + 1))
     task, total = np.uint32(lane), np.uint32(np.uint32(count) * lines)
-    tops = np.uint32(own + np.uint32(count) * np.uint32(np.uint32(3) * size + lines * np.uint32(width + APART)))
+    line_maxima = np.uint32(
+        tile_start + np.uint32(count) * np.uint32(np.uint32(3) * size + lines * np.uint32(width + LINE_GAP))
+    )
     while task < total:
-        slot = np.uint32(task // lines)
-        i = np.uint32(task - slot * lines)
-        at = np.uint32(own + slot * np.uint32(3) * size)
+        triangle = np.uint32(task // lines)
+        i = np.uint32(task - triangle * lines)
+        at = np.uint32(tile_start + triangle * np.uint32(3) * size)
         if i < width:
             at = np.uint32(at + np.uint32(size if k == 0 else 0) + i * np.uint32(1 if k == 2 else stride))
-            best = top_of(tiles, np.uint64(at), np.uint64(stride if k == 2 else 1), wide)
+            best = line_maximum(tiles, np.uint64(at), np.uint64(stride if k == 2 else 1), wide)
         else:
             j = np.uint32(i - width)
             at = np.uint32(at + np.uint32(size if k == 2 else 2 * size) + j * np.uint32(stride if k == 0 else 1))
-            best = top_of(tiles, np.uint64(at), np.uint64(1 if k == 0 else stride), wide)
-        tiles[np.uint64(tops + task)] = best
+            best = line_maximum(tiles, np.uint64(at), np.uint64(1 if k == 0 else stride), wide)
+        tiles[np.uint64(line_maxima + task)] = best
         task = np.uint32(task + np.uint32(lanes))
 
 
 @cuda.jit(device=True)
-def top_of(tiles, at, step, size):
-    """Return the largest of some entries that are ``step`` words apart."""
-    best = DEAD
+def line_maximum(tiles, at, step, size):
+    """Return the largest of ``size`` entries from position ``at`` on that are ``step`` entries apart."""
+    best = FORBIDDEN
     for i in range(size):
         best = max(best, tiles[at + np.uint64(i) * step])
     return best
 
 
 @cuda.jit(device=True)
-def find_powers(tiles, own, count, octets, k, slope, lane, lanes):
-    """Set the powers of the left and the right tables, for side k: of what each entry is below its line's top."""
+def exponentiate_tables(tiles, tile_start, count, octets, k, bits_per_unit, lane, lanes):
+    """Write the exponentials of the left and the right tables for side k, relative to the maximum of each line."""
     width = np.uint32(8 * len(octets))
-    stride, size, line = np.uint32(width + 1), np.uint32(width * (width + 1)), np.uint32(width + APART)
-    powers = np.uint32(own + np.uint32(count) * np.uint32(3 * size))
-    tops = np.uint32(powers + np.uint32(count) * np.uint32(np.uint32(2) * width * line))
+    stride, size, line = np.uint32(width + 1), np.uint32(width * (width + 1)), np.uint32(width + LINE_GAP)
+    exponentials = np.uint32(tile_start + np.uint32(count) * np.uint32(3 * size))
+    line_maxima = np.uint32(exponentials + np.uint32(count) * np.uint32(np.uint32(2) * width * line))
     left, left_line, left_step = (
         np.uint32(size if k == 0 else 0),
         np.uint32(1 if k == 2 else stride),
@@ -97,35 +134,83 @@ def find_powers(tiles, own, count, octets, k, slope, lane, lanes):
         np.uint32(stride if k == 0 else 1),
         np.uint32(1 if k == 0 else stride),
     )
-    power_lines(tiles, np.uint32(own + left), left_line, left_step, tops, powers, count, octets, slope, lane, lanes)
-    tops, powers = np.uint32(tops + width), np.uint32(powers + width * line)
-    power_lines(tiles, np.uint32(own + right), right_line, right_step, tops, powers, count, octets, slope, lane, lanes)
+    exponentiate_lines(
+        tiles,
+        np.uint32(tile_start + left),
+        left_line,
+        left_step,
+        line_maxima,
+        exponentials,
+        count,
+        octets,
+        bits_per_unit,
+        lane,
+        lanes,
+    )
+    line_maxima, exponentials = np.uint32(line_maxima + width), np.uint32(exponentials + width * line)
+    exponentiate_lines(
+        tiles,
+        np.uint32(tile_start + right),
+        right_line,
+        right_step,
+        line_maxima,
+        exponentials,
+        count,
+        octets,
+        bits_per_unit,
+        lane,
+        lanes,
+    )
 
 
 @cuda.jit(device=True)
-def power_lines(tiles, table, line, step, tops, powers, count, octets, slope, lane, lanes):
-    """Set the powers of one of each triangle's tables, whose lines and entries are so many words apart."""
-    taken, width = cuda.local.array(_AT_ONCE, int32), np.uint32(8 * len(octets))
-    apart, across = np.uint32(width + APART), np.int32(width // np.uint32(GROUP))
+def exponentiate_lines(tiles, table, line, step, line_maxima, exponentials, count, octets, bits_per_unit, lane, lanes):
+    """Write the exponentials of one table of each triangle, ``LINE_THREADS`` threads per line.
+
+    Parameters
+    ----------
+    table : uint32
+        Position in ``tiles`` of the first triangle's table.
+    line, step : uint32
+        Distance between two lines, and between two entries of a line.
+    line_maxima, exponentials : uint32
+        Positions in ``tiles`` of the first triangle's line maxima and exponentials.
+    bits_per_unit : float32
+        Bits per unit.
+    """
+    entries, width = cuda.local.array(_LOADS_PER_BATCH, int32), np.uint32(8 * len(octets))
+    line_stride, entries_per_thread = np.uint32(width + LINE_GAP), np.int32(width // np.uint32(LINE_THREADS))
     i, j, groups = (
-        np.uint32(lane // np.uint32(GROUP)),
-        np.uint32(lane % np.uint32(GROUP)),
-        np.uint32(lanes // np.uint32(GROUP)),
+        np.uint32(lane // np.uint32(LINE_THREADS)),
+        np.uint32(lane % np.uint32(LINE_THREADS)),
+        np.uint32(lanes // np.uint32(LINE_THREADS)),
     )
-    for slot in range(count):
-        top_at = np.uint64(np.uint32(tops + np.uint32(slot) * np.uint32(2) * width + i))
+    for triangle in range(count):
+        top_at = np.uint64(np.uint32(line_maxima + np.uint32(triangle) * np.uint32(2) * width + i))
         source = np.uint64(
-            np.uint32(table + np.uint32(slot) * np.uint32(3) * width * (width + np.uint32(1)) + i * line + j * step)
+            np.uint32(table + np.uint32(triangle) * np.uint32(3) * width * (width + np.uint32(1)) + i * line + j * step)
         )
-        target = np.uint64(np.uint32(powers + (np.uint32(slot) * np.uint32(2) * width + i) * apart + j))
-        for turn in range(np.int32(np.uint32(width + groups - np.uint32(1)) // groups)):
-            if i + np.uint32(turn) * groups < width:
-                top, along = tiles[top_at + np.uint64(turn * groups)], source + np.uint64(turn * groups * line)
-                for begin in range(0, across, _AT_ONCE):
-                    for p in range(_AT_ONCE):
-                        if begin + p < across:
-                            taken[p] = tiles[along + np.uint64(np.uint32(begin + p) * np.uint32(GROUP) * step)]
-                    for p in range(_AT_ONCE):
-                        power = max(np.float32(TOP + np.float32(np.float32(np.int32(taken[p] - top)) * slope)), ZERO)
-                        if begin + p < across:
-                            tiles[target + np.uint64(turn * groups * apart + (begin + p) * GROUP)] = np.int32(power)
+        target = np.uint64(np.uint32(exponentials + (np.uint32(triangle) * np.uint32(2) * width + i) * line_stride + j))
+        for round_ in range(np.int32(np.uint32(width + groups - np.uint32(1)) // groups)):
+            if i + np.uint32(round_) * groups < width:
+                maximum, line_start = (
+                    tiles[top_at + np.uint64(round_ * groups)],
+                    source + np.uint64(round_ * groups * line),
+                )
+                for begin in range(0, entries_per_thread, _LOADS_PER_BATCH):
+                    for p in range(_LOADS_PER_BATCH):
+                        if begin + p < entries_per_thread:
+                            entries[p] = tiles[
+                                line_start + np.uint64(np.uint32(begin + p) * np.uint32(LINE_THREADS) * step)
+                            ]
+                    for p in range(_LOADS_PER_BATCH):
+                        bits = max(
+                            np.float32(
+                                MAX_POWER_BITS + np.float32(np.float32(np.int32(entries[p] - maximum)) * bits_per_unit)
+                            ),
+                            MIN_POWER_BITS,
+                        )
+                        if begin + p < entries_per_thread:
+                            tiles[target + np.uint64(round_ * groups * line_stride + (begin + p) * LINE_THREADS)] = (
+                                np.int32(bits)
+                            )

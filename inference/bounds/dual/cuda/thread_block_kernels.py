@@ -1,46 +1,47 @@
 # mypy: ignore-errors
-"""What a block's threads tell each other, and how they take tables from memory."""
+"""Device functions that coordinate the threads of a block: barriers, thread groups and tiles of a matrix product."""
 
 import numpy as np
 from numba import config, cuda, int32
 
-LANES = 32  # threads of a warp
-CREW = 3 if config.ENABLE_CUDASIM else LANES  # threads that work on a small triangle; the simulator's block has no more
-GROUP = 1 if config.ENABLE_CUDASIM else 4  # threads that go along a line of a table side by side
-EDGE, CELLS = 3, 18  # a thread makes up to so many columns of a product, twice as many rows; entries in all
-ALONE = 24  # columns of a table, at most, where a warp works on a triangle by itself
+WARP_SIZE = 32  # threads per warp
+GROUP_SIZE = 3 if config.ENABLE_CUDASIM else WARP_SIZE  # threads per small triangle: a warp, or the simulator's block
+LINE_THREADS = 1 if config.ENABLE_CUDASIM else 4  # threads that process one row or column of a table together
+MAX_TILE_COLUMNS = 3  # columns of a product that a thread computes, with twice as many rows
+MAX_TILE_CELLS = 18  # entries of a product that a thread computes
+MAX_WARP_COLUMNS = 24  # largest number of columns of a table for which a single warp works on a triangle
 
 
 @cuda.jit(device=True)
-def anywhere(over):
-    """Wait for all threads of the block; return whether it is true for one of them."""
-    # Without a condition here: from Python 3.12 on each branch would end in a barrier of its own, where a warp whose
-    # threads disagree waits for ever.
-    return cuda.syncthreads_or(np.int32(over)) != 0
+def any_thread(condition):
+    """Wait for all threads of the block; return whether ``condition`` is true for any of them."""
+    # There must be no branch here: from Python 3.12 on, each branch would end in a separate barrier, where a warp whose
+    # threads disagree would wait for ever.
+    return cuda.syncthreads_or(np.int32(condition)) != 0
 
 
 if config.ENABLE_CUDASIM:
 
     @cuda.jit(device=True, inline="always")
-    def shared_words():
-        """Return the block's shared memory as words; it begins where four of them can be taken at once."""
+    def shared_array():
+        """Return the block's dynamic shared memory as an int32 array, aligned to 16 bytes."""
         return cuda.shared.array(0, int32)
 
     @cuda.jit(device=True)
-    def meet(alone):
-        """Wait for all threads that work on the same triangles: a warp's, or the block's."""
+    def group_barrier(alone):
+        """Wait for all threads of the thread group: the warp if ``alone``, else the block."""
         cuda.syncthreads()
 
 else:
 
     @cuda.jit(device=True, inline="always")
-    def shared_words():
-        """Return the block's shared memory as words; it begins where four of them can be taken at once."""
+    def shared_array():
+        """Return the block's dynamic shared memory as an int32 array, aligned to 16 bytes."""
         return cuda.shared.array(0, int32, alignment=16)
 
     @cuda.jit(device=True)
-    def meet(alone):
-        """Wait for all threads that work on the same triangles: a warp's, or the block's."""
+    def group_barrier(alone):
+        """Wait for all threads of the thread group: the warp if ``alone``, else the block."""
         if alone:
             cuda.syncwarp()
         else:
@@ -48,24 +49,51 @@ else:
 
 
 @cuda.jit(device=True)
-def crew_of(slots, width):
-    """Return how triangles are dealt: a crew's first one, how many there are at once, in all and of a crew; a thread's
-    number in its crew, and the threads of that.
+def thread_group(capacity, width):
+    """Return how triangles are distributed over the thread groups of the block.
 
-    Crews are warps where a table has few columns, as many as there are ``slots`` for; else the block is one.
+    A thread group is a warp if a table has at most ``MAX_WARP_COLUMNS`` columns; there are as many groups as
+    ``slots``, the number of triangles that fit into shared memory, permits. Otherwise the whole block is the only
+    group.
+
+    Returns
+    -------
+    first : uint32
+        Position of this group's first triangle.
+    step : uint32
+        Number of triangles that the block works on at once.
+    most : uint32
+        Number of triangles that this group works on at once.
+    lane, lanes : uint32
+        Number of this thread in its group, and number of threads of the group.
     """
     tid, threads = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
     if width <= ALONE:
-        crews = min(np.uint32(slots), np.uint32(threads // np.uint32(CREW)))
-        return np.uint32(tid // np.uint32(CREW)), crews, np.uint32(1), np.uint32(tid % np.uint32(CREW)), np.uint32(CREW)
-    return np.uint32(0), np.uint32(slots), np.uint32(slots), tid, threads
+        groups = min(np.uint32(capacity), np.uint32(threads // np.uint32(GROUP_SIZE)))
+        return (
+            np.uint32(tid // np.uint32(GROUP_SIZE)),
+            groups,
+            np.uint32(1),
+            np.uint32(tid % np.uint32(GROUP_SIZE)),
+            np.uint32(GROUP_SIZE),
+        )
+    return np.uint32(0), np.uint32(capacity), np.uint32(capacity), tid, threads
 
 
 @cuda.jit(device=True)
-def tile_of(bands):
-    """Return a thread's tile of a product of tables of 8 × ``bands`` columns.
+def thread_tile(bands):
+    """Return a thread's tile of a product of tables with W = 8 * ``bands`` columns.
 
-    Its columns, which are half of its rows; how many columns, and how many rows, lie between two of them.
+    A thread computes ``edge`` columns and 2 * ``edge`` rows of the product, which are spread over the table.
+
+    Returns
+    -------
+    edge : uint32
+        Number of columns.
+    across : uint32
+        Distance between two columns of the tile.
+    down : uint32
+        Distance between two rows of the tile.
     """
     edge = np.uint32(3 if bands % 3 == 0 else 2 if bands % 2 == 0 else 1)
     width = np.uint32(8 * bands)

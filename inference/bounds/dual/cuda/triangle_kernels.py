@@ -1,273 +1,358 @@
 # mypy: ignore-errors
-"""Dual ascent between triangles and their pairs by a block of GPU threads: the same tables, to the bit, as on the CPU.
+"""Messages between triangles and their pairs, by one block of GPU threads that works on one graph.
 
-``words`` describe the graph at ``g`` (see :mod:`dmcmc.inference.bounds.dual.cuda.descriptors`), ``tables`` are its tables,
-``tiles`` is shared memory of ``room`` words, ``octets`` a tuple of as many numbers as a table has times 8 columns: its
-length is a constant to the compiler, and so is every stride. All threads of a block call every function; what can
-overflow returns False where an entry has left the limits: whole shifts have been made then, and nothing more may be
-shifted.
+Without smoothing, the tables equal those of the CPU kernels to the bit. All threads of the block call every function.
+A function that sends messages reports whether an entry left the range. If one did, no more messages may be sent.
 
-Small triangles have a warp each, which nobody waits for until the level is done; on larger ones all threads work
-together. ``lane`` is a thread's number among the ``lanes`` that work on the same ``count`` triangles.
+Small triangles are processed by one warp each, and the warps only meet at the end of a level. Larger ones are processed
+by the whole block. Either is called the thread group of a triangle. Threads load a batch of entries from device memory
+before they use the first, to hide the latency.
 
-In shared memory a table's rows are an odd number of words apart: threads that read a column hit different banks. A
-thread takes a good part of a table from the device's memory before it uses the first entry.
+Arguments that several functions share:
+
+descriptors : (entries,) int32
+    Index arrays of all graphs, in device memory; ``descriptors.py`` defines their layout.
+graph : int32
+    Position of this graph's header in ``descriptors``.
+begin : uint32
+    Position in ``descriptors`` of the record of the thread group's first triangle.
+tables : (entries,) int32
+    All tables of the graph, in device memory.
+tiles : (shared_size,) int32
+    The block's dynamic shared memory. A triangle takes three tables ab, ac, bc of W rows of W + 1 entries each; the odd
+    row length lets threads that read a column access different memory banks. At a positive temperature, the
+    exponentials and line maxima of the thread group's triangles follow.
+shared_size : int
+    Number of int32 entries of ``tiles``.
+tile_start : uint32
+    Position in ``tiles`` of the thread group's first triangle.
+count : uint32
+    Number of triangles that the thread group works on at once.
+octets : tuple of W / 8 zeros
+    Only its length counts: the width W = 8 * len(octets) is a compile-time constant, and so are all strides.
+temperature : float32
+    Smooths the maxima of the max-marginals; 0 for exact maxima.
+lane, lanes : uint32
+    Number of this thread in its thread group, and number of threads of the group.
 """
 
 import numpy as np
 from numba import cuda, float32, int32, uint64
 
 from dmcmc.inference.bounds.dual.cuda.descriptors import (
-    CLIQUE,
-    CLIQUES,
-    CLUSTER,
     CORNER_WIDTH,
-    LEVEL_AT,
+    LEVEL_START,
     LEVELS,
-    PAIR,
+    TRIANGLE_LIST,
+    TRIANGLE_PAIRS,
+    TRIANGLE_RECORD,
+    TRIANGLE_TABLES,
     TRIANGLES,
 )  # fmt: skip
-from dmcmc.inference.bounds.dual.cuda.log_sum_exp_kernels import add_powers, find_logarithms
-from dmcmc.inference.bounds.dual.cuda.smoothed_triangle_kernels import APART, find_powers, find_tops, slope_at, top_of
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import ALONE, CELLS, EDGE, anywhere, crew_of, meet, tile_of
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
+from dmcmc.inference.bounds.dual.cuda.log_sum_exp_kernels import sum_products, take_logarithms
+from dmcmc.inference.bounds.dual.cuda.smoothed_triangle_kernels import (
+    LINE_GAP,
+    bits_per_unit_at,
+    exponentiate_tables,
+    find_line_maxima,
+    line_maximum,
+)
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import (
+    MAX_TILE_CELLS,
+    MAX_TILE_COLUMNS,
+    MAX_WARP_COLUMNS,
+    any_thread,
+    group_barrier,
+    thread_group,
+    thread_tile,
+)
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 
-_ROWS = 2 * EDGE
-_AT_ONCE = 9  # entries of each of a triangle's tables that a thread takes before it uses the first
-_TAKEN = 3 * _AT_ONCE
+_MAX_TILE_ROWS = 2 * MAX_TILE_COLUMNS
+_LOADS_PER_BATCH = 9  # entries of each of a triangle's tables that a thread loads before it uses the first
+_LOADED = 3 * _LOADS_PER_BATCH
 
 
 @cuda.jit(device=True)
-def triangle_pass(words, g, tables, tiles, room, octets, temperature):
-    """Level triangles with their pairs: as many of a level at once as there are warps and shared memory holds.
+def triangle_pass(descriptors, graph, tables, tiles, shared_size, octets, temperature):
+    """Send messages between all triangles and their pairs, level by level; return False if an entry left the range.
 
-    A ``temperature`` (float32) smooths the maxima of marginals; 0 does not.
+    As many triangles of a level are processed at once as shared memory and the number of warps permit.
     """
     width = 8 * len(octets)
-    each = np.uint32(3 * width * (width + 1))
+    triangle_size = np.uint32(3 * width * (width + 1))
     if temperature > 0:
-        each = np.uint32(each + np.uint32(2 * width * (width + APART + 1)))  # powers and their tops
-    cliques, level_at = np.uint32(words[g + CLIQUES]), np.uint32(words[g + LEVEL_AT])
-    first, step, most, lane, lanes = crew_of(np.uint32(np.uint32(room) // each), width)
-    own = np.uint32(first * each)
-    for level in range(words[g + LEVELS]):
-        at, end = np.uint32(words[level_at + np.uint32(level)]), np.uint32(words[level_at + np.uint32(level + 1)])
-        at, over = np.uint32(at + first), False
+        # Exponentials and line maxima.
+        triangle_size = np.uint32(triangle_size + np.uint32(2 * width * (width + LINE_GAP + 1)))
+    triangle_list, level_starts = (
+        np.uint32(descriptors[graph + TRIANGLE_LIST]),
+        np.uint32(descriptors[graph + LEVEL_START]),
+    )
+    first, step, max_count, lane, lanes = thread_group(np.uint32(np.uint32(shared_size) // triangle_size), width)
+    tile_start = np.uint32(first * triangle_size)
+    for level in range(descriptors[graph + LEVELS]):
+        at, end = (
+            np.uint32(descriptors[level_starts + np.uint32(level)]),
+            np.uint32(descriptors[level_starts + np.uint32(level + 1)]),
+        )
+        at, overflow = np.uint32(at + first), False
         while at < end and first < step:
-            begin, count = np.uint32(cliques + at * np.uint32(CLIQUE)), min(most, np.uint32(end - at))
-            over = level_some(words, begin, tables, tiles, own, count, octets, temperature, lane, lanes) or over
+            begin, count = (
+                np.uint32(triangle_list + at * np.uint32(TRIANGLE_RECORD)),
+                min(max_count, np.uint32(end - at)),
+            )
+            overflow = (
+                process_triangles(
+                    descriptors, begin, tables, tiles, tile_start, count, octets, temperature, lane, lanes
+                )
+                or overflow
+            )
             at = np.uint32(at + step)
-        if anywhere(over):
+        if any_thread(overflow):
             return False
     return True
 
 
 @cuda.jit(device=True)
-def level_some(words, begin, tables, tiles, own, count, octets, temperature, lane, lanes):
-    """Level some triangles of a level; whether an entry is too large. Their room begins at ``own``."""
-    alone = 8 * len(octets) <= ALONE
-    load_triangles(words, begin, tables, tiles, own, count, octets, True, lane, lanes)
-    meet(alone)
-    over = level_side(words, begin, tables, tiles, own, count, octets, 0, np.float32(1 / 3), temperature, lane, lanes)
-    meet(alone)
-    over = (
-        level_side(words, begin, tables, tiles, own, count, octets, 1, np.float32(1 / 2), temperature, lane, lanes)
-        or over
+def process_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, temperature, lane, lanes):
+    """Send the messages of ``count`` triangles of one level; return whether an entry left the range."""
+    alone = 8 * len(octets) <= MAX_WARP_COLUMNS
+    load_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, True, lane, lanes)
+    group_barrier(alone)
+    overflow = send_side(
+        descriptors, begin, tables, tiles, tile_start, count, octets, 0, np.float32(1 / 3), temperature, lane, lanes
     )
-    meet(alone)
-    over = (
-        level_side(words, begin, tables, tiles, own, count, octets, 2, np.float32(1), temperature, lane, lanes) or over
+    group_barrier(alone)
+    overflow = (
+        send_side(
+            descriptors, begin, tables, tiles, tile_start, count, octets, 1, np.float32(1 / 2), temperature, lane, lanes
+        )
+        or overflow
     )
-    meet(alone)
-    return over
+    group_barrier(alone)
+    overflow = (
+        send_side(
+            descriptors, begin, tables, tiles, tile_start, count, octets, 2, np.float32(1), temperature, lane, lanes
+        )
+        or overflow
+    )
+    group_barrier(alone)
+    return overflow
 
 
 @cuda.jit(device=True)
-def load_triangles(words, begin, tables, tiles, own, count, octets, with_pairs, lane, lanes):
-    """Bring some triangles' tables to shared memory, with their pairs' tables added if wanted."""
+def load_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, with_pairs, lane, lanes):
+    """Copy the tables of ``count`` triangles to shared memory, with their pairs' tables added if ``with_pairs``."""
     bands = len(octets)
     width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
-    taken, others = cuda.local.array(_TAKEN, int32), cuda.local.array(_TAKEN, int32)
+    entries, pair_entries = cuda.local.array(_LOADED, int32), cuda.local.array(_LOADED, int32)
     pairs = cuda.local.array(3, uint64)
-    even = square % (lanes * np.uint32(_AT_ONCE)) == 0  # then no thread has an entry less than others
-    for slot in range(count):
-        clique = np.uint32(begin + np.uint32(slot) * np.uint32(CLIQUE))
-        cluster, target = np.uint64(np.uint32(words[clique + np.uint32(CLUSTER)])), np.uint64(own)
+    is_even = square % (lanes * np.uint32(_LOADS_PER_BATCH)) == 0  # every thread then has the same number of entries
+    for number in range(count):
+        triangle = np.uint32(begin + np.uint32(number) * np.uint32(TRIANGLE_RECORD))
+        triangle_start, target = (
+            np.uint64(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_TABLES)])),
+            np.uint64(tile_start),
+        )
         for k in range(3):
-            pairs[k] = np.uint64(np.uint32(words[clique + np.uint32(PAIR + k)]))
-        target += np.uint64(np.uint32(slot) * np.uint32(3) * size)
-        for first in range(0, np.int32((square + lanes - np.uint32(1)) // lanes), _AT_ONCE):
+            pairs[k] = np.uint64(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_PAIRS + k)]))
+        target += np.uint64(np.uint32(number) * np.uint32(3) * size)
+        for first in range(0, np.int32((square + lanes - np.uint32(1)) // lanes), _LOADS_PER_BATCH):
             for k in range(3):
-                for q in range(_AT_ONCE):
+                for q in range(_LOADS_PER_BATCH):
                     cell = np.uint32(lane + np.uint32(first + q) * lanes)
-                    if even or cell < square:
-                        taken[k * _AT_ONCE + q] = tables[cluster + np.uint64(k * square) + np.uint64(cell)]
+                    if is_even or cell < square:
+                        entries[k * _LOADS_PER_BATCH + q] = tables[
+                            triangle_start + np.uint64(k * square) + np.uint64(cell)
+                        ]
                         if with_pairs:
-                            others[k * _AT_ONCE + q] = tables[pairs[k] + np.uint64(cell)]
-            for q in range(_AT_ONCE):
+                            pair_entries[k * _LOADS_PER_BATCH + q] = tables[pairs[k] + np.uint64(cell)]
+            for q in range(_LOADS_PER_BATCH):
                 cell = np.uint32(lane + np.uint32(first + q) * lanes)
-                place = target + np.uint64(np.uint32(cell + np.uint32(cell // width)))
-                if even or cell < square:
+                position = target + np.uint64(np.uint32(cell + np.uint32(cell // width)))
+                if is_even or cell < square:
                     for k in range(3):
-                        x = taken[k * _AT_ONCE + q]
+                        x = entries[k * _LOADS_PER_BATCH + q]
                         if with_pairs:
-                            x = np.int32(x + others[k * _AT_ONCE + q])
-                            x = DEAD if x < THRESHOLD else x
-                        tiles[place + np.uint64(k * size)] = x
+                            x = np.int32(x + pair_entries[k * _LOADS_PER_BATCH + q])
+                            x = FORBIDDEN if x < FORBIDDEN_BELOW else x
+                        tiles[position + np.uint64(k * size)] = x
 
 
 @cuda.jit(device=True)
-def level_side(words, begin, tables, tiles, own, count, octets, k, weight, temperature, lane, lanes):
-    """Give pairs ab, ac or bc (k = 0, 1, 2) of triangles their share of the max-marginal; whether one is too large.
+def send_side(descriptors, begin, tables, tiles, tile_start, count, octets, k, weight, temperature, lane, lanes):
+    """Send each triangle's pair ab, ac or bc (k = 0, 1, 2) the fraction ``weight`` of its max-marginal.
 
-    A weight of 1 gives all of it, whatever a float32 holds. At a ``temperature`` the maximum is a smoothed one, but for
-    entries all of whose terms are too small for that.
+    A weight of 1 sends the exact max-marginal, without rounding to float32. At a positive temperature the maxima are
+    smoothed, except where all terms are too small. Return whether an entry left the range.
     """
     bands = len(octets)
-    alone = 8 * bands <= ALONE
+    alone = 8 * bands <= MAX_WARP_COLUMNS
     if temperature > 0:
-        find_tops(tiles, own, count, octets, k, lane, lanes)
-        meet(alone)
-        find_powers(tiles, own, count, octets, k, slope_at(temperature), lane, lanes)
-        meet(alone)
+        find_line_maxima(tiles, tile_start, count, octets, k, lane, lanes)
+        group_barrier(alone)
+        exponentiate_tables(tiles, tile_start, count, octets, k, bits_per_unit_at(temperature), lane, lanes)
+        group_barrier(alone)
     width, stride, square = np.uint32(8 * bands), np.uint32(8 * bands + 1), np.uint32(64 * bands * bands)
     size = np.uint32(width * stride)
-    edge, across, down = tile_of(bands)
-    best, sums = cuda.local.array(CELLS, int32), cuda.local.array(CELLS, float32)
-    masses = cuda.local.array(CELLS, int32)
-    over, task, tasks = False, np.uint32(lane), np.uint32(across * down)
+    edge, across, down = thread_tile(bands)
+    best, sums = cuda.local.array(MAX_TILE_CELLS, int32), cuda.local.array(MAX_TILE_CELLS, float32)
+    entries = cuda.local.array(MAX_TILE_CELLS, int32)
+    overflow, task, tasks = False, np.uint32(lane), np.uint32(across * down)
     while task < np.uint32(np.uint32(count) * tasks):
-        slot = np.uint32(task // tasks)
-        i0 = np.uint32(np.uint32(task - slot * tasks) // across)
+        number = np.uint32(task // tasks)
+        i0 = np.uint32(np.uint32(task - number * tasks) // across)
         j0 = np.uint32(task % across)
-        clique = np.uint32(begin + slot * np.uint32(CLIQUE))
-        inner = np.uint32(words[clique + np.uint32(CORNER_WIDTH + 2 - k)])
-        base = np.uint32(own + slot * np.uint32(3) * size)
-        low = True
+        triangle = np.uint32(begin + number * np.uint32(TRIANGLE_RECORD))
+        inner = np.uint32(descriptors[triangle + np.uint32(CORNER_WIDTH + 2 - k)])
+        base = np.uint32(tile_start + number * np.uint32(3) * size)
+        use_maxima = True
         if temperature > 0:
-            powers = np.uint32(own + np.uint32(count) * np.uint32(3) * size)
-            add_powers(tiles, powers, slot, octets, inner, i0, j0, sums)
-            low = find_logarithms(tiles, powers, count, slot, octets, temperature, i0, j0, sums, best)
+            exponentials = np.uint32(tile_start + np.uint32(count) * np.uint32(3) * size)
+            sum_products(tiles, exponentials, number, octets, inner, i0, j0, sums)
+            use_maxima = take_logarithms(tiles, exponentials, count, number, octets, temperature, i0, j0, sums, best)
         else:
-            for q in range(CELLS):
-                best[q] = DEAD
-        if low:
-            find_maxima(tiles, base, octets, k, inner, i0, j0, best)
+            for q in range(MAX_TILE_CELLS):
+                best[q] = FORBIDDEN
+        if use_maxima:
+            raise_to_maxima(tiles, base, octets, k, inner, i0, j0, best)
         target = np.uint64(np.uint32(base + np.uint32(k) * size + i0 * stride + j0))
-        cluster = np.uint64(np.uint32(np.uint32(words[clique + np.uint32(CLUSTER)]) + np.uint32(k) * square))
-        cluster, pair = cluster + np.uint64(i0 * width + j0), np.uint64(np.uint32(words[clique + np.uint32(PAIR + k)]))
+        triangle_start = np.uint64(
+            np.uint32(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_TABLES)]) + np.uint32(k) * square)
+        )
+        triangle_start, pair = (
+            triangle_start + np.uint64(i0 * width + j0),
+            np.uint64(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_PAIRS + k)])),
+        )
         pair += np.uint64(i0 * width + j0)
         for q in range(2 * edge):
             for p in range(edge):
-                masses[q * EDGE + p] = tiles[target + np.uint64(q * down * stride + p * across)]
+                entries[q * MAX_TILE_COLUMNS + p] = tiles[target + np.uint64(q * down * stride + p * across)]
         for q in range(2 * edge):
             for p in range(edge):
-                place = target + np.uint64(q * down * stride + p * across)
-                there = np.uint64(q * down * width + p * across)
-                mass = masses[q * EDGE + p]
-                marginal = np.int32(mass + best[q * EDGE + p])
-                share = marginal if weight == 1 else np.int32(np.float32(marginal) * weight)
-                kept = np.int32(mass - share)
-                if marginal < THRESHOLD:
-                    kept = share = DEAD
-                elif max(abs(kept), abs(share)) > LIMIT:
-                    over = True
-                tiles[place] = kept
-                tables[cluster + there] = kept
-                tables[pair + there] = share
+                position = target + np.uint64(q * down * stride + p * across)
+                offset = np.uint64(q * down * width + p * across)
+                entry = entries[q * MAX_TILE_COLUMNS + p]
+                marginal = np.int32(entry + best[q * MAX_TILE_COLUMNS + p])
+                message = marginal if weight == 1 else np.int32(np.float32(marginal) * weight)
+                remainder = np.int32(entry - message)
+                if marginal < FORBIDDEN_BELOW:
+                    remainder = message = FORBIDDEN
+                elif max(abs(remainder), abs(message)) > MAX_MAGNITUDE:
+                    overflow = True
+                tiles[position] = remainder
+                tables[triangle_start + offset] = remainder
+                tables[pair + offset] = message
         task = np.uint32(task + np.uint32(lanes))
-    return over
+    return overflow
 
 
 @cuda.jit(device=True)
-def find_maxima(tiles, base, octets, k, inner, i0, j0, best):
-    """Raise a thread's tile of side k's product to the largest sums of an entry of the left and of the right table."""
+def raise_to_maxima(tiles, base, octets, k, inner, i0, j0, best):
+    """Raise a thread's tile ``best`` of side k to the maxima of the max-plus product of the other two tables.
+
+    ``base`` is the position of the triangle in ``tiles``, ``inner`` the number of terms, and (i0, j0) the tile's
+    first entry.
+    """
     bands = len(octets)
     stride, size = np.uint32(8 * bands + 1), np.uint32(8 * bands * (8 * bands + 1))
-    edge, across, down = tile_of(bands)
-    # In the product's left table rows are rows unless k = 2, in the right one columns are columns unless k = 0.
+    edge, across, down = thread_tile(bands)
+    # The left table's rows are the product's rows unless k = 2; the right one's columns are its columns unless k = 0.
     row, left_step = np.uint32(1 if k == 2 else stride), np.uint32(stride if k == 2 else 1)
     column, right_step = np.uint32(stride if k == 0 else 1), np.uint32(1 if k == 0 else stride)
-    mine = cuda.local.array(_ROWS, int32)
+    left_entries = cuda.local.array(_MAX_TILE_ROWS, int32)
     left = np.uint64(np.uint32(base + np.uint32(size if k == 0 else 0) + i0 * row))
     right = np.uint64(np.uint32(base + np.uint32(size if k == 2 else 2 * size) + j0 * column))
     for _ in range(inner):
         for q in range(2 * edge):
-            mine[q] = tiles[left + np.uint64(q * down * row)]
+            left_entries[q] = tiles[left + np.uint64(q * down * row)]
         for p in range(edge):
             entry = tiles[right + np.uint64(p * across * column)]
             for q in range(2 * edge):
-                best[q * EDGE + p] = max(best[q * EDGE + p], np.int32(mine[q] + entry))
+                best[q * MAX_TILE_COLUMNS + p] = max(best[q * MAX_TILE_COLUMNS + p], np.int32(left_entries[q] + entry))
         left, right = left + np.uint64(left_step), right + np.uint64(right_step)
 
 
 @cuda.jit(device=True)
-def recentre(words, g, tables, tiles, room, octets):
-    """Even out what a triangle's tables hold for each of its variables: none of its sums changes."""
+def recentre(descriptors, graph, tables, tiles, shared_size, octets):
+    """Equalise the maxima of a triangle's two tables at each value of each of its variables.
+
+    The sum of the three tables does not change.
+    """
     width = 8 * len(octets)
-    alone = width <= ALONE
+    alone = width <= MAX_WARP_COLUMNS
     stride, size, one = np.uint32(width + 1), np.uint32(width * (width + 1)), np.uint32(1)
-    first, step, most, lane, lanes = crew_of(np.uint32(np.uint32(room) // np.uint32(3 * size)), width)
-    own, at, total = np.uint32(first * np.uint32(3 * size)), first, np.uint32(words[g + TRIANGLES])
-    while at < total and first < step:
-        begin, count = np.uint32(words[g + CLIQUES] + at * np.uint32(CLIQUE)), min(most, np.uint32(total - at))
-        load_triangles(words, begin, tables, tiles, own, count, octets, False, lane, lanes)
-        meet(alone)
-        for k in range(3):  # the corners a, b, c: which tables have them, as rows or as columns
+    first, step, max_count, lane, lanes = thread_group(np.uint32(np.uint32(shared_size) // np.uint32(3 * size)), width)
+    tile_start, at, end = np.uint32(first * np.uint32(3 * size)), first, np.uint32(descriptors[graph + TRIANGLES])
+    while at < end and first < step:
+        begin, count = (
+            np.uint32(descriptors[graph + TRIANGLE_LIST] + at * np.uint32(TRIANGLE_RECORD)),
+            min(max_count, np.uint32(end - at)),
+        )
+        load_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, False, lane, lanes)
+        group_barrier(alone)
+        for k in range(3):  # for the corners a, b, c: equalise the two tables that contain it, as rows or columns
             task = lane
             while task < np.uint32(count * np.uint32(width)):
-                slot = np.uint32(task // np.uint32(width))
-                i = np.uint32(task - slot * np.uint32(width))
-                widths = np.uint32(begin + slot * np.uint32(CLIQUE) + np.uint32(CORNER_WIDTH))
-                a, b, c = words[widths], words[widths + np.uint32(1)], words[widths + np.uint32(2)]
-                ab = np.uint32(own + slot * np.uint32(3 * size))
+                number = np.uint32(task // np.uint32(width))
+                i = np.uint32(task - number * np.uint32(width))
+                widths = np.uint32(begin + number * np.uint32(TRIANGLE_RECORD) + np.uint32(CORNER_WIDTH))
+                a, b, c = descriptors[widths], descriptors[widths + np.uint32(1)], descriptors[widths + np.uint32(2)]
+                ab = np.uint32(tile_start + number * np.uint32(3 * size))
                 ac, bc = np.uint32(ab + size), np.uint32(ab + size + size)
                 if k == 0 and i < a:
-                    even_out(tiles, ab + i * stride, one, b, ac + i * stride, one, c)
+                    balance_lines(tiles, ab + i * stride, one, b, ac + i * stride, one, c)
                 if k == 1 and i < b:
-                    even_out(tiles, ab + i, stride, a, bc + i * stride, one, c)
+                    balance_lines(tiles, ab + i, stride, a, bc + i * stride, one, c)
                 if k == 2 and i < c:
-                    even_out(tiles, ac + i, stride, a, bc + i, stride, b)
+                    balance_lines(tiles, ac + i, stride, a, bc + i, stride, b)
                 task = np.uint32(task + lanes)
-            meet(alone)
-        store_triangles(words, begin, tables, tiles, own, count, octets, lane, lanes)
-        meet(alone)
+            group_barrier(alone)
+        store_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, lane, lanes)
+        group_barrier(alone)
         at = np.uint32(at + step)
     cuda.syncthreads()
 
 
 @cuda.jit(device=True)
-def even_out(tiles, left, left_step, left_size, right, right_step, right_size):
-    """Shift two rows, or columns, half their maxima's difference towards each other if both are live."""
-    top_left = top_of(tiles, np.uint64(np.uint32(left)), np.uint64(left_step), left_size)
-    top_right = top_of(tiles, np.uint64(np.uint32(right)), np.uint64(right_step), right_size)
-    if min(top_left, top_right) >= THRESHOLD:
+def balance_lines(tiles, left, left_step, left_size, right, right_step, right_size):
+    """Shift two lines (rows or columns) by half the difference of their maxima, if both have allowed entries."""
+    top_left = line_maximum(tiles, np.uint64(np.uint32(left)), np.uint64(left_step), left_size)
+    top_right = line_maximum(tiles, np.uint64(np.uint32(right)), np.uint64(right_step), right_size)
+    if min(top_left, top_right) >= FORBIDDEN_BELOW:
         shift = np.int32((np.int64(top_left) - top_right) >> 1)
-        shift_line(tiles, left, left_step, left_size, np.int32(-shift))
-        shift_line(tiles, right, right_step, right_size, shift)
+        add_to_line(tiles, left, left_step, left_size, np.int32(-shift))
+        add_to_line(tiles, right, right_step, right_size, shift)
 
 
 @cuda.jit(device=True)
-def shift_line(tiles, at, step, size, shift):
-    """Add to all live entries of a row or column."""
-    place = np.uint64(np.uint32(at))
+def add_to_line(tiles, at, step, size, shift):
+    """Add ``shift`` to all allowed entries of a row or column."""
+    position = np.uint64(np.uint32(at))
     for _ in range(size):
-        x = tiles[place]
-        tiles[place] = DEAD if x < THRESHOLD else np.int32(x + shift)
-        place += np.uint64(step)
+        x = tiles[position]
+        tiles[position] = FORBIDDEN if x < FORBIDDEN_BELOW else np.int32(x + shift)
+        position += np.uint64(step)
 
 
 @cuda.jit(device=True)
-def store_triangles(words, begin, tables, tiles, own, count, octets, lane, lanes):
-    """Bring some triangles' tables back."""
+def store_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, lane, lanes):
+    """Copy the tables of ``count`` triangles back to device memory."""
     bands = len(octets)
     width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
     for table in range(np.int32(count * np.uint32(3))):
-        slot = np.uint32(np.uint32(table) // np.uint32(3))
-        k = np.uint32(np.uint32(table) - slot * np.uint32(3))
-        cluster = np.uint64(np.uint32(words[np.uint32(begin + slot * np.uint32(CLIQUE) + np.uint32(CLUSTER))]))
-        cluster, source = cluster + np.uint64(k * square), np.uint64(np.uint32(own + np.uint32(table) * size))
+        number = np.uint32(np.uint32(table) // np.uint32(3))
+        k = np.uint32(np.uint32(table) - number * np.uint32(3))
+        triangle_start = np.uint64(
+            np.uint32(descriptors[np.uint32(begin + number * np.uint32(TRIANGLE_RECORD) + np.uint32(TRIANGLE_TABLES))])
+        )
+        triangle_start, source = (
+            triangle_start + np.uint64(k * square),
+            np.uint64(np.uint32(tile_start + np.uint32(table) * size)),
+        )
         cell = lane
         while cell < square:
-            tables[cluster + np.uint64(cell)] = tiles[source + np.uint64(np.uint32(cell + np.uint32(cell // width)))]
+            tables[triangle_start + np.uint64(cell)] = tiles[
+                source + np.uint64(np.uint32(cell + np.uint32(cell // width)))
+            ]
             cell = np.uint32(cell + lanes)

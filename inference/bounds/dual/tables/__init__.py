@@ -1,1 +1,1 @@
-"""Small tables of whole numbers, some of them dead, several entries at a time: products, maxima, triangles' shares."""
+"""Vectorised kernels over int32 tables of the dual ascent: sums, maxima, messages, matrix products and transposes."""

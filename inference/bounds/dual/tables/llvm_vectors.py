@@ -1,6 +1,8 @@
-"""Tables of numbers of four bytes as vectors of LLVM, for kernels to which Numba's loops do too little at a time.
+"""Emit LLVM vector code for tables of four-byte numbers, where Numba's own loops process too few entries at a time.
 
-LLVM makes of vectors what a processor has; rows need not begin where its own vectors would.
+The functions run while Numba compiles an intrinsic and add instructions to the LLVM ``builder``. The arguments that
+are typed ``Any`` are LLVM values unless stated otherwise. LLVM splits or joins its vectors to suit the processor. A
+table row need not start at an aligned address.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,94 +11,98 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-_SIZE = 4  # bytes of an entry
-_BYTES = ir.IntType(8).as_pointer()
-LANES = 8  # entries that are worked on at once; domains are padded to a multiple
+_ENTRY_BYTES = 4  # bytes per entry
+_BYTE_POINTER = ir.IntType(8).as_pointer()
+LANES = 8  # entries per vector; domains are padded to a multiple of it
 INTEGER, FLOAT = ir.IntType(32), ir.FloatType()
 
 
-class Table:
-    """A table (rows, columns), or a row (columns,), that a kernel was given, as code that is being made sees it.
+class VectorTable:
+    """Array argument of a kernel as seen by the code generator: a table (rows, columns) or a single row (columns,).
 
     Parameters
     ----------
-    context, builder
-        Of the code.
-    kind
-        Numba's type of the array.
-    value
+    context : BaseContext
+        Numba's code generation context.
+    builder : IRBuilder
+        LLVM builder that receives the instructions.
+    kind : types.Array
+        Numba's type of the array; its entries have four bytes.
+    value : LLVM value
         The array.
     """
 
     def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
         array = context.make_array(kind)(context, builder, value)
-        self._builder, self._data = builder, builder.bitcast(array.data, _BYTES)
+        self._builder, self._data = builder, builder.bitcast(array.data, _BYTE_POINTER)
         self._strides = cgutils.unpack_tuple(builder, array.strides)
-        if kind.layout in "CF":  # known, entries lie side by side
-            self._strides[-1 if kind.layout == "C" else 0] = ir.Constant(self._strides[0].type, _SIZE)
+        if kind.layout in "CF":  # contiguous entries: the stride is a compile-time constant
+            self._strides[-1 if kind.layout == "C" else 0] = ir.Constant(self._strides[0].type, _ENTRY_BYTES)
 
-    def place(self, i: Any, j: Any) -> Any:
-        """Return where entry (i, j) is; of a table with one axis, where j is."""
+    def address(self, i: Any, j: Any) -> Any:
+        """Return the address of entry (i, j); for an array with one axis ``i`` is ignored."""
         builder, (*rows, column) = self._builder, self._strides
-        there = builder.mul(column, j)
-        return builder.gep(self._data, [builder.add(builder.mul(rows[0], i), there) if rows else there])
+        offset = builder.mul(column, j)
+        return builder.gep(self._data, [builder.add(builder.mul(rows[0], i), offset) if rows else offset])
 
     def load(self, i: Any, j: Any, kind: Any) -> Any:
-        """Return what is at (i, j) as a number, or a row's entries from there on as a vector."""
-        return self._builder.load(self._as(kind, i, j), align=_SIZE)
+        """Load from address (i, j): one number, or a vector of consecutive entries if ``kind`` is a vector type."""
+        return self._builder.load(self._typed_address(kind, i, j), align=_ENTRY_BYTES)
 
     def store(self, i: Any, j: Any, value: Any) -> None:
-        """Write a number to (i, j), or a vector to a row's entries from there on."""
-        self._builder.store(value, self._as(value.type, i, j), align=_SIZE)
+        """Store a number at (i, j), or a vector to the consecutive entries that start there."""
+        self._builder.store(value, self._typed_address(value.type, i, j), align=_ENTRY_BYTES)
 
     def row_maxima(self, i: Any, columns: Any, least: Any) -> Any:
-        """Return the larger of ``least``, a vector, and each whole vector of a row's first ``columns`` entries."""
+        """Return the elementwise maximum of ``least`` and all whole vectors in the first ``columns`` of row i."""
         builder = self._builder
 
-        def turn(k: Any, tops: Sequence[Any]) -> list[Any]:
-            return [larger(builder, self.load(i, times(builder, k, LANES), least.type), *tops)]
+        def update(k: Any, maxima: Sequence[Any]) -> list[Any]:
+            """Raise the maxima to the k-th vector of the row."""
+            return [elementwise_maximum(builder, self.load(i, multiply_by(builder, k, LANES), least.type), *maxima)]
 
-        return repeated(builder, blocks(builder, columns), [least], turn)[0]
+        return emit_loop(builder, vector_count(builder, columns), [least], update)[0]
 
-    def _as(self, kind: Any, i: Any, j: Any) -> Any:
-        return self._builder.bitcast(self.place(i, j), kind.as_pointer())
+    def _typed_address(self, kind: Any, i: Any, j: Any) -> Any:
+        """Return the address of entry (i, j) as a pointer to ``kind``."""
+        return self._builder.bitcast(self.address(i, j), kind.as_pointer())
 
 
 def splat(builder: Any, number: Any, lanes: int) -> Any:
-    """Return a vector of one number."""
-    nothing = ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined)
-    alone = builder.insert_element(nothing, number, ir.Constant(INTEGER, 0))
-    return builder.shuffle_vector(alone, nothing, ir.Constant(ir.VectorType(INTEGER, lanes), [0] * lanes))
+    """Return a vector with ``number`` in every lane."""
+    undefined = ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined)
+    single = builder.insert_element(undefined, number, ir.Constant(INTEGER, 0))
+    return builder.shuffle_vector(single, undefined, ir.Constant(ir.VectorType(INTEGER, lanes), [0] * lanes))
 
 
 def constant(kind: Any, lanes: int, number: float) -> Any:
-    """Return a vector of a number that is known."""
+    """Return a vector constant with ``number`` in every lane."""
     return ir.Constant(ir.VectorType(kind, lanes), [number] * lanes)
 
 
-def times(builder: Any, number: Any, factor: int) -> Any:
-    """Return an integer so many times."""
+def multiply_by(builder: Any, number: Any, factor: int) -> Any:
+    """Return an integer value multiplied by the Python integer ``factor``."""
     return builder.mul(number, ir.Constant(number.type, factor))
 
 
-def blocks(builder: Any, columns: Any) -> Any:
-    """Return how many vectors so many columns are."""
+def vector_count(builder: Any, columns: Any) -> Any:
+    """Return the number of vectors that ``columns`` entries fill."""
     return builder.sdiv(columns, ir.Constant(columns.type, LANES))
 
 
-def repeated(
+def emit_loop(
     builder: Any, count: Any, first: Sequence[Any], body: Callable[[Any, Sequence[Any]], list[Any]]
 ) -> list[Any]:
-    """Emit a loop and return what its values have become.
+    """Emit a counted loop and return its loop-carried values after the last iteration.
 
     Parameters
     ----------
-    count
-        How often, 1 at least.
-    first
-        What the values are before it.
-    body
-        ``body(k, values)`` emits one turn and returns the values after it.
+    count : LLVM integer
+        Number of iterations, at least 1.
+    first : sequence of LLVM values
+        Loop-carried values before the first iteration.
+    body : callable
+        ``body(k, values)`` emits iteration k and returns the loop-carried values after it.
     """
     before, loop, after = builder.block, builder.append_basic_block("loop"), builder.append_basic_block("after")
     builder.branch(loop)
@@ -114,17 +120,19 @@ def repeated(
     return changed
 
 
-def larger(builder: Any, one: Any, other: Any) -> Any:
-    """Return the larger of two integers, or of each two."""
-    return builder.select(builder.icmp_signed(">", one, other), one, other)
+def elementwise_maximum(builder: Any, left: Any, right: Any) -> Any:
+    """Return the larger of two integers, or the elementwise maximum of two integer vectors."""
+    return builder.select(builder.icmp_signed(">", left, right), left, right)
 
 
-def largest(builder: Any, vector: Any) -> Any:
-    """Return the largest integer of a vector."""
+def reduce_maximum(builder: Any, vector: Any) -> Any:
+    """Return the largest lane of an integer vector."""
     step = vector.type.count
-    places = ir.VectorType(INTEGER, step)
+    shuffle_type = ir.VectorType(INTEGER, step)
     while step > 1:
         step //= 2
-        order = [place ^ step for place in range(vector.type.count)]
-        vector = larger(builder, vector, builder.shuffle_vector(vector, vector, ir.Constant(places, order)))
+        permutation = [lane ^ step for lane in range(vector.type.count)]
+        vector = elementwise_maximum(
+            builder, vector, builder.shuffle_vector(vector, vector, ir.Constant(shuffle_type, permutation))
+        )
     return builder.extract_element(vector, ir.Constant(INTEGER, 0))

@@ -1,7 +1,14 @@
 # mypy: ignore-errors
-"""Exponentials of a table's entries, and logarithms of sums of their products: eight entries at a time.
+"""Exponentials of table entries, and logarithms of sums of their products, eight entries at a time.
 
-Both are the straight lines between powers of two that a float's bits are (Schraudolph, Neural Computation 11, 1999).
+Together with a plus-times product they give a smoothed max-plus product: exponentiate both tables, multiply, take
+logarithms. Both functions are piecewise linear in between powers of two, as a float32's bit pattern is (Schraudolph,
+Neural Computation 11, 1999): an exponential is a linear function of the exponent, read as a float32, and a logarithm is
+a linear function of the bit pattern.
+
+Entries are exponentiated relative to their row's or column's maximum, so that the largest exponential is always 2^58.
+``bits_per_unit`` is float32, the increase of the bit pattern per unit of an entry, which is larger at a lower
+temperature. The ``_naive`` functions are NumPy twins of the intrinsics.
 """
 
 import numpy as np
@@ -9,169 +16,223 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from dmcmc.inference.bounds.dual.tables.entry_values import DEAD, THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
 from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
     FLOAT,
     INTEGER,
     LANES,
-    Table,
-    blocks,
+    VectorTable,
     constant,
-    larger,
-    largest,
-    repeated,
+    elementwise_maximum,
+    emit_loop,
+    multiply_by,
+    reduce_maximum,
     splat,
-    times,
+    vector_count,
 )
 from dmcmc.inference.runtime.compile import njit
 
-STEP = np.float32(1 << 23)  # of a float's bits for a power of two
-_HIGH = 58  # the largest exponential of a table is 2 to this; so products of up to 2,048 terms are below 2^127,
-TOP = np.float32((127 + _HIGH) << 23)  # (its bits,)
-ZERO = np.float32((127 - 63) << 23)  # and none of those with bits above these is subnormal, which would be slow
-PRODUCT = np.float32((127 + 2 * _HIGH) << 23)  # the bits of the largest product
-LEAST = np.float32(1)  # a sum below this may have lost its largest term
+BITS_PER_DOUBLING = np.float32(1 << 23)  # a float32 that is twice as large has a bit pattern larger by this
+_MAX_EXPONENT = 58  # a table's largest exponential is 2^58: sums of up to 2,048 products stay below 2^127
+MAX_POWER_BITS = np.float32((127 + _MAX_EXPONENT) << 23)  # bit pattern of 2^58
+# Bit pattern of 2^-63: smaller exponentials become 0, so that no product is subnormal, which would be slow.
+MIN_POWER_BITS = np.float32((127 - 63) << 23)
+MAX_PRODUCT_BITS = np.float32((127 + 2 * _MAX_EXPONENT) << 23)  # bit pattern of the largest product, 2^116
+MIN_RELIABLE_SUM = np.float32(1)  # a smaller sum may have lost its largest term to underflow
 
 
-def _naive_powers(entries, tops, slope):
-    """Return the bits of the exponentials of some entries less their tops."""
-    power = TOP + (entries - tops).astype(np.float32) * slope
-    return np.where(power > ZERO, power, np.float32(0)).astype(np.int32)
+def _naive_powers(entries, maxima, bits_per_unit):
+    """Return the bit patterns (int32) of the exponentials of ``entries - maxima``, 0 where they are too small."""
+    power = MAX_POWER_BITS + (entries - maxima).astype(np.float32) * bits_per_unit
+    return np.where(power > MIN_POWER_BITS, power, np.float32(0)).astype(np.int32)
 
 
-def _naive_of_columns(table, j, count, slope, tops, out):
-    """Write the exponentials of some columns from j on, over so many rows, less their largest entries; those too."""
-    tops[j : j + LANES] = np.maximum(DEAD, table[:count, j : j + LANES].max(axis=0))
-    out[:count, j : j + LANES] = _naive_powers(table[:count, j : j + LANES], tops[j : j + LANES], slope)
+def _naive_exponentiate_columns(table, j, count, bits_per_unit, maxima, out):
+    """Write the maxima of eight columns, from j on, over ``count`` rows, and the exponentials to ``out``."""
+    maxima[j : j + LANES] = np.maximum(FORBIDDEN, table[:count, j : j + LANES].max(axis=0))
+    out[:count, j : j + LANES] = _naive_powers(table[:count, j : j + LANES], maxima[j : j + LANES], bits_per_unit)
 
 
-def _naive_of_row(table, i, columns, slope, tops, out):
-    """Write the exponentials of a row less its largest entry; that too."""
-    tops[i] = max(DEAD, table[i, :columns].max())
-    out[i, :columns] = _naive_powers(table[i, :columns], tops[i], slope)
+def _naive_exponentiate_row(table, i, columns, bits_per_unit, maxima, out):
+    """Write the maximum of row i to ``maxima[i]``, and the exponentials of the row to ``out``."""
+    maxima[i] = max(FORBIDDEN, table[i, :columns].max())
+    out[i, :columns] = _naive_powers(table[i, :columns], maxima[i], bits_per_unit)
 
 
-def _naive_logarithms(bits, tops, best, i, j, back, up, out):
-    """Write the logarithms of some sums of row i, their tops added; return whether one is too small that matters.
+def _naive_write_logarithms(bits, row_maxima, column_maxima, i, j, units_per_bit, margin, out):
+    """Write the smoothed maxima of eight entries of row i, from column j on; return 1 if one of them is unreliable.
 
-    Where a top is dead, so is the sum.
+    An entry is ``row_maxima[i] + column_maxima[j]`` plus the scaled logarithm of its sum; it is forbidden if one of
+    both maxima is. It is unreliable if its sum is below ``MIN_RELIABLE_SUM``.
+
+    Parameters
+    ----------
+    bits : (rows, columns) int32
+        Bit patterns of the float32 sums of products.
+    row_maxima : (rows,) int32
+        Row maxima of the left table.
+    column_maxima : (columns,) int32
+        Column maxima of the right table.
+    i, j : int
+    units_per_bit : float32
+        Entry units per bit, the reciprocal of ``bits_per_unit``.
+    margin : int32
+        Added to each result, so that rounding never takes it below the exact maximum.
+    out : (rows, columns) int32
     """
-    beyond = ((bits[i, j : j + LANES].astype(np.float32) - PRODUCT) * back).astype(np.int32)
-    dead = np.minimum(tops[i], best[j : j + LANES]) < THRESHOLD
-    out[i, j : j + LANES] = np.where(dead, DEAD, tops[i] + best[j : j + LANES] + (beyond + up))
-    return int((~dead & (bits[i, j : j + LANES].view(np.float32) < LEAST)).any())
+    excess = ((bits[i, j : j + LANES].astype(np.float32) - MAX_PRODUCT_BITS) * units_per_bit).astype(np.int32)
+    forbidden = np.minimum(row_maxima[i], column_maxima[j : j + LANES]) < FORBIDDEN_BELOW
+    out[i, j : j + LANES] = np.where(
+        forbidden, FORBIDDEN, row_maxima[i] + column_maxima[j : j + LANES] + (excess + margin)
+    )
+    return int((~forbidden & (bits[i, j : j + LANES].view(np.float32) < MIN_RELIABLE_SUM)).any())
 
 
-def _naive_put_where_few(bits, exact, i, j, out):
-    """Write those of some exact entries of row i whose sums are too small."""
-    few = bits[i, j : j + LANES].view(np.float32) < LEAST
-    out[i, j : j + LANES][few] = exact[i, j : j + LANES][few]
+def _naive_replace_small_sums(bits, exact, i, j, out):
+    """Copy eight entries of row i, from column j on, from ``exact`` to ``out`` where ``bits`` are unreliable."""
+    unreliable = bits[i, j : j + LANES].view(np.float32) < MIN_RELIABLE_SUM
+    out[i, j : j + LANES][unreliable] = exact[i, j : j + LANES][unreliable]
 
 
 if config.DISABLE_JIT:
-    _of_columns, _of_row = _naive_of_columns, _naive_of_row
-    logarithms, put_where_few = _naive_logarithms, _naive_put_where_few
+    _exponentiate_columns, _exponentiate_row = _naive_exponentiate_columns, _naive_exponentiate_row
+    write_logarithms, replace_small_sums = _naive_write_logarithms, _naive_replace_small_sums
 else:
-    _INTEGERS, _FLOATS = ir.VectorType(INTEGER, LANES), ir.VectorType(FLOAT, LANES)
-    _DEADS = constant(INTEGER, LANES, int(DEAD))
+    _INTEGER_LANES, _FLOAT_LANES = ir.VectorType(INTEGER, LANES), ir.VectorType(FLOAT, LANES)
+    _FORBIDDEN_LANES = constant(INTEGER, LANES, int(FORBIDDEN))
 
-    def _power(builder, entries, top, slope):
-        power = builder.fmul(builder.sitofp(builder.sub(entries, top), _FLOATS), slope)
-        power = builder.fadd(power, constant(FLOAT, LANES, float(TOP)))
-        some = builder.fcmp_ordered(">", power, constant(FLOAT, LANES, float(ZERO)))
-        return builder.fptosi(builder.select(some, power, constant(FLOAT, LANES, 0.0)), _INTEGERS)
+    def _power(builder, entries, top, bits_per_unit):
+        """Emit the bit patterns of the exponentials of eight entries relative to ``top``."""
+        power = builder.fmul(builder.sitofp(builder.sub(entries, top), _FLOAT_LANES), bits_per_unit)
+        power = builder.fadd(power, constant(FLOAT, LANES, float(MAX_POWER_BITS)))
+        representable = builder.fcmp_ordered(">", power, constant(FLOAT, LANES, float(MIN_POWER_BITS)))
+        return builder.fptosi(builder.select(representable, power, constant(FLOAT, LANES, 0.0)), _INTEGER_LANES)
 
-    def _emit_of_columns(context, builder, signature, arguments):
-        table, j, count, slope, tops, out = arguments
-        table, tops, out = (Table(context, builder, signature.args[n], arguments[n]) for n in (0, 4, 5))
-        slopes = splat(builder, slope, LANES)
+    def _emit_exponentiate_columns(context, builder, signature, arguments):
+        """Emit the maxima and exponentials of eight columns."""
+        table, j, count, bits_per_unit, maxima, out = arguments
+        table, maxima, out = (VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 4, 5))
+        rates = splat(builder, bits_per_unit, LANES)
 
         def find(k, found):
-            return [larger(builder, table.load(k, j, _INTEGERS), *found)]
+            """Raise the maxima to the entries of row k."""
+            return [elementwise_maximum(builder, table.load(k, j, _INTEGER_LANES), *found)]
 
-        (top,) = repeated(builder, count, [_DEADS], find)
-        tops.store(None, j, top)
-
-        def write(k, _):
-            out.store(k, j, _power(builder, table.load(k, j, _INTEGERS), top, slopes))
-            return []
-
-        repeated(builder, count, [], write)
-        return context.get_dummy_value()
-
-    def _emit_of_row(context, builder, signature, arguments):
-        table, i, columns, slope, tops, out = arguments
-        table, tops, out = (Table(context, builder, signature.args[n], arguments[n]) for n in (0, 4, 5))
-        slopes = splat(builder, slope, LANES)
-        most = largest(builder, table.row_maxima(i, columns, _DEADS))
-        tops.store(None, i, most)
-        top = splat(builder, most, LANES)
+        (top,) = emit_loop(builder, count, [_FORBIDDEN_LANES], find)
+        maxima.store(None, j, top)
 
         def write(k, _):
-            j = times(builder, k, LANES)
-            out.store(i, j, _power(builder, table.load(i, j, _INTEGERS), top, slopes))
+            """Store the exponentials of row k."""
+            out.store(k, j, _power(builder, table.load(k, j, _INTEGER_LANES), top, rates))
             return []
 
-        repeated(builder, blocks(builder, columns), [], write)
+        emit_loop(builder, count, [], write)
         return context.get_dummy_value()
 
-    def _few(builder, bits):
-        return builder.fcmp_ordered("<", builder.bitcast(bits, _FLOATS), constant(FLOAT, LANES, float(LEAST)))
+    def _emit_exponentiate_row(context, builder, signature, arguments):
+        """Emit the maximum and exponentials of a row."""
+        table, i, columns, bits_per_unit, maxima, out = arguments
+        table, maxima, out = (VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 4, 5))
+        rates = splat(builder, bits_per_unit, LANES)
+        largest = reduce_maximum(builder, table.row_maxima(i, columns, _FORBIDDEN_LANES))
+        maxima.store(None, i, largest)
+        top = splat(builder, largest, LANES)
 
-    def _emit_logarithms(context, builder, signature, arguments):
-        bits, tops, best, i, j, back, up, out = arguments
-        bits, tops, best, out = (Table(context, builder, signature.args[n], arguments[n]) for n in (0, 1, 2, 7))
-        found = bits.load(i, j, _INTEGERS)
-        beyond = builder.fsub(builder.sitofp(found, _FLOATS), constant(FLOAT, LANES, float(PRODUCT)))
-        beyond = builder.fptosi(builder.fmul(beyond, splat(builder, back, LANES)), _INTEGERS)
-        left, right = splat(builder, tops.load(None, i, INTEGER), LANES), best.load(None, j, _INTEGERS)
-        value = builder.add(builder.add(left, right), builder.add(beyond, splat(builder, up, LANES)))
-        lower = builder.select(builder.icmp_signed("<", left, right), left, right)
-        live = builder.icmp_signed(">=", lower, constant(INTEGER, LANES, int(THRESHOLD)))
-        out.store(i, j, builder.select(live, value, _DEADS))
-        few = builder.and_(_few(builder, found), live)
-        return builder.zext(builder.bitcast(few, ir.IntType(LANES)), ir.IntType(64))
+        def write(k, _):
+            """Store the exponentials of the k-th vector of the row."""
+            j = multiply_by(builder, k, LANES)
+            out.store(i, j, _power(builder, table.load(i, j, _INTEGER_LANES), top, rates))
+            return []
 
-    def _emit_put_where_few(context, builder, signature, arguments):
+        emit_loop(builder, vector_count(builder, columns), [], write)
+        return context.get_dummy_value()
+
+    def _below_reliable(builder, bits):
+        """Return a mask of the sums below ``MIN_RELIABLE_SUM``."""
+        return builder.fcmp_ordered(
+            "<", builder.bitcast(bits, _FLOAT_LANES), constant(FLOAT, LANES, float(MIN_RELIABLE_SUM))
+        )
+
+    def _emit_write_logarithms(context, builder, signature, arguments):
+        """Emit eight smoothed maxima of a row."""
+        bits, row_maxima, column_maxima, i, j, units_per_bit, margin, out = arguments
+        bits, row_maxima, column_maxima, out = (
+            VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 1, 2, 7)
+        )
+        found = bits.load(i, j, _INTEGER_LANES)
+        excess = builder.fsub(builder.sitofp(found, _FLOAT_LANES), constant(FLOAT, LANES, float(MAX_PRODUCT_BITS)))
+        excess = builder.fptosi(builder.fmul(excess, splat(builder, units_per_bit, LANES)), _INTEGER_LANES)
+        left, right = (
+            splat(builder, row_maxima.load(None, i, INTEGER), LANES),
+            column_maxima.load(None, j, _INTEGER_LANES),
+        )
+        value = builder.add(builder.add(left, right), builder.add(excess, splat(builder, margin, LANES)))
+        smaller = builder.select(builder.icmp_signed("<", left, right), left, right)
+        allowed = builder.icmp_signed(">=", smaller, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
+        out.store(i, j, builder.select(allowed, value, _FORBIDDEN_LANES))
+        unreliable = builder.and_(_below_reliable(builder, found), allowed)
+        return builder.zext(builder.bitcast(unreliable, ir.IntType(LANES)), ir.IntType(64))
+
+    def _emit_replace_small_sums(context, builder, signature, arguments):
+        """Emit the copy of exact entries to where the sums are unreliable."""
         bits, exact, i, j, out = arguments
-        bits, exact, out = (Table(context, builder, signature.args[n], arguments[n]) for n in (0, 1, 4))
-        few = _few(builder, bits.load(i, j, _INTEGERS))
-        out.store(i, j, builder.select(few, exact.load(i, j, _INTEGERS), out.load(i, j, _INTEGERS)))
+        bits, exact, out = (VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 1, 4))
+        unreliable = _below_reliable(builder, bits.load(i, j, _INTEGER_LANES))
+        out.store(i, j, builder.select(unreliable, exact.load(i, j, _INTEGER_LANES), out.load(i, j, _INTEGER_LANES)))
         return context.get_dummy_value()
 
     @intrinsic
-    def _of_columns(context, table, j, count, slope, tops, out):
-        return types.void(table, types.intp, types.intp, types.float32, tops, out), _emit_of_columns
+    def _exponentiate_columns(context, table, j, count, bits_per_unit, maxima, out):
+        """Compute what ``_naive_exponentiate_columns`` does."""
+        return types.void(table, types.intp, types.intp, types.float32, maxima, out), _emit_exponentiate_columns
 
     @intrinsic
-    def _of_row(context, table, i, columns, slope, tops, out):
-        return types.void(table, types.intp, types.intp, types.float32, tops, out), _emit_of_row
+    def _exponentiate_row(context, table, i, columns, bits_per_unit, maxima, out):
+        """Compute what ``_naive_exponentiate_row`` does."""
+        return types.void(table, types.intp, types.intp, types.float32, maxima, out), _emit_exponentiate_row
 
     @intrinsic
-    def logarithms(context, bits, tops, best, i, j, back, up, out):
+    def write_logarithms(context, bits, row_maxima, column_maxima, i, j, units_per_bit, margin, out):
+        """Compute what ``_naive_write_logarithms`` does."""
         kinds = types.intp, types.intp, types.float32, types.int32
-        return types.int64(bits, tops, best, *kinds, out), _emit_logarithms
+        return types.int64(bits, row_maxima, column_maxima, *kinds, out), _emit_write_logarithms
 
     @intrinsic
-    def put_where_few(context, bits, exact, i, j, out):
-        return types.void(bits, exact, types.intp, types.intp, out), _emit_put_where_few
+    def replace_small_sums(context, bits, exact, i, j, out):
+        """Compute what ``_naive_replace_small_sums`` does."""
+        return types.void(bits, exact, types.intp, types.intp, out), _emit_replace_small_sums
 
 
 @njit(nogil=True)
-def powers_of_columns(table, rows, columns, slope, tops, out):
-    """Write the bits of the exponentials of entries less the largest ones of their columns; those to ``tops``.
+def exponentiate_columns(table, rows, columns, bits_per_unit, maxima, out):
+    """Write the column maxima, and the exponentials of the entries relative to them.
 
-    ``columns`` is a multiple of 8.
+    Parameters
+    ----------
+    table : (>= rows, >= columns) int32
+    rows, columns : int
+        ``columns`` is a multiple of 8.
+    bits_per_unit : float32
+        Increase of the bit pattern per unit of an entry.
+    maxima : (>= columns,) int32
+        Receives the maxima, at least ``FORBIDDEN``.
+    out : (>= rows, >= columns) int32
+        Bit patterns of float32 numbers.
     """
     for j in range(0, columns, LANES):
-        _of_columns(table, j, rows, slope, tops, out)
+        _exponentiate_columns(table, j, rows, bits_per_unit, maxima, out)
 
 
 @njit(nogil=True)
-def powers_of_rows(table, rows, columns, slope, tops, out):
-    """Write the bits of the exponentials of entries less the largest ones of their rows; those to ``tops``.
+def exponentiate_rows(table, rows, columns, bits_per_unit, maxima, out):
+    """Write the row maxima, and the exponentials of the entries relative to them.
 
-    ``columns`` is a multiple of 8.
+    Parameters
+    ----------
+    table, rows, columns, bits_per_unit, out
+        As for ``exponentiate_columns``.
+    maxima : (>= rows,) int32
+        Receives the maxima, at least ``FORBIDDEN``.
     """
     for i in range(rows):
-        _of_row(table, i, columns, slope, tops, out)
+        _exponentiate_row(table, i, columns, bits_per_unit, maxima, out)

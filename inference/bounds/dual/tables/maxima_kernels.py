@@ -1,65 +1,102 @@
 # mypy: ignore-errors
-"""The largest entries of a table's columns or rows: eight columns at a time, each in its place of a register."""
+"""Maxima of the rows or columns of an int32 table, eight columns at a time in one vector register.
+
+All functions clamp the maxima from below to ``FORBIDDEN``. The ``_naive`` functions are NumPy twins of the intrinsics:
+they define what these compute, and run where compilation is disabled.
+"""
 
 import numpy as np
 from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from dmcmc.inference.bounds.dual.tables.entry_values import DEAD
-from dmcmc.inference.bounds.dual.tables.llvm_vectors import INTEGER, LANES, Table, constant, larger, largest, repeated
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
+from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
+    INTEGER,
+    LANES,
+    VectorTable,
+    constant,
+    elementwise_maximum,
+    emit_loop,
+    reduce_maximum,
+)
 from dmcmc.inference.runtime.compile import njit
 
 
 def _naive(table, j, count, out):
-    """Write the largest entries of some columns from j on, DEAD at least, over so many rows."""
-    out[j : j + LANES] = np.maximum(DEAD, table[:count, j : j + LANES].max(axis=0))
+    """Write the maxima over the first ``count`` rows of the eight columns from j on."""
+    out[j : j + LANES] = np.maximum(FORBIDDEN, table[:count, j : j + LANES].max(axis=0))
 
 
 def _naive_row(table, i, columns, out):
-    """Write the largest entry of a row, DEAD at least."""
-    out[i] = max(DEAD, table[i, :columns].max())
+    """Write the maximum of the first ``columns`` entries of row i."""
+    out[i] = max(FORBIDDEN, table[i, :columns].max())
 
 
 if config.DISABLE_JIT:
-    _lanes, _row = _naive, _naive_row
+    _vector_maxima, _row_maximum = _naive, _naive_row
 else:
     _INTEGERS = ir.VectorType(INTEGER, LANES)
 
     def _emit(context, builder, signature, arguments):
+        """Emit the maxima of eight columns."""
         table, j, count, out = arguments
-        table, out = (Table(context, builder, signature.args[n], one) for n, one in ((0, table), (3, out)))
+        table, out = (VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, out)))
 
-        def turn(k, tops):
-            return [larger(builder, table.load(k, j, _INTEGERS), *tops)]
+        def update(k, maxima):
+            """Raise the maxima to the entries of row k."""
+            return [elementwise_maximum(builder, table.load(k, j, _INTEGERS), *maxima)]
 
-        out.store(None, j, *repeated(builder, count, [constant(INTEGER, LANES, int(DEAD))], turn))
+        out.store(None, j, *emit_loop(builder, count, [constant(INTEGER, LANES, int(FORBIDDEN))], update))
         return context.get_dummy_value()
 
     def _emit_row(context, builder, signature, arguments):
+        """Emit the maximum of a row."""
         table, i, columns, out = arguments
-        table, out = (Table(context, builder, signature.args[n], one) for n, one in ((0, table), (3, out)))
-        out.store(None, i, largest(builder, table.row_maxima(i, columns, constant(INTEGER, LANES, int(DEAD)))))
+        table, out = (VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, out)))
+        out.store(
+            None, i, reduce_maximum(builder, table.row_maxima(i, columns, constant(INTEGER, LANES, int(FORBIDDEN))))
+        )
         return context.get_dummy_value()
 
     @intrinsic
-    def _lanes(context, table, j, count, out):
+    def _vector_maxima(context, table, j, count, out):
+        """Compute what ``_naive`` does."""
         return types.void(table, types.intp, types.intp, out), _emit
 
     @intrinsic
-    def _row(context, table, i, columns, out):
+    def _row_maximum(context, table, i, columns, out):
+        """Compute what ``_naive_row`` does."""
         return types.void(table, types.intp, types.intp, out), _emit_row
 
 
 @njit(nogil=True)
 def column_maxima(table, rows, columns, out):
-    """Write the largest entry of each column, DEAD at least, to ``out``; ``columns`` is a multiple of 8."""
+    """Write the largest entry of each column, at least ``FORBIDDEN``, to ``out``.
+
+    Parameters
+    ----------
+    table : (>= rows, >= columns) int32
+    rows : int
+    columns : int
+        A multiple of 8.
+    out : (>= columns,) int32
+    """
     for j in range(0, columns, LANES):
-        _lanes(table, j, rows, out)
+        _vector_maxima(table, j, rows, out)
 
 
 @njit(nogil=True)
 def row_maxima(table, rows, columns, out):
-    """Write the largest entry of each row, DEAD at least, to ``out``; ``columns`` is a multiple of 8."""
+    """Write the largest entry of each row, at least ``FORBIDDEN``, to ``out``.
+
+    Parameters
+    ----------
+    table : (>= rows, >= columns) int32
+    rows : int
+    columns : int
+        A multiple of 8.
+    out : (>= rows,) int32
+    """
     for i in range(rows):
-        _row(table, i, columns, out)
+        _row_maximum(table, i, columns, out)

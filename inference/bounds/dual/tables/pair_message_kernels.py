@@ -1,159 +1,222 @@
 # mypy: ignore-errors
-"""What is shifted between a table and the values of one of its variables: eight entries of a row at a time."""
+"""Messages between an int32 table and one of its two variables, eight entries of a row at a time.
+
+A message is a vector over the values of one variable that is added to, or subtracted from, every row or column of the
+table. Forbidden entries stay forbidden. Every function reports whether all allowed entries stayed within
+±``MAX_MAGNITUDE``.
+
+In all functions ``table`` is (>= rows, >= columns) int32 and ``columns`` is a multiple of 8. The ``_naive`` functions
+are NumPy twins of the intrinsics; they return 0 if no entry left the range, as the intrinsics do.
+"""
 
 import numpy as np
 from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from dmcmc.inference.bounds.dual.tables.entry_values import DEAD, LIMIT, THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
     INTEGER,
     LANES,
-    Table,
-    blocks,
+    VectorTable,
     constant,
-    larger,
-    largest,
-    repeated,
+    elementwise_maximum,
+    emit_loop,
+    multiply_by,
+    reduce_maximum,
     splat,
-    times,
+    vector_count,
 )
 from dmcmc.inference.runtime.compile import njit
 
 
-def _naive_shift(entries, shifts):
-    """Add shifts to entries in place, what is dead stays dead; return 0 where all are within the limits."""
-    total = entries + shifts
-    entries[:] = np.where(total < THRESHOLD, DEAD, total)
-    return int((np.abs(total[total >= THRESHOLD]) > LIMIT).any())
+def _naive_add_message(entries, message):
+    """Add ``message`` to ``entries`` in place and return 1 if an allowed entry leaves the range, else 0."""
+    total = entries + message
+    entries[:] = np.where(total < FORBIDDEN_BELOW, FORBIDDEN, total)
+    return int((np.abs(total[total >= FORBIDDEN_BELOW]) > MAX_MAGNITUDE).any())
 
 
-def _naive_add(table, i, j, shifts, by_row):
-    """As :func:`add_to_rows` or :func:`add_to_columns`, for some entries of row i from column j on."""
-    return _naive_shift(table[i, j : j + LANES], shifts[i] if by_row else shifts[j : j + LANES])
+def _naive_add(table, i, j, message, by_row):
+    """Do the work of ``add_to_rows`` or ``add_to_columns`` for eight entries of row i, from column j on."""
+    return _naive_add_message(table[i, j : j + LANES], message[i] if by_row else message[j : j + LANES])
 
 
-def _naive_level_row(table, i, columns, tops):
-    """As :func:`level_rows`, for a row."""
-    tops[i] = max(DEAD, table[i, :columns].max())
-    return _naive_shift(table[i, :columns], -tops[i] if tops[i] >= THRESHOLD else 0)
+def _naive_subtract_row_maximum(table, i, columns, maxima):
+    """Do the work of ``subtract_row_maxima`` for row i."""
+    maxima[i] = max(FORBIDDEN, table[i, :columns].max())
+    return _naive_add_message(table[i, :columns], -maxima[i] if maxima[i] >= FORBIDDEN_BELOW else 0)
 
 
-def _naive_level_columns(table, j, count, tops):
-    """As :func:`level_columns`, for some columns from j on."""
-    tops[j : j + LANES] = np.maximum(DEAD, table[:count, j : j + LANES].max(axis=0))
-    here = tops[j : j + LANES]
-    return _naive_shift(table[:count, j : j + LANES], np.where(here >= THRESHOLD, -here, 0))
+def _naive_subtract_column_maxima(table, j, count, maxima):
+    """Do the work of ``subtract_column_maxima`` for eight columns, from j on."""
+    maxima[j : j + LANES] = np.maximum(FORBIDDEN, table[:count, j : j + LANES].max(axis=0))
+    column_maxima = maxima[j : j + LANES]
+    return _naive_add_message(
+        table[:count, j : j + LANES], np.where(column_maxima >= FORBIDDEN_BELOW, -column_maxima, 0)
+    )
 
 
 if config.DISABLE_JIT:
-    _add, _level_row, _level_columns = _naive_add, _naive_level_row, _naive_level_columns
+    _add, _subtract_row_maximum, _subtract_column_maxima = (
+        _naive_add,
+        _naive_subtract_row_maximum,
+        _naive_subtract_column_maxima,
+    )
 else:
-    _INTEGERS, _DEADS = ir.VectorType(INTEGER, LANES), constant(INTEGER, LANES, int(DEAD))
-    _NONE = constant(ir.IntType(1), LANES, 0)
+    _INTEGER_LANES, _FORBIDDEN_LANES = ir.VectorType(INTEGER, LANES), constant(INTEGER, LANES, int(FORBIDDEN))
+    _NO_LANES = constant(ir.IntType(1), LANES, 0)
 
-    def _shift(builder, table, i, j, shifts, beyond):
-        """Add shifts to entries; return ``beyond`` with those that are outside the limits."""
-        total = builder.add(table.load(i, j, _INTEGERS), shifts)
-        dead = builder.icmp_signed("<", total, constant(INTEGER, LANES, int(THRESHOLD)))
-        moved = builder.add(total, constant(INTEGER, LANES, int(LIMIT)))
-        over = builder.icmp_unsigned(">", moved, constant(INTEGER, LANES, 2 * int(LIMIT)))
-        table.store(i, j, builder.select(dead, _DEADS, total))
-        return builder.or_(beyond, builder.and_(over, builder.not_(dead)))
+    def _emit_add_message(builder, table, i, j, message, overflow):
+        """Emit the addition of a vector to eight entries; return ``overflow`` or the mask of lanes out of range."""
+        total = builder.add(table.load(i, j, _INTEGER_LANES), message)
+        is_forbidden = builder.icmp_signed("<", total, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
+        offset = builder.add(total, constant(INTEGER, LANES, int(MAX_MAGNITUDE)))
+        out_of_range = builder.icmp_unsigned(">", offset, constant(INTEGER, LANES, 2 * int(MAX_MAGNITUDE)))
+        table.store(i, j, builder.select(is_forbidden, _FORBIDDEN_LANES, total))
+        return builder.or_(overflow, builder.and_(out_of_range, builder.not_(is_forbidden)))
 
-    def _less(builder, tops):
-        """Return what takes live tops to 0, and leaves what is dead."""
-        alive = builder.icmp_signed(">=", tops, constant(INTEGER, LANES, int(THRESHOLD)))
-        return builder.select(alive, builder.neg(tops), constant(INTEGER, LANES, 0))
+    def _negated_maxima(builder, maxima):
+        """Return the negated maxima, with 0 in the lanes whose maximum is forbidden."""
+        alive = builder.icmp_signed(">=", maxima, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
+        return builder.select(alive, builder.neg(maxima), constant(INTEGER, LANES, 0))
 
-    def _said(builder, beyond):
-        return builder.zext(builder.bitcast(beyond, ir.IntType(LANES)), ir.IntType(64))
+    def _lane_mask(builder, overflow):
+        """Return a mask of eight lanes as an integer, 0 if no lane is set."""
+        return builder.zext(builder.bitcast(overflow, ir.IntType(LANES)), ir.IntType(64))
 
     def _emit_add(context, builder, signature, arguments):
-        table, i, j, shifts, by_row = arguments
-        table, shifts = (Table(context, builder, signature.args[n], one) for n, one in ((0, table), (3, shifts)))
-        one = splat(builder, shifts.load(None, i, INTEGER), LANES)
-        each = builder.select(by_row, one, shifts.load(None, j, _INTEGERS))
-        return _said(builder, _shift(builder, table, i, j, each, _NONE))
+        """Emit the addition of a message to eight entries."""
+        table, i, j, message, by_row = arguments
+        table, message = (
+            VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, message))
+        )
+        row_addend = splat(builder, message.load(None, i, INTEGER), LANES)
+        addend = builder.select(by_row, row_addend, message.load(None, j, _INTEGER_LANES))
+        return _lane_mask(builder, _emit_add_message(builder, table, i, j, addend, _NO_LANES))
 
-    def _emit_level_row(context, builder, signature, arguments):
-        table, i, columns, tops = arguments
-        table, tops = (Table(context, builder, signature.args[n], one) for n, one in ((0, table), (3, tops)))
-        top = largest(builder, table.row_maxima(i, columns, _DEADS))
-        tops.store(None, i, top)
-        less = _less(builder, splat(builder, top, LANES))
+    def _emit_subtract_row_maximum(context, builder, signature, arguments):
+        """Emit the maximum of a row and its subtraction."""
+        table, i, columns, maxima = arguments
+        table, maxima = (
+            VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, maxima))
+        )
+        top = reduce_maximum(builder, table.row_maxima(i, columns, _FORBIDDEN_LANES))
+        maxima.store(None, i, top)
+        negated = _negated_maxima(builder, splat(builder, top, LANES))
 
-        def turn(k, beyond):
-            return [_shift(builder, table, i, times(builder, k, LANES), less, *beyond)]
+        def update(k, overflow):
+            """Subtract from the k-th vector of the row."""
+            return [_emit_add_message(builder, table, i, multiply_by(builder, k, LANES), negated, *overflow)]
 
-        return _said(builder, *repeated(builder, blocks(builder, columns), [_NONE], turn))
+        return _lane_mask(builder, *emit_loop(builder, vector_count(builder, columns), [_NO_LANES], update))
 
-    def _emit_level_columns(context, builder, signature, arguments):
-        table, j, count, tops = arguments
-        table, tops = (Table(context, builder, signature.args[n], one) for n, one in ((0, table), (3, tops)))
+    def _emit_subtract_column_maxima(context, builder, signature, arguments):
+        """Emit the maxima of eight columns and their subtraction."""
+        table, j, count, maxima = arguments
+        table, maxima = (
+            VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, maxima))
+        )
 
         def find(k, found):
-            return [larger(builder, table.load(k, j, _INTEGERS), *found)]
+            """Raise the maxima to the entries of row k."""
+            return [elementwise_maximum(builder, table.load(k, j, _INTEGER_LANES), *found)]
 
-        (top,) = repeated(builder, count, [_DEADS], find)
-        tops.store(None, j, top)
-        less = _less(builder, top)
+        (top,) = emit_loop(builder, count, [_FORBIDDEN_LANES], find)
+        maxima.store(None, j, top)
+        negated = _negated_maxima(builder, top)
 
-        def turn(k, beyond):
-            return [_shift(builder, table, k, j, less, *beyond)]
+        def update(k, overflow):
+            """Subtract from the entries of row k."""
+            return [_emit_add_message(builder, table, k, j, negated, *overflow)]
 
-        return _said(builder, *repeated(builder, count, [_NONE], turn))
-
-    @intrinsic
-    def _add(context, table, i, j, shifts, by_row):
-        return types.int64(table, types.intp, types.intp, shifts, types.boolean), _emit_add
+        return _lane_mask(builder, *emit_loop(builder, count, [_NO_LANES], update))
 
     @intrinsic
-    def _level_row(context, table, i, columns, tops):
-        return types.int64(table, types.intp, types.intp, tops), _emit_level_row
+    def _add(context, table, i, j, message, by_row):
+        """Compute what ``_naive_add`` does."""
+        return types.int64(table, types.intp, types.intp, message, types.boolean), _emit_add
 
     @intrinsic
-    def _level_columns(context, table, j, count, tops):
-        return types.int64(table, types.intp, types.intp, tops), _emit_level_columns
+    def _subtract_row_maximum(context, table, i, columns, maxima):
+        """Compute what ``_naive_subtract_row_maximum`` does."""
+        return types.int64(table, types.intp, types.intp, maxima), _emit_subtract_row_maximum
+
+    @intrinsic
+    def _subtract_column_maxima(context, table, j, count, maxima):
+        """Compute what ``_naive_subtract_column_maxima`` does."""
+        return types.int64(table, types.intp, types.intp, maxima), _emit_subtract_column_maxima
 
 
 @njit(nogil=True)
-def add_to_rows(table, rows, columns, shifts):
-    """Add a shift to each row, what is dead stays dead; return whether all fit the limits.
+def add_to_rows(table, rows, columns, message):
+    """Add ``message[i]`` to each row i of a table and return whether all entries stayed in range.
 
-    ``columns`` is a multiple of 8, here and in all functions of this module.
+    Parameters
+    ----------
+    table : (>= rows, >= columns) int32
+    rows, columns : int
+        ``columns`` is a multiple of 8.
+    message : (>= rows,) int32
     """
-    beyond = 0
+    overflow = 0
     for i in range(rows):
         for j in range(0, columns, LANES):
-            beyond |= _add(table, i, j, shifts, True)
-    return beyond == 0
+            overflow |= _add(table, i, j, message, True)
+    return overflow == 0
 
 
 @njit(nogil=True)
-def add_to_columns(table, rows, columns, shifts):
-    """Add a shift to each column, what is dead stays dead; return whether all fit the limits."""
-    beyond = 0
+def add_to_columns(table, rows, columns, message):
+    """Add ``message[j]`` to each column j of a table and return whether all entries stayed in range.
+
+    Parameters
+    ----------
+    table : (>= rows, >= columns) int32
+    rows, columns : int
+        ``columns`` is a multiple of 8.
+    message : (>= columns,) int32
+    """
+    overflow = 0
     for i in range(rows):
         for j in range(0, columns, LANES):
-            beyond |= _add(table, i, j, shifts, False)
-    return beyond == 0
+            overflow |= _add(table, i, j, message, False)
+    return overflow == 0
 
 
 @njit(nogil=True)
-def level_rows(table, rows, columns, tops):
-    """Write the largest entry of each row, DEAD at least, to ``tops`` and take it off; return whether all fit."""
-    beyond = 0
+def subtract_row_maxima(table, rows, columns, maxima):
+    """Write each row's maximum and subtract it from the row; return whether all entries stayed in range.
+
+    Parameters
+    ----------
+    table : (>= rows, >= columns) int32
+        Afterwards each row with an allowed entry has maximum 0.
+    rows, columns : int
+        ``columns`` is a multiple of 8.
+    maxima : (>= rows,) int32
+        Receives the maxima, at least ``FORBIDDEN``.
+    """
+    overflow = 0
     for i in range(rows):
-        beyond |= _level_row(table, i, columns, tops)
-    return beyond == 0
+        overflow |= _subtract_row_maximum(table, i, columns, maxima)
+    return overflow == 0
 
 
 @njit(nogil=True)
-def level_columns(table, rows, columns, tops):
-    """Write the largest entry of each column, DEAD at least, to ``tops`` and take it off; return whether all fit."""
-    beyond = 0
+def subtract_column_maxima(table, rows, columns, maxima):
+    """Write each column's maximum and subtract it from the column; return whether all entries stayed in range.
+
+    Parameters
+    ----------
+    table : (>= rows, >= columns) int32
+        Afterwards each column with an allowed entry has maximum 0.
+    rows, columns : int
+        ``columns`` is a multiple of 8.
+    maxima : (>= columns,) int32
+        Receives the maxima, at least ``FORBIDDEN``.
+    """
+    overflow = 0
     for j in range(0, columns, LANES):
-        beyond |= _level_columns(table, j, rows, tops)
-    return beyond == 0
+        overflow |= _subtract_column_maxima(table, j, rows, maxima)
+    return overflow == 0

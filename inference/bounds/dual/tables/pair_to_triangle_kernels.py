@@ -1,43 +1,54 @@
 # mypy: ignore-errors
-"""What a triangle takes in of one of its pairs: eight entries of a row at a time."""
+"""Addition of a pairwise table to a table of a triangle, eight entries of a row at a time."""
 
 import numpy as np
 from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from dmcmc.inference.bounds.dual.tables.entry_values import DEAD, THRESHOLD
-from dmcmc.inference.bounds.dual.tables.llvm_vectors import INTEGER, LANES, Table, constant
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
+from dmcmc.inference.bounds.dual.tables.llvm_vectors import INTEGER, LANES, VectorTable, constant
 from dmcmc.inference.runtime.compile import njit
 
 
 def _naive(into, table, i, j):
-    """As :func:`take_in`, for some entries of row i from column j on."""
+    """Do the work of ``add_table`` for eight entries of row i, from column j on (NumPy twin of the intrinsic)."""
     total = into[i, j : j + LANES] + table[i, j : j + LANES]
-    into[i, j : j + LANES] = np.where(total < THRESHOLD, DEAD, total)
+    into[i, j : j + LANES] = np.where(total < FORBIDDEN_BELOW, FORBIDDEN, total)
 
 
 if config.DISABLE_JIT:
-    _lanes = _naive
+    _add_vector = _naive
 else:
 
     def _emit(context, builder, signature, arguments):
+        """Emit the addition of eight entries of a row."""
         into, table, i, j = arguments
-        into, table = (Table(context, builder, signature.args[n], one) for n, one in enumerate((into, table)))
+        into, table = (VectorTable(context, builder, signature.args[n], value) for n, value in enumerate((into, table)))
         integers = ir.VectorType(INTEGER, LANES)
         total = builder.add(into.load(i, j, integers), table.load(i, j, integers))
-        dead = builder.icmp_signed("<", total, constant(INTEGER, LANES, int(THRESHOLD)))
-        into.store(i, j, builder.select(dead, constant(INTEGER, LANES, int(DEAD)), total))
+        is_forbidden = builder.icmp_signed("<", total, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
+        into.store(i, j, builder.select(is_forbidden, constant(INTEGER, LANES, int(FORBIDDEN)), total))
         return context.get_dummy_value()
 
     @intrinsic
-    def _lanes(context, into, table, i, j):
+    def _add_vector(context, into, table, i, j):
+        """Add eight entries of ``table``, row i from column j on, to ``into``."""
         return types.void(into, table, types.intp, types.intp), _emit
 
 
 @njit(nogil=True)
-def take_in(into, table, rows, columns):
-    """Add ``table`` to ``into``; the caller overwrites or clears ``table``. ``columns`` is a multiple of 8."""
+def add_table(into, table, rows, columns):
+    """Add ``table`` to ``into`` entry by entry; forbidden entries of either stay forbidden.
+
+    The caller overwrites or clears ``table`` afterwards, so that the sum of all tables does not change.
+
+    Parameters
+    ----------
+    into, table : (>= rows, >= columns) int32
+    rows, columns : int
+        ``columns`` is a multiple of 8.
+    """
     for i in range(rows):
         for j in range(0, columns, LANES):
-            _lanes(into, table, i, j)
+            _add_vector(into, table, i, j)

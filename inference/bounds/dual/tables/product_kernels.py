@@ -1,9 +1,8 @@
 # mypy: ignore-errors
-"""Products of small tables, max-plus of integers and plus-times of floats: what sweeps over triangles mostly do.
+"""Matrix products of small tables: max-plus of int32 and plus-times of float32, the main cost of a triangle pass.
 
-Loops over arrays store and load each entry of a product again and again. Here a tile of it, :data:`ROWS` or
-:data:`FEW` rows of 8 or 16 columns, stays in registers until it is done: three times as fast at 24 values, ten times
-at 8.
+Plain loops over arrays load and store each entry of the product once per term. Here a tile of the product stays in
+registers until all of its terms are added. A tile has ``TILE_ROWS`` or ``SHORT_TILE_ROWS`` rows and 8 or 16 columns.
 """
 
 import numpy as np
@@ -11,118 +10,165 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from dmcmc.inference.bounds.dual.tables.entry_values import DEAD
-from dmcmc.inference.bounds.dual.tables.llvm_vectors import FLOAT, INTEGER, Table, constant, larger, repeated, splat
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
+from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
+    FLOAT,
+    INTEGER,
+    VectorTable,
+    constant,
+    elementwise_maximum,
+    emit_loop,
+    splat,
+)
 from dmcmc.inference.runtime.compile import njit
 
-ROWS, FEW, NARROW, WIDE = 8, 4, 8, 16  # of a tile; so many sums are under way at once
+TILE_ROWS = 8  # rows of a tile, which are accumulated in registers at the same time
+SHORT_TILE_ROWS = 4  # rows of the last tile where the table's rows are not a multiple of TILE_ROWS
+NARROW_COLUMNS = 8  # columns of a narrow tile: one vector
+WIDE_COLUMNS = 16  # columns of a wide tile
 
 
 def _tile(rows, lanes, number, start, step, naive):
-    """Return what sets ``out[i : i + rows, j : j + lanes]`` of a product: tile(left, right, out, i, j, inner).
+    """Return the intrinsic ``tile(left, right, out, i, j, inner)`` that sets ``out[i : i + rows, j : j + lanes]``.
 
     Parameters
     ----------
-    number
-        LLVM's type of an entry.
-    start
-        What each entry begins with.
-    step
-        ``step(builder, entry, left, right)`` emits what an entry becomes with one more pair of numbers.
-    naive
-        The same of a tile in NumPy, ``naive(left, right)``; also where nothing is compiled.
+    rows, lanes : int
+        Rows and columns of the tile.
+    number : LLVM type
+        Type of an entry.
+    start : int or float
+        Initial value of each entry.
+    step : callable
+        ``step(builder, entry, left, right)`` emits the update of an entry by one pair of factors.
+    naive : callable
+        ``naive(left, right)`` returns the same tile in NumPy; used where compilation is disabled.
     """
     if config.DISABLE_JIT:
 
         def plain(left, right, out, i, j, inner):
+            """Compute the tile in NumPy."""
             out[i : i + rows, j : j + lanes] = naive(left[i : i + rows, :inner], right[:inner, j : j + lanes])
 
         return plain
 
     def emit(context, builder, signature, arguments):
+        """Emit the loop over the terms of a tile."""
         *tables, i, j, inner = arguments
         left, right, out = (
-            Table(context, builder, kind, table) for kind, table in zip(signature.args, tables, strict=False)
+            VectorTable(context, builder, kind, table) for kind, table in zip(signature.args, tables, strict=False)
         )
-        lines, first = [builder.add(i, ir.Constant(i.type, row)) for row in range(rows)], constant(number, lanes, start)
+        row_numbers, first = (
+            [builder.add(i, ir.Constant(i.type, row)) for row in range(rows)],
+            constant(number, lanes, start),
+        )
 
-        def turn(k, entries):
-            there = right.load(k, j, first.type)
+        def update(k, entries):
+            """Add the k-th term to all entries of the tile."""
+            right_row = right.load(k, j, first.type)
             return [
-                step(builder, entry, splat(builder, left.load(line, k, number), lanes), there)
-                for line, entry in zip(lines, entries, strict=True)
+                step(builder, entry, splat(builder, left.load(line, k, number), lanes), right_row)
+                for line, entry in zip(row_numbers, entries, strict=True)
             ]
 
-        for line, entries in zip(lines, repeated(builder, inner, [first] * rows, turn), strict=True):
+        for line, entries in zip(row_numbers, emit_loop(builder, inner, [first] * rows, update), strict=True):
             out.store(line, j, entries)
         return context.get_dummy_value()
 
     @intrinsic
     def tile(context, left, right, out, i, j, inner):
+        """Set ``out[i : i + rows, j : j + lanes]`` of the product with ``inner`` terms."""
         return types.void(left, right, out, types.intp, types.intp, types.intp), emit
 
     return tile
 
 
-def _larger(builder, entry, left, right):
-    return larger(builder, builder.add(left, right), entry)
+def _max_of_sums(builder, entry, left, right):
+    """Emit the maximum of an entry and the sum of a pair of factors."""
+    return elementwise_maximum(builder, builder.add(left, right), entry)
 
 
-def _sum(builder, entry, left, right):
-    return builder.fadd(entry, builder.fmul(left, right))  # not fused: the same on every processor
+def _sum_of_products(builder, entry, left, right):
+    # Not a fused multiply-add, so that all processors give the same result.
+    """Emit the sum of an entry and the product of a pair of factors."""
+    return builder.fadd(entry, builder.fmul(left, right))
 
 
-def _maxima(left, right):
-    return np.maximum((left[:, :, None] + right[None]).max(axis=1), DEAD)
+def _naive_max_plus(left, right):
+    """Return the max-plus product of two int32 tables, at least ``FORBIDDEN``, in NumPy."""
+    return np.maximum((left[:, :, None] + right[None]).max(axis=1), FORBIDDEN)
 
 
-def _larger_tile(rows, lanes):
-    return _tile(rows, lanes, INTEGER, int(DEAD), _larger, _maxima)
+def _max_plus_tile_of(rows, lanes):
+    """Return the intrinsic for a tile of a max-plus product."""
+    return _tile(rows, lanes, INTEGER, int(FORBIDDEN), _max_of_sums, _naive_max_plus)
 
 
-def _sum_tile(rows, lanes):
-    return _tile(rows, lanes, FLOAT, 0.0, _sum, np.matmul)
+def _plus_times_tile_of(rows, lanes):
+    """Return the intrinsic for a tile of a plus-times product."""
+    return _tile(rows, lanes, FLOAT, 0.0, _sum_of_products, np.matmul)
 
 
-larger_narrow, _larger_wide, _sum_narrow, _sum_wide = (
-    of(ROWS, lanes) for of in (_larger_tile, _sum_tile) for lanes in (NARROW, WIDE)
+max_plus_tile, _max_plus_wide_tile, _plus_times_tile, _plus_times_wide_tile = (
+    of(TILE_ROWS, lanes) for of in (_max_plus_tile_of, _plus_times_tile_of) for lanes in (NARROW_COLUMNS, WIDE_COLUMNS)
 )
-_few_larger_narrow, _few_larger_wide, _few_sums_narrow, _few_sums_wide = (
-    of(FEW, lanes) for of in (_larger_tile, _sum_tile) for lanes in (NARROW, WIDE)
+_short_max_plus_tile, _short_max_plus_wide_tile, _short_plus_times_tile, _short_plus_times_wide_tile = (
+    of(SHORT_TILE_ROWS, lanes)
+    for of in (_max_plus_tile_of, _plus_times_tile_of)
+    for lanes in (NARROW_COLUMNS, WIDE_COLUMNS)
 )
 
 
 @njit(nogil=True)
 def max_plus(left, right, out, rows, inner, columns):
-    """Set out[i, j] to the largest left[i, k] + right[k, j], or DEAD, of int32.
+    """Set ``out[i, j] = max(FORBIDDEN, max over k of left[i, k] + right[k, j])``.
 
-    ``rows`` is a multiple of 4, ``columns`` of 8, ``inner`` is 1 at least; entries of rows of ``right`` and ``out`` lie
-    side by side.
+    Parameters
+    ----------
+    left : (>= rows, >= inner) int32
+    right : (>= inner, >= columns) int32
+        Entries of a row are contiguous.
+    out : (>= rows, >= columns) int32
+        Entries of a row are contiguous.
+    rows : int
+        A multiple of 4.
+    inner : int
+        Number of terms, at least 1.
+    columns : int
+        A multiple of 8.
     """
-    wide, most = columns // WIDE * WIDE, rows // ROWS * ROWS
-    for i in range(0, most, ROWS):
-        for j in range(0, wide, WIDE):
-            _larger_wide(left, right, out, i, j, inner)
+    wide, full_rows = columns // WIDE_COLUMNS * WIDE_COLUMNS, rows // TILE_ROWS * TILE_ROWS
+    for i in range(0, full_rows, TILE_ROWS):
+        for j in range(0, wide, WIDE_COLUMNS):
+            _max_plus_wide_tile(left, right, out, i, j, inner)
         if wide < columns:
-            larger_narrow(left, right, out, i, wide, inner)
-    if most < rows:
-        for j in range(0, wide, WIDE):
-            _few_larger_wide(left, right, out, most, j, inner)
+            max_plus_tile(left, right, out, i, wide, inner)
+    if full_rows < rows:
+        for j in range(0, wide, WIDE_COLUMNS):
+            _short_max_plus_wide_tile(left, right, out, full_rows, j, inner)
         if wide < columns:
-            _few_larger_narrow(left, right, out, most, wide, inner)
+            _short_max_plus_tile(left, right, out, full_rows, wide, inner)
 
 
 @njit(nogil=True)
 def plus_times(left, right, out, rows, inner, columns):
-    """Set out[i, j] to the sum of left[i, k] · right[k, j], of float32; sizes as for :func:`max_plus`."""
-    wide, most = columns // WIDE * WIDE, rows // ROWS * ROWS
-    for i in range(0, most, ROWS):
-        for j in range(0, wide, WIDE):
-            _sum_wide(left, right, out, i, j, inner)
+    """Set ``out[i, j]`` to the sum over k of ``left[i, k] * right[k, j]``, added in the order of k.
+
+    Parameters
+    ----------
+    left, right, out : float32
+        Shapes as for ``max_plus``.
+    rows, inner, columns : int
+        As for ``max_plus``.
+    """
+    wide, full_rows = columns // WIDE_COLUMNS * WIDE_COLUMNS, rows // TILE_ROWS * TILE_ROWS
+    for i in range(0, full_rows, TILE_ROWS):
+        for j in range(0, wide, WIDE_COLUMNS):
+            _plus_times_wide_tile(left, right, out, i, j, inner)
         if wide < columns:
-            _sum_narrow(left, right, out, i, wide, inner)
-    if most < rows:
-        for j in range(0, wide, WIDE):
-            _few_sums_wide(left, right, out, most, j, inner)
+            _plus_times_tile(left, right, out, i, wide, inner)
+    if full_rows < rows:
+        for j in range(0, wide, WIDE_COLUMNS):
+            _short_plus_times_wide_tile(left, right, out, full_rows, j, inner)
         if wide < columns:
-            _few_sums_narrow(left, right, out, most, wide, inner)
+            _short_plus_times_tile(left, right, out, full_rows, wide, inner)

@@ -1,33 +1,34 @@
 # mypy: ignore-errors
-"""Tables transposed, 8 x 8 entries at a time: in registers, where entries of two rows change places."""
+"""Transposition of int32 tables in registers, one block of 8 x 8 entries at a time."""
 
 from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from dmcmc.inference.bounds.dual.tables.llvm_vectors import INTEGER, LANES, Table
+from dmcmc.inference.bounds.dual.tables.llvm_vectors import INTEGER, LANES, VectorTable
 from dmcmc.inference.runtime.compile import njit
 
 
 def _naive(table, out, i, j):
-    """Set a block of ``out``, from (j, i) on, to that of the table from (i, j) on, transposed."""
+    """Write the 8 x 8 block of ``table`` at (i, j), transposed, to ``out`` at (j, i) (NumPy twin of the intrinsic)."""
     out[j : j + LANES, i : i + LANES] = table[i : i + LANES, j : j + LANES].T
 
 
 if config.DISABLE_JIT:
-    _block = _naive
+    _transpose_block = _naive
 else:
 
-    def _exchange(builder, one, other, step):
-        """Return two rows of which each has got blocks of ``step`` entries of the other, so that both are in order."""
+    def _exchange(builder, upper, lower, step):
+        """Swap alternate groups of ``step`` entries between two rows: one step of the 8 x 8 transposition network."""
         kind, places = ir.VectorType(INTEGER, LANES), range(LANES)
         first = [p if p & step == 0 else LANES + p - step for p in places]
         second = [p + step if p & step == 0 else LANES + p for p in places]
-        return [builder.shuffle_vector(one, other, ir.Constant(kind, order)) for order in (first, second)]
+        return [builder.shuffle_vector(upper, lower, ir.Constant(kind, order)) for order in (first, second)]
 
     def _emit(context, builder, signature, arguments):
+        """Emit the transposition of an 8 x 8 block in registers: three steps of row exchanges."""
         table, out, i, j = arguments
-        table, out = (Table(context, builder, signature.args[n], one) for n, one in enumerate((table, out)))
+        table, out = (VectorTable(context, builder, signature.args[n], value) for n, value in enumerate((table, out)))
         after = [ir.Constant(i.type, n) for n in range(LANES)]
         rows = [table.load(builder.add(i, n), j, ir.VectorType(INTEGER, LANES)) for n in after]
         for step in (1, 2, 4):
@@ -39,13 +40,21 @@ else:
         return context.get_dummy_value()
 
     @intrinsic
-    def _block(context, table, out, i, j):
+    def _transpose_block(context, table, out, i, j):
+        """Compute what ``_naive`` does."""
         return types.void(table, out, types.intp, types.intp), _emit
 
 
 @njit(nogil=True)
-def turn(table, out, rows, columns):
-    """Set out[j, i] = table[i, j]; ``rows`` and ``columns`` are multiples of 8."""
+def transpose(table, out, rows, columns):
+    """Set ``out[j, i] = table[i, j]`` for i < rows and j < columns.
+
+    Parameters
+    ----------
+    table, out : (>= rows, >= columns) and (>= columns, >= rows) int32
+    rows, columns : int
+        Multiples of 8.
+    """
     for i in range(0, rows, LANES):
         for j in range(0, columns, LANES):
-            _block(table, out, i, j)
+            _transpose_block(table, out, i, j)

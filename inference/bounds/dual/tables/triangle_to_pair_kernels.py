@@ -1,70 +1,90 @@
 # mypy: ignore-errors
-"""What a triangle gives back to one of its pairs: eight entries of a row at a time."""
+"""The message from a triangle to one of its pairs, eight entries of a row at a time."""
 
 import numpy as np
 from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from dmcmc.inference.bounds.dual.tables.entry_values import DEAD, LIMIT, THRESHOLD
-from dmcmc.inference.bounds.dual.tables.llvm_vectors import FLOAT, INTEGER, LANES, Table, constant, splat
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
+from dmcmc.inference.bounds.dual.tables.llvm_vectors import FLOAT, INTEGER, LANES, VectorTable, constant, splat
 from dmcmc.inference.runtime.compile import njit
 
 
-def _naive(cluster, pair, rest, i, j, weight):
-    """As :func:`hand_back`, for some entries of row i from column j on; return 0 where all stayed within the limits."""
-    here, share = cluster[i, j : j + LANES], pair[i, j : j + LANES]
-    marginal = here + rest[i, j : j + LANES]
-    dead = marginal < THRESHOLD
-    share[:] = marginal if weight == 1 else (marginal.astype(np.float32) * weight).astype(np.int32)
-    here -= share
-    share[dead], here[dead] = DEAD, DEAD
-    live = np.abs(np.concatenate([here[~dead], share[~dead]]))
-    return int((live > LIMIT).any())
+def _naive(triangle, pair, other_tables, i, j, weight):
+    """Do the work of ``send_to_pair`` for eight entries of row i, from column j on; return 0 if all stayed in range."""
+    remainder, message = triangle[i, j : j + LANES], pair[i, j : j + LANES]
+    marginal = remainder + other_tables[i, j : j + LANES]
+    is_forbidden = marginal < FORBIDDEN_BELOW
+    message[:] = marginal if weight == 1 else (marginal.astype(np.float32) * weight).astype(np.int32)
+    remainder -= message
+    message[is_forbidden], remainder[is_forbidden] = FORBIDDEN, FORBIDDEN
+    allowed = np.abs(np.concatenate([remainder[~is_forbidden], message[~is_forbidden]]))
+    return int((allowed > MAX_MAGNITUDE).any())
 
 
 if config.DISABLE_JIT:
-    _lanes = _naive
+    _send_vector = _naive
 else:
 
     def _emit(context, builder, signature, arguments):
+        """Emit the message of eight entries; return whether an entry left the range."""
         *tables, i, j, weight = arguments
-        cluster, pair, rest = (
-            Table(context, builder, kind, table) for kind, table in zip(signature.args, tables, strict=False)
+        triangle, pair, other_tables = (
+            VectorTable(context, builder, kind, table) for kind, table in zip(signature.args, tables, strict=False)
         )
         integers = ir.VectorType(INTEGER, LANES)
-        floats, dead_entry = ir.VectorType(FLOAT, LANES), constant(INTEGER, LANES, int(DEAD))
-        here = cluster.load(i, j, integers)
-        marginal = builder.add(here, rest.load(i, j, integers))
-        dead = builder.icmp_signed("<", marginal, constant(INTEGER, LANES, int(THRESHOLD)))
-        part = builder.fmul(builder.sitofp(marginal, floats), splat(builder, weight, LANES))
-        everything = builder.fcmp_ordered("==", weight, ir.Constant(FLOAT, 1.0))
-        share = builder.select(everything, marginal, builder.fptosi(part, integers))
-        left = builder.sub(here, share)
+        floats, dead_entry = ir.VectorType(FLOAT, LANES), constant(INTEGER, LANES, int(FORBIDDEN))
+        remainder = triangle.load(i, j, integers)
+        marginal = builder.add(remainder, other_tables.load(i, j, integers))
+        is_forbidden = builder.icmp_signed("<", marginal, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
+        scaled = builder.fmul(builder.sitofp(marginal, floats), splat(builder, weight, LANES))
+        sends_all = builder.fcmp_ordered("==", weight, ir.Constant(FLOAT, 1.0))
+        message = builder.select(sends_all, marginal, builder.fptosi(scaled, integers))
+        difference = builder.sub(remainder, message)
 
-        def beyond(value):
-            """Whether entries are below −LIMIT or above LIMIT: one comparison without a sign."""
-            moved = builder.add(value, constant(INTEGER, LANES, int(LIMIT)))
-            return builder.icmp_unsigned(">", moved, constant(INTEGER, LANES, 2 * int(LIMIT)))
+        def out_of_range(value):
+            """Return a mask of the entries outside ±``MAX_MAGNITUDE``, with one unsigned comparison."""
+            moved = builder.add(value, constant(INTEGER, LANES, int(MAX_MAGNITUDE)))
+            return builder.icmp_unsigned(">", moved, constant(INTEGER, LANES, 2 * int(MAX_MAGNITUDE)))
 
-        found = builder.and_(builder.or_(beyond(left), beyond(share)), builder.not_(dead))
-        pair.store(i, j, builder.select(dead, dead_entry, share))
-        cluster.store(i, j, builder.select(dead, dead_entry, left))
+        found = builder.and_(builder.or_(out_of_range(difference), out_of_range(message)), builder.not_(is_forbidden))
+        pair.store(i, j, builder.select(is_forbidden, dead_entry, message))
+        triangle.store(i, j, builder.select(is_forbidden, dead_entry, difference))
         return builder.zext(builder.bitcast(found, ir.IntType(LANES)), ir.IntType(64))
 
     @intrinsic
-    def _lanes(context, cluster, pair, rest, i, j, weight):
-        return types.int64(cluster, pair, rest, types.intp, types.intp, types.float32), _emit
+    def _send_vector(context, triangle, pair, other_tables, i, j, weight):
+        """Compute what ``_naive`` does."""
+        return types.int64(triangle, pair, other_tables, types.intp, types.intp, types.float32), _emit
 
 
 @njit(nogil=True)
-def hand_back(cluster, pair, rest, weight, rows, columns):
-    """Give a pair its share of cluster + rest, the triangle's max-marginal over it; return whether all fit the limits.
+def send_to_pair(triangle, pair, other_tables, weight, rows, columns):
+    """Send a pair the fraction ``weight`` of the triangle's max-marginal over it: the pair's table is overwritten.
 
-    A ``weight`` (float32) of 1 gives all of it, whatever a float32 holds. ``columns`` is a multiple of 8.
+    The same amount is subtracted from the triangle's own table over the pair.
+
+    Parameters
+    ----------
+    triangle : (>= rows, >= columns) int32
+        The triangle's table over this pair; receives the remainder.
+    pair : (>= rows, >= columns) int32
+        The pairwise table, already added to the triangle; overwritten.
+    other_tables : (>= rows, >= columns) int32
+        The other two tables of the triangle, maximised over its third variable.
+    weight : float32
+        The fraction that is sent. 1 sends the exact max-marginal, without rounding to float32.
+    rows, columns : int
+        ``columns`` is a multiple of 8.
+
+    Returns
+    -------
+    bool
+        Whether all allowed entries stayed within ±``MAX_MAGNITUDE``.
     """
-    beyond = 0
+    overflow = 0
     for i in range(rows):
         for j in range(0, columns, LANES):
-            beyond |= _lanes(cluster, pair, rest, i, j, weight)
-    return beyond == 0
+            overflow |= _send_vector(triangle, pair, other_tables, i, j, weight)
+    return overflow == 0

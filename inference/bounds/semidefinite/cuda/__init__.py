@@ -1,5 +1,6 @@
-"""Semidefinite lifts on a GPU: passes of a step over all agents' or cases' pairs and vectors, and what carries them.
+"""Semidefinite relaxations on a GPU.
 
-:mod:`.step_kernels` and :mod:`.case_kernels` have the passes, :mod:`.arrays` and :mod:`.case_arrays` launch them beside
-cuBLAS's products of matrices (by CuPy).
+``step_kernels`` and ``node_kernels`` hold the kernels of a step for a batch of agents or nodes. ``device_arrays`` and
+``node_arrays`` launch them, next to cuBLAS products of matrices (via CuPy). ``certificate_kernels`` computes exact
+maxima, and ``batched_relaxation`` runs the relaxations of several agents.
 """

@@ -1,4 +1,4 @@
-"""Lifts of several agents at once, on a GPU: what comes before and after the steps goes to threads."""
+"""Run the semidefinite relaxations of several agents at once on a GPU, with set-up and certificates on CPU threads."""
 
 import logging
 import time
@@ -8,269 +8,317 @@ from functools import partial
 import numpy as np
 
 from dmcmc.inference.bounds.dual.integer_scaling import Scale
-from dmcmc.inference.bounds.semidefinite.batched_steps import Shape
-from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import MOST_DOMAIN, DeviceArrays
-from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceCases
-from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import pairs_together
-from dmcmc.inference.bounds.semidefinite.descent import LOOK, Descent, Point, Singles, Target
-from dmcmc.inference.bounds.semidefinite.descent_batch import Batch, shape_of
-from dmcmc.inference.bounds.semidefinite.per_row.bound_rows import OwnTurn, cases_at_once
+from dmcmc.inference.bounds.semidefinite.batched_steps import BatchShape
+from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import MAX_DOMAIN, DeviceArrays
+from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceNodeArrays
+from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import tables_per_block
+from dmcmc.inference.bounds.semidefinite.descent import STEPS_PER_CHECK, Descent, DescentPoint, Float32Array, Target
+from dmcmc.inference.bounds.semidefinite.descent_batch import DescentBatch, batch_shape
+from dmcmc.inference.bounds.semidefinite.per_row.bound_rows import PerRowBounding, max_nodes_per_batch
 from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import Ground, case_shape, slot_bytes
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import CaseBatch, Start
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import CaseShape
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import ROW, Case
-from dmcmc.inference.bounds.semidefinite.relaxation import ROWS, LiftRequest, Turn
-from dmcmc.inference.bounds.semidefinite.row_tree import Part
-from dmcmc.inference.bounds.semidefinite.step_throughput import as_long_as
-from dmcmc.inference.bounds.semidefinite.utility_matrix import Network
+from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers, entry_bytes, node_shape
+from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStart, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeShape
+from dmcmc.inference.bounds.semidefinite.per_row.nodes import ROOT_SCHEDULE, RowNode
+from dmcmc.inference.bounds.semidefinite.relaxation import MAX_ROWS_PER_DESCENT, ActiveRelaxation, RelaxationRequest
+from dmcmc.inference.bounds.semidefinite.row_tree import DomainPart
+from dmcmc.inference.bounds.semidefinite.step_throughput import step_allowance
+from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.device import CLAIMS, is_out_of_memory, shared_device
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.device import GPU_CLAIMS, is_out_of_memory, shared_device
 from dmcmc.inference.runtime.matrix_products import products_on_one_thread
-from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
 
-SHARED = 600  # steps of the square that all rows of an agent share: ten times as many would bring 0.3 % more
-_ROOM = 0.75  # of what is free of the device's memory
-_POINTS, _MOST_POINTS = 0.5, 1 << 17  # of the room goes to points that are kept; how many at most
-_LOADED = 16  # agents, at most, of a step that loads what all use
-_WIDE = 1 << 31  # bytes of an array: libraries have other kernels for larger ones
-_LARGEST = 1 << 31  # entries of an array: kernels count them in 32 bits
+SHARED_STEPS = 600  # descent steps per agent for the term that all of its rows share; more steps gain little
+_FREE_MEMORY_SHARE = 0.75  # of the free device memory is used
+_FACTORS_SHARE = 0.5  # of that memory goes to stored factor vectors
+_MAX_STORED_FACTORS = 1 << 17  # leaves whose factor vectors are stored
+_MAX_LOADED_AGENTS = 16  # agents in the step that loads kernels and libraries
+_WIDE_ARRAY_BYTES = 1 << 31  # array libraries use other kernels for larger arrays
+_MAX_ARRAY_ENTRIES = 1 << 31  # kernels use 32-bit indices
 _LOG = logging.getLogger(__name__)
 
 
-def lift_on_gpu(
-    requests: Sequence[LiftRequest], backend: Backend, seconds: float | None = None, steps: int | None = None
+def bound_on_gpu(
+    requests: Sequence[RelaxationRequest], backend: Backend, seconds: float | None = None, steps: int | None = None
 ) -> bool:
-    """Lower the bounds of several agents' rows, all in the same seconds, without ascents.
+    """Lower the bounds of several agents' rows within a common time budget, without dual ascents.
 
-    An ascent would be the CPU's, mostly Python's, and for many agents take as long as thousands of steps.
+    An ascent would run on the CPU, mostly in Python, and take as long as thousands of steps for many agents.
 
     Parameters
     ----------
-    seconds, steps
-        As in :meth:`.Lift.improve`, for all agents together.
+    requests : sequence of RelaxationRequest
+        The agents' relaxations, rows and cutoffs.
+    backend : Backend
+        Threads, memory and deadline.
+    seconds : float or None
+        Time budget for all agents together.
+    steps : int or None
+        Number of descent steps, in place of a time budget.
 
     Returns
     -------
     bool
-        False where the GPU has no room for them: the agents are then to be lifted one by one.
+        False if the device memory does not suffice: the caller then runs the relaxations one by one.
     """
-    start, waves = time.perf_counter(), -(-len(requests) // backend.threads)
-    if seconds is not None and seconds < waves * max((r.lift.least_seconds for r in requests), default=0.0):
-        return True  # all of it would be setting out
-    opened = dict[int, Turn]()
+    start, rounds = time.perf_counter(), -(-len(requests) // backend.threads)
+    if seconds is not None and seconds < rounds * max((r.relaxation.min_seconds for r in requests), default=0.0):
+        return True  # the set-up would use up the time
+    prepared = dict[int, ActiveRelaxation]()
 
-    def begin(number: int, request: LiftRequest) -> None:
-        found = request.lift.open(request.rows, request.limits)
+    def begin(number: int, request: RelaxationRequest) -> None:
+        """Prepare the task of a relaxation."""
+        found = request.relaxation.prepare(request.rows, request.cutoffs)
         if found is not None:
-            opened[number] = Turn(request.lift, found)
+            prepared[number] = ActiveRelaxation(request.relaxation, found)
 
     for request in requests:
-        if not request.lift.exhausted and not backend.stop.over:
-            request.lift.lay_out()
+        if not request.relaxation.exhausted and not backend.stop.over:
+            request.relaxation.utility_matrix()
     with products_on_one_thread():
         run_parallel([partial(begin, *one) for one in enumerate(requests)], backend.threads, backend.stop)
-        turns = [opened[number] for number in sorted(opened)]
-        shared = [turn for turn in turns if seconds is None or turn.lift.steps < SHARED or turn.lift.own.failed]
+        relaxations = [prepared[number] for number in sorted(prepared)]
+        shared = [
+            active
+            for active in relaxations
+            if seconds is None or active.relaxation.steps < SHARED_STEPS or active.relaxation.per_row.failed
+        ]
         if shared and not backend.stop.over:
             end = None if seconds is None else start + seconds
-            if not _share(shared, backend, end, steps):
+            if not _descend_shared(shared, backend, end, steps):
                 return False
-            for turn in shared:  # what a common square brings does not tell what rows' own will
-                turn.lift.exhausted = turn.lift.exhausted and (seconds is None or turn.lift.own.failed)
+            for active in shared:  # the gain of the shared term says nothing about the per-row terms
+                active.relaxation.exhausted = active.relaxation.exhausted and (
+                    seconds is None or active.relaxation.per_row.failed
+                )
         if seconds is not None:
-            _go_on_alone(turns, backend, start + seconds)
+            _bound_single_rows(relaxations, backend, start + seconds)
     return True
 
 
-def _share(turns: Sequence[Turn], backend: Backend, end: float | None, steps: int | None) -> bool:
-    """Lower rows by their agents' common squares; return False where the GPU has no room."""
-    begun, before = time.perf_counter(), turns[0].lift.steps
-    if not _fits(shape_of([turn.opened.descent for turn in turns], _rows(turns)), backend):
+def _descend_shared(
+    relaxations: Sequence[ActiveRelaxation], backend: Backend, end: float | None, steps: int | None
+) -> bool:
+    """Lower rows by a term that all rows of an agent share; return False if the device memory does not suffice."""
+    start, steps_before = time.perf_counter(), relaxations[0].relaxation.steps
+    if not _fits_on_device(
+        batch_shape([active.task.descent for active in relaxations], _max_rows(relaxations)), backend
+    ):
         return False
     if end is None:
-        more = _by_steps(10 if steps is None else steps, backend.stop)
+        steps_to_make = _fixed_steps(10 if steps is None else steps, backend.stop)
     else:
-        waves = -(-len(turns) // backend.threads)
-        ending = waves * max(turn.lift.ending(turn.opened, ascends=False) for turn in turns)
-        end = min(end, begun + backend.stop.left) - ending
-        if begun >= end:
-            return True  # it goes on from there
-        more = _until(end, backend.stop)
-        if not any(turn.lift.own.failed for turn in turns):
-            more = _at_most(SHARED - min(turn.lift.steps for turn in turns), more)
-    with CLAIMS.alone():
-        points = _descend(turns, DeviceArrays(), more)
+        rounds = -(-len(relaxations) // backend.threads)
+        reserve = rounds * max(
+            active.relaxation.finishing_seconds(active.task, will_ascend=False) for active in relaxations
+        )
+        end = min(end, start + backend.stop.left) - reserve
+        if start >= end:
+            return True  # no time for a step
+        steps_to_make = _until_time(end, backend.stop)
+        if not any(active.relaxation.per_row.failed for active in relaxations):
+            steps_to_make = _limited(
+                SHARED_STEPS - min(active.relaxation.steps for active in relaxations), steps_to_make
+            )
+    with GPU_CLAIMS.claim():
+        points = _run_descents(relaxations, DeviceArrays(), steps_to_make)
     if points is None:
         return False
-    made = time.perf_counter()
+    descended = time.perf_counter()
     run_parallel(
-        [partial(t.lift.close, t.opened, p, False) for t, p in zip(turns, points, strict=True)], backend.threads
+        [partial(x.relaxation.finish, x.task, point, False) for x, point in zip(relaxations, points, strict=True)],
+        backend.threads,
     )
     _LOG.info(
-        f"lifts of {len(turns)} agents: {turns[0].lift.steps - before} steps in {made - begun:.2f} s,"
-        f" certificates {time.perf_counter() - made:.2f} s"
+        f"semidefinite bounds of {len(relaxations)} agents: {relaxations[0].relaxation.steps - steps_before} steps in"
+        f" {descended - start:.2f} s, certificates {time.perf_counter() - descended:.2f} s"
     )
     return True
 
 
-def _go_on_alone(turns: Sequence[Turn], backend: Backend, end: float) -> None:
-    """Lower rows by squares of their own, as long as there is time; where anything fails, never again.
+def _bound_single_rows(relaxations: Sequence[ActiveRelaxation], backend: Backend, end: float) -> None:
+    """Lower rows by per-row terms as long as there is time.
 
-    Where variables have too many values for a block's memory, neither.
+    A failure switches the per-row bounds off for good. They are also switched off if a pairwise table exceeds a block's
+    shared memory.
     """
-    turns = [t for t in turns if not t.lift.exhausted and not t.lift.own.failed and t.lift.steps >= SHARED]
-    if not turns or time.perf_counter() >= end or backend.stop.over:
+    relaxations = [
+        x
+        for x in relaxations
+        if not x.relaxation.exhausted and not x.relaxation.per_row.failed and x.relaxation.steps >= SHARED_STEPS
+    ]
+    if not relaxations or time.perf_counter() >= end or backend.stop.over:
         return
-    if not pairs_together(case_shape([turn.opened.descent for turn in turns]).d):
-        for turn in turns:
-            turn.lift.own.fail()
+    if not tables_per_block(node_shape([active.task.descent for active in relaxations]).d):
+        for active in relaxations:
+            active.relaxation.per_row.fail()
         return
-    arrays = DeviceCases()
+    arrays = DeviceNodeArrays()
     try:
-        new = [turn for turn in turns if turn.lift.own.ground is None]
+        new = [active for active in relaxations if active.relaxation.per_row.buffers is None]
         if new:
-            _lay_out_own(new, backend, arrays)
-        grounds = {id(turn.lift.own.ground): turn.lift.own.ground for turn in turns}
-        for left, ground in zip(range(len(grounds), 0, -1), grounds.values(), strict=True):
-            assert isinstance(ground, Ground)
+            _allocate_buffers(new, backend, arrays)
+        stores = {id(active.relaxation.per_row.buffers): active.relaxation.per_row.buffers for active in relaxations}
+        for remaining, buffers in zip(range(len(stores), 0, -1), stores.values(), strict=True):
+            assert isinstance(buffers, AgentBuffers)
             now = time.perf_counter()
-            _make_own([t for t in turns if t.lift.own.ground is ground], ground, backend, now + (end - now) / left)
-    except Exception as error:  # whatever a device, its driver or a library raises: squares are shared then as before
-        for turn in turns:
-            turn.lift.own.fail()
-        say = _LOG.info if is_out_of_memory(error) else _LOG.warning
-        say(f"dmcmc: no squares of rows' own on the GPU: {type(error).__name__}: {' '.join(str(error).split())[:100]}")
-        _LOG.debug("what failed", exc_info=True)
+            _bound_rows_with(
+                [x for x in relaxations if x.relaxation.per_row.buffers is buffers],
+                buffers,
+                backend,
+                now + (end - now) / remaining,
+            )
+    except Exception as error:  # a device, its driver or a library may raise anything; the shared term remains
+        for active in relaxations:
+            active.relaxation.per_row.fail()
+        log = _LOG.info if is_out_of_memory(error) else _LOG.warning
+        log(f"dmcmc: no per-row bounds on the GPU: {type(error).__name__}: {' '.join(str(error).split())[:100]}")
+        _LOG.debug("traceback of the failure", exc_info=True)
     finally:
         arrays.close()
 
 
-def _lay_out_own(turns: Sequence[Turn], backend: Backend, arrays: DeviceCases) -> None:
-    """Lay out what agents' squares share, and room for points: it stays on the device as long as a lift is of use."""
-    descents = [turn.opened.descent for turn in turns]
-    ground = Ground(descents, arrays, _points_kept(case_shape(descents), _room(backend)))
-    for number, turn in enumerate(turns):
-        turn.lift.own.ground, turn.lift.own.agent = ground, number
+def _allocate_buffers(relaxations: Sequence[ActiveRelaxation], backend: Backend, arrays: DeviceNodeArrays) -> None:
+    """Allocate the buffers of some agents; they stay on the device as long as a relaxation uses them."""
+    descents = [active.task.descent for active in relaxations]
+    buffers = AgentBuffers(descents, arrays, _max_stored_factors(node_shape(descents), _usable_bytes(backend)))
+    for number, active in enumerate(relaxations):
+        active.relaxation.per_row.buffers, active.relaxation.per_row.agent = buffers, number
 
 
-def _points_kept(shape: CaseShape, room: int) -> int:
-    """Return how many points there is room for, in bytes."""
-    return min(_MOST_POINTS, int(_POINTS * room) // slot_bytes(shape))
+def _max_stored_factors(shape: NodeShape, free_bytes: int) -> int:
+    """Return the number of buffer entries for which the given memory suffices."""
+    return min(_MAX_STORED_FACTORS, int(_FACTORS_SHARE * free_bytes) // entry_bytes(shape))
 
 
-def _make_own(turns: Sequence[Turn], ground: Ground, backend: Backend, end: float) -> None:
-    """Make them until then."""
-    begun = time.perf_counter()
-    most = cases_at_once(ground.shape, _room(backend))
-    if most < 1:
-        raise MemoryError("out of memory: no room for a row's square")
-    with CLAIMS.alone():
-        own = OwnTurn(turns, ground, most, _left(end, backend.stop), backend.threads)
-        own.run()
-    alone, longer, split = own.made
+def _bound_rows_with(
+    relaxations: Sequence[ActiveRelaxation], buffers: AgentBuffers, backend: Backend, end: float
+) -> None:
+    """Lower the rows of the agents of one buffer until a point in time."""
+    start = time.perf_counter()
+    max_nodes = max_nodes_per_batch(buffers.shape, _usable_bytes(backend))
+    if max_nodes < 1:
+        raise MemoryError("out of memory: not enough device memory for one per-row semidefinite bound")
+    with GPU_CLAIMS.claim():
+        bounding = PerRowBounding(relaxations, buffers, max_nodes, _seconds_left(end, backend.stop), backend.threads)
+        bounding.run()
+    roots, continued, branches = bounding.nodes_by_stage
     _LOG.info(
-        f"squares of rows of {len(turns)} agents in {time.perf_counter() - begun:.2f} s: {alone} rows, {split}"
-        f" branches, {longer} for longer; {most} at a time, {len(ground.free)} points free"
+        f"per-row semidefinite bounds of {len(relaxations)} agents in {time.perf_counter() - start:.2f} s:"
+        f" {roots} rows, {branches} branches, {continued} continued; {max_nodes} at a time,"
+        f" {len(buffers.free)} buffer entries free"
     )
 
 
-def load_lifts(locals_: Sequence[LocalProblem], backend: Backend) -> None:
-    """Compile what such agents use on the GPU, or find it on disk; open the libraries for it.
+def load_relaxation_kernels(locals_: Sequence[LocalProblem], backend: Backend) -> None:
+    """Compile the kernels that the given agents use on the GPU, or load them from disk; load the libraries.
 
-    Kernels depend on how many numbers are added up, so this is a step of agents as large, of made-up utilities.
+    Kernels depend on the sizes of sums, so this runs a step of agents of the same sizes with synthetic utilities.
     """
-    locals_ = locals_[:_LOADED]
-    descents = [Descent(_made_up(local), _from_nothing) for local in locals_]
-    targets = [Target(descent.network.digits(np.arange(_rows_of(local))), np.zeros(_rows_of(local)))
+    locals_ = locals_[:_MAX_LOADED_AGENTS]
+    descents = [Descent(_synthetic_matrix(local), _zero_start) for local in locals_]
+    targets = [Target(descent.matrix.digits(np.arange(_rows_of_agent(local))), np.zeros(_rows_of_agent(local)))
                for descent, local in zip(descents, locals_, strict=True)]  # fmt: skip
-    Batch(descents, targets, DeviceArrays(), rows=max(map(_rows_of, locals_))).run(_by_steps(1))
-    _load_own(max(descents, key=lambda descent: descent.network.owner.size), backend)
+    DescentBatch(descents, targets, DeviceArrays(), rows=max(map(_rows_of_agent, locals_))).run(_fixed_steps(1))
+    _load_per_row(max(descents, key=lambda descent: descent.matrix.variable_of.size), backend)
 
 
-def _load_own(descent: Descent, backend: Backend) -> None:
-    """Do so for squares of rows' own: of two agents alike, since libraries compile less for one of anything."""
-    if not pairs_together(case_shape([descent]).d):
+def _load_per_row(descent: Descent, backend: Backend) -> None:
+    """Load the kernels of the per-row bounds, for two agents: libraries compile other kernels for a single one."""
+    if not tables_per_block(node_shape([descent]).d):
         return
-    arrays = DeviceCases()
+    arrays = DeviceNodeArrays()
     try:
-        cases, points = _loaded_with(case_shape([descent]), _room(backend))
-        ground = Ground([descent, descent], arrays, max(points, 2 * cases))
-        starts = [Start(b % 2, Case(0), b % 2) for b in range(cases)]
+        count, capacity = _load_sizes(node_shape([descent]), _usable_bytes(backend))
+        buffers = AgentBuffers([descent, descent], arrays, max(capacity, 2 * count))
+        starts = [NodeStart(b % 2, RowNode(0), b % 2) for b in range(count)]
         for depth in (1, 2):
-            batch = CaseBatch(ground, starts)
-            batch.run(ROW._replace(steps=2), _by_steps(1))
+            batch = RowNodeBatch(buffers, starts)
+            batch.run(ROOT_SCHEDULE._replace(steps=2), _fixed_steps(1))
             certificates(batch)
-            if depth < len(ground.orders[0]):
-                slots, (first, second) = ground.keep(batch.steps.best, range(cases)), ground.orders[0][:2]
-                case = Case(0, ((first, 0),), Part(second, (0,)))
-                starts = [Start(b % 2, case, slot, fixes=True) for b, slot in enumerate(slots)]
-    except Exception as error:  # it is found out again where it is to be of use
-        _LOG.info(f"dmcmc: squares of rows' own are not loaded: {type(error).__name__}: {error}")
+            if depth < len(buffers.branching_orders[0]):
+                entry_ids, (first, second) = (
+                    buffers.store(batch.steps.best, range(count)),
+                    buffers.branching_orders[0][:2],
+                )
+                node = RowNode(0, ((first, 0),), DomainPart(second, (0,)))
+                starts = [NodeStart(b % 2, node, entry, from_parent=True) for b, entry in enumerate(entry_ids)]
+    except Exception as error:  # the same error is raised again when the bounds are computed
+        _LOG.info(f"dmcmc: kernels of the per-row semidefinite bounds are not loaded: {type(error).__name__}: {error}")
     finally:
         arrays.close()
 
 
-def _loaded_with(shape: CaseShape, room: int) -> tuple[int, int]:
-    """Return how many cases and points squares are loaded with: few, or as many as a run has where they are large.
+def _load_sizes(shape: NodeShape, free_bytes: int) -> tuple[int, int]:
+    """Return the number of nodes and of buffer entries to load the per-row bounds with.
 
-    Libraries compile anew for arrays that are larger than 2 GiB.
+    Libraries use other kernels for arrays of more than 2 GiB, so large arrays are loaded in the size of a run.
     """
-    cases, points = cases_at_once(shape, room), _points_kept(shape, room)
+    nodes, stored = max_nodes_per_batch(shape, free_bytes), _max_stored_factors(shape, free_bytes)
     return (
-        cases if 4 * cases * shape.m * max(shape.m, shape.r) > _WIDE else 2,
-        points if points * slot_bytes(shape) > _WIDE else 0,
+        nodes if 4 * nodes * shape.m * max(shape.m, shape.r) > _WIDE_ARRAY_BYTES else 2,
+        stored if stored * entry_bytes(shape) > _WIDE_ARRAY_BYTES else 0,
     )
 
 
-def _made_up(local: LocalProblem) -> Network:
-    """Return a network of the size of an agent's."""
+def _synthetic_matrix(local: LocalProblem) -> UtilityMatrix:
+    """Return a synthetic utility matrix of the size of an agent's."""
     sizes = [int(local.domains[v]) for v in local.hidden]
     starts = np.cumsum([0, *sizes], dtype=np.int64)
-    n, owner = int(starts[-1]), np.repeat(np.arange(len(sizes)), sizes)
+    n, variable_of = int(starts[-1]), np.repeat(np.arange(len(sizes)), sizes)
     pairs = np.add.outer(np.arange(n), np.arange(n)).astype(np.int32) % 7
-    pairs[owner[:, None] == owner] = 0
+    pairs[variable_of[:, None] == variable_of] = 0
     shape = local.interface_shape
-    crossing = tuple(np.zeros((d, n), dtype=np.int64) for d in shape)
-    return Network(starts, owner, pairs, np.zeros(n, dtype=np.int64), crossing, (), shape, Scale(0, True, 0, 0))
+    interface_pairs = tuple(np.zeros((d, n), dtype=np.int64) for d in shape)
+    return UtilityMatrix(
+        starts, variable_of, pairs, np.zeros(n, dtype=np.int64), interface_pairs, (), shape, Scale(0, True, 0, 0)
+    )
 
 
-def _from_nothing(network: Network, unit: float) -> tuple[Singles, Singles]:
-    """Return vectors, about as long as they are, and shifts that are 0."""
-    n, h = network.owner.size, network.starts.size - 1
+def _zero_start(matrix: UtilityMatrix, unit: float) -> tuple[Float32Array, Float32Array]:
+    """Return zero factor vectors of an estimated rank, and zero messages."""
+    n, h = matrix.variable_of.size, matrix.starts.size - 1
     return np.zeros((n, max(1, n // 2)), dtype=np.float32), np.zeros((h, n), dtype=np.float32)
 
 
-def _rows_of(local: LocalProblem) -> int:
-    """Return how many rows are laid out for an agent: fewer may matter."""
-    return min(ROWS, local.rows)
+def _rows_of_agent(local: LocalProblem) -> int:
+    """Return the number of rows to lay out for an agent, an upper bound on those that matter."""
+    return min(MAX_ROWS_PER_DESCENT, local.rows)
 
 
-def _rows(turns: Sequence[Turn]) -> int:
-    return max(_rows_of(turn.lift.state.local) for turn in turns)
+def _max_rows(relaxations: Sequence[ActiveRelaxation]) -> int:
+    """Return the largest number of rows to lay out for an agent."""
+    return max(_rows_of_agent(active.relaxation.state.local) for active in relaxations)
 
 
-def _fits(shape: Shape, backend: Backend) -> bool:
-    """Return whether the device has room, and kernels can count what there is."""
-    left = ACCOUNT.left()  # here it is laid out first
-    if left is not None and shape.bytes > left // 2:
+def _fits_on_device(shape: BatchShape, backend: Backend) -> bool:
+    """Return whether host and device memory suffice, and kernels can index the arrays."""
+    host_bytes = MEMORY_ACCOUNT.available_bytes()  # the arrays are laid out on the host first
+    if host_bytes is not None and shape.bytes > host_bytes // 2:
         return False
-    return shape.d <= MOST_DOMAIN and shape.bytes <= _room(backend) and shape.agents * shape.n**2 < _LARGEST
+    return (
+        shape.d <= MAX_DOMAIN
+        and shape.bytes <= _usable_bytes(backend)
+        and shape.agents * shape.n**2 < _MAX_ARRAY_ENTRIES
+    )
 
 
-def _room(backend: Backend) -> int:
-    """Return the bytes of the device that may be taken."""
-    return int(_ROOM * min(backend.limit(), shared_device().unused() // backend.sharers))
+def _usable_bytes(backend: Backend) -> int:
+    """Return the bytes of device memory that may be used."""
+    return int(_FREE_MEMORY_SHARE * min(backend.limit(), shared_device().free_bytes() // backend.processes_per_gpu))
 
 
-def _descend(turns: Sequence[Turn], arrays: DeviceArrays, more: Callable[[int], int]) -> list[Point] | None:
-    """Make steps; None where the device's memory is used up."""
+def _run_descents(
+    relaxations: Sequence[ActiveRelaxation], arrays: DeviceArrays, steps_to_make: Callable[[int], int]
+) -> list[DescentPoint] | None:
+    """Make descent steps; return None if the device is out of memory."""
     try:
-        descents, targets = [t.opened.descent for t in turns], [t.opened.target for t in turns]
-        return Batch(descents, targets, arrays, rows=_rows(turns)).run(more)
+        descents, targets = [x.task.descent for x in relaxations], [x.task.target for x in relaxations]
+        return DescentBatch(descents, targets, arrays, rows=_max_rows(relaxations)).run(steps_to_make)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
@@ -279,21 +327,21 @@ def _descend(turns: Sequence[Turn], arrays: DeviceArrays, more: Callable[[int], 
         arrays.close()
 
 
-def _by_steps(steps: int, stop: Stop | None = None) -> Callable[[int], int]:
-    """Return what allows so many steps, a look's at a time."""
-    return lambda made: 0 if stop is not None and stop.over else min(LOOK, steps - made)
+def _fixed_steps(steps: int, stop: Deadline | None = None) -> Callable[[int], int]:
+    """Return a function that allows a fixed number of steps, ``STEPS_PER_CHECK`` at a time."""
+    return lambda steps_made: 0 if stop is not None and stop.over else min(STEPS_PER_CHECK, steps - steps_made)
 
 
-def _at_most(steps: int, more: Callable[[int], int]) -> Callable[[int], int]:
-    """Return what allows what another one does, but no more steps than so many."""
-    return lambda made: min(more(made), steps - made)
+def _limited(steps: int, steps_to_make: Callable[[int], int]) -> Callable[[int], int]:
+    """Return a function that allows the steps of another one, up to a total."""
+    return lambda steps_made: min(steps_to_make(steps_made), steps - steps_made)
 
 
-def _until(end: float, stop: Stop) -> Callable[[int], int]:
-    """Return what allows steps until then."""
-    return as_long_as(_left(end, stop))
+def _until_time(end: float, stop: Deadline) -> Callable[[int], int]:
+    """Return a function that allows steps until a point in time."""
+    return step_allowance(_seconds_left(end, stop))
 
 
-def _left(end: float, stop: Stop) -> Callable[[], float]:
-    """Return what tells the seconds until then."""
+def _seconds_left(end: float, stop: Deadline) -> Callable[[], float]:
+    """Return a function that returns the seconds until a point in time or the deadline."""
     return lambda: min(end - time.perf_counter(), stop.left)

@@ -1,54 +1,74 @@
 # mypy: ignore-errors
-"""Exact maxima of all pairs' tables of a batch's cases, for certificates; laid out as in :mod:`.case_kernels`."""
+"""GPU kernel for the exact maxima of the nodes' pairwise tables; arrays are laid out as in ``node_kernels``."""
 
 from functools import cache
 
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
-from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import MOST_THREADS
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import MAX_BLOCK_THREADS
 from dmcmc.inference.runtime.compile import cuda_jit
 
 
 @cache
 def maxima_kernel(domain):
-    """Return the kernel for variables of so many values."""
+    """Return the kernel for variables of ``domain`` values."""
     d = np.uint32(domain)
 
     @cuda_jit()
-    def exact_maxima(utilities, agents, products, shifts, sizes, bits, maxima, rows, variables):
-        """Set the maxima of all pairs' tables in whole numbers, 4^bits times as large as utilities; NEVER for none.
+    def exact_maxima(utilities, agents, products, messages, sizes, bits, maxima, n_vectors, n_variables):
+        """Compute the exact maxima of the pairwise tables in multiples of 4^-bits; NEVER if a table is forbidden.
 
-        In: utilities (agents, n, n) int32; agents (cases,); products (cases, m, m) float64, whole numbers; shifts
-        (cases, h, n) int64; sizes (cases, h); bits (cases,). Out: maxima (cases, h, h), of pairs whose first variable
-        comes first; the others stay as they are.
+        A block handles one variable u of a node and several partners v > u; a thread has one value j of v.
+
+        Parameters
+        ----------
+        utilities : (agents, n, n) int32
+            Pairwise utilities.
+        agents : (nodes,) int32
+            Agent of each node.
+        products : (nodes, m, m) float64
+            Gram matrices: integers in multiples of 4^-bits.
+        messages : (nodes, h, n) int64
+            Messages in multiples of 4^-bits.
+        sizes : (nodes, h) int32
+            Domain sizes; 0 for a fixed or padded variable.
+        bits : (nodes,) int64
+            Fraction bits of a vector component.
+        maxima : (nodes, h, h) int64
+            Output for the pairs (u, v) with u < v; other entries are not written.
+        n_vectors, n_variables : int
+            m and h.
         """
-        bests = cuda.shared.array(MOST_THREADS, np.int64)
-        h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
+        column_maxima = cuda.shared.array(MAX_BLOCK_THREADS, np.int64)
+        h, m, n = np.uint32(n_variables), np.uint32(n_vectors), np.uint32(n_variables * d)
         j, u, b = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
         v = np.uint32(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
-        start = np.uint32(cuda.threadIdx.y * d)
-        best, live = np.int64(NEVER), False
+        first_thread = np.uint32(cuda.threadIdx.y * d)
+        best, in_table = np.int64(MINUS_INFINITY), False
         if v < h and u < v and sizes[b * h + u] > 0:
-            live = j < sizes[b * h + v]
-        if live:
-            place = np.uint32((b * m + u * d) * m + v * d + j)
-            worth = np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
-            given, taken = np.uint32((b * h + v) * n + u * d), shifts[np.uint32((b * h + u) * n + v * d + j)]
-            finer = np.int64(2 * bits[b])
+            in_table = j < sizes[b * h + v]
+        if in_table:
+            position = np.uint32((b * m + u * d) * m + v * d + j)
+            utility_at = np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
+            messages_of_u_at, message = (
+                np.uint32((b * h + v) * n + u * d),
+                messages[np.uint32((b * h + u) * n + v * d + j)],
+            )
+            fraction_bits = np.int64(2 * bits[b])
             for i in range(sizes[b * h + u]):
-                utility = np.int64(utilities[worth])
-                if utility >= THRESHOLD:
-                    x = (utility << finer) + 2 * np.int64(products[place])
-                    best = max(best, x - shifts[np.uint32(given + np.uint32(i))] - taken)
-                worth, place = np.uint32(worth + n), np.uint32(place + m)
-        bests[np.uint32(start + j)] = best
+                utility = np.int64(utilities[utility_at])
+                if utility >= FORBIDDEN_BELOW:
+                    x = (utility << fraction_bits) + 2 * np.int64(products[position])
+                    best = max(best, x - messages[np.uint32(messages_of_u_at + np.uint32(i))] - message)
+                utility_at, position = np.uint32(utility_at + n), np.uint32(position + m)
+        column_maxima[np.uint32(first_thread + j)] = best
         cuda.syncthreads()
-        if live and j == 0:
-            for q in range(sizes[b * h + v]):
-                best = max(best, bests[np.uint32(start + np.uint32(q))])
+        if in_table and j == 0:
+            for k in range(sizes[b * h + v]):
+                best = max(best, column_maxima[np.uint32(first_thread + np.uint32(k))])
             maxima[(b * h + u) * h + v] = best
 
     return exact_maxima

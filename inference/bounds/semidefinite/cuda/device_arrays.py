@@ -1,4 +1,4 @@
-"""What a batch of descents works with on a GPU: CuPy's arrays and products of matrices, and kernels of our own."""
+"""GPU arrays for a batch of descents: CuPy's arrays, cuBLAS matrix products, and the kernels of ``step_kernels``."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -7,123 +7,132 @@ from typing import Any
 import numpy as np
 
 from dmcmc.inference.bounds.semidefinite.cuda import step_kernels as kernels
-from dmcmc.inference.runtime.device import gpu_problem, shared_device, takes_threads
+from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem, shared_device
 from dmcmc.inference.runtime.types import Array
 
-MOST_DOMAIN = kernels.MOST_THREADS
-_ADAM = 256, 1 << 11  # threads, and blocks at most
-_FLOAT32, _TF32, _ANY = 68, 77, -1  # cuBLAS: how products are made, by any of its ways
-_SIMULATED = 2  # blocks, and variables of a block, under the simulator, which has a real thread for each
+MAX_DOMAIN = kernels.MAX_BLOCK_THREADS
+_ADAM_LAUNCH = 256, 1 << 11  # threads per block, maximum number of blocks
+_COMPUTE_FLOAT32 = 68  # cuBLAS: CUBLAS_COMPUTE_32F
+_COMPUTE_TF32 = 77  # cuBLAS: CUBLAS_COMPUTE_32F_FAST_TF32
+_DEFAULT_ALGORITHM = -1  # cuBLAS: CUBLAS_GEMM_DEFAULT
+_SIMULATED_THREADS = 2  # blocks, threads and variables per block under the simulator, where each thread is a CPU thread
 
 
 @lru_cache
-def lift_problem() -> str | None:
-    """Return why semidefinite lifts cannot go to a GPU; None if they can."""
+def relaxation_gpu_problem() -> str | None:
+    """Return why a semidefinite relaxation cannot run on a GPU; None if it can."""
     problem = gpu_problem()
-    if problem is not None or not takes_threads():
+    if problem is not None or not allows_concurrent_use():
         return problem
     try:
         import cupy
 
         cupy.cuda.runtime.getDeviceCount()
         cupy.matmul(cupy.ones((2, 2), dtype=cupy.float32), cupy.ones((2, 2), dtype=cupy.float32))
-    except Exception as error:  # whatever a driver or a library that does not fit it raises
+    except Exception as error:  # a driver or an incompatible library may raise anything
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
-        return f"CuPy does not work here ({what}); pip install 'dmcmc[lift]'"
+        return f"CuPy does not work here ({what}); pip install 'dmcmc[semidefinite]'"
     return None
 
 
 class DeviceArrays:
-    """Arrays on the device; an :class:`.steps.Arrays`. Under Numba's simulator they are NumPy's."""
+    """Arrays on the device, a ``BatchArrays``; NumPy arrays under Numba's simulator.
+
+    Attributes
+    ----------
+    module : module
+        CuPy, or NumPy under the simulator.
+    """
 
     def __init__(self) -> None:
-        self._device, self._simulated = shared_device(), not takes_threads()
-        self._one, self._nothing = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
+        self._device, self._simulated = shared_device(), not allows_concurrent_use()
+        self._unit, self._zero = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
         self.module: Any = np if self._simulated else _cupy()
 
     def put(self, array: Array) -> Any:
-        """Return a copy there."""
+        """Return a copy on the device."""
         return array.copy() if self._simulated else self.module.asarray(array)
 
     def get(self, array: Any) -> Array:
-        """Return a copy here; waits for all that was asked for."""
+        """Return a copy on the host; waits until all queued work is complete."""
         found: Array = array if self._simulated else self.module.asnumpy(array)
         return found
 
-    def product(self, left: Any, right: Any, out: Any, turned: bool = False, rough: bool = False) -> None:
-        """Set ``out`` to products of matrices, (agents, ., .) in rows each; see :class:`.steps.Arrays`."""
+    def product(self, left: Any, right: Any, out: Any, transposed: bool = False, low_precision: bool = False) -> None:
+        """Compute a product of stacks of matrices, see ``BatchArrays.product``."""
         if self._simulated:
-            np.matmul(left, right.transpose(0, 2, 1) if turned else right, out=out)
+            np.matmul(left, right.transpose(0, 2, 1) if transposed else right, out=out)
             return
         from cupy.cuda import device, runtime
         from cupy_backends.cuda.libs import cublas
 
-        (agents, rows, inner), (_, high, wide) = left.shape, right.shape
-        single, columns = runtime.CUDA_R_32F, out.shape[2]
-        # cuBLAS has columns where these have rows: it makes the turned product of the turned matrices.
+        (agents, left_rows, inner), (_, right_rows, right_columns) = left.shape, right.shape
+        float32, columns = runtime.CUDA_R_32F, out.shape[2]
+        # cuBLAS is column-major and these arrays are row-major: it computes the transposed product of the transposes.
         cublas.gemmStridedBatchedEx(
-            device.get_cublas_handle(), int(turned), 0, columns, rows, inner, self._one.ctypes.data,
-            right.data.ptr, single, wide, high * wide, left.data.ptr, single, inner, rows * inner,
-            self._nothing.ctypes.data, out.data.ptr, single, columns, rows * columns, agents,
-            _TF32 if rough else _FLOAT32, _ANY,
+            device.get_cublas_handle(), int(transposed), 0, columns, left_rows, inner, self._unit.ctypes.data,
+            right.data.ptr, float32, right_columns, right_rows * right_columns,
+            left.data.ptr, float32, inner, left_rows * inner,
+            self._zero.ctypes.data, out.data.ptr, float32, columns, left_rows * columns, agents,
+            _COMPUTE_TF32 if low_precision else _COMPUTE_FLOAT32, _DEFAULT_ALGORITHM,
         )  # fmt: skip
 
     def smooth(
-        self, given: tuple[Any, ...], found: tuple[Any, ...], shape: tuple[int, int, int]
+        self, inputs: tuple[Any, ...], outputs: tuple[Any, ...], shape: tuple[int, int, int]
     ) -> Callable[[int], None]:
-        """Return what launches :func:`.step_kernels.smooth_kernel`'s for a step.
+        """Return a launch of ``step_kernels.smooth_kernel`` for a step, see ``BatchArrays.smooth``.
 
         Parameters
         ----------
-        given
-            utilities, products, shifts, sizes, schedule.
-        found
+        inputs : tuple
+            utilities, products, messages, sizes, schedule.
+        outputs : tuple
             weights, marginals, maxima.
-        shape
-            Agents, variables, values of a variable.
+        shape : tuple of int
+            Number of agents, variables per agent, values per variable.
         """
-        return self._over_pairs(kernels.smooth_kernel, (*given, *found), shape)
+        return self._over_pairs(kernels.smooth_kernel, (*inputs, *outputs), shape)
 
     def _over_pairs(
-        self, kernel: Callable[[int], Any], arrays: tuple[Any, ...], shape: tuple[int, int, int]
+        self, make_kernel: Callable[[int], Any], arrays: tuple[Any, ...], shape: tuple[int, int, int]
     ) -> Callable[[int], None]:
-        """Return what launches a kernel whose blocks have one variable and some others."""
+        """Return a launch of a kernel each of whose blocks handles one variable and several partners."""
         agents, h, d = shape
-        blocks, (_, together) = launch_shape(h, d, self._simulated)
+        blocks, (_, variables_per_block) = launch_shape(h, d, self._simulated)
         arguments = (*map(self._flat, arrays), h, d, blocks // h, agents, 0)
-        launch = self._device.repeated(kernel(8 * -(-d // 8)), arguments, len(arguments) - 1)
-        return lambda at: launch(at, agents * blocks, together * d)
+        launch = self._device.prepare_launch(make_kernel(8 * -(-d // 8)), arguments, len(arguments) - 1)
+        return lambda step: launch(step, agents * blocks, variables_per_block * d)
 
     def adam(self, arrays: tuple[Any, ...], schedule: Any, agents: int) -> Callable[[int], None]:
-        """Return what launches :func:`.step_kernels.adam`: for what moves, its slopes, their means and squares."""
+        """Return a launch of ``step_kernels.adam`` for variables, gradient, first and second moment."""
         entries = arrays[0].size // agents
         arguments = (*map(self._flat, (*arrays, schedule)), entries, agents, 0)
-        launch = self._device.repeated(kernels.adam, arguments, len(arguments) - 1)
-        threads, most = (_SIMULATED, _SIMULATED) if self._simulated else _ADAM
-        return lambda at: launch(at, max(1, min(most, -(-arrays[0].size // threads))), threads)
+        launch = self._device.prepare_launch(kernels.adam, arguments, len(arguments) - 1)
+        threads, max_blocks = (_SIMULATED_THREADS, _SIMULATED_THREADS) if self._simulated else _ADAM_LAUNCH
+        return lambda step: launch(step, max(1, min(max_blocks, -(-arrays[0].size // threads))), threads)
 
     def _flat(self, array: Any) -> Any:
-        """Return an array as kernels take it."""
+        """Return a flat view of an array, as the kernels take it."""
         return array.reshape(-1)
 
     def close(self) -> None:
-        """Give memory back that nothing needs any more."""
+        """Return unused memory to the device."""
         if not self._simulated:
             self.module.get_default_memory_pool().free_all_blocks()
 
 
 def launch_shape(h: int, d: int, simulated: bool) -> tuple[int, tuple[int, int]]:
-    """Return how kernels over pairs are launched for h variables of d values at most.
+    """Return the launch geometry of kernels over pairs, for h variables of at most d values.
 
     Returns
     -------
-    blocks
-        Of an agent, as many for each variable.
-    threads
-        Values, and variables side by side.
+    blocks : int
+        Blocks per agent, the same number for each variable.
+    threads : tuple of int
+        Threads per block: values, and variables handled by a block.
     """
-    together = min(h, _SIMULATED if simulated else max(1, kernels.MOST_THREADS // d))
-    return h * -(-h // together), (d, together)
+    variables_per_block = min(h, _SIMULATED_THREADS if simulated else max(1, kernels.MAX_BLOCK_THREADS // d))
+    return h * -(-h // variables_per_block), (d, variables_per_block)
 
 
 def _cupy() -> Any:

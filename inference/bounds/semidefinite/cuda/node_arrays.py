@@ -1,4 +1,4 @@
-"""What a batch of cases works with on a GPU: CuPy's arrays, cuBLAS for products, and kernels of our own."""
+"""GPU arrays for a batch of nodes: CuPy's arrays, cuBLAS products of matrices, and the kernels of ``node_kernels``."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,90 +9,109 @@ from dmcmc.inference.bounds.semidefinite.cuda import node_kernels as kernels
 from dmcmc.inference.bounds.semidefinite.cuda.certificate_kernels import maxima_kernel
 from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import DeviceArrays, launch_shape
 from dmcmc.inference.bounds.semidefinite.per_row.node_steps import (
-    CaseGiven,
-    CaseShape,
-    CaseWork,
-    ExactGiven,
-    Pass,
-    Passes,
+    ExactInputs,
+    NodeInputs,
+    NodeShape,
+    NodeWorkspace,
+    PassLaunch,
+    StepPasses,
 )
 
-_MOVE, _SIMULATED = (32, 8), (2, 2)  # threads of a vector and vectors of a block; under the simulator
-_KINDS = {np.float16: 2, np.float32: 0, np.float64: 1}  # of numbers, as cuBLAS has them
-_SINGLE, _DOUBLE, _ANY = 68, 70, -1  # cuBLAS: how sums are made, by any of its ways
-_FACTORS = [(np.ones(1, dtype=kind), np.zeros(1, dtype=kind)) for kind in (np.float32, np.float64)]
+_ADAM_BLOCK = (32, 8)  # threads per factor vector, factor vectors per block
+_SIMULATED_BLOCK = (2, 2)  # the same under the simulator
+_CUBLAS_DTYPES = {np.float16: 2, np.float32: 0, np.float64: 1}  # cudaDataType
+_COMPUTE_FLOAT32 = 68  # cuBLAS: CUBLAS_COMPUTE_32F
+_COMPUTE_FLOAT64 = 70  # cuBLAS: CUBLAS_COMPUTE_64F
+_DEFAULT_ALGORITHM = -1  # cuBLAS: CUBLAS_GEMM_DEFAULT
+_ONE_AND_ZERO = [(np.ones(1, dtype=dtype), np.zeros(1, dtype=dtype)) for dtype in (np.float32, np.float64)]
 
 
-class DeviceCases(DeviceArrays):
-    """Arrays on the device, for cases; a :class:`.CaseArrays`. Under Numba's simulator they are NumPy's."""
+class DeviceNodeArrays(DeviceArrays):
+    """Device arrays for nodes, a ``NodeArrays``; NumPy arrays under Numba's simulator."""
 
-    def passes(self, given: CaseGiven, work: CaseWork, schedule: Any, shape: CaseShape) -> Passes:
-        """Return what launches the passes of a step."""
-        h, d, m, vectors = shape.h, shape.d, shape.m, shape.cases * shape.m
+    def passes(self, inputs: NodeInputs, work: NodeWorkspace, schedule: Any, shape: NodeShape) -> StepPasses:
+        """Return launches of the passes of a step, see ``NodeArrays.passes``."""
+        h, d, m, vector_count = shape.h, shape.d, shape.m, shape.nodes * shape.m
         _, threads = launch_shape(h, d, self._simulated)
-        side_by_side = min(threads[1], kernels.pairs_together(d))
-        over_pairs, of_pairs = (max(1, -(-(h - 1) // side_by_side)), h, shape.cases), (d, side_by_side)
-        tables = given.utilities, given.agents, work.products, work.shifts, given.sizes, schedule
-        alone = (
-            work.products, work.shifts, work.reached, given.values, given.sizes, given.tables, schedule,
+        pairs_per_block = min(threads[1], kernels.tables_per_block(d))
+        pair_grid, pair_block = (max(1, -(-(h - 1) // pairs_per_block)), h, shape.nodes), (d, pairs_per_block)
+        tables = inputs.utilities, inputs.agents, work.products, work.messages, inputs.sizes, schedule
+        message_arguments = (
+            work.products, work.messages, work.value_maxima, inputs.values, inputs.sizes, inputs.table_counts, schedule,
             work.weights, work.best, h, m,
         )  # fmt: skip
-        move = work.points, work.halves, work.slopes, work.means, work.spreads, schedule, vectors, shape.r
-        side = _SIMULATED if self._simulated else _MOVE
-        return Passes(
-            lambda at: self._multiply(work.halves, work.halves, work.products, turned=True),
-            self._launched(kernels.reach_kernel(d), (*tables, work.reached, h, m), over_pairs, of_pairs),
-            self._launched(kernels.alone_kernel(d), alone, (1, h, shape.cases), threads),
-            self._launched(kernels.smooth_kernel(d), (*tables, work.weights, work.maxima, h, m), over_pairs, of_pairs),
-            lambda at: self._multiply(work.weights, work.halves, work.slopes),
-            self._launched(kernels.move, move, -(-vectors // side[1]), side),
+        adam_arguments = (
+            work.vectors,
+            work.half_vectors,
+            work.gradients,
+            work.first_moment,
+            work.second_moment,
+            schedule,
+            vector_count,
+            shape.r,
+        )
+        adam_block = _SIMULATED_BLOCK if self._simulated else _ADAM_BLOCK
+        return StepPasses(
+            lambda step: self._multiply(work.half_vectors, work.half_vectors, work.products, transposed=True),
+            self._launched(kernels.value_maxima_kernel(d), (*tables, work.value_maxima, h, m), pair_grid, pair_block),
+            self._launched(kernels.message_kernel(d), message_arguments, (1, h, shape.nodes), threads),
+            self._launched(
+                kernels.pair_weights_kernel(d), (*tables, work.weights, work.maxima, h, m), pair_grid, pair_block
+            ),
+            lambda step: self._multiply(work.weights, work.half_vectors, work.gradients),
+            self._launched(kernels.adam_step, adam_arguments, -(-vector_count // adam_block[1]), adam_block),
         )
 
     def exact_products(self, vectors: Any) -> Any:
-        """Return products of vectors in double precision with themselves."""
+        """Return the Gram matrices of vectors in double precision."""
         cases, m, _ = vectors.shape
         out = self.module.empty((cases, m, m))
-        self._multiply(vectors, vectors, out, turned=True)
+        self._multiply(vectors, vectors, out, transposed=True)
         return out
 
-    def maxima(self, given: ExactGiven, shape: CaseShape) -> Any:
-        """Return :func:`.certificate_kernels.maxima_kernel`'s."""
-        found = self.module.zeros((shape.cases, shape.h, shape.h), dtype=np.int64)
+    def maxima(self, inputs: ExactInputs, shape: NodeShape) -> Any:
+        """Return the exact maxima of the pairwise tables, see ``certificate_kernels.maxima_kernel``."""
+        found = self.module.zeros((shape.nodes, shape.h, shape.h), dtype=np.int64)
         blocks, threads = launch_shape(shape.h, shape.d, self._simulated)
-        arguments = [self._flat(one) for one in (*given, found)]
-        launch = self._device.repeated(maxima_kernel(shape.d), (*arguments, shape.m, shape.h), len(arguments) + 1)
-        launch(shape.h, (blocks // shape.h, shape.h, shape.cases), threads)
+        arguments = [self._flat(one) for one in (*inputs, found)]
+        launch = self._device.prepare_launch(maxima_kernel(shape.d), (*arguments, shape.m, shape.h), len(arguments) + 1)
+        launch(shape.h, (blocks // shape.h, shape.h, shape.nodes), threads)
         return found
 
-    def _launched(self, kernel: Any, arguments: tuple[Any, ...], blocks: Any, threads: Any) -> Pass:
-        """Return what launches a kernel for a step, its last argument."""
+    def _launched(self, kernel: Any, arguments: tuple[Any, ...], blocks: Any, threads: Any) -> PassLaunch:
+        """Return a launch of a kernel whose last argument is the index of the step."""
         flat = [self._flat(one) if hasattr(one, "reshape") else one for one in arguments]
-        launch: Callable[..., None] = self._device.repeated(kernel, (*flat, 0), len(flat))
-        return lambda at: launch(at, blocks, threads)
+        launch: Callable[..., None] = self._device.prepare_launch(kernel, (*flat, 0), len(flat))
+        return lambda step: launch(step, blocks, threads)
 
-    def _multiply(self, left: Any, right: Any, out: Any, turned: bool = False) -> None:
-        """Set ``out`` to products of matrices of alike numbers, (cases, ., .) in rows each.
+    def _multiply(self, left: Any, right: Any, out: Any, transposed: bool = False) -> None:
+        """Compute ``out = left @ right`` for stacks of row-major matrices, (nodes, rows, columns) each.
 
         Parameters
         ----------
-        turned
-            Whether those on the right are turned round.
+        left, right : arrays of one dtype
+            Stacks of matrices, float16 or float64.
+        out : array
+            Output.
+        transposed : bool
+            Whether the right matrices are transposed first.
         """
         double = left.dtype == np.float64
         if self._simulated:
-            right, sums = right.transpose(0, 2, 1) if turned else right, np.float64 if double else np.float32
+            right, sums = right.transpose(0, 2, 1) if transposed else right, np.float64 if double else np.float32
             out[:] = np.matmul(left.astype(sums), right.astype(sums))
             return
         from cupy.cuda import device
         from cupy_backends.cuda.libs import cublas
 
-        (cases, rows, inner), (_, high, wide), columns = left.shape, right.shape, out.shape[2]
-        kind, other = _KINDS[left.dtype.type], _KINDS[out.dtype.type]
-        one, nothing = _FACTORS[double]
-        # cuBLAS has columns where these have rows: it makes the turned product of the turned matrices.
+        (cases, left_rows, inner), (_, right_rows, right_columns), columns = left.shape, right.shape, out.shape[2]
+        dtype, out_dtype = _CUBLAS_DTYPES[left.dtype.type], _CUBLAS_DTYPES[out.dtype.type]
+        one, zero = _ONE_AND_ZERO[double]
+        # cuBLAS is column-major and these arrays are row-major: it computes the transposed product of the transposes.
         cublas.gemmStridedBatchedEx(
-            device.get_cublas_handle(), int(turned), 0, columns, rows, inner, one.ctypes.data,
-            right.data.ptr, kind, wide, high * wide, left.data.ptr, kind, inner, rows * inner,
-            nothing.ctypes.data, out.data.ptr, other, columns, rows * columns, cases,
-            _DOUBLE if double else _SINGLE, _ANY,
+            device.get_cublas_handle(), int(transposed), 0, columns, left_rows, inner, one.ctypes.data,
+            right.data.ptr, dtype, right_columns, right_rows * right_columns,
+            left.data.ptr, dtype, inner, left_rows * inner,
+            zero.ctypes.data, out.data.ptr, out_dtype, columns, left_rows * columns, cases,
+            _COMPUTE_FLOAT64 if double else _COMPUTE_FLOAT32, _DEFAULT_ALGORITHM,
         )  # fmt: skip

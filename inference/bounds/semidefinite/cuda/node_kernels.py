@@ -1,16 +1,29 @@
 # mypy: ignore-errors
-"""The passes of a step over all cases of a batch.
+"""Kernels of a descent step for all nodes of a batch.
 
-Everything is laid out as in :mod:`dmcmc.inference.bounds.semidefinite.per_row.node_steps`, flat: h variables of d values a case,
-n values in all and m rows of its points, the n-th of which is the row's own. Variables that a case has not are left
-out; values that a variable has not are forbidden in their tables. A block of pairs has one variable u of a case and
-some others, v: a thread has a value of v and all values of u, a column of their table, so that all that is read and
-written in a row is side by side. Each pair is so looked at twice, from both sides, which is less to read and write than
-turning tables round.
+The arrays are those of ``dmcmc.inference.bounds.semidefinite.per_row.node_steps``, flattened: each node has h
+variables of d values, n = h·d values, and m vectors, of which number n is the row's. Fixed and padded variables are
+skipped; padded values are forbidden in the tables.
 
-A step's pass over vectors has some threads for each.
+In the kernels over pairs, a block handles one variable u of a node and several partners v > u. A thread holds one value
+j of v and all values of u, a column of the table, so that neighbouring threads access neighbouring addresses. The
+transposed table goes through shared memory; after a barrier, j is a value of u.
 
-Places are unsigned and the number of values is a constant of each kernel: half of all instructions went to places.
+In ``adam_step``, ``threadIdx.y`` selects a factor vector and the threads of ``threadIdx.x`` share its components.
+
+Indices are unsigned and the domain size is a compile-time constant of each kernel, which halves the number of
+instructions.
+
+Array arguments shared by the kernels:
+
+* utilities (agents, n, n) float32: pairwise utilities, in units
+* agents (nodes,) int32: agent of each node
+* products (nodes, m, m) float16: Gram matrices of the vectors
+* messages, maxima_of_values (nodes, h, n) float32: entry (v, a) belongs to the pair of v and the variable of value a
+* sizes (nodes, h) int32: domain sizes; 0 for a fixed or padded variable
+* schedule (steps, FIELDS_PER_STEP) float32: parameters of the steps; ``step`` is the index of the current one
+* weights (nodes, m, m) float16: softmax weights
+* n_variables, n_vectors: h and m
 """
 
 import math
@@ -19,210 +32,271 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import MOST_THREADS
+from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import MAX_BLOCK_THREADS
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import DAMPED, DEEP, LEAST_LENGTH, MOMENTUM, SPREAD
+from dmcmc.inference.bounds.semidefinite.per_row.node_steps import (
+    ADAM_EPSILON,
+    MAX_UTILITY_DROP,
+    MESSAGE_DAMPING,
+    MOMENTUM,
+    SECOND_MOMENT_DECAY,
+)
 from dmcmc.inference.runtime.compile import cuda_jit
 
-SLOPE, STEP, EVEN = range(3)  # what a step has
-WORDS = 3
-SHARED = 40 << 10  # bytes of a block's own memory for tables: some is left for sums
-PARTS = 8  # of a variable's values, whose best are found at once
-TOGETHER = 4  # numbers that a thread moves at once
-_LOW = np.float32(-1e30)
+# Fields of a step in a schedule, see ``node_steps.NodeStep``.
+INVERSE_TEMPERATURE, STEP_SIZE, BIAS_CORRECTION = range(3)
+FIELDS_PER_STEP = 3
+TABLE_BYTES = 40 << 10  # shared memory of a block for tables; the rest is for reductions
+MAXIMUM_THREADS = 8  # threads that compute partial maxima over a variable's values
+ENTRIES_PER_LOAD = 4  # entries that a thread loads before it uses the first one
+_LOW = np.float32(-1e30)  # stands for minus infinity
 
 
-def pairs_together(domain: int) -> int:
-    """Return how many pairs' tables of so many values each a block has at most; 0 where one is too large for it."""
-    return min(MOST_THREADS // domain, SHARED // (4 * domain * (domain + 1)))
+def tables_per_block(domain: int) -> int:
+    """Return how many tables of a domain size fit into the shared memory of a block; 0 if a single one does not."""
+    return min(MAX_BLOCK_THREADS // domain, TABLE_BYTES // (4 * domain * (domain + 1)))
 
 
 @cache
-def reach_kernel(domain):
-    """Return the kernel for variables of so many values."""
-    d, wide, entries = np.uint32(domain), np.uint32(domain + 1), pairs_together(domain) * domain * (domain + 1)
+def value_maxima_kernel(domain):
+    """Return the kernel of the smoothed max-marginals for variables of ``domain`` values."""
+    d, stride, entries = np.uint32(domain), np.uint32(domain + 1), tables_per_block(domain) * domain * (domain + 1)
 
     @cuda_jit(fastmath=True)
-    def reach(utilities, agents, products, shifts, sizes, schedule, reached, variables, rows, at):
-        """Set the smooth maxima of each value's entries in the tables of its pairs.
+    def value_maxima(
+        utilities, agents, products, messages, sizes, schedule, maxima_of_values, n_variables, n_vectors, step
+    ):
+        """Compute the smoothed max-marginals of both variables' values in each pairwise table.
 
-        In: utilities (agents, n, n); agents (cases,); products (cases, m, m); shifts (cases, h, n); sizes (cases, h),
-        0 where there is no variable; schedule (steps, WORDS), of which step ``at`` counts; rows: m. Out: reached
-        (cases, h, n), laid out as shifts.
+        Output: maxima_of_values.
         """
-        turned = cuda.shared.array(entries, np.float32)
+        transposed = cuda.shared.array(entries, np.float32)
         column = cuda.local.array(domain, np.float32)
-        h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
+        h, m, n = np.uint32(n_variables), np.uint32(n_vectors), np.uint32(n_variables * d)
         j, u, b = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
         v = np.uint32(u + np.uint32(1) + cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
-        there = v < h and sizes[b * h + u] > 0 and sizes[b * h + v] > 0
-        here = np.uint32(cuda.threadIdx.y * d * wide)
-        slope, total, two = schedule[np.uint32(at * WORDS + SLOPE)], np.float32(0), np.float32(2)
-        if there and j < sizes[b * h + v]:
-            place = np.uint32((b * m + u * d) * m + v * d + j)
-            worth = np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
-            given, mine = np.uint32((b * h + v) * n + u * d), np.uint32((b * h + u) * n + v * d + j)
-            taken, best = shifts[mine], _LOW
+        exists = v < h and sizes[b * h + u] > 0 and sizes[b * h + v] > 0
+        table_start = np.uint32(cuda.threadIdx.y * d * stride)
+        inverse_temperature, total, two = (
+            schedule[np.uint32(step * FIELDS_PER_STEP + INVERSE_TEMPERATURE)],
+            np.float32(0),
+            np.float32(2),
+        )
+        if exists and j < sizes[b * h + v]:
+            position = np.uint32((b * m + u * d) * m + v * d + j)
+            utility_at = np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
+            messages_of_u_at, message_of_v_at = (
+                np.uint32((b * h + v) * n + u * d),
+                np.uint32((b * h + u) * n + v * d + j),
+            )
+            message, best = messages[message_of_v_at], _LOW
             for i in range(domain):
-                x = utilities[worth] + two * np.float32(products[place]) - shifts[np.uint32(given + i)] - taken
+                x = (
+                    utilities[utility_at]
+                    + two * np.float32(products[position])
+                    - messages[np.uint32(messages_of_u_at + i)]
+                    - message
+                )
                 column[i] = x
-                turned[np.uint32(here + np.uint32(i) * wide + j)] = x
+                transposed[np.uint32(table_start + np.uint32(i) * stride + j)] = x
                 best = max(best, x)
-                worth, place = np.uint32(worth + n), np.uint32(place + m)
+                utility_at, position = np.uint32(utility_at + n), np.uint32(position + m)
             for i in range(domain):
-                total += np.float32(math.exp((column[i] - best) * slope))
-            reached[mine] = best + np.float32(math.log(total)) / slope
+                total += np.float32(math.exp((column[i] - best) * inverse_temperature))
+            maxima_of_values[message_of_v_at] = best + np.float32(math.log(total)) / inverse_temperature
         else:
             for i in range(domain):
-                turned[np.uint32(here + np.uint32(i) * wide + j)] = _LOW
+                transposed[np.uint32(table_start + np.uint32(i) * stride + j)] = _LOW
         cuda.syncthreads()
-        if there and j < sizes[b * h + u]:  # from now on j is a value of u
-            best, total, place = _LOW, np.float32(0), np.uint32(here + j * wide)
+        if exists and j < sizes[b * h + u]:  # from now on j is a value of u
+            best, total, position = _LOW, np.float32(0), np.uint32(table_start + j * stride)
             for i in range(domain):
-                column[i] = turned[np.uint32(place + np.uint32(i))]
+                column[i] = transposed[np.uint32(position + np.uint32(i))]
                 best = max(best, column[i])
             for i in range(domain):
-                total += np.float32(math.exp((column[i] - best) * slope))
-            reached[np.uint32((b * h + v) * n + u * d + j)] = best + np.float32(math.log(total)) / slope
+                total += np.float32(math.exp((column[i] - best) * inverse_temperature))
+            maxima_of_values[np.uint32((b * h + v) * n + u * d + j)] = (
+                best + np.float32(math.log(total)) / inverse_temperature
+            )
 
-    return reach
+    return value_maxima
 
 
 @cache
-def alone_kernel(domain):
-    """Return the kernel for variables of so many values."""
-    d, parts = np.uint32(domain), min(PARTS, domain)
+def message_kernel(domain):
+    """Return the kernel of the message update for variables of ``domain`` values."""
+    d, n_partial = np.uint32(domain), min(MAXIMUM_THREADS, domain)
 
     @cuda_jit(fastmath=True)
-    def alone(products, shifts, reached, values, sizes, tables, schedule, weights, best, variables, rows, at):
-        """Shift what values reach in their tables towards their mean; set how much each value counts by itself.
+    def update_messages(
+        products,
+        messages,
+        maxima_of_values,
+        values,
+        sizes,
+        table_counts,
+        schedule,
+        weights,
+        best,
+        n_variables,
+        n_vectors,
+        step,
+    ):
+        """Move each variable's messages such that its max-marginals become equal in all tables; set the unary weights.
 
-        A block has one variable w of a case; its threads have a value of it each, and share the other variables.
+        A block handles one variable w of a node. ``threadIdx.x`` is a value j of w; the groups of ``threadIdx.y`` share
+        the other variables v.
 
-        In: products (cases, m, m); values (cases, n), what each is worth by itself; sizes (cases, h); tables (cases,),
-        in how many tables a variable is, its own counted; schedule (steps, WORDS). In and out: shifts (cases, h, n);
-        reached (cases, h, n), less each table's best then. Out: weights (cases, m, m) of values and row; best
-        (cases, h).
+        Parameters
+        ----------
+        values : (nodes, n) float32
+            Unary utilities.
+        table_counts : (nodes,) float32
+            Number of tables over each variable: one per pair and the unary one.
+        maxima_of_values : (nodes, h, n) float32
+            In: max-marginals of the pairwise tables. Out: the same minus each table's maximum.
+        messages : (nodes, h, n) float32
+            Updated.
+        weights : (nodes, m, m) float16
+            Output: diagonal, row n and column n.
+        best : (nodes, h) float32
+            Output: maximum of each variable's unary table.
         """
-        first = cuda.shared.array(MOST_THREADS, np.float32)
-        second = cuda.shared.array(MOST_THREADS, np.float32)
-        h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
-        j, g, groups = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y), np.uint32(cuda.blockDim.y)
+        buffer_a = cuda.shared.array(MAX_BLOCK_THREADS, np.float32)
+        buffer_b = cuda.shared.array(MAX_BLOCK_THREADS, np.float32)
+        h, m, n = np.uint32(n_variables), np.uint32(n_vectors), np.uint32(n_variables * d)
+        j, g, n_groups = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y), np.uint32(cuda.blockDim.y)
         w, b = np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
-        deep, zero, damped = np.float32(-DEEP), np.float32(0), np.float32(DAMPED)
-        if sizes[b * h + w] > 0:  # the same for all of a block
-            mine, start = j < sizes[b * h + w], np.uint32(g * d)
-            own_at, found, taken = np.uint32(start + j), zero, zero
-            turns = np.uint32((h + groups - np.uint32(1)) // groups)
-            for turn in range(turns):
-                v = np.uint32(turn * groups + g)
-                place = np.uint32((b * h + v) * n + w * d + j)
-                x, used = _LOW, False
-                if v < h and v != w and mine:
-                    used = sizes[b * h + v] > 0
-                if used:
-                    x = reached[place]
-                first[own_at] = x
+        max_drop, zero, damped = np.float32(-MAX_UTILITY_DROP), np.float32(0), np.float32(MESSAGE_DAMPING)
+        if sizes[b * h + w] > 0:  # uniform within a block, which the barriers require
+            is_value, first_thread = j < sizes[b * h + w], np.uint32(g * d)
+            thread_slot, sum_maxima, sum_messages = np.uint32(first_thread + j), zero, zero
+            n_rounds = np.uint32((h + n_groups - np.uint32(1)) // n_groups)
+            for round_index in range(n_rounds):
+                v = np.uint32(round_index * n_groups + g)
+                position = np.uint32((b * h + v) * n + w * d + j)
+                x, is_pair = _LOW, False
+                if v < h and v != w and is_value:
+                    is_pair = sizes[b * h + v] > 0
+                if is_pair:
+                    x = maxima_of_values[position]
+                buffer_a[thread_slot] = x
                 cuda.syncthreads()
-                top = _LOW
-                if j < PARTS:  # the best of some values each, then of those: fewer reads than of all values
-                    for q in range(np.int32(j), domain, PARTS):
-                        top = max(top, first[np.uint32(start + np.uint32(q))])
-                    second[own_at] = top
+                maximum = _LOW
+                if j < MAXIMUM_THREADS:  # two-stage maximum: fewer reads of shared memory
+                    for k in range(np.int32(j), domain, MAXIMUM_THREADS):
+                        maximum = max(maximum, buffer_a[np.uint32(first_thread + np.uint32(k))])
+                    buffer_b[thread_slot] = maximum
                 cuda.syncthreads()
-                for q in range(parts):
-                    top = max(top, second[np.uint32(start + q)])
-                if used:
-                    x = max(x - top, deep)
-                    reached[place] = x
-                    found += x
-                    taken += shifts[place]
+                for k in range(n_partial):
+                    maximum = max(maximum, buffer_b[np.uint32(first_thread + k)])
+                if is_pair:
+                    x = max(x - maximum, max_drop)
+                    maxima_of_values[position] = x
+                    sum_maxima += x
+                    sum_messages += messages[position]
             cuda.syncthreads()
-            first[own_at] = found
-            second[own_at] = taken
+            buffer_a[thread_slot] = sum_maxima
+            buffer_b[thread_slot] = sum_messages
             cuda.syncthreads()
-            found, taken = zero, zero
-            for q in range(groups):
-                found += first[np.uint32(q * d + j)]
-                taken += second[np.uint32(q * d + j)]
+            sum_maxima, sum_messages = zero, zero
+            for k in range(n_groups):
+                sum_maxima += buffer_a[np.uint32(k * d + j)]
+                sum_messages += buffer_b[np.uint32(k * d + j)]
             cuda.syncthreads()
-            line, column = np.uint32((b * m + w * d + j) * m), np.uint32(w * d + j)
-            own = _LOW
-            if mine:
-                own = np.float32(2) * np.float32(products[np.uint32(line + n)]) + values[np.uint32(b * n + column)]
-                own += np.float32(products[np.uint32(line + column)]) + taken
-            first[own_at] = own
+            row_start, column = np.uint32((b * m + w * d + j) * m), np.uint32(w * d + j)
+            unary = _LOW
+            if is_value:
+                unary = (
+                    np.float32(2) * np.float32(products[np.uint32(row_start + n)]) + values[np.uint32(b * n + column)]
+                )
+                unary += np.float32(products[np.uint32(row_start + column)]) + sum_messages
+            buffer_a[thread_slot] = unary
             cuda.syncthreads()
-            top, many = _LOW, tables[b]
-            for q in range(domain):
-                top = max(top, first[np.uint32(start + q)])
-            mean = (max(own - top, deep) + found) / many
-            for turn in range(turns):
-                v = np.uint32(turn * groups + g)
-                used = False
-                if v < h and v != w and mine:
-                    used = sizes[b * h + v] > 0
-                if used:
-                    place = np.uint32((b * h + v) * n + column)
-                    shifts[place] += damped * (reached[place] - mean)
-            if mine:
-                own += damped * (found - (many - np.float32(1)) * mean)
-            second[own_at] = own
+            maximum, n_tables = _LOW, table_counts[b]
+            for k in range(domain):
+                maximum = max(maximum, buffer_a[np.uint32(first_thread + k)])
+            mean = (max(unary - maximum, max_drop) + sum_maxima) / n_tables
+            for round_index in range(n_rounds):
+                v = np.uint32(round_index * n_groups + g)
+                is_pair = False
+                if v < h and v != w and is_value:
+                    is_pair = sizes[b * h + v] > 0
+                if is_pair:
+                    position = np.uint32((b * h + v) * n + column)
+                    messages[position] += damped * (maxima_of_values[position] - mean)
+            if is_value:
+                unary += damped * (sum_maxima - (n_tables - np.float32(1)) * mean)
+            buffer_b[thread_slot] = unary
             cuda.syncthreads()
-            top, total, slope = _LOW, zero, schedule[np.uint32(at * WORDS + SLOPE)]
-            for q in range(domain):
-                top = max(top, second[np.uint32(start + q)])
-            for q in range(domain):
-                total += np.float32(math.exp((second[np.uint32(start + q)] - top) * slope))
-            if mine and g == 0:
-                share = np.float16(np.float32(math.exp((own - top) * slope)) / total)
-                weights[np.uint32(line + column)] = share
-                weights[np.uint32(line + n)] = share
-                weights[np.uint32((b * m + n) * m + column)] = share
+            maximum, total, inverse_temperature = (
+                _LOW,
+                zero,
+                schedule[np.uint32(step * FIELDS_PER_STEP + INVERSE_TEMPERATURE)],
+            )
+            for k in range(domain):
+                maximum = max(maximum, buffer_b[np.uint32(first_thread + k)])
+            for k in range(domain):
+                total += np.float32(math.exp((buffer_b[np.uint32(first_thread + k)] - maximum) * inverse_temperature))
+            if is_value and g == 0:
+                weight = np.float16(np.float32(math.exp((unary - maximum) * inverse_temperature)) / total)
+                weights[np.uint32(row_start + column)] = weight
+                weights[np.uint32(row_start + n)] = weight
+                weights[np.uint32((b * m + n) * m + column)] = weight
                 if j == 0:
-                    best[b * h + w] = top
+                    best[b * h + w] = maximum
 
-    return alone
+    return update_messages
 
 
 @cache
-def smooth_kernel(domain):
-    """Return the kernel for variables of so many values."""
-    d, wide, entries = np.uint32(domain), np.uint32(domain + 1), pairs_together(domain) * domain * (domain + 1)
+def pair_weights_kernel(domain):
+    """Return the kernel of the pairwise weights for variables of ``domain`` values."""
+    d, stride, entries = np.uint32(domain), np.uint32(domain + 1), tables_per_block(domain) * domain * (domain + 1)
 
     @cuda_jit(fastmath=True)
-    def smooth(utilities, agents, products, shifts, sizes, schedule, weights, maxima, variables, rows, at):
-        """Set how much each entry of a pair's table counts in its maximum, and the maxima.
+    def pair_weights(
+        utilities, agents, products, messages, sizes, schedule, weights, maxima, n_variables, n_vectors, step
+    ):
+        """Compute the softmax weights of each pairwise table, in both orders of the pair, and the tables' maxima.
 
-        Given as for :func:`reach_kernel`. Out: weights (cases, m, m), maxima (cases, h, h).
+        Outputs: weights, and maxima (nodes, h, h) float32.
         """
-        turned = cuda.shared.array(entries, np.float32)
-        bests = cuda.shared.array(MOST_THREADS, np.float32)
-        masses = cuda.shared.array(MOST_THREADS, np.float32)
+        transposed = cuda.shared.array(entries, np.float32)
+        column_maxima = cuda.shared.array(MAX_BLOCK_THREADS, np.float32)
+        column_masses = cuda.shared.array(MAX_BLOCK_THREADS, np.float32)
         column = cuda.local.array(domain, np.float32)
-        h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
+        h, m, n = np.uint32(n_variables), np.uint32(n_vectors), np.uint32(n_variables * d)
         j, u, b = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
         v = np.uint32(u + np.uint32(1) + cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
-        start, here = np.uint32(cuda.threadIdx.y * d), np.uint32(cuda.threadIdx.y * d * wide)
-        own_at, there = np.uint32(start + j), v < h and sizes[b * h + u] > 0
-        live = there and j < sizes[b * h + v]
-        factor = schedule[np.uint32(at * WORDS + SLOPE)] / np.float32(POWER)
+        first_thread, table_start = np.uint32(cuda.threadIdx.y * d), np.uint32(cuda.threadIdx.y * d * stride)
+        thread_slot, exists = np.uint32(first_thread + j), v < h and sizes[b * h + u] > 0
+        in_table = exists and j < sizes[b * h + v]
+        factor = schedule[np.uint32(step * FIELDS_PER_STEP + INVERSE_TEMPERATURE)] / np.float32(POWER)
         best, zero, one, two = _LOW, np.float32(0), np.float32(1), np.float32(2)
         entry = np.uint32((b * m + u * d) * m + v * d + j)
-        if live:
-            place, worth = entry, np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
-            given, taken = np.uint32((b * h + v) * n + u * d), shifts[np.uint32((b * h + u) * n + v * d + j)]
+        if in_table:
+            position, utility_at = entry, np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
+            messages_of_u_at, message = (
+                np.uint32((b * h + v) * n + u * d),
+                messages[np.uint32((b * h + u) * n + v * d + j)],
+            )
             for i in range(domain):
-                x = utilities[worth] + two * np.float32(products[place]) - shifts[np.uint32(given + i)] - taken
+                x = (
+                    utilities[utility_at]
+                    + two * np.float32(products[position])
+                    - messages[np.uint32(messages_of_u_at + i)]
+                    - message
+                )
                 column[i] = x
                 best = max(best, x)
-                worth, place = np.uint32(worth + n), np.uint32(place + m)
-        bests[own_at] = best
+                utility_at, position = np.uint32(utility_at + n), np.uint32(position + m)
+        column_maxima[thread_slot] = best
         cuda.syncthreads()
-        for q in range(domain):
-            best = max(best, bests[np.uint32(start + q)])
+        for k in range(domain):
+            best = max(best, column_maxima[np.uint32(first_thread + k)])
         mass = zero
-        if live:
+        if in_table:
             for i in range(domain):
                 x = max(zero, one + (column[i] - best) * factor)
                 x = x * x
@@ -232,77 +306,102 @@ def smooth_kernel(domain):
                 x = x * x
                 column[i] = x
                 mass += x
-        masses[own_at] = mass
+        column_masses[thread_slot] = mass
         cuda.syncthreads()
         total = zero
-        for q in range(domain):
-            total += masses[np.uint32(start + q)]
-        part, place = one / max(total, one), entry
-        if live:
+        for k in range(domain):
+            total += column_masses[np.uint32(first_thread + k)]
+        scale, position = one / max(total, one), entry
+        if in_table:
             for i in range(domain):
-                x = column[i] * part
-                weights[place] = np.float16(x)
-                turned[np.uint32(here + np.uint32(i) * wide + j)] = x
-                place = np.uint32(place + m)
+                x = column[i] * scale
+                weights[position] = np.float16(x)
+                transposed[np.uint32(table_start + np.uint32(i) * stride + j)] = x
+                position = np.uint32(position + m)
             if j == 0:
                 maxima[(b * h + u) * h + v] = best
                 maxima[(b * h + v) * h + u] = best
         cuda.syncthreads()
-        if there and j < sizes[b * h + u]:  # from now on j is a value of u
-            place, around = np.uint32((b * m + v * d) * m + u * d + j), np.uint32(here + j * wide)
+        if exists and j < sizes[b * h + u]:  # from now on j is a value of u
+            position, source = np.uint32((b * m + v * d) * m + u * d + j), np.uint32(table_start + j * stride)
             for i in range(sizes[b * h + v]):
-                weights[place] = np.float16(turned[np.uint32(around + np.uint32(i))])
-                place = np.uint32(place + m)
+                weights[position] = np.float16(transposed[np.uint32(source + np.uint32(i))])
+                position = np.uint32(position + m)
 
-    return smooth
+    return pair_weights
 
 
 @cuda_jit(fastmath=True)
-def move(points, halves, slopes, means, spreads, schedule, vectors, width, at):
-    """Move vectors against the means of their slopes, as if all of a vector's entries had its spread.
+def adam_step(vectors, half_vectors, gradients, first_moment, second_moment, schedule, n_vectors, width, step):
+    """Make an Adam step with one second moment per factor vector.
 
-    Threads side by side have a vector; each moves some numbers at once: what is read of all comes before anything is
-    written.
+    Each thread loads several components before it writes any.
 
-    In: slopes (vectors, width); schedule (steps, WORDS), of which step ``at`` counts. In and out: points and means
-    (vectors, width), spreads (vectors,). Out: halves, as points.
+    Parameters
+    ----------
+    vectors : (n_vectors, width) float32
+        Factor vectors of all nodes; updated.
+    half_vectors : (n_vectors, width) float16
+        Output: copy of the vectors.
+    gradients : (n_vectors, width) float16
+        Gradients.
+    first_moment : (n_vectors, width) float16
+        Updated.
+    second_moment : (n_vectors,) float32
+        Updated.
     """
-    squares = cuda.shared.array(MOST_THREADS, np.float32)
-    here, mean = cuda.local.array(TOGETHER, np.float32), cuda.local.array(TOGETHER, np.float32)
-    slope = cuda.local.array(TOGETHER, np.float32)
+    squares = cuda.shared.array(MAX_BLOCK_THREADS, np.float32)
+    current, mean = cuda.local.array(ENTRIES_PER_LOAD, np.float32), cuda.local.array(ENTRIES_PER_LOAD, np.float32)
+    gradient = cuda.local.array(ENTRIES_PER_LOAD, np.float32)
     lane, lanes = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
     row = np.uint32(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
-    own, words, long = np.uint32(cuda.threadIdx.y * lanes), np.uint32(at * WORDS), np.uint32(width)
-    live, start, square, spread = row < vectors, np.uint32(row * long), np.float32(0), np.float32(0)
-    if live:
-        spread = spreads[row]
+    first_square, offset, size = (
+        np.uint32(cuda.threadIdx.y * lanes),
+        np.uint32(step * FIELDS_PER_STEP),
+        np.uint32(width),
+    )
+    exists, start, square, moment = row < n_vectors, np.uint32(row * size), np.float32(0), np.float32(0)
+    if exists:
+        moment = second_moment[row]
         q = lane
-        while q < long:
-            x = np.float32(slopes[np.uint32(start + q)])
+        while q < size:
+            x = np.float32(gradients[np.uint32(start + q)])
             square += x * x
             q = np.uint32(q + lanes)
-    squares[np.uint32(own + lane)] = square
+    squares[np.uint32(first_square + lane)] = square
     cuda.syncthreads()
-    if live:
+    if exists:
         square = np.float32(0)
         for i in range(lanes):
-            square += squares[np.uint32(own + np.uint32(i))]
-        spread = np.float32(SPREAD) * spread + np.float32(1 - SPREAD) * square / np.float32(width)
+            square += squares[np.uint32(first_square + np.uint32(i))]
+        moment = np.float32(SECOND_MOMENT_DECAY) * moment + np.float32(1 - SECOND_MOMENT_DECAY) * square / np.float32(
+            width
+        )
         if lane == 0:
-            spreads[row] = spread
-        length = np.float32(math.sqrt(spread)) * schedule[np.uint32(words + EVEN)] + np.float32(LEAST_LENGTH)
-        step, last = schedule[np.uint32(words + STEP)] / length, np.uint32(long - np.uint32(1))
+            second_moment[row] = moment
+        denominator = np.float32(math.sqrt(moment)) * schedule[np.uint32(offset + BIAS_CORRECTION)] + np.float32(
+            ADAM_EPSILON
+        )
+        step_length, last = schedule[np.uint32(offset + STEP_SIZE)] / denominator, np.uint32(size - np.uint32(1))
         first = lane
-        while first < long:
-            for i in range(TOGETHER):
-                place = np.uint32(start + min(np.uint32(first + np.uint32(i) * lanes), last))
-                here[i], slope[i], mean[i] = points[place], np.float32(slopes[place]), np.float32(means[place])
-            for i in range(TOGETHER):
-                mean[i] = np.float32(MOMENTUM) * mean[i] + np.float32(1 - MOMENTUM) * slope[i]
-                here[i] -= step * mean[i]
-            for i in range(TOGETHER):
+        while first < size:
+            for i in range(ENTRIES_PER_LOAD):
+                index = np.uint32(start + min(np.uint32(first + np.uint32(i) * lanes), last))
+                current[i], gradient[i], mean[i] = (
+                    vectors[index],
+                    np.float32(gradients[index]),
+                    np.float32(first_moment[index]),
+                )
+            for i in range(ENTRIES_PER_LOAD):
+                mean[i] = np.float32(MOMENTUM) * mean[i] + np.float32(1 - MOMENTUM) * gradient[i]
+                current[i] -= step_length * mean[i]
+            for i in range(ENTRIES_PER_LOAD):
                 q = np.uint32(first + np.uint32(i) * lanes)
-                if q < long:
-                    place = np.uint32(start + q)
-                    points[place], halves[place], means[place] = here[i], np.float16(here[i]), np.float16(mean[i])
-            first = np.uint32(first + np.uint32(TOGETHER) * lanes)
+                if q < size:
+                    index = np.uint32(start + q)
+                    vectors[index], half_vectors[index], first_moment[index] = (
+                        current[i],
+                        np.float16(current[i]),
+                        np.float16(mean[i]),
+                    )
+            first = np.uint32(first + np.uint32(ENTRIES_PER_LOAD) * lanes)

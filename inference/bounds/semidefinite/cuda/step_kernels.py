@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""The passes of a step over all agents of a batch: smooth maxima of all pairs, and Adam's step.
+"""Kernels of a descent step for all agents of a batch: smoothed maxima of all pairwise tables, and Adam's step.
 
-Everything is laid out as in :mod:`dmcmc.inference.bounds.semidefinite.batched_steps`, flat: h variables of d values an agent, n
-values in all, those that an agent has not are left out.
+The arrays are those of ``dmcmc.inference.bounds.semidefinite.batched_steps``, flattened: each agent has h variables of
+d values, n = h·d values in all. Padded values and variables are skipped.
 """
 
 import math
@@ -11,66 +11,100 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.semidefinite.descent import MOMENTUM, SPREAD
+from dmcmc.inference.bounds.semidefinite.descent import MOMENTUM, SECOND_MOMENT_DECAY
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
 from dmcmc.inference.runtime.compile import cuda_jit
 
-MOST_THREADS = 256  # of a block of pairs: a variable's values side by side
-SLOPE, ROWS, STEP, EVEN = range(4)  # what a step has for an agent
-WORDS = 4
+MAX_BLOCK_THREADS = 256  # per block of a kernel over pairs
+# Fields of a step in a schedule, see ``descent.StepParameters``.
+INVERSE_TEMPERATURE, ROW_INVERSE_TEMPERATURE, STEP_SIZE, BIAS_CORRECTION = range(4)
+FIELDS_PER_STEP = 4
 
 
 @cache
 def smooth_kernel(width):
-    """Return the kernel for variables of so many values at most."""
+    """Return the kernel for variables with at most ``width`` values."""
 
     @cuda_jit()
     def smooth_pairs(
-        utilities, products, shifts, sizes, schedule, weights, marginals, maxima, variables, domain, parts, agents, at
+        utilities,
+        products,
+        messages,
+        sizes,
+        schedule,
+        weights,
+        marginals,
+        maxima,
+        n_variables,
+        domain,
+        blocks_per_variable,
+        n_agents,
+        step,
     ):
-        """Set how much each entry of a pair's table counts in its maximum, and the maxima.
+        """Compute the softmax weights of each pair's table, their marginals, and the tables' maxima.
 
-        A block has one variable u of an agent and some others, v: a thread has a value of v and all values of u, a
-        column of their table, so that all that is read and written in a row is side by side. Each pair is so looked at
-        twice, from both sides, which is less to read and write than turning tables round.
+        A block handles one variable u of an agent and several partners v. A thread holds one value j of v and all
+        values of u, a column of their table, so that neighbouring threads access neighbouring addresses. Each pair is
+        processed twice, once from each side, which moves less data than transposing tables.
 
-        In: utilities, products (agents, n, n); shifts (agents, h, n); sizes (agents, h), 0 where there is no variable;
-        schedule (steps, agents, WORDS), of which step ``at`` counts; parts: blocks of one u.
-        Out: weights (agents, n, n), marginals (agents, h, n), maxima (agents, h, h).
+        Parameters
+        ----------
+        utilities, products : (agents, n, n) float32
+            Pairwise utilities, and inner products of the factor vectors.
+        messages : (agents, h, n) float32
+            Messages, see ``pair_kernels.smooth_pairs``.
+        sizes : (agents, h) int32
+            Domain sizes; 0 for a padded variable.
+        schedule : (steps, agents, FIELDS_PER_STEP) float32
+            Parameters of the steps.
+        weights : (agents, n, n) float32
+            Output: weight of each entry, one block per pair and side.
+        marginals : (agents, h, n) float32
+            Output: sums of the weights over the partner's values, laid out as ``messages``.
+        maxima : (agents, h, h) float32
+            Output: maximum of each pair's table.
+        n_variables, domain : int
+            h and d.
+        blocks_per_variable : int
+            Blocks that share one u.
+        n_agents : int
+            Number of agents.
+        step : int
+            Index of the step in the schedule.
         """
-        bests = cuda.shared.array(MOST_THREADS, np.float32)
-        masses = cuda.shared.array(MOST_THREADS, np.float32)
+        column_maxima = cuda.shared.array(MAX_BLOCK_THREADS, np.float32)
+        column_masses = cuda.shared.array(MAX_BLOCK_THREADS, np.float32)
         column = cuda.local.array(width, np.float32)
-        h, d, n = np.int32(variables), np.int32(domain), np.int32(variables * domain)
+        h, d, n = np.int32(n_variables), np.int32(domain), np.int32(n_variables * domain)
         tid, block = np.int32(cuda.threadIdx.x), np.int32(cuda.blockIdx.x)
-        u, b = np.int32((block // parts) % h), np.int32(block // (parts * h))
-        v = np.int32((block % parts) * (cuda.blockDim.x // d) + tid // d)
+        u, b = np.int32((block // blocks_per_variable) % h), np.int32(block // (blocks_per_variable * h))
+        v = np.int32((block % blocks_per_variable) * (cuda.blockDim.x // d) + tid // d)
         j = np.int32(tid % d)
-        many, live = np.int32(sizes[b * h + u]), False
+        size_u, in_table = np.int32(sizes[b * h + u]), False
         if v < h and v != u:
-            live = many > 0 and j < sizes[b * h + v]
+            in_table = size_u > 0 and j < sizes[b * h + v]
         entry = np.int32((b * n + u * d) * n + v * d + j)
-        given = np.int32((b * h + v) * n + u * d)
-        mine = np.int32((b * h + u) * n + v * d + j)
-        factor = schedule[(at * agents + b) * WORDS + SLOPE] / np.float32(POWER)
+        messages_of_u_at = np.int32((b * h + v) * n + u * d)
+        message_of_v_at = np.int32((b * h + u) * n + v * d + j)
+        factor = schedule[(step * n_agents + b) * FIELDS_PER_STEP + INVERSE_TEMPERATURE] / np.float32(POWER)
         best, zero, one, two = np.float32(-3e38), np.float32(0), np.float32(1), np.float32(2)
-        if live:
-            taken = shifts[mine]
+        if in_table:
+            message = messages[message_of_v_at]
             for i in range(width):
-                if i < many:
-                    place = np.int32(entry + i * n)
-                    x = utilities[place] + two * products[place] - shifts[given + i] - taken
+                if i < size_u:
+                    position = np.int32(entry + i * n)
+                    x = utilities[position] + two * products[position] - messages[messages_of_u_at + i] - message
                     column[i] = x
                     best = max(best, x)
-        bests[tid] = best
+        column_maxima[tid] = best
         cuda.syncthreads()
-        first = np.int32(tid - j)
-        for q in range(d):
-            best = max(best, bests[first + q])
+        first_thread = np.int32(tid - j)
+        for k in range(d):
+            best = max(best, column_maxima[first_thread + k])
         mass = zero
-        if live:
+        if in_table:
             for i in range(width):
-                if i < many:
+                if i < size_u:
                     x = max(zero, one + (column[i] - best) * factor)
                     x = x * x
                     x = x * x
@@ -79,17 +113,17 @@ def smooth_kernel(width):
                     x = x * x
                     column[i] = x
                     mass += x
-        masses[tid] = mass
+        column_masses[tid] = mass
         cuda.syncthreads()
-        if live:
+        if in_table:
             total = zero
-            for q in range(d):
-                total += masses[first + q]
-            part = one / total
+            for k in range(d):
+                total += column_masses[first_thread + k]
+            scale = one / total
             for i in range(width):
-                if i < many:
-                    weights[np.int32(entry + i * n)] = column[i] * part
-            marginals[mine] = mass * part
+                if i < size_u:
+                    weights[np.int32(entry + i * n)] = column[i] * scale
+            marginals[message_of_v_at] = mass * scale
             if j == 0:
                 maxima[(b * h + u) * h + v] = best
 
@@ -97,15 +131,30 @@ def smooth_kernel(width):
 
 
 @cuda_jit()
-def adam(here, slopes, means, squares, schedule, entries, agents, at):
-    """Make a step: ``entries`` numbers of each agent are moved against their slopes; all arrays are as large."""
-    size, threads = np.int32(entries * agents), np.int32(cuda.gridsize(1))
-    for q in range(np.int32(cuda.grid(1)), size, threads):
-        words = np.int32((at * agents + q // entries) * WORDS)
-        slope = slopes[q]
-        mean = np.float32(MOMENTUM) * means[q] + np.float32(1 - MOMENTUM) * slope
-        square = np.float32(SPREAD) * squares[q] + np.float32(1 - SPREAD) * slope * slope
-        means[q] = mean
-        squares[q] = square
-        length = np.float32(math.sqrt(square)) * schedule[words + EVEN] + np.float32(1e-8)
-        here[q] -= schedule[words + STEP] * mean / length
+def adam(variables, gradient, first_moment, second_moment, schedule, entries_per_agent, n_agents, step):
+    """Make an Adam step; each thread updates entries at a stride of the whole grid.
+
+    Parameters
+    ----------
+    variables, gradient, first_moment, second_moment : (agents, entries_per_agent) float32
+        Flattened; all but ``gradient`` are updated.
+    schedule : (steps, agents, FIELDS_PER_STEP) float32
+        Parameters of the steps.
+    entries_per_agent, n_agents : int
+        Sizes of the arrays.
+    step : int
+        Index of the step in the schedule.
+    """
+    size, threads = np.int32(entries_per_agent * n_agents), np.int32(cuda.gridsize(1))
+    for k in range(np.int32(cuda.grid(1)), size, threads):
+        offset = np.int32((step * n_agents + k // entries_per_agent) * FIELDS_PER_STEP)
+        derivative = gradient[k]
+        new_first = np.float32(MOMENTUM) * first_moment[k] + np.float32(1 - MOMENTUM) * derivative
+        new_second = (
+            np.float32(SECOND_MOMENT_DECAY) * second_moment[k]
+            + np.float32(1 - SECOND_MOMENT_DECAY) * derivative * derivative
+        )
+        first_moment[k] = new_first
+        second_moment[k] = new_second
+        denominator = np.float32(math.sqrt(new_second)) * schedule[offset + BIAS_CORRECTION] + np.float32(1e-8)
+        variables[k] -= schedule[offset + STEP_SIZE] * new_first / denominator

@@ -1,6 +1,8 @@
-"""Squares of rows' own, after the one that all rows of an agent share, and with further variables fixed.
+"""Semidefinite bounds of single rows, by a best-first branch and bound per row.
 
-:mod:`.cases` says what they are for, :mod:`.ground` lays agents out once, :mod:`.steps` are theirs, :mod:`.batch` makes
-them for many cases, :mod:`.certificates` bounds those exactly where they are. :mod:`.agenda` says what comes next for
-rows' trees, :mod:`.turn` lowers rows.
+It follows the descent whose term all rows of an agent share. Each node is a row with some hidden variables fixed, and
+possibly the domain of the next one restricted, and has a positive semidefinite term L Lᵀ. ``nodes`` defines the
+nodes, ``device_buffers`` lays out the agents once, ``node_steps`` defines the descent steps, ``node_batch`` makes them
+for many nodes at once, ``certificates`` bounds the nodes exactly on the device. ``node_queue`` chooses the next nodes,
+and ``bound_rows`` runs the batches and lowers the rows' bounds.
 """

@@ -1,4 +1,4 @@
-"""A turn of squares of rows' own: cases are made, and what they lower is taken in."""
+"""Lower the bounds of agents' rows by bounding nodes in batches."""
 
 import logging
 import math
@@ -8,193 +8,211 @@ from functools import partial
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates, certified_bytes
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import Ground
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import CaseBatch, Start
-from dmcmc.inference.bounds.semidefinite.per_row.node_queue import Agenda, Item, Stage
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import CaseShape
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import certified_alone
-from dmcmc.inference.bounds.semidefinite.relaxation import Turn
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificate_bytes, certificates
+from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers
+from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStart, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.per_row.node_queue import NodeQueue, QueueItem, Stage
+from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeShape
+from dmcmc.inference.bounds.semidefinite.per_row.nodes import certified_node_bound
+from dmcmc.inference.bounds.semidefinite.relaxation import ActiveRelaxation
 from dmcmc.inference.bounds.semidefinite.row_tree import Leaf, RowTree
-from dmcmc.inference.bounds.semidefinite.step_throughput import as_long_as
+from dmcmc.inference.bounds.semidefinite.step_throughput import step_allowance
 from dmcmc.inference.runtime.threads import run_parallel
 
 _LOG = logging.getLogger(__name__)
-_MOST = 512  # cases at a time: more are no quicker, and a turn may end in between
-_LARGEST = 1 << 31  # entries of an array: kernels count them in 32 bits
-_TELLING = 32  # cases that tell the pace of others
-_KEPT = 0.75  # of the slots stay with those leaves that are furthest beyond, where all are taken
+_MAX_NODES_PER_BATCH = 512  # larger batches are no faster, and the time may run out between two batches
+_MAX_ARRAY_ENTRIES = 1 << 31  # kernels use 32-bit indices
+_MIN_NODES_FOR_TIMING = 32  # a smaller batch says little about the time per node
+_RETAINED_SHARE = 0.75  # of the buffer entries are kept, for the leaves furthest above their cutoffs, if none is free
 
 
-def cases_at_once(shape: CaseShape, room: int) -> int:
-    """Return how many cases there is room for, in bytes."""
-    most = min(_MOST, (_LARGEST - 1) // (shape.m * max(shape.m, shape.r)))
-    while most > 0:
-        batch = shape._replace(cases=most)
-        if 2 * batch.bytes + certified_bytes(batch) <= room:
+def max_nodes_per_batch(shape: NodeShape, free_bytes: int) -> int:
+    """Return the number of nodes for which the given memory suffices."""
+    max_nodes = min(_MAX_NODES_PER_BATCH, (_MAX_ARRAY_ENTRIES - 1) // (shape.m * max(shape.m, shape.r)))
+    while max_nodes > 0:
+        batch = shape._replace(nodes=max_nodes)
+        if 2 * batch.bytes + certificate_bytes(batch) <= free_bytes:
             break
-        most = most * 3 // 4
-    return most
+        max_nodes = max_nodes * 3 // 4
+    return max_nodes
 
 
-class OwnTurn:
-    """A turn of several agents' rows.
+class PerRowBounding:
+    """Branch and bound in the rows of several agents, with a time limit.
 
     Parameters
     ----------
-    turns, ground, most, left
-        As for :class:`.agenda.Agenda`.
+    relaxations, buffers, max_nodes, seconds_left
+        See ``node_queue.NodeQueue``.
     threads : int
-        For certificates where the device's are not those of the CPU.
+        CPU threads for certificates, if the device's differ from the CPU's.
 
     Attributes
     ----------
-    agenda : Agenda
-    made : list of int
-        Cases of each stage.
+    relaxations : sequence of ActiveRelaxation
+        The agents' relaxations.
+    queue : NodeQueue
+        The next nodes.
+    nodes_by_stage : list of int
+        Number of nodes bounded in each stage.
     """
 
     def __init__(
-        self, turns: Sequence[Turn], ground: Ground, most: int, left: Callable[[], float], threads: int = 1
+        self,
+        relaxations: Sequence[ActiveRelaxation],
+        buffers: AgentBuffers,
+        max_nodes: int,
+        seconds_left: Callable[[], float],
+        threads: int = 1,
     ) -> None:
-        self.turns, self.made, self.agenda = turns, [0] * len(Stage), Agenda(turns, ground, most, left)
-        self._ground, self._most, self._left, self._threads = ground, most, left, threads
+        self.relaxations, self.nodes_by_stage, self.queue = (
+            relaxations,
+            [0] * len(Stage),
+            NodeQueue(relaxations, buffers, max_nodes, seconds_left),
+        )
+        self._buffers, self._max_nodes, self._seconds_left, self._threads = buffers, max_nodes, seconds_left, threads
 
     def run(self) -> None:
-        """Lower rows until the time is over or nothing is left to do: lifts are exhausted then."""
-        while (items := self.agenda.next_ones()) and self._left() > 0:
-            self._carry_out(items)
-        self._tell()
+        """Lower rows until the time is over or no row can be lowered; a relaxation without such rows is exhausted."""
+        while (items := self.queue.next_batch()) and self._seconds_left() > 0:
+            self._process_batch(items)
+        self._update_states()
 
-    def _tell(self) -> None:
-        """Note which lifts are exhausted, and which are as far as to show what they bring."""
-        items = self.agenda.items()
-        for number, turn in enumerate(self.turns):
-            own, rows = turn.lift.own, [item.row for item in items if item.turn == number]
-            own.grown = own.grown or all(row in own.trees and own.trees[row].grown for row in rows)
+    def _update_states(self) -> None:
+        """Record which relaxations are exhausted, and which have branched every row that matters."""
+        items = self.queue.items()
+        for number, active in enumerate(self.relaxations):
+            per_row, rows = active.relaxation.per_row, [item.row for item in items if item.relaxation_index == number]
+            per_row.has_branched = per_row.has_branched or all(
+                row in per_row.trees and per_row.trees[row].is_branched for row in rows
+            )
             if not rows:
-                turn.lift.exhausted = True
-                own.end()
+                active.relaxation.exhausted = True
+                per_row.discard()
 
-    def _carry_out(self, items: Sequence[Item]) -> None:
-        """Lower some rows of one kind."""
-        begun, plan = time.perf_counter(), items[0].stage.plan
-        starts = [self.agenda.starts(item) for item in items]
-        cases = [start for own in starts for start in own]
-        found, slots = list[int | None](), list[int | None]()
-        if cases:
-            batch = CaseBatch(self._ground, cases)
-            made = batch.run(plan, as_long_as(self._left))
-            found = self._certified(batch)
-            slots = self._kept(batch, items, found)
-            if made == plan.steps and len(cases) >= min(_TELLING, self._most):
-                took = time.perf_counter() - begun
-                for turn in self.turns:  # the first batch of a schedule has libraries and memory to wait for
-                    pace = turn.lift.own.pace
-                    pace[plan.steps] = took / (len(cases) * made) if plan.steps in pace else 0.0
-        self.made[items[0].stage] += len(cases)
+    def _process_batch(self, items: Sequence[QueueItem]) -> None:
+        """Bound the nodes of some items of one stage, and lower their rows' bounds."""
+        start_time, schedule = time.perf_counter(), items[0].stage.schedule
+        starts = [self.queue.starts(item) for item in items]
+        nodes = [start for item_starts in starts for start in item_starts]
+        found, entry_ids = list[int | None](), list[int | None]()
+        if nodes:
+            batch = RowNodeBatch(self._buffers, nodes)
+            steps_made = batch.run(schedule, step_allowance(self._seconds_left))
+            found = self._certify(batch)
+            entry_ids = self._store_factors(batch, items, found)
+            if steps_made == schedule.steps and len(nodes) >= min(_MIN_NODES_FOR_TIMING, self._max_nodes):
+                took = time.perf_counter() - start_time
+                for active in self.relaxations:  # the first batch also loads libraries and allocates
+                    known = active.relaxation.per_row.step_seconds
+                    known[schedule.steps] = took / (len(nodes) * steps_made) if schedule.steps in known else 0.0
+        self.nodes_by_stage[items[0].stage] += len(nodes)
         at = 0
-        for item, own in zip(items, starts, strict=True):
-            self._take_in(item, own, found[at : at + len(own)], slots[at : at + len(own)])
-            at += len(own)
+        for item, group in zip(items, starts, strict=True):
+            self._record_bounds(item, group, found[at : at + len(group)], entry_ids[at : at + len(group)])
+            at += len(group)
 
-    def _take_in(
-        self, item: Item, starts: Sequence[Start], found: Sequence[int | None], slots: Sequence[int | None]
+    def _record_bounds(
+        self, item: QueueItem, starts: Sequence[NodeStart], found: Sequence[int | None], entry_ids: Sequence[int | None]
     ) -> None:
-        """Take in bounds of a leaf's branches, or of a row's own square."""
-        lift = self.turns[item.turn].lift
-        own = lift.own
-        own.made += len(starts)
-        self.agenda.forget(item)
-        tree = own.trees.setdefault(item.row, RowTree())
-        if item.leaf is None:  # the row's bound may be of something else, and lower: it tells nothing of steps
-            bounds = [int(lift.state.bounds[item.row]) if bound is None else bound for bound in found]
+        """Replace an item's leaf by the bounded nodes, and lower the row's bound to that of its highest leaf."""
+        relaxation = self.relaxations[item.relaxation_index].relaxation
+        per_row = relaxation.per_row
+        per_row.nodes_solved += len(starts)
+        self.queue.invalidate(item)
+        tree = per_row.trees.setdefault(item.row, RowTree())
+        if item.leaf is None:  # a lower bound from another method says nothing about convergence
+            bounds = [int(relaxation.state.bounds[item.row]) if bound is None else bound for bound in found]
         else:
-            above = item.leaf.bound
-            bounds = [above if bound is None else min(above, bound) for bound in found]
+            parent_bound = item.leaf.bound
+            bounds = [parent_bound if bound is None else min(parent_bound, bound) for bound in found]
             tree.remove(item.leaf)
-            if item.stage == Stage.SPLIT:
-                own.release(item.leaf)
-        for start, bound, slot in zip(starts, bounds, slots, strict=True):
-            settled = item.stage != Stage.SPLIT or (slot is not None and bound < above)
-            new = Leaf(start.case.fixed, bound, start.case.part, slot, settled)
-            if bound > NEVER:
-                tree.add(new)
+            if item.stage == Stage.BRANCH:
+                per_row.release(item.leaf)
+        for start, bound, entry in zip(starts, bounds, entry_ids, strict=True):
+            converged = item.stage != Stage.BRANCH or (entry is not None and bound < parent_bound)
+            child = Leaf(start.node.fixed, bound, start.node.domain_part, entry, converged)
+            if bound > MINUS_INFINITY:
+                tree.add(child)
             else:
-                own.release(new)
-        highest = NEVER if tree.top is None else tree.top.bound
-        lift.lower(np.array([item.row], dtype=np.int64), np.array([highest], dtype=np.int64))
-        if highest <= NEVER or lift.state.bounds[item.row] <= NEVER:
+                per_row.release(child)
+        row_bound = MINUS_INFINITY if tree.top is None else tree.top.bound
+        relaxation.tighten(np.array([item.row], dtype=np.int64), np.array([row_bound], dtype=np.int64))
+        if row_bound <= MINUS_INFINITY or relaxation.state.bounds[item.row] <= MINUS_INFINITY:
             for leaf in tree.leaves:
-                own.release(leaf)
+                per_row.release(leaf)
 
-    def _kept(self, batch: CaseBatch, items: Sequence[Item], found: Sequence[int | None]) -> list[int | None]:
-        """Keep points of cases that may have further squares; return their slots: None where there is no room."""
-        slots: list[int | None] = [None] * len(found)
-        if items[0].stage == Stage.LONGER:  # in their own, which some have lost
-            slots = [None if item.leaf is None else item.leaf.slot for item in items]
-            own = [b for b, slot in enumerate(slots) if slot is not None]
-            self._ground.put_back(batch.steps.best, own, [slot for slot in slots if slot is not None])
+    def _store_factors(
+        self, batch: RowNodeBatch, items: Sequence[QueueItem], found: Sequence[int | None]
+    ) -> list[int | None]:
+        """Store the points of the nodes that can be branched; return each node's buffer entry, or None."""
+        entry_ids: list[int | None] = [None] * len(found)
+        if items[0].stage == Stage.CONTINUE:  # into their own entries, which some have lost
+            entry_ids = [None if item.leaf is None else item.leaf.entry for item in items]
+            stored = [b for b, entry in enumerate(entry_ids) if entry is not None]
+            self._buffers.overwrite(batch.steps.best, stored, [entry for entry in entry_ids if entry is not None])
         wanted = [
             b
             for b, (start, bound) in enumerate(zip(batch.starts, found, strict=True))
-            if slots[b] is None
+            if entry_ids[b] is None
             and bound is not None
-            and bound > NEVER
-            and len(start.case.fixed) + 1 < len(self._ground.orders[start.agent])
+            and bound > MINUS_INFINITY
+            and len(start.node.fixed) + 1 < len(self._buffers.branching_orders[start.agent])
         ]
-        if len(self._ground.free) < len(wanted):
-            self._make_room({id(item.leaf) for item in items})
-        wanted = sorted(wanted, key=lambda b: -(found[b] or 0))[: len(self._ground.free)]
-        for b, slot in zip(wanted, self._ground.keep(batch.steps.best, wanted), strict=True):
-            slots[b] = slot
-        return slots
+        if len(self._buffers.free) < len(wanted):
+            self._free_entries({id(item.leaf) for item in items})
+        wanted = sorted(wanted, key=lambda b: -(found[b] or 0))[: len(self._buffers.free)]
+        for b, entry in zip(wanted, self._buffers.store(batch.steps.best, wanted), strict=True):
+            entry_ids[b] = entry
+        return entry_ids
 
-    def _make_room(self, taken: set[int]) -> None:
-        """Give back the slots of leaves that are the least beyond their rows' limits; more steps bring them back.
+    def _free_entries(self, kept_leaves: set[int]) -> None:
+        """Release the entries of the leaves with the smallest excess; more steps restore their points later.
 
         Parameters
         ----------
-        taken
-            Identities of leaves that keep theirs.
+        kept_leaves : set of int
+            Identities of leaves that keep their entries.
         """
         found = list[tuple[float, int, int, Leaf]]()
-        for number, (lift, opened) in enumerate(self.turns):
-            unit = 2.0**-lift.state.layout.scale.shift
-            limits = dict(zip(opened.rows.tolist(), opened.limits.tolist(), strict=True))
-            for row, tree in lift.own.trees.items():
+        for number, (relaxation, task) in enumerate(self.relaxations):
+            unit = 2.0**-relaxation.state.layout.scale.shift
+            cutoffs = dict(zip(task.rows.tolist(), task.cutoffs.tolist(), strict=True))
+            for row, tree in relaxation.per_row.trees.items():
                 for leaf in tree.leaves:
-                    if leaf.slot is not None and leaf is not tree.top and id(leaf) not in taken:
-                        beyond = (leaf.bound - limits[row]) * unit if row in limits else -math.inf
-                        found.append((beyond, number, len(found), leaf))
+                    if leaf.entry is not None and leaf is not tree.top and id(leaf) not in kept_leaves:
+                        excess = (leaf.bound - cutoffs[row]) * unit if row in cutoffs else -math.inf
+                        found.append((excess, number, len(found), leaf))
         found.sort(key=lambda one: one[:3])
-        for _, number, _, leaf in found[: math.ceil((1 - _KEPT) * len(found))]:
-            self.turns[number].lift.own.release(leaf)
-            leaf.settled = False
-        self.agenda.forget()
+        for _, number, _, leaf in found[: math.ceil((1 - _RETAINED_SHARE) * len(found))]:
+            self.relaxations[number].relaxation.per_row.release(leaf)
+            leaf.converged = False
+        self.queue.invalidate()
 
-    def _certified(self, batch: CaseBatch) -> list[int | None]:
-        """Return exact bounds of a batch; the first ones from the device are looked at here as well."""
-        owns = [turn.lift.own for turn in self.turns]
-        known = {own.exact for own in owns}
+    def _certify(self, batch: RowNodeBatch) -> list[int | None]:
+        """Return the exact bounds of a batch; the CPU checks the first one from the device."""
+        states = [active.relaxation.per_row for active in self.relaxations]
+        known = {per_row.exact for per_row in states}
         if False not in known:
             found = certificates(batch)
-            exact = True in known or found[0] == self._certified_here(batch, 0)
-            for own in owns:
-                own.exact = exact
+            exact = True in known or found[0] == self._certify_on_cpu(batch, 0)
+            for per_row in states:
+                per_row.exact = exact
             if exact:
                 return found
-            _LOG.warning("dmcmc: certificates of lifts on the GPU are not those of the CPU, which makes all")
+            _LOG.warning(
+                "dmcmc: semidefinite certificates of the GPU differ from the CPU's; the CPU computes all of them"
+            )
         found = [None] * len(batch.starts)
 
         def certify(b: int) -> None:
-            found[b] = self._certified_here(batch, b)
+            found[b] = self._certify_on_cpu(batch, b)
 
         run_parallel([partial(certify, b) for b in range(len(found))], self._threads)
         return found
 
-    def _certified_here(self, batch: CaseBatch, b: int) -> int | None:
-        """Return the bound of a case as the CPU finds it."""
+    def _certify_on_cpu(self, batch: RowNodeBatch, b: int) -> int | None:
+        """Return the exact bound of a node, computed on the CPU."""
         start = batch.starts[b]
-        return certified_alone(self._ground.descents[start.agent], start.case, batch.point(b))
+        return certified_node_bound(self._buffers.descents[start.agent], start.node, batch.point(b))

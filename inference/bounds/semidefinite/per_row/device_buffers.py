@@ -1,4 +1,4 @@
-"""What all cases of some agents share, laid out once: pairs' utilities, and points that cases begin at."""
+"""Buffers that all nodes of some agents share: utilities, and the factor vectors and messages that nodes start from."""
 
 import math
 from collections.abc import Sequence
@@ -6,120 +6,127 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.tables.entry_values import DEAD, THRESHOLD
-from dmcmc.inference.bounds.semidefinite.descent import DEAD as FORBIDDEN
-from dmcmc.inference.bounds.semidefinite.descent import Descent, Point
-from dmcmc.inference.bounds.semidefinite.descent_batch import columns_of, shape_of, sizes_of
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import CaseArrays, CaseShape
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import busiest_first
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
+from dmcmc.inference.bounds.semidefinite.descent import FORBIDDEN_UTILITY, Descent, DescentPoint
+from dmcmc.inference.bounds.semidefinite.descent_batch import batch_shape, domain_sizes, value_columns
+from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeArrays, NodeShape
+from dmcmc.inference.bounds.semidefinite.per_row.nodes import branching_order
 
 
-class Ground:
-    """Agents that have been laid out, and room for points of theirs.
+class AgentBuffers:
+    """Data of some agents on the device, and a buffer for nodes' factor vectors and messages.
 
     Parameters
     ----------
-    descents
-        Of the agents.
-    arrays : CaseArrays
-    slots : int
-        Points that there is room for besides one for each agent.
+    descents : sequence of Descent
+        The agents' descents, with the shared term.
+    arrays : NodeArrays
+        The array library.
+    capacity : int
+        Number of buffer entries in addition to one per agent.
 
     Attributes
     ----------
-    shape : CaseShape
-        Of one case.
-    columns
-        Where each agent's values are.
+    descents : list of Descent
+        The agents' descents.
+    arrays : NodeArrays
+        The array library.
+    shape : NodeShape
+        Array sizes of a single node.
+    value_columns : list of (n,) int64
+        Positions of each agent's values in padded arrays.
     sizes : (agents, h) int32
-        Of domains.
-    orders
-        In which each agent's variables are fixed.
+        Domain sizes; 0 for a padded variable.
+    branching_orders : list of list of int
+        Each agent's hidden variables in the order in which they are fixed.
     units : (agents,) float64
-        What each agent measures in, in its scale.
-    hard : (agents,) bool
-        Whether anything is forbidden.
-    utilities : (agents, n, n) float32, there
-        Of pairs, in units.
-    pairs : (agents, n, n) int32, there
-        In the scale.
-    rows : (rows, n) int64, there
-        What values are worth by themselves in the rows of all agents, one agent after the other.
-    first : (agents,) int64
-        Where an agent's rows begin.
+        Unit of each agent's descent, in its scale.
+    has_forbidden : (agents,) bool
+        Whether an agent has any forbidden utility.
+    utilities : (agents, n, n) float32, on the device
+        Pairwise utilities in units.
+    pairs : (agents, n, n) int32, on the device
+        Pairwise utilities in the scale.
+    row_values : (rows, n) int64, on the device
+        Unary utilities in all rows of all agents, one agent after the other.
+    first_row : (agents,) int64
+        First row of each agent.
     constants : (rows,) int64
-        What rows are worth without hidden variables.
-    vectors : (slots, m, r) float16, there
-        Of points: those of an agent's rows together in the slot of its number.
-    shifts : (slots, h, n) float16, there
+        Utilities of the rows without hidden variables.
+    vectors : (entries, m, r) float16, on the device
+        Stored factor vectors. The first entries hold those that the rows of each agent share.
+    messages : (entries, h, n) float16, on the device
+        Stored messages.
     free : list of int
-        Slots that have no point.
+        Entries that hold no node.
     """
 
-    def __init__(self, descents: Sequence[Descent], arrays: CaseArrays, slots: int) -> None:
+    def __init__(self, descents: Sequence[Descent], arrays: NodeArrays, capacity: int) -> None:
         self.descents, self.arrays = list(descents), arrays
-        self.shape = case_shape(descents)
+        self.shape = node_shape(descents)
         h, d, n, m, r = self.shape.h, self.shape.d, self.shape.n, self.shape.m, self.shape.r
-        networks, agents = [descent.network for descent in descents], len(descents)
-        self.columns, self.sizes = [columns_of(network, d) for network in networks], sizes_of(networks, h)
-        self.orders = [busiest_first(network) for network in networks]
+        matrices, agents = [descent.matrix for descent in descents], len(descents)
+        self.value_columns, self.sizes = [value_columns(matrix, d) for matrix in matrices], domain_sizes(matrices, h)
+        self.branching_orders = [branching_order(matrix) for matrix in matrices]
         self.units = np.array([descent.unit for descent in descents])
-        digits = [network.digits(np.arange(math.prod(network.shape))) for network in networks]
-        self.first = np.cumsum([0, *map(len, digits)], dtype=np.int64)[:-1]
-        self.constants = np.concatenate([x.constants(own) for x, own in zip(networks, digits, strict=True)])
-        rows = np.full((self.constants.size, n), DEAD, dtype=np.int64)
-        self.hard = np.array([(network.pairs < THRESHOLD).any() for network in networks])
-        utilities = np.full((agents, n, n), FORBIDDEN, dtype=np.float32)
-        pairs = np.full((agents, n, n), DEAD, dtype=np.int32)
-        vectors, shifts = np.zeros((agents, m, r), dtype=np.float16), np.zeros((agents, h, n), dtype=np.float16)
-        for b, (descent, columns) in enumerate(zip(descents, self.columns, strict=True)):
-            places, point = np.ix_(columns, columns), descent.point
-            worth = descent.network.values(digits[b])
-            rows[self.first[b] : self.first[b] + len(worth), columns] = worth
-            self.hard[b] |= (worth < THRESHOLD).any()
-            utilities[b][places] = descent.in_units(descent.network.pairs)
-            pairs[b][places] = descent.network.pairs
+        digits = [matrix.digits(np.arange(math.prod(matrix.shape))) for matrix in matrices]
+        self.first_row = np.cumsum([0, *map(len, digits)], dtype=np.int64)[:-1]
+        self.constants = np.concatenate(
+            [x.interface_utilities(row_digits) for x, row_digits in zip(matrices, digits, strict=True)]
+        )
+        rows = np.full((self.constants.size, n), FORBIDDEN, dtype=np.int64)
+        self.has_forbidden = np.array([(matrix.pairs < FORBIDDEN_BELOW).any() for matrix in matrices])
+        utilities = np.full((agents, n, n), FORBIDDEN_UTILITY, dtype=np.float32)
+        pairs = np.full((agents, n, n), FORBIDDEN, dtype=np.int32)
+        vectors, messages = np.zeros((agents, m, r), dtype=np.float16), np.zeros((agents, h, n), dtype=np.float16)
+        for b, (descent, columns) in enumerate(zip(descents, self.value_columns, strict=True)):
+            block, point = np.ix_(columns, columns), descent.point
+            values = descent.matrix.value_utilities(digits[b])
+            rows[self.first_row[b] : self.first_row[b] + len(values), columns] = values
+            self.has_forbidden[b] |= (values < FORBIDDEN_BELOW).any()
+            utilities[b][block] = descent.in_units(descent.matrix.pairs)
+            pairs[b][block] = descent.matrix.pairs
             vectors[b, columns, : point.vectors.shape[1]] = point.vectors[: columns.size]
-            shifts[b][: len(point.shifts), columns] = point.shifts
-        self.utilities, self.pairs, self.rows = arrays.put(utilities), arrays.put(pairs), arrays.put(rows)
-        self.free = list(range(agents, agents + slots))
-        self.vectors, self.shifts = (self._with_room(part, slots) for part in (vectors, shifts))
+            messages[b][: len(point.messages), columns] = point.messages
+        self.utilities, self.pairs, self.row_values = arrays.put(utilities), arrays.put(pairs), arrays.put(rows)
+        self.free = list(range(agents, agents + capacity))
+        self.vectors, self.messages = (self._allocate(part, capacity) for part in (vectors, messages))
 
-    def _with_room(self, points: Any, slots: int) -> Any:
-        """Return an array of points there, with room for more."""
+    def _allocate(self, points: Any, capacity: int) -> Any:
+        """Return a device array that starts with the given entries and has space for ``capacity`` more."""
         xp = self.arrays.module
-        found = xp.zeros((len(points) + slots, *points.shape[1:]), dtype=np.float16)
+        found = xp.zeros((len(points) + capacity, *points.shape[1:]), dtype=np.float16)
         found[: len(points)] = self.arrays.put(points)
         return found
 
-    def keep(self, point: tuple[Any, Any], chosen: Sequence[int]) -> list[int]:
-        """Keep some cases' points of a batch, (cases, m, r) and (cases, h, n); return their slots."""
-        slots = [self.free.pop() for _ in chosen]
-        self.put_back(point, chosen, slots)
-        return slots
+    def store(self, point: tuple[Any, Any], chosen: Sequence[int]) -> list[int]:
+        """Store the chosen nodes' vectors, (nodes, m, r), and messages, (nodes, h, n); return their buffer entries."""
+        entry_ids = [self.free.pop() for _ in chosen]
+        self.overwrite(point, chosen, entry_ids)
+        return entry_ids
 
-    def put_back(self, point: tuple[Any, Any], chosen: Sequence[int], slots: Sequence[int]) -> None:
-        """Put some cases' points of a batch where they are kept."""
-        if not slots:
+    def overwrite(self, point: tuple[Any, Any], chosen: Sequence[int], entry_ids: Sequence[int]) -> None:
+        """Store the points of the chosen nodes of a batch in the given buffer entries."""
+        if not entry_ids:
             return
-        at, there = (self.arrays.put(np.array(numbers, dtype=np.int64)) for numbers in (chosen, slots))
-        for kept, here in zip((self.vectors, self.shifts), point, strict=True):
-            kept[there] = self.arrays.module.take(here, at, axis=0).astype(np.float16)
+        at, entries = (self.arrays.put(np.array(numbers, dtype=np.int64)) for numbers in (chosen, entry_ids))
+        for stored, best in zip((self.vectors, self.messages), point, strict=True):
+            stored[entries] = self.arrays.module.take(best, at, axis=0).astype(np.float16)
 
-    def taken_out(self, agent: int, vectors: Any, shifts: Any) -> Point:
-        """Return a case's point as its agent has it: vectors of hidden values, then the row's, and shifts."""
-        columns, descent = self.columns[agent], self.descents[agent]
-        long, h = descent.point.vectors.shape[1], descent.network.starts.size - 1
-        hidden = self.arrays.get(vectors)[np.append(columns, self.shape.n), :long].astype(np.float32)
-        return Point(hidden, self.arrays.get(shifts)[:h, columns].astype(np.float32))
-
-
-def case_shape(descents: Sequence[Descent]) -> CaseShape:
-    """Return the sizes of one case of some agents."""
-    shape = shape_of(descents, 1)
-    return CaseShape(1, shape.h, shape.d, shape.r)
+    def extract(self, agent: int, vectors: Any, messages: Any) -> DescentPoint:
+        """Return a node's point without padding: vectors of the hidden values, then of the row, and messages."""
+        columns, descent = self.value_columns[agent], self.descents[agent]
+        rank, h = descent.point.vectors.shape[1], descent.matrix.starts.size - 1
+        hidden = self.arrays.get(vectors)[np.append(columns, self.shape.n), :rank].astype(np.float32)
+        return DescentPoint(hidden, self.arrays.get(messages)[:h, columns].astype(np.float32))
 
 
-def slot_bytes(shape: CaseShape) -> int:
-    """Return the bytes of a point that is kept."""
+def node_shape(descents: Sequence[Descent]) -> NodeShape:
+    """Return the array sizes of a single node of some agents."""
+    shape = batch_shape(descents, 1)
+    return NodeShape(1, shape.h, shape.d, shape.r)
+
+
+def entry_bytes(shape: NodeShape) -> int:
+    """Return the bytes of a buffer entry."""
     return 2 * (shape.m * shape.r + shape.h * shape.n)

@@ -1,4 +1,4 @@
-"""Squares of many cases, side by side; where they begin is gathered where the steps are made."""
+"""A batch of nodes whose descents run together; their initial points are gathered on the device."""
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
@@ -6,156 +6,168 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.tables.entry_values import DEAD, THRESHOLD
-from dmcmc.inference.bounds.semidefinite.descent import DEAD as FORBIDDEN
-from dmcmc.inference.bounds.semidefinite.descent import Point
-from dmcmc.inference.bounds.semidefinite.descent_batch import apart
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import Ground
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import CaseGiven, CaseSteps
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import Case, Plan, shared_start
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
+from dmcmc.inference.bounds.semidefinite.descent import FORBIDDEN_UTILITY, DescentPoint
+from dmcmc.inference.bounds.semidefinite.descent_batch import distinct_pairs
+from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers
+from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeDescent, NodeInputs
+from dmcmc.inference.bounds.semidefinite.per_row.nodes import NodeSchedule, RowNode, shared_row_vector
 
 
-class Start(NamedTuple):
-    """Where a case begins: an agent's case, the slot of a point, and whose that is.
+class NodeStart(NamedTuple):
+    """A node with its initial point.
 
     Attributes
     ----------
     agent : int
-    case : Case
-    slot : int
-    fixes : bool
-        Whether the point is of the case without its last variable fixed; its own otherwise, or in the agent's slot that
-        of all of its rows.
+        The agent's index in the buffers.
+    node : RowNode
+        The node.
+    entry : int
+        Buffer entry of the initial point. The entry number ``agent`` is that of the term that all rows share.
+    from_parent : bool
+        Whether the point is that of the parent, whose last variable was not fixed yet. Otherwise it is the node's own
+        point or the shared one.
     """
 
     agent: int
-    case: Case
-    slot: int
-    fixes: bool = False
+    node: RowNode
+    entry: int
+    from_parent: bool = False
 
 
-class CaseBatch:
-    """Cases that make their steps together.
+class RowNodeBatch:
+    """Nodes whose descents run together.
 
     Parameters
     ----------
-    ground : Ground
-    starts
-        One for each case.
+    buffers : AgentBuffers
+        The agents' data and the stored points.
+    starts : sequence of NodeStart
+        One per node.
 
     Attributes
     ----------
-    values : (cases, n) int64, there
-        What each value is worth by itself, in the scale.
-    constants : (cases,) int64
-        What there is without hidden variables.
-    sizes : (cases, h) int32
-        Of domains, 0 where a variable is fixed.
-    there : (cases, h) bool
-        Which variables there are.
-    agents : (cases,) int32
+    values : (nodes, n) int64, on the device
+        Unary utilities of the values, in the scale.
+    constants : (nodes,) int64
+        Utilities without free variables, in the scale.
+    sizes : (nodes, h) int32
+        Domain sizes; 0 for a fixed or padded variable.
+    exists : (nodes, h) bool
+        Whether a variable is free.
+    agents : (nodes,) int32
+        Agent of each node.
+    steps : NodeDescent
+        The descents.
     """
 
-    def __init__(self, ground: Ground, starts: Sequence[Start]) -> None:
-        self.ground, self.starts = ground, starts
-        self.shape = ground.shape._replace(cases=len(starts))
+    def __init__(self, buffers: AgentBuffers, starts: Sequence[NodeStart]) -> None:
+        self.buffers, self.starts = buffers, starts
+        self.shape = buffers.shape._replace(nodes=len(starts))
         self.agents = np.array([start.agent for start in starts], dtype=np.int32)
-        self.sizes = sizes = ground.sizes[self.agents]
-        gone = [(b, variable) for b, start in enumerate(starts) for variable, _ in start.case.fixed]
-        if gone:
-            sizes[tuple(np.array(gone).T)] = 0
-        self.there = sizes > 0
-        worth, levels = self._take_utilities()
-        put = ground.arrays.put
-        given = CaseGiven(
-            ground.utilities,
+        self.sizes = sizes = buffers.sizes[self.agents]
+        fixed_positions = [(b, variable) for b, start in enumerate(starts) for variable, _ in start.node.fixed]
+        if fixed_positions:
+            sizes[tuple(np.array(fixed_positions).T)] = 0
+        self.exists = sizes > 0
+        utilities, constant_utilities = self._gather_utilities()
+        put = buffers.arrays.put
+        given = NodeInputs(
+            buffers.utilities,
             put(self.agents),
             put(sizes),
-            put(self.there.sum(axis=1).astype(np.float32)),
-            worth,
-            levels,
+            put(self.exists.sum(axis=1).astype(np.float32)),
+            utilities,
+            constant_utilities,
         )
-        self.steps = CaseSteps(self.shape, given, *self._gathered(sizes), ground.arrays)
+        self.steps = NodeDescent(self.shape, given, *self._initial_points(sizes), buffers.arrays)
 
-    def run(self, plan: Plan, more: Callable[[int], int]) -> int:
-        """Make the steps of a plan; return how many were made.
+    def run(self, schedule: NodeSchedule, steps_to_make: Callable[[int], int]) -> int:
+        """Make the steps of a schedule as long as they are allowed; return the number of steps, at least one.
 
         Parameters
         ----------
-        more
-            As for :meth:`.batch.Batch.run`.
+        schedule : NodeSchedule
+            Number of steps, temperatures and step sizes.
+        steps_to_make : callable
+            See ``descent_batch.DescentBatch.run``.
         """
-        words = np.array([plan.at(step) for step in range(plan.steps)], dtype=np.float32)
-        passes, made = self.steps.passes(words), 0
-        while made < plan.steps - 1 and (wanted := more(made)) > 0:
-            last = min(made + wanted, plan.steps - 1)
-            self.steps.make(passes, made, last, plan.steps)
-            made = last
-            self.ground.arrays.get(self.steps.least)  # waits
-        self.steps.end(passes, made)
-        return made + 1
+        parameters = np.array([schedule.at(step) for step in range(schedule.steps)], dtype=np.float32)
+        passes, steps_made = self.steps.passes(parameters), 0
+        while steps_made < schedule.steps - 1 and (count := steps_to_make(steps_made)) > 0:
+            last = min(steps_made + count, schedule.steps - 1)
+            self.steps.advance(passes, steps_made, last, schedule.steps)
+            steps_made = last
+            self.buffers.arrays.get(self.steps.least_bound)  # waits until the steps are complete
+        self.steps.finish(passes, steps_made)
+        return steps_made + 1
 
-    def point(self, b: int) -> Point:
-        """Return the best point of a case."""
-        return self.ground.taken_out(int(self.agents[b]), *(part[b] for part in self.steps.best))
+    def point(self, b: int) -> DescentPoint:
+        """Return the best point of a node."""
+        return self.buffers.extract(int(self.agents[b]), *(part[b] for part in self.steps.best))
 
-    def _take_utilities(self) -> tuple[Any, Any]:
-        """Find what values and rows are worth, there; return that in units."""
-        ground, put, xp = self.ground, self.ground.arrays.put, self.ground.arrays.module
-        rows = ground.first[self.agents] + np.array([start.case.row for start in self.starts])
-        values, constants = xp.take(ground.rows, put(rows), axis=0), put(ground.constants[rows])
-        for fixed in zip_longest(*(start.case.fixed for start in self.starts)):
-            which = np.array([b for b, one in enumerate(fixed) if one is not None])
-            places = [one[0] * self.shape.d + one[1] for one in fixed if one is not None]
-            at, place = put(which), put(np.array(places))
-            constants[at] += values[at, place]
-            values[at] += ground.pairs[put(self.agents[which]), place]
-        self._leave_parts(values)
-        self.values, self.constants = values, ground.arrays.get(constants)
-        units = ground.units[self.agents]
-        worth = values.astype(np.float32) * put((1 / units).astype(np.float32))[:, None]
-        return xp.where(values < THRESHOLD, np.float32(FORBIDDEN), worth), put(self.constants / units)
+    def _gather_utilities(self) -> tuple[Any, Any]:
+        """Compute the nodes' unary utilities and constants on the device; return them in units."""
+        buffers, put, xp = self.buffers, self.buffers.arrays.put, self.buffers.arrays.module
+        rows = buffers.first_row[self.agents] + np.array([start.node.row for start in self.starts])
+        values, constants = xp.take(buffers.row_values, put(rows), axis=0), put(buffers.constants[rows])
+        for fixed in zip_longest(*(start.node.fixed for start in self.starts)):
+            nodes = np.array([b for b, one in enumerate(fixed) if one is not None])
+            positions = [one[0] * self.shape.d + one[1] for one in fixed if one is not None]
+            at, position = put(nodes), put(np.array(positions))
+            constants[at] += values[at, position]
+            values[at] += buffers.pairs[put(self.agents[nodes]), position]
+        self._mask_domain_parts(values)
+        self.values, self.constants = values, buffers.arrays.get(constants)
+        units = buffers.units[self.agents]
+        utilities = values.astype(np.float32) * put((1 / units).astype(np.float32))[:, None]
+        return xp.where(values < FORBIDDEN_BELOW, np.float32(FORBIDDEN_UTILITY), utilities), put(self.constants / units)
 
-    def _leave_parts(self, values: Any) -> None:
-        """Forbid what cases with a part of a variable's values have not, there."""
-        put, xp, d = self.ground.arrays.put, self.ground.arrays.module, self.shape.d
-        parts = [(b, start.case.part) for b, start in enumerate(self.starts) if start.case.part is not None]
+    def _mask_domain_parts(self, values: Any) -> None:
+        """Mask the values that the nodes' domain restrictions exclude, on the device."""
+        put, xp, d = self.buffers.arrays.put, self.buffers.arrays.module, self.shape.d
+        parts = [
+            (b, start.node.domain_part) for b, start in enumerate(self.starts) if start.node.domain_part is not None
+        ]
         if not parts:
             return
-        gone = np.ones((len(parts), d), dtype=bool)
-        gone[
+        excluded = np.ones((len(parts), d), dtype=bool)
+        excluded[
             np.repeat(np.arange(len(parts)), [len(part.values) for _, part in parts]),
             np.concatenate([part.values for _, part in parts]),
         ] = False
         at = put(np.array([[b] for b, _ in parts]))
-        places = put(np.array([[part.variable * d] for _, part in parts]) + np.arange(d))
-        values[at, places] = xp.where(put(gone), np.int64(DEAD), values[at, places])
+        positions = put(np.array([[part.variable * d] for _, part in parts]) + np.arange(d))
+        values[at, positions] = xp.where(put(excluded), np.int64(FORBIDDEN), values[at, positions])
 
-    def _gathered(self, sizes: Any) -> tuple[Any, Any]:
-        """Return where cases begin: points and shifts."""
-        arrays, (d, n, m) = self.ground.arrays, (self.shape.d, self.shape.n, self.shape.m)
+    def _initial_points(self, sizes: Any) -> tuple[Any, Any]:
+        """Return the initial factor vectors, (nodes, m, r), and messages, (nodes, h, n), float32 on the device."""
+        arrays, (d, n, m) = self.buffers.arrays, (self.shape.d, self.shape.n, self.shape.m)
         xp, count = arrays.module, len(self.starts)
-        slots = arrays.put(np.array([start.slot for start in self.starts], dtype=np.int64))
-        points, shifts = (
-            xp.take(part, slots, axis=0).astype(np.float32) for part in (self.ground.vectors, self.ground.shifts)
+        entry_ids = arrays.put(np.array([start.entry for start in self.starts], dtype=np.int64))
+        points, messages = (
+            xp.take(part, entry_ids, axis=0).astype(np.float32)
+            for part in (self.buffers.vectors, self.buffers.messages)
         )
         for b, start in enumerate(self.starts):
-            if start.slot == start.agent:
-                around = shared_start(self.ground.descents[start.agent], start.case.row)
-                points[b, n, : around.size] = arrays.put(around)
-        for added in zip_longest(*map(self._added, self.starts)):  # fixed values' vectors go to the row's
-            which = np.array([b for b, place in enumerate(added) if place is not None])
-            at, place = arrays.put(which), arrays.put(np.array([place for place in added if place is not None]))
-            points[at, n] += points[at, place]
-        here = (np.arange(d) < sizes[:, :, None]).astype(np.float32).reshape(count, n)
-        live = np.zeros((count, m), dtype=np.float32)
-        live[:, :n], live[:, n] = here, 1
-        points *= arrays.put(live)[:, :, None]
-        shifts *= xp.repeat(arrays.put(apart(self.there).astype(np.float32)), d, axis=2)
-        shifts *= arrays.put(here)[:, None, :]
-        return points, shifts
+            if start.entry == start.agent:
+                row_vector = shared_row_vector(self.buffers.descents[start.agent], start.node.row)
+                points[b, n, : row_vector.size] = arrays.put(row_vector)
+        # The row's vector absorbs the vectors of the fixed values.
+        for added in zip_longest(*map(self._fixed_value_positions, self.starts)):
+            nodes = np.array([b for b, one in enumerate(added) if one is not None])
+            at, position = arrays.put(nodes), arrays.put(np.array([one for one in added if one is not None]))
+            points[at, n] += points[at, position]
+        value_mask = (np.arange(d) < sizes[:, :, None]).astype(np.float32).reshape(count, n)
+        vector_mask = np.zeros((count, m), dtype=np.float32)
+        vector_mask[:, :n], vector_mask[:, n] = value_mask, 1
+        points *= arrays.put(vector_mask)[:, :, None]
+        messages *= xp.repeat(arrays.put(distinct_pairs(self.exists).astype(np.float32)), d, axis=2)
+        messages *= arrays.put(value_mask)[:, None, :]
+        return points, messages
 
-    def _added(self, start: Start) -> list[int]:
-        """Return the rows of the values that are fixed, but are not where the point is from."""
-        fixed = start.case.fixed if start.slot == start.agent else start.case.fixed[-1:] if start.fixes else ()
+    def _fixed_value_positions(self, start: NodeStart) -> list[int]:
+        """Return the positions of the fixed values whose vectors the row's initial vector does not contain yet."""
+        fixed = start.node.fixed if start.entry == start.agent else start.node.fixed[-1:] if start.from_parent else ()
         return [variable * self.shape.d + value for variable, value in fixed]

@@ -1,8 +1,8 @@
-"""Which cases of squares of rows' own come next, and how many at a time.
+"""Choose the next nodes of the rows' search trees, and the size of a batch.
 
-Each row has a tree: its own square, then one for each of some parts of a further variable's values, then for each value
-of a part, and so on from the leaves that bound the row. With parts a bound falls about twice as far in as many steps.
-Where one of the branches is no lower than their leaf, it is steps that it lacks.
+Each row has a tree. Its root is the row. A leaf is branched into parts of the domain of the next variable, and a part
+into its single values. Splitting a domain in two stages lowers the bound about twice as far per step. If a branch is
+not lower than its parent, its descent has not converged, and it gets more steps first.
 """
 
 import math
@@ -11,187 +11,226 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from dmcmc.inference.bounds.dual.integer_scaling import NEVER
-from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import Ground
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import Start
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import NODE, ROW, Case, Plan, utilities_of
-from dmcmc.inference.bounds.semidefinite.relaxation import Turn
-from dmcmc.inference.bounds.semidefinite.row_tree import Leaf, Part
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers
+from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStart
+from dmcmc.inference.bounds.semidefinite.per_row.nodes import (
+    BRANCH_SCHEDULE,
+    ROOT_SCHEDULE,
+    NodeSchedule,
+    RowNode,
+    node_utilities,
+)
+from dmcmc.inference.bounds.semidefinite.relaxation import ActiveRelaxation
+from dmcmc.inference.bounds.semidefinite.row_tree import DomainPart, Leaf
 
-_PASSED = 1.0  # of the cases of a batch may be of another kind than the first row's and before the last of these
-_STEP, _PRODUCT = 2e-4, 2e-14  # seconds of a step at least, and for a pair of values and each vector: estimates
-_PARTS = 4  # of a variable's values that has twice as many, at least
-_FIRST = 8  # of a row's leaves are looked at
-_USED = 0.8  # of the time that is left is planned with
+_MAX_SKIPPED_SHARE = 1.0  # of the batch size: nodes of another stage that a batch may pass over
+_MIN_STEP_SECONDS = 2e-4  # estimated seconds of a step of a small batch
+_SECONDS_PER_PRODUCT = 2e-14  # estimated seconds of a step per node, pair of values and component of the vectors
+_DOMAIN_PARTS = 4  # parts into which a domain of at least twice as many values is split
+_LEAVES_PER_ROW = 8  # leaves of a row that are candidates for a batch
+_PLANNED_TIME_SHARE = 0.8  # of the remaining time is used for planning a batch
 
 
 class Stage(IntEnum):
-    """What is done for a row next: a square of its own, more steps for a leaf, or squares for all of its branches."""
+    """Next action for a row: bound its root, continue a leaf's descent, or branch a leaf."""
 
-    ALONE = 0
-    LONGER = 1
-    SPLIT = 2
+    ROOT = 0
+    CONTINUE = 1
+    BRANCH = 2
 
     @property
-    def plan(self) -> Plan:
-        """Its schedule."""
-        return NODE if self == Stage.SPLIT else ROW
+    def schedule(self) -> NodeSchedule:
+        """Schedule of the descents of this stage."""
+        return BRANCH_SCHEDULE if self == Stage.BRANCH else ROOT_SCHEDULE
 
 
-class Item(NamedTuple):
-    """A leaf of a row that is next, by how far its bound is beyond the row's limit, less than nothing: least first.
+class QueueItem(NamedTuple):
+    """A leaf of a row with its next action; items compare by priority.
 
     Attributes
     ----------
-    number : int
-        Of the leaf in the order of its row's.
+    negative_excess : float
+        Cutoff minus bound, in utility; the smallest is first.
+    stage : Stage
+        Next action.
+    relaxation_index : int
+        Index of the agent's relaxation.
+    row : int
+        Number of the row.
+    leaf_order : int
+        Position of the leaf among those of its row.
     leaf : Leaf or None
-        None where the row has no square of its own.
+        None if the row has no per-row bound yet.
     """
 
-    beyond: float
+    negative_excess: float
     stage: Stage
-    turn: int
+    relaxation_index: int
     row: int
-    number: int = 0
+    leaf_order: int = 0
     leaf: Leaf | None = None
 
 
-class Agenda:
-    """What is next for some agents' rows.
+class NodeQueue:
+    """Priority queue of the leaves of several agents' rows.
 
     Parameters
     ----------
-    turns
-        Whose rows share a square already; all are of the ground.
-    ground : Ground
-    most : int
-        Cases at a time.
-    left : callable
-        Returns the seconds that are left.
+    relaxations : sequence of ActiveRelaxation
+        Relaxations whose rows share a term already; all use the same buffers.
+    buffers : AgentBuffers
+        The agents' data.
+    max_nodes : int
+        Maximum number of nodes per batch.
+    seconds_left : callable
+        Returns the remaining seconds.
     """
 
-    def __init__(self, turns: Sequence[Turn], ground: Ground, most: int, left: Callable[[], float]) -> None:
-        self._turns, self._ground, self._most, self._left = turns, ground, most, left
-        self._begun = [turn.lift.state.bounds[turn.opened.rows] for turn in turns]
-        self._known: dict[tuple[int, int], list[Item]] = {}
+    def __init__(
+        self,
+        relaxations: Sequence[ActiveRelaxation],
+        buffers: AgentBuffers,
+        max_nodes: int,
+        seconds_left: Callable[[], float],
+    ) -> None:
+        self._relaxations, self._buffers, self._max_nodes, self._seconds_left = (
+            relaxations,
+            buffers,
+            max_nodes,
+            seconds_left,
+        )
+        self._initial_bounds = [active.relaxation.state.bounds[active.task.rows] for active in relaxations]
+        self._cached_items: dict[tuple[int, int], list[QueueItem]] = {}
 
-    def forget(self, item: Item | None = None) -> None:
-        """Take note that the tree of an item's row is another; or those of any."""
+    def invalidate(self, item: QueueItem | None = None) -> None:
+        """Forget the cached items of an item's row, whose tree has changed; without an item, those of all rows."""
         if item is None:
-            self._known.clear()
+            self._cached_items.clear()
         else:
-            self._known.pop((item.turn, item.row), None)
+            self._cached_items.pop((item.relaxation_index, item.row), None)
 
-    def items(self) -> list[Item]:
-        """Return leaves of rows that may be lowered, those first that are furthest beyond their rows' limits.
+    def items(self) -> list[QueueItem]:
+        """Return the leaves that can be lowered, those furthest above their rows' cutoffs first.
 
-        Limits are of what agents' bounds were when the turn began. All agents' rows are lowered meanwhile, so a row
-        comes as much nearer to its limit as all of them together, not itself alone: what it has been lowered by counts
-        as often as there are agents. Else each agent would lower its first rows far below where the others matter.
+        The cutoffs refer to the bounds at the start. All agents' rows are lowered concurrently, so a row approaches its
+        cutoff by the sum of all agents' gains. What a row has gained is therefore counted once per agent. Otherwise
+        each agent would lower its first rows far below the point where other rows matter.
         """
-        found, agents = list[Item](), len(self._turns)
-        for number, ((lift, opened), begun) in enumerate(zip(self._turns, self._begun, strict=True)):
-            unit, bounds = 2.0**-lift.state.layout.scale.shift, lift.state.bounds[opened.rows]
-            sides = zip(opened.rows.tolist(), bounds.tolist(), opened.limits.tolist(), begun.tolist(), strict=True)
-            for row, bound, limit, before in sides:
-                if bound <= NEVER:
+        found, agents = list[QueueItem](), len(self._relaxations)
+        for index, ((relaxation, task), initial_bounds) in enumerate(
+            zip(self._relaxations, self._initial_bounds, strict=True)
+        ):
+            unit, bounds = 2.0**-relaxation.state.layout.scale.shift, relaxation.state.bounds[task.rows]
+            sides = zip(
+                task.rows.tolist(), bounds.tolist(), task.cutoffs.tolist(), initial_bounds.tolist(), strict=True
+            )
+            for row, bound, cutoff, initial_bound in sides:
+                if bound <= MINUS_INFINITY:
                     continue
-                own = self._known.get((number, row))
-                if own is None:
-                    own = self._known[number, row] = []
-                    for at, (leaf, low) in enumerate(self._open(number, row, bound)):
-                        beyond = (limit - before + agents * (before - low)) * unit
-                        own.append(Item(beyond, self._stage(leaf), number, row, at, leaf))
-                found += own
-        return sorted(found)  # numbers tell all of a row's leaves apart: those are not compared
+                items_of_row = self._cached_items.get((index, row))
+                if items_of_row is None:
+                    items_of_row = self._cached_items[index, row] = []
+                    for leaf_order, (leaf, leaf_bound) in enumerate(self._branchable_leaves(index, row, bound)):
+                        negative_excess = (cutoff - initial_bound + agents * (initial_bound - leaf_bound)) * unit
+                        items_of_row.append(QueueItem(negative_excess, self._stage(leaf), index, row, leaf_order, leaf))
+                found += items_of_row
+        return sorted(found)  # ``leaf_order`` is unique within a row, so leaves are never compared
 
     def _stage(self, leaf: Leaf | None) -> Stage:
-        """Return what is next for a leaf."""
+        """Return the next action for a leaf; None stands for a row without a tree."""
         if leaf is None:
-            return Stage.ALONE
-        return Stage.SPLIT if leaf.settled else Stage.LONGER
+            return Stage.ROOT
+        return Stage.BRANCH if leaf.converged else Stage.CONTINUE
 
-    def _open(self, turn: int, row: int, bound: int) -> list[tuple[Leaf | None, int]]:
-        """Return leaves of a row that may have branches, with their bounds; none where the first one may not."""
-        own = self._turns[turn].lift.own
-        if row not in own.trees:
+    def _branchable_leaves(self, index: int, row: int, bound: int) -> list[tuple[Leaf | None, int]]:
+        """Return a row's first leaves that can be branched or continued, with their bounds.
+
+        The list ends at the first leaf that cannot, since that leaf bounds the row from then on.
+        """
+        per_row = self._relaxations[index].relaxation.per_row
+        if row not in per_row.trees:
             return [(None, bound)]
         found = list[tuple[Leaf | None, int]]()
-        for leaf in own.trees[row].first(_FIRST):
-            fixed, order = len(leaf.fixed), self._ground.orders[own.agent]
-            lost = leaf.slot is None and leaf.settled
-            if lost or fixed + 1 >= len(order) or self._ways(turn, leaf) > self._most:
-                break  # what is below it does not bound the row
+        for leaf in per_row.trees[row].first(_LEAVES_PER_ROW):
+            fixed, order = len(leaf.fixed), self._buffers.branching_orders[per_row.agent]
+            is_final = leaf.entry is None and leaf.converged
+            if is_final or fixed + 1 >= len(order) or self._branch_count(index, leaf) > self._max_nodes:
+                break  # the leaves after it cannot lower the row's bound
             found.append((leaf, min(bound, leaf.bound)))
         return found
 
-    def next_ones(self) -> list[Item]:
-        """Return leaves of one kind that there is room and time for, those of an agent one after the other.
+    def next_batch(self) -> list[QueueItem]:
+        """Return the items of the next batch: those with the first item's stage for which memory and time suffice.
 
-        They are of the kind that the first one is of, and not much behind it.
+        The items are sorted by agent. The batch does not reach far below the first items of other stages.
         """
-        items, chosen, count, passed = self.items(), list[Item](), 0, 0
-        stage = items[0].stage if items else Stage.ALONE
-        afford = self._afford(stage.plan)
+        items, chosen, count, skipped = self.items(), list[QueueItem](), 0, 0
+        stage = items[0].stage if items else Stage.ROOT
+        affordable = self._max_affordable_nodes(stage.schedule)
         for item in items:
             if item.stage != stage:
-                passed += self._count(item)
-            elif (count := count + self._count(item)) <= afford:
+                skipped += self._node_count(item)
+            elif (count := count + self._node_count(item)) <= affordable:
                 chosen.append(item)
-            if count >= afford or passed > _PASSED * afford:
+            if count >= affordable or skipped > _MAX_SKIPPED_SHARE * affordable:
                 break
-        return sorted(chosen, key=lambda item: (item.turn, item.row, item.number))
+        return sorted(chosen, key=lambda item: (item.relaxation_index, item.row, item.leaf_order))
 
-    def _afford(self, plan: Plan) -> int:
-        """Return how many cases there is time and room for."""
-        seconds = _USED * self._left()
+    def _max_affordable_nodes(self, schedule: NodeSchedule) -> int:
+        """Return the number of nodes for which memory and time suffice."""
+        seconds = _PLANNED_TIME_SHARE * self._seconds_left()
         if math.isinf(seconds):
-            return self._most
-        if plan.steps * _STEP > seconds:
+            return self._max_nodes
+        if schedule.steps * _MIN_STEP_SECONDS > seconds:
             return 0
-        return min(self._most, int(seconds / (plan.steps * self._pace(plan))))
+        return min(self._max_nodes, int(seconds / (schedule.steps * self._node_step_seconds(schedule))))
 
-    def _pace(self, plan: Plan) -> float:
-        """Return about the seconds of a step of one case."""
-        shape = self._ground.shape
-        return self._turns[0].lift.own.pace.get(plan.steps) or _PRODUCT * shape.n**2 * shape.r
+    def _node_step_seconds(self, schedule: NodeSchedule) -> float:
+        """Return the seconds per step and node, measured or estimated."""
+        shape = self._buffers.shape
+        return (
+            self._relaxations[0].relaxation.per_row.step_seconds.get(schedule.steps)
+            or _SECONDS_PER_PRODUCT * shape.n**2 * shape.r
+        )
 
-    def _count(self, item: Item) -> int:
-        """Return how many cases there are next, at most."""
-        return self._ways(item.turn, item.leaf) if item.leaf is not None and item.leaf.settled else 1
+    def _node_count(self, item: QueueItem) -> int:
+        """Return an upper bound on the number of nodes that an item adds to a batch."""
+        return (
+            self._branch_count(item.relaxation_index, item.leaf) if item.leaf is not None and item.leaf.converged else 1
+        )
 
-    def _ways(self, turn: int, leaf: Leaf) -> int:
-        """Return how many branches a leaf has, at most."""
-        if leaf.part is not None:
-            return len(leaf.part.values)
-        own = self._turns[turn].lift.own
-        domain = int(self._ground.sizes[own.agent, self._ground.orders[own.agent][len(leaf.fixed)]])
-        return domain if domain < 2 * _PARTS else _PARTS
+    def _branch_count(self, index: int, leaf: Leaf) -> int:
+        """Return an upper bound on the number of branches of a leaf."""
+        if leaf.domain_part is not None:
+            return len(leaf.domain_part.values)
+        per_row = self._relaxations[index].relaxation.per_row
+        domain = int(self._buffers.sizes[per_row.agent, self._buffers.branching_orders[per_row.agent][len(leaf.fixed)]])
+        return domain if domain < 2 * _DOMAIN_PARTS else _DOMAIN_PARTS
 
-    def starts(self, item: Item) -> list[Start]:
-        """Return the cases of a row's leaf."""
-        own, leaf = self._turns[item.turn].lift.own, item.leaf
+    def starts(self, item: QueueItem) -> list[NodeStart]:
+        """Return the nodes of an item, with their initial points."""
+        per_row, leaf = self._relaxations[item.relaxation_index].relaxation.per_row, item.leaf
         if leaf is None:
-            return [Start(own.agent, Case(item.row), own.agent)]
-        slot = own.agent if leaf.slot is None else leaf.slot
-        if not leaf.settled:
-            return [Start(own.agent, Case(item.row, leaf.fixed, leaf.part), slot)]
-        cases = self._branches(own.agent, item.row, leaf)
-        return [Start(own.agent, case, slot, fixes=case.part is None) for case in cases]
+            return [NodeStart(per_row.agent, RowNode(item.row), per_row.agent)]
+        entry = per_row.agent if leaf.entry is None else leaf.entry
+        if not leaf.converged:
+            return [NodeStart(per_row.agent, RowNode(item.row, leaf.fixed, leaf.domain_part), entry)]
+        nodes = self._branches(per_row.agent, item.row, leaf)
+        return [NodeStart(per_row.agent, node, entry, from_parent=node.domain_part is None) for node in nodes]
 
-    def _branches(self, agent: int, row: int, leaf: Leaf) -> list[Case]:
-        """Return a leaf's branches: cases with parts of the values of the next variable, or with each of them."""
-        network = self._ground.descents[agent].network
-        variable = self._ground.orders[agent][len(leaf.fixed)]
-        first, last = network.starts[variable : variable + 2].tolist()
-        values = list(range(last - first) if leaf.part is None else leaf.part.values)
-        if self._ground.hard[agent]:
-            (worth,), _ = utilities_of(network, [Case(row, leaf.fixed)])
-            values = [value for value in values if worth[first + value] >= THRESHOLD]
-        if leaf.part is None and last - first >= 2 * _PARTS:
-            ends = [len(values) * number // _PARTS for number in range(_PARTS + 1)]
+    def _branches(self, agent: int, row: int, leaf: Leaf) -> list[RowNode]:
+        """Return the branches of a leaf: nodes with parts of the next variable's domain, or with its single values."""
+        matrix = self._buffers.descents[agent].matrix
+        variable = self._buffers.branching_orders[agent][len(leaf.fixed)]
+        first, last = matrix.starts[variable : variable + 2].tolist()
+        values = list(range(last - first) if leaf.domain_part is None else leaf.domain_part.values)
+        if self._buffers.has_forbidden[agent]:
+            (utilities,), _ = node_utilities(matrix, [RowNode(row, leaf.fixed)])
+            values = [value for value in values if utilities[first + value] >= FORBIDDEN_BELOW]
+        if leaf.domain_part is None and last - first >= 2 * _DOMAIN_PARTS:
+            ends = [len(values) * leaf_order // _DOMAIN_PARTS for leaf_order in range(_DOMAIN_PARTS + 1)]
             parts = [tuple(values[start:end]) for start, end in pairwise(ends) if start < end]
-            return [Case(row, leaf.fixed, Part(variable, part)) for part in parts]
-        return [Case(row, (*leaf.fixed, (variable, value))) for value in values]
+            return [RowNode(row, leaf.fixed, DomainPart(variable, part)) for part in parts]
+        return [RowNode(row, (*leaf.fixed, (variable, value))) for value in values]

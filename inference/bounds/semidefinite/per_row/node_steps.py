@@ -1,17 +1,19 @@
-"""Steps of many cases' squares side by side: a case has one row, so the row's vector is one more of its points' rows.
+"""Descent steps of many nodes at once.
 
-With the row's vector below those of values, the Gram matrix of all of them has each pair's products, each value's with
-the row, and the row's own; with what entries count below and beside those of pairs, their product with the points is
-the slope of all vectors. So a step is two products of matrices, in half precision (11 bits, sums in single), and six
-passes between: what values reach in their tables, which are made alike (a step of all variables' stars at once), both
-twice; what values count in pairs; and the vectors' step. Both variables of a pair make its values alike at once, each
-without knowing of the other: what that leaves wrong is put right the second time.
+A node has one row, so the row's factor vector is one more row of the node's matrix of vectors. The Gram matrix of all
+vectors then holds the products of pairs, of each value with the row, and of the row with itself. The weight matrix
+holds the softmax weights of the pairs, and in the extra row and column those of the values. Its product with the
+vectors is the gradient. A step therefore consists of two matrix products in half precision (11 bits, sums in single
+precision) and these passes: the max-marginals of the pairwise tables and the message update, twice each; the weights of
+the pairs; and the Adam step. All messages of a variable are updated at once such that the max-marginals of its tables
+become equal. Both variables of a pair do so simultaneously; the second update corrects the error of the first one.
 
-All cases' arrays are as large: h variables of d values each, n = h·d values, m > n rows of r entries. What a case
-has not is 0 in its points and weights, and stays so; variables that are not there have no values.
+All nodes have arrays of the same size: h variables of d values each, n = h·d values and m > n vectors of r components,
+of which number n is the row's. Unused vectors and weights are zero and stay zero; a fixed or padded variable has domain
+size 0.
 
-A step is Adam's (Kingma and Ba, 2015), but that all entries of a vector have one spread: bounds are as low, or lower,
-with a fifth less to read and write.
+The step is Adam's (Kingma and Ba, 2015), except that all components of a vector share one second moment. That reads and
+writes less, and bounds are as low or lower.
 """
 
 from collections.abc import Callable
@@ -19,253 +21,310 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dmcmc.inference.bounds.semidefinite.descent import LOOK
+from dmcmc.inference.bounds.semidefinite.descent import STEPS_PER_CHECK
 from dmcmc.inference.runtime.types import Array
 
-DEEP = 50.0  # units: a value is not taken for worse than the best of its variable by more
-DAMPED, STARS = 0.8, 2  # part of a star's step that is made; how often stars are made alike in a step
-MOMENTUM, SPREAD = 0.9, 0.6  # of slopes, and of a vector's mean square of them
-LEAST_LENGTH = 1e-6  # of slopes, as Adam has it
-_LATE = 0.5  # of the steps: before, none is the best
+MAX_UTILITY_DROP = 50.0  # units: a max-marginal is taken to be at most this far below the best of its variable
+MESSAGE_DAMPING = 0.8  # damping factor of the message updates
+MESSAGE_SWEEPS = 2  # message updates of all variables per step
+MOMENTUM = 0.9  # decay of the running mean of gradients (Adam's beta_1)
+SECOND_MOMENT_DECAY = 0.6  # decay of the running mean of squared gradients (Adam's beta_2), one per factor vector
+ADAM_EPSILON = 1e-6  # added to the root of the second moment (Adam's epsilon)
+_BEST_FROM_SHARE = 0.5  # of the steps are made before the first check for the best point
 
-Pass = Callable[[int], None]  # for a step of a schedule
+PassLaunch = Callable[[int], None]  # runs a pass for the step with the given index in a schedule
 
 
-class CaseStep(NamedTuple):
-    """What a step has.
+class NodeStep(NamedTuple):
+    """Parameters of a step.
 
     Attributes
     ----------
-    slope : float
-        One over the temperature of maxima.
-    step : float
-        Its length.
-    even : float
-        What spreads are multiplied by: they have begun at 0.
+    inverse_temperature : float
+        Inverse temperature of the maxima, per unit.
+    step_size : float
+        Step size in units, with Adam's bias correction of the first moment.
+    bias_correction : float
+        Factor for the root of the second moment, which starts at zero.
     """
 
-    slope: float
-    step: float
-    even: float
+    inverse_temperature: float
+    step_size: float
+    bias_correction: float
 
 
-class CaseShape(NamedTuple):
-    """Sizes that all cases' arrays have."""
+class NodeShape(NamedTuple):
+    """Sizes of the arrays of a batch.
 
-    cases: int
+    Attributes
+    ----------
+    nodes : int
+        Nodes of the batch.
+    h : int
+        Hidden variables per node.
+    d : int
+        Values per variable.
+    r : int
+        Rank: components of a factor vector.
+    """
+
+    nodes: int
     h: int
     d: int
     r: int
 
     @property
     def n(self) -> int:
-        """Values."""
+        """Hidden values per node."""
         return self.h * self.d
 
     @property
     def m(self) -> int:
-        """Rows of points: values, the row's, and none, so that rows are as tensor cores take them."""
+        """Vectors per node: values, the row, and padding to a multiple of 8 for the tensor cores."""
         return -(-(self.n + 1) // 8) * 8
 
     @property
     def bytes(self) -> int:
-        """Of a batch, about."""
-        per_case = 4 * self.m**2 + 20 * self.m * self.r + 12 * self.h * self.n + 16 * self.n
-        return self.cases * per_case
+        """Estimated bytes of a batch."""
+        bytes_per_node = 4 * self.m**2 + 20 * self.m * self.r + 12 * self.h * self.n + 16 * self.n
+        return self.nodes * bytes_per_node
 
 
-class CaseGiven(NamedTuple):
-    """What stands still while cases make steps.
+class NodeInputs(NamedTuple):
+    """Arrays that stay constant during the steps; utilities are in units.
 
     Attributes
     ----------
     utilities : (agents, n, n) float32
-        Of pairs; values that a variable has not are forbidden.
-    agents : (cases,) int32
-    sizes : (cases, h) int32
-        Of domains, 0 where there is no variable.
-    tables : (cases,) float32
-        In how many tables a variable is, its own counted.
-    values : (cases, n) float32
-        What each is worth by itself.
-    constants : (cases,) float64
+        Pairwise utilities; padded values are forbidden.
+    agents : (nodes,) int32
+        Agent of each node.
+    sizes : (nodes, h) int32
+        Domain sizes; 0 for a fixed or padded variable.
+    table_counts : (nodes,) float32
+        Number of tables over each variable of a node: one per pair and the unary one.
+    values : (nodes, n) float32
+        Unary utilities.
+    constants : (nodes,) float64
+        Utility of the node without free variables.
     """
 
     utilities: Any
     agents: Any
     sizes: Any
-    tables: Any
+    table_counts: Any
     values: Any
     constants: Any
 
 
-class CaseWork(NamedTuple):
-    """What changes from step to step.
+class NodeWorkspace(NamedTuple):
+    """Arrays that the steps change.
 
     Attributes
     ----------
-    points : (cases, m, r) float32
-        Vectors.
-    halves : (cases, m, r) float16
-        The same.
-    slopes, means : (cases, m, r) float16
-        Where they go down, and the means of that so far.
-    spreads : (cases, m) float32
-        Of vectors: means of slopes' squares so far.
-    products : (cases, m, m) float16
-        Of points.
-    weights : (cases, m, m) float16
-        How much entries count.
-    shifts, reached : (cases, h, n) float32
-    best : (cases, h) float32
-        Maxima of variables.
-    maxima : (cases, h, h) float32
-        Of pairs, twice each.
+    vectors : (nodes, m, r) float32
+        Factor vectors.
+    half_vectors : (nodes, m, r) float16
+        Copy of the vectors.
+    gradients, first_moment : (nodes, m, r) float16
+        Gradients, and their running means (Adam's m).
+    second_moment : (nodes, m) float32
+        Running means of the squared gradient of each vector (Adam's v).
+    products : (nodes, m, m) float16
+        Gram matrices of the vectors.
+    weights : (nodes, m, m) float16
+        Softmax weights of pairs (values, values), of values (diagonal, row n, column n) and of the row, which is 1.
+    messages : (nodes, h, n) float32
+        Messages, laid out as in ``pair_kernels.smooth_pairs``.
+    value_maxima : (nodes, h, n) float32
+        Smoothed max-marginals of the pairwise tables, laid out as the messages.
+    best : (nodes, h) float32
+        Maximum of each variable's unary table.
+    maxima : (nodes, h, h) float32
+        Maximum of each pairwise table, stored for both orders of the pair.
     """
 
-    points: Any
-    halves: Any
-    slopes: Any
-    means: Any
-    spreads: Any
+    vectors: Any
+    half_vectors: Any
+    gradients: Any
+    first_moment: Any
+    second_moment: Any
     products: Any
     weights: Any
-    shifts: Any
-    reached: Any
+    messages: Any
+    value_maxima: Any
     best: Any
     maxima: Any
 
 
-class Passes(NamedTuple):
-    """The passes of a step, in their order."""
+class StepPasses(NamedTuple):
+    """Launches of the passes of a step, in order.
 
-    multiply: Pass
-    reach: Pass
-    alone: Pass
-    smooth: Pass
-    slope: Pass
-    move: Pass
+    Attributes
+    ----------
+    multiply : PassLaunch
+        Gram matrices of the vectors.
+    value_maxima : PassLaunch
+        Smoothed max-marginals of the pairwise tables.
+    update_messages : PassLaunch
+        Message update, and the weights and maxima of the unary tables.
+    pair_weights : PassLaunch
+        Weights and maxima of the pairwise tables.
+    gradient : PassLaunch
+        Product of weights and vectors.
+    adam_step : PassLaunch
+        Step of the vectors.
+    """
+
+    multiply: PassLaunch
+    value_maxima: PassLaunch
+    update_messages: PassLaunch
+    pair_weights: PassLaunch
+    gradient: PassLaunch
+    adam_step: PassLaunch
 
 
-class ExactGiven(NamedTuple):
-    """Pairs' tables in whole numbers.
+class ExactInputs(NamedTuple):
+    """Pairwise tables of nodes in integers, for certificates.
 
     Attributes
     ----------
     utilities : (agents, n, n) int32
-    agents : (cases,) int32
-    products : (cases, m, m) float64
-        Of points; whole numbers, 4^bits times as large as utilities; shifts too.
-    shifts : (cases, h, n) int64
-    sizes : (cases, h) int32
-    bits : (cases,) int64
+        Pairwise utilities.
+    agents : (nodes,) int32
+        Agent of each node.
+    products : (nodes, m, m) float64
+        Gram matrices of the rounded vectors: integers in multiples of 4^-bits.
+    messages : (nodes, h, n) int64
+        Messages in multiples of 4^-bits.
+    sizes : (nodes, h) int32
+        Domain sizes; 0 for a fixed or padded variable.
+    bits : (nodes,) int64
+        Fraction bits of a vector component.
     """
 
     utilities: Any
     agents: Any
     products: Any
-    shifts: Any
+    messages: Any
     sizes: Any
     bits: Any
 
 
-class CaseArrays(Protocol):
-    """Where arrays live, and the passes over them."""
+class NodeArrays(Protocol):
+    """An array library with the passes of a step.
+
+    Attributes
+    ----------
+    module : module
+        NumPy or CuPy.
+    """
 
     module: Any
 
     def put(self, array: Array) -> Any:
-        """Return a copy there."""
+        """Return a copy of a NumPy array in the library's memory."""
         ...
 
     def get(self, array: Any) -> Array:
-        """Return a copy here; waits for all that was asked for."""
+        """Return a NumPy copy of an array, once all work queued before is complete."""
         ...
 
-    def passes(self, given: CaseGiven, work: CaseWork, schedule: Any, shape: CaseShape) -> Passes:
-        """Return the passes for the steps of a schedule, (steps, 3) of :class:`CaseStep`."""
+    def passes(self, given: NodeInputs, work: NodeWorkspace, schedule: Any, shape: NodeShape) -> StepPasses:
+        """Return the passes for the steps of a schedule, (steps, 3) float32 with the fields of ``NodeStep``."""
         ...
 
     def exact_products(self, vectors: Any) -> Any:
-        """Return products of (cases, m, r) float64 with themselves, (cases, m, m)."""
+        """Return the Gram matrices, (nodes, m, m) float64, of integer vectors, (nodes, m, r) float64."""
         ...
 
-    def maxima(self, given: ExactGiven, shape: CaseShape) -> Any:
-        """Return the exact maxima of pairs whose first variable comes first, (cases, h, h) int64.
+    def maxima(self, given: ExactInputs, shape: NodeShape) -> Any:
+        """Return the exact maxima of the pairs (u, v) with u < v, (nodes, h, h) int64.
 
-        NEVER where no entry is live, 0 where there is no such pair.
+        NEVER for a pair without an allowed entry; 0 where there is no such pair.
         """
         ...
 
 
-class CaseSteps:
-    """Makes steps of cases.
+class NodeDescent:
+    """Makes descent steps for a batch of nodes.
 
     Parameters
     ----------
-    shape : CaseShape
-    given : CaseGiven
-    points : (cases, m, r) float32
-        Where they begin, there.
-    shifts : (cases, h, n) float32
-    arrays : CaseArrays
+    shape : NodeShape
+        Sizes of the arrays.
+    given : NodeInputs
+        Constant arrays.
+    vectors : (nodes, m, r) float32
+        Initial factor vectors, in the array library's memory.
+    messages : (nodes, h, n) float32
+        Initial messages, in the array library's memory.
+    arrays : NodeArrays
+        The array library.
 
     Attributes
     ----------
-    best
-        Points and shifts where the least was left; where they begin as long as nothing was.
-    least : (cases,) float64
-        What that was, in units.
+    shape : NodeShape
+        Sizes of the arrays.
+    workspace : NodeWorkspace
+        Current state.
+    best : tuple of arrays
+        Factor vectors and messages with the smallest bound of all checks; the initial ones before the first check.
+    least_bound : (nodes,) float64
+        That bound, in units.
     """
 
-    def __init__(self, shape: CaseShape, given: CaseGiven, points: Any, shifts: Any, arrays: CaseArrays) -> None:
+    def __init__(self, shape: NodeShape, given: NodeInputs, vectors: Any, messages: Any, arrays: NodeArrays) -> None:
         self.shape, self._given, self._arrays, xp = shape, given, arrays, arrays.module
-        cases, h, n, m = shape.cases, shape.h, shape.n, shape.m
+        n_nodes, h, n, m = shape.nodes, shape.h, shape.n, shape.m
 
         def empty(*sizes: int, dtype: Any = np.float32) -> Any:
-            return xp.zeros((cases, *sizes), dtype=dtype)
+            return xp.zeros((n_nodes, *sizes), dtype=dtype)
 
-        halves = points.astype(np.float16)
-        self.work = CaseWork(
-            points, halves, xp.zeros_like(halves), xp.zeros_like(halves), empty(m),
-            empty(m, m, dtype=np.float16), empty(m, m, dtype=np.float16), shifts, empty(h, n), empty(h), empty(h, h),
+        half_vectors = vectors.astype(np.float16)
+        self.workspace = NodeWorkspace(
+            vectors, half_vectors, xp.zeros_like(half_vectors), xp.zeros_like(half_vectors), empty(m),
+            empty(m, m, dtype=np.float16), empty(m, m, dtype=np.float16), messages, empty(h, n), empty(h), empty(h, h),
         )  # fmt: skip
-        self.work.weights[:, n, n] = 1
-        self.best = points.copy(), shifts.copy()
-        self.least = xp.full(cases, np.inf)
+        self.workspace.weights[:, n, n] = 1
+        self.best = vectors.copy(), messages.copy()
+        self.least_bound = xp.full(n_nodes, np.inf)
 
-    def passes(self, schedule: Array) -> Passes:
-        """Return the passes for the steps of a schedule, (steps, 3) of :class:`CaseStep`."""
-        return self._arrays.passes(self._given, self.work, self._arrays.put(schedule), self.shape)
+    def passes(self, schedule: Array) -> StepPasses:
+        """Return the passes for the steps of a schedule, (steps, 3) float32 with the fields of ``NodeStep``."""
+        return self._arrays.passes(self._given, self.workspace, self._arrays.put(schedule), self.shape)
 
-    def make(self, passes: Passes, first: int, last: int, steps: int) -> None:
-        """Make the steps from the first one until before the last one; look in the later ones for the best."""
-        for at in range(first, last):
-            self._look(passes, at)
-            if at % LOOK == 0 and at >= _LATE * steps:
-                self._keep()
-            passes.slope(at)
-            passes.move(at)
+    def advance(self, passes: StepPasses, first: int, last: int, steps: int) -> None:
+        """Make the steps ``first`` to ``last - 1`` of a schedule of ``steps`` steps.
 
-    def end(self, passes: Passes, at: int) -> None:
-        """See whether this is the best, by what a step has."""
-        self._look(passes, at)
-        self._keep()
+        In the second half of the schedule, check for the best point every ``STEPS_PER_CHECK`` steps.
+        """
+        for step in range(first, last):
+            self._evaluate(passes, step)
+            if step % STEPS_PER_CHECK == 0 and step >= _BEST_FROM_SHARE * steps:
+                self._update_best()
+            passes.gradient(step)
+            passes.adam_step(step)
 
-    def _look(self, passes: Passes, at: int) -> None:
-        """Find what entries count here."""
-        passes.multiply(at)
-        for _ in range(STARS):
-            passes.reach(at)
-            passes.alone(at)
-        passes.smooth(at)
+    def finish(self, passes: StepPasses, step: int) -> None:
+        """Check whether the current point is the best, with the parameters of a step."""
+        self._evaluate(passes, step)
+        self._update_best()
 
-    def _keep(self) -> None:
-        """Keep the points of cases that are better than before."""
-        xp, n, work = self._arrays.module, self.shape.n, self.work
-        left = self._given.constants + work.products[:, n, n].astype(np.float64)
-        left += work.best.sum(axis=1, dtype=np.float64) + work.maxima.sum(axis=(1, 2), dtype=np.float64) / 2
-        better = left < self.least
-        self.least = xp.where(better, left, self.least)
-        for best, here in zip(self.best, (work.points, work.shifts), strict=True):
-            xp.copyto(best, here, where=better[:, None, None])
+    def _evaluate(self, passes: StepPasses, step: int) -> None:
+        """Update the messages, and compute the weights at the current vectors."""
+        passes.multiply(step)
+        for _ in range(MESSAGE_SWEEPS):
+            passes.value_maxima(step)
+            passes.update_messages(step)
+        passes.pair_weights(step)
+
+    def _update_best(self) -> None:
+        """Copy the current points of the nodes whose bound is smaller than before."""
+        xp, n, work = self._arrays.module, self.shape.n, self.workspace
+        excess = self._given.constants + work.products[:, n, n].astype(np.float64)
+        excess += work.best.sum(axis=1, dtype=np.float64) + work.maxima.sum(axis=(1, 2), dtype=np.float64) / 2
+        improved = excess < self.least_bound
+        self.least_bound = xp.where(improved, excess, self.least_bound)
+        for best, current in zip(self.best, (work.vectors, work.messages), strict=True):
+            xp.copyto(best, current, where=improved[:, None, None])

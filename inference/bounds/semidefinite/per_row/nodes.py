@@ -1,6 +1,7 @@
-"""What a square is for: one row of an agent, perhaps with further variables fixed, one of them to a part of its values.
+"""Nodes of the branch and bound in a row: the row with variables fixed, and possibly one domain restricted.
 
-The interface has one value then, whose vector is the sum of the row's: fixed variables' values add their own.
+In a node the interface has a single value. Its factor vector is the sum of the row's boundary vectors, plus the vectors
+of the fixed values.
 """
 
 from collections.abc import Sequence
@@ -10,122 +11,164 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.tables.entry_values import DEAD
-from dmcmc.inference.bounds.semidefinite.certificate import certified, row_vectors
-from dmcmc.inference.bounds.semidefinite.descent import Descent, Point, Singles
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import MOMENTUM, SPREAD, CaseStep
-from dmcmc.inference.bounds.semidefinite.row_tree import Fixed, Part
-from dmcmc.inference.bounds.semidefinite.utility_matrix import Network
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
+from dmcmc.inference.bounds.semidefinite.certificate import certified_bounds, row_vectors
+from dmcmc.inference.bounds.semidefinite.descent import Descent, DescentPoint, Float32Array
+from dmcmc.inference.bounds.semidefinite.per_row.node_steps import MOMENTUM, SECOND_MOMENT_DECAY, NodeStep
+from dmcmc.inference.bounds.semidefinite.row_tree import DomainPart, Fixed
+from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.runtime.types import Ints
 
-_COOLING, _SHORTER = 3.7, 2.0  # powers of the part of steps that are made
-_RISING = 0.2  # of the steps: lengths are less before, since points are those of something else
+_TEMPERATURE_EXPONENT = 3.7  # of the share of steps made: the temperature falls late
+_STEP_SIZE_EXPONENT = 2.0  # of the share of steps made: the step size falls late
+_WARM_UP_SHARE = 0.2  # of the steps: the step size rises first, since the initial point comes from another node
 
 
-class Case(NamedTuple):
-    """A row; with variables, places among the hidden ones, fixed to values, one after the other, and another's part."""
+class RowNode(NamedTuple):
+    """A node: a row with fixed variables and possibly a restricted domain.
+
+    Attributes
+    ----------
+    row : int
+        Number of the row.
+    fixed : tuple of (variable, value)
+        Fixed hidden variables, by index, in the order in which they were fixed.
+    domain_part : DomainPart or None
+        Restriction of the domain of one further variable.
+    """
 
     row: int
     fixed: Fixed = ()
-    part: Part | None = None
+    domain_part: DomainPart | None = None
 
-    def left(self, network: Network) -> NDArray[np.bool_]:
-        """Return which hidden variables are not fixed, (h,)."""
-        found = np.ones(network.starts.size - 1, dtype=bool)
+    def free_variables(self, matrix: UtilityMatrix) -> NDArray[np.bool_]:
+        """Return which hidden variables are not fixed, (h,) bool."""
+        found = np.ones(matrix.starts.size - 1, dtype=bool)
         found[[variable for variable, _ in self.fixed]] = False
         return found
 
 
-class Plan(NamedTuple):
-    """Steps and how temperatures and steps' lengths, in units, go down in them.
+class NodeSchedule(NamedTuple):
+    """Number of steps of a node's descent, with temperatures and step sizes, in units.
 
-    They stay near where they begin for long: it is steps while much still counts that lead far.
+    Both decrease late: the steps with a high temperature and a large step size gain most.
 
     Attributes
     ----------
     steps : int
-    warm, cold : float
-        Temperatures.
-    long, short : float
-        Lengths.
+        Number of steps.
+    initial_temperature, final_temperature : float
+        Temperatures of the first and last step.
+    initial_step_size, final_step_size : float
+        Step sizes of the first (after the warm-up) and last step, without Adam's bias correction.
     """
 
     steps: int
-    warm: float
-    cold: float
-    long: float
-    short: float
+    initial_temperature: float
+    final_temperature: float
+    initial_step_size: float
+    final_step_size: float
 
-    def at(self, step: int) -> CaseStep:
-        """Return what a step has."""
-        part = step / max(1, self.steps - 1)
-        slope = 1 / (self.warm * (self.cold / self.warm) ** part**_COOLING)
-        length = self.long * (self.short / self.long) ** part**_SHORTER * min(1.0, (part + 1 / self.steps) / _RISING)
-        return CaseStep(slope, length / (1 - MOMENTUM ** (step + 1)), (1 - SPREAD ** (step + 1)) ** -0.5)
+    def at(self, step: int) -> NodeStep:
+        """Return the parameters of a step, numbered from 0."""
+        progress = step / max(1, self.steps - 1)
+        inverse_temperature = 1 / (
+            self.initial_temperature
+            * (self.final_temperature / self.initial_temperature) ** progress**_TEMPERATURE_EXPONENT
+        )
+        step_size = (
+            self.initial_step_size
+            * (self.final_step_size / self.initial_step_size) ** progress**_STEP_SIZE_EXPONENT
+            * min(1.0, (progress + 1 / self.steps) / _WARM_UP_SHARE)
+        )
+        return NodeStep(
+            inverse_temperature,
+            step_size / (1 - MOMENTUM ** (step + 1)),
+            (1 - SECOND_MOMENT_DECAY ** (step + 1)) ** -0.5,
+        )
 
 
-# Tried on rows of meetings with both kinds of utilities and 25 and 50 variables.
-ROW = Plan(140, 0.04, 0.0005, 0.018, 0.0003)
-NODE = Plan(45, 0.04, 0.0005, 0.024, 0.0003)
+# Tuned on rows of meeting problems of 25 and 50 variables with both kinds of utilities.
+ROOT_SCHEDULE = NodeSchedule(140, 0.04, 0.0005, 0.018, 0.0003)
+BRANCH_SCHEDULE = NodeSchedule(45, 0.04, 0.0005, 0.024, 0.0003)
 
 
-def utilities_of(network: Network, cases: Sequence[Case]) -> tuple[Ints, Ints]:
-    """Return what each hidden value is worth by itself, (cases, n), and what there is without them, in the scale."""
-    digits = network.digits(np.array([case.row for case in cases], dtype=np.int64))
-    values, constants = network.values(digits), network.constants(digits)
-    for fixed in zip_longest(*(case.fixed for case in cases)):
-        has = np.array([one is not None for one in fixed])
-        at = np.array([network.starts[one[0]] + one[1] for one in fixed if one is not None])
-        constants[has] += values[has, at]
-        values[has] += network.pairs[at]
-    for own, case in zip(values, cases, strict=True):
-        if case.part is not None:
-            start, end = network.starts[case.part.variable : case.part.variable + 2].tolist()
-            own[[start + value for value in case.part.others(end - start)]] = DEAD
+def node_utilities(matrix: UtilityMatrix, nodes: Sequence[RowNode]) -> tuple[Ints, Ints]:
+    """Return the hidden values' unary utilities in each node, (nodes, n), and the constants, (nodes,), both int64.
+
+    Fixed variables add their pairwise utilities to the values and their unary ones to the constants. Excluded values of
+    a restricted domain become forbidden.
+    """
+    digits = matrix.digits(np.array([node.row for node in nodes], dtype=np.int64))
+    values, constants = matrix.value_utilities(digits), matrix.interface_utilities(digits)
+    for fixed in zip_longest(*(node.fixed for node in nodes)):
+        has_next = np.array([one is not None for one in fixed])
+        fixed_values = np.array([matrix.starts[one[0]] + one[1] for one in fixed if one is not None])
+        constants[has_next] += values[has_next, fixed_values]
+        values[has_next] += matrix.pairs[fixed_values]
+    for row_values, node in zip(values, nodes, strict=True):
+        if node.domain_part is not None:
+            start, end = matrix.starts[node.domain_part.variable : node.domain_part.variable + 2].tolist()
+            row_values[[start + value for value in node.domain_part.others(end - start)]] = FORBIDDEN
     return values, constants
 
 
-def shared_start(descent: Descent, row: int) -> Singles:
-    """Return the vector of a row where all rows share a square."""
-    network, vectors = descent.network, descent.point.vectors
-    found: Singles = row_vectors(network, vectors[network.owner.size :], network.digits(np.array([row])))[0]
+def shared_row_vector(descent: Descent, row: int) -> Float32Array:
+    """Return the factor vector of a row in the term that all rows share, (r,) float32."""
+    matrix, vectors = descent.matrix, descent.point.vectors
+    found: Float32Array = row_vectors(matrix, vectors[matrix.variable_of.size :], matrix.digits(np.array([row])))[0]
     return found
 
 
-def busiest_first(network: Network) -> list[int]:
+def branching_order(matrix: UtilityMatrix) -> list[int]:
     """Return the hidden variables in the order in which they are fixed.
 
-    Each is the one that shares most pairs' tables with those after it.
+    Each one shares the most pairwise tables with the variables after it.
     """
-    first, found = network.starts[:-1], list[int]()
-    shared = np.add.reduceat(np.add.reduceat(network.pairs != 0, first, axis=0, dtype=np.int64), first, axis=1) > 0
-    left = shared.sum(axis=1)
+    first, found = matrix.starts[:-1], list[int]()
+    shared = np.add.reduceat(np.add.reduceat(matrix.pairs != 0, first, axis=0, dtype=np.int64), first, axis=1) > 0
+    remaining = shared.sum(axis=1)
     for _ in range(first.size):
-        found.append(int(left.argmax()))
-        left = left - shared[found[-1]]
-        left[found] = -1
+        found.append(int(remaining.argmax()))
+        remaining = remaining - shared[found[-1]]
+        remaining[found] = -1
     return found
 
 
-def alone(network: Network, case: Case) -> Network:
-    """Return the network of a case: its interface has one value, and fixed variables are gone."""
-    (values,), (constant,) = utilities_of(network, [case])
-    left = case.left(network)
-    kept = left[network.owner]
-    sizes = np.diff(network.starts)[left]
-    starts, owner = np.cumsum([0, *sizes], dtype=np.int64), np.repeat(np.arange(sizes.size), sizes)
-    inside = (((0,), np.array([constant], dtype=np.int64)),)
-    crossing = (np.zeros((1, owner.size), dtype=np.int64),)
-    pairs = network.pairs[np.ix_(kept, kept)]
-    return Network(starts, owner, pairs, values[kept], crossing, inside, (1,), network.scale)
+def node_matrix(matrix: UtilityMatrix, node: RowNode) -> UtilityMatrix:
+    """Return the utility matrix of a node: the interface has one value, and the fixed variables are removed."""
+    (values,), (constant,) = node_utilities(matrix, [node])
+    free = node.free_variables(matrix)
+    kept = free[matrix.variable_of]
+    sizes = np.diff(matrix.starts)[free]
+    starts, variable_of = np.cumsum([0, *sizes], dtype=np.int64), np.repeat(np.arange(sizes.size), sizes)
+    interface_tables = (((0,), np.array([constant], dtype=np.int64)),)
+    interface_pairs = (np.zeros((1, variable_of.size), dtype=np.int64),)
+    pairs = matrix.pairs[np.ix_(kept, kept)]
+    return UtilityMatrix(
+        starts, variable_of, pairs, values[kept], interface_pairs, interface_tables, (1,), matrix.scale
+    )
 
 
-def certified_alone(descent: Descent, case: Case, point: Point) -> int | None:
-    """Return the bound of a case with a point, vectors of all hidden values and the row's; see :func:`certified`."""
-    network, (vectors, shifts) = descent.network, descent.scaled(point)
-    left = case.left(network)
-    kept = left[network.owner]
-    found = certified(
-        alone(network, case), vectors[np.append(kept, True)], shifts[np.ix_(left, kept)], np.zeros(1, dtype=np.int64)
+def certified_node_bound(descent: Descent, node: RowNode, point: DescentPoint) -> int | None:
+    """Return the exact bound of a node, computed on the CPU; None if the numbers are too large.
+
+    Parameters
+    ----------
+    descent : Descent
+        The agent's descent, for its matrix and unit.
+    node : RowNode
+        The node.
+    point : DescentPoint
+        Factor vectors of all hidden values, then of the row, and the messages, in units.
+    """
+    matrix, (vectors, messages) = descent.matrix, descent.scaled(point)
+    free = node.free_variables(matrix)
+    kept = free[matrix.variable_of]
+    found = certified_bounds(
+        node_matrix(matrix, node),
+        vectors[np.append(kept, True)],
+        messages[np.ix_(free, kept)],
+        np.zeros(1, dtype=np.int64),
     )
     return None if found is None else int(found[0])
