@@ -100,7 +100,7 @@ def run_jobs(
 
 def lines_of(given: argparse.Namespace) -> list[JsonLine]:
     """Return the JSON lines of all finished jobs, those of earlier runs first."""
-    if not hasattr(given, "kept"):
+    if not hasattr(given, "finished"):
         has_file = given.lines is not None and given.lines.exists()
         given.finished = [json.loads(line) for line in given.lines.read_text().splitlines()] if has_file else []
     finished: list[JsonLine] = given.finished

@@ -43,10 +43,9 @@ PHASES: Sequence[tuple[Any, str]] = (
     (RankRun, "agree"),
     (RankRun, "result"),
 )
-_UNTIMED_SOLVES, _UNTIMED_SECONDS = (
-    20,
-    1.0,
-)  # solves, and seconds of solves, before any is timed: the clock frequency of a processor rises with load
+# solves, and seconds of solves, before any is timed: the clock frequency of a processor rises with load
+_UNTIMED_SOLVES = 20
+_UNTIMED_SECONDS = 1.0
 
 
 @contextmanager

@@ -107,7 +107,7 @@ class RowBoundHelper:
     def _found(self, message: Sequence[Array]) -> RankArrays:
         """Return the bounds, the remaining values (packed bits) and whether all rows had time, for this rank's part."""
         begun, (header, rows, limits, *more) = time.perf_counter(), message
-        left, _, sweeps, warmth, pruning, known = header.tolist()
+        left, _, sweeps, temperature, pruning, known = header.tolist()
         if not known:
             cut = 2 + len(DualGraph._fields)
             end = cut + len(DualGraph._fields)
@@ -117,7 +117,10 @@ class RowBoundHelper:
             )
         assert self._work is not None, "shares come first"
         work = self._work._replace(
-            rows=rows, cutoffs=limits if pruning else None, sweeps=int(sweeps), initial_temperature=np.float32(warmth)
+            rows=rows,
+            cutoffs=limits if pruning else None,
+            sweeps=int(sweeps),
+            initial_temperature=np.float32(temperature),
         ).of(*rows_of_rank(rows.size, self._team))
         bounds = np.full(int(np.prod(work.shape)), _NO_BOUND, dtype=np.int64)
         live, complete = ascend_rows(work, bounds, replace(self._backend, stop=self._stop(left, begun)))

@@ -73,7 +73,8 @@ class ChainSolver:
         if entries > MAX_COLUMN_ENTRIES or 4 * entries > memory:
             raise ResourceError(
                 f"local.method: {self.name}: an agent's tables make up to {entries:,} column entries, 4 bytes each"
-                f" (at most {MAX_COLUMN_ENTRIES:,}, and budget.memory leaves {memory:,} bytes); divide it into more agents"
+                f" (at most {MAX_COLUMN_ENTRIES:,}, and budget.memory leaves {memory:,} bytes);"
+                " divide it into more agents"
             )
 
     def solve(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:

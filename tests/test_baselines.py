@@ -38,7 +38,7 @@ def naive_objective(layout, problem, z):
 def test_a_better_score_has_fewer_violations_or_else_more_utility(problem, seed):
     layout, z, _, rng, total = random_start(problem, seed)
     other = z.copy()
-    scores = np.zeros((z.size, layout.most), dtype=np.int64)
+    scores = np.zeros((z.size, layout.max_domain), dtype=np.int64)
     other_total = kernels.begin(layout, other, scores, rng)
     before, after = naive_objective(layout, problem, z), naive_objective(layout, problem, other)
     if before[0] != after[0] or abs(before[1] - after[1]) > 1e-6 * (1 + abs(before[1])):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from imports import ROOT, files
 from support.semidefinite.naive_nodes import NaiveCases
-from support.semidefinite.row_searches import lifts
+from support.semidefinite.row_searches import relaxations
 
 from dmcmc.formats import native
 from dmcmc.generators import registry as generators
@@ -97,7 +97,7 @@ def test_per_row_relaxations_on_the_cpu_equal_the_naive_ones(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks.bounds.numba_node_arrays import NumbaNodeArrays
 
-    descents, results = [relaxation._descent for relaxation in lifts()[0]], []
+    descents, results = [relaxation._descent for relaxation in relaxations()[0]], []
     for arrays in (NaiveCases(), NumbaNodeArrays()):
         buffers = AgentBuffers(descents, arrays, 2)
         first, second = buffers.branching_orders[1][:2]

@@ -19,8 +19,8 @@ from dmcmc.formats import registry as formats
 from dmcmc.formats.calendar.problem import read as read_calendar
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-TESTED_ELSEWHERE = {"samplers.md"}  # by tests/samplers/test_plugin.py
-PYTHON = [page for page in DOCS if "```python" in page.read_text("utf-8") and page.name not in TESTED_ELSEWHERE]
+TESTED_BY_OTHER_TESTS = {"samplers.md"}  # by tests/samplers/test_plugin.py
+PYTHON = [page for page in DOCS if "```python" in page.read_text("utf-8") and page.name not in TESTED_BY_OTHER_TESTS]
 COMMAND = re.compile(r"^(?:mpirun -n \d+ )?dmcmc (.*)$", re.MULTILINE)
 EDGES = "# edges 3 2\n0 1 5\n1 2 4\n0 2 3\n"
 

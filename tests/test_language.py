@@ -1,72 +1,24 @@
 """Names and texts use the field's terms: unique class names, no private words, complete docstrings, short documents."""
 
 import ast
+import csv
 import importlib
 import inspect
 import re
 from collections import defaultdict
 
 import pytest
-from imports import HOUSES, ROOT, files
+from imports import ROOT, TOP_FOLDERS, files
+from numpydoc.docscrape import get_doc_object
 from numpydoc.validate import Validator, validate
 
 import dmcmc
 
-CODE = files(*HOUSES)
+CODE = files(*TOP_FOLDERS)
 ALL = [*CODE, *files("tests", "benchmarks")]
 
-PRIVATE_WORDS = {
-    "alike": "of the same shape, or equalised",
-    "agenda": "priority queue",
-    "beside": "in the background, concurrently, or in addition to",
-    "brought": "measured gain",
-    "contestant": "candidate",
-    "crew": "thread group",
-    "dealt": "scattered",
-    "elsewhere": "on the device",
-    "glance": "cheap estimate",
-    "grant": "time allocation",
-    "grants": "time allocations",
-    "granted": "allocated",
-    "hear": "receive",
-    "heard": "received",
-    "hears": "receives",
-    "hope": "expected gain rate",
-    "hopes": "expected gain rates",
-    "hoped": "expected",
-    "hopeless": "dominated by the cutoff",
-    "kin": "of the same shape",
-    "ledger": "statistics",
-    "lift": "semidefinite relaxation",
-    "lifts": "semidefinite relaxations",
-    "lifted": "relaxed",
-    "lifting": "relaxing",
-    "meanwhile": "overlapped host work",
-    "offer": "proposal",
-    "offers": "proposals",
-    "offered": "proposed",
-    "pace": "throughput",
-    "polish": "1-opt descent",
-    "polished": "improved by 1-opt descent",
-    "room": "workspace, memory limit or package",
-    "rooms": "workspaces, memory limits or packages",
-    "settle": "solve the residual exactly",
-    "settled": "solved exactly, or converged",
-    "settles": "solves exactly, or converges",
-    "slopes": "gradients",
-    "spreads": "second moments",
-    "squares": "Gram matrices",
-    "stall": "no progress",
-    "stalls": "makes no progress",
-    "star": "higher-order factor",
-    "stars": "higher-order factors",
-    "tell": "notify or report",
-    "tells": "notifies or reports",
-    "told": "notified or given",
-    "turned": "transposed",
-    "warmth": "smoothing temperature",
-    "wish": "cancellation token",
-}
+with (ROOT / "tests" / "support" / "private_words.csv").open(encoding="utf-8", newline="") as table:
+    PRIVATE_WORDS = {row["private"]: row["standard"] for row in csv.DictReader(table)}
 """Words that this project once used in a sense of its own, and the field's terms for them."""
 
 LONGEST = {
@@ -138,7 +90,7 @@ def documented_members() -> list[str]:
 
 def fields_are_attributes(name: str) -> bool:
     """Return whether the class is a record whose Attributes section documents every field."""
-    checked = Validator(Validator._load_obj(name))
+    checked = Validator(get_doc_object(Validator._load_obj(name)))
     documented = {attribute.name for attribute in checked.doc["Attributes"]}
     listed = {part.strip() for names in documented for part in names.split(",")}
     return inspect.isclass(checked.obj) and set(inspect.signature(checked.obj).parameters) <= listed

@@ -158,7 +158,7 @@ def mgm2(layout, z, scores, rng, q):
     n = z.size
     gain, value = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     partner, target = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
-    row, moves = np.empty(layout.most, dtype=np.int64), np.empty(n, dtype=np.int64)
+    row, moves = np.empty(layout.max_domain, dtype=np.int64), np.empty(n, dtype=np.int64)
     state = (gain, value, partner, target, row)
     total = np.int64(0)
     checked = False
@@ -226,7 +226,7 @@ def mgm2s(layout, seed, first, count, best, q):
 def _new_arrays(layout):
     """Return a state, its scores, a random stream, and a number below any total."""
     n = layout.domains.size
-    z, scores = np.zeros(n, dtype=np.int64), np.zeros((n, layout.most), dtype=np.int64)
+    z, scores = np.zeros(n, dtype=np.int64), np.zeros((n, layout.max_domain), dtype=np.int64)
     return z, scores, np.zeros(1, dtype=np.uint64), np.int64(-(2**62))
 
 

@@ -193,11 +193,8 @@ def main() -> None:
     parser.add_argument("--page", type=Path, metavar="FILE.html")
     given = parser.parse_args()
     clock = "one core per run, processor seconds" if given.processor else "all cores, but one for toulbar2"
-    report, drawn, saved = (
-        Report(__file__, given, device=given.device, clock=clock),
-        list[Chart](),
-        SavedRuns(given.lines),
-    )
+    report, drawn = Report(__file__, given, device=given.device, clock=clock), list[Chart]()
+    saved = SavedRuns(given.lines)
     shown = list[list[MethodRun]]()
     for name in NAMES:
         if given.only not in name:

@@ -105,46 +105,43 @@ class NodeCounter:
     @contextmanager
     def active(self) -> Iterator[None]:
         """Record the results of all batches in the body."""
-        take = BoundarySearch.record
+        record = BoundarySearch.record
 
-        def seen(search: BoundarySearch, chosen: Any, wave: Any, found: Any) -> None:
+        def counted(search: BoundarySearch, chosen: Any, batch: Any, found: Any) -> None:
             self.operations += len(found.bounds) * packed_operations(self.graphs[id(search)], found.masks)
             self.nodes += len(found.bounds)
-            take(search, chosen, wave, found)
+            record(search, chosen, batch, found)
 
-        with patch.object(BoundarySearch, "record", seen):
+        with patch.object(BoundarySearch, "record", counted):
             yield
 
 
 def rates(name: str, device: str, report: Report) -> None:
     """Measure the nodes and sweeps per second of all agents together, and compare them with their limits."""
     local_problems = divide(dmcmc.load(meeting(name))).locals
-    backend = Backend(
-        threads=cores(), device=device, stop=Deadline(until=1e12)
-    )  # a deadline, so that sweeps are smoothed as in a run
+    deadline = Deadline(until=1e12)  # sweeps are only smoothed with a deadline
+    backend = Backend(threads=cores(), device=device, stop=deadline)
     states = [dual.TRIANGLES.start(local, backend) for local in local_problems]
     gpu = device != "cpu"
     improve_on_gpu([BoundRequest(state) for state in states], states[0].backend, sweeps=2) if gpu else None
-    searches, requests = (
-        [create_boundary_search(state, (1 << 32) // len(states), 1e6) for state in states],
-        list[BoundarySearchRequest](),
-    )
+    searches = [create_boundary_search(state, (1 << 32) // len(states), 1e6) for state in states]
+    requests = list[BoundarySearchRequest]()
     for search, state in zip(searches, states, strict=True):
         cutoffs = np.full(state.local.rows, -np.inf)
         requests.append(BoundarySearchRequest(search, cutoffs, cutoffs))
     run_boundary_searches(requests, batches=3)
-    before, start, waves = sum(one.nodes for one in searches), time.perf_counter(), 0
+    before, start, batches = sum(one.nodes for one in searches), time.perf_counter(), 0
     timer, counter = KernelTimer(), NodeCounter({id(s): t.layout.hidden for s, t in zip(searches, states, strict=True)})
     with timer.active() if gpu else counter.active():
         while time.perf_counter() - start < 3:
             run_boundary_searches(requests, batches=4)
-            waves += 4
+            batches += 4
     seconds = time.perf_counter() - start
     nodes, capacity = sum(one.nodes for one in searches) - before, sum(one.engine.capacity for one in searches)
     sweep_rate, width = NODE_SWEEPS * nodes / seconds, states[0].width
     report(
         f"{name:<15} {type(searches[0].engine).__name__}: {nodes / seconds:9.1f} nodes/s  {sweep_rate:9.1f} sweeps/s"
-        f"  batch {1e3 * seconds / waves:7.1f} ms of {searches[0].engine.batch_size}  capacity {capacity}"
+        f"  batch {1e3 * seconds / batches:7.1f} ms of {searches[0].engine.batch_size}  capacity {capacity}"
     )
     each = [sweep_of(state.layout.hidden, width) for state in states]
     byte_rate, operation_rate = (sweep_rate * sum(column) / len(each) for column in zip(*each, strict=True))
@@ -154,8 +151,8 @@ def rates(name: str, device: str, report: Report) -> None:
         report(_limit("sums and maxima", operation_rate, H200_MAX_PLUS, "highest measured rate, H200, CUDA C++"))
         outside_share = 1 - timer.seconds / seconds
         report(
-            f"  {'a batch outside its kernel':<30} {100 * outside_share:5.1f} % of {1e3 * seconds / waves:.1f} ms;"
-            f" {timer.launches / waves:.1f} launches of {1e6 * empty_launch:.0f} us:"
+            f"  {'a batch outside its kernel':<30} {100 * outside_share:5.1f} % of {1e3 * seconds / batches:.1f} ms;"
+            f" {timer.launches / batches:.1f} launches of {1e6 * empty_launch:.0f} us:"
             f" {100 * timer.launches * empty_launch / seconds:.2f} %"
         )
     else:

@@ -6,7 +6,12 @@ from html import escape
 from dmcmc.report.pages.chart import DASHES, HEIGHT, WIDTH, Chart, drawing
 from dmcmc.report.pages.page_template import COLOURS, PALETTE
 
-_COLUMNS, _TITLE, _HEAD, _ROW, _LEGEND = 2, 26, 46, 18, 150
+_COLUMNS = 2  # charts per row
+# pixels: height of a chart's title, of the picture's title, of a line of notes; width of a legend entry
+_TITLE = 26
+_HEAD = 46
+_ROW = 18
+_LEGEND = 150
 _FONT = 'font-family="system-ui, sans-serif"'
 
 

@@ -29,7 +29,9 @@ NAMES = (
     "ms_A10_n10_D24", "ms_A50_n10_D24", "ms_A10_n25_D24", "mu_A10_n25_D24", "ms_A10_n50_D24", "mu_A10_n50_D24",
     "ms_A10_n10_D96", "mu_A10_n10_D96",
 )  # fmt: skip
-FEW_SWEEPS, MANY_SWEEPS = 2, 12  # sweeps of the two measurements whose difference is reported
+# sweeps of the two measurements whose difference is reported
+FEW_SWEEPS = 2
+MANY_SWEEPS = 12
 FIRST_SWEEPS = 30  # sweeps with a free boundary before the first sweep of rows
 
 
@@ -114,10 +116,8 @@ def measure(name: str, report: Callable[[str], None]) -> None:
         fresh.run(3)
 
     first_seconds = once(first, 2)
-    row_rate, free_rate = (
-        products(gpu.states, True) / rows / 1e12,
-        products(gpu.states, False) / free / 1e12,
-    )
+    row_rate = products(gpu.states, True) / rows / 1e12
+    free_rate = products(gpu.states, False) / free / 1e12
     bound = sum(state.layout.scale.decode(int(state.bounds.max())) for state in gpu.states)
     report(
         f"{name:<15} free {1e3 * free:8.3f} ms ({free_rate:5.2f} T/s; {cpu_free / free:6.1f} x one core)"

@@ -36,14 +36,15 @@ from dmcmc.inference.bounds.semidefinite.per_row.node_steps import (
 )
 
 _F, _LOW = np.float32, np.float32(-1e30)
-_DAMPED, _MIN_DROP, _EPSILON = _F(MESSAGE_DAMPING), _F(-MAX_UTILITY_DROP), _F(ADAM_EPSILON)
-_MOMENTUM, _ONE_MINUS_MOMENTUM, _DECAY, _ONE_MINUS_DECAY = (
-    _F(MOMENTUM),
-    _F(1 - MOMENTUM),
-    _F(SECOND_MOMENT_DECAY),
-    _F(1 - SECOND_MOMENT_DECAY),
-)
-_POWER, _SQUARINGS = int(POWER), 8  # (1 + x/256)^256 replaces exp(x), which has no vector instruction on CPUs
+_DAMPED = _F(MESSAGE_DAMPING)
+_MIN_DROP = _F(-MAX_UTILITY_DROP)
+_EPSILON = _F(ADAM_EPSILON)
+_MOMENTUM = _F(MOMENTUM)
+_ONE_MINUS_MOMENTUM = _F(1 - MOMENTUM)
+_DECAY = _F(SECOND_MOMENT_DECAY)
+_ONE_MINUS_DECAY = _F(1 - SECOND_MOMENT_DECAY)
+_POWER = int(POWER)
+_SQUARINGS = 8  # (1 + x/256)^256 replaces exp(x), which has no vector instruction on CPUs
 _compiled = numba.njit(parallel=True, fastmath=True, cache=True, error_model="numpy")
 _inlined = numba.njit(fastmath=True, cache=True, error_model="numpy")
 

@@ -92,10 +92,8 @@ def measure(name: str, seconds: float, slice_seconds: float, report: Report) -> 
 
 def passes(relaxations: Sequence[SemidefiniteRelaxation]) -> str:
     """Time each pass of a step, the set-up of a batch and its certificates."""
-    arrays, descents = (
-        DeviceNodeArrays(),
-        [relaxation._descent for relaxation in relaxations if relaxation._descent is not None],
-    )
+    arrays = DeviceNodeArrays()
+    descents = [relaxation._descent for relaxation in relaxations if relaxation._descent is not None]
     buffers = AgentBuffers(descents, arrays, 0)
     count = min(512, MAX_PRODUCT_ENTRIES // buffers.shape.m**2)
     starts = [NodeStart(b * len(descents) // count, RowNode(0), b * len(descents) // count) for b in range(count)]

@@ -26,7 +26,8 @@ from dmcmc.inference.bounds.semidefinite.relaxation import ActiveRelaxation, Sem
 from dmcmc.inference.dpop.division import LocalProblem, divide
 
 NAMES = ("ms_A10_n10_D24", "ms_A10_n25_D24", "mu_A10_n25_D24", "ms_A10_n50_D24", "mu_A10_n50_D24")
-MAX_NODES_PER_BATCH, NODE_GROWTH = 24, 1.5  # nodes per batch; growth of the number of nodes between two lines
+MAX_NODES_PER_BATCH = 24
+NODE_GROWTH = 1.5  # growth of the number of nodes between two printed bounds
 
 
 def measure(local: LocalProblem, nodes: int, entries: int, shared: int, report: Report) -> None:

@@ -96,10 +96,8 @@ def time_parts(descents: Sequence[Descent], targets: Sequence[Target], tf32_step
     second_product = seconds_of(
         lambda _: arrays.product(steps._weights, hidden, gradient, False, low_precision), arrays
     )
-    pairs, evaluate = (
-        seconds_of(smooth, arrays),
-        seconds_of(lambda _: steps._evaluate(smooth, parameters, 0, low_precision), arrays),
-    )
+    pairs = seconds_of(smooth, arrays)
+    evaluate = seconds_of(lambda _: steps._evaluate(smooth, parameters, 0, low_precision), arrays)
     move = seconds_of(lambda _: [one(0) for one in moves], arrays)
     start = time.perf_counter()
     for _ in range(TIMED_STEPS):

@@ -25,7 +25,9 @@ from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.orders.best_order import best_order
 
-DOMAIN_SIZE, MAX_ENTRIES, MODULE = 16, 1 << 26, "dmcmc.inference.model.densify"
+DOMAIN_SIZE = 16
+MAX_ENTRIES = 1 << 26  # entries of tables up to which they are eliminated
+MODULE = "dmcmc.inference.model.densify"
 TABLE = Columns(
     ("arity", ">5d"), ("tuples", ">7,"), ("chain", ">12,"), ("cells", ">14,"), ("s", ">8.3f"), ("dense", ">14,"),
     ("cells", ">14,"), ("s", ">8.3f"), ("rows", ">14,"), ("equal", ">9s"),

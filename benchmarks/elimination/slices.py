@@ -35,9 +35,8 @@ def main() -> None:
     bytes_before, start = resident_memory(), time.perf_counter()
     found = dmcmc.solve(problem, combine={"method": "sliced"}, **sections)
     seconds = time.perf_counter() - start
-    report(
-        f"{found.status} {found.objective} in {seconds:.1f} s; {found.msg_count:,} messages, {format_bytes(found.msg_size)}"
-    )
+    messages = f"{found.msg_count:,} messages, {format_bytes(found.msg_size)}"
+    report(f"{found.status} {found.objective} in {seconds:.1f} s; {messages}")
     report(f"resident before {format_bytes(bytes_before)}, after {format_bytes(resident_memory())}")
     if separator * given.values <= _MAX_UNSLICED_ENTRIES:
         unsliced = dmcmc.solve(problem, combine={"method": "exact"}, local={"method": "exact"})

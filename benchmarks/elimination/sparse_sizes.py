@@ -33,11 +33,8 @@ from dmcmc.inference.runtime.memory import resident_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering, compile_filtering, z_within
 
-ENTRIES = (
-    20_000,
-    6_000_000,
-    60_000_000,
-)  # sizes of the mini-buckets of the outside bounds; each is tried if the one before gave too many rows
+# sizes of the mini-buckets of the outside bounds; each is tried if the one before gave too many rows
+ENTRIES = (20_000, 6_000_000, 60_000_000)
 TABLE = Columns(
     ("instance", "36s"), ("width", ">6d"), ("dense MiB", ">11.4g"), ("growth", ">9.1f"), ("s", ">8.2f"), ("z", ">4d"),
     ("rows", ">12d"), ("of dense", ">9.2g"), ("MiB", ">9.1f"), ("growth", ">9.1f"), ("s", ">8.2f"), ("", "s"),

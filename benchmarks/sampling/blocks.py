@@ -27,7 +27,10 @@ from dmcmc.samplers.blocks.neighbourhood_search_kernels import choose_block
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.block_moves import penalised_graph
 
-VARIABLES, FACTORS, VALUES, FORBIDDEN = 150, 165, 3, 0.6
+VARIABLES = 150
+FACTORS = 165
+VALUES = 3
+FORBIDDEN = 0.6  # share of the entries
 KINDS = ("grown", "grown, wide", "cut", "cut, near")
 LIMITS = (1 << 8, 1 << 12, 1 << 15, 1 << 18)
 CELLS_PER_CHECK = 1 << 22  # cells between two readings of the clock

@@ -33,7 +33,8 @@ from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.rounds import one_round
 from dmcmc.samplers.model.schedule import Temperature
 
-CLOCK, PROCESSORS = 1.98e9, 132
+CLOCK = 1.98e9  # Hz
+PROCESSORS = 132
 SIZES = ((10, 24, 400, 400), (10, 96, 100, 400), (50, 24, 400, 100), (200, 10, 1500, 20))  # |L|, |D|, R, S
 PROBES = {(10, 24): 8.0, (50, 24): 2.2}  # 10^9 updates per second of a CUDA C++ kernel that keeps the scores up to date
 MEETINGS = ("A10_n10_D24", "A10_n25_D24", "A10_n50_D24", "A10_n10_D96", "A50_n10_D24")
@@ -123,7 +124,7 @@ def papers(threads: int, report: Report) -> None:
     report("|A|  |X|  |D|    R      S   method              sampling ms   M samples/s   run ms  S = 1: GPU, CPU")
     # the general kernel calls a sampler's functions; a copied step function is not recognised by the special one
     general = metropolis.SAMPLER._replace(step=_copy_of(metropolis.step))
-    plain_run = {"search": "none", "local_search": "none"}
+    plain_run: dict[str, Any] = {"search": "none", "local_search": "none"}
     for agents, size, domain, runs, samples in PAPER:
         parameters = {"agents": agents, "variables_per_agent": size, "domain_size": domain}
         problem = dmcmc.generate("meeting-scheduling", **parameters)

@@ -30,10 +30,8 @@ from dmcmc.samplers.model.rng import chain_key
 
 AFTER = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # seconds
 _NEVER = 1e6  # seconds: later than any run ends
-_SWEEPS, _BLOCK_MOVE_SECONDS = (
-    300,
-    0.001,
-)  # sweeps of all chains; seconds of chains after which block moves get a time quantum
+_SWEEPS = 300  # sweeps of all chains when kernels are compiled
+_BLOCK_MOVE_SECONDS = 0.001  # seconds of chains after which block moves get a time quantum
 
 
 class Improvement(NamedTuple):
@@ -105,12 +103,8 @@ class SearchProblem:
         """Search for some seconds on cores or on a GPU or both; return the improvements, and a text about the GPU."""
         start = time.perf_counter()
         stop, best, found = Deadline(start + seconds), self.first, [Improvement(0.0, self._quality(self.first))]
-        search, n, background, device_chains = (
-            self._search(stop),
-            self.problem.n_variables,
-            None,
-            list[DeviceAnnealingChains](),
-        )
+        search, n, background = self._search(stop), self.problem.n_variables, None
+        device_chains = list[DeviceAnnealingChains]()
 
         def record(values: np.ndarray) -> None:
             nonlocal best
@@ -144,17 +138,10 @@ def _describe_gpu_work(background: BackgroundChains, device_chains: list[DeviceA
         return background.failed or "the problem does not fit the device"
     chains = device_chains[0]
     shape = f"{chains.chains} chains of {chains.layout.groups} x {chains.layout.lanes} threads"
-    sweeps = (
-        ""
-        if not background.seconds_per_sweep
-        else f", a sweep of all chains {1e3 * background.seconds_per_sweep:.3g} ms"
-    )
-    rate = (
-        ""
-        if not background.seconds_per_sweep
-        else f", {chains.chains * chains.n / background.seconds_per_sweep:.3g} draws/s"
-    )
-    work = f"{chains.layout.parts} parts, {background.rounds} rounds{sweeps}{rate}"
+    work = f"{chains.layout.parts} parts, {background.rounds} rounds"
+    if background.seconds_per_sweep:
+        work += f", a sweep of all chains {1e3 * background.seconds_per_sweep:.3g} ms"
+        work += f", {chains.chains * chains.n / background.seconds_per_sweep:.3g} draws/s"
     return f"{shape}, {work}, device {background.seconds:.2f} s"
 
 

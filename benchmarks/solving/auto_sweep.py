@@ -24,10 +24,8 @@ from dmcmc.inference.runtime.errors import DmcmcError
 
 MAX_RATIO = 1.5
 _MAX_CELLS_PER_SECOND = 1.5e9  # cells per second: rate above which an exact elimination cannot be in time
-_SHORT_SECONDS, _SHORT_REPEAT_FACTOR = (
-    0.5,
-    4,
-)  # seconds below which a cost counts as short, and the factor of the repeats of short ones
+_SHORT_SECONDS = 0.5  # costs below count as short
+_SHORT_REPEAT_FACTOR = 4  # repeats of short costs, relative to others
 CHOICES: dict[str, dict[str, Any]] = {
     "auto": {},
     "exact": {"method": "exact"},

@@ -33,7 +33,9 @@ from benchmarks.solving.budget_runs import BudgetRun, command, runs
 from dmcmc.config.settings import automatic_memory
 from dmcmc.config.units import bytes_of
 
-LATE_SECONDS, LATE_SHARE = 1.0, 0.05  # seconds that a run may be late, or this part of its time limit
+# a run may be late by these seconds, or by this part of its time limit
+LATE_SECONDS = 1.0
+LATE_SHARE = 0.05
 EXCESS_BYTES = 300 * 10**6  # bytes that a peak may be above the memory limit
 COMPILE_RUN_SECONDS = 0.1  # seconds of a run that compiles the kernels
 PATIENCE_SECONDS = 60.0  # seconds after three times the time limit at which a run is stopped

@@ -42,11 +42,10 @@ LARGE = {
     "large.yaml auto": (CONFIG, ("--set", "local.method=auto")),
     "100 agents of 50": (CONFIG, ("--set", "problem.agents=100", "--set", "local.method=auto")),
 }
-TIMES, MIN_SHARES = (
-    (60.0, 5.0, 1.0),
-    {60.0: 0.0, 5.0: 0.999, 1.0: 0.99},
-)  # smallest accepted shares of the utility after 60 s
-RANDOM, MAX_COSTS = "instances/dcop_xcsp/RandomDCOP_20_10_1.xml", {1.0: 2376, 20.0: 2352}
+TIMES = (60.0, 5.0, 1.0)  # seconds
+MIN_SHARES = {60.0: 0.0, 5.0: 0.999, 1.0: 0.99}  # smallest accepted shares of the utility after 60 s
+RANDOM = "instances/dcop_xcsp/RandomDCOP_20_10_1.xml"
+MAX_COSTS = {1.0: 2376, 20.0: 2352}  # largest accepted costs, by seconds
 
 
 def run(command: list[str], limit: float, cores: set[int]) -> JsonLine:

@@ -139,7 +139,7 @@ def set_values(layout, z, scores, new):
     """Set all variables to the values ``new`` (n,), one after another, and update the scores."""
     for v in range(z.size):
         if new[v] != z[v]:
-            change(layout, z, scores, v, new[v])
+            set_value(layout, z, scores, v, new[v])
 
 
 @njit()
@@ -164,7 +164,7 @@ def answer_offers(layout, z, scores, to, gain, partner, joint, values):
     values : (n, 2) int64
         Written for each acceptor: the values of the offering and of the accepting variable.
     """
-    row = np.empty(layout.most, dtype=np.int64)
+    row = np.empty(layout.max_domain, dtype=np.int64)
     partner[:] = -1
     copy_entries(gain, joint)
     for u in range(z.size):
@@ -234,7 +234,7 @@ def gibbs_sweep(layout, z, scores, order, inverse_temperature, uniforms):
     uniforms : (n,) float64
         One number in [0, 1) per variable.
     """
-    weights = np.empty(layout.most, dtype=np.float64)
+    weights = np.empty(layout.max_domain, dtype=np.float64)
     for i in range(order.size):
         v = order[i]
         top = scores[v, best_value(scores, v, layout.domains[v])]
@@ -246,4 +246,4 @@ def gibbs_sweep(layout, z, scores, order, inverse_temperature, uniforms):
         while value + 1 < layout.domains[v] and weights[value] <= uniforms[i] * total:
             value += 1
         if value != z[v]:
-            change(layout, z, scores, v, value)
+            set_value(layout, z, scores, v, value)

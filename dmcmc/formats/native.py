@@ -263,9 +263,7 @@ def _tuple_arrays(archive: Archive, sizes: list[tuple[int, tuple[int, ...]]]) ->
         if ((rows < 0) | (rows >= np.array(shape, dtype=np.int64))).any():
             raise archive.fail("tuples", "has a value outside its domain")
         order = np.lexsort(rows.T[::-1]) if shape else np.arange(count)
-        if (order != np.arange(count)).any() or (
-            count > 1 and not (rows[1:] != rows[:-1]).any(axis=1).all()
-        ):
+        if (order != np.arange(count)).any() or (count > 1 and not (rows[1:] != rows[:-1]).any(axis=1).all()):
             raise archive.fail("tuples", "must be in lexicographic order, each only once")
         arrays.append(rows)
     return arrays

@@ -300,6 +300,7 @@ def _slices(setup: "Setup") -> str:
     cut = sum(map(len, slicing.cut.values()))
     return (
         f"exact, in slices: {cut} variable{'s' * (cut != 1)} fixed value by value, {slicing.steps:.3g} steps with at"
-        f" most {format_bytes(int(slicing.largest * size))} instead of {format_bytes(int(slicing.largest_unsliced * size))},"
+        f" most {format_bytes(int(slicing.largest * size))} instead of"
+        f" {format_bytes(int(slicing.largest_unsliced * size))},"
         f" {slicing.cells:.2g} table cells; about {slicing_seconds(setup):.2g} s"
     )

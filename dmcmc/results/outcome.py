@@ -90,8 +90,8 @@ def judge(
 ) -> SolveOutcome:
     """Compare the quality of an assignment with proven upper bounds.
 
-    ``optimal`` is a proof (``Arithmetic.proves_optimal``): integers are equal, and floats differ by no more than the rounding
-    error of this problem's sums, independent of constants and of the reported gap.
+    ``optimal`` is a proof (``Arithmetic.proves_optimal``): integers are equal, and floats differ by no more than the
+    rounding error of this problem's sums, independent of constants and of the reported gap.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class BackgroundEngine:
 
     Attributes
     ----------
-    process : Beside or None
+    process : BackgroundSearch or None
         The engine, on rank 0.
     name : str or None
         Name of the engine, on all ranks; None without an engine.

@@ -255,7 +255,7 @@ class Incumbent:
         self.timed_out = time_is_up and not reached
         if reached or time_is_up:
             return Directive(True)
-        allocations = controller.decide([offer for report in reports for offer in report.proposals])
+        allocations = controller.decide([proposal for report in reports for proposal in report.proposals])
         prune = self._should_prune(reports, allocations, state.left)
         if not allocations and not prune:  # every proposal takes longer than the time that is left
             self.timed_out = any(report.proposals for report in reports) and not controller.search_converged
@@ -273,7 +273,7 @@ class Incumbent:
         """Return whether to prune rows that cannot beat the incumbent: it may help, and there is time for it."""
         can_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
         recombines = any(
-            grant.improver == RECOMBINATION for grant in allocations
+            allocation.improver == RECOMBINATION for allocation in allocations
         )  # recombination starts from the same tables
         should_prune = can_help and self.feasible and self.settings.combine.method == "auto" and not recombines
         return should_prune and _PRUNING_COST * self.combination_seconds <= _MAX_PRUNING_SHARE * left

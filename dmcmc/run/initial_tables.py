@@ -106,7 +106,7 @@ def first_tables(
     advance
         Called with the number of further rows that are done.
     near
-        ``near(bounds)`` tells whether upper bounds of some agents make the gap as small as requested.
+        ``near(bounds)`` returns whether upper bounds of some agents make the gap as small as requested.
     ended
         Tells whether the run has reached its goal; called on rank 0.
 
@@ -240,8 +240,8 @@ def _batches(setup: Setup, numbers: Sequence[int], has_checkpoint: bool) -> Iter
 def _exact_agent(setup: Setup, means: AgentContext, number: int, table: SampledTable) -> Agent:
     """Return an agent with an exact table."""
     local, choice = setup.division.locals[number], setup.choices[number]
-    brought = [MeasuredGain(EXACT_ELIMINATION, table.seconds, choice.seconds)]
-    return Agent(means, local, table, LowerTable(local), weight=setup.weights[number], gains=brought)
+    gains = [MeasuredGain(EXACT_ELIMINATION, table.seconds, choice.seconds)]
+    return Agent(means, local, table, LowerTable(local), weight=setup.weights[number], gains=gains)
 
 
 def _choose_row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> dict[int, Rows]:

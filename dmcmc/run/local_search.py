@@ -1,7 +1,7 @@
 """Local search over the whole assignment: the source of incumbents, and the 1-opt descent of decoded answers.
 
-Every rank runs some of the chains. If rank 0 alone knows the problem (``parts.scattered``), it runs all chains, with the
-threads of all ranks that share its cores. The best assignment is complete, and the same on all ranks.
+Every rank runs some of the chains. If rank 0 alone knows the problem (``parts.scattered``), it runs all chains, with
+the threads of all ranks that share its cores. The best assignment is complete, and the same on all ranks.
 """
 
 import time

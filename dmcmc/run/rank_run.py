@@ -246,7 +246,7 @@ class RankRun:
         self._measured_gains += [] if gpu_search is None else gpu_search.take_gains()
         report = RankReport(
             cycle.roots,
-            self._offers(cycle),
+            self._proposals(cycle),
             tuple(self._measured_gains),
             any(above is not None for _, above in cycle.z.values()),
             self._rows_pruned,
@@ -294,7 +294,7 @@ class RankRun:
         self.incumbent.by = ", ".join(improvers_of_assignment(kinds)) or "prune"
         self.incumbent.bound_by = ", ".join(bound_kinds) or "prune"
 
-    def _offers(self, cycle: Cycle) -> tuple[Proposal, ...]:
+    def _proposals(self, cycle: Cycle) -> tuple[Proposal, ...]:
         """Return the improvers' proposals for this rank."""
         if not self.setup.timed:
             return proposals_of(
@@ -332,7 +332,7 @@ class RankRun:
         else:
             self.setup = self.incumbent.setup = self.search.engine.disengage(self.setup)
         if self.search.gpu_search is not None:
-            self.search.gpu_search.allow(sum(grant.seconds for grant in directive.allocations_of(GPU_CHAINS)))
+            self.search.gpu_search.allow(sum(allocation.seconds for allocation in directive.allocations_of(GPU_CHAINS)))
         cycle, outsides = last.cycle, dict[int, UtilMessage]()
         self._tables_changed = directive.changes_tables
         if directive.bounded and self._tables_changed and cycle.whole:
@@ -449,8 +449,8 @@ class RankRun:
                 problem_bound(self.setup.division, self.setup.arithmetic, [share.upper_bounds for share in shares])
             )
         seconds = time.perf_counter() - self.incumbent.start
-        polish = self.search.make_original_1_optimal
-        return result_of(self.setup, self.incumbent, shares, self.world.size, seconds, self.cycles, polish)
+        make_1_optimal = self.search.make_original_1_optimal
+        return result_of(self.setup, self.incumbent, shares, self.world.size, seconds, self.cycles, make_1_optimal)
 
     def agents_metrics(self) -> dict[int, AgentMetrics]:
         """Return the metrics of this rank's agents; called by all ranks."""

@@ -35,14 +35,14 @@ def relaxation_pays(local: LocalProblem, backend: Backend) -> bool:
 
 
 def relaxation_of(
-    local: LocalProblem, state: DualState, lift: SemidefiniteRelaxation | None = None
+    local: LocalProblem, state: DualState, relaxation: SemidefiniteRelaxation | None = None
 ) -> SemidefiniteRelaxation | None:
     """Return an agent's relaxation, a new one if it has none; None if it would not be useful in the time left."""
     if not relaxation_pays(local, state.backend):
         return None
-    lift = lift or SemidefiniteRelaxation(state)
-    lift.per_row.expected = runs_on_gpu(state.backend, state.backend.stop.left)
-    return lift
+    relaxation = relaxation or SemidefiniteRelaxation(state)
+    relaxation.per_row.expected = runs_on_gpu(state.backend, state.backend.stop.left)
+    return relaxation
 
 
 def improve_relaxations(requests: Sequence[RelaxationRequest], seconds: Sequence[float], backend: Backend) -> None:

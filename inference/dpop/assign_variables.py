@@ -91,7 +91,8 @@ def by_tree(problem: Problem, agents: int) -> list[int]:
     if cost.cells > max(_ACCEPTED_CELLS, _WARNING_RATIO * order.cells):
         warnings.warn(
             f"{agents} agents: exact elimination per agent joins {cost.cells:.2g} table cells, and the largest message"
-            f" has {cost.message_cells:.2g} cells; the undivided problem needs {order.cells:.2g} cells. Try fewer agents",
+            f" has {cost.message_cells:.2g} cells; the undivided problem needs {order.cells:.2g} cells."
+            " Try fewer agents",
             DivisionWarning,
             stacklevel=2,
         )

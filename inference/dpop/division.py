@@ -209,7 +209,9 @@ class Division:
         return replace(self, locals=tuple(replace(local, given_order=order) for local, order in pairs))
 
 
-_CROSSING, _CONSTANT = -1, -2  # codes for a crossing and a constant factor, in place of an agent's index
+# Codes for a crossing and a constant factor, in place of an agent's index.
+_CROSSING = -1
+_CONSTANT = -2
 
 
 class _DivisionLayout(NamedTuple):

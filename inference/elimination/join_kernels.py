@@ -22,7 +22,8 @@ from dmcmc.inference.elimination.semirings import LOG_SUM, MAXIMUM
 from dmcmc.inference.runtime.compile import njit
 
 # The kernels below compare with these; Numba freezes globals.
-_MAXIMUM, _LOG_SUM = MAXIMUM, LOG_SUM
+_MAXIMUM = MAXIMUM
+_LOG_SUM = LOG_SUM
 MAX_MARGINAL = 2  # a third operation of :func:`join`: max-marginals of x instead of a message
 
 

@@ -19,7 +19,8 @@ from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic
 from dmcmc.inference.model.cuda import device_table
 from dmcmc.inference.model.flat_tables import flatten
 
-_SCOPES, _DOMAINS = [(0, 1), (0, 2), (1, 2)], np.full(3, 2)
+_SCOPES = [(0, 1), (0, 2), (1, 2)]
+_DOMAINS = np.full(3, 2)
 
 
 def load_joins(dtype: np.dtype[Any]) -> None:

@@ -263,7 +263,7 @@ def inputs_and_targets(program, clique, what):
     cliques = program.parent.size
     factors = program.factor_start[cliques]
     up, down = factors + clique, factors + cliques + clique
-    if what == SEPARATOR:
+    if what == SEPARATOR_MARGINAL:
         marginals = program.separator_marginals[
             program.separator_marginals_start[clique] : program.separator_marginals_start[clique + 1]
         ]
@@ -289,7 +289,7 @@ def inputs_and_targets(program, clique, what):
         tables[count] = factors + cliques + sender
         count += 1
     scope = program.clique_scope[program.clique_start[sender] : program.clique_start[sender + 1]]
-    if what == SHOW:
+    if what == MARGINAL:
         for i in range(marginals.size):
             tables[count + i] = factors + 2 * cliques + marginals[i]
         return tables[: count + marginals.size], count, scope
@@ -313,9 +313,9 @@ def is_message(program, t):
 @njit(nogil=True)
 def nothing_to_make(program, clique, what):
     """Return whether ``what`` is empty for a clique."""
-    if what == SHOW:
+    if what == MARGINAL:
         return program.marginals_start[clique] == program.marginals_start[clique + 1]
-    if what == SEPARATOR:
+    if what == SEPARATOR_MARGINAL:
         return program.separator_marginals_start[clique] == program.separator_marginals_start[clique + 1]
     return what == DOWN and program.parent[clique] < 0
 
@@ -381,7 +381,7 @@ def make_messages(program, arena, linear_tables, what, cliques, lowest, operatio
         largest = sweep(arena, arena, arena, count, parts, lowest, MAXIMISE, lowest, 0, rows)
         if operation != _LOG_SUM:
             normalise_lowest(program, arena, targets, lowest)
-        elif what >= SHOW:
+        elif what >= MARGINAL:
             for t in targets:
                 arena[program.at[t] : program.at[t + 1]] = 0
             if largest > lowest:
@@ -401,7 +401,7 @@ def make_messages(program, arena, linear_tables, what, cliques, lowest, operatio
 @njit(nogil=True, error_model="numpy")
 def finish_products(program, arena, linear_tables, what, tables, targets):
     """Store linear-scale sums: probabilities, or a message, with its logarithm if it is a root's total."""
-    if what >= SHOW:
+    if what >= MARGINAL:
         normalise_numbers(program, arena, linear_tables[0], targets)
     else:
         store_message(program, linear_tables, tables, targets[0])

@@ -21,7 +21,9 @@ from dmcmc.inference.orders.bitset_kernels import ONE, lowest
 from dmcmc.inference.orders.greedy_kernels import random_unit
 from dmcmc.inference.runtime.compile import njit
 
-_FREE, _SOURCE, _TARGET = 0, 1, 2
+_FREE = 0
+_SOURCE = 1
+_TARGET = 2
 _MAX_CUTS = 64  # cuts of one search
 _BALANCES = 3  # number of exponents of the balance for which the best cut is tried
 _NEW_PATH_PENALTY = 1e6  # a vertex whose piercing opens an augmenting path is taken only if there is no other

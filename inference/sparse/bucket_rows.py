@@ -170,7 +170,7 @@ class RowBuilder:
             Number of CPU threads.
         stop
             The deadline.
-        elsewhere
+        row_device
             A device that builds all but a sample of the ranges, if the time of the sample shows that this is faster.
 
         Raises
@@ -199,13 +199,13 @@ class RowBuilder:
             self.seconds += time.perf_counter() - begun
         return self._message()
 
-    def _build_on_device(self, elsewhere: RowDevice, stop: Deadline) -> bool:
+    def _build_on_device(self, row_device: RowDevice, stop: Deadline) -> bool:
         """Build the missing ranges on another device, consecutive ones together; return whether its memory sufficed."""
         assert self._ranges is not None
         missing = [i for i in range(len(self._ranges)) if i not in self._done]
         cuts = [k for k in range(1, len(missing)) if missing[k] != missing[k - 1] + 1]
         for first, last in pairwise([0, *cuts, len(missing)]):
-            if not elsewhere.carry(self, [self._ranges[i] for i in missing[first:last]], stop):
+            if not row_device.carry(self, [self._ranges[i] for i in missing[first:last]], stop):
                 return False
         return True
 

@@ -26,7 +26,8 @@ from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.blocks.block_selection_kernels import entry_of
 from dmcmc.samplers.blocks.sweep_kernels import choose_value
 
-_MAXIMUM, _LOG_SUM = MAXIMUM, LOG_SUM
+_MAXIMUM = MAXIMUM
+_LOG_SUM = LOG_SUM
 
 
 @njit(nogil=True)

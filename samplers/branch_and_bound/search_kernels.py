@@ -83,10 +83,10 @@ def backtrack(net, state):
     state.mark[:] = 0
     v, x = state.choice[depth, 1], state.choice[depth, 2]
     remove_value(net, state, v, x)
-    if net.kin.size and not is_assigned(state, x):
+    if net.interchangeable.size and not is_assigned(state, x):
         for k in range(state.size[v] - 1, -1, -1):
             y = state.values[net.first[v] + k]
-            if net.kin[y] == net.kin[x] and not is_assigned(state, y):
+            if net.interchangeable[y] == net.interchangeable[x] and not is_assigned(state, y):
                 remove_value(net, state, v, y)
     return v
 

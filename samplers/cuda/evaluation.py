@@ -12,7 +12,8 @@ from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.device import shared_device
 from dmcmc.inference.runtime.types import Array
 
-_THREADS, _MAX_BLOCKS = 256, 1 << 12
+_THREADS = 256
+_MAX_BLOCKS = 1 << 12
 
 
 def evaluate_on_device(

@@ -8,16 +8,21 @@ from dmcmc.samplers.model.arith_kernels import bits_of, fma, number_of
 from dmcmc.samplers.model.state_kernels import ROW_MULTIPLE
 
 # 2^f on [-1/2, 1/2] is approximated by 1 + f·(_C1 + f·(_C2 + ...)) with relative error 1.1e-7.
-_C1, _C2, _C3 = np.float32(0.693147004), np.float32(0.240222424), np.float32(0.0555073358)
-_C4, _C5 = np.float32(0.00967151299), np.float32(0.00132647273)
+_C1 = np.float32(0.693147004)
+_C2 = np.float32(0.240222424)
+_C3 = np.float32(0.0555073358)
+_C4 = np.float32(0.00967151299)
+_C5 = np.float32(0.00132647273)
 _ONE = np.float32(1.0)
 _MIN_EXPONENT = np.float32(-24.0)
 _ROUNDING_SHIFT = np.float32(12582912.0)  # 1.5·2^23: adding it rounds to the nearest integer, left in the low bits
 _INTEGER_SHIFT = np.float32(8388608.0)  # 2^23: likewise, for numbers from 0 to 2^23
 _INTEGER_SHIFT_BITS = np.int32(0x4B000000)
 _LOG2_E = 1.4426950408889634
-_MIN_RATE, _MAX_RATE = np.float32(2.0**-100), np.float32(2.0**100)
-_INT32_MIN, _INT32_MAX = np.int32(-(2**31)), np.int32(2**31 - 1)
+_MIN_RATE = np.float32(2.0**-100)
+_MAX_RATE = np.float32(2.0**100)
+_INT32_MIN = np.int32(-(2**31))
+_INT32_MAX = np.int32(2**31 - 1)
 
 
 @njit(inline="always")
@@ -85,7 +90,7 @@ def draw(model, scores, v, rate, best_weight, old, word, scratch):
             best_score = max(best_score, np.int32(row[d]))
         for d in range(padded):
             x = np.float32(np.float32(np.int32(np.int32(row[d]) - best_score)) * rate)
-            weights[d] = share_of(x, best_weight) if d < size else np.int32(0)
+            weights[d] = weight_of(x, best_weight) if d < size else np.int32(0)
             total = np.uint32(total + np.uint32(weights[d]))
     else:
         half, penalty = np.int32(1 << (model.violation - 1)), np.float32(model.penalty)
@@ -95,7 +100,7 @@ def draw(model, scores, v, rate, best_weight, old, word, scratch):
         best = number_of(order_preserving(highest))
         for d in range(padded):
             gap = np.float32(eased_score(row[d], half, model.violation, penalty) - best)
-            weights[d] = share_of(np.float32(gap * rate), best_weight) if d < size else np.int32(0)
+            weights[d] = weight_of(np.float32(gap * rate), best_weight) if d < size else np.int32(0)
             total = np.uint32(total + np.uint32(weights[d]))
     remaining = np.int64((word * np.uint64(total)) >> np.uint64(32)) - weights[old]
     if remaining < 0:

@@ -10,7 +10,8 @@ from dmcmc.samplers.model.chain_model import ChainModel
 # First and last temperature, in units of the model's ``spread``; tuned on meeting and uniform problems.
 AUTOMATIC = (0.4, 0.15)
 # In chain units. Differences of utilities are between about 1 and 2^30.
-COLDEST, HOTTEST = 2.0**-60, 2.0**60
+COLDEST = 2.0**-60
+HOTTEST = 2.0**60
 START_PER_PENALTY = 0.4  # start temperature per unit of penalty: chains still pass through forbidden states
 
 

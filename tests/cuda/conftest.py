@@ -95,7 +95,7 @@ def all_together(monkeypatch):
         if not config.ENABLE_CUDASIM:
             pytest.skip("kernels are compiled for a fixed width")
         for module in (thread_block_kernels, triangle_kernels):
-            monkeypatch.setattr(module, "ALONE", 0)
+            monkeypatch.setattr(module, "MAX_WARP_COLUMNS", 0)
 
     return patch
 

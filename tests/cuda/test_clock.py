@@ -31,7 +31,7 @@ def test_nothing_is_launched_that_was_not_loaded(local, launches, clock, monkeyp
             launched.clear()
 
     load = solving.prepare_gpu
-    monkeypatch.setattr(solving, "warm_up_gpu", before_the_clock)
+    monkeypatch.setattr(solving, "prepare_gpu", before_the_clock)
     monkeypatch.setattr(cost_model, "COSTS", FREE)
     problem = dmcmc.generate("random", agents=1, variables_per_agent=7, domain_size=2, seed=1)
     with clocked(monkeypatch) as late:

@@ -143,7 +143,7 @@ def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, 
     loaded, choice = [], SimpleNamespace(method="gibbs", device="cpu", bound="none", listed=1)
     monkeypatch.setattr(prepare_gpu, "load_joins", lambda *what: loaded.append(what))
     monkeypatch.setattr(prepare_gpu, "load_kernels", lambda *what: None)
-    monkeypatch.setattr(prepare_gpu, "splits", lambda setup: False)
+    monkeypatch.setattr(prepare_gpu, "may_split_buckets", lambda setup: False)
     monkeypatch.setattr(prepare_gpu, "largest_join", lambda setup: 1.0)
     monkeypatch.setattr(prepare_gpu, "is_gpu_in_use", lambda: False)
     setup = SimpleNamespace(

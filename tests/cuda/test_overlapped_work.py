@@ -104,7 +104,7 @@ def test_the_first_assignment_of_a_single_agent_is_made_at_once(order):
     assert results[0].assignment == results[1].assignment
 
 
-@pytest.mark.parametrize("error", [OutOfMemory("no room"), RuntimeError("broken")])
+@pytest.mark.parametrize("error", [OutOfMemory("out of memory"), RuntimeError("broken")])
 def test_overlapped_work_is_done_if_the_device_runs_out_of_memory(error):
     done, overlapped = list[int](), OverlappedWork()
     overlapped.defer(lambda: done.append(1))

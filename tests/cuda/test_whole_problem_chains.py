@@ -194,6 +194,6 @@ def test_the_background_search_of_a_run_improves_the_incumbent_and_reports_its_g
     while score_of(problem, taken[-1][:7]) < best and time.perf_counter() < until and on_gpu.running:
         time.sleep(0.01)
     on_gpu.end()
-    (brought,) = on_gpu.take_gains()
+    (gain,) = on_gpu.take_gains()
     assert score_of(problem, taken[-1][:7]) == best and not on_gpu.running
-    assert brought.improver == "gpu chains" and brought.seconds > 0 and brought.objective_gain == len(taken) - 1
+    assert gain.improver == "gpu chains" and gain.seconds > 0 and gain.objective_gain == len(taken) - 1

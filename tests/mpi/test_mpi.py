@@ -38,7 +38,8 @@ from dmcmc.samplers.methods import exact
 
 Mailbox.limit = 100  # tables are sent in many slices
 exact._MIN_DIVIDED_CELLS = 0  # cells from which ranks eliminate an agent together
-bound_in_team._MIN_ROWS_PER_RANK = bound_in_team._ENTRIES_PER_SENT = bound_in_team._MIN_ENTRIES = 0  # rows are bounded together
+bound_in_team._MIN_ROWS_PER_RANK = bound_in_team._ENTRIES_PER_SENT = 0  # rows are bounded together
+bound_in_team._MIN_ENTRIES = 0
 os.environ["CUDA_VISIBLE_DEVICES"] = "" if announced_rank(os.environ) == 0 else "0"
 world = connect()
 assert world.size == 1 or set(world.leaders) == {1}  # the first rank that sees a GPU

@@ -51,7 +51,7 @@ def in_slices(entries):
             for local, work, choice in zip(setup.division.locals, setup.surveys, setup.choices, strict=True)
         }
         slicing = find_slicing(setup, setup.tree, scopes, setup.problem.domains, entries)
-        return replace(setup, slicing=slicing, room=entries * setup.arithmetic.dtype.itemsize)
+        return replace(setup, slicing=slicing, memory_limit=entries * setup.arithmetic.dtype.itemsize)
 
     return change
 
@@ -145,7 +145,7 @@ def test_slices_are_chosen_automatically_if_they_are_few():
     problem, memory = clique(9, 4), {"memory": 1 << 18}
     setup = begun(problem, budget=memory).setup
     assert setup.slicing is not None and "in slices" in plan_of(setup).combine
-    assert slicing_seconds(setup) > 0 and setup.slicing.largest * 4 <= setup.room
+    assert slicing_seconds(setup) > 0 and setup.slicing.largest * 4 <= setup.memory_limit
     assert begun(problem, budget=memory | {"time": 1e-6}).setup.slicing is None  # exceeds the time limit
     assert begun(problem, budget=memory, combine={"method": "mini-bucket"}).setup.slicing is None
     assert begun(problem, budget=memory, combine={"z": 3}).setup.slicing is None

@@ -215,11 +215,11 @@ def hurried_search(clock, monkeypatch):
 
 def test_after_a_lack_of_memory_the_search_uses_the_remaining_time(hurried_search, monkeypatch):
     def full(*arguments, **more):
-        raise OutOfMemory("no room")
+        raise OutOfMemory("out of memory")
 
     monkeypatch.setattr(rank_run, "first_tables", full)
     result = answer(hard_problem(), budget={"time": 600}, search="none")
-    assert result.status == "timeout" and result.time > 599.9 and result.note == "out of memory: no room"
+    assert result.status == "timeout" and result.time > 599.9 and result.note == "out of memory: out of memory"
     assert result.objective <= result.bound
 
 
@@ -239,7 +239,7 @@ def test_a_lack_of_memory_is_an_error_in_the_first_cycle_and_ends_a_later_one():
     problem, sections = dense_problem(0), {"local": {"method": "exact"}, "combine": {"method": "exact"}}
 
     def tight(run):
-        run.setup = replace(run.setup, room=700)
+        run.setup = replace(run.setup, memory_limit=700)
 
     run = begun(problem, **sections)
     run.first_tables()

@@ -123,7 +123,7 @@ def test_little_memory_limits_the_sampled_rows(machine):
     assert all(0 < work.listed_rows < work.rows for work in tight.surveys)
 
 
-def test_little_memory_limits_the_room_of_each_step(machine):
+def test_little_memory_limits_the_bytes_of_each_step(machine):
     problem = dmcmc.generate("random", agents=4, variables_per_agent=6, domain_size=6, interface_variables=3)
     ample, tight = (prepare(problem, Settings(budget=Budget(memory=size)), World()) for size in (1 << 30, 1 << 20))
     assert ample.step_bytes > 1 << 28  # all steps fit

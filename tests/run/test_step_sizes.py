@@ -59,14 +59,14 @@ def test_messages_too_wide_for_a_parent_are_made_again_with_a_smaller_z(tmp_path
 
 def test_an_error_is_raised_if_narrower_messages_do_not_help():
     setup = begun(many_small_agents()).setup
-    error = MessagesTooWide("no room")
+    error = MessagesTooWide("out of memory")
     error.agent = next(a for a, children in enumerate(setup.tree.children) if children)
     error.z = 4
     limits = narrowed_limits(setup.tree, {}, error)
     narrowed_agents = set(limits)
     assert set(setup.tree.children[error.agent]) <= narrowed_agents and error.agent not in narrowed_agents
     assert set(limits.values()) == {4}
-    with pytest.raises(ResourceError, match="no room"):
+    with pytest.raises(ResourceError, match="out of memory"):
         narrowed_limits(setup.tree, limits, error)
     error.z = 3
     assert set(narrowed_limits(setup.tree, limits, error).values()) == {3}

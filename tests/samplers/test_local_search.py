@@ -50,7 +50,7 @@ def test_one_opt_assignments_are_no_worse_and_have_no_better_neighbour(kind, see
     rng = np.random.default_rng(seed)
     problem = in_other_ways(random_problem(seed, **KINDS[kind]), rng)
     start = rng.integers(0, problem.domains) if problem.n_variables else np.zeros(0, dtype=np.int64)
-    climbed = search(problem).polish(start)[: problem.n_variables]
+    climbed = search(problem).one_opt(start)[: problem.n_variables]
     assert score(problem, climbed) >= score(problem, start)
     assert better_neighbours(problem, climbed) == []
 
@@ -76,7 +76,7 @@ def test_floats_are_compared_beyond_their_own_precision():
         variables=("a",), domains=np.array([2]), owner=np.array([0]), labels=(None,),
         factors=tuple(Factor.of((0,), [0.0, x]) for x in (1e16, 1.5, -1e16)),
     )  # fmt: skip
-    assert search(problem).polish(np.array([0])).tolist() == [1]
+    assert search(problem).one_opt(np.array([0])).tolist() == [1]
 
 
 def test_the_greedy_assignment_of_a_large_problem_is_reported_before_hill_climbing(monkeypatch):

@@ -7,8 +7,14 @@ from math import ceil, floor, isfinite, log10
 
 from dmcmc.report.pages.page_template import COLOURS
 
-WIDTH, HEIGHT = 460, 270  # of a chart, in SVG units
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 10, 40  # margins of the drawing area
+# Of a chart, in SVG units.
+WIDTH = 460
+HEIGHT = 270
+# Margins of the drawing area.
+_LEFT = 62
+_RIGHT = 12
+_TOP = 10
+_BOTTOM = 40
 _MAX_BARS = 40  # bars of a bar chart; also the most points of a line that are marked
 DASHES = ((1, 0), (6, 4), (2, 3))  # solid, dashed, dotted: drawn and empty length, when a colour is used again
 
@@ -35,7 +41,9 @@ class Series:
     colour: int = 0
 
 
-PLAIN, DASHED = -1, -2  # colour numbers of grey lines: solid and dashed
+# Colour numbers of grey lines: solid and dashed.
+PLAIN = -1
+DASHED = -2
 
 
 @dataclass(frozen=True)

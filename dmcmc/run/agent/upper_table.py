@@ -124,7 +124,7 @@ class UpperTable:
         if runs_after_branch_and_bound(local) and self.may_search(local.rows) and not self.search_stalled:
             return False
         if self.relaxation is None:
-            self.relaxation = relaxation_of(local, dual, getattr(self.state, "lift", None))
+            self.relaxation = relaxation_of(local, dual, getattr(self.state, "relaxation", None))
             self.no_relaxation = self.relaxation is None
         return self.relaxation is not None and not self.relaxation.exhausted
 

@@ -78,9 +78,9 @@ def _measure() -> None:
 
 
 def _searches_orders(problem: Problem, timed: bool) -> bool:
-    """Return whether orders will be searched at once; up to ``MAX_EXACT_VARIABLES`` variables have exact orders, which need no kernels.
+    """Return whether elimination orders will be searched at once.
 
-    With a time budget, larger problems also need them for the decision whether to presolve.
+    Up to ``MAX_EXACT_VARIABLES`` variables have exact orders, which need no kernels. With a time budget, larger problems also need them for the decision whether to presolve.
     """
     largest_agent = np.bincount(problem.owner, minlength=1).max()
     return problem.n_variables > MAX_EXACT_VARIABLES and (
@@ -232,8 +232,9 @@ def _find_kernel_needs(setup: Setup, stoppable: bool, numbers: Sequence[np.dtype
     tables = list(numbers) or [np.dtype(np.int32)]
     task_parts = [
         *sorted(map(_kernel, methods)), *sorted(providers),
-        may_split_buckets(setup) and [combine.partition, combine.moment_matching], listed, wide, tables, setup.arithmetic.dtype,
-        stoppable, *["plain"] * (local_search == "none"), *["rows"] * bool(budget and providers),
+        may_split_buckets(setup) and [combine.partition, combine.moment_matching], listed, wide, tables,
+        setup.arithmetic.dtype, stoppable, *["plain"] * (local_search == "none"),
+        *["rows"] * bool(budget and providers),
     ]  # fmt: skip
 
     # Not compact: the chains have other columns. Without chains, the tables need not be one array.

@@ -49,7 +49,7 @@ class OriginalProblem:
             Assignment and outcome of the problem that was solved; its hidden variables come last.
         proof
             Bound on the problem that was solved.
-        polish
+        make_1_optimal
             Makes an assignment with violations 1-optimal. A feasible one is 1-optimal if it was so before restoring:
             removed values are no better than others, and eliminated variables have their best values.
         """

@@ -118,9 +118,10 @@ class PrivateRun(RankRun):
             known |= self.sides.lower.expand(context)
         self.take(known)
 
-    def _offers(self, cycle: Cycle) -> tuple[Proposal, ...]:
+    def _proposals(self, cycle: Cycle) -> tuple[Proposal, ...]:
         """Return the improvers' proposals for this rank, without those for searches of the whole assignment."""
-        return tuple(offer for offer in super()._offers(cycle) if offer.improver not in (LOCAL_SEARCH, EXTERNAL_SEARCH))
+        proposals = super()._proposals(cycle)
+        return tuple(one for one in proposals if one.improver not in (LOCAL_SEARCH, EXTERNAL_SEARCH))
 
     @property
     def _stops_at_gap(self) -> bool:

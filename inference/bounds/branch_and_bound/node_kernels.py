@@ -100,13 +100,13 @@ def run_nodes(
         workspace.domains,
         workspace.widths,
         hidden.pairs,
-        hidden.incident_at,
+        hidden.incident_start,
         hidden.incident,
         hidden.triangles,
         hidden.corners,
-        hidden.star_start,
-        hidden.star_scope,
-        hidden.star_at,
+        hidden.scope_start,
+        hidden.scope_variables,
+        hidden.entry_start,
     )
     for k in range(jobs.shape[0]):
         if halt[0] != 0:
@@ -207,7 +207,7 @@ def _propagate_removals(graph, tables, value_of):
                 kept_positions[v, kept_counts[v]] = i
                 kept_counts[v] += 1
                 continue
-            for position in range(graph.incident_at[v], graph.incident_at[v + 1]):
+            for position in range(graph.incident_start[v], graph.incident_start[v + 1]):
                 e = graph.incident[position]
                 if graph.pairs[e, 0] == v:
                     tables.pair[e, i, :] = FORBIDDEN
@@ -215,7 +215,7 @@ def _propagate_removals(graph, tables, value_of):
                     tables.pair[e, :, i] = FORBIDDEN
         shrinks[v] = 0 < kept_counts[v] < graph.domains[v]
         any_shrinks |= shrinks[v]
-    if not any_shrinks or graph.star_at.size > 1:  # higher-order tables are not padded
+    if not any_shrinks or graph.entry_start.size > 1:  # higher-order tables are not padded
         return
     for v in range(n):
         if not shrinks[v]:
@@ -234,9 +234,9 @@ def _propagate_removals(graph, tables, value_of):
         )
     for t in range(graph.triangles.shape[0]):
         a, b, c = graph.corners[t, 0], graph.corners[t, 1], graph.corners[t, 2]
-        _compact(tables.cluster[t, 0], a, b, kept_positions, kept_counts, shrinks, old_domains)
-        _compact(tables.cluster[t, 1], a, c, kept_positions, kept_counts, shrinks, old_domains)
-        _compact(tables.cluster[t, 2], b, c, kept_positions, kept_counts, shrinks, old_domains)
+        _compact(tables.triangle[t, 0], a, b, kept_positions, kept_counts, shrinks, old_domains)
+        _compact(tables.triangle[t, 1], a, c, kept_positions, kept_counts, shrinks, old_domains)
+        _compact(tables.triangle[t, 2], b, c, kept_positions, kept_counts, shrinks, old_domains)
 
 
 @njit(nogil=True)
@@ -312,7 +312,7 @@ def _max_marginals(graph, tables, v, max_marginals, maxima):
     total = np.int64(tables.unary[v, :d].max())
     for i in range(d):
         max_marginals[i] = tables.unary[v, i]
-    for position in range(graph.incident_at[v], graph.incident_at[v + 1]):
+    for position in range(graph.incident_start[v], graph.incident_start[v + 1]):
         e = graph.incident[position]
         width = graph.widths[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
         if v == graph.pairs[e, 0]:

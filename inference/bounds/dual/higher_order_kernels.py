@@ -26,11 +26,11 @@ def higher_order_pass(graph, potentials, message, halt):
     bool
         False if an entry left the range, which ends the pass.
     """
-    for s in range(graph.star_at.size - 1):
+    for s in range(graph.entry_start.size - 1):
         if halt[0] != 0:
             break
-        entries = potentials.star[graph.star_at[s] : graph.star_at[s + 1]]
-        scope = graph.star_scope[graph.star_start[s] : graph.star_start[s + 1]]
+        entries = potentials.higher_order[graph.entry_start[s] : graph.entry_start[s + 1]]
+        scope = graph.scope_variables[graph.scope_start[s] : graph.scope_start[s + 1]]
         for axis in range(scope.size):
             unary = potentials.unary[scope[axis]]
             fits = _add_along_axis(graph.domains, scope, axis, entries, unary, np.int32(1))

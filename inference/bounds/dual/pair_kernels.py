@@ -37,7 +37,9 @@ from dmcmc.inference.bounds.dual.tables.pair_message_kernels import (
 )
 from dmcmc.inference.runtime.compile import njit
 
-FORBIDDEN, MAX_MAGNITUDE, FORBIDDEN_BELOW = np.int32(_FORBIDDEN), np.int32(_MAX_MAGNITUDE), np.int32(_FORBIDDEN_BELOW)
+FORBIDDEN = np.int32(_FORBIDDEN)
+MAX_MAGNITUDE = np.int32(_MAX_MAGNITUDE)
+FORBIDDEN_BELOW = np.int32(_FORBIDDEN_BELOW)
 
 
 @njit(nogil=True)
@@ -63,7 +65,7 @@ def variable_pass(graph, potentials, forward, message):
     for step in range(n):
         v = step if forward else n - 1 - step
         unary, d, width = potentials.unary[v], graph.domains[v], graph.widths[v]
-        first, last = graph.incident_at[v], graph.incident_at[v + 1]
+        first, last = graph.incident_start[v], graph.incident_start[v + 1]
         behind = 0
         for position in range(first, last):
             e = graph.incident[position]
@@ -75,8 +77,8 @@ def variable_pass(graph, potentials, forward, message):
         ahead = last - first - behind
         weight = np.float32(1 / max(1, behind, ahead))
         for i in range(width):
-            message[i] = DEAD if unary[i] < THRESHOLD else np.int32(np.float32(unary[i]) * weight)
-            unary[i] = DEAD if unary[i] < THRESHOLD else np.int32(unary[i] - ahead * message[i])
+            message[i] = FORBIDDEN if unary[i] < FORBIDDEN_BELOW else np.int32(np.float32(unary[i]) * weight)
+            unary[i] = FORBIDDEN if unary[i] < FORBIDDEN_BELOW else np.int32(unary[i] - ahead * message[i])
         fits = True
         for position in range(first, last):
             e = graph.incident[position]
@@ -94,7 +96,7 @@ def variable_pass(graph, potentials, forward, message):
 @njit(nogil=True, inline="always")
 def magnitude_of(x):
     """Return the magnitude |x| of an entry, 0 for a forbidden one."""
-    return np.int32(0) if x < THRESHOLD else max(x, np.int32(-x))
+    return np.int32(0) if x < FORBIDDEN_BELOW else max(x, np.int32(-x))
 
 
 @njit(nogil=True)
@@ -112,9 +114,9 @@ def _receive_max_marginal(table, unary, message, is_first, other_width, d, width
     largest = np.int32(0)
     for i in range(d):
         total = np.int32(unary[i] + message[i])
-        unary[i] = DEAD if total < THRESHOLD else total
-        largest = max(largest, size_of(total))
-    return fits and largest <= LIMIT
+        unary[i] = FORBIDDEN if total < FORBIDDEN_BELOW else total
+        largest = max(largest, magnitude_of(total))
+    return fits and largest <= MAX_MAGNITUDE
 
 
 @njit(nogil=True)
@@ -127,17 +129,17 @@ def bound(graph, potentials):
     total = np.int64(0)
     for v in range(graph.domains.size):
         best = potentials.unary[v].max()
-        if best < THRESHOLD:
+        if best < FORBIDDEN_BELOW:
             return MINUS_INFINITY
         total += best
     for e in range(graph.pairs.shape[0]):
         best = potentials.pair[e].max()
-        if best < THRESHOLD:
+        if best < FORBIDDEN_BELOW:
             return MINUS_INFINITY
         total += best
-    for s in range(graph.star_at.size - 1):
-        best = potentials.star[graph.star_at[s] : graph.star_at[s + 1]].max()
-        if best < THRESHOLD:
+    for s in range(graph.entry_start.size - 1):
+        best = potentials.higher_order[graph.entry_start[s] : graph.entry_start[s + 1]].max()
+        if best < FORBIDDEN_BELOW:
             return MINUS_INFINITY
         total += best
     return total
@@ -172,7 +174,7 @@ def remove_values(graph, potentials, message, constant, threshold):
         bound_without_v = constant + total_bound - unary[:d].max()
         for i in range(d):
             value_bound[i] = unary[i]
-        for position in range(graph.incident_at[v], graph.incident_at[v + 1]):
+        for position in range(graph.incident_start[v], graph.incident_start[v + 1]):
             e = graph.incident[position]
             a = graph.pairs[e, 0]
             other_width = graph.widths[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
@@ -180,15 +182,15 @@ def remove_values(graph, potentials, message, constant, threshold):
                 row_maxima(potentials.pair[e], d, other_width, message)
             else:
                 column_maxima(potentials.pair[e], other_width, graph.widths[v], message)
-            highest = DEAD
+            highest = FORBIDDEN
             for i in range(d):
                 value_bound[i] += message[i]
                 highest = max(highest, message[i])
             bound_without_v -= highest
         for i in range(d):
-            if unary[i] >= THRESHOLD and (value_bound[i] < THRESHOLD or bound_without_v + value_bound[i] < threshold):
-                unary[i] = DEAD
+            if unary[i] >= FORBIDDEN_BELOW and (value_bound[i] < FORBIDDEN_BELOW or bound_without_v + value_bound[i] < threshold):
+                unary[i] = FORBIDDEN
                 removed += 1
-        if unary[:d].max() < THRESHOLD:
+        if unary[:d].max() < FORBIDDEN_BELOW:
             return removed
     return removed

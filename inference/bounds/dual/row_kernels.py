@@ -120,7 +120,7 @@ def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
     n = hidden.domains.size
     copy_entries(potentials.unary[:n].reshape(-1), conditioned.unary.reshape(-1))
     copy_entries(potentials.pair[: hidden.pairs.shape[0]].reshape(-1), conditioned.pair.reshape(-1))
-    copy_entries(potentials.cluster[: hidden.triangles.shape[0]].reshape(-1), conditioned.cluster.reshape(-1))
+    copy_entries(potentials.triangle[: hidden.triangles.shape[0]].reshape(-1), conditioned.triangle.reshape(-1))
     constant = np.int64(0)
     for x in range(n, whole.domains.size):
         unary_entry = potentials.unary[x, digits[x - n]]
@@ -138,7 +138,7 @@ def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
         constant += entry
     for t in range(hidden.triangles.shape[0], whole.triangles.shape[0]):
         a, b, c = whole.corners[t, 0], whole.corners[t, 1], whole.corners[t, 2]
-        ab, ac, bc = potentials.cluster[t, 0], potentials.cluster[t, 1], potentials.cluster[t, 2]
+        ab, ac, bc = potentials.triangle[t, 0], potentials.triangle[t, 1], potentials.triangle[t, 2]
         if b < n:
             into = conditioned.pair[whole.triangles[t, 0]]
             first, fits = np.int64(0), _add_table(into, ab)
@@ -152,9 +152,9 @@ def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
             return MINUS_INFINITY, False
         constant += first + second + third
     next_sliced = 0
-    for s in range(whole.star_at.size - 1):
-        scope = whole.star_scope[whole.star_start[s] : whole.star_start[s + 1]]
-        table = potentials.star[whole.star_at[s] : whole.star_at[s + 1]]
+    for s in range(whole.entry_start.size - 1):
+        scope = whole.scope_variables[whole.scope_start[s] : whole.scope_start[s + 1]]
+        table = potentials.higher_order[whole.entry_start[s] : whole.entry_start[s + 1]]
         if next_sliced < sliced_factors.size and sliced_factors[next_sliced] == s:
             _slice(
                 whole.domains,
@@ -162,7 +162,7 @@ def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
                 n,
                 digits,
                 table,
-                conditioned.star[hidden.star_at[next_sliced] : hidden.star_at[next_sliced + 1]],
+                conditioned.higher_order[hidden.entry_start[next_sliced] : hidden.entry_start[next_sliced + 1]],
             )
             next_sliced += 1
             continue
@@ -281,7 +281,7 @@ def bound_rows(
         for k in range(shape.size - 1, -1, -1):
             digits[k] = number % shape[k]
             number //= shape[k]
-        constant, fits = fix(whole, potentials, hidden, conditioned, sliced_factors, digits)
+        constant, fits = condition(whole, potentials, hidden, conditioned, sliced_factors, digits)
         if not fits:
             for v in range(allowed.shape[1]):  # nothing is known about this row
                 for i in range(allowed.shape[2]):

@@ -88,7 +88,7 @@ def smoothed_max_plus(left, right, out, rows, inner, columns, temperature, works
         Workspace.
     """
     bits_per_unit = np.float32(BITS_PER_DOUBLING * _LOG2_E / temperature)
-    exponentiate_rows(left, rows, padded(inner), bits_per_unit, workspace[3, 0], workspace[0])
+    exponentiate_rows(left, rows, padded_size(inner), bits_per_unit, workspace[3, 0], workspace[0])
     exponentiate_columns(right, inner, columns, bits_per_unit, workspace[3, 1], workspace[1])
     plus_times(
         workspace[0].view(np.float32),
@@ -105,7 +105,7 @@ def smoothed_max_plus(left, right, out, rows, inner, columns, temperature, works
 def smoothed_max_plus_transposed(transposed, right, out, rows, inner, columns, temperature, workspace):
     """Compute ``smoothed_max_plus`` with a left table that is given transposed, as (>= inner, >= rows) int32."""
     bits_per_unit = np.float32(BITS_PER_DOUBLING * _LOG2_E / temperature)
-    exponentiate_columns(transposed, inner, padded(rows), bits_per_unit, workspace[3, 0], workspace[0])
+    exponentiate_columns(transposed, inner, padded_size(rows), bits_per_unit, workspace[3, 0], workspace[0])
     exponentiate_columns(right, inner, columns, bits_per_unit, workspace[3, 1], workspace[1])
     plus_times(
         workspace[0].view(np.float32).T,

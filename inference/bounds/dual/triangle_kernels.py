@@ -77,7 +77,7 @@ def triangle_pass(graph, potentials, temperature, scratch, halt):
         a, b, c = graph.corners[t, 0], graph.corners[t, 1], graph.corners[t, 2]
         da, db, dc = graph.domains[a], graph.domains[b], graph.domains[c]
         wb, wc = graph.widths[b], graph.widths[c]
-        triangle = potentials.cluster[t]
+        triangle = potentials.triangle[t]
         ab, ac, bc = triangle[0], triangle[1], triangle[2]
         pair_ab = potentials.pair[graph.triangles[t, 0]]
         pair_ac = potentials.pair[graph.triangles[t, 1]]
@@ -111,7 +111,7 @@ def recentre(graph, potentials):
     for t in range(graph.triangles.shape[0]):
         corners = graph.corners[t]
         a, b, c = graph.widths[corners[0]], graph.widths[corners[1]], graph.widths[corners[2]]
-        ab, ac, bc = potentials.cluster[t, 0], potentials.cluster[t, 1], potentials.cluster[t, 2]
+        ab, ac, bc = potentials.triangle[t, 0], potentials.triangle[t, 1], potentials.triangle[t, 2]
         row_maxima(ab, a, b, left_maxima)
         row_maxima(ac, a, c, right_maxima)
         _halve_differences(left_maxima, right_maxima, a)

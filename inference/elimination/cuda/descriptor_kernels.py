@@ -14,7 +14,11 @@ from dmcmc.inference.elimination.join_kernels import bucket_strides
 from dmcmc.inference.runtime.compile import njit
 
 # The kernels below read these; Numba freezes globals.
-_MAX_BOTH_TABLES, _ANY, _LARGE, _FAR, _VALUES_PER_THREAD = MAX_BOTH_TABLES, ANY, LARGE, FAR, VALUES_PER_THREAD
+_MAX_BOTH_TABLES = MAX_BOTH_TABLES
+_ANY = ANY
+_LARGE = LARGE
+_FAR = FAR
+_VALUES_PER_THREAD = VALUES_PER_THREAD
 
 _SUITABLE_WIDTHS = (256, 1 << 17)  # assignments of l: the width of a tile, and the most for which B is stored
 _BEST_WIDTH = 10.0  # log2 of the width for which the kernel is fastest

@@ -17,8 +17,12 @@ MATRIX_TABLES = 10  # most tables of a matrix product
 _MAX_BLOCK_ENTRIES = 1 << 15  # entries of a message up to which one block may compute one entry
 _MIN_ELIMINATED = 64  # eliminated assignments per entry from which a block shares them
 _MAX_PARTS = 512  # most blocks over all parts of all entries of a message
-_PER_THREAD, _PER_BLOCK, _MATRIX, _MATRIX_TABLES = PER_THREAD, PER_BLOCK, MATRIX, MATRIX_TABLES
-_UP, _DOWN = UP, DOWN
+_PER_THREAD = PER_THREAD
+_PER_BLOCK = PER_BLOCK
+_MATRIX = MATRIX
+_MATRIX_TABLES = MATRIX_TABLES
+_UP = UP
+_DOWN = DOWN
 
 
 @njit(nogil=True)

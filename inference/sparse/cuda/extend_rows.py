@@ -31,7 +31,9 @@ from dmcmc.inference.sparse.join_steps import JoinStep
 
 _MAX_WINDOW = 1 << 22  # most rows of a step's buffer: some milliseconds of a kernel
 _MIN_WINDOW = 1 << 12  # least rows of a step's buffer: with fewer the launches cost more than the work
-_LONGS, _INTS, _FLAGS = np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.uint8)
+_LONGS = np.dtype(np.int64)
+_INTS = np.dtype(np.int32)
+_FLAGS = np.dtype(np.uint8)
 
 
 class RowsExceedDevice(Exception):

@@ -167,7 +167,7 @@ def per_row_after_two_steps(monkeypatch):
     """Start the per-row bounds after two shared steps, with short schedules and time for a few batches."""
     monkeypatch.setattr(batched_relaxation, "SHARED_STEPS", 2)
     monkeypatch.setattr(node_queue, "ROOT_SCHEDULE", node_queue.ROOT_SCHEDULE._replace(steps=3))
-    monkeypatch.setattr(node_queue, "NODE", node_queue.BRANCH_SCHEDULE._replace(steps=2))
+    monkeypatch.setattr(node_queue, "BRANCH_SCHEDULE", node_queue.BRANCH_SCHEDULE._replace(steps=2))
     monkeypatch.setattr(node_queue, "_LEAVES_PER_ROW", 1)
     monkeypatch.setattr(SemidefiniteRelaxation, "min_seconds", 0.0)
     monkeypatch.setattr(SemidefiniteRelaxation, "finishing_seconds", lambda self, task, will_ascend: 0.0)
@@ -184,23 +184,23 @@ def per_row_after_two_steps(monkeypatch):
 def test_per_row_bounds_follow_the_shared_term_and_resume(per_row_after_two_steps):
     on_gpu, exact = make_relaxations()
     for relaxation in on_gpu:
-        relaxation.own.expected = True
+        relaxation.per_row.expected = True
     requests = [RelaxationRequest(relaxation, None, None) for relaxation in on_gpu]
     assert bound_on_gpu(requests, Backend("cuda", 2), steps=2)
     before = [decoded(relaxation) for relaxation in on_gpu]
     assert bound_on_gpu(requests, Backend("cuda", 2), seconds=1e6)
-    buffers, middle = on_gpu[0].own.buffers, [decoded(relaxation) for relaxation in on_gpu]
+    buffers, middle = on_gpu[0].per_row.buffers, [decoded(relaxation) for relaxation in on_gpu]
     assert (
         buffers is not None
-        and on_gpu[1].own.buffers is buffers
-        and [relaxation.own.agent for relaxation in on_gpu] == [0, 1]
+        and on_gpu[1].per_row.buffers is buffers
+        and [relaxation.per_row.agent for relaxation in on_gpu] == [0, 1]
     )
     assert bound_on_gpu(requests, Backend("cuda", 2), seconds=1e6)
     for relaxation, values, above, between in zip(on_gpu, exact, before, middle, strict=True):
-        assert relaxation.steps == 2 and relaxation.own.exact and not relaxation.own.failed
+        assert relaxation.steps == 2 and relaxation.per_row.exact and not relaxation.per_row.failed
         assert (np.array(decoded(relaxation)) <= between).all() and (np.array(between) <= above).all()
         assert (np.array(decoded(relaxation)) >= values).all()
-    assert on_gpu[0].own.buffers in (buffers, None) and any(
+    assert on_gpu[0].per_row.buffers in (buffers, None) and any(
         decoded(relaxation) != above for relaxation, above in zip(on_gpu, before, strict=True)
     )
 
@@ -208,7 +208,7 @@ def test_per_row_bounds_follow_the_shared_term_and_resume(per_row_after_two_step
 def test_per_row_bounds_start_in_the_call_that_completes_the_shared_steps(per_row_after_two_steps):
     on_gpu, _ = make_relaxations()
     assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1e6)
-    assert on_gpu[1].steps == 2 and on_gpu[1].own.trees and on_gpu[1].made > 2
+    assert on_gpu[1].steps == 2 and on_gpu[1].per_row.trees and on_gpu[1].made > 2
 
 
 def test_agents_that_come_later_have_separate_buffers(per_row_after_two_steps):
@@ -217,7 +217,7 @@ def test_agents_that_come_later_have_separate_buffers(per_row_after_two_steps):
     assert bound_on_gpu(
         [RelaxationRequest(relaxation, None, None) for relaxation in on_gpu], Backend("cuda"), seconds=1e6
     )
-    assert on_gpu[0].own.buffers is not on_gpu[1].own.buffers and on_gpu[0].own.trees
+    assert on_gpu[0].per_row.buffers is not on_gpu[1].per_row.buffers and on_gpu[0].per_row.trees
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), MemoryError("out of memory")])
@@ -230,7 +230,7 @@ def test_after_a_failure_of_per_row_bounds_the_shared_term_continues(per_row_aft
     monkeypatch.setattr(batched_relaxation.PerRowBounding, "run", fail)
     request = RelaxationRequest(on_gpu[1], None, None)
     assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
-    assert on_gpu[1].own.failed and not on_gpu[1].exhausted and on_gpu[1].steps == 2
+    assert on_gpu[1].per_row.failed and not on_gpu[1].exhausted and on_gpu[1].steps == 2
     monkeypatch.setattr(batched_relaxation, "_until_time", lambda end, stop: lambda made: min(3, 5 - made))
     assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
     assert on_gpu[1].steps == 7
@@ -242,7 +242,7 @@ def test_tables_too_large_for_a_block_leave_the_shared_term_alone(per_row_after_
     on_gpu, exact = make_relaxations()
     request = RelaxationRequest(on_gpu[1], None, None)
     assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
-    assert on_gpu[1].own.failed and not on_gpu[1].own.trees and not on_gpu[1].exhausted and on_gpu[1].steps == 2
+    assert on_gpu[1].per_row.failed and not on_gpu[1].per_row.trees and not on_gpu[1].exhausted and on_gpu[1].steps == 2
     monkeypatch.setattr(batched_relaxation, "_until_time", lambda end, stop: lambda made: min(3, 5 - made))
     assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
     assert on_gpu[1].steps == 7 and (np.array(decoded(on_gpu[1])) >= exact[1]).all()

@@ -61,11 +61,13 @@ def sums_of(shares):
     return total
 
 
-@pytest.mark.parametrize("seed, hard, warmth, alone", [(0, 0.0, 1.0, True), (1, 0.3, 0.01, True), (2, 0.1, 1.0, False)])
-def test_bounds_are_valid_and_close_to_the_cpus(seed, hard, warmth, alone, all_together):
+@pytest.mark.parametrize(
+    "seed, hard, temperature, alone", [(0, 0.0, 1.0, True), (1, 0.3, 0.01, True), (2, 0.1, 1.0, False)]
+)
+def test_bounds_are_valid_and_close_to_the_cpus(seed, hard, temperature, alone, all_together):
     if not alone:
         all_together()
-    here, there = smoothed_states(seed, hard, warmth)
+    here, there = smoothed_states(seed, hard, temperature)
     batch = place_on_device([there])[0].group
     before = sums_of(there.shares)
     here._sweep_whole(2)

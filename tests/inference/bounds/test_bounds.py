@@ -98,7 +98,7 @@ def test_dual_ascent_is_exact_on_trees(seed, hard):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_triangles_are_exact_on_a_triangle_and_no_worse_than_pairs_elsewhere(seed):
+def test_triangles_are_exact_on_a_triangle_and_no_worse_than_pairs_on_other_graphs(seed):
     domains = [5, 6, 7, 4]
     factors = random_pairs(seed, [(0, 1), (0, 2), (1, 2), (2, 3)], domains)
     local = single_agent(factors, domains, (3,))

@@ -37,7 +37,7 @@ def instance(seed, hard=0.15):
 
 def total(layout, values):
     """Return the sum of all entries that an assignment selects."""
-    graph, shares = layout.whole, layout.shares
+    graph, shares = layout.whole, layout.potentials
     found = [plain(shares.unary[v, x]).item() for v, x in enumerate(values)]
     found += [plain(shares.pair[e, values[a], values[b]]).item() for e, (a, b) in enumerate(graph.pairs)]
     for t, (a, b, c) in enumerate(graph.corners):
@@ -52,7 +52,7 @@ def total(layout, values):
 
 def scratch_of(layout):
     """Return workspace for sweeps."""
-    width = layout.shares.unary.shape[1]
+    width = layout.potentials.unary.shape[1]
     return np.zeros((smoothed_triangle_kernels.SCRATCH_TABLES, width, width), dtype=np.int32)
 
 
@@ -88,7 +88,7 @@ def test_plus_times_is_the_product_of_matrices_summed_in_order(rows_, inner, col
 @pytest.mark.parametrize("seed", range(5))
 def test_a_triangle_sends_a_third_half_and_all_of_its_max_marginals(seed):
     layout = instance(seed)
-    graph, shares = layout.whole, layout.shares
+    graph, shares = layout.whole, layout.potentials
     pairs = [plain(t) for t in shares.pair]
     triangles = [[plain(t) for t in three] for three in shares.triangle]
     assert triangle_kernels.triangle_pass(graph, shares, EXACT, scratch_of(layout), RUNNING)
@@ -120,14 +120,14 @@ def test_no_pass_changes_the_utility_of_an_allowed_assignment(seed, temperature)
     rng = np.random.default_rng(seed)
     picks = [tuple(int(rng.integers(0, d)) for d in layout.whole.domains) for _ in range(60)]
     before = [total(layout, values) for values in picks]
-    scratch, message = scratch_of(layout), np.zeros(layout.shares.unary.shape[1], dtype=np.int32)
-    bound = kernels.bound(layout.whole, layout.shares)
+    scratch, message = scratch_of(layout), np.zeros(layout.potentials.unary.shape[1], dtype=np.int32)
+    bound = kernels.bound(layout.whole, layout.potentials)
     for step in range(6):
-        assert rows.sweep(layout.whole, layout.shares, step % 2 == 0, temperature, scratch, RUNNING)
-        triangle_kernels.recentre(layout.whole, layout.shares)
-        assert higher_order_kernels.higher_order_pass(layout.whole, layout.shares, message, RUNNING)
+        assert rows.sweep(layout.whole, layout.potentials, step % 2 == 0, temperature, scratch, RUNNING)
+        triangle_kernels.recentre(layout.whole, layout.potentials)
+        assert higher_order_kernels.higher_order_pass(layout.whole, layout.potentials, message, RUNNING)
         assert [total(layout, values) for values in picks] == before
-        after = kernels.bound(layout.whole, layout.shares)
+        after = kernels.bound(layout.whole, layout.potentials)
         assert max(before) <= after
         bound = min(bound, after)
     assert bound < 1 << 24
@@ -136,10 +136,10 @@ def test_no_pass_changes_the_utility_of_an_allowed_assignment(seed, temperature)
 def test_a_forbidden_entry_stays_forbidden():
     layout = instance(3, hard=0.6)
     scratch = scratch_of(layout)
-    before = layout.shares.pair < FORBIDDEN_BELOW
+    before = layout.potentials.pair < FORBIDDEN_BELOW
     for step in range(20):
-        rows.sweep(layout.whole, layout.shares, step % 2 == 0, EXACT, scratch, RUNNING)
-        after = layout.shares.pair < FORBIDDEN_BELOW
+        rows.sweep(layout.whole, layout.potentials, step % 2 == 0, EXACT, scratch, RUNNING)
+        after = layout.potentials.pair < FORBIDDEN_BELOW
         assert (after | ~before).all()
         before = after
 
@@ -147,16 +147,16 @@ def test_a_forbidden_entry_stays_forbidden():
 def test_a_pass_that_leaves_the_range_ends_and_changes_no_utility():
     layout = instance(1, hard=0.0)
     picks = [(0, 0, 0, 0, 0), (1, 1, 1, 1, 1)]
-    layout.shares.triangle[0, 0, :2, :2] = MAX_MAGNITUDE - 1  # as a long drift could make it
-    layout.shares.triangle[0, 1, :2, :2] = MAX_MAGNITUDE - 1
+    layout.potentials.triangle[0, 0, :2, :2] = MAX_MAGNITUDE - 1  # as a long drift could make it
+    layout.potentials.triangle[0, 1, :2, :2] = MAX_MAGNITUDE - 1
     before = [total(layout, values) for values in picks]
-    assert not rows.sweep(layout.whole, layout.shares, True, EXACT, scratch_of(layout), RUNNING)
+    assert not rows.sweep(layout.whole, layout.potentials, True, EXACT, scratch_of(layout), RUNNING)
     assert [total(layout, values) for values in picks] == before
 
 
 def test_conditioning_on_the_interface_keeps_all_utilities():
     layout = instance(2)
-    hidden, shares = layout.hidden, layout.shares
+    hidden, shares = layout.hidden, layout.potentials
     rows.ascend(layout.whole, shares, 0, 3, np.float32(50), 0, 3, scratch_of(layout), RUNNING)
     conditioned = type(shares)(
         np.empty_like(shares.unary[:4]),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.semidefinite.dense_agents import dense_agent
 from support.semidefinite.naive_nodes import NaiveCases
-from support.semidefinite.row_searches import lifts
+from support.semidefinite.row_searches import relaxations
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
@@ -45,7 +45,7 @@ def batch_of(descents, capacity=50, buffers=None):
 
 
 def descents_of(hard=0.0):
-    found, _ = lifts(hard)
+    found, _ = relaxations(hard)
     return [relaxation._descent for relaxation in found if relaxation._descent is not None]
 
 

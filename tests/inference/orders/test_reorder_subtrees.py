@@ -48,7 +48,7 @@ def test_safe_eliminations_cost_no_more_than_the_limit_or_the_best_order(graph, 
 
 
 @pytest.mark.parametrize(("scopes", "n"), [(cycle(12), 12), ([(0, v) for v in range(1, 9)], 9), ([], 3)])
-def test_cycles_stars_and_isolated_vertices_are_eliminated_completely(scopes, n):
+def test_cycles_star_graphs_and_isolated_vertices_are_eliminated_completely(scopes, n):
     words, sizes, _, _ = kernel_graph(scopes, np.full(n, 3))
     assert eliminate_almost_simplicial(words.copy(), sizes, n, np.inf, np.zeros(n, dtype=np.int64))[0] == n
 

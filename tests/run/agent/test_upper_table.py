@@ -51,23 +51,23 @@ def test_a_relaxation_without_time_for_its_trial_is_excluded_for_good(monkeypatc
         one.start("dual", local, CPU)
         assert one.may_relax(local)
     before = above.dual.bounds.copy()
-    monkeypatch.setattr(relaxation, "TRIAL", 1 << 20)
+    monkeypatch.setattr(relaxation, "TRIAL_STEPS", 1 << 20)
     request = above.relaxation_request(np.array([0, 2]), None)
     request.relaxation.improve(0.1, None, request.rows, request.cutoffs)
     assert (above.dual.bounds <= before).all() and (above.dual.bounds[[1, 3]] == before[[1, 3]]).all()
     assert above.charge(0.1, gained=False) == 0.0  # it cannot be judged yet
     assert other.charge(0.1, gained=True) == 0.1  # a gain is charged at once
     above.relaxation.improve(steps=3)
-    monkeypatch.setattr(relaxation, "TRIAL", 2)
+    monkeypatch.setattr(relaxation, "TRIAL_STEPS", 2)
     assert above.charge(0.2, gained=False) == pytest.approx(0.3) and above.charge(0.1, gained=False) == 0.1
-    monkeypatch.setattr(relaxation, "TRIAL", 1 << 20)
+    monkeypatch.setattr(relaxation, "TRIAL_STEPS", 1 << 20)
     assert above.has_time_for_relaxation(math.inf) and not other.has_time_for_relaxation(0.0)
     assert above.may_relax(local) and not other.may_relax(local)
 
 
 @pytest.mark.parametrize("gpu", [True, False])
 def test_per_row_relaxations_are_only_awaited_on_a_gpu(monkeypatch, gpu):
-    for threshold in ("_LEAST_ON_GPU", "_LEAST_HIDDEN"):
+    for threshold in ("_MIN_HIDDEN_VARIABLES_ON_GPU", "_MIN_HIDDEN_VARIABLES"):
         monkeypatch.setattr(relaxation, threshold, 3)
     monkeypatch.setattr(semidefinite_rows, "runs_on_gpu", lambda backend, seconds: gpu)
     tables = [Factor.of(p, [[0, 1], [1, 0]]) for p in ((0, 1), (1, 2), (0, 2), (2, 3))]
@@ -75,7 +75,7 @@ def test_per_row_relaxations_are_only_awaited_on_a_gpu(monkeypatch, gpu):
     above.start("dual", local, CPU)
     assert above.may_relax(local) and above.relaxation.per_row.undecided == gpu
     assert above.charge(1.0, gained=False) == 0.0
-    monkeypatch.setattr(relaxation, "TRIAL", 0)  # the common relaxation can be judged
+    monkeypatch.setattr(relaxation, "TRIAL_STEPS", 0)  # the common relaxation can be judged
     assert above.charge(1.0, gained=False) == (0.0 if gpu else 2.0)
     above.relaxation.per_row.has_branched = True
     assert above.charge(1.0, gained=False) == (3.0 if gpu else 1.0)

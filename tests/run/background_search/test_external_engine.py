@@ -121,7 +121,7 @@ class Scripted(Toulbar2Process):
 
 
 def test_the_engine_restarts_with_a_much_better_assignment(monkeypatch):
-    monkeypatch.setattr(module, "Engine", Scripted)
+    monkeypatch.setattr(module, "Toulbar2Process", Scripted)
     monkeypatch.setattr(Scripted, "beats", [])
     factors = ring(9)
     best, reported = dmcmc.solve(undivided(factors, 9), method="exact").objective, Reported()
@@ -135,23 +135,23 @@ def test_the_engine_restarts_with_a_much_better_assignment(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("bounds", "own", "hopeless"), [([90, 80], 12, False), ([90, 89], 12, True), ([90, 89], 70, False)]
+    ("bounds", "own", "unpromising"), [([90, 80], 12, False), ([90, 89], 12, True), ([90, 89], 70, False)]
 )
-def test_a_slow_engine_with_a_loose_bound_is_ended(bounds, own, hopeless):
+def test_a_slow_engine_with_a_loose_bound_is_ended(bounds, own, unpromising):
     now = time.perf_counter()
     search = BackgroundSearch.__new__(BackgroundSearch)
     search.begun, search.paused, search._observer = now - 20, False, Reported(seconds=20).listener()
     search._bounds = [(now - 15, bounds[0]), (now - 1, bounds[1])]
-    assert search.unpromising(10, own) == hopeless
+    assert search.unpromising(10, own) == unpromising
     assert not search.unpromising(None, own)
 
 
-@pytest.mark.parametrize(("spent", "own", "hopeless"), [(20, 30, True), (20, 60, False), (8, 30, False)])
-def test_an_engine_without_a_bound_is_ended_if_the_runs_bound_is_much_tighter(spent, own, hopeless):
+@pytest.mark.parametrize(("spent", "own", "unpromising"), [(20, 30, True), (20, 60, False), (8, 30, False)])
+def test_an_engine_without_a_bound_is_ended_if_the_runs_bound_is_much_tighter(spent, own, unpromising):
     search = BackgroundSearch.__new__(BackgroundSearch)
     search.begun, search.paused = time.perf_counter() - spent, False
     search._observer, search._bounds, search._initial_bound = Reported(seconds=20).listener(), [], 100.0
-    assert search.unpromising(10, own) == hopeless
+    assert search.unpromising(10, own) == unpromising
 
 
 def test_a_slow_engine_on_shared_cores_pauses_until_it_is_resumed(monkeypatch):

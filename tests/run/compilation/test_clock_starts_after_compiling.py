@@ -81,7 +81,7 @@ def test_a_result_read_during_compilation_does_not_count_its_time(monkeypatch):
         return 1000.0
 
     monkeypatch.setattr(time, "perf_counter", clock)
-    monkeypatch.setattr(solving, "warm_up_solving", compiled)
+    monkeypatch.setattr(solving, "compile_agent_work", compiled)
     options = {"budget": {"time": 1.0}, "device": "cpu", "search": "none"}
     result = solving.solve(hard_problem(), settings_of(Document("", options)), ending=handle)
     assert results[0].assignment is not None

@@ -65,9 +65,9 @@ def test_progress_names_the_purpose_and_the_number_of_kernels(monkeypatch):
     monkeypatch.setattr(once_per_node, "_REPORT_INTERVAL", 0.0)
     stages = StageRecorder()
     title, about = once_per_node._title("search int32 True")
-    tell = once_per_node._progress_reporter(stages, title, about)
-    tell(1)
-    tell(about + 1)
+    report = once_per_node._progress_reporter(stages, title, about)
+    report(1)
+    report(about + 1)
     start = f"{once_per_node._TITLE}: the first assignment, "
     assert stages.titles == [f"{start}1 of about {about}", f"{start}{about + 1} so far"]
 
@@ -147,14 +147,14 @@ def test_the_external_engine_starts_before_table_kernels_are_compiled(monkeypatc
     expected = dmcmc.solve(problem, device="cpu").objective
     monkeypatch.setattr(solving, "will_prove", lambda setup: False)
     monkeypatch.setattr(solving, "solving_is_compiled", lambda *rest: False)
-    monkeypatch.setattr(solving, "warm_up_solving", lambda *rest: compiled.append(rest) or 0.0)
+    monkeypatch.setattr(solving, "compile_agent_work", lambda *rest: compiled.append(rest) or 0.0)
     monkeypatch.setattr(background_engine, "_TRIAL_SECONDS", 300.0)  # ends with the proof
     result = dmcmc.solve(problem, timeout=6000.0, device="cpu", search="branch-and-bound")
     assert (result.status, result.objective, compiled) == ("optimal", expected, [])
 
 
 @pytest.mark.parametrize("proven", [False, True])
-def test_no_agent_is_sampled_if_the_optimum_was_proven_meanwhile(proven, monkeypatch):
+def test_no_agent_is_sampled_if_the_optimum_was_proven_in_the_meantime(proven, monkeypatch):
     asked = []
 
     def sample(*rest):

@@ -162,12 +162,12 @@ def test_searches_have_stalled_if_most_of_the_gap_is_open_after_some_nodes_per_r
     "follows, closes, checks, nodes, stalled",
     [(True, 0.0, 3, 60, True), (True, 1.5, 4, 80, False), (False, 0.0, 1, 80, None), (True, 8.0, 2, 40, None)],
 )
-def test_searches_end_as_soon_as_they_stall_if_a_relaxation_may_follow(
+def test_searches_end_as_soon_as_they_make_no_progress_if_a_relaxation_may_follow(
     monkeypatch, follows, closes, checks, nodes, stalled
 ):
     """Check after every 20 nodes of 3 rows; each check closes a part of a gap of 8, all of which ends the search."""
     monkeypatch.setattr(branch_and_bound, "_JUDGED_NODES_PER_ROW", 20)
-    monkeypatch.setattr(branch_and_bound, "bring_together", lambda duals, seconds: None)
+    monkeypatch.setattr(branch_and_bound, "place_together", lambda duals, seconds: None)
     clock, calls, gap = [0.0], list[float](), [8.0]
     monkeypatch.setattr(branch_and_bound, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     search = SimpleNamespace(nodes=0, exhausted=False)

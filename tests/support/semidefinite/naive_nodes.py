@@ -122,8 +122,8 @@ class _NaivePasses:
         gradients = work.gradients.astype(np.float32)
         first_moment = MOMENTUM * work.first_moment.astype(np.float32) + (1 - MOMENTUM) * gradients
         work.first_moment[:] = first_moment
-        mean_squares = (gradients**2).mean(axis=2)
-        work.second_moment[:] = SECOND_MOMENT_DECAY * work.second_moment + (1 - SECOND_MOMENT_DECAY) * mean_squares
+        second_moments = (gradients**2).mean(axis=2)
+        work.second_moment[:] = SECOND_MOMENT_DECAY * work.second_moment + (1 - SECOND_MOMENT_DECAY) * second_moments
         denominator = np.sqrt(work.second_moment) * bias_correction + ADAM_EPSILON
         work.vectors[:] = work.vectors - step_size * first_moment / denominator[:, :, None]
         work.half_vectors[:] = work.vectors

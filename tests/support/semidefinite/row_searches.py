@@ -22,7 +22,7 @@ def agents(hard=0.0, floats=False):
     ]
 
 
-def lifts(hard=0.0, floats=False, steps=5):
+def relaxations(hard=0.0, floats=False, steps=5):
     """Return relaxations that have made some shared steps, and the exact row values of their agents."""
     locals_ = agents(hard, floats)
     found = [SemidefiniteRelaxation(DualState(local, triangles=False)) for local in locals_]

@@ -31,7 +31,8 @@ _MEMORY_SHARE = 3 / 4
 _MAX_ENTRIES_PER_BLOCK = 64  # buffer entries of an agent per concurrent block
 _NODES_PER_BLOCK = 4  # nodes of a batch per concurrent block: keeps the host work between two launches small
 _SHORT_LAUNCH_SECONDS = 0.5 * MAX_CHECK_INTERVAL  # after a shorter launch, the next one has twice as many groups
-_INT64, _UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
+_INT64 = np.dtype(np.int64)
+_UINT8 = np.dtype(np.uint8)
 
 
 def load_kernels(width: int) -> None:

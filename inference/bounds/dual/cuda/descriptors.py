@@ -32,10 +32,18 @@ LEVELS, LEVEL_START, TRIANGLE_LIST, SCOPE_START, SCOPES, ENTRY_START, SLICED_FAC
 HEADER = 22
 # Fields of a triangle's record: starts of its tables and of its pairs' tables ab, ac, bc; padded domain sizes and
 # numbers of its variables; length of the record.
-TRIANGLE_TABLES, TRIANGLE_PAIRS, CORNER_WIDTH, CORNER, TRIANGLE_RECORD = 0, 1, 4, 7, 10
+TRIANGLE_TABLES = 0
+TRIANGLE_PAIRS = 1
+CORNER_WIDTH = 4
+CORNER = 7
+TRIANGLE_RECORD = 10
 # Fields of an incidence record, one per variable and pair: start of the pair's table, whether the variable indexes its
 # rows, padded domain size and number of the other variable; length of the record.
-TABLE, IS_FIRST, OTHER_WIDTH, OTHER, INCIDENCE_RECORD = 0, 1, 2, 3, 4
+TABLE = 0
+IS_FIRST = 1
+OTHER_WIDTH = 2
+OTHER = 3
+INCIDENCE_RECORD = 4
 
 
 def triangle_levels(triangles: Ints) -> Ints:

@@ -52,7 +52,10 @@ from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import ROW_TEMPERATUR
 from dmcmc.inference.runtime.compile import cuda_jit
 
 # Fields of a job's record: index of the agent, row number, and cutoff or MINUS_INFINITY; length of the record.
-JOB_AGENT, JOB_ROW, JOB_CUTOFF, JOB_SIZE = 0, 1, 2, 3
+JOB_AGENT = 0
+JOB_ROW = 1
+JOB_CUTOFF = 2
+JOB_SIZE = 3
 # Fields of an agent's record: positions in the descriptors of its whole and its hidden graph; start of its tables in
 # the arena; position in the descriptors of its interface variables' domain sizes; number of interface variables;
 # temperature of its first sweeps in units of 1 / TEMPERATURE_UNIT; length of the record.
@@ -131,7 +134,7 @@ def bound(descriptors, graph, tables, parts, octets):
         if best >= FORBIDDEN_BELOW:
             cuda.atomic.max(tables, np.int64(maxima_start + q), best)
     cuda.syncthreads()
-    summands = min(np.int32(PARTS), threads)
+    summands = min(np.int32(MAX_PARTIAL_SUMS), threads)
     if tid < summands:
         total = np.int64(0)
         for q in range(tid, np.int32(n + m), summands):
@@ -212,7 +215,7 @@ def sweep_graphs(descriptors, agents, arena, chosen, firsts, lasts, next_sweeps,
     """
     tiles = shared_array()
     block = cuda.blockIdx.x
-    agent = np.int64(chosen[block]) * AGENT
+    agent = np.int64(chosen[block]) * AGENT_SIZE
     graph = np.int32(agents[agent + WHOLE_GRAPH])
     tables = arena[agents[agent + TABLES_START] :]
     first, last = np.int32(firsts[block]), np.int32(lasts[block])
@@ -264,15 +267,15 @@ def bound_rows(
     octets : tuple of W / 8 zeros
     """
     tiles = shared_array()
-    parts = cuda.shared.array(PARTS, int64)
-    digits = cuda.shared.array(DIGITS, int32)
+    parts = cuda.shared.array(MAX_PARTIAL_SUMS, int64)
+    digits = cuda.shared.array(MAX_INTERFACE, int32)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     conditioned = workspace[np.int64(cuda.blockIdx.x) * block_entries :]
     for job in range(cuda.blockIdx.x, bounds.size, cuda.gridDim.x):
-        agent = jobs[job * JOB_SIZE + JOB_AGENT] * AGENT
+        agent = jobs[job * JOB_SIZE + JOB_AGENT] * AGENT_SIZE
         whole, hidden = np.int32(agents[agent + WHOLE_GRAPH]), np.int32(agents[agent + HIDDEN_GRAPH])
         tables = arena[agents[agent + TABLES_START] :]
-        cutoff, initial_temperature = jobs[job * JOB_SIZE + JOB_CUTOFF], row_warmth_of(agents, agent)
+        cutoff, initial_temperature = jobs[job * JOB_SIZE + JOB_CUTOFF], row_temperature_of(agents, agent)
         cuda.syncthreads()
         if tid == 0:
             number = jobs[job * JOB_SIZE + JOB_ROW]

@@ -68,7 +68,7 @@ def thread_group(capacity, width):
         Number of this thread in its group, and number of threads of the group.
     """
     tid, threads = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
-    if width <= ALONE:
+    if width <= MAX_WARP_COLUMNS:
         groups = min(np.uint32(capacity), np.uint32(threads // np.uint32(GROUP_SIZE)))
         return (
             np.uint32(tid // np.uint32(GROUP_SIZE)),

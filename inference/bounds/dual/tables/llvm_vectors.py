@@ -14,7 +14,8 @@ from numba.core import cgutils
 _ENTRY_BYTES = 4  # bytes per entry
 _BYTE_POINTER = ir.IntType(8).as_pointer()
 LANES = 8  # entries per vector; domains are padded to a multiple of it
-INTEGER, FLOAT = ir.IntType(32), ir.FloatType()
+INTEGER = ir.IntType(32)
+FLOAT = ir.FloatType()
 
 
 class VectorTable:

@@ -350,7 +350,7 @@ def adam_step(vectors, half_vectors, gradients, first_moment, second_moment, sch
     second_moment : (n_vectors,) float32
         Updated.
     """
-    squares = cuda.shared.array(MAX_BLOCK_THREADS, np.float32)
+    partial_sums = cuda.shared.array(MAX_BLOCK_THREADS, np.float32)
     current, mean = cuda.local.array(ENTRIES_PER_LOAD, np.float32), cuda.local.array(ENTRIES_PER_LOAD, np.float32)
     gradient = cuda.local.array(ENTRIES_PER_LOAD, np.float32)
     lane, lanes = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
@@ -368,12 +368,12 @@ def adam_step(vectors, half_vectors, gradients, first_moment, second_moment, sch
             x = np.float32(gradients[np.uint32(start + q)])
             square += x * x
             q = np.uint32(q + lanes)
-    squares[np.uint32(first_square + lane)] = square
+    partial_sums[np.uint32(first_square + lane)] = square
     cuda.syncthreads()
     if exists:
         square = np.float32(0)
         for i in range(lanes):
-            square += squares[np.uint32(first_square + np.uint32(i))]
+            square += partial_sums[np.uint32(first_square + np.uint32(i))]
         moment = np.float32(SECOND_MOMENT_DECAY) * moment + np.float32(1 - SECOND_MOMENT_DECAY) * square / np.float32(
             width
         )

@@ -1,6 +1,6 @@
 """List the kernels that a command compiles, with the processor seconds of each and of each compiler pass.
 
-    python -m benchmarks.compiled_kernels [--most 30] [--cold] run configs/meetings.yaml ...
+    python -m benchmarks.compilation_time [--most 30] [--cold] run configs/meetings.yaml ...
 
 The arguments after the options are a ``dmcmc`` command, which is carried out in this process. Of several ranks, each
 prints its own lines on stderr. ``*`` marks kernels that were not compiled ahead (``dmcmc.run.compilation``); the last
@@ -135,7 +135,7 @@ def main() -> int:
         if given.cold:
             os.environ["XDG_CACHE_HOME"] = folder
         compiled, wall, busy = CompilerEvents(), time.perf_counter(), time.process_time()
-        compiled.register()
+        compiled.listen()
         from dmcmc.cli.main import main as dmcmc
 
         try:
