@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import dmcmc
-from dmcmc.samplers.toulbar2.search import Toulbar2Process
+from dmcmc.samplers.toulbar2.process import Toulbar2Process
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
 
 SEARCH = """

@@ -1,7 +1,7 @@
 """The cores, the memory and the GPUs that the ranks of one compute node share.
 
-A GPU is chosen by ``CUDA_VISIBLE_DEVICES``, before CUDA starts. So all threads of a rank see that GPU alone, and no
-rank has a context on another rank's GPU.
+Each rank uses one GPU. It is selected by setting ``CUDA_VISIBLE_DEVICES`` before CUDA starts. So all threads of a rank
+see that GPU alone, and no rank has a CUDA context on another rank's GPU.
 """
 
 import os
@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
-_IDLE_CORE_RATIO = (
-    2  # with at least this many times the cores that all ranks may use, a launcher has bound ranks too tightly
-)
+# A launcher has bound its ranks too tightly if it may use at least this many times the cores that its ranks may use.
+_IDLE_CORE_RATIO = 2
 
 
 class RankInfo(NamedTuple):
@@ -22,15 +21,15 @@ class RankInfo(NamedTuple):
     Attributes
     ----------
     process_namespace : str or None
-        Name of the namespace of its process number; None if unknown.
+        Name of the namespace of its process id; None if unknown. Process ids are valid only within a namespace.
     process : int
-        Process number.
+        Process id.
     cores : frozenset of int
-        Cores that it may run on.
+        Cores that the rank may run on.
     launcher_cores : int
-        Number of cores that its parent process may run on.
+        Number of cores that the rank's parent process, the launcher, may run on.
     gpus : tuple of str
-        GPUs that it sees, by CUDA's names.
+        GPUs that the rank sees, by CUDA's names.
     """
 
     process_namespace: str | None
@@ -48,15 +47,16 @@ class ComputeNode(NamedTuple):
     rank, size : int
         Number of the rank within the node, and number of the node's ranks.
     local_processes : tuple of int
-        Process numbers of the other ranks that it can send signals to.
+        Process ids of the other ranks that it can send signals to.
     core_sharers, gpu_sharers : int
-        Number of ranks that run on the same cores, and that use the same GPU; this rank included.
+        Number of ranks that may run on any of this rank's cores, and that use the same GPU; this rank included.
     gpu : str or None
         The GPU to use, if the rank sees several and must choose; None leaves the environment unchanged.
     core_binding : (int, int) or None
-        Number of cores that it may use, and of those that its launcher could have given it, if most of them stay idle.
+        Set if the launcher binds ranks so tightly that at least half of its cores stay idle: the number of cores that
+        this rank may use, and the number that its launcher may use. None otherwise.
     leader : int
-        The rank of the node that combines tables for all: the first that has a GPU, or else the first.
+        The rank of the node that combines tables for all ranks of the node: the first that has a GPU, or else rank 0.
     """
 
     rank: int = 0
@@ -94,10 +94,10 @@ def arrange_ranks(infos: Sequence[RankInfo], rank: int) -> ComputeNode:
     """
     this_rank, size = infos[rank], len(infos)
     gpus = [_gpu_of(infos, other) for other in range(size)]
-    used = frozenset().union(*(info.cores for info in infos))
-    bound = (
+    usable_cores = frozenset().union(*(info.cores for info in infos))
+    core_binding = (
         (len(this_rank.cores), this_rank.launcher_cores)
-        if _IDLE_CORE_RATIO * len(used) <= this_rank.launcher_cores
+        if _IDLE_CORE_RATIO * len(usable_cores) <= this_rank.launcher_cores
         else None
     )
     return ComputeNode(
@@ -113,7 +113,7 @@ def arrange_ranks(infos: Sequence[RankInfo], rank: int) -> ComputeNode:
         core_sharers=max(1, sum(bool(info.cores & this_rank.cores) for info in infos)),
         gpu_sharers=1 if gpus[rank] is None else gpus.count(gpus[rank]),
         gpu=gpus[rank] if len(this_rank.gpus) > 1 and size > 1 else None,
-        core_binding=bound,
+        core_binding=core_binding,
         leader=next((other for other, gpu in enumerate(gpus) if gpu is not None), 0),
     )
 
@@ -131,13 +131,13 @@ def use_gpu(gpu: str | None) -> None:
         os.environ[_GPU_VARIABLE] = gpu
 
 
-def binding_advice(bound: tuple[int, int]) -> str:
+def binding_advice(core_binding: tuple[int, int]) -> str:
     """Return advice for a user whose launcher binds ranks to few cores.
 
     >>> binding_advice((1, 16))
     'each rank is bound to 1 of 16 cores, and most of them stay idle; start with mpirun --bind-to none'
     """
-    cores_of_rank, available = bound
+    cores_of_rank, available = core_binding
     problem = f"each rank is bound to {cores_of_rank} of {available} cores, and most of them stay idle"
     return f"{problem}; start with mpirun --bind-to none"
 
@@ -152,6 +152,8 @@ def _rank_info(environment: Mapping[str, str]) -> RankInfo:
 
 def visible_gpus(environment: Mapping[str, str], devices: str = "/dev") -> tuple[str, ...]:
     """Return the GPUs that CUDA would find, by CUDA's names, without starting CUDA.
+
+    They are read from ``CUDA_VISIBLE_DEVICES`` or, if it is not set, counted in the folder ``devices``.
 
     >>> visible_gpus({"CUDA_VISIBLE_DEVICES": "2, GPU-8a"}), visible_gpus({"CUDA_VISIBLE_DEVICES": ""})
     (('2', 'GPU-8a'), ())
@@ -174,7 +176,7 @@ def _affinity(process: int) -> frozenset[int]:
 
 
 def _process_namespace() -> str | None:
-    """Return the name of the namespace of this process's number; None if it is unknown."""
+    """Return the name of the namespace in which this process's id is valid; None if it is unknown."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

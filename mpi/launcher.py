@@ -1,4 +1,4 @@
-"""Information that MPI launchers pass to processes in environment variables; MPI itself is not started."""
+"""Read the environment variables that MPI launchers set, and find the launcher's process, without starting MPI."""
 
 import os
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from pathlib import Path
 _SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE")
 _OPEN_MPI_VARIABLE = "OMPI_COMM_WORLD_RANK"
 _OPEN_MPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "prun")  # program names of Open MPI
-_MAX_ANCESTORS = 8  # processes between a rank and its launcher to search
+_MAX_ANCESTORS = 8  # ancestors of a rank that are searched for its launcher
 _RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID")
 
 
@@ -40,14 +40,18 @@ def announced_rank(environment: Mapping[str, str]) -> int:
 def by_open_mpi(environment: Mapping[str, str]) -> bool:
     """Return whether Open MPI's launcher started this process.
 
-    When that launcher is asked to end, it sends SIGCONT at once, then SIGTERM, and kills soon after (Open MPI 5: a
-    quarter of a second each). Most of what ranks print in that time is lost.
+    When that launcher is asked to end, it sends SIGCONT to the ranks at once, then SIGTERM, and kills them soon after
+    (Open MPI 5: a quarter of a second each). It loses most of what ranks print in that time; see
+    :func:`print_as_launcher`.
     """
     return _OPEN_MPI_VARIABLE in environment
 
 
 def launcher_of(process: int) -> int | None:
-    """Return the process number of the launcher above a process, from ``/proc``; None if none is found."""
+    """Return the process id of Open MPI's launcher among the ancestors of a process; None if none is found.
+
+    The ancestors are read from ``/proc``.
+    """
     with suppress(OSError, ValueError):
         for _ in range(_MAX_ANCESTORS):
             process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
@@ -57,10 +61,13 @@ def launcher_of(process: int) -> int | None:
 
 
 def print_as_launcher(process: int) -> None:
-    """Redirect standard output and error to those of the launcher, which no longer forwards what ranks print."""
+    """Redirect this process's standard output and error to those of its launcher.
+
+    Call it when the launcher is ending and no longer forwards what ranks print. ``process`` is this process's id.
+    """
     launcher = launcher_of(process)
     for stream in (1, 2):
-        with suppress(OSError):  # the file may not be ours to open
+        with suppress(OSError):  # this user may not have permission to open the file
             target = os.open(f"/proc/{launcher}/fd/{stream}", os.O_WRONLY | os.O_APPEND)
             os.dup2(target, stream)
             os.close(target)

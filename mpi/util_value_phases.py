@@ -1,13 +1,18 @@
 """DPOP's two phases on several ranks: UTIL messages go up the agents' tree, VALUE messages go down.
 
-Every rank runs its own agents, first those whose messages have arrived. A message between agents of one rank is passed
+Every rank runs its agents, first those whose messages have arrived. A message between agents of one rank is passed
 directly; one between ranks is sent without waiting. Both are counted in the same way: one message per tree edge and
-phase, with the bytes of its tables' entries and indices, independent of MPI's overhead. An agent's clock is the
-simulated time at which it would finish if every agent had a machine with this rank's share to itself and messages took
-no time (Sultanik et al. 2008); it is sent with the messages.
+phase, with the bytes of its tables' entries and indices, independent of MPI's overhead. A tree edge is identified by
+its lower agent.
 
-An agent whose work fails sends a failure message, and so does an agent that receives one. So every rank reaches the end
-of the phase, where all of them raise the error.
+An agent's clock is a simulated time, sent with its messages (Sultanik et al. 2008). It is the time at which the agent
+would finish if messages took no time and every agent had its own machine, as fast as this rank's share of its node.
+
+If an agent's work fails, it sends a failure message (``FAILED``) in place of its messages, and so does an agent that
+receives one. So every rank reaches the end of the phase, where all ranks raise the error.
+
+For some agents, lower and upper tables differ: sums of lower tables are attained utilities, sums of upper tables are
+upper bounds. The steps of both go through a phase together.
 """
 
 import time
@@ -34,7 +39,7 @@ from dmcmc.mpi.message_contents import (
 
 T = TypeVar("T")
 
-FAILED = None  # takes the place of a message of an agent that has failed, so that no agent waits for it
+FAILED = None  # sent in place of a message by an agent that has failed, so that no agent waits for the message
 
 
 class Phase:
@@ -42,26 +47,28 @@ class Phase:
 
     Parameters
     ----------
-    post : Mailbox
+    mailbox : Mailbox
         The messages.
     order : sequence of int
         All agents in the order of the phase.
     """
 
-    def __init__(self, post: Mailbox, order: Sequence[int]) -> None:
-        self.post = post
-        self._position = {agent: place for place, agent in enumerate(post.local_agents(order))}
+    def __init__(self, mailbox: Mailbox, order: Sequence[int]) -> None:
+        self.post = mailbox
+        self._position = {agent: position for position, agent in enumerate(mailbox.local_agents(order))}
         self._failures: list[tuple[int, int, Exception]] = []
 
     def attempt(self, agent: int, work: Callable[[], T], *arrived: Any) -> T | None:
         """Return the result of an agent's work; None if the work fails, or if a message reports a failure.
+
+        An error is stored until :meth:`close`. If there is only one rank, it is raised at once.
 
         Parameters
         ----------
         agent : int
             The agent.
         work : callable
-            The work.
+            Computes the result; called without arguments.
         arrived
             The messages that the agent has received.
         """
@@ -78,33 +85,37 @@ class Phase:
     def close(self) -> None:
         """Wait for all ranks; raise an error of any rank on all of them.
 
-        If several agents of this rank fail, the first in the order of the phase decides, independent of timing.
+        If several agents of this rank have failed, the error with the lowest ``DmcmcError.order`` is raised, or among
+        equal ones that of the first agent in the order of the phase. So the choice does not depend on timing. Other
+        exceptions have the order −1.
         """
         self.post.close()
-        worst = min(self._failures, key=lambda failure: failure[:2], default=None)
-        self.post.world.agree(None if worst is None else worst[2])
+        first_failure = min(self._failures, key=lambda failure: failure[:2], default=None)
+        self.post.world.agree(None if first_failure is None else first_failure[2])
 
 
-def _agents_as_messages_arrive(post: Mailbox, kind: str, awaited: Mapping[int, Sequence[int]]) -> Iterator[int]:
-    """Yield this rank's agents: first those whose messages have arrived, otherwise in their order.
+def _agents_as_messages_arrive(mailbox: Mailbox, kind: str, awaited: Mapping[int, Sequence[int]]) -> Iterator[int]:
+    """Yield each of this rank's agents once all its messages have arrived.
+
+    If several agents are ready, the first in the order of ``awaited`` is next.
 
     Parameters
     ----------
-    post : Mailbox
+    mailbox : Mailbox
         The messages.
     kind : str
         The kind of message.
     awaited : dict
-        Agents in their order, with the lower agents of the edges along which each waits for messages.
+        For each agent, in the order of the phase, the edges along which it waits for messages, by their lower agents.
     """
-    position = {agent: number for number, agent in enumerate(awaited)}
+    position = {agent: place for place, agent in enumerate(awaited)}
     receiver = {edge: agent for agent, edges in awaited.items() for edge in edges}
     missing = {agent: len(edges) for agent, edges in awaited.items()}
     ready = [position[agent] for agent, count in missing.items() if not count]
     agents, remaining = list(awaited), len(awaited)
     heapify(ready)
     while remaining:
-        for edge in post.arrived(kind, wait=not ready):
+        for edge in mailbox.arrived(kind, wait=not ready):
             agent = receiver[edge]
             missing[agent] -= 1
             if not missing[agent]:
@@ -133,14 +144,14 @@ class UtilStepPair(NamedTuple):
     received: tuple[UtilTables, ...] = ()
 
     def finished(self) -> "UtilStepPair":
-        """Return the steps without the data that only VALUE needs."""
+        """Return the steps without the data that only the VALUE phase needs."""
         lower = self.lower.without_tables()
         upper = None if self.upper is None else lower if self.upper is self.lower else self.upper.without_tables()
         return UtilStepPair(lower, upper, self.received)
 
     @property
     def cells(self) -> int:
-        """Number of joined cells of both steps."""
+        """Number of cells that both steps join."""
         upper_cells = 0 if self.upper is None or self.upper is self.lower else self.upper.elimination.plan.cells
         return self.lower.elimination.plan.cells + upper_cells
 
@@ -154,7 +165,7 @@ class UtilStepPair(NamedTuple):
 
 def util_phase(
     tree: PseudoTree,
-    post: Mailbox,
+    mailbox: Mailbox,
     clocks: dict[int, Clock],
     work: Callable[[int, list[UtilTables]], UtilStepPair],
     sent: dict[int, SentMessages],
@@ -165,12 +176,12 @@ def util_phase(
     ----------
     tree : PseudoTree
         The agents' tree.
-    post : Mailbox
+    mailbox : Mailbox
         The messages.
     clocks : dict
-        When each of this rank's agents has finished its local table; advanced here.
+        For each of this rank's agents, the simulated time at which its local table was finished; advanced here.
     work : callable
-        ``work(agent, messages of its children)`` makes the agent's steps.
+        ``work(agent, messages of its children)`` returns the agent's steps.
     sent : dict
         Receives the message statistics of each agent, even if the phase fails.
 
@@ -184,10 +195,10 @@ def util_phase(
     Exception
         An exception of ``work`` on any rank is raised on all of them (:meth:`dmcmc.mpi.world.World.agree`).
     """
-    phase, steps = Phase(post, tree.bottom_up), dict[int, UtilStepPair]()
-    awaited = {agent: tree.children[agent] for agent in post.local_agents(tree.bottom_up)}
-    for agent in _agents_as_messages_arrive(post, "UTIL", awaited):
-        arrived = [post.receive("UTIL", child, child) for child in tree.children[agent]]
+    phase, steps = Phase(mailbox, tree.bottom_up), dict[int, UtilStepPair]()
+    awaited = {agent: tree.children[agent] for agent in mailbox.local_agents(tree.bottom_up)}
+    for agent in _agents_as_messages_arrive(mailbox, "UTIL", awaited):
+        arrived = [mailbox.receive("UTIL", child, child) for child in tree.children[agent]]
         start, messages = time.perf_counter(), [message for message, _ in arrived]
         step = phase.attempt(agent, partial(work, agent, messages), *messages)
         ready, checks = latest([clocks[agent], *(clock for _, clock in arrived)]), 0 if step is None else step.cells
@@ -197,52 +208,53 @@ def util_phase(
         if tree.parent[agent] >= 0:
             message = FAILED if step is None else step.message
             sent[agent] = SentMessages(1, util_size(message), "UTIL")
-            post.send("UTIL", agent, tree.parent[agent], message, clocks[agent])
+            mailbox.send("UTIL", agent, tree.parent[agent], message, clocks[agent])
     phase.close()
     return steps
 
 
 def value_phase(
     tree: PseudoTree,
-    post: Mailbox,
+    mailbox: Mailbox,
     clocks: dict[int, Clock],
     steps: Mapping[int, UtilStepPair],
     separators: Sequence[tuple[Sequence[int], Sequence[int]]],
 ) -> tuple[dict[int, ChosenValues], dict[int, Values], dict[int, SentMessages]]:
-    """Run the VALUE phase for this rank's agents.
+    """Run the VALUE phase for this rank's agents: choose the values that maximise the lower tables.
 
-    The maximisers of the upper tables are sent too if they differ: they show where the gap comes from.
+    The maximisers of the upper tables are sent too if they differ: they show which factors cause the gap between the
+    bounds.
 
     Parameters
     ----------
     tree : PseudoTree
         The agents' tree.
-    post : Mailbox
+    mailbox : Mailbox
         The messages.
     clocks : dict
         The agents' simulated clocks; advanced here.
     steps : dict
         The agents' UTIL steps.
     separators : sequence of (sequence of int, sequence of int)
-        For each agent, the axes of its message's lower and upper tables.
+        For each agent, the variables of its UTIL message's lower and upper tables.
 
     Returns
     -------
     chosen : dict
         Values of each agent's interface variables.
     contexts : dict
-        Values of its separator, by the lower tables.
+        For each agent, the values of its message's variables that maximise the lower tables; its parent sent them.
     sent : dict
         Message statistics of each agent.
     """
     order = tree.bottom_up[::-1]
-    phase, chosen, sent = Phase(post, order), dict[int, ChosenValues](), dict[int, SentMessages]()
+    phase, chosen, sent = Phase(mailbox, order), dict[int, ChosenValues](), dict[int, SentMessages]()
     contexts: dict[int, Values] = {}
-    for agent in _agents_as_messages_arrive(post, "VALUE", _parent_edges(tree, post.local_agents(order))):
+    for agent in _agents_as_messages_arrive(mailbox, "VALUE", _parent_edges(tree, mailbox.local_agents(order))):
         empty: Values = {}
         context = ChosenValues(empty, empty)
         if tree.parent[agent] >= 0:
-            context, clock = post.receive("VALUE", agent, tree.parent[agent])
+            context, clock = mailbox.receive("VALUE", agent, tree.parent[agent])
             clocks[agent] = latest([clocks[agent], clock])
         start = time.perf_counter()
         known = phase.attempt(agent, partial(known_values, steps[agent], separators[agent], context), context)
@@ -251,7 +263,7 @@ def value_phase(
         clocks[agent] = clocks[agent].after(time.perf_counter() - start)
         messages = {child: message_to_child(known, separators[child]) for child in tree.children[agent]}
         for child, message in messages.items():
-            post.send("VALUE", child, child, message, clocks[agent])
+            mailbox.send("VALUE", child, child, message, clocks[agent])
         sent[agent] = SentMessages(len(messages), sum(map(value_size, messages.values())), "VALUE")
     phase.close()
     return chosen, contexts, sent
@@ -260,14 +272,14 @@ def value_phase(
 def message_to_child(
     known: ChosenValues | None, separators: tuple[Sequence[int], Sequence[int]]
 ) -> ChosenValues | None:
-    """Return the VALUE message for a child, from the values that its parent knows."""
+    """Return the VALUE message for a child, from the values that its parent knows; FAILED if these are None."""
     if known is None:
         return FAILED
-    low, up = separators
-    lower = {v: known.lower[v] for v in low}
-    if known.upper is known.lower and up == low:
+    lower_separator, upper_separator = separators
+    lower = {v: known.lower[v] for v in lower_separator}
+    if known.upper is known.lower and upper_separator == lower_separator:
         return ChosenValues(lower, lower)
-    return ChosenValues(lower, known.upper and {v: known.upper[v] for v in up})
+    return ChosenValues(lower, known.upper and {v: known.upper[v] for v in upper_separator})
 
 
 def _parent_edges(tree: PseudoTree, agents: Sequence[int]) -> dict[int, list[int]]:
@@ -277,18 +289,19 @@ def _parent_edges(tree: PseudoTree, agents: Sequence[int]) -> dict[int, list[int
 
 def outside_phase(
     tree: PseudoTree,
-    post: Mailbox,
+    mailbox: Mailbox,
     work: Callable[[int, UtilMessage], tuple[UtilMessage, list[UtilMessage]]],
 ) -> tuple[dict[int, UtilMessage], dict[int, SentMessages]]:
-    """Compute the outside bounds of this rank's agents: what all other agents can add to each row.
+    """Compute the outside bounds of this rank's agents.
 
-    Messages go down the tree as in VALUE.
+    An agent's outside bound is an upper bound on the utility that all other agents can add to each row of its table.
+    Messages go down the tree as in the VALUE phase.
 
     Parameters
     ----------
     tree : PseudoTree
         The agents' tree.
-    post : Mailbox
+    mailbox : Mailbox
         The messages.
     work : callable
         ``work(agent, outside bound over its separator)`` returns the agent's outside bound and those of its children.
@@ -301,17 +314,17 @@ def outside_phase(
         Message statistics of each agent.
     """
     order = tree.bottom_up[::-1]
-    phase, outsides, sent = Phase(post, order), dict[int, UtilMessage](), dict[int, SentMessages]()
-    for agent in _agents_as_messages_arrive(post, "OUTSIDE", _parent_edges(tree, post.local_agents(order))):
+    phase, outsides, sent = Phase(mailbox, order), dict[int, UtilMessage](), dict[int, SentMessages]()
+    for agent in _agents_as_messages_arrive(mailbox, "OUTSIDE", _parent_edges(tree, mailbox.local_agents(order))):
         from_parent: UtilMessage = ()
         if tree.parent[agent] >= 0:
-            from_parent, _ = post.receive("OUTSIDE", agent, tree.parent[agent])
+            from_parent, _ = mailbox.receive("OUTSIDE", agent, tree.parent[agent])
         result = phase.attempt(agent, partial(work, agent, from_parent), from_parent)
         messages: list[UtilMessage | None] = [FAILED] * len(tree.children[agent])
         if result is not None:
             outsides[agent], messages = result[0], [*result[1]]
         for child, message in zip(tree.children[agent], messages, strict=True):
-            post.send("OUTSIDE", child, child, message)
+            mailbox.send("OUTSIDE", child, child, message)
         sent[agent] = SentMessages(len(messages), sum(tables_size(contents or ()) for contents in messages), "OUTSIDE")
     phase.close()
     return outsides, sent
@@ -320,7 +333,10 @@ def outside_phase(
 def known_values(
     steps: UtilStepPair, separators: tuple[Sequence[int], Sequence[int]], context: ChosenValues
 ) -> ChosenValues:
-    """Return the values of interface and separator, for the lower and the upper tables."""
+    """Return the values of an agent's interface variables and separator, for the lower and the upper tables.
+
+    ``context`` has the values of the separator, as the parent sent them.
+    """
     lower = value_step(steps.lower, separators[0], context.lower)
     if steps.upper is None or context.upper is None:
         return ChosenValues(lower, None)

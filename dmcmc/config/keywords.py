@@ -30,7 +30,8 @@ Data = Mapping[str, Any]
 class Keywords(TypedDict, total=False):
     """Keyword arguments of :func:`dmcmc.solve` and others, in addition to ``settings`` or in place of it.
 
-    Each keyword is a key of a configuration; ``timeout`` is ``budget.time``. A section (``local``, ``combine``,
+    Each keyword is a key of a configuration, explained at the class of its section in
+    :mod:`dmcmc.config.settings`; ``timeout`` is the key ``budget.time``. A section (``local``, ``combine``,
     ``budget``) is given as its class, or as a mapping of some of its keys; ``combine`` may also be a method's name.
     Former names (:data:`dmcmc.config.legacy_keys.RENAMED_SETTINGS`) are accepted with a ``DeprecationWarning``.
     """
@@ -66,15 +67,16 @@ class Keywords(TypedDict, total=False):
     checkpoint: str | os.PathLike[str] | None
 
 
-_SIMPLE = (str, int, float, bool, NoneType)
-# Settings by their keywords, if these are plain values: checking them takes longer than solving a tiny problem.
+_SIMPLE = (str, int, float, bool, NoneType)  # types of keyword values for which settings are cached
+# Cache of settings made from plain keyword values alone: checking these takes longer than solving a tiny problem.
 _CACHE = Memo[Settings](64)
 _SECTIONS = {"local": Local, "combine": Combine, "budget": Budget}
 _TOP_LEVEL = ("algorithm", "search", "local_search", "device", "seed", "presolve", "output", "checkpoint")
+# The configuration key that each keyword sets, except for whole sections.
 _KEYS: dict[str, Key] = {name: (name,) for name in _TOP_LEVEL}
 _KEYS["timeout"] = ("budget", "time")
-for _section, _kind in _SECTIONS.items():
-    for _name in _kind.__struct_fields__:
+for _section, _section_class in _SECTIONS.items():
+    for _name in _section_class.__struct_fields__:
         _KEYS.setdefault(_name, (_section, _name))  # the keyword ``method`` is local.method, not combine.method
 
 
@@ -106,11 +108,12 @@ def settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Set
 
 
 def _settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Settings:
-    # A configuration that is passed as settings has a problem, too: only the fields of Settings are taken.
+    # A whole configuration may be passed as settings. Its problem is ignored: only the fields of Settings are read.
+    """Return the settings without the cache; see :func:`settings_from`."""
     names = () if settings is None else Settings.__struct_fields__
     document = Document("", {name: _plain(getattr(settings, name)) for name in names})
     if settings is not None and settings.local.guarantee is not None and "samples" not in keywords:
-        del document.data["local"]["samples"]  # computed from the guarantee, not given
+        del document.data["local"]["samples"]  # it was computed from the guarantee
     if "time" in keywords and "timeout" in keywords:
         raise ConfigError("timeout: is given twice (time and timeout)")
     for name, value in keywords.items():

@@ -23,10 +23,10 @@ class RandomDcop(Parameters, frozen=True, kw_only=True):
     local_density : float
         p_l: ⌊n(n−1)p_l/2⌋ edges among an agent's n variables, at least the n−1 of a spanning tree.
     global_density : float
-        p_g: ⌊b(b−1)p_g/2⌋ edges among the b interface variables of all agents, each between two agents; at least
-        a spanning tree over the agents, at most all pairs across agents.
+        p_g: ⌊B(B−1)p_g/2⌋ edges among the B interface variables of all agents together, each edge between two agents.
+        The number is at least that of a spanning tree over the agents, and at most that of all pairs across agents.
     interface_variables : int
-        Number of each agent's variables (the first ones) that may share a factor with another agent's.
+        Number of each agent's variables that may share a factor with another agent's; these are its first variables.
     seed : int
         Seed of the random streams; equal seeds give equal problems.
     """
@@ -56,14 +56,14 @@ def generate(params: RandomDcop) -> Problem:
         If the problem does not fit the memory.
     """
     a, n, d, b = params.agents, params.variables_per_agent, params.domain_size, params.interface_variables
-    inside = edge_count(n, params.local_density, at_least=n - 1)
-    between = min(edge_count(a * b, params.global_density, at_least=a - 1), a * (a - 1) // 2 * b * b)
-    m = a * inside + between
-    check_size(a, a * n, m, m * d * d)
+    edges_per_agent = edge_count(n, params.local_density, at_least=n - 1)
+    crossing_edges = min(edge_count(a * b, params.global_density, at_least=a - 1), a * (a - 1) // 2 * b * b)
+    n_factors = a * edges_per_agent + crossing_edges
+    check_size(a, a * n, n_factors, n_factors * d * d)
     rng = stream(params.seed, 0)
-    edges = [graphs.connected(rng, n, inside) + agent * n for agent in range(a)]
-    ends = graphs.across(rng, a, b, between)
-    edges.append(np.stack([ends[:, 0] * n + ends[:, 1], ends[:, 2] * n + ends[:, 3]], axis=1))
-    tables = uniform(stream(params.seed, 1), 1, 1000, (m, d, d))
+    edges = [graphs.connected(rng, n, edges_per_agent) + agent * n for agent in range(a)]
+    crossing = graphs.across(rng, a, b, crossing_edges)
+    edges.append(np.stack([crossing[:, 0] * n + crossing[:, 1], crossing[:, 2] * n + crossing[:, 3]], axis=1))
+    tables = uniform(stream(params.seed, 1), 1, 1000, (n_factors, d, d))
     name = f"random_A{a}_n{n}_D{d}_pl{params.local_density:g}_pg{params.global_density:g}_B{b}_s{params.seed}"
     return binary_problem(np.concatenate(edges), tables, lambda factors: agents_problem(name, a, n, d, factors, "x"))

@@ -1,6 +1,6 @@
-"""Contract a pseudo-tree: adjacent agents with the same owner become one node, which that owner can eliminate at once.
+"""Contract a pseudo-tree: adjacent agents with the same owner become one node, whose agents are eliminated jointly.
 
-An *owner* is a process or a subtree number: any label of agents.
+An *owner* is any integer label of agents, such as the number of a process.
 """
 
 from collections.abc import Sequence
@@ -10,14 +10,16 @@ from dmcmc.inference.dpop.pseudotree import PseudoTree
 
 
 class Contraction(NamedTuple):
-    """The connected pieces of a pseudo-tree with one owner each.
+    """A pseudo-tree whose nodes are pieces: connected sets of agents that have the same owner.
+
+    All roots of one owner belong to one piece, although no tree edge connects them.
 
     Attributes
     ----------
     pieces : tuple of tuple of int
         The agents of each piece, children before parents.
     tree : PseudoTree
-        The pseudo-tree over pieces; its ``placed`` tuples are empty.
+        The pseudo-tree over pieces; its ``placed`` tuples are empty, since they refer to single agents.
     owner : tuple of int
         The owner of each piece.
     """
@@ -30,6 +32,8 @@ class Contraction(NamedTuple):
 def contracted(tree: PseudoTree, owner: Sequence[int]) -> Contraction:
     """Return a pseudo-tree with adjacent agents of the same owner contracted, and likewise all roots of one owner.
 
+    A piece is numbered before its children, and its separator is that of its topmost agent.
+
     Examples
     --------
     >>> tree = PseudoTree((-1, 0, 1, 0), ((1, 3), (2,), (), ()), (2, 3, 1, 0), ((), (5,), (6,), (5,)), ((),) * 4)
@@ -37,33 +41,38 @@ def contracted(tree: PseudoTree, owner: Sequence[int]) -> Contraction:
     >>> found.pieces, found.tree.parent, found.tree.separators
     (((3, 1, 0), (2,)), (-1, 0), ((), (6,)))
     """
-    piece_of, agents, top_agents, root_piece = dict[int, int](), list[list[int]](), list[int](), dict[int, int]()
-    parents = list[int]()
+    piece_of, pieces, top_agents, piece_of_root_owner = (
+        dict[int, int](),
+        list[list[int]](),
+        list[int](),
+        dict[int, int](),
+    )
+    parent_of_piece = list[int]()
     for agent in reversed(tree.bottom_up):
         parent = tree.parent[agent]
-        index = len(agents)
+        number = len(pieces)
         if parent < 0:
-            index = root_piece.setdefault(owner[agent], index)
+            number = piece_of_root_owner.setdefault(owner[agent], number)
         elif owner[parent] == owner[agent]:
-            index = piece_of[parent]
-        if index == len(agents):
-            agents.append([])
+            number = piece_of[parent]
+        if number == len(pieces):
+            pieces.append([])
             top_agents.append(agent)
-            parents.append(-1 if parent < 0 else piece_of[parent])
-        piece_of[agent] = index
-        agents[index].append(agent)
-    children: list[list[int]] = [[] for _ in agents]
-    for index, parent in enumerate(parents):
+            parent_of_piece.append(-1 if parent < 0 else piece_of[parent])
+        piece_of[agent] = number
+        pieces[number].append(agent)
+    children: list[list[int]] = [[] for _ in pieces]
+    for number, parent in enumerate(parent_of_piece):
         if parent >= 0:
-            children[parent].append(index)
+            children[parent].append(number)
     return Contraction(
-        tuple(tuple(reversed(one)) for one in agents),
+        tuple(tuple(reversed(piece)) for piece in pieces),
         PseudoTree(
-            parent=tuple(parents),
+            parent=tuple(parent_of_piece),
             children=tuple(map(tuple, children)),
-            bottom_up=tuple(reversed(range(len(agents)))),
+            bottom_up=tuple(reversed(range(len(pieces)))),
             separators=tuple(tree.separators[top] for top in top_agents),
-            placed=((),) * len(agents),
+            placed=((),) * len(pieces),
         ),
         tuple(owner[top] for top in top_agents),
     )

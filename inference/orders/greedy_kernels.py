@@ -1,20 +1,26 @@
 # mypy: ignore-errors
 r"""Greedy elimination orders: each step eliminates the cheapest vertex of a rule, optionally with random noise.
 
-Costs are integers and updated as edges appear and disappear, so they never depend on rounding:
+The vertices from ``eliminate`` on are never eliminated; they are the kept variables. The cost of vertex v is
 
-* min-fill: the number of edges that eliminating v would add; weighted-min-fill: the sum over these edges of the
-  product of their ends' weights; min-weight: the weights of v and its neighbours; min-degree: the number of
-  neighbours. Weights are scaled log2 of domain sizes.
-* Eliminating v with neighbours N: each u ∈ N loses v, and with it the missing edges v-x for x ∈ N(u) \ N(v). Each new
-  edge a-b is no longer missing for the common neighbours of a and b. It makes a's neighbours that b lacks missing edges
-  of a, and b's neighbours that a lacks missing edges of b.
+* min-fill: the number of edges that eliminating v would add;
+* weighted-min-fill: the sum, over these edges, of the product of their ends' weights;
+* min-weight: the sum of the weights of v and its neighbours;
+* min-degree: the number of neighbours.
 
-Work is counted in accessed words, about 2 ns each; it limits the search, not the clock. Arguments of all functions:
+Weights are scaled log2 of domain sizes. Costs are integers, so they never depend on rounding, and they are updated
+incrementally. Eliminating v with neighbours N removes v from each u ∈ N; the missing edges v-x for x ∈ N(u) \ N(v) then
+no longer count for u. Each new edge a-b is no longer missing for the common neighbours of a and b. It also makes a
+missing edge of b from each a-x with x ∈ N(b) \ N(a), and a missing edge of a from each b-x with x ∈ N(a) \ N(b).
 
-* ``graph`` (n, words) uint64: rows of bits; vertices from ``eliminate`` on are kept;
+Work is counted in accessed words, about 2 ns each. The search is limited by work and not by the clock, so that it is
+reproducible. Arguments that several functions share:
+
+* ``graph`` (n, words) uint64: rows of bits, see ``bitset_kernels``;
 * ``cost`` (n,) int64: the rule's cost per vertex; ``weight`` (n,) int64: scaled log2 of the domain sizes;
-* ``plain``: whether each vertex weighs 1 instead; ``state`` (1,) uint64: a random generator's state.
+* ``plain``: whether each vertex weighs 1 instead;
+* ``rule``: MIN_FILL, MIN_WEIGHT, WEIGHTED_MIN_FILL or MIN_DEGREE;
+* ``state`` (1,) uint64: a random generator's state.
 """
 
 import numpy as np
@@ -67,7 +73,7 @@ def _weight_of_word(word, k, weight, plain):
 
 @njit(nogil=True)
 def _weight_outside(graph, a, b, weight, plain):
-    r"""Return the weight of N(a) \ N[b]."""
+    r"""Return the weight of N(a) \ N[b]: the neighbours of a that are neither b nor adjacent to b."""
     total = np.int64(0)
     for k in range(graph.shape[1]):
         word = graph[a, k] & ~graph[b, k]
@@ -79,7 +85,7 @@ def _weight_outside(graph, a, b, weight, plain):
 
 @njit(nogil=True)
 def first_costs(graph, weight, eliminate, rule):
-    """Return each vertex's cost under a rule, (n,) int64, and the work; kept vertices cost 0."""
+    """Return each vertex's cost under a rule, (n,) int64, and the work; vertices from ``eliminate`` on have cost 0."""
     n, words = graph.shape
     cost = np.zeros(n, dtype=np.int64)
     neighbours = np.empty(n, dtype=np.int64)
@@ -105,7 +111,7 @@ def first_costs(graph, weight, eliminate, rule):
 
 @njit(nogil=True)
 def _cheapest(cost, todo, count, noise, ties, state):
-    """Return the position in ``todo`` of the cheapest of the first ``count`` vertices there.
+    """Return the position in ``todo`` of the cheapest of its first ``count`` vertices.
 
     Without noise, ties go to the vertex with the smaller entry of ``ties``. With noise, each cost is multiplied by
     1 + noise·U[0, 1).
@@ -128,16 +134,16 @@ def _cheapest(cost, todo, count, noise, ties, state):
 
 @njit(nogil=True)
 def _connect(graph, cost, a, b, weight, plain):
-    """Add edge a-b and update the fill costs; return the work."""
+    """Add edge a-b and update the fill costs of a, b and their common neighbours; return the work."""
     words = graph.shape[1]
     missing_of_a, missing_of_b = np.int64(0), np.int64(0)
     edge = np.int64(1) if plain else weight[a] * weight[b]
     work = 3 * words + 4
     for k in range(words):
-        of_a, of_b = graph[a, k], graph[b, k]
-        missing_of_a += _weight_of_word(of_a & ~of_b, k, weight, plain)
-        missing_of_b += _weight_of_word(of_b & ~of_a, k, weight, plain)
-        common = of_a & of_b
+        row_a, row_b = graph[a, k], graph[b, k]
+        missing_of_a += _weight_of_word(row_a & ~row_b, k, weight, plain)
+        missing_of_b += _weight_of_word(row_b & ~row_a, k, weight, plain)
+        common = row_a & row_b
         while common:
             cost[k * 64 + lowest(common)] -= edge
             common &= common - ONE
@@ -198,11 +204,11 @@ def greedy(graph, cost, sizes, weight, eliminate, rule, noise, ties, state, limi
     eliminate : int
         The number of vertices to eliminate.
     rule : int
-        Number of the rule.
+        MIN_FILL, MIN_WEIGHT, WEIGHTED_MIN_FILL or MIN_DEGREE.
     noise : float
-        Each cost is multiplied by 1 + noise·U[0, 1).
+        Each cost is multiplied by 1 + noise·U[0, 1) whenever vertices are compared.
     ties : (n,) int64
-        Without noise, ties go to the smaller entry.
+        Without noise, ties go to the vertex with the smaller entry.
     state : (1,) uint64
         A random generator's state.
     limit, work_limit : float
@@ -213,7 +219,7 @@ def greedy(graph, cost, sizes, weight, eliminate, rule, noise, ties, state, limi
     Returns
     -------
     cells : float
-        Σ over buckets of the joined table's cells; inf if the order was abandoned.
+        Sum over buckets of the number of cells of the joined table; inf if the order was abandoned.
     work : int
         Accessed words.
     """

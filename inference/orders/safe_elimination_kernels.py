@@ -1,11 +1,11 @@
 # mypy: ignore-errors
-"""Eliminate almost simplicial variables with small tables: no order does much better without them first.
+"""Eliminate almost simplicial variables with small tables first, which hardly restricts the quality of the order.
 
-v is almost simplicial if all its neighbours but one, w, are connected with each other (this covers islets, twigs and
-vertices of degree 2: Bodlaender, Koster & van den Eijkhof 2005). Eliminating v then gives the same graph as
-contracting v into w. In the buckets of any order, w may replace v, which enlarges none of them if w's domain is no
-larger than v's. So some order begins with v whose largest table is no larger than v's, or than that of the best
-order.
+Variable v is almost simplicial if all its neighbours but one, w, are adjacent to each other. This covers islets, twigs
+and vertices of degree 2 (Bodlaender, Koster & van den Eijkhof 2005). Eliminating v then gives the same graph as
+contracting v into w. Take the best order. If w's domain is no larger than v's, w may replace v in all its buckets,
+which enlarges none of them. So an order that begins with v exists whose largest table is no larger than the larger of
+two: the table of v, and the largest table of the best order.
 """
 
 import numpy as np
@@ -16,8 +16,11 @@ from dmcmc.inference.runtime.compile import njit
 
 
 @njit(nogil=True)
-def _is_almost_simplicial(graph, sizes, v, neighbours, degree, around):
-    """Return whether v is almost simplicial, with a domain of the excluded neighbour no larger than v's.
+def _is_almost_simplicial(graph, sizes, v, neighbours, degree, neighbour_bits):
+    """Return whether v is almost simplicial and the domain of the exceptional neighbour w is no larger than v's.
+
+    Let u be the first neighbour that is not adjacent to all others. Then w is u itself, or, if u lacks only one
+    neighbour, that one. A clique needs no w.
 
     Parameters
     ----------
@@ -28,33 +31,33 @@ def _is_almost_simplicial(graph, sizes, v, neighbours, degree, around):
     v : int
         The vertex.
     neighbours : (n,) int64
-        Its neighbours, of which the first ``degree`` are valid.
+        The neighbours of v, of which the first ``degree`` entries are valid.
     degree : int
-        Their number.
-    around : (words,) uint64
-        Its neighbours as a row of bits.
+        The number of neighbours.
+    neighbour_bits : (words,) uint64
+        The neighbours of v as a row of bits.
     """
     words = graph.shape[1]
-    first, only, several = -1, -1, False
-    for i in range(degree):  # find the first neighbour that is not connected with another one
+    candidate, not_adjacent, several_not_adjacent = -1, -1, False
+    for i in range(degree):  # find the first neighbour that is not adjacent to all others
         u = neighbours[i]
         for k in range(words):
-            missing = around[k] & ~graph[u, k]
+            missing = neighbour_bits[k] & ~graph[u, k]
             if k == u >> 6:
                 missing &= ~bit(u)
-            while missing and not several:
-                several = only >= 0
-                only = k * 64 + lowest(missing)
+            while missing and not several_not_adjacent:
+                several_not_adjacent = not_adjacent >= 0
+                not_adjacent = k * 64 + lowest(missing)
                 missing &= missing - ONE
-        if only >= 0:
-            first = u
+        if not_adjacent >= 0:
+            candidate = u
             break
-    if first < 0:
+    if candidate < 0:
         return True
     for attempt in range(2):
-        if attempt and several:
+        if attempt and several_not_adjacent:
             break
-        w = only if attempt else first
+        w = not_adjacent if attempt else candidate
         if sizes[w] > sizes[v]:
             continue
         fits = True
@@ -63,7 +66,7 @@ def _is_almost_simplicial(graph, sizes, v, neighbours, degree, around):
             if u == w:
                 continue
             for k in range(words):
-                missing = around[k] & ~graph[u, k]
+                missing = neighbour_bits[k] & ~graph[u, k]
                 if k == u >> 6:
                     missing &= ~bit(u)
                 if k == w >> 6:
@@ -78,7 +81,10 @@ def _is_almost_simplicial(graph, sizes, v, neighbours, degree, around):
 
 @njit(nogil=True)
 def eliminate_almost_simplicial(graph, sizes, eliminate, limit, order):
-    """Eliminate almost simplicial variables with buckets of at most ``limit`` cells; return their number and the work.
+    """Eliminate almost simplicial variables with buckets of at most ``limit`` cells.
+
+    A vertex is checked again after its neighbourhood has changed. The loop ends after a full round in which no vertex
+    had to be checked.
 
     Parameters
     ----------
@@ -87,23 +93,30 @@ def eliminate_almost_simplicial(graph, sizes, eliminate, limit, order):
     sizes : (n,) float64
         Domain sizes.
     eliminate : int
-        Vertices from here on are kept.
+        The number of vertices that may be eliminated; vertices from here on are kept.
     limit : float
         Largest number of cells of an eliminated bucket.
     order : (eliminate,) int64
         Receives the eliminated vertices.
+
+    Returns
+    -------
+    done : int
+        The number of eliminated vertices.
+    work : int
+        Accessed words.
     """
     n, words = graph.shape
     neighbours = np.empty(n, dtype=np.int64)
-    around = np.empty(words, dtype=np.uint64)
+    neighbour_bits = np.empty(words, dtype=np.uint64)
     unchecked = np.ones(eliminate, dtype=np.bool_)
     eliminated = np.zeros(eliminate, dtype=np.bool_)
     done, work = 0, 0
-    v, checked = 0, 0
-    while checked < eliminate:
+    v, vertices_without_check = 0, 0
+    while vertices_without_check < eliminate:
         if unchecked[v] and not eliminated[v]:
             unchecked[v] = False
-            checked = 0
+            vertices_without_check = 0
             degree = members(graph[v], neighbours)
             cells = sizes[v]
             for i in range(degree):
@@ -111,20 +124,20 @@ def eliminate_almost_simplicial(graph, sizes, eliminate, limit, order):
             work += words + degree
             if cells <= limit:
                 for k in range(words):
-                    around[k] = graph[v, k]
+                    neighbour_bits[k] = graph[v, k]
                 work += 2 * degree * words
-                if _is_almost_simplicial(graph, sizes, v, neighbours, degree, around):
+                if _is_almost_simplicial(graph, sizes, v, neighbours, degree, neighbour_bits):
                     order[done] = v
                     done += 1
                     for i in range(degree):
                         u = neighbours[i]
                         for k in range(words):
-                            graph[u, k] |= around[k]
+                            graph[u, k] |= neighbour_bits[k]
                         graph[u, u >> 6] &= ~bit(u)
                         graph[u, v >> 6] &= ~bit(v)
                         if u < eliminate:
                             unchecked[u] = True
-                    # Neighbours of neighbours get no new edges, but fewer of their neighbours may be unconnected.
+                    # The neighbours' neighbours get no new edges, but fewer pairs of their neighbours lack one.
                     for i in range(degree):
                         for k in range(words):
                             word = graph[neighbours[i], k]
@@ -135,6 +148,6 @@ def eliminate_almost_simplicial(graph, sizes, eliminate, limit, order):
                                     unchecked[u] = True
                     graph[v] = 0
                     eliminated[v] = True
-        checked += 1
+        vertices_without_check += 1
         v = v + 1 if v + 1 < eliminate else 0
     return done, work

@@ -6,12 +6,16 @@ those already present, so the buckets it enlarges are found by a walk down the e
 out if a bucket would become too large. Or a block is *cut* from the whole graph: variables are eliminated in a given
 order, and where a bucket is too large some of its variables are fixed (w-cutset, Bidyuk & Dechter 2007).
 
+The *place* of a variable is its index in a growing block. Variables are eliminated from the last place to the first, so
+the variable of the highest place in a separator is eliminated next.
+
 Arguments that several kernels share:
 
 graph : PenalisedGraph
-    See ``dmcmc.samplers.blocks.block_workspace``.
+    See ``dmcmc.samplers.blocks.block_workspace``. Factors are dense tables or, after these, automata. A forbidden
+    entry has the finite utility ``graph.never``. Variables from ``graph.free`` on are fixed.
 workspace : BlockWorkspace
-    Workspace; the resulting block is in ``workspace.block``.
+    Workspace, see the same module; the resulting block is in ``workspace.block``.
 z : (n,) int64
     The assignment.
 state : (1,) uint64
@@ -24,7 +28,7 @@ from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.orders.greedy_kernels import random_unit, random_word
 from dmcmc.inference.runtime.compile import njit
 
-MAX_WIDTH = 62  # maximum of variables of a bucket's separator
+MAX_WIDTH = 62  # maximum number of variables of a bucket's separator
 
 
 @njit(inline="always")
@@ -35,9 +39,11 @@ def below(state, n):
 
 @njit(nogil=True)
 def start_near_loss(graph, z, state, tries):
-    """Draw a variable near lost utility: of ``tries`` random factors, draw one by its loss, and one of its variables.
+    """Draw a free variable, preferably one of a factor whose entry is far below its largest.
 
-    The loss of a factor is the difference between its largest and its current entry.
+    The loss of a factor is the difference between its largest and its current entry. One of ``tries`` random factors is
+    drawn with a probability proportional to its loss, then one of its variables. If no factor has a loss, or the
+    variable is fixed, a free variable is drawn uniformly.
     """
     factors = graph.scope_start.size - 1
     total, variable = 0.0, below(state, graph.free)
@@ -55,7 +61,7 @@ def start_near_loss(graph, z, state, tries):
 
 @njit(nogil=True)
 def entry_of(graph, z, f):
-    """Return the utility of factor f, with a violation as a finite loss."""
+    """Return the utility of factor f at the assignment; a violation has the finite utility ``graph.never``."""
     first, last = graph.scope_start[f], graph.scope_start[f + 1]
     if f < graph.dense:
         at = graph.at[f]
@@ -67,15 +73,19 @@ def entry_of(graph, z, f):
 
 @njit(nogil=True)
 def walk(graph, z, f):
-    """Return the utility of automaton f, with a violation as a finite loss."""
+    """Return the utility of automaton f at the assignment; a violation has the finite utility ``graph.never``.
+
+    The automaton reads the values of its scope in turn. Each transition adds a utility and leads to the next state;
+    state 0 is the first.
+    """
     state, utility = 0, 0.0
     for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
-        step = graph.stride[s] + state * graph.domains[graph.scope[s]] + z[graph.scope[s]]
-        entry = graph.data[graph.first_step + step]
+        transition = graph.stride[s] + state * graph.domains[graph.scope[s]] + z[graph.scope[s]]
+        entry = graph.data[graph.first_step + transition]
         if entry == graph.never:
             return graph.never
         utility += entry
-        state = graph.following[step]
+        state = graph.following[transition]
     return utility
 
 
@@ -102,6 +112,10 @@ def merge(a, na, b, nb, out):
 def added_cells(workspace, size, near, count, limit, commit):
     """Return the cells that a new variable adds to the block's buckets, or −1 if a bucket would exceed the limit.
 
+    The new variable is eliminated first, and its bucket's separator is its neighbours. Its message goes to the bucket
+    of the neighbour of the highest place, whose separator receives the other neighbours; and so on from there, until a
+    separator does not grow.
+
     Parameters
     ----------
     size : int
@@ -111,9 +125,9 @@ def added_cells(workspace, size, near, count, limit, commit):
     count : int
         Number of neighbours.
     limit : int
-        Maximum of cells per bucket.
+        Maximum number of cells per bucket.
     commit : bool
-        Whether to enlarge the buckets; only after the same call without ``commit`` has not returned −1.
+        Whether to enlarge the buckets; allowed only after the same call without ``commit`` has not returned −1.
     """
     list_a, list_b = workspace.list_a, workspace.list_b
     cells = size
@@ -125,7 +139,7 @@ def added_cells(workspace, size, near, count, limit, commit):
     added = cells
     while count > 0:
         count -= 1
-        p = list_a[count]  # the first of the neighbours to be eliminated receives the others
+        p = list_a[count]  # of the neighbours, p is eliminated next; its bucket receives the message
         n = merge(workspace.separator[p], workspace.width[p], list_a, count, list_b)
         if n == workspace.width[p]:
             break
@@ -151,26 +165,25 @@ def added_cells(workspace, size, near, count, limit, commit):
 def places_near(graph, workspace, v, mark):
     """Write the ascending places of v's neighbours in the block to ``workspace.near``; return their number.
 
-    The result is −1 if there are more than ``MAX_WIDTH`` neighbours.
-
-    ``mark`` is an integer that no earlier call has used for this block.
+    The result is −1 if there are more than ``MAX_WIDTH`` neighbours. ``mark`` is an integer that no earlier call has
+    used for this block.
     """
-    near, count = workspace.near, 0
+    near, n_near = workspace.near, 0
     for i in range(graph.start[v], graph.start[v + 1]):
         f = graph.factor[i]
         for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
             p = workspace.place[graph.scope[s]]
             if p >= 0 and workspace.seen[p] != mark:
                 workspace.seen[p] = mark
-                if count == MAX_WIDTH:
+                if n_near == MAX_WIDTH:
                     return -1
-                j = count
+                j = n_near
                 while j > 0 and near[j - 1] > p:
                     near[j] = near[j - 1]
                     j -= 1
                 near[j] = p
-                count += 1
-    return count
+                n_near += 1
+    return n_near
 
 
 @njit(nogil=True)
@@ -182,9 +195,9 @@ def grow(graph, workspace, first, limit, total_limit, breadth_first, state):
     first : int
         The variable to begin with.
     limit : int
-        Maximum of cells per bucket.
+        Maximum number of cells per bucket.
     total_limit : int
-        Maximum of cells of all buckets together.
+        Maximum number of cells of all buckets together.
     breadth_first : bool
         Whether neighbours are tried in the order in which they were found, rather than at random.
 
@@ -239,7 +252,9 @@ def grow(graph, workspace, first, limit, total_limit, breadth_first, state):
 def cut(graph, workspace, order, rank, priority, limit, total_limit):
     """Eliminate variables in a given order; fix those of lowest priority where a bucket is too large.
 
-    The variables that are not fixed are the block.
+    The variables that are not fixed are the block. Each eliminated variable sends a message over its separator to the
+    bucket of the separator's earliest variable in the order. A bucket's messages are a linked list: ``workspace.place``
+    has the first and ``workspace.queue`` the next one, each named by the variable that sent it.
 
     Parameters
     ----------
@@ -248,14 +263,15 @@ def cut(graph, workspace, order, rank, priority, limit, total_limit):
     priority : (n,) float64
         Of a bucket that is too large, the variables of lowest priority are fixed.
     limit : int
-        Maximum of cells per bucket.
+        Maximum number of cells per bucket.
     total_limit : int
-        Maximum of cells of all buckets together.
+        Maximum number of cells of all buckets together.
 
     Returns
     -------
     int
-        Number of variables of the block; 0 if all buckets together have too many cells.
+        Number of variables of the block; 0 if all buckets together have too many cells, or the separators too many
+        entries for the workspace.
     """
     n = order.size
     fixed, next_message, first_message = workspace.marked, workspace.queue, workspace.place
@@ -297,15 +313,15 @@ def cut(graph, workspace, order, rank, priority, limit, total_limit):
         for s in range(scope_start, last):
             cells *= graph.domains[scopes[s]]
         while cells > limit or last - scope_start > MAX_WIDTH:
-            lowest = scope_start
+            position_of_lowest = scope_start
             for s in range(scope_start + 1, last):
-                if priority[scopes[s]] < priority[scopes[lowest]]:
-                    lowest = s
-            u = scopes[lowest]
+                if priority[scopes[s]] < priority[scopes[position_of_lowest]]:
+                    position_of_lowest = s
+            u = scopes[position_of_lowest]
             fixed[u] = True
             cells /= graph.domains[u]
             last -= 1
-            scopes[lowest] = scopes[last]
+            scopes[position_of_lowest] = scopes[last]
         total += np.int64(cells)
         if total > total_limit or last + n > scopes.size:
             return 0
@@ -319,7 +335,7 @@ def cut(graph, workspace, order, rank, priority, limit, total_limit):
 
 @njit(nogil=True)
 def send_message(workspace, v, rank):
-    """Add v's message to the bucket of the earliest variable of its separator that is not fixed, if there is one."""
+    """Add v's message to the bucket of the earliest variable in its separator that is not fixed, if there is one."""
     parent = -1
     for s in range(workspace.begin[v], workspace.end[v]):
         u = workspace.scopes[s]
@@ -332,7 +348,7 @@ def send_message(workspace, v, rank):
 
 @njit(nogil=True)
 def redirect_messages(workspace, v, rank):
-    """Move the messages in a fixed variable's bucket to other buckets."""
+    """Move the messages in a fixed variable's bucket to the buckets of the next variables in their separators."""
     child = workspace.place[v]
     while child >= 0:
         next_child = workspace.queue[child]

@@ -4,7 +4,8 @@
 Arguments that several kernels share:
 
 graph : PenalisedGraph
-    See ``dmcmc.samplers.blocks.block_workspace``.
+    See ``dmcmc.samplers.blocks.block_workspace``. A forbidden entry has the finite utility ``graph.never``. Variables
+    from ``graph.free`` on are fixed.
 z : (n,) int64
     The assignment.
 state : (1,) uint64
@@ -22,7 +23,7 @@ from dmcmc.samplers.blocks.block_selection_kernels import entry_of
 
 @njit(nogil=True)
 def total(graph, z):
-    """Return the utility of an assignment, each violation counted as the finite loss ``graph.never``."""
+    """Return the utility of an assignment; each violation counts as the finite utility ``graph.never``."""
     value = 0.0
     for f in range(graph.scope_start.size - 1):
         value += entry_of(graph, z, f)
@@ -31,7 +32,10 @@ def total(graph, z):
 
 @njit(nogil=True)
 def score(graph, z, v, out):
-    """Write the sum of v's factors for each value of v to ``out``; return the number of entries read."""
+    """Write the utility of each value of v, all other variables fixed, to ``out``; return the number of entries read.
+
+    ``out`` is (at least the domain size of v,) float64. Only factors of v are summed. ``z`` is unchanged at the end.
+    """
     size = graph.domains[v]
     out[:size] = 0.0
     old = z[v]
@@ -56,7 +60,11 @@ def score(graph, z, v, out):
 
 @njit(nogil=True)
 def choose_value(scores, size, temperature, state):
-    """Draw a value by exp(score / temperature); at temperature 0 return a best value, with ties broken at random."""
+    """Draw a value with probability proportional to exp(score / temperature).
+
+    At temperature 0, return a value of the highest score, with ties broken at random. ``scores`` is (at least
+    ``size``,) float64.
+    """
     top = scores[:size].max()
     if temperature > 0:
         mass = 0.0
@@ -79,7 +87,7 @@ def choose_value(scores, size, temperature, state):
 
 @njit(nogil=True)
 def sweep(graph, z, temperature, state):
-    """Draw every free variable in turn; return the gain and the number of entries read."""
+    """Draw each free variable once, given the others; return the gain of utility and the number of entries read."""
     gain, read, widest = 0.0, 0, 1
     for v in range(graph.free):
         widest = max(widest, graph.domains[v])
@@ -95,7 +103,7 @@ def sweep(graph, z, temperature, state):
 
 @njit(nogil=True)
 def typical_spread(graph, z):
-    """Return the root mean square over variables of the standard deviation of their values' utilities.
+    """Return the root mean square, over the free variables, of the standard deviation of their values' utilities.
 
     Values whose number of violations differs from that of the current value are left out.
     """
@@ -121,10 +129,13 @@ def typical_spread(graph, z):
 def mobility(graph, z, share):
     """Return the mean probability that a draw of a single variable changes its value, all others fixed.
 
+    The mean is over the free variables with more than one value; it is 1 if there is none.
+
     Parameters
     ----------
     share : float
-        The temperature, in typical spreads. If the spread is 0, violations alone decide and the temperature is 1.
+        The temperature of the draws, as a fraction of the typical spread (see :func:`typical_spread`). If the spread is
+        0, the values of a variable differ only in violations, and the temperature is 1.
     """
     temperature, widest = share * typical_spread(graph, z), 1
     for v in range(graph.free):

@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""After a launch of chains of any sampler, select the best state of each row."""
+"""Select the best state of each row after a launch of chains of any sampler.
+
+A row is an assignment of the agent's boundary variables; several chains, its runs, sample it. The utility of a state in
+chain units is its scaled utility minus 2^k per violation, where k is the agent's ``VIOLATION``.
+"""
 
 import numpy as np
 from numba import cuda
@@ -38,30 +42,32 @@ def select_best_states(
 ):
     """Select the best state of each row among its runs in this launch and the earlier rounds; ties go to the earliest.
 
-    The launch has the grid of the chains' kernel. The thread of each row's run 0 compares the runs of its row.
+    The launch has the grid of the chains' kernel: one thread per chain, a row's runs in consecutive threads. The thread
+    of the row's run 0 compares the runs; the others end at once. If ``group`` does not divide the threads of a block,
+    the last threads of the block have no chain.
 
     Parameters
     ----------
     parts : (parts · PART_SIZE,) int64
-        The rows of each part of the launch.
+        The parts of the launch: rows of one agent in consecutive blocks, see ``dmcmc.samplers.cuda.descriptors``.
     part_of_block : (blocks,) int32
         The part that each block works on.
     headers : (agents · HEADER_SIZE,) int64
-        See :mod:`dmcmc.samplers.cuda.descriptors`.
+        The agents' headers, see ``dmcmc.samplers.cuda.descriptors``.
     group : int
-        Number of chains that must be in one block.
+        Number of chains that must be in one block: the runs of a row if they exchange states, otherwise 1.
     first : bool
-        Whether rows have no earlier state.
+        Whether this is the first round, so that rows have no state yet.
     repair : bool
-        Whether rows without violations stay unchanged.
+        Whether this round samples only rows whose state has a violation; the other rows keep their state.
     best_states : (hidden · all threads,) uint8 or uint16
         Best state of each chain; variables first, then threads.
     best_utility : (all threads,) int64
-        Its utility in chain units.
+        Utility of each chain's best state, in chain units.
     states_before, states_after : (values,) uint8 or uint16
-        States of rows, per agent (hidden, rows); the latter is written.
-    utility_before, utility_after : (rows,) int64
-        Their utilities in chain units; the latter is written.
+        States of the rows before and after this round: for each agent (hidden, rows). ``states_after`` is written.
+    utility_before, utility_after : (rows of all agents,) int64
+        Utilities of these states in chain units. ``utility_after`` is written.
     """
     block, tid, threads = np.uint32(cuda.blockIdx.x), np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
     part = part_of_block[block]
@@ -71,18 +77,19 @@ def select_best_states(
         np.uint32(parts[PART_SIZE * part + PART_ROWS]),
         np.uint32(headers[h + HIDDEN]),
     )
-    used = np.uint32(threads - threads % np.uint32(group))
-    index = (block - np.uint32(parts[PART_SIZE * part + FIRST_BLOCK])) * used + tid
-    if tid >= used or index % runs != 0 or index >= rows * runs:
+    chain_threads = np.uint32(threads - threads % np.uint32(group))
+    chain = (block - np.uint32(parts[PART_SIZE * part + FIRST_BLOCK])) * chain_threads + tid
+    if tid >= chain_threads or chain % runs != 0 or chain >= rows * runs:
         return
-    row = np.int64(parts[PART_SIZE * part + FIRST_ROW]) + np.int64(index // runs)
+    row = np.int64(parts[PART_SIZE * part + FIRST_ROW]) + np.int64(chain // runs)
     all_threads = np.uint64(cuda.gridDim.x) * np.uint64(threads)
     thread = np.uint64(block) * np.uint64(threads) + np.uint64(tid)
     row_at = np.uint64(headers[h + ROWS_BEFORE] + row)
     winner, best, improved = thread, utility_before[row_at], False
     violation = headers[h + VIOLATION]
-    half = np.int64(1) << np.int64(violation - 1) if violation > 0 else np.int64(0)
-    skipped = repair and (violation == 0 or best > -half)  # repair rounds skip rows without violations
+    half_violation = np.int64(1) << np.int64(violation - 1) if violation > 0 else np.int64(0)
+    # Repair rounds skip rows without violations, whose utility is above −2^k / 2.
+    skipped = repair and (violation == 0 or best > -half_violation)
     for run in range(runs if not skipped else 0):
         utility = best_utility[thread + np.uint64(run)]
         if utility > best or (first and run == 0):

@@ -1,7 +1,8 @@
 """Divide a sampler's run into rounds, and define where the chains of a round start.
 
-All rows of an agent finish a round before the next begins. So a warm round may start a row's chains from the best
-states of its neighbours, the rows that differ in the value of one interface variable: their best states are similar.
+A row is an assignment of the agent's boundary variables; its chains are called runs. All rows of an agent finish a
+round before the next one begins. So the chains of a row may start from the best states of neighbouring rows, which
+differ in the value of one boundary variable: their best states are similar.
 """
 
 from collections.abc import Callable
@@ -20,17 +21,18 @@ class Round(NamedTuple):
     Attributes
     ----------
     temperatures : (trials,) float32
-        One temperature per trial, in chain units. 0 takes the best value.
+        One temperature per trial, in chain units. At temperature 0 the best value is taken.
     warm : bool
-        False: chains start from the sampler's ``init`` (only the first round may). True: run 0 of a row starts from the
-        row's best state so far, each other run from the best state of a neighbouring row.
+        Whether chains have a warm start. False (only in the first round): they start from the sampler's ``init``. True:
+        run 0 of a row starts from the row's best state so far, each other run from the best state of a neighbouring
+        row.
     repair : bool
         Whether only rows whose best state violates a hard constraint take part.
     descent : int
         Maximum number of greedy sweeps that improve each chain's best state at the end of the round.
     ladder : float
-        With exchange: ratio between the temperatures of the last run and of run 0, which has ``temperatures``; the runs
-        between are spaced geometrically.
+        For samplers whose runs exchange states (parallel tempering): ratio between the temperatures of the last run and
+        of run 0, which has ``temperatures``; the runs between are spaced geometrically.
     """
 
     temperatures: NDArray[np.float32]
@@ -40,7 +42,7 @@ class Round(NamedTuple):
     ladder: float = 1.0
 
     def rungs(self, runs: int) -> NDArray[np.float32]:
-        """Return the factor of ``temperatures`` for each run, ascending from 1.
+        """Return the factor of ``temperatures`` for each run: a geometric sequence from 1 to ``ladder``.
 
         Parameters
         ----------
@@ -59,15 +61,15 @@ Rounds = Callable[[ChainModel, int, Temperature], list[Round]]
 
 
 def one_round(model: ChainModel, samples: int, temperature: Temperature) -> list[Round]:
-    """Return the run of the paper's samplers: all trials from one start.
+    """Return a single round without a warm start, as in the paper's samplers.
 
     Parameters
     ----------
     model : ChainModel
-        The agent's columns.
+        The agent's problem as the chains read it.
     samples : int
         Number of trials.
     temperature : Temperature
-        The temperatures.
+        The temperature schedule.
     """
     return [Round(temperature.of_trials(model, samples))]

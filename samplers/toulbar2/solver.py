@@ -1,4 +1,7 @@
-"""The local solver ``toulbar2``: one search per row of an agent's table, with fixed boundary variables."""
+"""The local solver ``toulbar2``: one branch-and-bound search per row of an agent's table.
+
+A row is an assignment of the agent's boundary variables (its interface); the search is over its hidden variables.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -18,15 +21,15 @@ from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.model.chain_model import flatten_local
 from dmcmc.samplers.model.evaluation import evaluate_rows
 from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
-from dmcmc.samplers.toulbar2.search import Toulbar2Process, available
+from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
 
-_MAX_ROWS = 1 << 16  # a search takes a millisecond at least
-_MAX_SECONDS = 1e8  # seconds
+_MAX_ROWS = 1 << 16  # more rows take too long: a search takes at least a millisecond
+_MAX_SECONDS = 1e8  # seconds for all agents if there is no deadline
 _MEMORY_SHARE = 0.5  # share of the free memory for the searches of all threads
 
 
 class Toulbar2Solver:
-    """The local solver ``toulbar2``: optimal rows, or a state and an upper bound per row if time is short."""
+    """The local solver ``toulbar2``: an optimal state per row, or a state and an upper bound if time is short."""
 
     name = "toulbar2"
     summary = "branch and bound by toulbar2, one search per row; proves its table if time allows (extra: toulbar2)"
@@ -42,21 +45,25 @@ class Toulbar2Solver:
             )
 
     def solve(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:
-        """Search the agents in turn, the rows of each on all threads."""
+        """Search the agents in turn, each on all threads; the remaining time is divided evenly over the agents."""
         tables = []
-        for left, local in zip(range(len(problems), 0, -1), problems, strict=True):
+        for remaining_agents, local in zip(range(len(problems), 0, -1), problems, strict=True):
             stop = sampling.backend.stop
-            until = time.perf_counter() + min(_MAX_SECONDS, stop.left) / left
-            tables.append(_solve(local, sampling, stop.by(until)))
+            agent_end = time.perf_counter() + min(_MAX_SECONDS, stop.left) / remaining_agents
+            tables.append(_solve(local, sampling, stop.by(agent_end)))
             sampling.progress(1)
         return tables
 
 
 def _solve(local: LocalProblem, sampling: Sampling, stop: Deadline) -> SampledTable:
-    """Search the rows of one agent."""
+    """Search the rows of one agent and make its table.
+
+    The state of an infeasible row is arbitrary; its utility is −∞, which is proven.
+    """
     start, arithmetic, threads = time.perf_counter(), sampling.arithmetic, sampling.backend.threads
     states = np.zeros((local.rows, len(local.hidden)), dtype=np.int64)
-    bounds: list[Number | None] = [None] * local.rows  # None if the state is proven optimal
+    # Upper bound on each row's utility; None if its state is proven optimal.
+    bounds: list[Number | None] = [None] * local.rows
 
     def search(first: int) -> None:
         """Search every ``threads``-th row, beginning with row ``first``."""
@@ -93,7 +100,10 @@ def _solve(local: LocalProblem, sampling: Sampling, stop: Deadline) -> SampledTa
 
 
 def _upper(table: EncodedTable, bounds: Sequence[Number | None], arithmetic: Arithmetic, addends: int) -> EncodedTable:
-    """Return the upper table: the bounds, or the lower table's values where these are proven optimal."""
+    """Return the upper table: each row's bound, or the value of the lower table if its state is proven optimal.
+
+    Bounds are rounded up for the rounding errors of a sum of ``addends`` terms, the factors.
+    """
     upper = table.values.copy().reshape(-1)
     for row, bound in enumerate(bounds):
         if bound is not None:
@@ -102,7 +112,10 @@ def _upper(table: EncodedTable, bounds: Sequence[Number | None], arithmetic: Ari
 
 
 def row_costs(local: LocalProblem, row: int) -> CostProblem:
-    """Return the cost problem of one row, over the agent's hidden variables."""
+    """Return the cost problem of one row, over the agent's hidden variables.
+
+    Variables are numbered as in ``local.hidden``; the boundary variables are fixed to the row's values.
+    """
     shape = local.interface_shape
     fixed = dict(zip(local.interface, (int(x) for x in np.unravel_index(row, shape)), strict=True)) if shape else {}
     number = {v: i for i, v in enumerate(local.hidden)}
@@ -112,13 +125,16 @@ def row_costs(local: LocalProblem, row: int) -> CostProblem:
 
 
 def _memory(threads: int) -> int:
-    """Return the maximum of bytes of address space for one thread's searches; 0 for no limit."""
+    """Return the memory limit of one thread's search process in bytes, besides its libraries; 0 for no limit."""
     free = free_memory()
     return 0 if free is None else int(_MEMORY_SHARE * free / threads)
 
 
 def _witness(local: LocalProblem, states: NDArray[np.int64], values: Mapping[int, int]) -> dict[int, int]:
-    """Return the hidden values of a row."""
+    """Return the hidden values of the row that ``values`` selects, {variable: value}.
+
+    ``values`` contains the values of the boundary variables.
+    """
     shape = local.interface_shape
     row = int(np.ravel_multi_index([values[v] for v in local.interface], shape)) if shape else 0
     return dict(zip(local.hidden, states[row].tolist(), strict=True))

@@ -90,7 +90,7 @@ def test_a_distribution_may_be_given(folder):
         (["p.wcsp", "p.xml", "--drop=costs"], "--drop costs: expected one of agents, digits, labels, names, sense"),
         (["p.wcsp", "p.xml", "--agents=7"], "--agents: expected 1 to 6 (the number of variables), got 7"),
         (["p.wcsp", "p.xml", "--agents=x"], "--agents: expected a whole number, got 'x'"),
-        (["p.wcsp", "p.xml", "--split=tree"], "--split: problem.agents says how many; it is missing"),
+        (["p.wcsp", "p.xml", "--split=tree"], "--split: needs problem.agents, the number of agents"),
         (
             ["p.wcsp", "p.xml", "--agents=2", "--split=x"],
             "--split: expected one of tree, grow, blocks, got 'x'",
@@ -106,7 +106,7 @@ def test_failed_conversions_are_reported_in_one_line(folder, fails, argv, messag
 def test_graph_shows_agents_widths_and_tables(folder, capfd):
     assert main(["graph", "p.wcsp", "--agents", "3"]) == 0
     output = capfd.readouterr().out
-    assert "5 edges, components 1, largest degree 2" in output and "width 1" in output
+    assert "5 edges, connected components: 1, largest degree 2" in output and "width 1" in output
     assert main(["graph", "p.wcsp", "--agents", "3", "--json"]) == 0
     data = json.loads(capfd.readouterr().out)
     assert (data["variables"], data["edges"], data["width"], data["links"]) == (6, 5, 1, 2)
@@ -130,7 +130,7 @@ def test_graph_draws(folder, capfd, name, begins):
 
 
 def test_a_picture_needs_a_known_name(folder, fails):
-    assert fails("graph", "c.yaml", "--output", "g.bmp").startswith("g.bmp: a picture's name ends with .dot, .png")
+    assert fails("graph", "c.yaml", "--output", "g.bmp").startswith("g.bmp: unknown kind of picture; use a name that ends in .dot, .png")
 
 
 def test_a_configuration_gives_agents_to_a_file(folder):

@@ -1,8 +1,10 @@
-"""Convert a calendar to a problem: each person is an agent with one variable for each of its meetings (PEAV).
+"""Convert a calendar to a problem in the PEAV model: private events as variables.
 
-Hard equality factors make the participants of a meeting agree. Hard factors also keep a person's meetings apart, and
-meetings in the same room. Utilities are those of preferences and of held meetings (Maheswaran et al., *Taking DCOP to
-the Real World*, AAMAS 2004).
+Each person is an agent with one variable for each of its meetings; the values are the meeting's possible times and
+rooms. Hard equality factors make all participants of a meeting choose the same value. Hard factors also forbid
+overlapping meetings of a person and overlapping meetings in a room. Soft unary factors hold the utility of holding a
+meeting, and the preferences of the meeting and of its participants (Maheswaran et al., *Taking DCOP to the Real World*,
+AAMAS 2004).
 """
 
 from itertools import combinations, pairwise
@@ -28,7 +30,7 @@ def read(source: SourceFile) -> Problem:
 def problem_of(calendar: Calendar) -> Problem:
     """Return the problem of a calendar.
 
-    An optional meeting has one more value, the last: :data:`NOT_HELD`. A mandatory meeting without any possible time
+    An optional meeting has an additional last value, :data:`NOT_HELD`. A mandatory meeting without any possible time
     has only this value, and it is forbidden.
 
     Raises
@@ -38,10 +40,10 @@ def problem_of(calendar: Calendar) -> Problem:
     """
     labels = [domain_of(calendar, m) for m in range(len(calendar.meetings))]
     _check_size(calendar, labels)
-    held = [(p, m) for m, meeting in enumerate(calendar.meetings) for p in meeting.people]
-    variable_of = {pair: i for i, pair in enumerate(held)}
+    participations = [(p, m) for m, meeting in enumerate(calendar.meetings) for p in meeting.people]
+    variable_of = {pair: i for i, pair in enumerate(participations)}
     factors: list[Factor] = []
-    for p, m in held:
+    for p, m in participations:
         table = _padded(calendar, m, calendar.utilities(m, p))
         if table.any():
             name = f"{calendar.people[p].name}'s preferences for {calendar.meetings[m].name}"
@@ -51,18 +53,18 @@ def problem_of(calendar: Calendar) -> Problem:
     for m, n in combinations(range(len(calendar.meetings)), 2):
         factors += _apart(calendar, m, n, variable_of)
     return Problem(
-        variables=tuple(f"{calendar.people[p].name}: {calendar.meetings[m].name}" for p, m in held),
-        domains=np.array([len(labels[m]) for _, m in held], dtype=np.int64),
+        variables=tuple(f"{calendar.people[p].name}: {calendar.meetings[m].name}" for p, m in participations),
+        domains=np.array([len(labels[m]) for _, m in participations], dtype=np.int64),
         agents=tuple(person.name for person in calendar.people),
-        owner=np.array([p for p, _ in held], dtype=np.int64),
+        owner=np.array([p for p, _ in participations], dtype=np.int64),
         factors=tuple(factors),
-        labels=tuple(labels[m] for _, m in held),
+        labels=tuple(labels[m] for _, m in participations),
         name=calendar.name,
     )
 
 
 def domain_of(calendar: Calendar, m: int) -> tuple[str, ...]:
-    """Return the labels of a meeting's values."""
+    """Return the labels of a meeting's values: its times and rooms, and :data:`NOT_HELD` if it may be dropped."""
     labels = tuple(calendar.label(choice) for choice in calendar.choices[m])
     has_not_held = calendar.meetings[m].weight is not None or not labels
     return (*labels, NOT_HELD) if has_not_held else labels
@@ -92,15 +94,21 @@ def _agreement(calendar: Calendar, m: int, copies: list[int], size: int) -> list
     if meeting.weight is None and not calendar.choices[m]:
         utilities = np.array([-np.inf])
     same = np.where(np.eye(size, dtype=bool), 0, -np.inf)
-    found = [Factor.of((copies[0],), utilities, name=meeting.name)] if utilities.any() else []
-    return found + [Factor.of(pair, same, name=f"{meeting.name}: one time for all") for pair in pairwise(copies)]
+    unary_factors = [Factor.of((copies[0],), utilities, name=meeting.name)] if utilities.any() else []
+    return unary_factors + [
+        Factor.of(pair, same, name=f"{meeting.name}: one time for all") for pair in pairwise(copies)
+    ]
 
 
 def _apart(calendar: Calendar, m: int, n: int, variable_of: dict[tuple[int, int], int]) -> list[Factor]:
-    """Return the factors that keep two meetings apart: one per common participant, or one if they only share a room."""
+    """Return the factors that forbid clashing choices of two meetings.
+
+    There is one factor per common participant. If the meetings only share a room, there is one factor between their
+    first participants.
+    """
     a, b = calendar.meetings[m], calendar.meetings[n]
-    both = [p for p in a.people if p in b.people]
-    if not both and not {*a.rooms} & {*b.rooms}:
+    common_people = [p for p in a.people if p in b.people]
+    if not common_people and not {*a.rooms} & {*b.rooms}:
         return []
     clash = calendar.clashes(m, n)
     if not clash.any():
@@ -109,12 +117,12 @@ def _apart(calendar: Calendar, m: int, n: int, variable_of: dict[tuple[int, int]
     table = np.zeros(sizes)
     table[: clash.shape[0], : clash.shape[1]] = np.where(clash, -np.inf, 0)
     names = f"{a.name} and {b.name}"
-    if not both:
+    if not common_people:
         pair = variable_of[a.people[0], m], variable_of[b.people[0], n]
         return [Factor.of(pair, table, name=f"{names} in one room")]
     return [
         Factor.of((variable_of[p, m], variable_of[p, n]), table, name=f"{names} of {calendar.people[p].name}")
-        for p in both
+        for p in common_people
     ]
 
 

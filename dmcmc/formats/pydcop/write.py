@@ -33,9 +33,9 @@ def write(problem: Problem) -> Iterator[str]:
         labels = tuple(labels_of(problem, v))
         _check(name, labels)
         domain_of.append(domains.setdefault(tuple((type(x), x) for x in labels), f"d{len(domains)}"))
-    hosted: dict[str, list[str]] = {}
+    variables_of_agent: dict[str, list[str]] = {}
     for v, name in enumerate(problem.variables):
-        hosted.setdefault(problem.agents[problem.owner[v]], []).append(name)
+        variables_of_agent.setdefault(problem.agents[problem.owner[v]], []).append(name)
     yield _dump({"name": problem.name, "objective": problem.sense})
     yield _dump({"domains": {name: {"values": [x for _, x in values]} for values, name in domains.items()}})
     yield _dump({"variables": {name: {"domain": domain_of[v]} for v, name in enumerate(problem.variables)}})
@@ -43,33 +43,37 @@ def write(problem: Problem) -> Iterator[str]:
     for name, listing in named_factor_entries(problem, constants=False):
         yield _indented(_dump({name: _constraint(listing, problem)}))
     yield _dump({"agents": {name: {} for name in problem.agents}})
-    yield _dump({"distribution_hints": {"must_host": hosted}})
+    yield _dump({"distribution_hints": {"must_host": variables_of_agent}})
 
 
-def _constraint(listing: FactorEntries, problem: Problem) -> dict[str, Any]:
-    """Return the YAML mapping of one constraint."""
-    labels = [[str(label) for label in labels_of(problem, v)] for v in listing.scope]
+def _constraint(entries: FactorEntries, problem: Problem) -> dict[str, Any]:
+    """Return the YAML mapping of one constraint: a default cost, and the value tuples of each other cost."""
+    labels = [[str(label) for label in labels_of(problem, v)] for v in entries.scope]
     values: dict[int | float, list[str]] = {}
-    for row, cost in zip(listing.rows, listing.costs, strict=True):
-        words = " ".join(words_of[x] for words_of, x in zip(labels, row, strict=True))
-        values.setdefault(_cost(cost, problem.sense), []).append(words)
+    for row, cost in zip(entries.rows, entries.costs, strict=True):
+        value_names = " ".join(labels_of_variable[x] for labels_of_variable, x in zip(labels, row, strict=True))
+        values.setdefault(_cost(cost, problem.sense), []).append(value_names)
     return {
         "type": "extensional",
-        "variables": [problem.variables[v] for v in listing.scope],
-        "default": _cost(listing.default, problem.sense),
+        "variables": [problem.variables[v] for v in entries.scope],
+        "default": _cost(entries.default, problem.sense),
         "values": {cost: " | ".join(tuples) for cost, tuples in values.items()},
     }
 
 
 def _cost(cost: Cost, sense: str) -> int | float:
-    """Return a cost as a number; a forbidden one is infinite."""
+    """Return a cost as a number; the cost None of a forbidden entry becomes infinite, with the sign of the sense."""
     if cost is None:
         return inf if sense == "min" else -inf
     return cost
 
 
 def _check(name: str, labels: tuple[Label, ...]) -> None:
-    """Raise ``ProblemError`` for labels that cannot be read back."""
+    """Raise ``ProblemError`` for labels that would not be read back as the same labels.
+
+    Labels are separated by blanks and tuples of labels by ``|``. A domain with a single text that contains ``..`` would
+    be read as a range, and booleans would become words.
+    """
     words = [str(label) for label in labels]
     for word, label in zip(words, labels, strict=True):
         is_range = len(labels) == 1 and isinstance(label, str) and ".." in label

@@ -1,4 +1,7 @@
-"""Keep an agent's lower table: its rows, the chains that continue to sample it, and the choice of rows to sample."""
+"""An agent's lower table: its rows, the chains that continue to sample it, and the choice of rows to sample.
+
+A row is an assignment of the agent's boundary variables (its interface).
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,17 +12,18 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.samplers.contract.protocol import Resumable
 
-_PROMISING_DIVISOR = 4  # every fourth row is sampled further, and at least four rows
+_PROMISING_DIVISOR = 4  # the best quarter of the rows is sampled further, and at least four rows
 
 
 @dataclass
 class LowerTable:
-    """The source of an agent's lower table.
+    """How an agent's lower table was computed, and how its sampling can continue.
 
     Attributes
     ----------
     local : LocalProblem
-        Problem whose rows the table has: the agent's problem, or the same with a list of rows as its interface.
+        The problem whose rows the table has. It is the agent's problem. If the agent has too many rows to sample all,
+        it is that problem with one interface variable, whose values are the sampled rows.
     chains : Resumable or None
         The sampling, to be continued; None if the table is final.
     """
@@ -36,20 +40,20 @@ class LowerTable:
 def promising_rows(
     rows: NDArray[np.int64], pruned: NDArray[np.bool_] | None, utility: NDArray[Any] | None
 ) -> NDArray[np.int64]:
-    """Return the rows to sample further, in ascending order: the most promising ones of those that can still matter.
+    """Return the rows to sample further, in ascending order: the unpruned rows of the highest utility.
 
     Parameters
     ----------
-    rows : (k,) int64
-        All rows.
+    rows : (rows,) int64
+        All rows, ascending.
     pruned : (rows,) bool or None
-        Rows that cannot matter.
-    worth : (rows,) or None
-        Estimated utility of the whole solution with each row.
+        Whether a row is pruned: it cannot improve the incumbent.
+    utility : (rows,) or None
+        Estimated utility of the whole solution with each row; None selects all unpruned rows.
     """
     if pruned is not None:
         rows = rows[~pruned]
     if utility is None or rows.size <= _PROMISING_DIVISOR:
         return rows
-    best = rows[np.argsort(-utility[rows], kind="stable")]
-    return np.sort(best[: max(_PROMISING_DIVISOR, -(-rows.size // _PROMISING_DIVISOR))])
+    by_utility = rows[np.argsort(-utility[rows], kind="stable")]
+    return np.sort(by_utility[: max(_PROMISING_DIVISOR, -(-rows.size // _PROMISING_DIVISOR))])

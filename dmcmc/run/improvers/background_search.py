@@ -11,7 +11,7 @@ from dmcmc.run.improvers.protocol import RankState, TimeSlice
 from dmcmc.run.planning.combination_plan import may_split_buckets
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, EXTERNAL_SEARCH, TOULBAR2, Allocation, Proposal
-from dmcmc.samplers.toulbar2.search import available
+from dmcmc.samplers.toulbar2.process import available
 
 _MEMORY_PART = 0.25  # part of the memory budget for the engine's process, in addition to the run's own memory
 _TABLE_MEMORY_PART = 0.5  # part of the engine's memory for the tables that it is given, at most

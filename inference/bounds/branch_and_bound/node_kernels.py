@@ -1,15 +1,18 @@
 # mypy: ignore-errors
 """CPU kernels for a node: inherit the parent's tables, remove values, ascend, prune, choose a branching variable.
 
-The bound of a node is that of its own reparametrised tables. Removed values are forbidden in the pairwise tables, too,
-and tables are compacted if that makes them narrower. Neither changes the effect of a sweep on the remaining values.
+A node is a row (an assignment of the boundary variables) together with a mask of the values that each hidden variable
+may take. Its tables are the reparametrised potentials of its hidden variables, and its bound is the sum of their
+maxima. Values that are removed become forbidden in the unary and the pairwise tables. Tables are compacted, so that the
+remaining values come first, whenever this makes a domain smaller. Neither changes the effect of a sweep on the
+remaining values.
 
-Arguments that several kernels share:
+Arguments that several kernels share (n hidden variables; W is the largest padded domain size):
 
-* graph : Graph of the hidden variables, with the domain sizes of the compacted tables
-* tables : Shares, the working tables of the node
+* graph : DualGraph of the hidden variables, with the domain sizes of the compacted tables
+* tables : DualPotentials, the working tables of the node
 * value_of : (n, W) int16, original value of each position in the compacted tables
-* scratch : (SCRATCH, W, W) int32, workspace of the sweeps
+* scratch : (SCRATCH_TABLES, W, W) int32, workspace of the sweeps
 * halt : (1,) uint8, becomes 1 when the work has to stop
 """
 
@@ -41,9 +44,9 @@ from dmcmc.inference.runtime.compile import njit
 @njit(nogil=True)
 def run_nodes(
     whole,
-    shares,
+    potentials,
     hidden,
-    slices,
+    sliced_factors,
     shape,
     buffer,
     workspace,
@@ -58,18 +61,19 @@ def run_nodes(
 ):
     """Process jobs in order: compute each node's bound and branching variable.
 
-    The tables of a node are stored if it has a branching variable or if the next job inherits them. If a row is
-    infeasible or out of range, the jobs of the group that would inherit its tables get the same result. Jobs after
+    A job whose source is -1 starts from the tables of its row; any other job inherits the stored tables of its source
+    entry. The tables of a node are stored if it has a branching variable or if the next job inherits them. If a row is
+    infeasible, or its tables leave the integer range, later jobs that inherit from it get the same result. Jobs after
     ``halt`` are not processed.
 
     Parameters
     ----------
-    whole, hidden : Graph
+    whole, hidden : DualGraph
         The agent's graph, and that of its hidden variables.
-    shares : Shares
-        Reparametrised tables of the whole graph, where rows start from.
-    slices : tuple
-        How to condition the tables on a row, see ``row_kernels.condition``.
+    potentials : DualPotentials
+        Reparametrised tables of the whole graph, from which rows start.
+    sliced_factors : (higher-order factors of the hidden graph,) int64
+        How to condition higher-order tables on a row, see ``row_kernels.condition``.
     shape : (interface,) int64
         Domain sizes of the boundary variables.
     buffer : NodeTableBuffer
@@ -77,11 +81,11 @@ def run_nodes(
     workspace : WorkingTables
         Working memory.
     jobs : (k, JOB_FIELDS) int64
-        The jobs, see ``node_buffers``.
+        The jobs of one group, see ``node_buffers``; only the first one may start from a row.
     masks : (k, n, W) bool
         In: values that a node may take. Out: values that remain.
     bounds : (k,) int64
-        Output: bounds, or OUT_OF_RANGE.
+        Output: upper bounds, MINUS_INFINITY for an infeasible node, or OUT_OF_RANGE.
     variables : (k,) int64
         Output: branching variables, or LEAF or NO_VARIABLE.
     first_values : (k, W) bool
@@ -89,9 +93,9 @@ def run_nodes(
     temperature : float32
         Smoothing temperature of a node's first sweep.
     """
-    missing = np.int64(0)
+    failed_row_bound = np.int64(0)
     digits = np.zeros(shape.size, dtype=np.int64)
-    max_marginals = np.zeros(shares.unary.shape[1], dtype=np.int64)
+    max_marginals = np.zeros(potentials.unary.shape[1], dtype=np.int64)
     tables, value_of = (
         DualPotentials(workspace.unary, workspace.pair, workspace.triplet, workspace.higher_order),
         workspace.value_of,
@@ -113,22 +117,22 @@ def run_nodes(
             return
         source, target, threshold = jobs[k, JOB_SOURCE], jobs[k, JOB_TARGET], jobs[k, JOB_THRESHOLD]
         if source < 0:
-            number = jobs[k, JOB_ROW]
+            remaining_digits = jobs[k, JOB_ROW]
             for x in range(shape.size - 1, -1, -1):
-                digits[x] = number % shape[x]
-                number //= shape[x]
-            constant, in_range = condition(whole, shares, hidden, tables, slices, digits)
+                digits[x] = remaining_digits % shape[x]
+                remaining_digits //= shape[x]
+            constant, in_range = condition(whole, potentials, hidden, tables, sliced_factors, digits)
             if constant == MINUS_INFINITY:
-                missing = MINUS_INFINITY if in_range else OUT_OF_RANGE
-                bounds[k], variables[k] = missing, NO_VARIABLE
+                failed_row_bound = MINUS_INFINITY if in_range else OUT_OF_RANGE
+                bounds[k], variables[k] = failed_row_bound, NO_VARIABLE
                 continue
             sweeps_made = np.int64(0)
             for v in range(value_of.shape[0]):
                 graph.domains[v] = hidden.domains[v]
                 for i in range(value_of.shape[1]):
                     value_of[v, i] = i
-        elif missing != 0:
-            bounds[k], variables[k] = missing, NO_VARIABLE
+        elif failed_row_bound != 0:
+            bounds[k], variables[k] = failed_row_bound, NO_VARIABLE
             continue
         else:
             fetch(buffer, source, workspace)
@@ -160,14 +164,27 @@ def run_nodes(
 
 @njit(nogil=True)
 def _bound_node(graph, tables, value_of, constant, sweeps_made, threshold, sweeps, temperature, scratch, halt):
-    """Alternate sweeps of dual ascent and pruning of values with which the node cannot reach its threshold.
+    """Alternate sweeps of dual ascent with the removal of values whose bound is below the threshold.
 
-    Stops as soon as the bound is below the threshold.
+    Stops as soon as the bound of the node is below the threshold.
+
+    Parameters
+    ----------
+    constant : int64
+        Utility of the row without hidden variables, which is added to the bound of the tables.
+    sweeps_made : int64
+        Sweeps made since the row was fixed, including those of the node's ancestors.
+    threshold : int64
+        Pruning threshold of the bound.
+    sweeps : int64
+        Maximum number of sweeps at this node.
+    temperature : float32
+        Smoothing temperature of the first of these sweeps.
 
     Returns
     -------
     best : int64
-        Upper bound, or NEVER.
+        Upper bound, or MINUS_INFINITY if the node is infeasible.
     sweeps_made : int64
         Total number of sweeps, including those made before.
     in_range : bool
@@ -196,7 +213,10 @@ def _bound_node(graph, tables, value_of, constant, sweeps_made, threshold, sweep
 
 @njit(nogil=True)
 def _propagate_removals(graph, tables, value_of):
-    """Forbid the removed values in the pairwise tables; compact the tables of variables whose padded domains shrink."""
+    """Forbid the removed values in the pairwise tables, and compact the tables of variables that lost values.
+
+    Higher-order tables are not padded, so nothing is compacted if the graph has any.
+    """
     n, width = value_of.shape
     kept_positions = np.empty((n, width), dtype=np.int64)
     kept_counts, shrinks, old_domains = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_), graph.domains.copy()
@@ -241,7 +261,19 @@ def _propagate_removals(graph, tables, value_of):
 
 @njit(nogil=True)
 def _compact(table, u, v, kept_positions, kept_counts, shrinks, old_domains):
-    """Move the kept entries of a table over u and v to its front; the rest becomes forbidden."""
+    """Move the kept entries of a table over u and v to its front; the other entries become forbidden.
+
+    Parameters
+    ----------
+    table : (W, W) int32
+        The table; rows are values of u.
+    kept_positions : (n, W) int64
+        For each variable, the old positions of its kept values.
+    kept_counts, old_domains : (n,) int64
+        Number of kept values, and domain size before.
+    shrinks : (n,) bool
+        Whether the variable loses values.
+    """
     if not (shrinks[u] or shrinks[v]):
         return
     for i in range(kept_counts[u]):
@@ -253,11 +285,12 @@ def _compact(table, u, v, kept_positions, kept_counts, shrinks, old_domains):
 
 @njit(nogil=True)
 def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values):
-    """Return the branching variable, or LEAF if every variable has one value; set ``first_values`` to its best values.
+    """Choose the branching variable, and set ``first_values`` to the values of the first branch.
 
     The chosen variable has the largest sum, over its values, of the gap between the value's max-marginal and the sum of
     the maxima of the unary and pairwise tables over the variable. The gap is large for many values and for tables that
-    disagree.
+    disagree. The first branch takes the best value, or the best part of the values if the gaps are small compared with
+    ``margin`` (see ``node_buffers.BRANCH_GAP_BITS``).
 
     Parameters
     ----------
@@ -268,7 +301,12 @@ def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values
     margin : int64
         Distance by which the bound has to fall to close the node.
     first_values : (W,) bool
-        Output.
+        Output, by original value.
+
+    Returns
+    -------
+    int
+        The branching variable, or LEAF if every variable has one value.
     """
     chosen, largest_gap = LEAF, np.int64(-1)
     for v in range(value_of.shape[0]):
@@ -299,7 +337,14 @@ def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values
 
 @njit(nogil=True)
 def _max_marginals(graph, tables, v, max_marginals, maxima):
-    """Compute the max-marginal of each value of v in its unary and pairwise tables; NEVER for a removed value.
+    """Compute the max-marginal of each value of v in its unary and pairwise tables.
+
+    Parameters
+    ----------
+    max_marginals : (W,) int64
+        Output; MINUS_INFINITY for a removed value.
+    maxima : (W, W) int32
+        Workspace.
 
     Returns
     -------

@@ -62,7 +62,7 @@ def test_a_local_problem_over_a_row_list_has_the_values_of_its_rows(seed):
             assert listed is local
             continue
         rows = compression.rows[local.agent]
-        assert listed.interface == (compression.variable(local.agent),) and listed.hidden == local.hidden
+        assert listed.interface == (compression.row_variable(local.agent),) and listed.hidden == local.hidden
         assert listed.rows == len(rows)
         assert naive.same_numbers(naive.row_values(listed), naive.row_values(local)[tuple(rows.T)], 1e-9)
 
@@ -77,7 +77,7 @@ def test_expand_gives_all_interface_values_and_leaves_the_others(seed):
         assert sorted(expanded) == list(range(problem.n_variables))
         assert all(expanded[v] == value for v, value in chosen.items() if v < problem.n_variables)
         for agent, interface in compression.interfaces.items():
-            row = compression.rows[agent][chosen[compression.variable(agent)]]
+            row = compression.rows[agent][chosen[compression.row_variable(agent)]]
             assert [expanded[v] for v in interface] == row.tolist()
 
 

@@ -13,7 +13,7 @@ from dmcmc.formats.global_functions.costs import CostScale
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.samplers.toulbar2.at_most_one import at_most_one
-from dmcmc.samplers.toulbar2.search import available
+from dmcmc.samplers.toulbar2.process import available
 
 
 def counting(shape, chosen, most, paid=0):

@@ -27,7 +27,7 @@ from dmcmc.samplers.auto.rates import NOMINAL
 from dmcmc.samplers.toulbar2 import background_search as module
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import costs_of
-from dmcmc.samplers.toulbar2.search import SearchProgress, Toulbar2Process, available
+from dmcmc.samplers.toulbar2.process import SearchProgress, Toulbar2Process, available
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs pytoulbar2")
 
@@ -311,7 +311,7 @@ import sys, time
 sys.path[:0] = {path!r}
 import numpy as np
 from dmcmc.samplers.toulbar2.costs import costs_of
-from dmcmc.samplers.toulbar2.search import Engine
+from dmcmc.samplers.toulbar2.process import Engine
 rng = np.random.default_rng(0)
 pairs = [(i, j) for i in range(60) for j in range(i)]
 engine = Engine()
