@@ -1,11 +1,12 @@
 """A depth-first tree that agents find by messages: each agent knows its neighbours only.
 
 Neighbours send each other their numbers of neighbours (DEGREE). In each component, the agent with the most neighbours
-becomes the root; ties go to the lowest number. Agents that no neighbour precedes start waves, larger waves extinguish
-smaller ones, and the agent whose wave returns from everywhere is elected (WAVE: echo algorithm with extinction; Tel
-2000, §7.3). The root sends a token. Each agent passes it on to the unvisited neighbour with the most neighbours
-(TOKEN). It returns from an agent that was visited before, or that has no unvisited neighbour left (BACK). The resulting
-tree is that of :func:`dmcmc.inference.dpop.pseudotree.depth_first` on the whole graph.
+becomes the root; ties go to the lowest number. It is elected by the echo algorithm with extinction (Tel 2000, §7.3):
+each agent that precedes all its neighbours in this order starts a wave (WAVE). Agents pass the largest wave on and
+ignore smaller ones. The agent whose wave has returned from all its neighbours is the root. The root sends a token. Each
+agent passes it on to the unvisited neighbour with the most neighbours (TOKEN). It returns from an agent that was
+visited before, or that has no unvisited neighbour left (BACK). The resulting tree is that of
+:func:`dmcmc.inference.dpop.pseudotree.depth_first` on the whole graph.
 """
 
 from collections import deque
@@ -21,13 +22,25 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.mpi.world import World
 
-_INTEGER_BYTES = 8  # bytes
+_INTEGER_BYTES = 8  # bytes per integer of a message
 _DEGREE, _WAVE, _TOKEN, _BACK = range(4)
 _MESSAGE_INTEGERS = (3, 5, 3, 3)  # integers per message: kind, sender, receiver, and contents
 
 
 class DfsMessage(NamedTuple):
-    """A message between neighbours; ``degree`` and ``agent`` identify the initiator of a wave."""
+    """A message between neighbours.
+
+    Attributes
+    ----------
+    kind : int
+        ``_DEGREE``, ``_WAVE``, ``_TOKEN`` or ``_BACK``.
+    sender, receiver : int
+        The agents.
+    degree : int
+        In a degree message, the sender's number of neighbours; in a wave, that of the wave's initiator.
+    agent : int
+        In a wave, the initiator.
+    """
 
     kind: int
     sender: int
@@ -63,8 +76,8 @@ class _DfsAgent:
     number: int
     neighbours: Sequence[int]
     degrees: dict[int, int] = field(default_factory=dict)
-    wave: tuple[int, int] = (-1, 0)  # of its initiator: degree, minus the number
-    before: int = -1  # the neighbour that sent it first
+    wave: tuple[int, int] = (-1, 0)  # degree of its initiator, and minus the initiator's number
+    before: int = -1  # the neighbour that sent the wave first
     echoes: int = 0
     parent: int | None = None  # −1 for a root
     tried: set[int] = field(default_factory=set)

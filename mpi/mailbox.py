@@ -1,4 +1,9 @@
-"""Messages between agents, within a rank and between ranks, received in any order."""
+"""Messages between the agents of DPOP, within a rank and between MPI ranks, received in any order.
+
+The kinds are UTIL (tables, from child to parent), VALUE (chosen values, from parent to child), OUTSIDE (bounds on what
+all other agents can add, from parent to child) and REQUEST (fixed values, from parent to child). A tree edge between
+two agents is named by its lower agent, the child.
+"""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -116,8 +121,8 @@ class Mailbox:
         if not self._unreported and self.world.size == 1:
             return []
         while self.world.size > 1:
-            new = any(other_kind == kind for other_kind, _ in self._unreported)
-            envelope = self._wait_for(kind) if wait and not new else self._poll(kind)
+            has_unreported = any(other_kind == kind for other_kind, _ in self._unreported)
+            envelope = self._wait_for(kind) if wait and not has_unreported else self._poll(kind)
             if envelope is None:
                 break
             self._store(envelope)
@@ -143,16 +148,16 @@ class Mailbox:
                 self._store(envelope)
             if not envelopes:
                 break
-        found = set(self._unreported)
+        new = set(self._unreported)
         self._unreported.clear()
-        return found
+        return new
 
     def pop(self, kind: str, agent: int) -> tuple[Any, Clock]:
         """Remove and return a message that has arrived, with its sender's clock."""
         return self._received.pop((kind, agent))
 
     def discard(self) -> None:
-        """Discard the stored messages of this process, after the phase that they belong to has failed."""
+        """Discard the received messages of this process, after the phase that they belong to has failed."""
         self._received.clear()
         self._unreported.clear()
 

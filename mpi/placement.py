@@ -1,10 +1,12 @@
-"""Decide which rank works for which agent."""
+"""Decide which rank works for which agent (load balancing)."""
 
 from collections.abc import Sequence
 from heapq import heapreplace
 from itertools import accumulate
 
-_MAX_LOAD_RATIO = 1.1  # of the busiest rank to that of the balanced placement, for the sake of fewer messages
+# Subtrees are placed together, for the sake of fewer messages, if the busiest rank has at most this many times the work
+# that it has in the balanced placement.
+_MAX_LOAD_RATIO = 1.1
 
 
 def place(costs: Sequence[float], parent: Sequence[int], ranks: int) -> tuple[int, ...]:
@@ -67,8 +69,9 @@ def place_on_tree(costs: Sequence[float], parent: Sequence[int], ranks: int) -> 
 def place_agents(costs: Sequence[float], ranks: int) -> tuple[int, ...]:
     """Return a rank for each agent: the costliest agents first, each to the rank with the least work so far.
 
-    Ties go to the lower index, so all ranks compute the same placement. With more ranks than agents some ranks have no
-    work; with more agents than ranks some ranks have several agents.
+    This is the longest-processing-time rule (Graham, 1969). Ties go to the lower index, so all ranks compute the same
+    placement. With more ranks than agents some ranks have no work; with more agents than ranks some ranks have several
+    agents.
 
     Examples
     --------

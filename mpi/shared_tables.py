@@ -83,8 +83,8 @@ class SharedTables:
     ----------
     world : World
         The ranks.
-    own : dict
-        The tables of this rank's agents.
+    local_tables : dict
+        The tables of this rank's agents, {agent: SharedAgentTables}.
 
     Attributes
     ----------
@@ -94,20 +94,20 @@ class SharedTables:
         Message statistics of this rank's agents.
     """
 
-    def __init__(self, world: World, own: Mapping[int, SharedAgentTables]) -> None:
+    def __init__(self, world: World, local_tables: Mapping[int, SharedAgentTables]) -> None:
         self._window: Any = None
-        self.sent = {agent: SentMessages(1, handed.size, "TABLE") for agent, handed in own.items()}
-        self.tables: dict[int, SharedAgentTables] = dict(own)
+        self.sent = {agent: SentMessages(1, agent_tables.size, "TABLE") for agent, agent_tables in local_tables.items()}
+        self.tables: dict[int, SharedAgentTables] = dict(local_tables)
         if world.comm is None:
             return
         from mpi4py import MPI
 
         self.tables = {}
         comm = world.node_comm
-        entries, total = _layout(own)
+        entries, total = _layout(local_tables)
         self._window = MPI.Win.Allocate_shared(max(total, 1), 1, comm=comm)
         self._window.Fence()
-        _write(own, entries, self._memory_of(comm.Get_rank()))
+        _write(local_tables, entries, self._memory_of(comm.Get_rank()))
         self._window.Fence()
         all_entries = comm.gather(entries, root=0)
         for rank, rank_entries in enumerate(all_entries or []):
@@ -130,11 +130,11 @@ class SharedTables:
             self._window.Free()
 
 
-def fits_shared_memory(world: World, own: Mapping[int, SharedAgentTables]) -> bool:
+def fits_shared_memory(world: World, local_tables: Mapping[int, SharedAgentTables]) -> bool:
     """Return whether the tables of all ranks fit the nodes' shared memory, the same on all ranks; a collective call."""
     if world.comm is None:
         return True
-    total = sum(world.node_comm.allgather(_layout(own)[1]))
+    total = sum(world.node_comm.allgather(_layout(local_tables)[1]))
     try:
         file_system = os.statvfs(_SHARED_MEMORY)
         free = file_system.f_bavail * file_system.f_frsize
@@ -148,25 +148,30 @@ def leaders_of(world: World, owner: Sequence[int]) -> tuple[int, ...]:
     return tuple(world.leaders[rank] for rank in owner)
 
 
-def _layout(own: Mapping[int, SharedAgentTables]) -> tuple[dict[int, _SharedEntry], int]:
+def _layout(local_tables: Mapping[int, SharedAgentTables]) -> tuple[dict[int, _SharedEntry], int]:
     """Return the position of each agent's tables, and the bytes of all of them."""
     entries, offset = dict[int, _SharedEntry](), 0
-    for agent, handed in own.items():
-        same = handed.upper is handed.lower
+    for agent, agent_tables in local_tables.items():
+        same = agent_tables.upper is agent_tables.lower
         tables = []
-        for scope, values in (*handed.lower, *(() if same else handed.upper or ())):
+        for scope, values in (*agent_tables.lower, *(() if same else agent_tables.upper or ())):
             tables.append((scope, values.dtype.str, values.shape, offset))
             offset += -(-values.nbytes // _ALIGNMENT) * _ALIGNMENT
         entries[agent] = _SharedEntry(
-            tables, len(handed.lower), same, handed.upper is not None, handed.exact, handed.clock
+            tables,
+            len(agent_tables.lower),
+            same,
+            agent_tables.upper is not None,
+            agent_tables.exact,
+            agent_tables.clock,
         )
     return entries, offset
 
 
-def _write(own: Mapping[int, SharedAgentTables], entries: Mapping[int, _SharedEntry], memory: Array) -> None:
+def _write(local_tables: Mapping[int, SharedAgentTables], entries: Mapping[int, _SharedEntry], memory: Array) -> None:
     """Copy agents' tables to their positions in shared memory."""
-    for agent, handed in own.items():
-        values = [v for _, v in (*handed.lower, *(() if entries[agent].same else handed.upper or ()))]
+    for agent, agent_tables in local_tables.items():
+        values = [v for _, v in (*agent_tables.lower, *(() if entries[agent].same else agent_tables.upper or ()))]
         for array, (_, dtype, shape, offset) in zip(values, entries[agent].tables, strict=True):
             _view(memory, dtype, shape, offset)[...] = array
 

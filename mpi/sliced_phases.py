@@ -1,9 +1,14 @@
-"""UTIL and VALUE with some variables fixed to one value at a time (:mod:`dmcmc.inference.dpop.slicing`).
+"""DPOP's UTIL and VALUE phases with some variables fixed to one value at a time, so that tables fit in memory.
 
-An agent requests its children's messages for given values of cut variables (REQUEST), combines the answers over its own
-cut values by their maximum (UTIL), and at the end sends the chosen values (VALUE). It repeats a request only if the
-values that the child depends on have changed. A tree edge has one message at a time, so no agent receives more than it
-has memory for. Agents that do not wait for each other work concurrently on their ranks.
+The *cut* variables of an agent are conditioned (cycle-cutset style): the agent repeats its work for each assignment of
+them, see :mod:`dmcmc.inference.dpop.slicing`. An agent requests its children's messages for given values of cut
+variables (REQUEST), combines the answers over its own cut values by their maximum (UTIL), and at the end sends the
+chosen values (VALUE). It repeats a request only if the values that the child depends on have changed. A tree edge has
+one message at a time, so no agent receives more than it has memory for. Agents that do not wait for each other work
+concurrently on their ranks.
+
+Each agent is a coroutine (Python generator): it yields the keys of the messages that it waits for, and whether it needs
+all of them, and is resumed with the messages. A key is (kind, lower agent of the tree edge).
 
 By VALUE each variable of an agent's separator has one value, so repeating the step to choose values is cheap.
 """
@@ -102,15 +107,15 @@ class SlicedPhaseResult:
     sent: dict[str, dict[int, SentMessages]] = field(default_factory=lambda: {kind: {} for kind in _KINDS})
 
 
-def run_slices(job: SlicedPhaseInput, post: Mailbox, clocks: dict[int, Clock]) -> SlicedPhaseResult:
+def run_slices(job: SlicedPhaseInput, mailbox: Mailbox, clocks: dict[int, Clock]) -> SlicedPhaseResult:
     """Run both phases for this rank's agents; a collective call.
 
     Parameters
     ----------
     job : SlicedPhaseInput
         The input.
-    post : Mailbox
-        The messages.
+    mailbox : Mailbox
+        Sends and receives the messages.
     clocks : dict
         The agents' simulated clocks; advanced here.
 
@@ -119,16 +124,16 @@ def run_slices(job: SlicedPhaseInput, post: Mailbox, clocks: dict[int, Clock]) -
     Exception
         An exception of ``work`` on any rank is raised on all of them.
     """
-    phase, outcome = Phase(post, job.tree.bottom_up), SlicedPhaseResult()
+    phase, outcome = Phase(mailbox, job.tree.bottom_up), SlicedPhaseResult()
     coroutines = {
-        a: _SlicedAgent(a, job, phase, clocks, outcome).program() for a in post.local_agents(job.tree.bottom_up)
+        a: _SlicedAgent(a, job, phase, clocks, outcome).program() for a in mailbox.local_agents(job.tree.bottom_up)
     }
-    _run_coroutines(post, coroutines)
+    _run_coroutines(mailbox, coroutines)
     phase.close()
     return outcome
 
 
-def _run_coroutines(post: Mailbox, coroutines: dict[int, AgentCoroutine]) -> None:
+def _run_coroutines(mailbox: Mailbox, coroutines: dict[int, AgentCoroutine]) -> None:
     """Resume agents' coroutines when the messages that they wait for have arrived, until all have ended."""
     waiting_agent: dict[Key, int] = {}
     wanted: dict[int, tuple[set[Key], bool]] = {}
@@ -145,7 +150,7 @@ def _run_coroutines(post: Mailbox, coroutines: dict[int, AgentCoroutine]) -> Non
             received: Any = None
             if agent in wanted:
                 keys, _ = wanted.pop(agent)
-                received = {key: post.pop(*key) for key in keys & arrived}
+                received = {key: mailbox.pop(*key) for key in keys & arrived}
                 arrived -= keys
                 for key in keys:
                     del waiting_agent[key]
@@ -155,13 +160,13 @@ def _run_coroutines(post: Mailbox, coroutines: dict[int, AgentCoroutine]) -> Non
                 del coroutines[agent]
                 continue
             waiting_agent |= dict.fromkeys(wanted[agent][0], agent)
-            arrived |= post.new_messages(_KINDS, wait=False)
+            arrived |= mailbox.new_messages(_KINDS, wait=False)
             ready.extend(
                 {waiting_agent[key] for key in arrived if key in waiting_agent and can_resume(waiting_agent[key])}
                 - {*ready}
             )
         if coroutines:
-            arrived |= post.new_messages(_KINDS, wait=True)
+            arrived |= mailbox.new_messages(_KINDS, wait=True)
             ready.extend(
                 {waiting_agent[key] for key in arrived if key in waiting_agent and can_resume(waiting_agent[key])}
             )
@@ -248,14 +253,14 @@ class _SlicedAgent:
     def _make_step(self, fixed: ChosenValues) -> Generator[tuple[set[Key], bool], Received, UtilStepPair | None]:
         """Make the agent's steps with tables at fixed values, from the children's messages for these values."""
         requests = {child: self._request_for(child, fixed) for child in self.children}
-        new = [child for child in self.children if not self._answer_still_holds(child, requests[child])]
-        for child in new:
+        outdated = [child for child in self.children if not self._answer_still_holds(child, requests[child])]
+        for child in outdated:
             self._latest_answers.pop(child, None)
             self._send("REQUEST", child, child, requests[child], value_size(requests[child]))
-        answers = (yield from self._wait_for({("UTIL", child) for child in new})) if new else {}
+        answers = (yield from self._wait_for({("UTIL", child) for child in outdated})) if outdated else {}
         if any(message is FAILED for message in answers.values()):
             return FAILED
-        self._latest_answers |= {child: (requests[child], answers["UTIL", child]) for child in new}
+        self._latest_answers |= {child: (requests[child], answers["UTIL", child]) for child in outdated}
         messages = [self._latest_answers[child][1] for child in self.children]
         steps: UtilStepPair | None = self._work(partial(self.job.work, self.agent, fixed, messages))
         return steps
@@ -368,16 +373,18 @@ def _merged_assignment(fixed: ChosenValues, cut_values: Values) -> ChosenValues:
     return ChosenValues(fixed.lower | cut_values, None if fixed.upper is None else fixed.upper | cut_values)
 
 
-def _maximum(one: UtilTables, other: UtilTables) -> UtilTables:
+def _maximum(target: UtilTables, other: UtilTables) -> UtilTables:
     """Return the elementwise maximum of two messages with the same scopes; the first is overwritten."""
 
     def larger(left: UtilMessage, right: UtilMessage) -> UtilMessage:
         """Return the elementwise maximum of two lists of tables."""
         pairs = zip(left, right, strict=True)
         dense = ((a.scope, a.values, b.values.transpose([b.scope.index(v) for v in a.scope])) for a, b in pairs)
-        return tuple(EncodedTable(scope, np.maximum(one, two, out=one)) for scope, one, two in dense)
+        return tuple(
+            EncodedTable(scope, np.maximum(target, right_values, out=target)) for scope, target, right_values in dense
+        )
 
-    lower = larger(one.lower, other.lower)
-    if one.upper is one.lower and other.upper is other.lower:
+    lower = larger(target.lower, other.lower)
+    if target.upper is target.lower and other.upper is other.lower:
         return UtilTables(lower, lower)
-    return UtilTables(lower, None if one.upper is None or other.upper is None else larger(one.upper, other.upper))
+    return UtilTables(lower, None if target.upper is None or other.upper is None else larger(target.upper, other.upper))

@@ -63,7 +63,7 @@ class World:
     node_comm: Any
 
     core_sharers = gpu_sharers = 1
-    _control: dict[str, tuple[int, int]] | None = None
+    _counted_messages: dict[str, tuple[int, int]] | None = None
     core_binding: tuple[int, int] | None = None
 
     def __init__(self, comm: Any = None) -> None:
@@ -132,7 +132,7 @@ class World:
 
         Messages between agents are counted where they are sent; these are all others.
         """
-        counted, self._control = self._control, None
+        counted, self._counted_messages = self._counted_messages, None
         return counted or {}
 
     def pack(self, value: Any, what: str, receivers: int) -> bytes:
@@ -149,9 +149,9 @@ class World:
 
     def count(self, what: str, count: int, size: int) -> None:
         """Count messages to other ranks, and their bytes, by name."""
-        self._control = self._control or {}
-        before = self._control.get(what, (0, 0))
-        self._control[what] = before[0] + count, before[1] + size
+        self._counted_messages = self._counted_messages or {}
+        before = self._counted_messages.get(what, (0, 0))
+        self._counted_messages[what] = before[0] + count, before[1] + size
 
     def agree(self, failure: Exception | None) -> None:
         """Raise an error on all ranks if there is one on any of them; a collective call.

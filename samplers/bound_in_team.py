@@ -1,8 +1,12 @@
 """Bound an agent's rows on several ranks: the agent's rank, which is the first of a team, and ranks without an agent.
 
-The first rank sends the reparametrised potentials whenever they have changed, and the rows to bound. Each rank ascends
-its part of the rows, and the first rank collects the bounds and the remaining values. The other ranks know nothing else
-of the bound.
+A row is an assignment of the agent's boundary variables; its upper bound comes from dual ascent. The first rank sends
+the reparametrised potentials whenever they have changed, and the rows to bound. Each rank ascends its part of the rows,
+and the first rank collects the bounds and the remaining values. The other ranks know nothing else of the bound.
+
+The first rank's message is a list of arrays: a header (seconds left, ``ROWS``, sweeps, temperature, whether there are
+cutoffs, whether the other ranks already have the potentials), the rows, the cutoffs, and then the graphs and potentials
+if they are new.
 """
 
 import time
@@ -27,7 +31,7 @@ _NO_BOUND = np.iinfo(np.int64).max
 
 
 class TeamRowBounds:
-    """The first rank's interface to the other ranks; implements ``Helpers``."""
+    """The first rank's interface to the other ranks; implements ``RowHelpers`` of the dual bound."""
 
     def __init__(self, team: RankTeam) -> None:
         self.size, self._team = team.size, team
@@ -45,8 +49,8 @@ class TeamRowBounds:
 
         Parameters
         ----------
-        work : RowWork
-            The rows and all data that this needs.
+        work : RowAscentTask
+            The rows and all data that the ascent needs.
         bounds : (all rows,) int64
             Upper bounds of the agent's rows; lowered in place.
         backend : Backend
@@ -59,10 +63,10 @@ class TeamRowBounds:
         """
         self._team.allgather(lambda: self._message(work, backend))
         self._known = work.potentials, work.sweeps_done
-        found = list[AllowedValues]()
+        remaining_values = list[AllowedValues]()
 
         def ascend_own_part() -> RankArrays:
-            found.append(ascend_rows(work.of(*rows_of_rank(work.rows.size, self._team)), bounds, backend)[0])
+            remaining_values.append(ascend_rows(work.of(*rows_of_rank(work.rows.size, self._team)), bounds, backend)[0])
             return []
 
         for rank, part in enumerate(self._team.allgather(ascend_own_part)):
@@ -73,8 +77,9 @@ class TeamRowBounds:
             if work.cutoffs is not None:
                 untouched = part_of_rank.untouched
                 bits = np.unpackbits(part[1], count=untouched.size).astype(np.bool_).reshape(untouched.shape)
-                found.append(bits if part[2].all() else bits | untouched)  # rows without time keep all their values
-        return np.concatenate(found) if work.cutoffs is not None else found[0]
+                # If the rank ran out of time, rows that it did not reach keep all their values.
+                remaining_values.append(bits if part[2].all() else bits | untouched)
+        return np.concatenate(remaining_values) if work.cutoffs is not None else remaining_values[0]
 
     def _knows(self, work: RowAscentTask) -> bool:
         """Return whether the other ranks have these potentials: the same arrays, with no sweeps since."""
@@ -82,13 +87,13 @@ class TeamRowBounds:
 
     def _message(self, work: RowAscentTask, backend: Backend) -> RankArrays:
         """Return the message to the other ranks."""
-        known, limits = self._knows(work), work.cutoffs
-        header = [backend.stop.left, ROWS, work.sweeps, work.initial_temperature, limits is not None, known]
+        is_known, cutoffs = self._knows(work), work.cutoffs
+        header = [backend.stop.left, ROWS, work.sweeps, work.initial_temperature, cutoffs is not None, is_known]
         message: list[Array] = [np.array(header, dtype=np.float64), work.rows]
-        message.append(np.zeros(0, dtype=np.int64) if limits is None else limits)
+        message.append(np.zeros(0, dtype=np.int64) if cutoffs is None else cutoffs)
         return (
             message
-            if known
+            if is_known
             else [*message, work.sliced_factors, work.shape, *work.whole, *work.hidden, *work.potentials]
         )
 
@@ -102,29 +107,37 @@ class RowBoundHelper:
 
     def ascend(self, message: Sequence[Array]) -> None:
         """Lower the bounds of this rank's part of the rows in the first rank's message."""
-        self._team.allgather(lambda: self._found(message))
+        self._team.allgather(lambda: self._ascend_part(message))
 
-    def _found(self, message: Sequence[Array]) -> RankArrays:
+    def _ascend_part(self, message: Sequence[Array]) -> RankArrays:
         """Return the bounds, the remaining values (packed bits) and whether all rows had time, for this rank's part."""
-        begun, (header, rows, limits, *more) = time.perf_counter(), message
-        left, _, sweeps, temperature, pruning, known = header.tolist()
-        if not known:
-            cut = 2 + len(DualGraph._fields)
-            end = cut + len(DualGraph._fields)
-            graphs = DualGraph(*more[2:cut]), DualGraph(*more[cut:end])
+        begun, (header, rows, cutoffs, *arrays) = time.perf_counter(), message
+        left, _, sweeps, temperature, pruning, is_known = header.tolist()
+        if not is_known:
+            graph_end = 2 + len(DualGraph._fields)
+            second_graph_end = graph_end + len(DualGraph._fields)
+            graphs = DualGraph(*arrays[2:graph_end]), DualGraph(*arrays[graph_end:second_graph_end])
             self._work = RowAscentTask(
-                *graphs, DualPotentials(*more[end:]), more[0], more[1], 0, rows, 0, np.float32(0), None
+                *graphs,
+                DualPotentials(*arrays[second_graph_end:]),
+                arrays[0],
+                arrays[1],
+                0,
+                rows,
+                0,
+                np.float32(0),
+                None,
             )
-        assert self._work is not None, "shares come first"
+        assert self._work is not None, "the potentials come first"
         work = self._work._replace(
             rows=rows,
-            cutoffs=limits if pruning else None,
+            cutoffs=cutoffs if pruning else None,
             sweeps=int(sweeps),
             initial_temperature=np.float32(temperature),
         ).of(*rows_of_rank(rows.size, self._team))
         bounds = np.full(int(np.prod(work.shape)), _NO_BOUND, dtype=np.int64)
-        live, complete = ascend_rows(work, bounds, replace(self._backend, stop=self._stop(left, begun)))
-        return [bounds[work.rows], np.packbits(live), np.array([complete])]
+        allowed_values, complete = ascend_rows(work, bounds, replace(self._backend, stop=self._stop(left, begun)))
+        return [bounds[work.rows], np.packbits(allowed_values), np.array([complete])]
 
     def _stop(self, left: float, begun: float) -> Deadline:
         """Return the deadline; there is none if the first rank has none."""

@@ -1,7 +1,8 @@
 """A local solver made of a sampler; it decides between CPU and GPU.
 
-Chains run on the CPU (:mod:`dmcmc.samplers.cpu.launch`) or on the GPU (:mod:`dmcmc.samplers.cuda.launch`). The modules
-for the GPU are imported when they are first needed.
+For each row of an agent's table, that is, for each assignment of the agent's boundary variables, Markov chains sample
+the hidden variables, and the best state is retained. Chains run on the CPU (:mod:`dmcmc.samplers.cpu.launch`) or on the
+GPU (:mod:`dmcmc.samplers.cuda.launch`). The modules for the GPU are imported when they are first needed.
 """
 
 import time
@@ -127,12 +128,12 @@ class ChainSolver:
             if sampling.team.rank > 0:
                 return [*planned]
             started = _on_gpu(self.sampler, planned, sampling)
-            left, halt = [chains for chains in started if isinstance(chains, Chains)], np.zeros(1, dtype=np.uint8)
+            on_cpu, halt = [chains for chains in started if isinstance(chains, Chains)], np.zeros(1, dtype=np.uint8)
             if sampling.seconds is not None:
-                _fit(left, sampling.seconds, threads)
-            for number in range(max((len(chains.rounds) for chains in left), default=0)):
+                _fit(on_cpu, sampling.seconds, threads)
+            for number in range(max((len(chains.rounds) for chains in on_cpu), default=0)):
                 if stop.over or not run_watched(
-                    [task for chains in left for task in chains.tasks(number, threads, halt)], threads, stop, halt
+                    [task for chains in on_cpu for task in chains.tasks(number, threads, halt)], threads, stop, halt
                 ):
                     break
         except NumbaError as error:
@@ -260,11 +261,11 @@ def _on_gpu(sampler: Sampler, planned: list[Chains], sampling: Sampling) -> list
         for chains in planned:
             chains.shorten(share)
     start = time.perf_counter()
-    found = _sample_on_gpu(sampler, planned)
-    if found is None:
+    states_found = _sample_on_gpu(sampler, planned)
+    if states_found is None:
         return [*planned]
     seconds, started = time.perf_counter() - start, list[Chains | DeviceSampling]()
-    for chains, states in zip(planned, found, strict=True):
+    for chains, states in zip(planned, states_found, strict=True):
         if states is None:
             started.append(chains)
         else:
@@ -285,23 +286,23 @@ def _on_gpu(sampler: Sampler, planned: list[Chains], sampling: Sampling) -> list
 def _another_pass(running: Sequence[DeviceSampling], stop: Deadline) -> bool:
     """Make a further pass with as much work as fits the time and a launch; return False if there was no time for it.
 
-    The estimate is safe: a pass of twice the work takes at most twice as long.
+    The work grows at most in proportion to the time: a pass of twice the work takes at most twice as long.
     """
-    taken = max(1e-4, sum({chains.seconds for chains in running}))
-    more = min(_MAX_GROWTH, _TIME_SHARE * min(stop.left, _MAX_PASS_SECONDS) / taken)
-    if more < _MIN_GROWTH:
+    last_seconds = max(1e-4, sum({chains.seconds for chains in running}))
+    growth = min(_MAX_GROWTH, _TIME_SHARE * min(stop.left, _MAX_PASS_SECONDS) / last_seconds)
+    if growth < _MIN_GROWTH:
         return False
-    share, start = min(1.0, more * running[0].share), time.perf_counter()
+    share, start = min(1.0, growth * running[0].share), time.perf_counter()
     for device in running:
         device.chains.plan_share(share)
-    found = _sample_on_gpu(running[0].chains.sampler, [device.chains for device in running])
+    states_found = _sample_on_gpu(running[0].chains.sampler, [device.chains for device in running])
     seconds = time.perf_counter() - start
-    for device, states in zip(running, found or [], strict=False):
+    for device, states in zip(running, states_found or [], strict=False):
         if states is not None:
             device.keep_better(states)
             device.chains.count_pass(seconds / len(running))
         device.share, device.seconds = share, seconds
-    return found is not None and all(states is not None for states in found)
+    return states_found is not None and all(states is not None for states in states_found)
 
 
 def _sample_on_gpu(sampler: Sampler, planned: Sequence[Chains]) -> list[NDArray[Any] | None] | None:
@@ -310,11 +311,11 @@ def _sample_on_gpu(sampler: Sampler, planned: Sequence[Chains]) -> list[NDArray[
 
     keys = [(int(chains.key[0]), int(chains.key[1])) for chains in planned]
     models, rounds = [chains.model for chains in planned], [chains.rounds for chains in planned]
-    begun = [chains.after for chains in planned] if rounds[0] and rounds[0][0].warm else None
+    initial = [chains.after for chains in planned] if rounds[0] and rounds[0][0].warm else None
     # Kernels that are not loaded would have to be compiled within the time budget.
     timed = planned[0].sampling.backend.stop is not NO_DEADLINE
     try:
-        return sample_rows(sampler, models, keys, rounds, planned[0].runs, initial=begun, prefer_loaded=timed)
+        return sample_rows(sampler, models, keys, rounds, planned[0].runs, initial=initial, prefer_loaded=timed)
     except Exception as error:
         if not is_out_of_memory(error):
             raise

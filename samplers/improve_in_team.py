@@ -34,7 +34,7 @@ def improve(chains: Resumable, rows: NDArray[np.int64], seconds: float, threads:
         Time limit.
     threads : int
         Threads of this rank.
-    team : Team
+    team : RankTeam
         The ranks.
     """
     if team.size == 1 or not isinstance(chains, Chains | BlockChains):
@@ -60,7 +60,7 @@ def help_on(chains: Resumable | None, backend: Backend, team: RankTeam) -> Resum
         The agent's chains after the first tables on this rank; None if it has none.
     backend : Backend
         Threads and deadline of this rank.
-    team : Team
+    team : RankTeam
         The ranks.
 
     Returns

@@ -19,8 +19,8 @@ _TRIALS = 30  # trials per chain
 def choose_rows(local: LocalProblem, count: int, sampling: Sampling) -> Rows:
     """Return up to ``count`` distinct rows, (rows, boundary variables) int64: the end states of ``count`` short chains.
 
-    The incumbent's row comes first, if there is one. If chains end in the same rows, rows that differ from these in one
-    variable are added.
+    The incumbent's row comes first, if there is one. The chains sample the boundary variables together with the hidden
+    ones. If chains end in the same rows, rows that differ from these in one variable are added.
 
     Parameters
     ----------
@@ -32,24 +32,24 @@ def choose_rows(local: LocalProblem, count: int, sampling: Sampling) -> Rows:
         Settings of the chains.
     """
     n = len(local.domains)
-    free = LocalProblem(
+    joint_problem = LocalProblem(
         agent=local.agent,
         interface=(n,),  # belongs to no factor: its values number the chains
         hidden=(*local.interface, *local.hidden),
         factors=local.factors,
         domains=np.append(local.domains, count),
     )
-    quick = replace(sampling, runs=1, samples=_TRIALS, incumbent=None, seconds=None, progress=lambda _: None)
-    (chains,) = ChainSolver(SAMPLER).start([free], quick)
-    found: dict[tuple[int, ...], None] = {}
+    short = replace(sampling, runs=1, samples=_TRIALS, incumbent=None, seconds=None, progress=lambda _: None)
+    (chains,) = ChainSolver(SAMPLER).start([joint_problem], short)
+    rows: dict[tuple[int, ...], None] = {}
     if sampling.incumbent is not None:
-        found[tuple(sampling.incumbent[list(local.interface)].tolist())] = None
-    found |= dict.fromkeys(map(tuple, chains.states[:, : len(local.interface)].astype(np.int64).tolist()))
+        rows[tuple(sampling.incumbent[list(local.interface)].tolist())] = None
+    rows |= dict.fromkeys(map(tuple, chains.states[:, : len(local.interface)].astype(np.int64).tolist()))
     sizes = [int(local.domains[v]) for v in local.interface]
-    for row in list(found):
+    for row in list(rows):
         for i, size in enumerate(sizes):
             for step in range(1, size):
-                if len(found) >= min(count, local.rows):
-                    return np.array(list(found)[:count], dtype=np.int64)
-                found.setdefault((*row[:i], (row[i] + step) % size, *row[i + 1 :]))
-    return np.array(list(found)[:count], dtype=np.int64)
+                if len(rows) >= min(count, local.rows):
+                    return np.array(list(rows)[:count], dtype=np.int64)
+                rows.setdefault((*row[:i], (row[i] + step) % size, *row[i + 1 :]))
+    return np.array(list(rows)[:count], dtype=np.int64)

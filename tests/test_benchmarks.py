@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from imports import ROOT, files
-from support.semidefinite.naive_nodes import NaiveCases
+from support.semidefinite.naive_nodes import NaiveNodes
 from support.semidefinite.row_searches import relaxations
 
 from dmcmc.formats import native
@@ -98,7 +98,7 @@ def test_per_row_relaxations_on_the_cpu_equal_the_naive_ones(monkeypatch):
     from benchmarks.bounds.numba_node_arrays import NumbaNodeArrays
 
     descents, results = [relaxation._descent for relaxation in relaxations()[0]], []
-    for arrays in (NaiveCases(), NumbaNodeArrays()):
+    for arrays in (NaiveNodes(), NumbaNodeArrays()):
         buffers = AgentBuffers(descents, arrays, 2)
         first, second = buffers.branching_orders[1][:2]
         branch = RowNode(0, ((first, 0),), DomainPart(second, tuple(range(int(buffers.sizes[1, second])))[-2:]))

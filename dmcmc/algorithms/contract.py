@@ -1,4 +1,8 @@
-"""The plug-in protocol of DCOP algorithms: a name, parameters, and either message cycles or a reformulated problem."""
+"""The plug-in protocol of DCOP algorithms: a name, parameters, and either message cycles or a reformulated problem.
+
+``dmcmc.algorithms.registry`` finds algorithms by name. ``dmcmc.run.algorithms`` runs an :class:`Algorithm` cycle by
+cycle, and a :class:`Rewriting` as an ordinary run with other settings.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +42,7 @@ class Parameter:
     text: str = ""
 
     def checked(self, value: Any, where: str) -> Value:
-        """Return a value converted to the parameter's type.
+        """Return a value converted to the parameter's type; raise an error if it is not allowed.
 
         Parameters
         ----------

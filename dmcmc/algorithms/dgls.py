@@ -1,10 +1,12 @@
 """DGLS, distributed guided local search (after arXiv 2508.06899): MGM with penalties that let it leave local optima.
 
-If no neighbour of a variable gains anything, the entries with the largest loss around it are penalised, equally in all
-columns of a factor. Penalties decay, so a penalty is at most weight / evaporation times the loss of its entry. The
-paper's parts are an adaptive condition of violation, evaporation and coordinated penalties. Here an entry counts as
-violated if its loss is at least the mean loss of its variable's factors, and its penalty grows by ``weight`` times its
-loss.
+The loss of a factor is its largest entry less its current one. If neither a variable nor any of its neighbours gains
+anything, the entries with the largest loss around it are penalised, equally in the table copies of all variables of the
+factor. Penalties decay, so a penalty is at most weight / evaporation times the loss of its entry.
+
+The paper's components are an adaptive condition of violation, evaporation and coordinated penalties. Here an entry
+counts as violated if its loss is at least the mean loss of its variable's factors. Its penalty then grows by ``weight``
+times its loss.
 """
 
 from collections.abc import Iterator
@@ -27,7 +29,7 @@ def dgls(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iter
     penalties = np.zeros(layout.data.size, dtype=np.int64)
     guided = layout._replace(data=layout.data.copy())
     scores = network.scores(values, guided)
-    keep, weight = round(1024 * (1 - float(given["evaporation"]))), float(given["weight"])
+    kept_1024ths, weight = round(1024 * (1 - float(given["evaporation"]))), float(given["weight"])
     yield values
     while values.size:
         best, gain = network.best_moves(values, scores)
@@ -37,7 +39,7 @@ def dgls(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iter
         stuck = ~network.near(gain > 0)
         if stuck.any():
             network.sends(1)
-            kernels.penalise(layout, values, penalties, guided.data, stuck, weight, keep)
+            kernels.penalise(layout, values, penalties, guided.data, stuck, weight, kept_1024ths)
             kernels.fill_scores(guided, values, scores)
         yield values
 

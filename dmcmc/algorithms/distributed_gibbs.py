@@ -1,4 +1,7 @@
-"""Distributed Gibbs (Nguyen, Yeoh, Lau, AAMAS 2013): one Gibbs chain over all variables, down a pseudo-tree."""
+"""Distributed Gibbs: one Gibbs chain over all variables, which draws them in the order of a pseudo-tree.
+
+Source: Nguyen, Yeoh, Lau: Distributed Gibbs, AAMAS 2013.
+"""
 
 from collections.abc import Iterator
 
@@ -13,10 +16,11 @@ from dmcmc.mpi.world import World
 
 
 def distributed_gibbs(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
-    """Draw every variable given all others, parents before children; one tree level is drawn concurrently.
+    """Draw every variable given all others, parents before children.
 
-    A cycle is one sample: each variable sends its value to all neighbours, and the utility of the sample is summed up
-    the tree. All ranks do the same work, because the chain is sequential.
+    Variables of one tree level share no factor, so their agents could draw concurrently; ``network.parallel`` counts
+    the time as if they did. A cycle is one sample: each variable sends its value to all neighbours, and the utility of
+    the sample is summed up the tree. All ranks do the same work, because the chain is sequential.
     """
     network = network if network.world.size == 1 else _on_one_rank(network)
     values = network.start(rng)

@@ -1,4 +1,8 @@
-"""DPOP and ADPOP with one variable per agent (Petcu, Faltings: IJCAI 2005, CP 2005), as dmcmc runs on that division."""
+"""DPOP and ADPOP with one variable per agent, as dmcmc runs on the problem divided in that way.
+
+Sources: Petcu, Faltings: DPOP, IJCAI 2005; ADPOP (DPOP with mini-buckets), CP 2005. An algorithm here only gives the
+settings and the division; ``dmcmc.run.solve`` does the work.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,12 +12,12 @@ from dmcmc.algorithms.tree import one_agent_per_variable
 
 
 def _dpop_sections(given: Values) -> Mapping[str, Mapping[str, Any]]:
-    """Return the settings of DPOP."""
+    """Return the settings of DPOP: exact tables and exact combination."""
     return {"local": {"method": "exact"}, "combine": {"method": "exact"}}
 
 
 def _adpop_sections(given: Values) -> Mapping[str, Mapping[str, Any]]:
-    """Return the settings of ADPOP."""
+    """Return the settings of ADPOP: messages of at most ``z`` variables, split by mini-buckets."""
     return {"local": {"method": "exact"}, "combine": {"method": "mini-bucket", "z": given["z"], "partition": "scope"}}
 
 

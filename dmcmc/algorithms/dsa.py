@@ -17,14 +17,14 @@ def dsa(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Itera
     largest entry. Variant C also moves without a gain anyway. A cycle is one round of messages: values.
     """
     values = network.start(rng)
-    scores, everyone = network.scores(values), np.arange(values.size)
+    scores, variables = network.scores(values), np.arange(values.size)
     probability, variant = float(given["probability"]), str(given["variant"])
     yield values
     while values.size:
         draws = rng.random(scores.shape)
-        draws[everyone, values] = -1.0
+        draws[variables, values] = -1.0
         best = np.where(scores == scores.max(axis=1)[:, None], draws, -2.0).argmax(axis=1)
-        (best, gain) = network.tell(best, scores[everyone, best] - scores[everyone, values])
+        (best, gain) = network.tell(best, scores[variables, best] - scores[variables, values])
         network.sends(1)
         willing = gain > 0
         if variant == "B":

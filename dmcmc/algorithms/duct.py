@@ -1,8 +1,12 @@
-"""DUCT: UCT down a pseudo-tree (Ottens, Dimitrakakis, Faltings: DUCT, AAAI 2012; TIST 8(5), 2017).
+"""DUCT: UCT (a tree search by confidence bounds) down a pseudo-tree of the variables.
 
-For every context (values of the separator) a variable stores three numbers per value: how often it was tried, the least
-cost found below it, and a bound. The bound is that least cost less a confidence width, but at least the variable's own
-cost plus the children's bounds. Costs are scaled to 0..1 for the whole problem. The bounds are optimistic, not proven.
+Source: Ottens, Dimitrakakis, Faltings: DUCT, AAAI 2012; ACM TIST 8(5), 2017.
+
+A *context* of a variable is an assignment of its separator: the ancestors that share factors with its subtree. For
+every context a variable stores three numbers per value: how often it was tried, the least cost found in its subtree,
+and a bound. The bound is that least cost less a confidence width, but at least the variable's own cost plus the
+children's bounds. Costs are losses of utility, scaled so that those of the whole problem lie in 0..1. The bounds are
+optimistic, not proven.
 """
 
 from collections.abc import Iterator
@@ -50,7 +54,25 @@ class DuctSearch:
     network : AgentNetwork
         The variables and their factors.
     widths : float
-        Factor of the confidence widths.
+        Factor of the confidence widths; larger values explore more.
+
+    Attributes
+    ----------
+    tree : VariableTree
+        Pseudo-tree over the variables.
+    parent, children, separators : sequences
+        Parent (-1 for roots), children and separator of each variable in the pseudo-tree.
+    violation : int
+        Cost of a forbidden entry in the integer tables.
+    scale : float
+        Cost (0..1) per unit of the integer tables.
+    factors : list of list of (scope, table)
+        For each variable, the scopes and integer tables of the factors that it evaluates: those whose other variables
+        are its ancestors.
+    subtree_height : (n,) float64
+        Number of variables on the longest path from each variable down to a leaf.
+    statistics : list of dict
+        For each variable its statistics by context.
     """
 
     def __init__(self, network: AgentNetwork, widths: float) -> None:
@@ -66,7 +88,7 @@ class DuctSearch:
         for v in range(network.problem.n_variables):
             placed = [*division.locals[v].factors, *(division.crossing[i] for i in pseudotree.placed[v])]
             self.factors.append([tables[position[id(f)]] for f in placed])
-        self.subtree_height = np.ones(network.problem.n_variables)  # edges to the deepest descendant, plus 1
+        self.subtree_height = np.ones(network.problem.n_variables)  # variables on the path to the deepest descendant
         for v in pseudotree.bottom_up[: network.problem.n_variables]:
             if self.parent[v] >= 0:
                 self.subtree_height[self.parent[v]] = max(
@@ -75,13 +97,23 @@ class DuctSearch:
         self.statistics: list[dict[Context, ContextStatistics]] = [{} for _ in range(network.problem.n_variables)]
 
     def statistics_of(self, v: int, values: Ints) -> ContextStatistics:
-        """Return the statistics of a variable in its current context; create them on the first visit."""
+        """Return the statistics of variable v in its current context; create them on the first visit.
+
+        Parameters
+        ----------
+        v : int
+            Variable.
+        values : (n,) int64
+            Values of all variables; those of the separator of v are the context.
+        """
         context = tuple(values[list(self.separators[v])].tolist())
         if context not in self.statistics[v]:
             size = int(self.network.problem.domains[v])
             local_cost = self._local_costs(v, values)
-            found = ContextStatistics(local_cost, np.zeros(size, dtype=np.int64), np.full(size, inf), local_cost.copy())
-            self.statistics[v][context] = found
+            new_statistics = ContextStatistics(
+                local_cost, np.zeros(size, dtype=np.int64), np.full(size, inf), local_cost.copy()
+            )
+            self.statistics[v][context] = new_statistics
         return self.statistics[v][context]
 
     def _local_costs(self, v: int, values: Ints) -> NDArray[np.float64]:
@@ -93,7 +125,7 @@ class DuctSearch:
         return cost
 
     def sample(self, values: Ints, rng: np.random.Generator) -> None:
-        """Draw an assignment down the tree in place, and update costs and bounds up the tree."""
+        """Choose a value for each variable from the roots down, in place; then update costs and bounds upwards."""
         visited: list[ContextStatistics] = []
         for v in self.tree.top_down.tolist():
             statistics = self.statistics_of(v, values)
@@ -101,39 +133,50 @@ class DuctSearch:
             values[v] = self._choose_value(statistics, rng)
         costs, bounds = np.zeros(values.size), np.zeros(values.size)
         for v, statistics in zip(reversed(self.tree.top_down.tolist()), reversed(visited), strict=True):
-            d, below = int(values[v]), list(self.children[v])
-            cost = float(statistics.local_cost[d] + costs[below].sum())
+            d, child_indices = int(values[v]), list(self.children[v])
+            cost = float(statistics.local_cost[d] + costs[child_indices].sum())
             statistics.tried[d] += 1
             statistics.least[d] = min(statistics.least[d], cost)
             costs[v] = cost
-            bounds[v] = self._update_bound(v, d, statistics, float(bounds[below].sum()))
+            bounds[v] = self._update_bound(v, d, statistics, float(bounds[child_indices].sum()))
 
-    def _update_bound(self, v: int, d: int, statistics: ContextStatistics, below: float) -> float:
-        """Update the bound of value d in a context; return the least bound of the context."""
-        total = int(statistics.tried.sum())
+    def _update_bound(self, v: int, d: int, statistics: ContextStatistics, child_bound: float) -> float:
+        """Update the bound of value d in a context; return the least bound of the context over all values.
+
+        Parameters
+        ----------
+        v, d : int
+            The variable, and the value that was sampled.
+        statistics
+            Statistics of v in its context.
+        child_bound
+            Sum of the children's least bounds.
+        """
+        samples = int(statistics.tried.sum())
         if not self.children[v]:
             statistics.bound[d] = statistics.local_cost[d]
         else:
             width = sqrt(
-                2 * self.widths * float(self.subtree_height[v]) * log(max(total, 2)) / int(statistics.tried[d])
+                2 * self.widths * float(self.subtree_height[v]) * log(max(samples, 2)) / int(statistics.tried[d])
             )
-            floor = max(float(statistics.local_cost[d]) + below, float(statistics.least[d]) - width)
-            statistics.bound[d] = min(floor, float(statistics.least[d]))
+            lower_limit = max(float(statistics.local_cost[d]) + child_bound, float(statistics.least[d]) - width)
+            statistics.bound[d] = min(lower_limit, float(statistics.least[d]))
         return float(statistics.bound.min())
 
     def _choose_value(self, statistics: ContextStatistics, rng: np.random.Generator) -> int:
         """Return an untried value if there is one, else a value with the least bound; ties are broken at random."""
-        fresh = np.flatnonzero((statistics.tried == 0) & (statistics.local_cost < inf))
-        if fresh.size:
-            return int(fresh[int(rng.random() * fresh.size)])
-        least = np.flatnonzero(statistics.bound == statistics.bound.min())
-        return int(least[int(rng.random() * least.size)])
+        untried = np.flatnonzero((statistics.tried == 0) & (statistics.local_cost < inf))
+        if untried.size:
+            return int(untried[int(rng.random() * untried.size)])
+        best_values = np.flatnonzero(statistics.bound == statistics.bound.min())
+        return int(best_values[int(rng.random() * best_values.size)])
 
 
 def duct(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
     """Sample down the tree, each variable by its least bound, until the roots' bounds equal the least costs found.
 
-    A cycle is one sample: a context down each tree edge, a cost and a bound up. All ranks do the same work.
+    A cycle is one sample: a context down each tree edge, a cost and a bound up. All ranks do the same work, so there is
+    no parallel speed-up.
     """
     search, problem = DuctSearch(network, float(given["widths"])), network.problem
     parents, children = search.tree.edges_across(problem.owner)

@@ -1,10 +1,13 @@
 """Factor tables as flat integer arrays in which one comparison is lexicographic: violations, then utility.
 
-For every factor and every variable v in its scope there is a copy of the table with the axis of v last. The utilities
-of the factor for all values of v are then one contiguous *column*. An entry is a 64-bit integer: the scaled utility, or
-``-violation`` if the entry is forbidden. ``violation`` exceeds the largest possible difference of total utility.
-Integer tables are exact if their sums fit below ``violation``. Other integers, and floats, are scaled by a power of two
-and rounded to about twelve digits of their sum.
+The local algorithms (``dmcmc.algorithms.local_kernels``) read these arrays. For every factor and every variable v in
+its scope there is a copy of the table with the axis of v last. The utilities of the factor for all values of v are then
+one contiguous *column*.
+
+An entry is a 64-bit integer: the scaled utility, or ``-violation`` if the entry is forbidden. ``violation`` exceeds the
+largest possible difference of total utility, so the assignment with fewer violations always has the larger sum. Integer
+tables are exact if their sums fit. Other integers, and floats, are scaled by a power of two and rounded to about twelve
+digits of their sum.
 """
 
 from math import floor, log2
@@ -18,7 +21,7 @@ from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.types import Ints
 
 _MAX_ABS_SUM = 2**61  # largest absolute value of any sum of entries; leaves headroom in int64
-_MAX_SCALED_TOTAL = 2**42  # largest total of the scaled utilities of a problem with float tables
+_MAX_SCALED_TOTAL = 2**42  # largest total of the scaled absolute utilities with float tables: about twelve digits
 
 
 class ColumnLayout(NamedTuple):
@@ -101,15 +104,15 @@ def build_layout(problem: Problem, mine: NDArray[np.bool_] | None = None) -> Col
         for axis, v in enumerate(scope):
             factors_of_variable[v].append((f, axis))
     columns = [(v, f, axis) for v in range(n) for f, axis in factors_of_variable[v]]
-    blocks, offsets, largest = list[NDArray[np.int64]](), [0], list[int]()
+    table_copies, offsets, largest_entries = list[NDArray[np.int64]](), [0], list[int]()
     other_start, other_variable, other_stride = [0], list[int](), list[int]()
     touches: list[tuple[int, int, int, int]] = []  # (changed variable, variable of the column, column, stride)
     for column, (v, f, axis) in enumerate(columns):
         scope, table = tables[f]
         transposed = np.ascontiguousarray(np.moveaxis(table, axis, -1))
-        blocks.append(transposed.reshape(-1))
+        table_copies.append(transposed.reshape(-1))
         offsets.append(offsets[-1] + transposed.size)
-        largest.append(int(table.max()))
+        largest_entries.append(int(table.max()))
         for u, stride in zip((u for u in scope if u != v), transposed.strides, strict=False):
             other_variable.append(u)
             other_stride.append(stride // transposed.itemsize)
@@ -122,13 +125,13 @@ def build_layout(problem: Problem, mine: NDArray[np.bool_] | None = None) -> Col
     return ColumnLayout(
         domains=problem.domains,
         max_domain=int(problem.domains.max(initial=1)),
-        data=np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.int64),
+        data=np.concatenate(table_copies) if table_copies else np.zeros(0, dtype=np.int64),
         violation=violation,
         scale=scale,
         mine=np.ones(n, dtype=np.bool_) if mine is None else mine,
         column_start=_starts(np.array([v for v, _, _ in columns], dtype=np.int64), n),
         column_at=np.array(offsets[:-1], dtype=np.int64),
-        column_top=np.array(largest, dtype=np.int64),
+        column_top=np.array(largest_entries, dtype=np.int64),
         column_factor=np.array([f for _, f, _ in columns], dtype=np.int64),
         other_start=np.array(other_start, dtype=np.int64),
         other_variable=np.array(other_variable, dtype=np.int64),
@@ -147,12 +150,12 @@ def _starts(groups: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 
 def integer_tables(problem: Problem) -> tuple[list[tuple[tuple[int, ...], Ints]], int, float]:
-    """Return all factors with a scope as integer tables.
+    """Return all factors with a scope as integer tables, which the flat arrays are made from.
 
     Returns
     -------
     tables : list of (tuple of int, ndarray of int64)
-        Scope and integer table of each factor.
+        Scope and integer table of each factor, in the order of the problem.
     violation : int
         Cost of a forbidden entry, in the units of the tables.
     scale : float
@@ -163,12 +166,14 @@ def integer_tables(problem: Problem) -> tuple[list[tuple[tuple[int, ...], Ints]]
         float(np.abs(np.where(is_forbidden, 0, table).astype(np.float64)).max(initial=0))
         for _, table, is_forbidden in factors
     )
-    limit = _MAX_ABS_SUM / (2 + 3 * sum(bool(is_forbidden.any()) for _, _, is_forbidden in factors))
+    max_scaled_sum = _MAX_ABS_SUM / (2 + 3 * sum(bool(is_forbidden.any()) for _, _, is_forbidden in factors))
     all_integer = all(table.dtype.kind == "i" for _, table, _ in factors)
-    if all_integer and 3 * total_magnitude + len(factors) + 1 < limit:
+    if all_integer and 3 * total_magnitude + len(factors) + 1 < max_scaled_sum:
         scale = 1.0
     else:
-        scale = 2.0 ** floor(log2(min(_MAX_SCALED_TOTAL, limit / 4) / total_magnitude)) if total_magnitude else 1.0
+        scale = (
+            2.0 ** floor(log2(min(_MAX_SCALED_TOTAL, max_scaled_sum / 4) / total_magnitude)) if total_magnitude else 1.0
+        )
     violation = int(2 * (total_magnitude * scale + len(factors)) + 1)
     tables = []
     for scope, table, is_forbidden in factors:

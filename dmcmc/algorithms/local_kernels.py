@@ -1,19 +1,31 @@
 # mypy: ignore-errors
-"""Compiled CPU kernels for agents with one variable each.
+"""Compiled CPU kernels of the local algorithms (MGM, MGM2, DSA, DGLS, distributed Gibbs), run by one thread per rank.
 
-Arguments that several kernels share:
+``AgentNetwork`` and the algorithm files call them. All kernels read the flat tables of a ``ColumnLayout``:
+
+* For each variable v and each factor of v there is one *column number* c, and a copy of the factor's table whose last
+  axis is v. Column numbers of v are ``column_start[v]:column_start[v + 1]``.
+* For fixed values of the factor's other variables, the entries for all values of v are contiguous in ``data``. They
+  begin at ``column_at[c]`` plus, for each other variable, its value times its stride (``other_variable``,
+  ``other_stride``).
+* An ordered pair of neighbours (v, w) has a *pair number* p; ``neighbour[p]`` is w. ``touch_column`` and
+  ``touch_stride`` list the columns of w whose position changes with v, and by how many entries per value of v.
+* A rank keeps scores only for its own variables, those with ``mine``.
+
+Arguments that several kernels share; n is the number of variables:
 
 layout : ColumnLayout
-    Flat arrays of the problem; see :class:`dmcmc.algorithms.layout.ColumnLayout`.
+    Flat arrays of the problem; all are defined in :class:`dmcmc.algorithms.layout.ColumnLayout`.
 z : (n,) int64
     Current assignment (value indices).
 scores : (n, largest domain) int64
-    ``scores[v, d]`` is the sum of the entries of the factors of v if v takes d and all others stay.
-    :func:`set_value` keeps it up to date for the variables of this rank.
+    ``scores[v, d]`` is the sum of the entries of the factors of v if v takes value d and all other variables keep
+    theirs. :func:`set_value` keeps it up to date for the variables of this rank.
 row : (largest domain,) int64
     Scratch space.
 
-All sums are in the integer units of ``layout.data``.
+All sums are in the integer units of ``layout.data``. A forbidden entry is ``-layout.violation``, which outweighs all
+utilities together.
 """
 
 import numpy as np
@@ -24,53 +36,59 @@ from dmcmc.inference.runtime.compile import njit
 
 @njit(inline="always")
 def column_of(layout, column, z):
-    """Return where a column starts in ``layout.data`` for the values of the factor's other variables."""
-    at = layout.column_at[column]
-    for o in range(layout.other_start[column], layout.other_start[column + 1]):
-        at += z[layout.other_variable[o]] * layout.other_stride[o]
-    return at
+    """Return where a column starts in ``layout.data`` (its entry for value 0) when the others are as in ``z``."""
+    start = layout.column_at[column]
+    for i in range(layout.other_start[column], layout.other_start[column + 1]):
+        start += z[layout.other_variable[i]] * layout.other_stride[i]
+    return start
 
 
 @njit()
 def fill_scores(layout, z, scores):
-    """Compute all scores of an assignment from scratch."""
+    """Compute the scores of all variables of this rank from scratch, for the assignment ``z``."""
     for v in range(layout.domains.size):
         size = layout.domains[v] if layout.mine[v] else 0
         scores[v, :size] = 0
         for c in range(layout.column_start[v], layout.column_start[v + 1]):
-            at = column_of(layout, c, z)
+            start = column_of(layout, c, z)
             for d in range(size):
-                scores[v, d] += layout.data[at + d]
+                scores[v, d] += layout.data[start + d]
 
 
 @njit()
 def total_score(layout, z):
-    """Return the sum of all entries of an assignment; the rank of a factor's first variable reads its entry."""
+    """Return this rank's part of an assignment's total utility, in the units of ``layout.data``.
+
+    Each factor is counted once over all ranks: by the rank of its variable with the lowest index.
+    """
     total = np.int64(0)
     for v in range(layout.domains.size):
         if not layout.mine[v]:
             continue
         for c in range(layout.column_start[v], layout.column_start[v + 1]):
-            first = True
-            for o in range(layout.other_start[c], layout.other_start[c + 1]):
-                first = first and layout.other_variable[o] > v
-            if first:
+            is_lowest_variable = True
+            for i in range(layout.other_start[c], layout.other_start[c + 1]):
+                is_lowest_variable = is_lowest_variable and layout.other_variable[i] > v
+            if is_lowest_variable:
                 total += layout.data[column_of(layout, c, z) + z[v]]
     return total
 
 
 @njit()
 def set_value(layout, z, scores, v, value):
-    """Set variable v to a value and update the scores; return the gain, which is valid if v belongs to this rank."""
+    """Set variable v to a value, and update the scores of its neighbours; return the gain of the move.
+
+    The gain is valid only if v belongs to this rank. Only columns whose position depends on v are read.
+    """
     gain = scores[v, value] - scores[v, z[v]]
-    step = value - z[v]
+    value_difference = value - z[v]
     for p in range(layout.pair_start[v], layout.pair_start[v + 1]):
         w = layout.neighbour[p]
         if not layout.mine[w]:
             continue
-        for t in range(layout.touch_start[p], layout.touch_start[p + 1]):
-            old = column_of(layout, layout.touch_column[t], z)
-            new = old + step * layout.touch_stride[t]
+        for i in range(layout.touch_start[p], layout.touch_start[p + 1]):
+            old = column_of(layout, layout.touch_column[i], z)
+            new = old + value_difference * layout.touch_stride[i]
             for d in range(layout.domains[w]):
                 scores[w, d] += layout.data[new + d] - layout.data[old + d]
     z[v] = value
@@ -89,7 +107,7 @@ def best_value(scores, v, size):
 
 @njit()
 def in_conflict(layout, z, v):
-    """Return whether a factor of v is below its largest entry."""
+    """Return whether a factor of v is below its largest entry (for constraints: whether one of them is violated)."""
     for c in range(layout.column_start[v], layout.column_start[v + 1]):
         if layout.data[column_of(layout, c, z) + z[v]] < layout.column_top[c]:
             return True
@@ -98,21 +116,31 @@ def in_conflict(layout, z, v):
 
 @njit()
 def best_pair(layout, z, scores, row, u, p):
-    """Return the best joint move of u and its neighbour of pair p.
+    """Return the best joint move of variable u and its neighbour, the second variable of pair number p.
+
+    The values of u are tried one after the other. For each, ``row`` holds the scores of the neighbour after u has
+    moved.
+
+    Parameters
+    ----------
+    u : int
+        First variable of the pair.
+    p : int
+        Pair number, from ``layout.pair_start[u]:layout.pair_start[u + 1]``.
 
     Returns
     -------
     gain, value_u, value_v : int
-        The gain, and both values (the lowest indices at a tie).
+        The joint gain (0 if staying is best), and both values (the lowest indices at a tie).
     """
     v = layout.neighbour[p]
     best_gain, best_u, best_v = np.int64(0), z[u], z[v]
     for a in range(layout.domains[u]):
         for d in range(layout.domains[v]):
             row[d] = scores[v, d]
-        for t in range(layout.touch_start[p], layout.touch_start[p + 1]):
-            old = column_of(layout, layout.touch_column[t], z)
-            new = old + (a - z[u]) * layout.touch_stride[t]
+        for i in range(layout.touch_start[p], layout.touch_start[p + 1]):
+            old = column_of(layout, layout.touch_column[i], z)
+            new = old + (a - z[u]) * layout.touch_stride[i]
             for d in range(layout.domains[v]):
                 row[d] += layout.data[new + d] - layout.data[old + d]
         base = scores[u, a] - scores[u, z[u]] - row[z[v]]
@@ -124,7 +152,7 @@ def best_pair(layout, z, scores, row, u, p):
 
 @njit()
 def is_2_optimal(layout, z, scores, row):
-    """Return whether no variable and no pair of neighbours can gain anything."""
+    """Return whether no variable and no pair of neighbours can gain anything; needs the scores of all variables."""
     for u in range(z.size):
         if scores[u, best_value(scores, u, layout.domains[u])] > scores[u, z[u]]:
             return False
@@ -144,7 +172,13 @@ def set_values(layout, z, scores, new):
 
 @njit()
 def conflicts(layout, z, in_conflict_flags):
-    """Write to ``found`` (n,) bool which variables have a factor below its largest entry."""
+    """Write which variables of this rank have a factor below its largest entry.
+
+    Parameters
+    ----------
+    in_conflict_flags : (n,) bool
+        Written; False for variables of other ranks.
+    """
     for v in range(z.size):
         in_conflict_flags[v] = layout.mine[v] and in_conflict(layout, z, v)
 
@@ -155,8 +189,10 @@ def answer_offers(layout, z, scores, to, gain, partner, joint, values):
 
     Parameters
     ----------
+    scores : (n, largest domain) int64
+        Scores of the variables of all ranks.
     to : (n,) int64
-        Pair over which each variable makes an offer; -1 for none.
+        Number of the pair over which each variable makes an offer; -1 if it makes none.
     gain : (n,) int64
         Gain of each variable's own best move.
     partner, joint : (n,) int64
@@ -181,33 +217,34 @@ def answer_offers(layout, z, scores, to, gain, partner, joint, values):
 def penalise(layout, z, penalties, guided, stuck, weight, keep):
     """Decay all penalties, and penalise current entries with an above-average loss around stuck variables (DGLS).
 
-    A factor is penalised once, in all of its columns, if one of its variables is stuck and the factor loses at least
-    the mean loss of that variable's factors. The loss of a factor is its largest entry less its current one.
+    The loss of a factor is its largest entry less its current one. A factor is chosen if one of its variables is stuck,
+    and the factor loses at least the mean loss of that variable's factors. The current entry of a chosen factor is
+    penalised in the table copies of all of its variables.
 
     Parameters
     ----------
     penalties : (entries,) int64
-        Penalty of each entry of ``layout.data``; updated.
+        Penalty of each entry of ``layout.data``; updated. It never exceeds ``layout.violation``.
     guided : (entries,) int64
         Written: ``layout.data`` less the penalties.
     stuck : (n,) bool
-        Variables without a gain in their neighbourhood.
+        Variables that cannot gain, and whose neighbours cannot gain either.
     weight : float
         Penalty per unit of loss.
     keep : int
-        Share of a penalty that remains, in units of 1/1024.
+        Share of a penalty that remains after the decay, in units of 1/1024.
     """
     n = z.size
-    factor_chosen = np.zeros(layout.column_at.size, dtype=np.bool_)  # by factor index, below the number of columns
+    factor_chosen = np.zeros(layout.column_at.size, dtype=np.bool_)  # by factor; there are at least as many columns
     for v in range(n):
-        first, last = layout.column_start[v], layout.column_start[v + 1]
-        if stuck[v] and last > first:
+        first_column, end_column = layout.column_start[v], layout.column_start[v + 1]
+        if stuck[v] and end_column > first_column:
             total_loss = 0.0
-            for c in range(first, last):
+            for c in range(first_column, end_column):
                 total_loss += layout.column_top[c] - layout.data[column_of(layout, c, z) + z[v]]
-            for c in range(first, last):
+            for c in range(first_column, end_column):
                 loss = layout.column_top[c] - layout.data[column_of(layout, c, z) + z[v]]
-                if loss > 0 and loss >= total_loss / (last - first):
+                if loss > 0 and loss >= total_loss / (end_column - first_column):
                     factor_chosen[layout.column_factor[c]] = True
     for i in range(penalties.size):
         penalties[i] = penalties[i] * keep // 1024
@@ -223,27 +260,29 @@ def penalise(layout, z, penalties, guided, stuck, weight, keep):
 
 @njit()
 def gibbs_sweep(layout, z, scores, order, inverse_temperature, uniforms):
-    """Draw each variable in turn from its conditional distribution given all others.
+    """Draw each variable in turn from its conditional distribution given all others (one sweep of a Gibbs sampler).
+
+    A value is drawn by inversion of the cumulative weights exp(score * inverse_temperature).
 
     Parameters
     ----------
     order : (n,) int64
         Order of the variables.
     inverse_temperature : float
-        Factor on the scores in the exponent, per unit of ``layout.data``.
+        1 / temperature, per unit of ``layout.data``.
     uniforms : (n,) float64
-        One number in [0, 1) per variable.
+        One random number in [0, 1) per variable.
     """
-    weights = np.empty(layout.max_domain, dtype=np.float64)
+    cumulative_weights = np.empty(layout.max_domain, dtype=np.float64)
     for i in range(order.size):
         v = order[i]
         top = scores[v, best_value(scores, v, layout.domains[v])]
         total = 0.0
         for d in range(layout.domains[v]):
             total += np.exp((scores[v, d] - top) * inverse_temperature)
-            weights[d] = total
+            cumulative_weights[d] = total
         value = 0
-        while value + 1 < layout.domains[v] and weights[value] <= uniforms[i] * total:
+        while value + 1 < layout.domains[v] and cumulative_weights[value] <= uniforms[i] * total:
             value += 1
         if value != z[v]:
             set_value(layout, z, scores, v, value)

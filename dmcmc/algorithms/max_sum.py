@@ -1,4 +1,7 @@
-"""Max-Sum with damping (Farinelli et al., AAMAS 2008; Cohen, Galiki, Zivan, Artificial Intelligence 279, 2020)."""
+"""Max-Sum (loopy max-product belief propagation) with damping.
+
+Sources: Farinelli et al., AAMAS 2008; Cohen, Galiki, Zivan, Artificial Intelligence 279, 2020.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -81,14 +84,18 @@ def _groups(network: AgentNetwork) -> list[_FactorGroup]:
 
 
 def _factor_message(group: _FactorGroup, axis: int) -> Floats:
-    """Return the messages (m, domain) of factors to the variable of an axis: the best utility for each value."""
+    """Return the messages (m, domain) from the factors to their variables of one axis.
+
+    The message gives, for each value, the best utility over the other variables: the table plus the messages of the
+    other axes, maximised over these axes.
+    """
     total, arity = group.tables, group.scopes.shape[1]
     for other, message in enumerate(group.from_variables):
         if other != axis:
             total = total + message.reshape(
-                len(message), *(message.shape[1] if a == other else 1 for a in range(arity))
+                len(message), *(message.shape[1] if i == other else 1 for i in range(arity))
             )
-    other_axes = tuple(1 + a for a in range(arity) if a != axis)
+    other_axes = tuple(1 + i for i in range(arity) if i != axis)
     return np.asarray(total.max(axis=other_axes) if other_axes else total, dtype=np.float64)
 
 

@@ -1,4 +1,8 @@
-"""MGM and MGM2 (Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004): monotone local search."""
+"""MGM and MGM2: monotone local search in which only variables move that gain more than their neighbours.
+
+Source: Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004. 1-optimal: no single variable can gain.
+2-optimal: no pair of neighbours can gain either.
+"""
 
 from collections.abc import Iterator
 
@@ -74,16 +78,32 @@ def mgm2(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iter
 def _answer_offers(
     network: AgentNetwork, scores: Ints, values: Ints, offer_pair: Ints, gain: Ints, best: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the partner, the gain and the value to take of each variable after offers have been answered."""
+    """Return what each variable does after the offers have been answered; called by all ranks.
+
+    Parameters
+    ----------
+    scores : (n, largest domain) int64
+        Scores of all ranks' variables.
+    offer_pair : (n,) int64
+        Number of the pair (of ``layout.neighbour``) over which each variable makes an offer; -1 if it makes none.
+    gain, best : (n,) int64
+        Gain and value of each variable's own best move.
+
+    Returns
+    -------
+    partner, gain, best : (n,) int64
+        The variable that moves jointly with each variable (-1 for none), the gain of its move alone or of the joint
+        move, and the value to take.
+    """
     n = values.size
-    partner, joint, pairs = np.full(n, -1), gain.copy(), np.zeros((n, 2), dtype=np.int64)
-    kernels.answer_offers(network.layout, values, scores, offer_pair, gain, partner, joint, pairs)
-    partner, joint, pairs = network.tell(partner, joint, pairs)
+    partner, joint_gain, joint_values = np.full(n, -1), gain.copy(), np.zeros((n, 2), dtype=np.int64)
+    kernels.answer_offers(network.layout, values, scores, offer_pair, gain, partner, joint_gain, joint_values)
+    partner, joint_gain, joint_values = network.tell(partner, joint_gain, joint_values)
     accepted = np.flatnonzero(partner >= 0)
     offering = partner[accepted]
     gain, best = gain.copy(), best.copy()
-    gain[accepted] = gain[offering] = joint[accepted]
-    best[offering], best[accepted] = pairs[accepted, 0], pairs[accepted, 1]
+    gain[accepted] = gain[offering] = joint_gain[accepted]
+    best[offering], best[accepted] = joint_values[accepted, 0], joint_values[accepted, 1]
     partner[offering] = accepted
     return partner, gain, best
 

@@ -1,4 +1,8 @@
-"""Single-variable agents distributed over ranks: their scores, the values that ranks exchange, and message counts."""
+"""The agents of a local DCOP algorithm: their values and scores, the exchange between ranks, and the message counts.
+
+An algorithm of ``dmcmc.algorithms`` controls one variable at a time, and calls the methods of ``AgentNetwork`` for
+everything that agents would do by messages. Agents are distributed over MPI ranks; n is the number of variables.
+"""
 
 from typing import Any
 
@@ -12,7 +16,7 @@ from dmcmc.inference.runtime.types import Ints
 from dmcmc.mpi.placement import place_agents
 from dmcmc.mpi.world import World
 
-BYTES = 8  # bytes of a value, a gain or a utility in a message
+BYTES = 8  # bytes of one value, one gain or one utility in a message
 _LOWEST = -(2**62)  # score of the padding entries beyond a variable's domain
 
 
@@ -30,11 +34,12 @@ class AgentNetwork:
     place : tuple of int
         Rank of each agent.
     source, neighbour : (pairs,) int64
-        All ordered pairs of variables that share a factor, sorted by ``source``.
+        First and second variable of all ordered pairs of variables that share a factor, sorted by ``source``.
     messages, bytes : (agents,) int64
         Messages and bytes that each agent has sent so far. Variables of the same agent exchange values free of charge.
     parallel : float
-        Share of this rank's work per cycle that its busiest agent does, if all agents work at the same time.
+        Simulated time per unit of this rank's time: the share of this rank's work in a cycle that its busiest agent
+        does, as if each agent had its own machine. An algorithm that works sequentially sets it to 1.
     """
 
     def __init__(self, problem: Problem, world: World | None = None) -> None:
@@ -54,7 +59,7 @@ class AgentNetwork:
 
     @property
     def links(self) -> Ints:
-        """Messages that each agent sends per round, shape (agents,), int64: one per variable and neighbouring agent."""
+        """Messages that each agent sends per round, (agents,) int64: one per variable and neighbouring agent."""
         return self._messages_per_round
 
     def sends(self, rounds: int, size: "int | Ints" = BYTES, links: "Ints | None" = None) -> None:
@@ -112,38 +117,41 @@ class AgentNetwork:
         kernels.set_values(layout or self.layout, values, scores, new)
 
     def best_moves(self, values: Ints, scores: Ints) -> tuple[Ints, Ints]:
-        """Return each variable's best value (the lowest index of several) and its gain, both shape (n,), int64."""
-        everyone = np.arange(values.size)
+        """Return each variable's best value (the lowest index at a tie) and its gain, both (n,) int64, on all ranks."""
+        variables = np.arange(values.size)
         best = scores.argmax(axis=1) if values.size else values
-        found: tuple[Ints, Ints] = self.tell(best, scores[everyone, best] - scores[everyone, values])
-        return found
+        moves: tuple[Ints, Ints] = self.tell(best, scores[variables, best] - scores[variables, values])
+        return moves
 
     def leads(self, gain: Ints, partner: Ints | None = None) -> NDArray[np.bool_]:
-        """Return which variables gain more than all their neighbours; at a tie the lowest index wins.
+        """Return which variables gain more than all their neighbours, (n,) bool; at a tie the lowest index wins.
+
+        The variables that lead can move at the same time without conflict (the selection rule of MGM).
 
         Parameters
         ----------
         gain : (n,) int64
             Gain of each variable's best move.
         partner : (n,) int64, optional
-            Variable that moves jointly with each variable, or -1. Partners do not compete with each other.
+            Variable that moves jointly with each variable, or -1. Partners do not compete with each other; at a tie a
+            pair has the lower index of both.
         """
-        index = np.arange(gain.size)
-        ahead = gain[self.neighbour] > gain[self.source]
+        rank_in_tie = np.arange(gain.size)
+        loses = gain[self.neighbour] > gain[self.source]
         if partner is not None:
-            index = np.where(partner >= 0, np.minimum(index, partner), index)
-        ahead |= (gain[self.neighbour] == gain[self.source]) & (index[self.neighbour] < index[self.source])
+            rank_in_tie = np.where(partner >= 0, np.minimum(rank_in_tie, partner), rank_in_tie)
+        loses |= (gain[self.neighbour] == gain[self.source]) & (rank_in_tie[self.neighbour] < rank_in_tie[self.source])
         if partner is not None:
-            ahead &= partner[self.source] != self.neighbour
+            loses &= partner[self.source] != self.neighbour
         beaten = np.zeros(gain.size, dtype=np.bool_)
-        beaten[self.source[ahead]] = True
+        beaten[self.source[loses]] = True
         return ~beaten
 
     def near(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which variables are flagged or have a flagged neighbour, shape (n,), bool."""
-        found = flags.copy()
-        found[self.source[flags[self.neighbour]]] = True
-        return found
+        flagged_nearby = flags.copy()
+        flagged_nearby[self.source[flags[self.neighbour]]] = True
+        return flagged_nearby
 
     def total_score(self, values: Ints) -> int:
         """Return the total score of an assignment, in the integer units of the layout."""
@@ -151,6 +159,8 @@ class AgentNetwork:
 
     def tell(self, *rows: NDArray[Any]) -> Any:
         """Exchange arrays between ranks: return copies in which each variable's row comes from the rank that owns it.
+
+        Called by all ranks. On a single rank the arrays themselves are returned.
 
         Parameters
         ----------

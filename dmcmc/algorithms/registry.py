@@ -1,4 +1,8 @@
-"""Algorithms by name: the built-in ones, and those that other distributions register under ``dmcmc.algorithms``."""
+"""Algorithms by name: the built-in ones, and those of other packages, registered under ``dmcmc.algorithms``.
+
+``names()`` returns the summary of each algorithm by name. ``get(name)`` returns an algorithm, or raises an error with
+the valid names.
+"""
 
 from dmcmc.algorithms.contract import Algorithm, Rewriting
 from dmcmc.algorithms.dgls import DGLS

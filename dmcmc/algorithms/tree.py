@@ -1,4 +1,7 @@
-"""Pseudo-trees over variables, for algorithms in which each variable has its own agent."""
+"""Pseudo-trees over variables, for algorithms in which each variable is an agent (DUCT, distributed Gibbs, DPOP).
+
+In a pseudo-tree, two variables that share a factor are ancestor and descendant.
+"""
 
 from dataclasses import dataclass, replace
 

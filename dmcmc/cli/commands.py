@@ -60,7 +60,11 @@ def _on_all_ranks(
     prepare: Callable[[Namespace], J],
     work: Callable[[J, "World", "RunHandle | None"], Output | None],
 ) -> int:
-    """Prepare a job on rank 0, carry it out on all ranks, and deliver the result on rank 0, earlier after a signal."""
+    """Prepare a job on rank 0, carry it out on all ranks, and deliver the result on rank 0.
+
+    After a signal, ``SIGNALS`` delivers the best result so far earlier. ``prepare`` returns the job, and ``work``
+    solves it on each rank.
+    """
     from dmcmc.mpi.world import connect
 
     with warnings.catch_warnings(), SIGNALS.default_handling():
@@ -71,12 +75,12 @@ def _on_all_ranks(
         from dmcmc.mpi.compute_node import binding_advice
 
         print(f"dmcmc: warning: {binding_advice(world.core_binding)}", file=sys.stderr, flush=True)
-    ready = _prepare_together(world, arguments, prepare)
-    if isinstance(ready, int):
-        return ready
-    ending = SIGNALS.begin(lambda found: deliver(found, ready, arguments))
+    job = _prepare_together(world, arguments, prepare)
+    if isinstance(job, int):
+        return job
+    run_handle = SIGNALS.begin(lambda found: deliver(found, job, arguments))
     try:
-        result = work(ready, world, ending)
+        result = work(job, world, run_handle)
     except (Exception, KeyboardInterrupt) as error:
         if SIGNALS.received:  # the run was ended, or another rank has ended
             return SIGNALS.finish()
@@ -88,20 +92,20 @@ def _on_all_ranks(
 
 def _prepare_together(world: "World", arguments: Namespace, prepare: Callable[[Namespace], J]) -> J | int:
     """Read configuration and problem on rank 0, and return the job, or the exit code of a failure, on all ranks."""
-    ready: J | int = 0
+    job_or_code: J | int = 0
     failure: BaseException | None = None
     if world.rank == 0:
         try:
-            ready = prepare(arguments)
+            job_or_code = prepare(arguments)
         except (Exception, KeyboardInterrupt) as error:
-            ready, failure = exit_code(error), error
-    sent = ready if isinstance(ready, int) else ready.for_other_ranks(world)
+            job_or_code, failure = exit_code(error), error
+    message = job_or_code if isinstance(job_or_code, int) else job_or_code.for_other_ranks(world)
     try:
-        received = world.bcast(sent)
+        received = world.bcast(message)
     finally:
         if failure is not None:
             report(failure)
-    return ready if world.rank == 0 else cast("J | int", received)
+    return job_or_code if world.rank == 0 else cast("J | int", received)
 
 
 class _RunJob(NamedTuple):
@@ -154,7 +158,10 @@ def _prepare(arguments: Namespace) -> "_RunJob | SolveJob":
 
 
 def _solve(job: "_RunJob | SolveJob", world: "World", ending: "RunHandle | None") -> Output | None:
-    """Solve the problem of a job; return the result on rank 0."""
+    """Solve the problem of a job; return the result on rank 0.
+
+    ``ending`` is the handle by which a signal ends the run.
+    """
     if not isinstance(job, _RunJob):
         from dmcmc.cli import solve_command
 
@@ -334,7 +341,7 @@ def info(arguments: Namespace) -> int:
         if arguments.json:
             rows["ranks"] = machines
         else:
-            rows |= {f"rank {one.pop('rank')}": ", ".join(f"{k} {v}" for k, v in one.items()) for one in machines}
+            rows |= {f"rank {data.pop('rank')}": ", ".join(f"{k} {v}" for k, v in data.items()) for data in machines}
         _list(rows, arguments.json)
     return 0
 

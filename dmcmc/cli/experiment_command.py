@@ -14,7 +14,7 @@ _MAX_JOBS = 512  # parallel processes
 
 def experiment(arguments: Namespace) -> int:
     """Carry out an experiment and return the exit code."""
-    from dmcmc.experiments.plan import chosen, read_experiment
+    from dmcmc.experiments.plan import read_experiment, selected_methods
     from dmcmc.experiments.run_experiment import run_experiment
     from dmcmc.mpi.world import connect
 
@@ -25,10 +25,10 @@ def experiment(arguments: Namespace) -> int:
         world = connect()
     SIGNALS.set_world(world)
     folder = Path(arguments.output)
-    found, runs = world.on_first_rank(lambda: read_experiment(arguments.config, arguments.quick))
-    methods = chosen(found, arguments.method)
+    plan, runs = world.on_first_rank(lambda: read_experiment(arguments.config, arguments.quick))
+    methods = selected_methods(plan, arguments.method)
     options = {"methods": methods, "resume": arguments.resume, "jobs": jobs}
-    counts = run_experiment(found, runs, folder, **options, world=world, report=_print_line)
+    counts = run_experiment(plan, runs, folder, **options, world=world, report=_print_line)
     if world.rank == 0:
         failed = f", {counts.failed} of them failed" if counts.failed else ""
         emit(f"{folder}: {counts.runs} runs, {counts.runs - counts.before} of them new{failed}")

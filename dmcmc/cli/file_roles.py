@@ -21,10 +21,10 @@ def is_configuration(path: str) -> bool:
     if len(content) > MAX_CONFIG_BYTES or not _KEYS.search(content):
         return False
     try:
-        found = read_content(content, path).data
+        data = read_content(content, path).data
     except ConfigError:  # no YAML, or YAML with an error
         return _PROBLEM.search(content) is not None and _sniffed(content) is None
-    return bool(found.keys() & {*Config.__struct_fields__}) and not found.keys() & _PROBLEM_KEYS
+    return bool(data.keys() & {*Config.__struct_fields__}) and not data.keys() & _PROBLEM_KEYS
 
 
 def is_calendar(path: str) -> bool:
@@ -41,11 +41,11 @@ def is_packed(path: str) -> bool:
 
 def problem_kind(path: str) -> str | None:
     """Return the format of a problem file; None for other files, such as a configuration with a spelling mistake."""
-    found = _sniffed(_beginning(path, sniffing.HEAD_BYTES))
-    if found is None:
-        named = by_suffix(path)
-        found = None if named is None or named.name == "pydcop" else named.name
-    return found
+    name = _sniffed(_beginning(path, sniffing.HEAD_BYTES))
+    if name is None:
+        format = by_suffix(path)
+        name = None if format is None or format.name == "pydcop" else format.name
+    return name
 
 
 def _sniffed(content: bytes) -> str | None:
@@ -53,13 +53,13 @@ def _sniffed(content: bytes) -> str | None:
     return next((known.name for known in FORMATS if known.sniff(content[: sniffing.HEAD_BYTES])), None)
 
 
-def _beginning(path: str, most: int) -> bytes:
+def _beginning(path: str, max_bytes: int) -> bytes:
     """Return the first bytes of a file, decompressed; empty if the file cannot be read."""
     try:
         with io.BytesIO(standard_input()) if path == STANDARD_INPUT else open(path, "rb") as raw:
             head = raw.read(6)
             raw.seek(0)
             with decompressed(raw, head) as stream:
-                return stream.read(most)
+                return stream.read(max_bytes)
     except Exception:  # decompressors raise many types; reading the file later reports the error
         return b""

@@ -8,7 +8,7 @@ from dmcmc.cli.file_roles import is_configuration, is_packed, problem_kind
 from dmcmc.config.configuration import OPTION_OF, Config, config_of, option_place, read_config
 from dmcmc.config.document import Document
 from dmcmc.config.file_options import FILE_OPTIONS
-from dmcmc.config.problem_section import divided, problem_of
+from dmcmc.config.problem_section import problem_of, with_assigned_agents
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.files.write import check_writable
 from dmcmc.inference.model.problem import Problem
@@ -60,7 +60,7 @@ def load(path: str, arguments: Namespace) -> tuple[Problem, Config]:
     for name, value in options.items():
         document.override(tuple(name.split(".")), value, option_place(name))
     config = config_of(document)
-    return divided(problem, config.problem, document.at), config
+    return with_assigned_agents(problem, config.problem, document.at), config
 
 
 def check_run(config: Config, document: Document) -> None:
@@ -76,9 +76,9 @@ def check_run(config: Config, document: Document) -> None:
         resolve_device(config.device)
 
 
-def explainer(wanted: bool) -> "Callable[[Setup], None] | None":
+def explainer(is_wanted: bool) -> "Callable[[Setup], None] | None":
     """Return a function that prints the plan of a run (``--explain``); None if it is not wanted."""
-    if not wanted:
+    if not is_wanted:
         return None
     from dmcmc.report.explain import print_explanation
     from dmcmc.report.plan import plan_of

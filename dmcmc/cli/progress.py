@@ -31,23 +31,23 @@ class _KnownProgress(NoProgress):
     def point(self, point: TracePoint) -> None:
         """Keep a new objective or bound."""
         self._began = time.perf_counter() - point.time
-        found = [] if point.objective is None else [f"objective {point.objective}"]
+        parts = [] if point.objective is None else [f"objective {point.objective}"]
         if point.bound is not None:
-            found.append(f"bound {point.bound}")
+            parts.append(f"bound {point.bound}")
             if point.objective is not None:
                 gap = abs(point.bound - point.objective) / max(1, abs(point.objective))
-                found.append(f"gap {100 * gap:.3g} %")
-        self._known = ", ".join(found)
+                parts.append(f"gap {100 * gap:.3g} %")
+        self._known = ", ".join(parts)
 
     @property
     def text(self) -> str:
         """The stage with objective, bound, gap and remaining time, as far as they are known."""
         if not self._known or self._title.startswith(_COMPLETE_TITLES):
             return self._title
-        left = ""
+        remaining = ""
         if self._seconds is not None:
-            left = f", {max(0.0, self._began + self._seconds - time.perf_counter()):.0f} s left"
-        return f"{self._title}: {self._known}{left}"
+            remaining = f", {max(0.0, self._began + self._seconds - time.perf_counter()):.0f} s left"
+        return f"{self._title}: {self._known}{remaining}"
 
 
 class TerminalProgress(_KnownProgress):

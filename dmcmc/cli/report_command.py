@@ -9,8 +9,8 @@ from dmcmc.inference.runtime.errors import ConfigError
 
 def report(arguments: Namespace) -> int:
     """Write a report and print its path."""
-    place = Path(arguments.input)
-    if place.is_dir():
+    path = Path(arguments.input)
+    if path.is_dir():
         from dmcmc.report.experiment.report import write_report
 
         if arguments.output is not None:
@@ -19,13 +19,13 @@ def report(arguments: Namespace) -> int:
             from dmcmc.report.experiment.figures import check_figures
 
             check_figures(arguments.figures)
-        files = write_report(place, arguments.figures)
+        files = write_report(path, arguments.figures)
         emit(f"{files[0]}: written, with {', '.join(file.name for file in files[1:])}")
         return 0
     from dmcmc.report.experiment.single_run import write_single
 
     if arguments.figures is not None:
         raise ConfigError("--figures: is for the folder of an experiment, not for a single result")
-    output = place.with_suffix(".html") if arguments.output is None else Path(arguments.output)
-    emit(f"{write_single(place, output)}: written")
+    output = path.with_suffix(".html") if arguments.output is None else Path(arguments.output)
+    emit(f"{write_single(path, output)}: written")
     return 0

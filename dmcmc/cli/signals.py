@@ -57,6 +57,26 @@ class Signals:
         Number of the signal that asked for the end; 0 before.
     clear_display : callable
         Removes the progress display from the terminal.
+    _listening : bool
+        Whether this process handles signals.
+    _ending : RunHandle or None
+        Handle by which the run can be cancelled and its best result so far be read.
+    _deliver : callable or None
+        Writes and prints a result, and returns the exit code.
+    _world : World or None
+        The MPI ranks; None before MPI starts.
+    _claim_lock, _claimed : Lock, bool
+        Whether a thread has undertaken to deliver the result; only the first one may.
+    _delivered : Event
+        Set when the result is delivered.
+    _code : int or None
+        Exit code of the process, once it is known.
+    _under_open_mpi : bool
+        Whether Open MPI's launcher started this process; it leaves little time after a signal.
+    _prepared, _prepared_at : result, float
+        The best result prepared in advance, and the time (``time.perf_counter``) at which it was prepared.
+    _preparing : Lock
+        Held while the best result so far is computed.
     """
 
     def __init__(self) -> None:
@@ -66,10 +86,10 @@ class Signals:
         self._ending: RunHandle | None = None
         self._deliver: Callable[[Any], int] | None = None
         self._world: World | None = None
-        self._claim, self._claimed = threading.Lock(), False
+        self._claim_lock, self._claimed = threading.Lock(), False
         self._delivered = threading.Event()
         self._code: int | None = None
-        self._hurried = by_open_mpi(os.environ)
+        self._under_open_mpi = by_open_mpi(os.environ)
         self._prepared: Any = None
         self._prepared_at = 0.0
         self._preparing = threading.Lock()
@@ -82,7 +102,7 @@ class Signals:
         os.set_blocking(writer, False)
         threading.Thread(target=self._receive, args=(reader,), name="signals", daemon=True).start()
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        for number in (*_WORDS, *_PASSED_ON, *([signal.SIGCONT] if self._hurried else [])):
+        for number in (*_WORDS, *_PASSED_ON, *([signal.SIGCONT] if self._under_open_mpi else [])):
             signal.signal(number, _ignore)
             signal.siginterrupt(number, False)
         self._listening = True
@@ -116,7 +136,7 @@ class Signals:
             ending.cancellation.request()
         self._ending = ending if self._listening else None
         if self._listening:
-            threading.Thread(target=self._watch, args=(ending,), name="clock", daemon=True).start()
+            threading.Thread(target=self._watch_time_limit, args=(ending,), name="clock", daemon=True).start()
         return self._ending
 
     def deliver(self, result: Any) -> int:
@@ -124,15 +144,15 @@ class Signals:
         assert self._deliver is not None
         if not self._listening:
             return self._deliver(result)
-        return self._once(result) if self._claims() else self._waited()
+        return self._deliver_once(result) if self._claim_delivery() else self._wait_for_delivery()
 
     def finish(self) -> int:
         """Deliver the best result so far, or print that there is none; return the exit code."""
-        if not self._claims():
-            return self._waited()
+        if not self._claim_delivery():
+            return self._wait_for_delivery()
         best = self._best()
         if best is not None:
-            return self._once(best)
+            return self._deliver_once(best)
         self.clear_display()
         self._print_line("" if self._deliver is None else "there is no result yet")
         self._code = 128 + self.received
@@ -164,22 +184,25 @@ class Signals:
         _exit(code)
 
     def _receive(self, reader: int) -> None:
-        """Wait for signals in a thread: the first one starts the end; the process ends after a second one or a time."""
+        """Wait for signals in a thread; ``reader`` is the pipe to which Python writes the number of each signal.
+
+        The first SIGINT or SIGTERM starts the end of the run. The process ends after a second one, or after a time.
+        """
         while (first := signal.Signals(os.read(reader, 1)[0])) == signal.SIGCONT:
             threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
         received_at, self.received = time.perf_counter(), _PASSED_ON.get(first, first)
-        if self._hurried and self._rank == 0:
+        if self._under_open_mpi and self._rank == 0:
             print_as_launcher(os.getpid())
         threading.Thread(target=self._end, args=(first,), name="end", daemon=True).start()
-        while (left := received_at + _FORCED_END - time.perf_counter()) > 0:
-            if select.select([reader], [], [], left)[0]:
+        while (remaining_seconds := received_at + _FORCED_END - time.perf_counter()) > 0:
+            if select.select([reader], [], [], remaining_seconds)[0]:
                 number = signal.Signals(os.read(reader, 1)[0])
                 if number in _WORDS and time.perf_counter() - received_at > _DUPLICATE:
                     self._end_now(128 + number)
         self._end_now(128 + self.received if self._code is None else self._code)
 
     def _end(self, first: signal.Signals) -> None:
-        """End the run: deliver its result on rank 0, and end the process."""
+        """End the run: deliver its result on rank 0, and end the process; ``first`` is the signal that was received."""
         if self._ending is not None:
             self._ending.cancellation.request()
         if first in _WORDS:
@@ -187,7 +210,7 @@ class Signals:
         self._save_partial()
         if self._rank == 0:
             if self._ending is not None and self._ending.running:
-                self._delivered.wait(_OPEN_MPI_GRACE if self._hurried else _GRACE)
+                self._delivered.wait(_OPEN_MPI_GRACE if self._under_open_mpi else _GRACE)
             code = self.finish()
         elif self._world is None:  # MPI may be starting: then no thread could run
             code = 128 + self.received
@@ -198,7 +221,7 @@ class Signals:
         self._abort_others(code)
         _exit(code)
 
-    def _watch(self, ending: "RunHandle") -> None:
+    def _watch_time_limit(self, ending: "RunHandle") -> None:
         """Deliver the best result so far if a run exceeds its time limit, without waiting for its work on any rank."""
         from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
@@ -213,12 +236,12 @@ class Signals:
         if self.received:
             return
         if self._rank == 0:
-            best, where = ending.best(), _main_thread_place()
-            if best is None or not self._claims():
+            best, main_thread_place = ending.best(), _main_thread_place()
+            if best is None or not self._claim_delivery():
                 return
             if "DMCMC_DEBUG" in os.environ:
-                os.write(2, f"dmcmc: time limit exceeded in {where}\n".encode())
-            self._once(best)
+                os.write(2, f"dmcmc: time limit exceeded in {main_thread_place}\n".encode())
+            self._deliver_once(best)
             self._save_partial()
         self._abort_others(0)
         _exit(self._code or 0)
@@ -245,13 +268,13 @@ class Signals:
         """The MPI rank of this process; before MPI starts, the rank that the launcher announces."""
         return announced_rank(os.environ) if self._world is None else self._world.rank
 
-    def _claims(self) -> bool:
-        """Return whether the caller is to deliver the result: the first one, on rank 0."""
-        with self._claim:
+    def _claim_delivery(self) -> bool:
+        """Return whether the caller is to deliver the result: the first caller, on rank 0."""
+        with self._claim_lock:
             claimed, self._claimed = self._claimed, True
         return not claimed and self._rank == 0
 
-    def _once(self, result: Any) -> int:
+    def _deliver_once(self, result: Any) -> int:
         """Deliver a result and return the exit code."""
         import msgspec  # already imported by the result
 
@@ -263,7 +286,7 @@ class Signals:
         self._delivered.set()
         return self._code
 
-    def _waited(self) -> int:
+    def _wait_for_delivery(self) -> int:
         """Wait for the delivery by another thread and return its exit code."""
         self._delivered.wait()
         return 1 if self._code is None else self._code
@@ -288,9 +311,9 @@ class Signals:
         world = self._world
         if world is None or world.size == 1:
             return
-        if world.rank == 0 and not (self._hurried and self.received):  # after a signal Open MPI leaves no time
+        if world.rank == 0 and not (self._under_open_mpi and self.received):  # after a signal Open MPI leaves no time
             time.sleep(_SAVE_AND_FORWARD)
-        if world.size > world.local_size or (world.rank == 0 and not self._hurried):
+        if world.size > world.local_size or (world.rank == 0 and not self._under_open_mpi):
             _clean_up()
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # suppress messages of MPI about the abort
             world.abort(code)
@@ -319,13 +342,13 @@ def _clean_up() -> None:
 
 def _main_thread_place() -> str:
     """Return the functions of dmcmc that the main thread is in, the innermost last."""
-    found, frame = list[str](), sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and len(found) < _TRACE_DEPTH:
+    functions, frame = list[str](), sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and len(functions) < _TRACE_DEPTH:
         module = str(frame.f_globals.get("__name__", ""))
         if module.startswith("dmcmc."):
-            found.append(f"{module.removeprefix('dmcmc.')}.{frame.f_code.co_name}:{frame.f_lineno}")
+            functions.append(f"{module.removeprefix('dmcmc.')}.{frame.f_code.co_name}:{frame.f_lineno}")
         frame = frame.f_back
-    return " > ".join(reversed(found))
+    return " > ".join(reversed(functions))
 
 
 def _nothing() -> None:

@@ -9,13 +9,13 @@ from dmcmc.cli.file_roles import is_calendar, is_configuration
 from dmcmc.cli.inputs import check_run, explainer, options_of
 from dmcmc.config.configuration import Config, config_of, option_place, override
 from dmcmc.config.document import Document
-from dmcmc.config.problem_section import divided
+from dmcmc.config.problem_section import with_assigned_agents
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.formats import registry as formats
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
-from dmcmc.results.explanation import explained
+from dmcmc.results.explanation import as_explanation
 from dmcmc.results.result import Output, Result
 from dmcmc.run.monitoring.interrupt import RunHandle
 from dmcmc.run.planning.divided_problem import is_scattered, with_memory_limit
@@ -76,9 +76,9 @@ def prepare(arguments: Namespace) -> SolveJob:
     config = config_of(document)
     check_run(config, document)
     given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
-    found, problem = formats.load_with_format(path, **given)
-    problem, wanted = divided(problem, config.problem, document.at), arguments.max_marginals
-    return SolveJob(config, problem, task, found.logarithms, arguments.explain, wanted)
+    file_format, problem = formats.load_with_format(path, **given)
+    problem, max_marginals = with_assigned_agents(problem, config.problem, document.at), arguments.max_marginals
+    return SolveJob(config, problem, task, file_format.logarithms, arguments.explain, max_marginals)
 
 
 def _document(arguments: Namespace) -> Document:
@@ -139,28 +139,29 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
     """Solve the problem of a job and return the result on rank 0; called by every rank.
 
     Rank 0 alone computes mini-buckets of a problem with one agent, partition functions, counts and marginals.
+    ``ending`` is the handle by which a signal ends the run.
     """
     config, problem = job.config, job.problem
-    alone = with_memory_limit(config, World())
+    single_rank_config = with_memory_limit(config, World())
     if job.task != "mpe":
         if world.rank != 0 or problem is None:
             return None
         if job.task == "mar" or job.task == "max-marginals":
-            return marginals(problem, alone, job.task)
-        return sums(problem, alone, job.task)
-    single = problem is not None and problem.n_agents == 1
-    split = config.combine.method == "mini-bucket" and single and config.algorithm == "dmcmc"
-    if split and config.local.method != "auto":
+            return marginals(problem, single_rank_config, job.task)
+        return sums(problem, single_rank_config, job.task)
+    has_one_agent = problem is not None and problem.n_agents == 1
+    uses_mini_buckets = config.combine.method == "mini-bucket" and has_one_agent and config.algorithm == "dmcmc"
+    if uses_mini_buckets and config.local.method != "auto":
         raise ConfigError(f"--z: is for problems with several agents with --method {config.local.method}; remove it")
-    if split and world.rank != 0:
+    if uses_mini_buckets and world.rank != 0:
         return None
     result: Result | None
-    if split and problem is not None:
+    if uses_mini_buckets and problem is not None:
         from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
 
         if job.explain:
             print("one agent: mini-buckets of the whole problem, as set by the options", file=sys.stderr, flush=True)
-        result = solve_single_agent(problem, alone, ending)
+        result = solve_single_agent(problem, single_rank_config, ending)
     else:
         from dmcmc.cli.progress import progress_for
         from dmcmc.run.algorithms.choose_algorithm import solve
@@ -169,5 +170,5 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
             settings = with_memory_limit(config, world)
             result = solve(problem, settings, world, progress, explainer(job.explain), ending)
     if result is not None and problem is not None and job.max_marginals:
-        result = with_max_marginals(result, problem, alone)
-    return explained(result) if result is not None and job.logarithms else result
+        result = with_max_marginals(result, problem, single_rank_config)
+    return as_explanation(result) if result is not None and job.logarithms else result

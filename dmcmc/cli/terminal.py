@@ -1,4 +1,4 @@
-"""Print results to standard output."""
+"""Print results to standard output; all commands print with ``emit``."""
 
 import os
 import sys

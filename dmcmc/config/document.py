@@ -1,4 +1,7 @@
-"""Plain data of a configuration with the place of every key, so that errors can name the file and the line."""
+"""Plain data of a configuration with the place of every key, so that errors can name the file and the line.
+
+A key is the path to a value: ``("local", "runs")`` is the key ``runs`` of the section ``local``.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -108,8 +108,10 @@ def settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Set
 
 
 def _settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Settings:
-    # A whole configuration may be passed as settings. Its problem is ignored: only the fields of Settings are read.
-    """Return the settings without the cache; see :func:`settings_from`."""
+    """Return the settings without the cache; see :func:`settings_from`.
+
+    A whole configuration may be passed as settings. Its problem is ignored: only the fields of ``Settings`` are read.
+    """
     names = () if settings is None else Settings.__struct_fields__
     document = Document("", {name: _plain(getattr(settings, name)) for name in names})
     if settings is not None and settings.local.guarantee is not None and "samples" not in keywords:

@@ -115,10 +115,10 @@ def former_names(data: Any) -> dict[str, str]:
     {'polish': 'local_search', 'problem.reduce': 'problem.presolve'}
     """
     parts = data if isinstance(data, list) else data.values() if isinstance(data, Mapping) else ()
-    found = {name: _DOTTED[name] for name in data if name in _DOTTED} if isinstance(data, Mapping) else {}
+    former = {name: _DOTTED[name] for name in data if name in _DOTTED} if isinstance(data, Mapping) else {}
     for part in parts:
-        found |= former_names(part)
-    return found
+        former |= former_names(part)
+    return former
 
 
 def current_dotted(data: Any) -> Any:

@@ -15,8 +15,8 @@ def check_section(problem: Mapping[str, Any], document: Document) -> None:
     """Raise a ``ConfigError`` for unknown keys and wrong values; the problem file itself is not read."""
     given = [name for name in ("file", "generator", "directory") if name in problem]
     if len(given) != 1:
-        found = " and ".join(given) if given else "none of them"
-        raise ConfigError(f"{document.at(('problem',))}: expected 'file', 'generator' or 'directory', got {found}")
+        listed = " and ".join(given) if given else "none of them"
+        raise ConfigError(f"{document.at(('problem',))}: expected 'file', 'generator' or 'directory', got {listed}")
     place = document.at(("problem", given[0]))
     if not isinstance(problem[given[0]], str) or not problem[given[0]]:
         what = {"file": "a file path", "directory": "a folder"}.get(given[0], "the name of a generator")
@@ -80,7 +80,7 @@ def problem_of(section: Mapping[str, Any], document: Document | None = None) -> 
             problem = formats.load(section["file"], **options)
         except DmcmcError as error:
             raise type(error)(f"{at(('problem', 'file'))}: {error}") from error
-        return divided(problem, section, at)
+        return with_assigned_agents(problem, section, at)
     from dmcmc.generators import registry
 
     params = {"seed": 0} | {name: value for name, value in section.items() if name != "presolve"}
@@ -91,7 +91,7 @@ def problem_of(section: Mapping[str, Any], document: Document | None = None) -> 
         raise type(error)(_generator_error(str(error), params, at)) from error
 
 
-def divided(problem: Problem, section: Mapping[str, Any], at: Callable[[Key], str]) -> Problem:
+def with_assigned_agents(problem: Problem, section: Mapping[str, Any], at: Callable[[Key], str]) -> Problem:
     """Return the problem with its variables assigned to ``problem.agents`` agents, if the section has that key."""
     if "agents" not in section:
         return problem

@@ -327,10 +327,10 @@ def check_settings(settings: Settings, document: Document) -> None:
         raise ConfigError(f"{place}: none needs a run without a time budget; remove budget.time or local_search")
 
 
-def _check_algorithm(asked: AlgorithmSettings, document: Document) -> None:
+def _check_algorithm(settings: AlgorithmSettings, document: Document) -> None:
     """Raise an error if the algorithm is unknown or does not take the given parameters."""
-    if asked.name == "dmcmc":
-        if asked != AlgorithmSettings():
+    if settings.name == "dmcmc":
+        if settings != AlgorithmSettings():
             raise ConfigError(
                 f"{document.at(('algorithm',))}: the algorithm dmcmc has no cycles and no parameters; remove them"
             )
@@ -339,10 +339,10 @@ def _check_algorithm(asked: AlgorithmSettings, document: Document) -> None:
     from dmcmc.algorithms.contract import checked
 
     try:
-        algorithm = registry.get(asked.name)
+        algorithm = registry.get(settings.name)
     except DmcmcError as error:
         raise type(error)(f"{document.at(('algorithm',))}: {error}") from error
-    checked(algorithm, asked.parameters, document.at(("algorithm", "parameters")))
+    checked(algorithm, settings.parameters, document.at(("algorithm", "parameters")))
 
 
 def _check_combine(combine: Combine, document: Document) -> None:

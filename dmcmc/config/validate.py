@@ -1,7 +1,7 @@
 """Convert plain data into frozen structs, with errors that name the place, the expected and the given value.
 
-The structs are the specification: the annotation of a field has its type and range, and the ``description`` in its
-:class:`msgspec.Meta` is the expected value in errors.
+Configurations and experiment files are validated with it. The structs are the specification: the annotation of a field
+has its type and range, and the ``description`` in its :class:`msgspec.Meta` is the expected value in errors.
 """
 
 import difflib
@@ -15,7 +15,7 @@ from dmcmc.config.document import Key, show
 from dmcmc.inference.runtime.errors import ConfigError
 
 S = TypeVar("S", bound=msgspec.Struct)
-At = Callable[[Key], str]
+At = Callable[[Key], str]  # returns the name of a key for errors: ``run.yaml:7: local.runs``
 
 
 def struct_of(kind: type[S], data: Any, at: At, key: Key = ()) -> S:

@@ -138,6 +138,16 @@ class _YamlBuilder:
 
     Attributes
     ----------
+    loader : yaml loader
+        Converts scalars.
+    name : str
+        Name of the file or option for errors.
+    places : dict or None
+        Receives the file and line of each key; None: errors have no line.
+    max_nodes : int
+        Largest number of values.
+    whole : bool
+        Whether 1e3 is read as the integer 1000.
     nodes : int
         Number of values built so far.
     """

@@ -1,4 +1,7 @@
-"""The task ``bucket``: time the largest bucket of an elimination alone (GpuBE, Figure 10)."""
+"""The experiment task ``bucket``: time the largest bucket of a bucket elimination alone (GpuBE, Figure 10).
+
+A bucket is one elimination step: its tables are joined, and one variable is maximised out.
+"""
 
 import time
 from statistics import median
@@ -49,10 +52,10 @@ def largest_bucket(problem: Problem, config: Config) -> dict[str, Any]:
     plan = plan_flat(flat.scope_start, flat.scope, full_plan.program.domains, [variable], separator)
     backend, seconds, best = Backend.of(config.device, cores()), list[float](), 0
     for _ in range(_REPETITIONS + 1):  # the first one loads the kernels
-        start = time.perf_counter()
-        found = backend.eliminate(flat, plan, _ARITHMETIC)
-        best = int(found.table(plan.output(0)).values.max())
-        seconds.append(time.perf_counter() - start)
+        begun = time.perf_counter()
+        eliminated = backend.eliminate(flat, plan, _ARITHMETIC)
+        best = int(eliminated.table(plan.output(0)).values.max())
+        seconds.append(time.perf_counter() - begun)
     return {
         "outcome": "done",
         "status": "optimal",

@@ -18,7 +18,7 @@ from dmcmc.results.result import Result, gap_of
 
 _MAX_POINTS = 200  # points of a trace
 # Small problems that compile the kernels of all kinds of factors.
-_SMALL: dict[str, dict[str, Any]] = {
+_WARM_UP_PROBLEMS: dict[str, dict[str, Any]] = {
     "meeting-scheduling": {"agents": 3, "variables_per_agent": 4, "domain_size": 6},
     "random-network": {"nodes": 8, "domain_size": 4, "tightness": 0.1, "agents": 4},
 }
@@ -83,7 +83,7 @@ def warm_up(job: Mapping[str, Any], warmed: set[str]) -> None:
     warmed.add(method)
     if (data.get("budget") or {}).get("time"):
         data["budget"] = data["budget"] | {"time": 1.0}
-    for family, sizes in _SMALL.items():
+    for family, sizes in _WARM_UP_PROBLEMS.items():
         carry_out({**job, "data": data | {"problem": {"generator": family} | sizes}})
 
 
@@ -103,7 +103,10 @@ def _line(error: BaseException) -> str:
 
 
 def _solved(job: Mapping[str, Any], world: World) -> dict[str, Any] | None:
-    """Carry out a job and return its record; None on ranks other than 0."""
+    """Carry out a job and return its record; None on ranks other than 0.
+
+    The job's ``peer`` and ``task`` decide who computes what: another solver, the largest bucket, marginals, or dmcmc.
+    """
     config = config_of(Document("", dict(job["data"])))
     problem = world.on_first_rank(lambda: problem_of(config.problem))
     size = {"agents": problem.n_agents, "variables": problem.n_variables, "factors": len(problem.factors)}
@@ -126,20 +129,20 @@ def _marginals(problem: Problem, config: Config, task: Literal["mar", "max-margi
     """
     from dmcmc.run.whole_problem.marginals import marginals
 
-    found = marginals(problem, config, task)
-    total = found.ln if task == "mar" else found.objective
+    computed = marginals(problem, config, task)
+    total = computed.ln if task == "mar" else computed.objective
     return {
         "outcome": "done",
-        "status": found.status,
+        "status": computed.status,
         "objective": total,
         "bound": None,
         "violation": 0,
         "sense": problem.sense,
-        "time": found.time - found.planning,
-        "planning": found.planning,
-        "cliques": found.cliques,
-        "width": found.width,
-        "cells": found.cells,
+        "time": computed.time - computed.planning,
+        "planning": computed.planning,
+        "cliques": computed.cliques,
+        "width": computed.width,
+        "cells": computed.cells,
         "trace": [],
     }
 

@@ -23,6 +23,8 @@ class Journal:
 
     Attributes
     ----------
+    path : Path
+        The file.
     records : list of dict
         The results in the file.
 

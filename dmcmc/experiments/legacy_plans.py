@@ -9,17 +9,17 @@ from dmcmc.config.legacy_keys import current_dotted
 
 def current_experiment(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the plain data of an experiment file with the present configuration keys; names of methods stay."""
-    found = dict(data)
+    current = dict(data)
     for name in ("base", "grid", "cases", "set"):
-        if found.get(name):
-            found[name] = current_dotted(found[name])
-    if isinstance(found.get("methods"), Mapping):  # in the section ``quick`` it is a list of names
-        found["methods"] = {name: current_dotted(keys) for name, keys in found["methods"].items()}
-    if found.get("quick"):
-        found["quick"] = current_experiment(found["quick"])
-    if found.get("paper"):
-        found["paper"] = [row | {"case": current_dotted(row.get("case", {}))} for row in found["paper"]]
-    return found
+        if current.get(name):
+            current[name] = current_dotted(current[name])
+    if isinstance(current.get("methods"), Mapping):  # in the section ``quick`` it is a list of names
+        current["methods"] = {name: current_dotted(keys) for name, keys in current["methods"].items()}
+    if current.get("quick"):
+        current["quick"] = current_experiment(current["quick"])
+    if current.get("paper"):
+        current["paper"] = [row | {"case": current_dotted(row.get("case", {}))} for row in current["paper"]]
+    return current
 
 
 def current_run_key(key: str) -> str:

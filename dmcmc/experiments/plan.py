@@ -174,7 +174,7 @@ def read_experiment(path: str | os.PathLike[str], quick: bool = False) -> tuple[
     """
     document = read(os.fspath(path))
     experiment = _with_current_keys(struct_of(Experiment, document.data, document.at), document)
-    experiment = quickened(experiment, document) if quick else experiment
+    experiment = with_quick_changes(experiment, document) if quick else experiment
     if "problem" not in experiment.base:
         raise ConfigError(f"{document.at(('base',))}: the section 'problem' is missing")
     runs = list(_runs(experiment, document, Path(path).parent))
@@ -193,7 +193,7 @@ def _with_current_keys(experiment: Experiment, document: Document) -> Experiment
     return msgspec.convert(current, Experiment)
 
 
-def quickened(experiment: Experiment, document: Document) -> Experiment:
+def with_quick_changes(experiment: Experiment, document: Document) -> Experiment:
     """Return the experiment with the changes of its section ``quick``."""
     quick, changes = experiment.quick, dict[str, Any]()
     for name in ("grid", "cases", "seeds", "limits"):
@@ -209,7 +209,7 @@ def quickened(experiment: Experiment, document: Document) -> Experiment:
     return msgspec.structs.replace(experiment, base=base, **changes)
 
 
-def chosen(experiment: Experiment, methods: Sequence[str] | None) -> frozenset[str]:
+def selected_methods(experiment: Experiment, methods: Sequence[str] | None) -> frozenset[str]:
     """Return the names of the methods to run: those given, or all.
 
     Raises
@@ -237,14 +237,14 @@ def with_keys(data: Mapping[str, Any], keys: Mapping[str, Any], place: str) -> d
 def _runs(experiment: Experiment, document: Document, folder: Path) -> Iterator[PlannedRun]:
     """Yield all runs by seed, case and method, so that an interrupted experiment has runs of every case."""
     seeds = range(experiment.seeds) if isinstance(experiment.seeds, int) else experiment.seeds
-    points = [
+    grid_points = [
         dict(zip(experiment.grid, values, strict=True)) for values in itertools.product(*experiment.grid.values())
     ]
-    cases = [dict(case) | point for case in experiment.cases or [{}] for point in points]
+    cases = [dict(case) | grid_point for case in experiment.cases or [{}] for grid_point in grid_points]
     if len(cases) * len(seeds) * len(experiment.methods) > _MAX_RUNS:
         raise ConfigError(f"{document.name}: the experiment has more than {_MAX_RUNS} runs")
-    known = {json.dumps(case, sort_keys=True) for case in cases}
-    if len(known) < len(cases):
+    distinct_cases = {json.dumps(case, sort_keys=True) for case in cases}
+    if len(distinct_cases) < len(cases):
         raise ConfigError(f"{document.at(('cases',))}: a case is given twice")
     for seed, case, (method, keys) in itertools.product(seeds, cases, experiment.methods.items()):
         keys = dict(keys)
@@ -285,9 +285,9 @@ def _check(runs: list[PlannedRun], document: Document) -> None:
         try:
             config_of(Document("", json.loads(json.dumps(run.data))))
         except DmcmcError as error:
-            where = ", ".join(f"{key}: {value}" for key, value in run.case.items())
+            case_text = ", ".join(f"{key}: {value}" for key, value in run.case.items())
             place = document.at(("methods", run.method))
-            raise type(error)(f"{place}{f' ({where})' if where else ''}: {error}") from error
+            raise type(error)(f"{place}{f' ({case_text})' if case_text else ''}: {error}") from error
 
 
 def count_of(experiment: Experiment, runs: list[PlannedRun]) -> str:

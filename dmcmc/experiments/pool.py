@@ -47,41 +47,41 @@ class Worker:
         """
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
-        begun, line, limit = time.perf_counter(), b"", _COMPILE_SECONDS
+        begun, output, limit = time.perf_counter(), b"", _COMPILE_SECONDS
         try:
             process.stdin.write(json.dumps(job).encode() + b"\n")
             process.stdin.flush()
         except OSError:
             return self._died()
-        while not line.endswith(b"\n"):
+        while not output.endswith(b"\n"):
             ready, _, _ = select.select([process.stdout], [], [], _POLL_SECONDS)
             if ready:
-                piece = os.read(process.stdout.fileno(), 1 << 16)
-                if not piece:
+                chunk = os.read(process.stdout.fileno(), 1 << 16)
+                if not chunk:
                     return self._died()
-                line += piece
-                if line.startswith(READY):
-                    begun, line, limit = time.perf_counter(), line.removeprefix(READY), seconds
+                output += chunk
+                if output.startswith(READY):
+                    begun, output, limit = time.perf_counter(), output.removeprefix(READY), seconds
             elif time.perf_counter() - begun > limit:
                 self.end()
                 return {"outcome": "out of time", "error": f"more than {limit:g} s"}
             elif _resident(process.pid) > memory:
                 self.end()
                 return {"outcome": "out of memory", "error": f"more than {format_bytes(memory)}"}
-        found: Record = json.loads(line)
-        return found
+        record: Record = json.loads(output)
+        return record
 
     def _started(self) -> "subprocess.Popen[bytes]":
         """Return the running process; start one if there is none."""
         if self._process is None or self._process.poll() is not None:
             self.end()
-            clean = {name: value for name, value in os.environ.items() if not launched({name: value})}
+            environment = {name: value for name, value in os.environ.items() if not launched({name: value})}
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "dmcmc.experiments.worker", str(os.getpid()), json.dumps(self._cores)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=clean,
+                env=environment,
                 start_new_session=True,
             )
         return self._process
@@ -116,8 +116,8 @@ def carry_out_all(
         Called with the index of a job and its record, one call at a time.
     """
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for place in range(len(jobs)):
-        waiting.put(place)
+    for index in range(len(jobs)):
+        waiting.put(index)
     lock, failures = threading.Lock(), list[BaseException]()
 
     def work(cores: Sequence[int]) -> None:
@@ -125,12 +125,12 @@ def carry_out_all(
         try:
             while not failures:
                 try:
-                    place = waiting.get_nowait()
+                    index = waiting.get_nowait()
                 except queue.Empty:
                     return
-                answer = worker.carry_out(jobs[place], *limits)
+                record = worker.carry_out(jobs[index], *limits)
                 with lock:
-                    done(place, answer)
+                    done(index, record)
         except BaseException as error:
             failures.append(error)
         finally:

@@ -112,10 +112,14 @@ class _RunLog:
 
     Attributes
     ----------
+    journal : Journal
+        The file of results.
     todo : sequence of PlannedRun
         The runs to carry out.
     total : int
         Number of runs of the experiment.
+    report : callable
+        Called with a line of text per finished run.
     begun : float
         Start time (``time.perf_counter``).
     failed : int
@@ -130,7 +134,7 @@ class _RunLog:
     failed: int = 0
 
     def done(self, place: int, answer: dict[str, Any]) -> None:
-        """Write the record of the run ``todo[place]`` to the journal."""
+        """Write the record of the run ``todo[place]`` to the journal, and report it."""
         run = self.todo[place]
         self.failed += answer["outcome"] != "done"
         self.journal.add({"key": run.key, "case": dict(run.case), "method": run.method, "seed": run.seed} | answer)
@@ -145,11 +149,11 @@ def _job(run: PlannedRun) -> dict[str, Any]:
 def _opened(experiment: Experiment, runs: Sequence[PlannedRun], folder: Path, resume: bool) -> set[str]:
     """Return the keys of the finished runs; write the experiment into the folder if it is new or edited."""
     plan = json.loads(json.dumps(msgspec.to_builtins(experiment)))
-    place = folder / PLAN
+    plan_file = folder / PLAN
     try:
-        earlier = json.loads(place.read_text(encoding="utf-8")) if place.exists() else None
+        earlier = json.loads(plan_file.read_text(encoding="utf-8")) if plan_file.exists() else None
     except ValueError:
-        raise FileError(f"{place}: is not the plan of an experiment; use another folder") from None
+        raise FileError(f"{plan_file}: is not the plan of an experiment; use another folder") from None
     journal = Journal(folder / RESULTS) if (folder / RESULTS).exists() else None
     finished = set[str]()
     if journal is not None:
@@ -164,7 +168,7 @@ def _opened(experiment: Experiment, runs: Sequence[PlannedRun], folder: Path, re
     folder.mkdir(parents=True, exist_ok=True)
     if earlier is None or earlier["experiment"] != plan:
         order = [run.key for run in runs]
-        replace_file(place, [json.dumps({"experiment": plan, "runs": order, "machine": machine()}, indent=1), "\n"])
+        replace_file(plan_file, [json.dumps({"experiment": plan, "runs": order, "machine": machine()}, indent=1), "\n"])
     return finished & {run.key for run in runs}
 
 
@@ -174,7 +178,7 @@ def _relevant(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _line(number: int, total: int, run: PlannedRun, answer: dict[str, Any], seconds: float) -> str:
-    """Return the result of a run in one line."""
+    """Return the line that reports a finished run; ``seconds`` is the time since the start of the experiment."""
     case = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in run.case.items())
     where = ", ".join(part for part in (case, f"seed {run.seed}", run.method) if part)
     if answer["outcome"] != "done":

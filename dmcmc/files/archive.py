@@ -1,4 +1,7 @@
-"""Read ``.npz`` archives from untrusted sources: each header is compared with the file before the data are read."""
+"""Read ``.npz`` archives from untrusted sources: each header is compared with the file before the data are read.
+
+:mod:`dmcmc.formats.native` reads problem files with it.
+"""
 
 import math
 import struct
@@ -29,7 +32,7 @@ DAMAGE_ERRORS = (
 
 
 class Archive:
-    """Give access to the arrays of an ``.npz`` file; each array is checked before it is read.
+    """The arrays of an ``.npz`` file; each array is checked before it is read.
 
     Attributes
     ----------
@@ -81,12 +84,12 @@ class Archive:
             raise self.fail(name, f"cannot unpack {info.compress_size} bytes to {info.file_size}; the file is damaged")
         try:
             with self.file.open(info) as member:
-                dtype, shape, size = self._header(name, member)
+                dtype, shape, header_bytes = self._header(name, member)
             if dtype.kind not in kinds and dtype.str not in kinds:
                 raise self.fail(name, f"has dtype {dtype}; {_required_kind(kinds)} needed")
             if len(shape) != ndim:
                 raise self.fail(name, f"has shape {shape}; {ndim} axes are needed")
-            declared_bytes, stored_bytes = math.prod(shape) * dtype.itemsize, info.file_size - size
+            declared_bytes, stored_bytes = math.prod(shape) * dtype.itemsize, info.file_size - header_bytes
             if declared_bytes != stored_bytes or min(shape, default=0) < 0:
                 raise self.fail(
                     name, f"claims shape {shape}, which is {declared_bytes} bytes, but holds {stored_bytes}"

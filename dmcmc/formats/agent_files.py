@@ -41,10 +41,22 @@ Scope = tuple[int, ...]
 
 
 class _IndexFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Hold the index as ``index.json`` stores it.
+    """The index as ``index.json`` stores it.
 
-    ``sizes`` maps each shared variable to its domain size, *crossing* lists the scopes of the factors between agents,
-    ``digests`` are hexadecimal SHA-256 digests of the agents' files, and a constant of None is a forbidden one.
+    Attributes
+    ----------
+    owner : list of int
+        Agent of each variable.
+    sizes : dict of int to int
+        Domain size of each shared variable.
+    crossing : list of tuple of int
+        Scopes of the factors between agents.
+    constants : tuple of number or None
+        Values of the factors without variables; None is a forbidden one.
+    entries : list of int
+        Total number of entries in each agent's tables.
+    digests : tuple of str
+        Hexadecimal SHA-256 digest of each agent's file.
     """
 
     format: Literal["dmcmc agents"]
@@ -72,13 +84,13 @@ class AgentIndex:
         Whether the objective is maximised or minimised.
     name : str
         Name of the problem.
-    agents : Names
+    agents : CompactNames
         Names of the agents.
     owner : (variables,) int64
         Agent of each variable.
     domains : (variables,) int64
         Domain size of each shared variable; 1 for private variables.
-    shared_scopes : Groups
+    shared_scopes : IndexGroups
         Scope of each factor between agents.
     constants : tuple of number or None
         Values of the factors without variables; None is a forbidden one.
@@ -110,9 +122,11 @@ class AgentIndex:
         """The factors between agents in which each agent takes part, as ascending factor numbers."""
         factor = np.repeat(np.arange(len(self.shared_scopes)), self.shared_scopes.lengths)
         agents = len(self.agents)
-        codes = np.unique(self.owner[self.shared_scopes.flat] * max(1, len(self.shared_scopes)) + factor)
+        agent_and_factor = np.unique(self.owner[self.shared_scopes.flat] * max(1, len(self.shared_scopes)) + factor)
         return IndexGroups.by_group(
-            codes // max(1, len(self.shared_scopes)), agents, codes % max(1, len(self.shared_scopes))
+            agent_and_factor // max(1, len(self.shared_scopes)),
+            agents,
+            agent_and_factor % max(1, len(self.shared_scopes)),
         )
 
     @cached_property
@@ -221,17 +235,17 @@ def split_by_agent(problem: Problem, memory: int) -> tuple[AgentIndex, AgentProb
         raise ProblemError("a factor is too large for a table; private agents need tables (raise budget.memory)")
     owner = dense.owner.tolist()
     factors_by_agent: list[list[Factor]] = [[] for _ in dense.agents]
-    crossing, constants = list[Scope](), list[Any]()
+    shared_scopes, constants = list[Scope](), list[Any]()
     for factor in dense.factors:
         owners = {owner[v] for v in factor.scope}
         for agent in owners:
             factors_by_agent[agent].append(factor)
         if len(owners) > 1:
-            crossing.append(factor.scope)
+            shared_scopes.append(factor.scope)
         elif not owners:
             is_forbidden = factor.table == forbidden_value(factor.table.dtype)
             constants.append(None if is_forbidden else factor.table.item())
-    scopes = IndexGroups.of(crossing)
+    scopes = IndexGroups.of(shared_scopes)
     shared = np.zeros(dense.n_variables, dtype=np.bool_)
     shared[scopes.flat] = True
     index = AgentIndex(
@@ -311,19 +325,19 @@ def read_index(folder: str | os.PathLike[str]) -> AgentIndex:
     """
     path = Path(folder) / INDEX
     try:
-        known = msgspec.json.decode(path.read_bytes(), type=_IndexFile)
+        stored = msgspec.json.decode(path.read_bytes(), type=_IndexFile)
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise FileError(f"{path}: {reason}; 'dmcmc split' writes such folders") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise FileError(f"{path}: is not the index of a problem's agents: {error}") from None
-    count, variables = len(known.agents), len(known.owner)
-    shared = {v for scope in known.crossing for v in scope}
-    fits = len(known.entries) == len(known.digests) == count and all(0 <= a < count for a in known.owner)
-    fits = fits and all(len(digest) == 64 and set(digest) <= set("0123456789abcdef") for digest in known.digests)
-    if not fits or shared != known.sizes.keys() or not all(0 <= v < variables for v in shared):
+    count, variables = len(stored.agents), len(stored.owner)
+    shared = {v for scope in stored.crossing for v in scope}
+    fits = len(stored.entries) == len(stored.digests) == count and all(0 <= a < count for a in stored.owner)
+    fits = fits and all(len(digest) == 64 and set(digest) <= set("0123456789abcdef") for digest in stored.digests)
+    if not fits or shared != stored.sizes.keys() or not all(0 <= v < variables for v in shared):
         raise FileError(f"{path}: its parts do not fit together; 'dmcmc split' writes it anew")
-    return _compact_index(known)
+    return _compact_index(stored)
 
 
 def read_agent(folder: str | os.PathLike[str], index: AgentIndex, agent: int) -> Problem:

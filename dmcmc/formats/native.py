@@ -48,7 +48,7 @@ _MAX_DENSE_AXES = 64  # NumPy's limit for the axes of a dense table
 
 
 class _NativeHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Hold the JSON object in the array ``text``."""
+    """The JSON object in the array ``text``; ``factors`` holds the factors' names."""
 
     format: Literal["dmcmc problem"]
     version: Literal[1, 2]
@@ -103,7 +103,7 @@ def _header_json(problem: Problem) -> bytes:
 
 
 def _write(problem: Problem, text: bytes, stream: IO[bytes]) -> None:
-    """Write the archive of a problem with the given JSON header to a stream."""
+    """Write the archive of a problem to a stream; ``text`` is the JSON header."""
     factors = problem.factors
     sparse = [f for f in factors if isinstance(f, SparseFactor)]
     tables = [f.utilities if isinstance(f, SparseFactor) else f.table for f in factors]
@@ -253,13 +253,13 @@ def _tuple_arrays(archive: Archive, sizes: list[tuple[int, tuple[int, ...]]]) ->
     """
     if not sizes:
         return []
-    flat, used, arrays = archive.array("tuples", "<i4"), 0, []
+    flat, entries_read, arrays = archive.array("tuples", "<i4"), 0, []
     needed = sum(count * len(shape) for count, shape in sizes)
     if flat.size != needed:
         raise archive.fail("tuples", f"has {flat.size} entries; the scopes need {needed}")
     for count, shape in sizes:
-        rows = flat[used : used + count * len(shape)].reshape(count, len(shape))
-        used += rows.size
+        rows = flat[entries_read : entries_read + count * len(shape)].reshape(count, len(shape))
+        entries_read += rows.size
         if ((rows < 0) | (rows >= np.array(shape, dtype=np.int64))).any():
             raise archive.fail("tuples", "has a value outside its domain")
         order = np.lexsort(rows.T[::-1]) if shape else np.arange(count)
@@ -289,10 +289,10 @@ def _tables(archive: Archive, shapes: list[tuple[int, ...]], kinds: list[int]) -
             raise archive.fail(f"tables_{name}", f"has {flat[k].size} entries; the scopes need {needed}")
     if np.isnan(flat[2]).any() or np.isposinf(flat[2]).any():
         raise archive.fail("tables_float64", "contains NaN or +inf; utilities are finite or -inf")
-    tables, used = [], [0] * len(_DTYPES)
+    tables, entries_read = [], [0] * len(_DTYPES)
     for shape, count, k in zip(shapes, counts, kinds, strict=True):
-        tables.append(flat[k][used[k] : used[k] + count].reshape(shape))
-        used[k] += count
+        tables.append(flat[k][entries_read[k] : entries_read[k] + count].reshape(shape))
+        entries_read[k] += count
     return tables
 
 

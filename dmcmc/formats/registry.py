@@ -22,7 +22,7 @@ from dmcmc.inference.runtime.errors import FileError, ProblemError, Unavailable
 
 @dataclass(frozen=True)
 class Format:
-    """Describe a file format.
+    """A file format.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Format:
     summary : str
         One-line description for help texts.
     sniff : callable
-        Whether the first bytes of an uncompressed file look like this format.
+        Returns whether the first bytes of an uncompressed file look like this format.
     reader, writer : str
         ``"module:function"``, imported on first use; empty if the format cannot be read or written.
     companion : str
@@ -249,11 +249,11 @@ def by_suffix(path: str | os.PathLike[str]) -> Format | None:
 def recognise(source: SourceFile) -> Format:
     """Return the format of a file by its first bytes, or else by its suffix."""
     head = source.data[: sniffing.HEAD_BYTES]
-    found = next((f for f in FORMATS if f.sniff(head)), None) or by_suffix(source.name)
-    if found is None:
+    recognised = next((f for f in FORMATS if f.sniff(head)), None) or by_suffix(source.name)
+    if recognised is None:
         known = ", ".join(f.name for f in FORMATS)
         raise FileError(f"{source.name}: is none of the known formats ({known}); say which with --format")
-    return found
+    return recognised
 
 
 def _read(chosen: Format, source: SourceFile, companions: dict[str, Path] | None = None) -> Problem:
@@ -280,5 +280,5 @@ def _read(chosen: Format, source: SourceFile, companions: dict[str, Path] | None
 def _function(name: str) -> Callable[..., Any]:
     """Import the function given as ``"module:function"``."""
     module, function = name.split(":")
-    found: Callable[..., Any] = getattr(import_module(module), function)
-    return found
+    imported: Callable[..., Any] = getattr(import_module(module), function)
+    return imported

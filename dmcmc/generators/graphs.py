@@ -1,4 +1,7 @@
-"""Random graphs with an exact number of edges; they contain a spanning tree and are therefore connected."""
+"""Random graphs for the problem generators: an exact number of edges, and connected by a random spanning tree.
+
+A pair of nodes u < v has the code v(v−1)/2 + u (combinatorial number system). Sets of edges are drawn as sets of codes.
+"""
 
 from typing import Any
 
@@ -9,10 +12,10 @@ Edges = NDArray[np.int64]
 """Shape (m, 2), each row u < v, rows in ascending order."""
 
 
-def distinct(rng: np.random.Generator, total: int, count: int) -> NDArray[np.int64]:
+def random_subset(rng: np.random.Generator, total: int, count: int) -> NDArray[np.int64]:
     """Return ``count`` distinct numbers below ``total`` in ascending order; every set is equally likely."""
     if 2 * count > total:
-        left_out = distinct(rng, total, total - count)
+        left_out = random_subset(rng, total, total - count)
         is_chosen = np.ones(total, dtype=bool)
         is_chosen[left_out] = False
         return np.flatnonzero(is_chosen).astype(np.int64)
@@ -42,7 +45,7 @@ def codes(edges: Edges) -> NDArray[np.int64]:
     return np.asarray(high * (high - 1) // 2 + low)
 
 
-def ordered(edges: Edges) -> Edges:
+def sorted_edges(edges: Edges) -> Edges:
     """Return the edges with u < v, in ascending order."""
     edges = np.sort(edges, axis=1)
     return edges[np.lexsort((edges[:, 1], edges[:, 0]))]
@@ -72,10 +75,22 @@ def connected(rng: np.random.Generator, nodes: int, count: int) -> Edges:
 
 
 def add_edges(rng: np.random.Generator, tree: Edges, complete: int, count: int) -> Edges:
-    """Add ``count`` random edges to a tree, chosen among the first ``complete`` codes that the tree does not use."""
+    """Add random edges to a tree.
+
+    Parameters
+    ----------
+    rng
+        Source of randomness.
+    tree
+        The edges of the tree.
+    complete
+        Codes below this number are candidates; n(n−1)/2 for the pairs of n nodes.
+    count
+        Number of edges to add, limited to the candidates that the tree does not use.
+    """
     taken = np.sort(codes(tree))
-    extra = _skip(distinct(rng, complete - len(taken), min(count, complete - len(taken))), taken)
-    return ordered(np.concatenate([tree, pairs(extra)]))
+    extra = _skip(random_subset(rng, complete - len(taken), min(count, complete - len(taken))), taken)
+    return sorted_edges(np.concatenate([tree, pairs(extra)]))
 
 
 def _skip(numbers: NDArray[np.int64], taken: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -83,7 +98,7 @@ def _skip(numbers: NDArray[np.int64], taken: NDArray[np.int64]) -> NDArray[np.in
     return numbers + np.searchsorted(taken - np.arange(len(taken)), numbers, side="right")
 
 
-def across(rng: np.random.Generator, groups: int, members: int, count: int) -> NDArray[np.int64]:
+def edges_across_groups(rng: np.random.Generator, groups: int, members: int, count: int) -> NDArray[np.int64]:
     """Return edges between members of different groups such that the groups are connected.
 
     A random tree over the groups comes first, with random members as the ends of its edges. Uniformly random further
@@ -108,7 +123,7 @@ def across(rng: np.random.Generator, groups: int, members: int, count: int) -> N
     pairs_per_edge = members * members
     taken = np.sort(codes(tree) * pairs_per_edge + ends[:, 0] * members + ends[:, 1])
     free = groups * (groups - 1) // 2 * pairs_per_edge - len(taken)
-    extra = _skip(distinct(rng, free, min(max(count - len(tree), 0), free)), taken)
+    extra = _skip(random_subset(rng, free, min(max(count - len(tree), 0), free)), taken)
     code = np.concatenate([taken, extra])
     group, member = pairs(code // pairs_per_edge), code % pairs_per_edge
     table: NDArray[Any] = np.stack([group[:, 0], member // members, group[:, 1], member % members], axis=1)

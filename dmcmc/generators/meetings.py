@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dmcmc.generators import graphs
 from dmcmc.generators.parameters import Count, Parameters, Ratio, check_size, edge_count, share, stream
-from dmcmc.generators.schedules import planted
+from dmcmc.generators.schedules import planted_schedule
 from dmcmc.generators.tables import agents_problem, binary_factors, binary_problem, uniform
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
@@ -80,19 +80,19 @@ def generate(params: Meetings) -> Problem:
         If the problem does not fit the memory.
     """
     a, n, d, b = params.agents, params.variables_per_agent, params.domain_size, params.interface_variables
-    inside = edge_count(n, params.local_density, at_least=n - 1)
-    m = a * inside + (a - 1) * b
+    edges_per_agent = edge_count(n, params.local_density, at_least=n - 1)
+    n_edges = a * edges_per_agent + (a - 1) * b
     unary = a * n if params.tables == "hard" else 0
-    check_size(a, a * n, m + unary, m * d * d + unary * d + a * n * d)
+    check_size(a, a * n, n_edges + unary, n_edges * d * d + unary * d + a * n * d)
     rng = stream(params.seed, _GRAPH)
-    local = np.stack([graphs.connected(rng, n, inside) for _ in range(a)])
+    local = np.stack([graphs.connected(rng, n, edges_per_agent) for _ in range(a)])
     tree = graphs.recursive_tree(rng, a)
     copies = (tree[:, None, :] * n + np.arange(b)[None, :, None]).reshape(-1, 2)
-    first = np.arange(a, dtype=np.int64)[:, None, None] * n
-    edges = np.concatenate([(local + first).reshape(-1, 2), copies])
+    first_variable = np.arange(a, dtype=np.int64)[:, None, None] * n
+    edges = np.concatenate([(local + first_variable).reshape(-1, 2), copies])
     name = f"meetings-{params.tables}_A{a}_n{n}_D{d}_pl{params.local_density:g}_B{b}_s{params.seed}"
     if params.tables == "uniform":
-        tables, busy = uniform(stream(params.seed, _UNIFORM), 1, 1000, (m, d, d)), None
+        tables, busy = uniform(stream(params.seed, _UNIFORM), 1, 1000, (n_edges, d, d)), None
     else:
         tables, busy = _preferences(params, local, edges)
     if params.tables == "hard":
@@ -114,10 +114,15 @@ def _preferences(
         (agents, edges per agent, 2) int64. Pairs of events of the same agent, as event numbers.
     edges
         (edges, 2) int64. Pairs of variables: the local edges of all agents, then the copies of meetings.
+
+    Returns
+    -------
+    tables, busy
+        (edges, slots, slots) int32 utilities of the edges, and (agents, slots) bool.
     """
     a, n, d = params.agents, params.variables_per_agent, params.domain_size
-    hard, inside = params.tables == "hard", local.shape[1]
-    gaps = uniform(stream(params.seed, _GAPS), 1, _MAX_GAP, (a, inside))
+    hard, edges_per_agent = params.tables == "hard", local.shape[1]
+    gaps = uniform(stream(params.seed, _GAPS), 1, _MAX_GAP, (a, edges_per_agent))
     rng = stream(params.seed, _PREFERENCES)
     priority = uniform(rng, 1, _MAX_PRIORITY, (a, n))
     preferences = uniform(rng, 1, max(d - 1, 1), (a, n, d))
@@ -128,21 +133,21 @@ def _preferences(
     if hard:
         rng = stream(params.seed, _SCHEDULE)
         for agent in range(a):
-            slots = planted(rng, local[agent], gaps[agent], ~busy[agent], meetings, n)
-            apart = np.abs(slots[local[agent, :, 0]] - slots[local[agent, :, 1]])
-            gaps[agent] = np.where(apart > 0, np.minimum(gaps[agent], apart), gaps[agent])
+            slots = planted_schedule(rng, local[agent], gaps[agent], ~busy[agent], meetings, n)
+            slot_distance = np.abs(slots[local[agent, :, 0]] - slots[local[agent, :, 1]])
+            gaps[agent] = np.where(slot_distance > 0, np.minimum(gaps[agent], slot_distance), gaps[agent])
     violation = _FORBIDDEN if hard else 0
     tables = np.full((len(edges), d, d), violation, dtype=np.int32)
     distance = np.abs(np.arange(d)[:, None] - np.arange(d))
     for agent in range(a):
-        block = tables[agent * inside : (agent + 1) * inside]
+        agent_tables = tables[agent * edges_per_agent : (agent + 1) * edges_per_agent]
         left, right = preferences[agent, local[agent, :, 0]], preferences[agent, local[agent, :, 1]]
-        np.add(left[:, :, None], right[:, None, :], out=block)
-        block //= 2 * _MAX_PRIORITY  # so that a pair's utility is less than d for any priorities
-        block[distance < gaps[agent][:, None, None]] = violation
-    weight = priority.reshape(-1)[edges[a * inside :]].sum(axis=1)
+        np.add(left[:, :, None], right[:, None, :], out=agent_tables)
+        agent_tables //= 2 * _MAX_PRIORITY  # so that a pair's utility is less than d for any priorities
+        agent_tables[distance < gaps[agent][:, None, None]] = violation
+    weight = priority.reshape(-1)[edges[a * edges_per_agent :]].sum(axis=1)
     slot = np.arange(d)
-    tables[a * inside :, slot, slot] = (weight * d // _MAX_PRIORITY)[:, None]
+    tables[a * edges_per_agent :, slot, slot] = (weight * d // _MAX_PRIORITY)[:, None]
     return tables, busy
 
 
@@ -150,7 +155,7 @@ def _meeting_slots(params: Meetings) -> NDArray[np.int64]:
     """Return the slots of the organisation's meetings in the planted schedule; distinct if there are enough slots."""
     b, d = params.interface_variables, params.domain_size
     rng = stream(params.seed, _SCHEDULE + 1)
-    return np.resize(graphs.distinct(rng, d, min(b, d)), b)
+    return np.resize(graphs.random_subset(rng, d, min(b, d)), b)
 
 
 def _busy_slots(params: Meetings, excluded: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -164,7 +169,7 @@ def _busy_slots(params: Meetings, excluded: NDArray[np.int64]) -> NDArray[np.boo
     count = min(share(d, params.busy), len(free), d - 1)
     busy = np.zeros((a, d), dtype=bool)
     for agent in range(a):
-        busy[agent, free[graphs.distinct(rng, len(free), count)]] = True
+        busy[agent, free[graphs.random_subset(rng, len(free), count)]] = True
     return busy
 
 

@@ -136,12 +136,12 @@ def scale_free(params: ScaleFree) -> Problem:
     rng = stream(params.seed, 0)
     ends = [0, 1]  # contains every node once per edge
     for node in range(2, n):
-        first = second = ends[int(rng.integers(len(ends)))]
-        while second == first:
-            second = ends[int(rng.integers(len(ends)))]
-        ends += [first, node, second, node]
+        first_node = second_node = ends[int(rng.integers(len(ends)))]
+        while second_node == first_node:
+            second_node = ends[int(rng.integers(len(ends)))]
+        ends += [first_node, node, second_node, node]
     edges = np.array(ends if n > 1 else [], dtype=np.int64).reshape(-1, 2)
-    return _costs(params, graphs.ordered(edges), f"scale-free_n{n}_d{params.domain_size}")
+    return _costs(params, graphs.sorted_edges(edges), f"scale-free_n{n}_d{params.domain_size}")
 
 
 def grid(params: GridNetwork) -> Problem:
@@ -151,7 +151,7 @@ def grid(params: GridNetwork) -> Problem:
     node = np.arange(rows * columns, dtype=np.int64).reshape(rows, columns)
     across = np.stack([node[:, :-1].ravel(), node[:, 1:].ravel()], axis=1)
     down = np.stack([node[:-1].ravel(), node[1:].ravel()], axis=1)
-    edges = graphs.ordered(np.concatenate([across, down]))
+    edges = graphs.sorted_edges(np.concatenate([across, down]))
     return _costs(params, edges, f"grid_{rows}x{columns}_d{params.domain_size}")
 
 
@@ -166,15 +166,15 @@ def _check(params: NetworkParameters, edges: int) -> None:
 
 
 def _costs(params: NetworkParameters, edges: NDArray[np.int64], name: str) -> Problem:
-    """Return the problem on a graph: costs uniform in 0..100, with the same number of ∞ in each table."""
+    """Return the problem on a graph: costs uniform in 0..100, with equally many forbidden entries in each table."""
     n, d = params.size, params.domain_size
     agents = params.agents or n
     rng = stream(params.seed, 1)
     tables = uniform(rng, 0, _MAX_COST, (len(edges), d, d))
     np.negative(tables, out=tables)
-    forbidden_count, step = share(d * d, params.tightness), max(1, _ENTRIES_PER_BLOCK // (d * d))
-    for first in range(0, len(edges) if forbidden_count else 0, step):
-        block = tables[first : first + step].reshape(-1, d * d)
+    forbidden_count, tables_per_block = share(d * d, params.tightness), max(1, _ENTRIES_PER_BLOCK // (d * d))
+    for begin in range(0, len(edges) if forbidden_count else 0, tables_per_block):
+        block = tables[begin : begin + tables_per_block].reshape(-1, d * d)
         positions = np.argsort(rng.integers(2**62, size=block.shape), axis=1, kind="stable")[:, :forbidden_count]
         np.put_along_axis(block, positions, forbidden_value(tables.dtype), axis=1)
     name = f"{name}_t{params.tightness:g}_s{params.seed}"

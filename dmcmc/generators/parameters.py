@@ -1,4 +1,7 @@
-"""Code that all families share: validated parameters, random streams, and a memory check before any allocation."""
+"""Code that all problem families share: validated parameters, random streams, and a memory check before any allocation.
+
+A problem family is a generator of :mod:`dmcmc.generators.registry`.
+"""
 
 import math
 from fractions import Fraction

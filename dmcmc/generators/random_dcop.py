@@ -62,7 +62,7 @@ def generate(params: RandomDcop) -> Problem:
     check_size(a, a * n, n_factors, n_factors * d * d)
     rng = stream(params.seed, 0)
     edges = [graphs.connected(rng, n, edges_per_agent) + agent * n for agent in range(a)]
-    crossing = graphs.across(rng, a, b, crossing_edges)
+    crossing = graphs.edges_across_groups(rng, a, b, crossing_edges)
     edges.append(np.stack([crossing[:, 0] * n + crossing[:, 1], crossing[:, 2] * n + crossing[:, 3]], axis=1))
     tables = uniform(stream(params.seed, 1), 1, 1000, (n_factors, d, d))
     name = f"random_A{a}_n{n}_D{d}_pl{params.local_density:g}_pg{params.global_density:g}_B{b}_s{params.seed}"

@@ -1,4 +1,4 @@
-"""Registry of the problem families by name."""
+"""Registry of the problem families (the generators) by name; ``dmcmc generate`` and ``problem.generator`` use it."""
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping

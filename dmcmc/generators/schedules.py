@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def planted(
+def planted_schedule(
     rng: np.random.Generator,
     edges: NDArray[np.int64],
     gaps: NDArray[np.int32],
@@ -43,18 +43,18 @@ def planted(
     order = np.argsort(-(gap > 0).sum(axis=1), kind="stable")
     slots = np.flatnonzero(available)
     for use_gaps in (True, False):
-        chosen = np.full(events, -1, dtype=np.int64)
-        chosen[: len(fixed)] = fixed
+        slot_of = np.full(events, -1, dtype=np.int64)
+        slot_of[: len(fixed)] = fixed
         is_feasible = True
         for event in order[order >= len(fixed)]:
-            neighbours = np.flatnonzero((gap[event] > 0) & (chosen >= 0))
-            apart = np.abs(slots[:, None] - chosen[neighbours])
-            valid = slots[(apart >= gap[event, neighbours]).all(axis=1)] if use_gaps else slots[:0]
+            neighbours = np.flatnonzero((gap[event] > 0) & (slot_of >= 0))
+            distances = np.abs(slots[:, None] - slot_of[neighbours])
+            valid = slots[(distances >= gap[event, neighbours]).all(axis=1)] if use_gaps else slots[:0]
             if not len(valid):
-                valid = slots[(apart > 0).all(axis=1)]
+                valid = slots[(distances > 0).all(axis=1)]
             is_feasible &= len(valid) > 0
             valid = valid if len(valid) else slots
-            chosen[event] = valid[int(rng.integers(len(valid))) if use_gaps else 0]
+            slot_of[event] = valid[int(rng.integers(len(valid))) if use_gaps else 0]
         if is_feasible:
             break
-    return chosen
+    return slot_of

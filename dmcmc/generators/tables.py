@@ -1,4 +1,4 @@
-"""Build a problem from scopes and one block of tables."""
+"""Build a problem from scopes and one block of tables; the generators share this code."""
 
 from collections.abc import Callable, Sequence
 
@@ -32,7 +32,10 @@ def binary_factors(edges: NDArray[np.int64], tables: Array) -> tuple[Factor, ...
 def agents_problem(
     name: str, agents: int, each: int, domain_size: int, factors: tuple[Factor, ...], letter: str
 ) -> Problem:
-    """Return a problem whose agents own ``each`` variables; ``a3.x7`` is the eighth variable of the fourth agent."""
+    """Return a problem whose agents own ``each`` variables.
+
+    Variables are named by agent and ``letter``: ``a3.x7`` is the eighth variable of the fourth agent.
+    """
     return Problem(
         variables=tuple(f"a{a}.{letter}{i}" for a in range(agents) for i in range(each)),
         domains=np.full(agents * each, domain_size, dtype=np.int64),
@@ -50,6 +53,8 @@ def binary_problem(edges: NDArray[np.int64], tables: Array, make: Callable[[tupl
     """
     data = tables.reshape(-1)  # compiled code needs a writable view; the factors' tables are read-only
     problem = make(binary_factors(edges, tables))
-    ends = data.size // max(1, len(edges)) * np.arange(len(edges) + 1)
-    problem.take_flat(FlatTables(np.arange(0, 2 * len(edges) + 1, 2), edges.reshape(-1).astype(np.int64), ends, data))
+    table_begin = data.size // max(1, len(edges)) * np.arange(len(edges) + 1)
+    problem.take_flat(
+        FlatTables(np.arange(0, 2 * len(edges) + 1, 2), edges.reshape(-1).astype(np.int64), table_begin, data)
+    )
     return problem

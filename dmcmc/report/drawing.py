@@ -45,9 +45,9 @@ def draw(problem: Problem, facts: GraphFacts, path: str | os.PathLike[str]) -> N
     left, right = figure.subplots(1, 2)
     _draw_primal(problem, left)
     _draw_tree(problem, facts, right)
-    drawn = BytesIO()
-    figure.savefig(drawn, format=suffix[1:], dpi=120)
-    replace_file(path, [drawn.getvalue()])
+    image = BytesIO()
+    figure.savefig(image, format=suffix[1:], dpi=120)
+    replace_file(path, [image.getvalue()])
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
@@ -74,24 +74,24 @@ def _draw_primal(problem: Problem, axes: Any) -> None:
 
     graph = primal_graph(problem)
     colours = colormaps["tab20"]
-    place = nx.spring_layout(graph, seed=0, iterations=50 if len(graph) < 500 else 15)
+    positions = nx.spring_layout(graph, seed=0, iterations=50 if len(graph) < 500 else 15)
     fill = [colours(int(agent) % 20) for agent in problem.owner]
-    nx.draw_networkx_edges(graph, place, ax=axes, edge_color="#bbbbbb")
-    _draw_nodes(graph, place, list(problem.variables), fill, axes)
+    nx.draw_networkx_edges(graph, positions, ax=axes, edge_color="#bbbbbb")
+    _draw_nodes(graph, positions, list(problem.variables), fill, axes)
     axes.set_title("variables, coloured by agent", fontsize=10, color=_TEXT_COLOUR)
     axes.axis("off")
 
 
-def _draw_nodes(graph: Any, place: Any, names: Sequence[str], fill: Sequence[Any], axes: Any) -> None:
+def _draw_nodes(graph: Any, positions: Any, names: Sequence[str], fill: Sequence[Any], axes: Any) -> None:
     """Draw nodes as boxes with names, or as dots if there are many."""
     if len(graph) > _MAX_NAMED_NODES:
-        nx.draw_networkx_nodes(graph, place, ax=axes, node_size=40, node_color=fill)
+        nx.draw_networkx_nodes(graph, positions, ax=axes, node_size=40, node_color=fill)
         return
     for node, name, colour in zip(graph, names, fill, strict=True):
         box = {"boxstyle": "round,pad=0.25", "facecolor": colour, "edgecolor": "none"}
-        axes.text(*place[node], _clipped(name), ha="center", va="center", fontsize=7, bbox=box, zorder=3)
+        axes.text(*positions[node], _clipped(name), ha="center", va="center", fontsize=7, bbox=box, zorder=3)
     for axis, limit in enumerate((axes.set_xlim, axes.set_ylim)):
-        ends = [float(at[axis]) for at in place.values()] or [0.0]
+        ends = [float(position[axis]) for position in positions.values()] or [0.0]
         low, high = min(ends), max(ends)
         margin = 0.12 * (high - low) or 1.0  # so that the boxes of the outermost nodes are visible
         limit(low - margin, high + margin)
@@ -130,13 +130,13 @@ def _draw_tree(problem: Problem, facts: GraphFacts, axes: Any) -> None:
     number = {agent.name: i for i, agent in enumerate(facts.agents)}
     tree.add_nodes_from(number)
     tree.add_edges_from((agent.parent, agent.name) for agent in facts.agents if agent.parent is not None)
-    place = _layered(tree)
+    positions = _layered(tree)
     colours = colormaps["tab20"]
     named = len(tree) <= _MAX_NAMED_NODES
-    nx.draw_networkx_edges(tree, place, ax=axes, edge_color="#888888", arrows=False)
+    nx.draw_networkx_edges(tree, positions, ax=axes, edge_color="#888888", arrows=False)
     nx.draw_networkx_edges(
         nx.DiGraph(back_edges(problem, facts)),
-        place,
+        positions,
         ax=axes,
         edge_color="#888888",
         style="dashed",
@@ -145,10 +145,10 @@ def _draw_tree(problem: Problem, facts: GraphFacts, axes: Any) -> None:
         arrowstyle="-",
         connectionstyle="arc3,rad=0.2",
     )
-    _draw_nodes(tree, place, list(tree), [colours(number[name] % 20) for name in tree], axes)
+    _draw_nodes(tree, positions, list(tree), [colours(number[name] % 20) for name in tree], axes)
     if named:
         separators = {(a.parent, a.name): len(a.separator) for a in facts.agents if a.parent is not None}
-        nx.draw_networkx_edge_labels(tree, place, separators, ax=axes, font_size=7, rotate=False)
+        nx.draw_networkx_edge_labels(tree, positions, separators, ax=axes, font_size=7, rotate=False)
     axes.set_title(
         "pseudo-tree of the agents, with the number of variables per message; dashed: back edges",
         fontsize=10,
@@ -159,16 +159,16 @@ def _draw_tree(problem: Problem, facts: GraphFacts, axes: Any) -> None:
 
 def _layered(tree: "nx.DiGraph[str]") -> dict[str, tuple[float, float]]:
     """Return node positions: leaves side by side, parents above the middle of their children."""
-    place: dict[str, tuple[float, float]] = {}
+    positions: dict[str, tuple[float, float]] = {}
     leaves = 0
     for root in (name for name in tree if tree.in_degree(name) == 0):
         depth = nx.single_source_shortest_path_length(tree, root)
         for name in nx.dfs_postorder_nodes(tree, root):
-            children = [place[c][0] for c in tree.successors(name)]
+            children = [positions[c][0] for c in tree.successors(name)]
             if not children:
                 leaves += 1
-            place[name] = (sum(children) / len(children) if children else float(leaves), -float(depth[name]))
-    return place
+            positions[name] = (sum(children) / len(children) if children else float(leaves), -float(depth[name]))
+    return positions
 
 
 def dot(problem: Problem, facts: GraphFacts) -> Iterator[str]:
@@ -183,12 +183,12 @@ def dot(problem: Problem, facts: GraphFacts) -> Iterator[str]:
         yield f"  v{u} -- v{v};\n"
     yield "}\ndigraph pseudotree {\n"
     number = {agent.name: i for i, agent in enumerate(facts.agents)}
-    for a, about in enumerate(facts.agents):
-        yield f"  a{a} [label={_quoted(about.name)}];\n"
-        if about.parent is not None:
-            yield f'  a{number[about.parent]} -> a{a} [label="{len(about.separator)}"];\n'
-    for one, other in back_edges(problem, facts):
-        yield f"  a{number[one]} -> a{number[other]} [style=dashed, dir=none, constraint=false];\n"
+    for a, facts_of_agent in enumerate(facts.agents):
+        yield f"  a{a} [label={_quoted(facts_of_agent.name)}];\n"
+        if facts_of_agent.parent is not None:
+            yield f'  a{number[facts_of_agent.parent]} -> a{a} [label="{len(facts_of_agent.separator)}"];\n'
+    for first, second in back_edges(problem, facts):
+        yield f"  a{number[first]} -> a{number[second]} [style=dashed, dir=none, constraint=false];\n"
     yield "}\n"
 
 

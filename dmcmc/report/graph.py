@@ -1,4 +1,7 @@
-"""Compute properties of a problem's graphs: primal graph, agents, pseudo-tree, induced widths and table sizes."""
+"""Compute properties of a problem's graphs: primal graph, agents, pseudo-tree, induced widths and table sizes.
+
+``dmcmc graph`` shows them (``graph_summary``) and draws the graphs (``drawing``).
+"""
 
 from dataclasses import asdict, dataclass
 from math import prod

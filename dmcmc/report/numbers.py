@@ -1,4 +1,4 @@
-"""Format numbers for narrow columns, and compute shares."""
+"""Format numbers for narrow columns, and compute shares; the tables of the command line and the web pages use it."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,8 @@
-"""The plan of a run: the method of each agent with its estimated cost, and how the tables are combined."""
+"""The plan of a run: the method of each agent with its estimated cost, and how the tables are combined.
+
+``dmcmc.plan`` returns it and ``--explain`` prints it. :func:`plan_of` derives it from the setup of a run, which holds
+the planned eliminations and the chosen methods.
+"""
 
 from math import prod
 from typing import TYPE_CHECKING
@@ -117,17 +121,17 @@ def plan_of(setup: "Setup") -> Plan:
     from dmcmc.run.improvers import background_search, gpu_chains
 
     agents = []
-    for work, choice in zip(setup.surveys, setup.choices, strict=True):
-        planned = work.effort > 0 or not work.hidden
+    for survey, choice in zip(setup.surveys, setup.choices, strict=True):
+        planned = survey.effort > 0 or not survey.hidden
         agents.append(
             AgentPlan(
-                name=setup.problem.agents[work.agent],
-                variables=work.hidden + work.interface,
-                interface=work.interface,
-                rows=work.rows,
-                width=work.width if planned else None,
-                cells=work.cells if planned else None,
-                bytes=work.bytes if planned else None,
+                name=setup.problem.agents[survey.agent],
+                variables=survey.hidden + survey.interface,
+                interface=survey.interface,
+                rows=survey.rows,
+                width=survey.width if planned else None,
+                cells=survey.cells if planned else None,
+                bytes=survey.bytes if planned else None,
                 method=choice.method,
                 bound=choice.bound,
                 device=choice.device,
@@ -152,7 +156,7 @@ def plan_of(setup: "Setup") -> Plan:
 
 def _presolve(setup: "Setup") -> str:
     """Return what presolve removed from the problem."""
-    reduction, asked, left = setup.asked.reduction, setup.asked.problem, setup.original
+    reduction, given, remaining = setup.asked.reduction, setup.asked.problem, setup.original
     if reduction is None:
         return ""
     if reduction.infeasible:
@@ -166,8 +170,8 @@ def _presolve(setup: "Setup") -> str:
         "variables without factors": removed.free,
     }
     reasons = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count) or "factors joined"
-    sizes = f"{asked.n_variables:,} variables and {len(asked.factors):,} factors to {left.n_variables:,}"
-    return f"{sizes} and {len(left.factors):,} ({reasons}; {removed.seconds:.2g} s)"
+    sizes = f"{given.n_variables:,} variables and {len(given.factors):,} factors to {remaining.n_variables:,}"
+    return f"{sizes} and {len(remaining.factors):,} ({reasons}; {removed.seconds:.2g} s)"
 
 
 def _division(setup: "Setup") -> str:
@@ -200,11 +204,19 @@ def _later(setup: "Setup") -> tuple[str, ...]:
 
     sampled = [choice for choice in setup.choices if choice.method != "exact"]
     bounded = sum(choice.bound != "none" for choice in sampled)
-    prices = [price for price in map(setup.exact_price, range(setup.problem.n_agents)) if price is not None]
+    exact_seconds = [
+        seconds for seconds in map(setup.exact_price, range(setup.problem.n_agents)) if seconds is not None
+    ]
     lines = [f"{LOCAL_SEARCH}: the whole assignment"]
-    if prices:
-        each = f"{min(prices):.2g} s" if len(prices) == 1 else f"{min(prices):.2g} to {max(prices):.2g} s each"
-        lines.append(f"{EXACT_ELIMINATION}: {_agents(len(prices))} ({each}, {sum(prices):.2g} s in total)")
+    if exact_seconds:
+        seconds_each = (
+            f"{min(exact_seconds):.2g} s"
+            if len(exact_seconds) == 1
+            else f"{min(exact_seconds):.2g} to {max(exact_seconds):.2g} s each"
+        )
+        lines.append(
+            f"{EXACT_ELIMINATION}: {_agents(len(exact_seconds))} ({seconds_each}, {sum(exact_seconds):.2g} s in total)"
+        )
     filtered = sum(map(setup.may_filter, range(setup.problem.n_agents)))
     if filtered:
         lines.append(f"{FUNCTION_FILTERING}: {_agents(filtered)}, without entries that cannot beat the best answer")
@@ -215,16 +227,16 @@ def _later(setup: "Setup") -> tuple[str, ...]:
     searched = sum(choice.bound.startswith(_ASCENTS) for choice in sampled)
     if searched:
         lines.append(f"{BRANCH}: {_agents(searched)}, in table rows whose gap dual ascent leaves open")
-    where = _where_relaxed(setup)
+    cpu_note = _cpu_relaxation_note(setup)
     relaxed = [
         local
         for choice, local in zip(setup.choices, setup.division.locals, strict=True)
         if choice.method != "exact" and choice.bound.startswith(_ASCENTS)
-        if is_suitable(local, _gpu_in_use(setup) and not where)
+        if is_suitable(local, _gpu_in_use(setup) and not cpu_note)
     ]
     if relaxed:
         later = ", once branch and bound makes no progress" if all(map(runs_after_branch_and_bound, relaxed)) else ""
-        lines.append(f"{SEMIDEFINITE}: bounds of {_agents(len(relaxed))} by semidefinite relaxation{later}{where}")
+        lines.append(f"{SEMIDEFINITE}: bounds of {_agents(len(relaxed))} by semidefinite relaxation{later}{cpu_note}")
     if setup.config.combine.method == "auto" and setup.config.combine.z == "auto":
         lines.append(f"{RECOMBINATION}: with larger tables, if some are split")
     return tuple(lines)
@@ -235,34 +247,34 @@ def _gpu_in_use(setup: "Setup") -> bool:
     return setup.backend.device != "cpu" and bool(setup.limits.gpu or is_gpu_in_use())
 
 
-def _where_relaxed(setup: "Setup") -> str:
+def _cpu_relaxation_note(setup: "Setup") -> str:
     """Return why semidefinite relaxations run on the CPU although a GPU is in use; empty otherwise."""
     if not _gpu_in_use(setup):
         return ""
     from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import relaxation_gpu_problem
 
-    why = relaxation_gpu_problem()
-    return "" if why is None else f" (on the CPU: {why})"
+    reason = relaxation_gpu_problem()
+    return "" if reason is None else f" (on the CPU: {reason})"
 
 
 def _sparse_tables(setup: "Setup") -> tuple[str, ...]:
     """Return the expected sizes of sparse tables for agents that can be eliminated by function filtering."""
     from dmcmc.inference.sparse.size_statistics import MAX_DENSE_CELLS, forecast
 
-    found, size = [], setup.arithmetic.dtype.itemsize
+    lines, size = [], setup.arithmetic.dtype.itemsize
     for agent in filter(setup.may_filter, range(setup.problem.n_agents)):
         local = setup.division.locals[agent]
         cells = [float(prod(factor.shape)) for factor in local.factors]
         possible = [n - factor.forbidden_entries() for n, factor in zip(cells, local.factors, strict=True)]
         expected = forecast(local.plan, [p / n for p, n in zip(possible, cells, strict=True)], size)
-        small = int((local.plan.program.cells <= MAX_DENSE_CELLS).sum())
-        found.append(
+        dense = int((local.plan.program.cells <= MAX_DENSE_CELLS).sum())
+        lines.append(
             f"{setup.problem.agents[agent]}: {100 * sum(possible) / max(1.0, sum(cells)):.3g} % of the factors' entries"
-            f" are allowed; {small} messages dense, {expected.messages - small} dense or sparse, whichever is cheaper"
+            f" are allowed; {dense} messages dense, {expected.messages - dense} dense or sparse, whichever is cheaper"
             f" once the best answer rules out entries; before that {expected.sparse_messages} sparse, with"
             f" {format_bytes(expected.bytes)} instead of {format_bytes(local.plan.entries * size)}"
         )
-    return tuple(found[:_MAX_SPARSE_AGENTS])
+    return tuple(lines[:_MAX_SPARSE_AGENTS])
 
 
 def _agents(count: int) -> str:
@@ -282,9 +294,9 @@ def _combination(setup: "Setup") -> str:
     if combine.method == "mini-bucket":
         limit = "z as large as budget.memory allows" if combine.z == "auto" else f"z = {combine.z}"
         return f"mini-buckets, as set by combine.method; {limit}"
-    memory, most = format_bytes(allowed), largest_join(setup) * setup.arithmetic.dtype.itemsize
-    if most <= allowed:
-        return f"exact: joined tables need at most {format_bytes(int(most))}, the limit per agent is {memory}"
+    memory, largest_bytes = format_bytes(allowed), largest_join(setup) * setup.arithmetic.dtype.itemsize
+    if largest_bytes <= allowed:
+        return f"exact: joined tables need at most {format_bytes(int(largest_bytes))}, the limit per agent is {memory}"
     return (
         f"exact if an agent's tables fit its part of budget.memory ({memory}), otherwise mini-buckets; decided when the"
         " tables are computed"

@@ -47,40 +47,40 @@ def _file(written: str | None) -> list[tuple[str, str]]:
     return [] if written is None else [("written to", written)]
 
 
-def _sums(found: Sums) -> list[tuple[str, str]]:
+def _sums(sums: Sums) -> list[tuple[str, str]]:
     """Return the lines of a partition function or a count."""
-    name = {"pr": "Z", "count": "solutions"}[found.task]
+    name = {"pr": "Z", "count": "solutions"}[sums.task]
     meaning = {
         "exact": "exact",
-        "bound": f"upper bound (mini-buckets, z = {found.z})",
+        "bound": f"upper bound (mini-buckets, z = {sums.z})",
         "infeasible": "infeasible (proven: no assignment satisfies the hard constraints)",
     }
-    rows = [("status", meaning[found.status])]
-    if found.ln is None:
+    rows = [("status", meaning[sums.status])]
+    if sums.ln is None:
         rows.append((name, "0"))
-    elif isinstance(found.value, int) and found.ln < _MAX_DIGITS * math.log(10):
-        rows.append((name, str(found.value)))
+    elif isinstance(sums.value, int) and sums.ln < _MAX_DIGITS * math.log(10):
+        rows.append((name, str(sums.value)))
     else:
-        rows.append((name, _power(found.ln)))
-    if found.ln is not None:
-        rows += [(f"ln {name}", f"{found.ln:.10g}"), (f"log10 {name}", f"{found.log10:.10g}")]
-    rows += [("time", f"{found.time:.3f} s"), ("elimination", f"width {found.width}, {found.cells:,} table cells")]
+        rows.append((name, _power(sums.ln)))
+    if sums.ln is not None:
+        rows += [(f"ln {name}", f"{sums.ln:.10g}"), (f"log10 {name}", f"{sums.log10:.10g}")]
+    rows += [("time", f"{sums.time:.3f} s"), ("elimination", f"width {sums.width}, {sums.cells:,} table cells")]
     return rows
 
 
-def _marginals(found: Marginals) -> list[tuple[str, str]]:
+def _marginals(result: Marginals) -> list[tuple[str, str]]:
     """Return the lines of marginals: the first variables, each with its best values."""
     meaning = {"exact": "exact", "infeasible": "infeasible (proven: no assignment satisfies the hard constraints)"}
-    rows = [("status", meaning[found.status])]
-    if found.ln is not None:
-        rows.append(("ln Z", f"{found.ln:.10g}"))
-    if found.objective is not None:
-        rows.append(("objective", f"{found.objective:.12g}"))
-    rows.append(("time", f"{found.time:.3f} s ({found.planning:.3f} s of it for building the junction tree)"))
-    size = f"{found.cells:,} {'entries of sparse tables' if found.tables == 'sparse' else 'table cells'}"
-    rows.append(("junction tree", f"{found.cliques} cliques, width {found.width}, {size}"))
-    rows += [(name, _values(values, found.task)) for name, values in list(found.marginals.items())[:_MAX_VARIABLES]]
-    more = len(found.marginals) - _MAX_VARIABLES
+    rows = [("status", meaning[result.status])]
+    if result.ln is not None:
+        rows.append(("ln Z", f"{result.ln:.10g}"))
+    if result.objective is not None:
+        rows.append(("objective", f"{result.objective:.12g}"))
+    rows.append(("time", f"{result.time:.3f} s ({result.planning:.3f} s of it for building the junction tree)"))
+    size = f"{result.cells:,} {'entries of sparse tables' if result.tables == 'sparse' else 'table cells'}"
+    rows.append(("junction tree", f"{result.cliques} cliques, width {result.width}, {size}"))
+    rows += [(name, _values(values, result.task)) for name, values in list(result.marginals.items())[:_MAX_VARIABLES]]
+    more = len(result.marginals) - _MAX_VARIABLES
     return [*rows, ("...", f"and {more} more (all of them with --json)")] if more > 0 else rows
 
 

@@ -102,14 +102,19 @@ def _lines(
         rows.append(("presolve", _removed(result.presolve)))
     several = len(result.agents) > 1
     sizes = [(agent.retained, agent.name) for agent in result.agents if agent.retained is not None]
-    rows += [("sparse tables", _retained(one, name if several else "")) for one, name in sizes[:_MAX_LISTED]]
+    rows += [("sparse tables", _retained(retained, name if several else "")) for retained, name in sizes[:_MAX_LISTED]]
     if result.note is not None and result.note not in _INTERRUPTIONS:
         rows.append(("note", result.note))
     rows.append(("time", f"{result.time:.3f} s"))
     rows.append(("messages", f"{result.msg_count:,} ({format_bytes(result.msg_size)})"))
     if result.guarantee is not None:
-        g = result.guarantee
-        rows.append(("guarantee", f"top {100 * g.alpha:g} % with probability {g.probability:.4f} ({g.note})"))
+        guarantee = result.guarantee
+        rows.append(
+            (
+                "guarantee",
+                f"top {100 * guarantee.alpha:g} % with probability {guarantee.probability:.4f} ({guarantee.note})",
+            )
+        )
     if written is not None:
         rows.append(("written to", written))
     return rows
@@ -131,10 +136,10 @@ class _Assignment:
     """Renders the assignment: one line for each of the first agents, with as many variables as fit."""
 
     def __init__(self, problem: Problem, values: Mapping[str, Label]) -> None:
-        own: dict[int, list[str]] = {}
+        assigned: dict[int, list[str]] = {}
         for name, agent in zip(problem.variables, problem.owner.tolist(), strict=True):
-            own.setdefault(agent, []).append(f"{name} = {values[name]}")
-        listed = sorted(own.items())
+            assigned.setdefault(agent, []).append(f"{name} = {values[name]}")
+        listed = sorted(assigned.items())
         self.agents = [(problem.agents[agent], words) for agent, words in listed[:_MAX_ASSIGNMENTS]]
         self.more = len(listed) - len(self.agents)
 

@@ -22,7 +22,7 @@ class Explanation(Result, frozen=True, kw_only=True):
     log10: float | None
 
 
-def explained(result: Result) -> Explanation:
+def as_explanation(result: Result) -> Explanation:
     """Return a result with the product of the numbers in the file; its objective is the natural logarithm of that."""
     ln = result.objective
     return Explanation(

@@ -49,30 +49,30 @@ def current_result(data: Mapping[str, Any]) -> dict[str, Any]:
     """
     if "format_version" in data:
         return dict(data)
-    found = _renamed("Result", data)
-    if found.get("agents"):
-        found["agents"] = [_with_sizes(_renamed("AgentMetrics", agent)) for agent in found["agents"]]
-    if found.get("trace"):
-        found["trace"] = [_current_point(point) for point in found["trace"]]
-    if found.get("work"):
-        work = [_renamed("WorkDone", one) for one in found["work"]]
-        found["work"] = [one | {"improver": current_improvers(one["improver"])} for one in work]
-    if found.get("tables") == "incomplete":  # of marginals
-        found["tables"] = "sparse"
-    provenance = found.get("provenance")
+    current = _renamed("Result", data)
+    if current.get("agents"):
+        current["agents"] = [_with_sizes(_renamed("AgentMetrics", agent)) for agent in current["agents"]]
+    if current.get("trace"):
+        current["trace"] = [_current_point(point) for point in current["trace"]]
+    if current.get("work"):
+        work = [_renamed("WorkDone", item) for item in current["work"]]
+        current["work"] = [item | {"improver": current_improvers(item["improver"])} for item in work]
+    if current.get("tables") == "incomplete":  # of marginals
+        current["tables"] = "sparse"
+    provenance = current.get("provenance")
     if provenance and provenance.get("config"):
-        found["provenance"] = {**provenance, "config": current_dotted(provenance["config"])}
-    return found
+        current["provenance"] = {**provenance, "config": current_dotted(provenance["config"])}
+    return current
 
 
 def _current_point(point: Mapping[str, Any]) -> dict[str, Any]:
     """Return one point of a trace with the present names."""
-    found = _with_sizes(_renamed("TracePoint", point))
-    if found.get("found_by"):
-        found["found_by"] = current_improvers(found["found_by"])
-    if found.get("bound_shares"):
-        found["bound_shares"] = {current_improvers(name): share for name, share in found["bound_shares"].items()}
-    return found
+    current = _with_sizes(_renamed("TracePoint", point))
+    if current.get("found_by"):
+        current["found_by"] = current_improvers(current["found_by"])
+    if current.get("bound_shares"):
+        current["bound_shares"] = {current_improvers(name): share for name, share in current["bound_shares"].items()}
+    return current
 
 
 def _with_sizes(data: dict[str, Any]) -> dict[str, Any]:

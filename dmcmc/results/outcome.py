@@ -1,4 +1,7 @@
-"""Derive status, objective, bound and gap of a result from an assignment and proven upper bounds."""
+"""Derive status, objective, bound and gap of a result from an assignment and proven upper bounds.
+
+Assignments are compared by ``quality_of``; at the end of a run ``judge`` compares the best one with the bounds.
+"""
 
 import math
 from collections.abc import Sequence
@@ -57,8 +60,8 @@ def quality_of(problem: Problem, values: NDArray[np.int64]) -> AssignmentQuality
     values : (n,) int64
         Value index of each variable.
     """
-    evaluation, inside = problem.appraise(values)
-    return AssignmentQuality(-evaluation.violation, inside, evaluation.objective)
+    evaluation, utility = problem.appraise(values)
+    return AssignmentQuality(-evaluation.violation, utility, evaluation.objective)
 
 
 class BoundProof(NamedTuple):
@@ -97,7 +100,7 @@ def judge(
     ----------
     problem
         The problem.
-    worth
+    quality
         The quality of the assignment.
     constants
         Factors without variables; they are added once, here.
@@ -106,7 +109,7 @@ def judge(
 
     Returns
     -------
-    Outcome
+    SolveOutcome
         Status, objective, bound, gap and violation.
     """
     if any(f.table == forbidden_value(f.table.dtype) for f in constants):
@@ -116,14 +119,14 @@ def judge(
     bound: Number | None = None
     proven = False
     if proof is not None:
-        roots, arithmetic, terms, margin, removed = proof
-        if any(arithmetic.is_lowest(root) for root in roots):
+        root_bounds, arithmetic, addends, margin, removed = proof
+        if any(arithmetic.is_lowest(root) for root in root_bounds):
             return SolveOutcome("infeasible", None, None, None, None)
-        outward = arithmetic.outward(sum(roots) + margin if margin else sum(roots), terms)
-        if math.isfinite(outward):
-            utility = round_up(removed + exact_sum([outward, *(f.table.item() for f in constants)]))
+        rounded_up_sum = arithmetic.outward(sum(root_bounds) + margin if margin else sum(root_bounds), addends)
+        if math.isfinite(rounded_up_sum):
+            utility = round_up(removed + exact_sum([rounded_up_sum, *(f.table.item() for f in constants)]))
             bound = problem.to_own_sense(utility) if math.isfinite(utility) else None
-        proven = arithmetic.proves_optimal(quality.utility, exact_sum(roots) + removed, terms, margin)
+        proven = arithmetic.proves_optimal(quality.utility, exact_sum(root_bounds) + removed, addends, margin)
     if not feasible:
         return SolveOutcome("unsatisfied", None, bound, None, -quality.negated_violation)
     return SolveOutcome("optimal" if proven else "feasible", objective, bound, gap_of(objective, bound), 0)

@@ -445,6 +445,7 @@ def guarantee_report(alpha: float, epsilon: float, samples: int, agents: int) ->
 
 
 def _finite(number: Any) -> bool:
+    """Return whether a number is an integer or a finite float."""
     return isinstance(number, int) or math.isfinite(number)
 
 

@@ -1,4 +1,10 @@
-"""The inputs of an agent's UTIL and VALUE steps (lower and upper tables, factors between agents), and the steps."""
+"""The agents' UTIL steps of a cycle: collect an agent's tables, crossing factors and messages, and eliminate with them.
+
+``util_value_cycle`` passes the step functions made here to the message phases of ``dmcmc.mpi``. An agent has lower
+tables (attained utilities) and upper tables (upper bounds); a step pair has one elimination per side, or a single one
+if both sides have the same tables. A *crossing factor* is a factor between variables of several agents; it is added at
+the deepest of these agents in the pseudo-tree.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,35 +37,39 @@ _ENTRIES_PER_CHECK = 1 << 22  # entries that are added between two checks of the
 
 @dataclass(frozen=True)
 class Sides:
-    """How the tables of lower and upper bounds are indexed: over full interface domains, or over lists of rows.
+    """How the lower and the upper tables are indexed: over full interface domains, or over lists of rows.
+
+    For an agent with a list of rows, one *row variable* stands in for its interface; its values are the listed rows.
 
     Attributes
     ----------
-    lower : Compression
-        Index of lower-bound tables, which may have the sampled rows only.
-    upper : Compression
-        Index of upper-bound tables.
+    lower : InterfaceCompression
+        Index of lower-bound tables, in which a sampled agent may have the sampled rows only.
+    upper : InterfaceCompression
+        Index of upper-bound tables, in which an agent may have the unpruned rows only.
     """
 
     lower: InterfaceCompression
     upper: InterfaceCompression
 
 
-def gather_sides(setup: Setup, world: World, lists: Mapping[int, Rows], listings: Mapping[int, Rows]) -> Sides:
-    """Exchange between all ranks which agents' tables are indexed by lists of rows.
+def gather_sides(
+    setup: Setup, world: World, own_sampled_rows: Mapping[int, Rows], own_unpruned_rows: Mapping[int, Rows]
+) -> Sides:
+    """Exchange between all ranks which agents' tables are indexed by lists of rows; called by all ranks.
 
     Parameters
     ----------
-    lists
-        For agents of this rank: the sampled rows, which are the only ones in their lower-bound tables.
-    listings
-        For other agents of this rank: the rows that are not pruned, in both tables.
+    own_sampled_rows
+        Sampled rows of this rank's agents whose lower tables have only these rows.
+    own_unpruned_rows
+        Unpruned rows of this rank's agents whose lower and upper tables have only these rows.
     """
     sampled_rows: dict[int, Rows] = {}
     unpruned_rows: dict[int, Rows] = {}
-    for sampled, listed in world.allgather((dict(lists), dict(listings)), "rows"):
+    for sampled, unpruned in world.allgather((dict(own_sampled_rows), dict(own_unpruned_rows)), "rows"):
         sampled_rows |= sampled
-        unpruned_rows |= listed
+        unpruned_rows |= unpruned
     interfaces = {a: setup.division.locals[a].interface for a in (*sampled_rows, *unpruned_rows)}
     problem = setup.problem
     upper = InterfaceCompression(problem.domains, problem.owner, interfaces, unpruned_rows)
@@ -76,30 +86,30 @@ class MessageInputs(NamedTuple):
 
     Attributes
     ----------
-    tables : mapping of int to SampledTable or Handed
+    tables : mapping of int to SampledTable or SharedAgentTables
         Tables of each agent.
     sides : Sides
         How the tables are indexed.
     backend : Backend
         Where the work runs, and its deadline.
-    larger : float
+    size_factor : float
         Factor on the table size that the time budget allows.
     includes_crossing : bool
-        Whether the tables come from :func:`shared_tables_of` and already include the factors between agents.
+        Whether the tables come from :func:`shared_tables_of` and already include the crossing factors.
     """
 
     tables: Mapping[int, SampledTable | SharedAgentTables]
     sides: Sides
     backend: Backend
-    larger: float
+    size_factor: float
     includes_crossing: bool = False
 
 
 def shared_tables_of(
     setup: Setup, tables: Mapping[int, SampledTable], sides: Sides, stop: Deadline, clocks: Mapping[int, Clock]
 ) -> dict[int, SharedAgentTables]:
-    """Return the tables that agents pass to their node's leader, with the factors between agents placed there."""
-    found: dict[int, SharedAgentTables] = {}
+    """Return the tables that agents pass to their node's leader: their own, and the crossing factors placed there."""
+    tables_by_agent: dict[int, SharedAgentTables] = {}
     for agent, table in tables.items():
         lower = (*table.lower, *crossing_tables(setup, agent, sides.lower, stop))
         upper: tuple[EncodedTable, ...] | None = None
@@ -107,29 +117,34 @@ def shared_tables_of(
             upper = lower
         elif table.upper is not None:
             upper = (*table.upper, *crossing_tables(setup, agent, sides.upper, stop))
-        found[agent] = SharedAgentTables(lower, upper, table.exact, clocks[agent])
-    return found
+        tables_by_agent[agent] = SharedAgentTables(lower, upper, table.exact, clocks[agent])
+    return tables_by_agent
 
 
 def values_of(chosen: Mapping[int, ChosenValues], sides: Sides, tables: Mapping[int, SampledTable]) -> dict[int, int]:
-    """Return the values of all variables of this rank's agents, by variable."""
-    found: dict[int, int] = {}
+    """Return all values of this rank's agents by variable: boundary values and the best hidden values for them."""
+    values: dict[int, int] = {}
     for agent, choice in chosen.items():
-        found |= sides.lower.expand(choice.lower) | tables[agent].witness(choice.lower)
-    return found
+        values |= sides.lower.expand(choice.lower) | tables[agent].witness(choice.lower)
+    return values
 
 
 def util_steps(
     setup: Setup, inputs: MessageInputs, limits: Mapping[int, int]
 ) -> Callable[[int, list[UtilTables]], UtilStepPair]:
-    """Return a function that makes an agent's UTIL steps from its children's messages.
+    """Return a function that computes an agent's UTIL steps from its children's messages.
 
     Parameters
     ----------
     limits
-        Largest z of the mini-buckets of some agents.
+        Largest z of the mini-buckets, for agents whose earlier messages were too wide for their parent.
+
+    Returns
+    -------
+    callable
+        ``work(agent, messages)``: the steps of an agent, given the lower and upper tables that its children sent.
     """
-    attempts, tables, sides = step_attempts(setup, inputs.larger), inputs.tables, inputs.sides
+    attempts, tables, sides = step_attempts(setup, inputs.size_factor), inputs.tables, inputs.sides
     crossing = () if inputs.includes_crossing else None
 
     @cache
@@ -149,16 +164,16 @@ def util_steps(
         except OutOfTime:
             raise
         except ResourceError as error:
-            rejection = error
-        raise refused_step(rejection, setup.tree, agent, children) if attempts[-1][0].chooses_z else rejection
+            refusal = error
+        raise refused_step(refusal, setup.tree, agent, children) if attempts[-1][0].chooses_z else refusal
 
     def work(agent: int, messages: list[UtilTables]) -> UtilStepPair:
         table, received = tables[agent], tuple(messages)
-        lower = step(agent, sides.lower, table.lower, [m.lower for m in messages])
-        uppers = [m.upper for m in messages if m.upper is not None]
+        lower = step(agent, sides.lower, table.lower, [message.lower for message in messages])
+        uppers = [message.upper for message in messages if message.upper is not None]
         if table.upper is None or len(uppers) < len(messages):
             return UtilStepPair(lower, None, received)
-        if table.exact and sides.lower is sides.upper and all(m.upper is m.lower for m in messages):
+        if table.exact and sides.lower is sides.upper and all(message.upper is message.lower for message in messages):
             return UtilStepPair(lower, lower, received)
         return UtilStepPair(lower, step(agent, sides.upper, table.upper, uppers), received)
 
@@ -168,7 +183,15 @@ def util_steps(
 def sliced_steps(
     setup: Setup, inputs: MessageInputs, slicing: Slicing
 ) -> Callable[[int, ChosenValues, list[UtilTables]], UtilStepPair]:
-    """Return a function that makes an agent's UTIL steps for one slice (fixed values) from its children's messages."""
+    """Return a function that computes an agent's UTIL steps for one slice (fixed values of the cut variables).
+
+    Steps of the same shape reuse one workspace, so a slice allocates nothing.
+
+    Returns
+    -------
+    callable
+        ``work(agent, fixed, messages)``: the steps of an agent, given the fixed values and its children's messages.
+    """
     tables, side, orders = inputs.tables, inputs.sides.lower, {True: dict(enumerate(slicing.orders)), False: {}}
     crossing = cache(lambda agent: crossing_tables(setup, agent, side, inputs.backend.stop))
     workspaces = StepWorkspaces(inputs.backend, setup.arithmetic)
@@ -215,16 +238,21 @@ def subtree_steps(
     setup: Setup,
     inputs: MessageInputs,
     subtrees: Sequence[Sequence[int]],
-    ahead: tuple[list[PredictedStep], list[PredictedStep]],
+    predicted: tuple[list[PredictedStep], list[PredictedStep]],
 ) -> Callable[[int, list[UtilTables]], UtilStepPair]:
-    """Return a function that makes the step of a subtree: one joint elimination of all variables of its agents.
+    """Return a function that computes the step of a subtree: one joint elimination of all variables of its agents.
 
     Parameters
     ----------
     subtrees
-        Agents of each subtree.
-    ahead
+        Agents of each subtree, children before parents.
+    predicted
         Predicted step of each agent, with lower and with upper tables.
+
+    Returns
+    -------
+    callable
+        ``work(subtree, messages)``: the steps of a subtree, given the messages from the subtrees below it.
     """
     assert inputs.includes_crossing, "a node leader may not know the factors between agents"
     tables, sides = inputs.tables, inputs.sides
@@ -232,7 +260,7 @@ def subtree_steps(
     def step(
         agents: Sequence[int], lower_side: bool, agent_tables: Sequence[UtilMessage], children: list[UtilMessage]
     ) -> UtilStep:
-        side, orders = (sides.lower, ahead[0]) if lower_side else (sides.upper, ahead[1])
+        side, orders = (sides.lower, predicted[0]) if lower_side else (sides.upper, predicted[1])
         order = [v for agent in agents for v in orders[agent].order]
         node = UtilNode(
             [table for message in agent_tables for table in message],
@@ -271,16 +299,18 @@ def node_of(
     stop: Deadline,
     crossing: Sequence[EncodedTable] | None = None,
 ) -> UtilNode:
-    """Return the elimination node of an agent on one side, with its children's messages.
+    """Return the input of an agent's elimination on one side: its tables, crossing factors and children's messages.
 
     Parameters
     ----------
+    side
+        How the tables of this side are indexed.
     agent_tables
         The agent's own tables.
     children
         Messages of its children.
     crossing
-        Encoded factors between agents placed at this agent; computed if None.
+        Encoded crossing factors placed at this agent; computed if None.
     """
     return UtilNode(
         agent_tables,
@@ -296,10 +326,10 @@ def node_of(
 def crossing_tables(
     setup: Setup, agent: int, side: InterfaceCompression, stop: Deadline = NO_DEADLINE
 ) -> list[EncodedTable]:
-    """Return the encoded factors between agents that are placed at an agent; tables over the same row lists are summed.
+    """Return the encoded factors between agents that are placed at an agent, indexed as the tables of one side.
 
-    If a factor touches two row lists, the first agent's variables are replaced last, after tables with equal scopes
-    were added: a table over two row lists is large.
+    Tables over the same row lists are summed. If a factor touches two row lists, the first agent's variables are
+    replaced by its row variable last, after tables with equal scopes were added: a table over two row lists is large.
 
     Raises
     ------
@@ -327,7 +357,7 @@ def crossing_tables(
 
 
 def _add_up(setup: Setup, tables: dict[tuple[int, ...], EncodedTable], table: EncodedTable, stop: Deadline) -> None:
-    """Add a table in place to the sum over the same variables, in ascending order of variables."""
+    """Add a table in place to the sum over the same variables, with axes in ascending order of variables."""
     axes = sorted(range(len(table.scope)), key=table.scope.__getitem__)
     scope, values = tuple(table.scope[axis] for axis in axes), table.values.transpose(axes)
     if scope not in tables:

@@ -1,4 +1,8 @@
-"""Run an external search engine in the background of a run: start it, take its solutions and bounds, and end it."""
+"""Run an external search engine in the background of a run: start it, take its solutions and bounds, and end it.
+
+The engine (toulbar2 in its own process, or our branch and bound) searches the whole problem. It may get a dedicated
+core, or share the cores with the agents' work. It records results in the incumbent, from its own thread.
+"""
 
 import math
 import time
@@ -40,10 +44,13 @@ class BackgroundEngine:
     Parameters
     ----------
     parts : DividedProblem
+        The divided problem as this rank knows it.
     incumbent : Incumbent
+        Receives assignments and bounds, on rank 0.
     world : World
+        The ranks.
     search : LocalSearch
-        Makes the engine's assignments 1-optimal; gives a core to the engine if that is worth it.
+        Makes the engine's assignments 1-optimal; gives up a thread if the engine gets a dedicated core.
     stop : Deadline
         Deadline of the run; :meth:`engage` and :meth:`shift_clock` may change it.
 
@@ -96,10 +103,10 @@ class BackgroundEngine:
         return stop
 
     def _make_process(self, observer: SearchObserver) -> BackgroundSearch:
-        """Return the engine; it starts after a short delay, or once planning shows that it is needed.
+        """Return the engine, which is not started yet.
 
-        The latter applies to our own engine, whose kernels have to be compiled first, and to problems whose start takes
-        long.
+        It starts by itself after a short delay. It waits for :meth:`assign_cores` or :meth:`searches_first` if it is
+        our own engine, whose kernels have to be compiled first, or if its start takes long.
         """
         memory = engine_memory(self.parts.config)
         if self.name == TOULBAR2:
@@ -138,21 +145,21 @@ class BackgroundEngine:
     def assign_cores(self, setup: Setup) -> Setup:
         """Start or end the engine, now that the run is planned; return the setup without the engine's core.
 
-        If exact tables will prove the optimum, the engine gets a part of their time and no dedicated core. If
-        there are several agents, and their messages fit without splitting, it uses what other work leaves of the cores.
+        If exact tables will prove the optimum, the engine gets a part of their time and no dedicated core. If there are
+        several agents, and their messages fit without splitting, it gets the time that other work leaves idle.
         """
         if self.process is None or self.name is None:
             return setup
         if not self._is_needed(setup):
             self.process.cancel()
             return setup
-        asked_for = setup.config.search != "auto"
-        if will_prove(setup) and not asked_for:
+        requested = setup.config.search != "auto"
+        if will_prove(setup) and not requested:
             self.process.begin(max(_MIN_OVERLAP_SECONDS, _OVERLAP_PART * self._table_seconds(setup)))
             return setup
         own_core = has_own_core(setup, self.name)
         self.process.begin(
-            low_priority=not own_core and not asked_for
+            low_priority=not own_core and not requested
         )  # if it is slow then, it pauses until the tables are finished
         self._has_own_core = setup.backend.threads > 1 and own_core
         return self._with_threads(setup, setup.backend.threads - 1) if self._has_own_core else setup
@@ -197,11 +204,14 @@ class BackgroundEngine:
     def may_improve(self) -> bool:
         """Whether the engine of this rank may still improve the incumbent or the bound."""
         utility, bound = self.incumbent.utility, self.incumbent.bound
-        known, proven = None if utility is None else float(utility), None if bound is None else float(bound)
-        return self.process is not None and self.process.on and not self.process.unpromising(known, proven)
+        utility_found, bound_found = (
+            None if utility is None else float(utility),
+            None if bound is None else float(bound),
+        )
+        return self.process is not None and self.process.on and not self.process.unpromising(utility_found, bound_found)
 
     def take_gains(self) -> list[MeasuredGain]:
-        """Return the cost and gain of the engine since the last call."""
+        """Return the seconds and gains of the engine since the last call; empty if it has ended and gained nothing."""
         if self.process is None or not (self.process.on or self._objective_gain or self._bound_gain):
             return []
         now = time.perf_counter()
@@ -239,7 +249,7 @@ class BackgroundEngine:
         self._end_if_reached()
 
     def _end_if_reached(self) -> None:
-        """End all work of this rank if the run has reached its goal."""
+        """Cancel all work of this rank if the run has reached its goal."""
         if self.incumbent.reached:
             self.stop.cancellation.request()
 

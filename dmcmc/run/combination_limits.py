@@ -1,4 +1,8 @@
-"""Keep the combinations so far, and the table size of the next one: larger tables if they are worth their cost."""
+"""Keep the combinations of a run, and decide the table size and the deadline of the next one.
+
+A combination is one cycle of UTIL and VALUE messages. With a time budget, tables are made only as large as the time
+allows; ``RecombinationImprover`` may ask for larger ones if they are worth their cost.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -43,7 +47,7 @@ class CombinationHistory:
     size_factor : float
         Table size in the next combination, relative to the size that the time budget allows.
     enlarged_seconds : float or None
-        Estimated seconds of the next combination if it is made for its larger tables; None otherwise.
+        Estimated seconds of the next combination if it is repeated with larger tables; None otherwise.
     """
 
     def __init__(self) -> None:
@@ -53,14 +57,26 @@ class CombinationHistory:
         self._first_messages: list[Mapping[int, SentMessages]] = []
         self._later_messages: list[Mapping[int, SentMessages]] = []
 
-    def deadline(self, setup: Setup, begun: float, before: float) -> Deadline:
-        """Return the deadline of a combination that starts at ``begun``; the previous one took ``before`` seconds."""
-        delay = min(before, _MAX_DELAY_PART * (setup.config.budget.time or 0.0))
+    def deadline(self, setup: Setup, start_time: float, previous_seconds: float) -> Deadline:
+        """Return the deadline of a combination.
+
+        A combination with larger tables is also given up after a multiple of its estimated seconds.
+
+        Parameters
+        ----------
+        setup
+            The plan of the run.
+        start_time
+            Time at which the combination starts (``time.perf_counter``).
+        previous_seconds
+            Seconds that the previous combination took.
+        """
+        delay = min(previous_seconds, _MAX_DELAY_PART * (setup.config.budget.time or 0.0))
         stop = setup.backend.stop.later(_GRACE_SECONDS, extension=delay)
         return (
             stop
             if self.enlarged_seconds is None
-            else stop.by(begun + _MAX_OVERRUN * max(_GRACE_SECONDS, self.enlarged_seconds))
+            else stop.by(start_time + _MAX_OVERRUN * max(_GRACE_SECONDS, self.enlarged_seconds))
         )
 
     def record(self, combination: FinishedCombination, seconds: float) -> list[MeasuredGain]:
@@ -95,10 +111,10 @@ class CombinationHistory:
         """Store the messages that agents have sent outside combinations."""
         self._later_messages.append(sent)
 
-    def messages_of(self, number: int) -> tuple[list[SentMessages], list[SentMessages]]:
-        """Return the messages that an agent has sent in the first combination, and later."""
+    def messages_of(self, agent: int) -> tuple[list[SentMessages], list[SentMessages]]:
+        """Return the messages that an agent has sent: in the first combination, and later."""
         first, later = (
-            [phase[number] for phase in phases if number in phase]
+            [phase[agent] for phase in phases if agent in phase]
             for phases in (self._first_messages, self._later_messages)
         )
         return first, later

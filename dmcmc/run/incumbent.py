@@ -1,4 +1,9 @@
-"""The incumbent: the best assignment and the best proven bound so far, and the decision whether to go on (rank 0)."""
+"""The incumbent: the best assignment and the best proven bound so far, and the decision whether to go on (rank 0).
+
+``IncumbentSearch``, the external search engine and ``RankRun`` record assignments and bounds here, also from other
+threads. After each cycle, ``RankRun.agree`` asks :meth:`Incumbent.direct` for the directive of the next one. Bounds are
+*encoded*: upper bounds on the utility in the number type of the tables (``Arithmetic``), in which −∞ is a sentinel.
+"""
 
 import threading
 import time
@@ -26,9 +31,9 @@ from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, RECOMBINATION, Allocation
 from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
 
-# Pruning rows takes a pass of messages up and down and another combination: about this many times the last combination.
+# Pruning rows takes outside bounds and another combination: about this many times the seconds of the last combination.
 _PRUNING_COST = 2.5
-_MAX_PRUNING_SHARE = 0.5  # of the time that is left; the rest is for the search
+_MAX_PRUNING_SHARE = 0.5  # share of the remaining time that pruning may take; the search needs the rest
 
 
 @dataclass
@@ -49,26 +54,27 @@ class Incumbent:
         Called with each new point of the trace.
     on_better : callable
         Called after each better feasible assignment.
-    parts : Divided or None
-        The divided problem, whose arithmetic encodes the bounds.
+    parts : DividedProblem or None
+        The problem divided among its agents; its arithmetic encodes the bounds.
     setup : Setup or None
         The plan of the run; None until there is one.
     values : ndarray of int64 or None
         The best assignment: value indices of all variables of the dense problem.
-    worth : Worth or None
+    worth : AssignmentQuality or None
         Violations and utility of ``values``.
-    answer : tuple or None
-        Consistent pair of values and outcome, for other threads.
+    snapshot : tuple or None
+        Consistent pair of ``values`` and their outcome, which other threads may read at any time.
     timed_out : bool
         Whether the run ends because its time is over or because it was asked to end.
     note : str or None
         Why the run ended early.
     combination_seconds : float
         Seconds of the last combination; this time is reserved for the next one.
-    controller : Scheduler or None
+    scheduler : Scheduler or None
         Scheduler that allocates the time of the improvers.
-    by, bound_by : str
-        Improvers to name in the trace for the next assignment, and for the next bound if its source is not known.
+    by, bound_source : str
+        Improvers that the trace names as the source of the next assignment, and of the next bound if its source is not
+        known.
     saved : SavedIncumbent or None
         File that keeps the best assignment.
     filtered : SizeStatistics or None
@@ -88,13 +94,13 @@ class Incumbent:
     setup: Setup | None = None
     values: NDArray[np.int64] | None = None
     worth: AssignmentQuality | None = None
-    answer: tuple[NDArray[np.int64], SolveOutcome] | None = None
+    snapshot: tuple[NDArray[np.int64], SolveOutcome] | None = None
     timed_out: bool = False
     note: str | None = None
     combination_seconds: float = 0.0
-    controller: Scheduler | None = None
+    scheduler: Scheduler | None = None
     by: str = LOCAL_SEARCH
-    bound_by: str = ""
+    bound_source: str = ""
     saved: SavedIncumbent | None = None
     filtered: SizeStatistics | None = None
     paused_at: float | None = None
@@ -156,7 +162,7 @@ class Incumbent:
 
     @property
     def reached(self) -> bool:
-        """Whether the run has reached its goal: optimality or infeasibility is proven, or the requested gap."""
+        """Whether the run has reached its goal: optimality or infeasibility is proven, or the requested gap is met."""
         outcome, target = self.outcome, self.settings.budget.gap
         return outcome.status in ("optimal", "infeasible") or (outcome.gap is not None and 0 < target >= outcome.gap)
 
@@ -176,11 +182,11 @@ class Incumbent:
         by
             Improver that found it; by default the one named in ``self.by``.
         """
-        worth = quality_of(self.original, values[: self.original.n_variables])
+        quality = quality_of(self.original, values[: self.original.n_variables])
         with self._lock:
-            better = worth.is_better_than(self.worth)
+            better = quality.is_better_than(self.worth)
             if better:
-                self.values, self.worth = values.copy(), worth
+                self.values, self.worth = values.copy(), quality
                 self._add_trace_point(by)
                 if self.saved is not None:
                     self.saved.save(self.values)
@@ -201,7 +207,7 @@ class Incumbent:
         bound
             The bound, or None if a table has none.
         by
-            Source of the bound to name in the trace; by default the improvers in ``parts``, or ``self.bound_by``.
+            Source of the bound to name in the trace; by default the improvers in ``parts``, or ``self.bound_source``.
         parts
             Share of the closed gap per improver; the shares sum to 1.
         """
@@ -214,14 +220,14 @@ class Incumbent:
             tighter = self._bound is None or bound < self._bound
             if tighter:
                 self._bound = bound
-                self._add_trace_point(by or ", ".join(parts or ()) or self.bound_by, parts)
+                self._add_trace_point(by or ", ".join(parts or ()) or self.bound_source, parts)
         return tighter
 
     def _add_trace_point(self, by: str | None, parts: Mapping[str, float] | None = None) -> None:
         """Append a point to the trace if its objective or bound is new."""
         assert self.values is not None
         outcome = self.outcome
-        self.answer = self.values, outcome
+        self.snapshot = self.values, outcome
         retained_entries = None if self.filtered is None else RetainedEntries(*self.filtered)
         source = by or self.by
         point = TracePoint(self.elapsed, outcome.objective, outcome.bound, source, retained_entries, dict(parts or {}))
@@ -241,25 +247,27 @@ class Incumbent:
     def direct(self, reports: Sequence[RankReport]) -> Directive:
         """Return the directive of the next cycle: whether to stop, and otherwise the allocations of the improvers.
 
+        Called on rank 0 after every cycle.
+
         Parameters
         ----------
         reports
             Reports of all ranks. Their assignments and bounds have already been recorded.
         """
-        setup, controller = self.setup, self.controller
-        assert setup is not None and controller is not None
+        setup, scheduler = self.setup, self.scheduler
+        assert setup is not None and scheduler is not None
         state, reached = self._state(), self.reached
-        controller.record(state, [gain for report in reports for gain in report.gains])
+        scheduler.record(state, [gain for report in reports for gain in report.gains])
         interrupted = any(report.stop_requested for report in reports)
         time_is_up = state.left <= 0 or interrupted
         self.timed_out = time_is_up and not reached
         if reached or time_is_up:
             return Directive(True)
-        allocations = controller.decide([proposal for report in reports for proposal in report.proposals])
+        allocations = scheduler.decide([proposal for report in reports for proposal in report.proposals])
         prune = self._should_prune(reports, allocations, state.left)
         if not allocations and not prune:  # every proposal takes longer than the time that is left
-            self.timed_out = any(report.proposals for report in reports) and not controller.search_converged
-            if controller.search_converged:
+            self.timed_out = any(report.proposals for report in reports) and not scheduler.search_converged
+            if scheduler.search_converged:
                 self.note = (
                     "ended early: local search has found nothing better for a long time, and nothing else is left to do"
                 )
@@ -288,7 +296,11 @@ class Incumbent:
         return SchedulingState(now - self.start, left, utility, bound, goal)
 
     def _component_cutoffs(self, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
-        """Return the utility that each component must reach: the incumbent's less the others' upper bounds."""
+        """Return the utility that each component must exceed, by root agent: the incumbent's less all other bounds.
+
+        A component is a tree of the agents' pseudo-forest; ``roots`` has the encoded upper bound of each. A cutoff is
+        None if the incumbent or a bound is not known.
+        """
         assert self.setup is not None
         total = total_of(roots, self.setup.arithmetic)
         if self.utility is None or total is None or self.setup.arithmetic.is_lowest(total):
@@ -299,7 +311,7 @@ class Incumbent:
 
 
 def total_of(roots: Mapping[int, Number | None], arithmetic: Arithmetic) -> Number | None:
-    """Return the sum of the roots' upper bounds, at least the arithmetic's lowest number; None if one is missing."""
+    """Return the sum of the root agents' encoded upper bounds; −∞ if one of them is −∞, None if one is missing."""
     total: Number = 0
     for value in roots.values():
         if value is None:

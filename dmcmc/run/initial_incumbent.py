@@ -19,12 +19,14 @@ def begin(
     progress: ProgressReporter,
     may_wait: bool = False,
 ) -> IncumbentSearch:
-    """Return a local search with an initial incumbent; called by all ranks.
+    """Return a local search that has an initial incumbent; called by all ranks.
 
     Parameters
     ----------
     parts
         The divided problem.
+    world
+        The ranks.
     stop
         Deadline of the run.
     start

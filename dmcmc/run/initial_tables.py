@@ -1,4 +1,9 @@
-"""Every agent's initial table: exact, or sampled and bounded; with a time budget, slow eliminations are given up."""
+"""Make every agent's initial table: exact, or sampled and bounded. With a time budget, slow eliminations are given up.
+
+``RankRun.first_tables`` and the private solver call :func:`first_tables`; later improvements of the tables are made by
+``dmcmc.run.improvers``. A row of an agent's table is one assignment of its boundary variables (its interface). A rank
+without own agents may *help* with the rows of another rank's agent; both ranks then form a team.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,12 +44,12 @@ from dmcmc.samplers.methods.block_chains import draws_are_frozen
 from dmcmc.samplers.methods.blocks import BlockSolver, sample_agent
 from dmcmc.samplers.row_choice import choose_rows
 
-_FIRST_SWEEPS = 3  # sweeps of the dual ascent per row, in runs without a time budget
-_EXACT_SHARE = 0.5  # of the time budget, after which exact agents give up if other agents are sampled
-_ALL_EXACT_SHARE = 0.8  # of the time budget, after which exact agents give up if all agents are exact
-_ELIMINATION_TOLERANCE = 2.0  # times their estimate, after which eliminations are given up if other agents wait
-_SAMPLING_SHARE = 0.2  # of the time for initial tables: limit of the first samples
-_INITIAL_SHARE = 0.25  # of a long time budget: time for initial tables
+_FIRST_SWEEPS = 3  # sweeps of the dual ascent per row in runs without a time budget
+_EXACT_SHARE = 0.5  # share of the time budget after which exact eliminations are given up if other agents are sampled
+_ALL_EXACT_SHARE = 0.8  # share of the time budget after which they are given up if all agents are exact
+_ELIMINATION_TOLERANCE = 2.0  # multiple of their estimated seconds after which they are given up if other agents wait
+_SAMPLING_SHARE = 0.2  # share of the time for initial tables that the first samples may take
+_INITIAL_SHARE = 0.25  # share of a long time budget for the initial tables
 _MIN_EXACT_SECONDS = 0.1  # seconds that exact agents get even if the budget is over
 _FIRST_ANSWER_GRACE = 0.25  # seconds after the deadline or Ctrl-C for a useful first answer
 _BATCH_SECONDS = 2.0  # estimated seconds of sampling after which finished tables are saved in the checkpoint
@@ -57,11 +62,11 @@ class InitialTables(NamedTuple):
     Attributes
     ----------
     setup : Setup
-        The plan, with the changed choices.
+        The plan; agents whose elimination was given up have another method in ``choices``.
     agents : dict of int to Agent
         This rank's agents, with their initial tables.
     sides : Sides
-        How the tables are indexed.
+        How the lower and the upper tables are indexed.
     helped : Resumable or None
         Chains of another rank's agent, some rows of which were sampled here; they can be resumed.
     """
@@ -85,10 +90,10 @@ def first_tables(
     world: World,
     best: NDArray[np.int64] | None,
     advance: Callable[[int], None],
-    near: Callable[[Mapping[int, Number]], bool],
-    ended: Callable[[], bool],
+    gap_is_met: Callable[[Mapping[int, Number]], bool],
+    goal_is_reached: Callable[[], bool],
 ) -> InitialTables:
-    """Make the initial tables of this rank's agents.
+    """Make the initial tables of this rank's agents; called by all ranks.
 
     An exact elimination that takes too long is given up and the agent is sampled instead; ``setup.choices`` then says
     so on all ranks. Sampling gets only a share of the remaining time, so that the first combination comes soon.
@@ -102,13 +107,13 @@ def first_tables(
     world
         All ranks.
     best
-        The best assignment so far, from whose hidden values the rows start; None if there is none.
+        The best assignment so far, from whose hidden values the chains of all rows start; None if there is none.
     advance
         Called with the number of further rows that are done.
-    near
-        ``near(bounds)`` returns whether upper bounds of some agents make the gap as small as requested.
-    ended
-        Tells whether the run has reached its goal; called on rank 0.
+    gap_is_met
+        ``gap_is_met(bounds)`` returns whether upper bounds of some agents make the gap as small as requested.
+    goal_is_reached
+        Returns whether the run has reached its goal; called on rank 0.
 
     Raises
     ------
@@ -121,7 +126,7 @@ def first_tables(
     eliminating = partial(_eliminate_exact_agents, setup, served_agents, advance, checkpoint, team)
     exact, given_up = world.on_all_ranks(partial(team.run, eliminating))
     sampled = world.union({} if team.rank else given_up)
-    goal_reached: bool = bool(sampled) and world.on_first_rank(ended)
+    goal_reached: bool = bool(sampled) and world.on_first_rank(goal_is_reached)
     if goal_reached:
         raise OutOfTime("out of time")
     setup = setup.with_choices(sampled)
@@ -131,7 +136,7 @@ def first_tables(
     if helped is not None:
         helping = partial(_help_another_rank, setup, helped, sides, settings)
         return InitialTables(setup, {}, sides, world.on_all_ranks(partial(team.run, helping)))
-    sampling = partial(_make_agents, setup, mine, exact, sides, settings, checkpoint, best, near)
+    sampling = partial(_make_agents, setup, mine, exact, sides, settings, checkpoint, best, gap_is_met)
     return InitialTables(setup, world.on_all_ranks(partial(team.run, sampling)), sides, None)
 
 
@@ -152,7 +157,7 @@ def _make_agents(
     settings: Sampling,
     checkpoint: Checkpoint | None,
     best: NDArray[np.int64] | None,
-    near: Callable[[Mapping[int, Number]], bool],
+    gap_is_met: Callable[[Mapping[int, Number]], bool],
 ) -> dict[int, Agent]:
     """Return this rank's agents: eliminated exactly, loaded from the checkpoint, or sampled and bounded."""
 
@@ -161,22 +166,22 @@ def _make_agents(
             setup.division, setup.arithmetic, [a for a in agents if agents[a].table.upper is not None], agents
         )
 
-    means = AgentContext(setup.sampling_settings(), setup.config.budget.gap)
-    agents_so_far = {a: _exact_agent(setup, means, a, table) for a, table in exact.tables.items()}
+    context = AgentContext(setup.sampling_settings(), setup.config.budget.gap)
+    agents_so_far = {a: _exact_agent(setup, context, a, table) for a, table in exact.tables.items()}
     if checkpoint is not None and not setup.timed:
-        agents_so_far |= _load_agents(setup, means, [a for a in mine if a not in agents_so_far], sides, checkpoint)
-    left = [a for a in mine if a not in agents_so_far]
+        agents_so_far |= _load_agents(setup, context, [a for a in mine if a not in agents_so_far], sides, checkpoint)
+    remaining = [a for a in mine if a not in agents_so_far]
     if settings.team.size > 1:
-        broadcast_from_first(settings.team, bool(left))
-    for numbers in _batches(setup, left, checkpoint is not None):
-        new = _sampled_agents(setup, means, numbers, sides, settings)
+        broadcast_from_first(settings.team, bool(remaining))
+    for numbers in _batches(setup, remaining, checkpoint is not None):
+        new = _sampled_agents(setup, context, numbers, sides, settings)
         for number, spent in exact.given_up.items():
             if number in new:
                 new[number].failed_elimination_seconds = spent
                 new[number].gains.append(MeasuredGain(EXACT_ELIMINATION, spent, new[number].elimination_seconds or 0.0))
         agents_so_far.update(new)
         unbounded = [agents_so_far[a] for a in numbers if agents_so_far[a].table.upper is None]
-        _first_bounds(setup, unbounded, lambda: near(bounds_of(agents_so_far)))
+        _first_bounds(setup, unbounded, lambda: gap_is_met(bounds_of(agents_so_far)))
         if checkpoint is not None and not setup.timed:
             _save(setup, new.values(), checkpoint)
     if not setup.timed:
@@ -188,7 +193,7 @@ def _make_agents(
 
 
 def _help_another_rank(setup: Setup, number: int, sides: Sides, settings: Sampling) -> Resumable | None:
-    """Sample some rows of another rank's agent, if it has no table yet; return its chains."""
+    """Sample some rows of another rank's agent, unless it has a table already; return its chains."""
     method, chains = setup.methods[number], None
     if broadcast_from_first(settings.team, False) and isinstance(registry.get(method), ChainSolver | BlockSolver):
         chains = _sampled(setup, method, [sides.lower.local(setup.division.locals[number])], settings)[1][0]
@@ -205,15 +210,15 @@ def _checkpoint(setup: Setup, best: NDArray[np.int64] | None) -> Checkpoint | No
 
 
 def _load_agents(
-    setup: Setup, means: AgentContext, numbers: Sequence[int], sides: Sides, checkpoint: Checkpoint
+    setup: Setup, context: AgentContext, numbers: Sequence[int], sides: Sides, checkpoint: Checkpoint
 ) -> dict[int, Agent]:
-    """Return the sampled agents whose tables are in the checkpoint."""
+    """Return those sampled agents whose tables are in the checkpoint."""
     agents: dict[int, Agent] = {}
     for number in numbers:
         local, choice = sides.lower.local(setup.division.locals[number]), setup.choices[number]
         if not setup.may_filter(number) and (table := checkpoint.load(local, choice.method, choice.bound)) is not None:
             full_problem, weight = setup.division.locals[number], setup.weights[number]
-            agents[number] = Agent(means, full_problem, table, LowerTable(local), weight=weight)
+            agents[number] = Agent(context, full_problem, table, LowerTable(local), weight=weight)
     return agents
 
 
@@ -237,11 +242,11 @@ def _batches(setup: Setup, numbers: Sequence[int], has_checkpoint: bool) -> Iter
         yield batch
 
 
-def _exact_agent(setup: Setup, means: AgentContext, number: int, table: SampledTable) -> Agent:
+def _exact_agent(setup: Setup, context: AgentContext, number: int, table: SampledTable) -> Agent:
     """Return an agent with an exact table."""
     local, choice = setup.division.locals[number], setup.choices[number]
     gains = [MeasuredGain(EXACT_ELIMINATION, table.seconds, choice.seconds)]
-    return Agent(means, local, table, LowerTable(local), weight=setup.weights[number], gains=gains)
+    return Agent(context, local, table, LowerTable(local), weight=setup.weights[number], gains=gains)
 
 
 def _choose_row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> dict[int, Rows]:
@@ -252,20 +257,20 @@ def _choose_row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> 
 
 
 def _sampled_agents(
-    setup: Setup, means: AgentContext, numbers: Sequence[int], sides: Sides, settings: Sampling
+    setup: Setup, context: AgentContext, numbers: Sequence[int], sides: Sides, settings: Sampling
 ) -> dict[int, Agent]:
-    """Return agents that are not eliminated exactly: sampled, in one batch per method."""
+    """Sample the agents that are not eliminated exactly, in one batch per method; return them with their tables."""
     agents: dict[int, Agent] = {}
     checks_frozen_chains = setup.config.local.method == "auto"
     for method in sorted({setup.methods[a] for a in numbers}):
         batch = [a for a in numbers if setup.methods[a] == method]
         locals_ = [sides.lower.local(setup.division.locals[a]) for a in batch]
         tables, chains = _sampled(setup, method, locals_, settings)
-        for number, local, run, table in zip(batch, locals_, chains, tables, strict=True):
+        for number, local, agent_chains, table in zip(batch, locals_, chains, tables, strict=True):
             full_problem = setup.division.locals[number]
             if local is not full_problem:  # exact for the listed rows only
                 table = replace(table, upper=None)
-            agent = Agent(means, full_problem, table, LowerTable(local, run), weight=setup.weights[number])
+            agent = Agent(context, full_problem, table, LowerTable(local, agent_chains), weight=setup.weights[number])
             agent.checks_for_frozen_chains, agent.team = checks_frozen_chains, settings.team
             agent.elimination_seconds, agent.gains = setup.exact_price(number), [MeasuredGain(SAMPLING, table.seconds)]
             if setup.may_filter(number):
@@ -277,7 +282,7 @@ def _sampled_agents(
 def _sampled(
     setup: Setup, method: str, locals_: Sequence[LocalProblem], settings: Sampling
 ) -> tuple[list[SampledTable], Sequence[Resumable | None]]:
-    """Return sampled tables, and the chains that can be resumed later (None if they cannot)."""
+    """Return the agents' sampled tables, and their chains if sampling can be resumed later (otherwise None)."""
     solver, tables = registry.get(method), list[SampledTable]()
     if setup.timed and isinstance(solver, ChainSolver | BlockSolver):
         started: Sequence[Any] = solver.start(locals_, settings)
@@ -287,14 +292,19 @@ def _sampled(
         return tables, started
     if setup.config.local.method == "auto" and isinstance(solver, ChainSolver):
         started = solver.start(locals_, settings)
-        tables = [_unfrozen_table(local, one, settings) for local, one in zip(locals_, started, strict=True)]
+        tables = [
+            _unfrozen_table(local, agent_chains, settings) for local, agent_chains in zip(locals_, started, strict=True)
+        ]
     else:
         tables = solver.solve(locals_, settings)
     return tables, [None] * len(locals_)
 
 
 def _unfrozen_table(local: LocalProblem, chains: Resumable, settings: Sampling) -> SampledTable:
-    """Return an agent's sampled table; if its chains are frozen, improve it by block moves."""
+    """Return an agent's sampled table; if its chains are frozen, improve it by block moves.
+
+    Chains are frozen if single-variable draws hardly ever change a value, or end with violations.
+    """
     table = chains.table()
     if not draws_are_frozen(local, chains.states):
         return table
@@ -305,7 +315,11 @@ def _unfrozen_table(local: LocalProblem, chains: Resumable, settings: Sampling) 
 def _eliminate_exact_agents(
     setup: Setup, served: Sequence[int], advance: Callable[[int], None], checkpoint: Checkpoint | None, team: MpiTeam
 ) -> tuple[EliminatedTables, dict[int, AgentChoice]]:
-    """Return the tables of exact agents, and new choices for those whose elimination was given up."""
+    """Return the tables of exact agents, and new choices for those whose elimination was given up.
+
+    Agents that cannot be sampled, and all agents if their eliminations take little of the time budget, are never given
+    up for lack of their share of the time.
+    """
     loaded: dict[int, SampledTable] = {}
     exact_agents = [(setup.division.locals[a], setup.choices[a].seconds) for a in served if setup.methods[a] == "exact"]
     if checkpoint is not None:
@@ -320,15 +334,19 @@ def _eliminate_exact_agents(
         setup.sampling_settings(), progress=advance, backend=replace(setup.backend, stop=stop), team=team
     )
     never_gives_up = setup.timed and setup.never_given_up
-    obstacles = setup.facts.get_or_compute("obstacles", lambda: frozenset(w.agent for w in setup.surveys if w.obstacle))
+    obstacles = setup.facts.get_or_compute(
+        "obstacles", lambda: frozenset(work.agent for work in setup.surveys if work.obstacle)
+    )
 
     def must_be_exact(local: LocalProblem) -> bool:
         return never_gives_up or local.agent in obstacles
 
     found = eliminate_in_turn(
-        [one for one in exact if not must_be_exact(one[0])], settings, setup.timed, on_finished=finished
+        [pair for pair in exact if not must_be_exact(pair[0])], settings, setup.timed, on_finished=finished
     )
-    if required := [one for one in exact if must_be_exact(one[0])]:  # these agents have no alternative to elimination
+    if required := [
+        pair for pair in exact if must_be_exact(pair[0])
+    ]:  # these agents have no alternative to elimination
         stop = setup.backend.stop.later(_FIRST_ANSWER_GRACE) if never_gives_up else setup.backend.stop
         settings = replace(settings, backend=replace(setup.backend, stop=stop))
         more = eliminate_in_turn(required, settings, setup.timed, use_all_time=True, on_finished=finished)
@@ -371,15 +389,15 @@ def _initial_seconds(setup: Setup) -> float:
     return min(max(FIRST_TABLE_TIME, _INITIAL_SHARE * left), left)
 
 
-def _first_bounds(setup: Setup, agents: Sequence[Agent], near: Callable[[], bool]) -> None:
-    """Make upper-bound tables of agents; if there is no time, use the sum of the factors' largest entries.
+def _first_bounds(setup: Setup, agents: Sequence[Agent], gap_is_met: Callable[[], bool]) -> None:
+    """Make upper-bound tables of agents. If there is no time, the bound is the sum of the factors' largest entries.
 
     Parameters
     ----------
     agents
         Agents without an upper table.
-    near
-        Whether the gap is as small as requested.
+    gap_is_met
+        Returns whether the gap is as small as requested; tightening then stops.
     """
     stop, started = setup.backend.stop.later(_FIRST_ANSWER_GRACE), list[Agent]()
     for agent in agents:
@@ -396,7 +414,7 @@ def _first_bounds(setup: Setup, agents: Sequence[Agent], near: Callable[[], bool
 
     def is_tight_enough(position: int) -> bool:
         started[position].update_bound()
-        return started[position].close_enough() or near()
+        return started[position].close_enough() or gap_is_met()
 
     requests = [agent.bound_request(None) for agent in started]
     tightened = tighten(requests, setup.backend, _first_allowance(setup, started), is_tight_enough)
@@ -425,7 +443,7 @@ def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> TighteningBudget:
 
 
 def _constant(setup: Setup, agent: Agent) -> EncodedTable:
-    """Return the cheapest upper bound as a table without variables: the sum of all factors' largest entries."""
+    """Return an agent's cheapest upper bound, the sum of all factors' largest entries, as a table without variables."""
     arithmetic, total = setup.arithmetic, 0
     for factor in agent.local.factors:
         total = max(total + arithmetic.encode(factor).values.max().item(), arithmetic.lowest)

@@ -1,7 +1,8 @@
-"""Local search over the whole assignment: the source of incumbents, and the 1-opt descent of decoded answers.
+"""Local search over the whole assignment: it finds incumbents, and makes assignments decoded from tables 1-optimal.
 
-Every rank runs some of the chains. If rank 0 alone knows the problem (``parts.scattered``), it runs all chains, with
-the threads of all ranks that share its cores. The best assignment is complete, and the same on all ranks.
+Every rank runs some of the Markov chains (``dmcmc.samplers.local_search``). If rank 0 alone knows the problem
+(``parts.scattered``), it runs all chains, with the threads of all ranks that share its cores. The best assignment is
+complete, and the same on all ranks. 1-optimal means that no change of a single variable improves the assignment.
 """
 
 import time
@@ -77,9 +78,9 @@ class IncumbentSearch:
     ----------
     best : ndarray of int64
         The best assignment so far: value indices of all variables of the dense problem; the same on all ranks.
-    worth : Worth
+    worth : AssignmentQuality
         Violations and utility of ``best``; the same on all ranks.
-    engine : RunEngine
+    engine : BackgroundEngine
         The external search engine in the background, if there is one.
     decodes_only : bool
         Whether the answer is decoded from the tables, without local search (``local_search: none``).
@@ -193,12 +194,12 @@ class IncumbentSearch:
     def resume_from(self, folder: str) -> None:
         """Start from the best assignment that an earlier run saved in a folder, and save better ones there."""
 
-        def found() -> NDArray[np.int64] | None:
+        def load_on_first_rank() -> NDArray[np.int64] | None:
             if self.incumbent.saved is None:
                 self.incumbent.saved = SavedIncumbent(folder, self.parts.problem)
             return self.incumbent.saved.load()
 
-        values = self.world.on_first_rank(found)
+        values = self.world.on_first_rank(load_on_first_rank)
         if values is not None:
             self._share_best(values)
 
@@ -213,31 +214,32 @@ class IncumbentSearch:
 
     @contextmanager
     def in_background(
-        self, wanted: bool = True, enough: float = 0.0, behind: bool = True, brief_seconds: float = 0.0
+        self, wanted: bool = True, min_relative_gain: float = 0.0, low_priority: bool = True, brief_seconds: float = 0.0
     ) -> Iterator[None]:
         """Search in a background thread on half of the cores while the body works; pause while nothing is found.
 
-        It does not pause before a whole tournament round is finished. It runs only in runs with a time budget. The body
-        may read the best assignment so far, but must not start a search.
+        It does not pause before a whole tournament round of the chains is finished. It runs only in runs with a time
+        budget. The body may read the best assignment so far, but must not start a search.
 
         Parameters
         ----------
         wanted
             Whether to search for the whole duration of the body.
-        enough
-            Relative gain in utility that a slice as long as all earlier ones has to bring; below it the search pauses.
-        behind
+        min_relative_gain
+            Relative gain in utility that a time slice as long as all earlier ones has to bring; below it the search
+            pauses.
+        low_priority
             Whether the search has a lower priority than the body. It applies to several agents only, because their
             tables give assignments, too.
         brief_seconds
             If the search is not wanted: search once at the start for at most this many seconds.
         """
-        behind = behind and self.parts.problem.n_agents > 1
+        low_priority = low_priority and self.parts.problem.n_agents > 1
         search, stop, threads = self._search, self._search.stop, self._search.threads
         cancellation, best = CancellationToken(stop.cancellation.requested_at), self.best
         ended = Event()
 
-        def work() -> None:
+        def search_in_turns() -> None:
             nonlocal best
             spent, pause = 0.0, _MIN_FOREGROUND_SECONDS
             with suppress(OutOfMemory):
@@ -247,14 +249,14 @@ class IncumbentSearch:
                         best = search.improve(best, seconds, 0, self._report_better)
                     return
                 while not ended.wait(pause) and not search.stop.over:
-                    if behind and not spent:
+                    if low_priority and not spent:
                         lower_priority()
-                    before, seconds, heats = best, max(_FIRST_SLICE, spent), search.rounds
+                    before, seconds, rounds_before = best, max(_FIRST_SLICE, spent), search.rounds
                     best = search.improve(before, seconds, 0, self._report_better)
                     improved = search.better(best, before)
-                    if enough and improved:
-                        improved = _is_worthwhile(self._worth_of(before), self._worth_of(best), enough)
-                    spent, pause = spent + seconds, 0.0 if improved or search.rounds == heats else seconds
+                    if min_relative_gain and improved:
+                        improved = _is_worthwhile(self._worth_of(before), self._worth_of(best), min_relative_gain)
+                    spent, pause = spent + seconds, 0.0 if improved or search.rounds == rounds_before else seconds
 
         if not (wanted or brief_seconds) or not self.parts.timed or self.compile_when_needed is not None:
             yield
@@ -263,11 +265,11 @@ class IncumbentSearch:
             yield
             self._share_best(None)
             return
-        thread = Thread(target=work, name="dmcmc search", daemon=True)
+        thread = Thread(target=search_in_turns, name="dmcmc search", daemon=True)
         search.stop, search.threads, search.behind = (
             replace(stop, cancellation=cancellation),
             self._background_threads(threads),
-            behind,
+            low_priority,
         )
         thread.start()
         try:
@@ -329,7 +331,7 @@ class IncumbentSearch:
             self.improve(None, SWEEPS)
 
     def improve_while_it_pays(self, max_seconds: float) -> None:
-        """Search in slices of growing length as long as they bring a gain, for at most ``most`` seconds."""
+        """Search in slices of growing length while they bring a gain, up to ``max_seconds``; called by all ranks."""
         spent = 0.0
         if max_seconds >= _MIN_SLICE:
             self.improve(0.0)  # lays out the columns for the chains
@@ -350,7 +352,7 @@ class IncumbentSearch:
     def begin_on_gpu(self, setup: Setup) -> None:
         """Start background chains on rank 0's GPU, if they are wanted and tables will not prove the optimum soon.
 
-        If agents' tables use the GPU, too, the chains take a part of it.
+        If agents' tables use the GPU, too, the chains get only a part of its time.
         """
         if self.world.rank or will_prove(setup) or not gpu_chains.wanted(setup.config):
             return
@@ -410,9 +412,11 @@ class IncumbentSearch:
         """Record the best assignment of all ranks on rank 0, and broadcast the incumbent."""
         self.best, self.worth = self.world.on_first_rank(partial(self._best_of, self.world.gather(values)))
 
-    def _best_of(self, found: Sequence[NDArray[np.int64] | None] | None) -> tuple[NDArray[np.int64], AssignmentQuality]:
+    def _best_of(
+        self, assignments: Sequence[NDArray[np.int64] | None] | None
+    ) -> tuple[NDArray[np.int64], AssignmentQuality]:
         """Record the ranks' assignments; return the incumbent (rank 0)."""
-        for values in found or []:
+        for values in assignments or []:
             if values is None:
                 continue
             if self.incumbent.values is None or not np.array_equal(values, self.incumbent.values):
@@ -421,8 +425,14 @@ class IncumbentSearch:
         return self.incumbent.values, self.incumbent.worth
 
 
-def _is_worthwhile(before: AssignmentQuality, after: AssignmentQuality, enough: float = MIN_RELATIVE_GAIN) -> bool:
-    """Return whether the improvement from one assignment to another was worthwhile."""
+def _is_worthwhile(
+    before: AssignmentQuality, after: AssignmentQuality, min_relative_gain: float = MIN_RELATIVE_GAIN
+) -> bool:
+    """Return whether the improvement from one assignment to another justifies more search.
+
+    That is the case if hard constraints are or were violated, or if the relative gain in utility exceeds
+    ``min_relative_gain``.
+    """
     if after.negated_violation != before.negated_violation or after.negated_violation < 0:
         return True
-    return float(after.utility - before.utility) > enough * abs(float(before.utility))
+    return float(after.utility - before.utility) > min_relative_gain * abs(float(before.utility))

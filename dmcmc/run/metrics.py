@@ -1,4 +1,4 @@
-"""Build the ``Result`` of a run from what the ranks report at its end."""
+"""Build the ``Result`` of a run from the reports of all ranks: metrics of agents, outcome, guarantee and provenance."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -48,10 +48,11 @@ class RankOutcome(NamedTuple):
     clock : Clock
         Simulated seconds and constraint checks.
     used_gpu : bool
+        Whether this rank has used a GPU.
     upper_bounds : dict of Number or None
-        Encoded upper bound on the utility of each agent's factors.
+        Encoded upper bound on the utility of each agent's factors, by agent.
     control : dict of (int, int)
-        Number and bytes of messages between ranks other than agents' messages, by kind (:meth:`.World.counted`).
+        Number and bytes of messages between ranks other than agents' messages, by kind (:meth:`.World.message_counts`).
     """
 
     metrics: dict[int, AgentMetrics]
@@ -67,10 +68,10 @@ class AgentWork(NamedTuple):
     Attributes
     ----------
     table : SampledTable or None
-        None if the run ended before its first table.
+        Its table; None if the run ended before its first table.
     z : int or None
         Limit of its mini-buckets; None if no bucket was split.
-    chosen : Chosen or None
+    chosen : ChosenValues or None
         Its boundary values in the last cycle; None without a completed cycle.
     """
 
@@ -124,11 +125,11 @@ def metrics_of(
 
 def _totals_by_kind(sent: Sequence[SentMessages]) -> dict[str, MessageCount]:
     """Return the number and bytes of messages by kind."""
-    kinds: dict[str, tuple[int, int]] = {one.kind: (0, 0) for one in sent if one.count}
-    for one in sent:
-        if one.kind in kinds:
-            count, size = kinds[one.kind]
-            kinds[one.kind] = count + one.count, size + one.size
+    kinds: dict[str, tuple[int, int]] = {message.kind: (0, 0) for message in sent if message.count}
+    for message in sent:
+        if message.kind in kinds:
+            count, size = kinds[message.kind]
+            kinds[message.kind] = count + message.count, size + message.size
     return {kind: MessageCount(count, size) for kind, (count, size) in kinds.items()}
 
 
@@ -154,10 +155,9 @@ def checks_of(setup: Setup, agent: int, table: SampledTable) -> int:
 def gap_at(table: SampledTable, chosen: ChosenValues, arithmetic: Arithmetic) -> float | None:
     """Return an agent's part of the optimality gap; None if it is not known.
 
-    That is how far its upper table exceeds its lower table at the row where the cycle's upper bound is attained.
-
-    The optimality gap of the whole problem is the sum of these gaps over all agents, plus what better boundary values
-    would gain. The row may be missing from a table that was sampled for a list of rows.
+    That is the difference of its upper and its lower table at one row: the boundary values at which the cycle's upper
+    bound is attained. The optimality gap of the whole problem is the sum of these gaps over all agents, plus what
+    better boundary values would gain. The row may be missing from a table that was sampled for a list of rows.
     """
     if table.upper is None or chosen.upper is None:
         return None
@@ -179,8 +179,8 @@ def _table_entry(table: EncodedTable, values: Mapping[int, int]) -> float:
 
 def solution_of(parts: DividedProblem, incumbent: Incumbent) -> Solution:
     """Return the incumbent, which violates no hard constraint, in terms of the original problem."""
-    assert incumbent.answer is not None
-    values, outcome = parts.asked.restore(incumbent.answer, incumbent.proof)
+    assert incumbent.snapshot is not None
+    values, outcome = parts.asked.restore(incumbent.snapshot, incumbent.proof)
     last = incumbent.trace[-1]
     assert outcome.objective is not None
     return Solution(last.time, outcome.objective, parts.asked.problem.assignment(values), last.found_by)
@@ -197,16 +197,24 @@ def early_result(
 
     Parameters
     ----------
+    parts
+        The plan of the run if it has been made, otherwise the divided problem.
+    incumbent
+        The best assignment and bound.
+    ranks
+        Number of ranks.
+    cycles
+        Number of combinations.
     make_1_optimal
         As for :func:`result_of`.
     """
-    assert incumbent.answer is not None
+    assert incumbent.snapshot is not None
     if not incumbent.bounded and parts.config.local.bound != "none":
         factors = [factor for factor in parts.problem.factors if factor.scope]
         incumbent.update_bound(largest_sum(factors, parts.arithmetic))
-    incumbent.timed_out = incumbent.answer[1].status not in ("optimal", "infeasible")
-    share = RankOutcome({}, Clock(), is_gpu_in_use(), {})
-    return result_of(parts, incumbent, [share], ranks, incumbent.elapsed, cycles, make_1_optimal)
+    incumbent.timed_out = incumbent.snapshot[1].status not in ("optimal", "infeasible")
+    rank_outcome = RankOutcome({}, Clock(), is_gpu_in_use(), {})
+    return result_of(parts, incumbent, [rank_outcome], ranks, incumbent.elapsed, cycles, make_1_optimal)
 
 
 def result_of(
@@ -223,13 +231,23 @@ def result_of(
     Parameters
     ----------
     parts
-        The setup if the run was planned.
+        The plan of the run if it has been made, otherwise the divided problem.
+    incumbent
+        The best assignment and bound, with the trace.
+    shares
+        Reports of all ranks.
+    ranks
+        Number of ranks.
+    seconds
+        Seconds of the run.
+    cycles
+        Number of combinations.
     make_1_optimal
         Local search on the original problem, as for :meth:`dmcmc.run.presolve.restore_result.OriginalProblem.restore`.
     """
-    assert incumbent.answer is not None
+    assert incumbent.snapshot is not None
     problem = parts.asked.problem
-    values, outcome = parts.asked.restore(incumbent.answer, incumbent.proof, make_1_optimal)
+    values, outcome = parts.asked.restore(incumbent.snapshot, incumbent.proof, make_1_optimal)
     metrics: dict[int, AgentMetrics] = {}
     for share in shares:
         metrics |= share.metrics
@@ -280,7 +298,7 @@ def _with_original_counts(parts: DividedProblem, agent: int, metrics: AgentMetri
 
 def work_of(incumbent: Incumbent) -> tuple[WorkDone, ...]:
     """Return the seconds and gains of each improver as plain data."""
-    records = {} if incumbent.controller is None else incumbent.controller.statistics.records
+    records = {} if incumbent.scheduler is None else incumbent.scheduler.statistics.records
     return tuple(
         WorkDone(improver, record.seconds, record.objective, record.bound) for improver, record in records.items()
     )
@@ -293,25 +311,25 @@ def guarantee_of(parts: DividedProblem, agents: Sequence[AgentMetrics]) -> tuple
     finds the best combination. An annealed chain is a different chain at every step.
     """
     options = parts.config.local
-    asked, temperature = options.guarantee, temperature_of(options.temperature)
-    if asked is None:
+    requested, temperature = options.guarantee, temperature_of(options.temperature)
+    if requested is None:
         return None, None
     sampled = [agent for agent in agents if not agent.exact]
     others = sorted({agent.method for agent in sampled} - _METHODS_WITH_GUARANTEE)
     drawn = min((agent.samples for agent in sampled), default=0)
     if len(agents) < parts.asked.problem.n_agents:
-        why = "the run ended before all agents had reported"
+        reason = "the run ended before all agents had reported"
     elif others:
-        why = f"{others[0]} is none of {', '.join(sorted(_METHODS_WITH_GUARANTEE))}"
+        reason = f"{others[0]} is none of {', '.join(sorted(_METHODS_WITH_GUARANTEE))}"
     elif sampled and (temperature.start is None or temperature.start != temperature.end):
-        why = "the temperature is not constant"
-    elif sampled and drawn < asked.samples:
-        why = f"some interface assignments have had {drawn:,} of {asked.samples:,} samples"
+        reason = "the temperature is not constant"
+    elif sampled and drawn < requested.samples:
+        reason = f"some interface assignments have had {drawn:,} of {requested.samples:,} samples"
     elif any(agent.z is not None for agent in agents):
-        why = "mini-buckets do not find the best combination"
+        reason = "mini-buckets do not find the best combination"
     else:
-        return guarantee_report(asked.alpha, asked.epsilon, drawn, len(sampled)), None
-    return None, f"no guarantee: {why}"
+        return guarantee_report(requested.alpha, requested.epsilon, drawn, len(sampled)), None
+    return None, f"no guarantee: {reason}"
 
 
 def choices_of(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object]:

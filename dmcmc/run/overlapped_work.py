@@ -1,4 +1,7 @@
-"""Do deferred work on the host while a GPU kernel runs and the host would only wait."""
+"""Do deferred work on the host while a GPU kernel runs and the host would only wait.
+
+``IncumbentSearch`` defers its search for the first incumbent here if tables on the GPU will prove the optimum soon.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,9 @@
-"""One rank's part of a run: its agents, messages and clocks, and the decisions that all ranks make together."""
+"""One rank's part of a run: its agents, messages and clocks, and the decisions that all ranks make together.
+
+``dmcmc.run.solve`` and the private solver drive it: :meth:`RankRun.first_tables`, then in turn
+:meth:`RankRun.combine` (UTIL and VALUE messages), :meth:`RankRun.agree` (rank 0 decides) and :meth:`RankRun.improve`.
+All ranks call these methods at the same time, because they exchange messages inside.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -75,10 +80,14 @@ class RankRun:
 
     Attributes
     ----------
-    agents : dict of int to Agent
+    mine : list of int
         This rank's agents.
+    agents : dict of int to Agent
+        The same agents with their tables, once they are made.
     sides : Sides
-        How the agents' tables are indexed.
+        How the agents' lower and upper tables are indexed.
+    post : Mailbox
+        Sends and receives messages between agents.
     clocks : dict of int to Clock
         Per agent of this rank: its ready time if every agent had its own machine (simulated time).
     incumbent : Incumbent
@@ -109,7 +118,7 @@ class RankRun:
         self.mine = setup.agents_of_rank(world.rank)
         self.post = Mailbox(world, setup.owner)
         self.incumbent = search.incumbent
-        self.incumbent.setup, self.incumbent.controller = setup, Scheduler(setup.owner)
+        self.incumbent.setup, self.incumbent.scheduler = setup, Scheduler(setup.owner)
         if setup.config.local.method == "exact" and (sampled := setup.methods.count(SAMPLER)):
             subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
             self.incumbent.note = f"{subject} sampled: local.method: exact does not fit budget.memory there"
@@ -151,13 +160,13 @@ class RankRun:
             self.explain(self.setup)
         self._checks = {number: checks_of(self.setup, number, agent.table) for number, agent in self.agents.items()}
         self.clocks = {a: Clock(agent.table.seconds, self._checks[a]) for a, agent in self.agents.items()}
-        self._measured_gains += [one for agent in self.agents.values() for one in agent.gains]
-        self._set_trace_labels([one.improver for one in self._measured_gains])
+        self._measured_gains += [gain for agent in self.agents.values() for gain in agent.gains]
+        self._set_trace_labels([gain.improver for gain in self._measured_gains])
         if self.setup.timed and searching and self.world.rank == 0:
             after = self.incumbent.utility
-            gain = 0.0 if before is None or after is None else float(after - before)
+            utility_gain = 0.0 if before is None or after is None else float(after - before)
             self._measured_gains.append(
-                MeasuredGain(LOCAL_SEARCH, time.perf_counter() - start_time, objective_gain=gain)
+                MeasuredGain(LOCAL_SEARCH, time.perf_counter() - start_time, objective_gain=utility_gain)
             )
         if self.search.engine.has_ended_run():
             self.enough = True
@@ -176,12 +185,18 @@ class RankRun:
         self.enough = self.world.on_first_rank(reached)
 
     def _gap_is_small_enough(self, bounds: Mapping[int, Number]) -> bool:
-        """Return whether bounds of some agents, with the largest entries of all others, meet the requested gap."""
+        """Return whether bounds of some agents, with the largest entries of all others, meet the requested gap.
+
+        Parameters
+        ----------
+        bounds
+            Encoded upper bounds of some agents' utilities, by agent.
+        """
         if not self._stops_at_gap or self.search.worth.negated_violation < 0:
             return False
         target, worth = self.setup.config.budget.gap, self.search.worth
-        largest, between = self._largest_utilities
-        bound = clamped_sum([*({**largest, **bounds}).values(), between], self.setup.arithmetic)
+        largest_by_agent, largest_crossing = self._largest_utilities
+        bound = clamped_sum([*({**largest_by_agent, **bounds}).values(), largest_crossing], self.setup.arithmetic)
         difference = float(bound) - float(worth.utility)
         return difference <= target * max(1.0, abs(float(worth.objective)))
 
@@ -191,7 +206,10 @@ class RankRun:
 
     @property
     def _stops_at_gap(self) -> bool:
-        """Whether first tables stop early at the requested gap; not in fixed work, which is the same on any ranks."""
+        """Whether first tables stop early at the requested gap.
+
+        They do not in runs without time budget, whose work is the same on any number of ranks.
+        """
         return self.setup.timed and self.setup.config.budget.gap > 0
 
     def combine(self) -> Cycle | ResourceError:
@@ -234,7 +252,7 @@ class RankRun:
         return cycle
 
     def agree(self, cycle: Cycle | ResourceError) -> Directive:
-        """Record the results of the cycle on rank 0, and broadcast its directive for the next one."""
+        """Record the results of the cycle on rank 0, and return its directive for the next cycle on all ranks."""
         if isinstance(cycle, ResourceError):
             directive = self.incumbent.give_up(cycle)
             if self.setup.timed and not isinstance(cycle, OutOfTime):
@@ -248,10 +266,10 @@ class RankRun:
             cycle.roots,
             self._proposals(cycle),
             tuple(self._measured_gains),
-            any(above is not None for _, above in cycle.z.values()),
+            any(z_of_upper is not None for _, z_of_upper in cycle.z.values()),
             self._rows_pruned,
             self.setup.backend.stop.is_cancelled,
-            tuple(one.filtered.sizes for one in self.agents.values() if one.filtered and one.filtered.sizes),
+            tuple(agent.filtered.sizes for agent in self.agents.values() if agent.filtered and agent.filtered.sizes),
         )
         self._measured_gains.clear()
         reports = self.world.gather(report)
@@ -266,7 +284,7 @@ class RankRun:
         return directive
 
     def _record_assignment(self, cycle: Cycle) -> None:
-        """Gather the assignment of the cycle, and record it on rank 0."""
+        """Gather the values that the cycle has chosen for all variables, and record the assignment on rank 0."""
         own_values = cycle.values
         own_pairs = np.array([[*own_values], [*own_values.values()]], dtype=np.int64).T
         parts = self.world.gather(own_pairs, "values")
@@ -283,7 +301,7 @@ class RankRun:
         for report in reports:
             bounds_of_roots |= report.roots
         roots = {agent: bounds_of_roots[agent] for agent in sorted(bounds_of_roots)}
-        self.incumbent.filtered = total_statistics([kept for report in reports for kept in report.filtered_sizes])
+        self.incumbent.filtered = total_statistics([sizes for report in reports for sizes in report.filtered_sizes])
         shares_of_gain = shares_of_bound_gain(gain for report in reports for gain in report.gains)
         self.incumbent.update_bound(total_of(roots, self.setup.arithmetic), parts=shares_of_gain)
         return self.incumbent.direct(reports)
@@ -292,7 +310,7 @@ class RankRun:
         """Set the improver names of the next trace points, for a new assignment and for a new bound."""
         bound_kinds = [kind for kind in dict.fromkeys(kinds) if kind not in (SAMPLING, LOCAL_SEARCH)] or kinds
         self.incumbent.by = ", ".join(improvers_of_assignment(kinds)) or "prune"
-        self.incumbent.bound_by = ", ".join(bound_kinds) or "prune"
+        self.incumbent.bound_source = ", ".join(bound_kinds) or "prune"
 
     def _proposals(self, cycle: Cycle) -> tuple[Proposal, ...]:
         """Return the improvers' proposals for this rank."""
@@ -301,10 +319,10 @@ class RankRun:
                 RankState({}, {}, is_first_rank=False, external_search_active=self.search.engine.may_improve)
             )
         gaps = {number: gap_of(self.setup, cycle.chosen, agent) for number, agent in self.agents.items()}
-        relaxed = any(z is not None for both in cycle.z.values() for z in both)
-        open_ended = self._combining.may_enlarge(self.setup)
+        tables_split = any(z is not None for z_pair in cycle.z.values() for z in z_pair)
+        may_enlarge = self._combining.may_enlarge(self.setup)
         recombination_seconds = (
-            TABLE_GROWTH_FACTOR * self.incumbent.combination_seconds if relaxed and open_ended else None
+            TABLE_GROWTH_FACTOR * self.incumbent.combination_seconds if tables_split and may_enlarge else None
         )
         return proposals_of(
             RankState(
@@ -323,7 +341,7 @@ class RankRun:
         return self.search.gpu_search is not None and self.search.gpu_search.running
 
     def improve(self, directive: Directive) -> None:
-        """Run the improvers in their allocated time: for this rank's agents, then for all ranks together."""
+        """Run the improvers in their allocated time: first for this rank's agents, then for all ranks together."""
         last = self._combining.last
         assert last is not None, "there has been no combination yet"
         self.progress.stage(title_of(self.incumbent, directive.improvers, self.setup.backend.stop.left))
@@ -335,7 +353,7 @@ class RankRun:
             self.search.gpu_search.allow(sum(allocation.seconds for allocation in directive.allocations_of(GPU_CHAINS)))
         cycle, outsides = last.cycle, dict[int, UtilMessage]()
         self._tables_changed = directive.changes_tables
-        if directive.bounded and self._tables_changed and cycle.whole:
+        if directive.bounded and self._tables_changed and cycle.per_agent:
             with self.search.in_background():
                 outsides, sent = run_outside(self.setup, self.post, cycle, last.tables, self.sides.upper)
             self._combining.record_extra_messages(sent)
@@ -398,7 +416,7 @@ class RankRun:
             self.world.wait()
 
     def _gather_sides(self) -> None:
-        """Exchange between all ranks how this rank's tables are indexed now, and advance the agents' clocks."""
+        """Exchange between all ranks how the tables are indexed now, and advance the clocks of this rank's agents."""
         lower, upper = self.sides.lower.rows, self.sides.upper.rows
         sampled_rows = {
             number: lower[number]

@@ -1,4 +1,7 @@
-"""Let the improvers work for this rank's agents between two cycles."""
+"""Give each agent of this rank its quantum of a time slice, and let the improvers work between two cycles.
+
+``RankRun.improve`` calls :func:`time_slice_of` and :func:`improve_agents` with rank 0's directive.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -26,10 +29,10 @@ class CombinationContext(NamedTuple):
 
     Attributes
     ----------
-    chosen : dict of Chosen
-        Boundary values of each agent in the best assignment of the cycle.
+    chosen : dict of ChosenValues
+        By agent: its boundary values in the best assignment of the cycle.
     outsides : dict of UtilMessage
-        Upper bounds on what all other agents can add to an agent's rows, as tables indexed by ``sides``; empty if
+        By agent: upper bounds on what all other agents can add to its rows, as tables indexed by ``sides``; empty if
         unknown.
     sides : Sides
         How the agents' tables were indexed.
@@ -49,7 +52,17 @@ def time_slice_of(
     enlarge_tables: Callable[[float], None],
     wait_for_external_search: Callable[[float], None],
 ) -> TimeSlice:
-    """Return the time slice of this rank: its agents' quanta, and the work of all ranks together."""
+    """Return the time slice of this rank: its agents' quanta, and the callbacks for work of all ranks together.
+
+    Parameters
+    ----------
+    context
+        Outcome of the last cycle.
+    directive
+        Rank 0's decision, with the cutoff of each component and the allocations.
+    run_local_search, enlarge_tables, wait_for_external_search
+        As in :class:`dmcmc.run.improvers.protocol.TimeSlice`.
+    """
     roots, quanta, stop = component_roots(setup), dict[int, TimeQuantum](), setup.backend.stop
     for number, agent in agents.items():
         outside = None
@@ -110,8 +123,8 @@ def _outside_rows(setup: Setup, agent: Agent, context: CombinationContext) -> ND
 
 def component_roots(setup: Setup) -> dict[int, int]:
     """Return the root agent of each agent's component."""
-    root: dict[int, int] = {}
+    root_of: dict[int, int] = {}
     for agent in reversed(setup.tree.bottom_up):
         parent = setup.tree.parent[agent]
-        root[agent] = agent if parent < 0 else root[parent]
-    return root
+        root_of[agent] = agent if parent < 0 else root_of[parent]
+    return root_of

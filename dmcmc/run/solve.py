@@ -1,7 +1,8 @@
-"""Solve a problem: initial incumbent, agents' local problems, tables, UTIL up, VALUE down, result.
+"""Solve a problem: initial incumbent, plan, agents' tables, UTIL messages up, VALUE messages down, result.
 
 The same code runs in one process and on every rank of a run. With a time budget, the cycle of tables and messages is
-repeated: the bounds of a cycle show each agent which of its rows can still matter, and the agents improve those rows.
+repeated: the bounds of a cycle show each agent which of its rows (assignments of its boundary variables) can still be
+part of a better solution, and the agents improve those rows. Kernels are compiled while the run's clock stands still.
 """
 
 import time
@@ -129,7 +130,7 @@ def _solve(
     stop = NO_DEADLINE if ending is None else Deadline(cancellation=ending.cancellation)
     compile_planning(problem, config, world, progress)
     start = time.perf_counter()
-    parts, deal = _divided(problem, config, world, stop)
+    parts, unscattered = _divided(problem, config, world, stop)
     start += compile_first_search(parts, world, progress)
     compile_later = world.on_first_rank(
         lambda: soon_proven(parts)
@@ -148,13 +149,13 @@ def _solve(
         stop = search.start_engine(stop)
         with handle.deliver_if_late(stop):
             try:
-                with search.in_background(behind=False):  # planning uses one core
+                with search.in_background(low_priority=False):  # planning uses one core
                     planning_deadline = stop.later(_PLANNING_GRACE)
-                    placed = None
-                    if deal is not None:
-                        search.parts, placed = scatter_problem(deal, world, planning_deadline)
+                    placement = None
+                    if unscattered is not None:
+                        search.parts, placement = scatter_problem(unscattered, world, planning_deadline)
                     setup = plan(
-                        search.parts, world, _nominal if compile_later else load_rates, planning_deadline, placed
+                        search.parts, world, _nominal if compile_later else load_rates, planning_deadline, placement
                     )
             except ResourceError as error:
                 if seconds is None or not world.is_agreed(error):
@@ -172,8 +173,8 @@ def _divided(
     rank_0_only = any(world.allgather(problem is None))
     if problem is not None and not rank_0_only:
         return divide_problem(problem, config, world, stop), None
-    deal = prepare_scattering(problem, config, world)
-    return deal.parts, deal
+    unscattered = prepare_scattering(problem, config, world)
+    return unscattered.parts, unscattered
 
 
 def _from_tables_to_result(

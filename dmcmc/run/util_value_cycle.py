@@ -1,4 +1,14 @@
-"""One cycle over the agents' tree: UTIL messages up, VALUE messages down, and the assignment and bounds that result."""
+"""One cycle of DPOP over the agents' pseudo-tree: UTIL messages up, VALUE messages down, an assignment and bounds.
+
+``RankRun.combine`` runs a cycle with the agents' current tables; the private solver runs one, too. Each agent has lower
+tables (utilities that are attained) and upper tables (upper bounds). Lower tables give the assignment and upper tables
+the bound, so most functions here work on two *sides*. A cycle is computed in one of four ways:
+
+* messages of whole tables from agent to agent (``_run_messages``), exact or split into mini-buckets;
+* sliced messages, for one combination of values of some variables at a time (``_run_slices``);
+* by one rank per node for all agents of the node, agent by agent (``_run_shared``);
+* by one rank per node, with all variables of a subtree eliminated jointly (``_run_subtrees``).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,27 +59,28 @@ MiniBucketSizes = tuple[int | None, int | None]
 
 @dataclass
 class Cycle:
-    """What this rank knows of one cycle.
+    """The results of one cycle on this rank.
 
     Attributes
     ----------
-    steps : dict of int to Steps
+    steps : dict of int to UtilStepPair
         UTIL steps of each agent that was computed here.
     z : dict of int to tuple
         Per agent of this rank: mini-bucket size limit of the lower and of the upper tables; None for exact ones.
     values : dict of int to int
         Values of all variables of this rank's agents.
-    chosen : dict of int to Chosen
+    chosen : dict of int to ChosenValues
         Per agent: values of its boundary variables (its interface), decoded from the lower and from the upper tables.
     contexts : dict of int to dict
-        Per agent: values of its separator, decoded from the lower tables.
+        Per agent: values of its separator (variables of its ancestors), decoded from the lower tables.
     roots : dict of int to Number or None
-        Upper bounds of the roots of this rank; None if a table has no bound.
+        Encoded upper bounds of the root agents of this rank; None if a table has no bound.
     sent : list of dict
-        Messages of each phase, by agent.
-    whole : bool
-        Whether each agent's steps have all of its children's messages; false for slices and for joint eliminations.
-    core : Post or None
+        Messages of each phase, by sending agent.
+    per_agent : bool
+        Whether there was one UTIL step per agent, with all of its children's messages; false for slices and for joint
+        eliminations. Outside bounds need such steps.
+    leader_mailbox : Mailbox or None
         Mailbox of the node leaders, if one rank per node combined for all agents of its node.
     """
 
@@ -80,20 +91,20 @@ class Cycle:
     contexts: dict[int, dict[int, int]]
     roots: dict[int, Number | None]
     sent: list[dict[int, SentMessages]]
-    whole: bool = True
-    core: Mailbox | None = None
+    per_agent: bool = True
+    leader_mailbox: Mailbox | None = None
 
 
 def run_cycle(
     setup: Setup,
-    post: Mailbox,
+    mailbox: Mailbox,
     clocks: dict[int, Clock],
     tables: Mapping[int, SampledTable],
     sides: Sides,
     stop: Deadline,
-    larger: float = 1.0,
+    size_factor: float = 1.0,
 ) -> Cycle:
-    """Send UTIL messages up and VALUE messages down.
+    """Send UTIL messages up and VALUE messages down; called by all ranks.
 
     If the messages from the children leave an agent too little memory, they are made again with a smaller z.
 
@@ -101,17 +112,17 @@ def run_cycle(
     ----------
     setup
         The plan of the run.
-    post
+    mailbox
         Mailbox of this rank.
     clocks
         Ready time of each agent of this rank (simulated time); advanced.
     tables
         Tables of this rank's agents.
     sides
-        How the tables are indexed.
+        How the lower and the upper tables are indexed.
     stop
         Deadline of the cycle.
-    larger
+    size_factor
         Factor on the table size (exact tables or mini-buckets) that the time budget allows per agent; the memory limit
         still holds.
 
@@ -120,31 +131,31 @@ def run_cycle(
     ResourceError
         If the deadline is over (``OutOfTime``) or an agent's tables do not fit; raised on all ranks.
     """
-    inputs = MessageInputs(tables, sides, replace(setup.backend, stop=stop), larger)
-    slicing = _choose_slicing(setup, post.world, inputs)
+    inputs = MessageInputs(tables, sides, replace(setup.backend, stop=stop), size_factor)
+    slicing = _choose_slicing(setup, mailbox.world, inputs)
     if slicing is not None and slicing.cut:
-        combined = _run_slices(setup, post, clocks, inputs, slicing)
-    elif setup.one_core:
-        combined = _run_shared(setup, post, clocks, inputs, tables)
+        combined = _run_slices(setup, mailbox, clocks, inputs, slicing)
+    elif setup.one_rank_combines:
+        combined = _run_shared(setup, mailbox, clocks, inputs, tables)
     else:
-        combined = _run_messages(setup, post, clocks, inputs)
-    found = post.world.on_all_ranks(lambda: values_of(combined.chosen, sides, tables))
+        combined = _run_messages(setup, mailbox, clocks, inputs)
+    values = mailbox.world.on_all_ranks(lambda: values_of(combined.chosen, sides, tables))
     z = {agent: combined.z[agent] for agent in tables}
     return Cycle(
         {agent: step.finished() for agent, step in combined.steps.items()},
         z,
-        found,
+        values,
         combined.chosen,
         combined.contexts,
         combined.roots,
         combined.sent,
-        whole=combined.whole,
-        core=combined.core,
+        per_agent=combined.per_agent,
+        leader_mailbox=combined.leader_mailbox,
     )
 
 
 class _Combined(NamedTuple):
-    """Result of the messages of a cycle; the fields are those of :class:`Cycle`."""
+    """Result of the messages of a cycle. The fields are those of :class:`Cycle`; ``steps`` still have their tables."""
 
     steps: dict[int, UtilStepPair]
     z: dict[int, MiniBucketSizes]
@@ -152,14 +163,14 @@ class _Combined(NamedTuple):
     contexts: dict[int, Values]
     roots: dict[int, Number | None]
     sent: list[dict[int, SentMessages]]
-    whole: bool = True
-    core: Mailbox | None = None
+    per_agent: bool = True
+    leader_mailbox: Mailbox | None = None
 
 
-def _run_messages(setup: Setup, post: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs) -> _Combined:
-    """Send messages of whole tables from agent to agent."""
-    steps, up = _send_up(setup, post, clocks, inputs)
-    chosen, contexts, down = value_phase(setup.tree, post, clocks, steps, _separators(setup, inputs.sides))
+def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs) -> _Combined:
+    """Send messages of whole tables from agent to agent, one UTIL step per agent and side."""
+    steps, up = _send_up(setup, mailbox, clocks, inputs)
+    chosen, contexts, down = value_phase(setup.tree, mailbox, clocks, steps, _separators(setup, inputs.sides))
     roots = {
         agent: None if step.upper is None else step.upper.total
         for agent, step in steps.items()
@@ -170,7 +181,7 @@ def _run_messages(setup: Setup, post: Mailbox, clocks: dict[int, Clock], inputs:
 
 
 def _separators(setup: Setup, sides: Sides) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return each agent's separator, as lower and as upper tables index it."""
+    """Return each agent's separator twice: as the lower tables and as the upper tables index it."""
 
     def both(agent: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         separator = setup.tree.separators[agent]
@@ -183,20 +194,20 @@ def _separators(setup: Setup, sides: Sides) -> Sequence[tuple[tuple[int, ...], t
 
 
 def _send_up(
-    setup: Setup, post: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs
+    setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs
 ) -> tuple[dict[int, UtilStepPair], list[dict[int, SentMessages]]]:
-    """Run the UTIL phase, again with smaller z while messages are too wide; return the steps and all messages sent."""
+    """Run the UTIL phase, with smaller z again while messages are too wide; return the steps and all messages sent."""
     z_limits, sent = dict[int, int](), list[dict[int, SentMessages]]()
     while True:
         sent.append({})
         try:
-            return util_phase(setup.tree, post, clocks, util_steps(setup, inputs, z_limits), sent[-1]), sent
+            return util_phase(setup.tree, mailbox, clocks, util_steps(setup, inputs, z_limits), sent[-1]), sent
         except MessagesTooWide as error:
             z_limits |= narrowed_limits(setup.tree, z_limits, error)
 
 
 def _choose_slicing(setup: Setup, world: World, inputs: MessageInputs) -> Slicing | None:
-    """Return the variables to slice, given the scopes of the tables; None if tables are joined whole.
+    """Return the variables to slice by, given the scopes of the agents' tables; None if tables are joined whole.
 
     Raises
     ------
@@ -207,11 +218,11 @@ def _choose_slicing(setup: Setup, world: World, inputs: MessageInputs) -> Slicin
     if setup.slicing is None or lower is not upper:
         return None
     scopes: dict[int, list[tuple[int, ...]]] = world.union(
-        {agent: [one.scope for one in table.lower] for agent, table in inputs.tables.items()}
+        {agent: [encoded.scope for encoded in table.lower] for agent, table in inputs.tables.items()}
     )
     max_entries = step_bytes(setup) // setup.arithmetic.dtype.itemsize
 
-    def planned() -> Slicing | None:
+    def find() -> Slicing | None:
         try:
             return find_slicing(setup, setup.tree, scopes, lower.sizes, max_entries, lower.scope)
         except ResourceError:
@@ -219,18 +230,18 @@ def _choose_slicing(setup: Setup, world: World, inputs: MessageInputs) -> Slicin
                 raise
             return None
 
-    return world.on_first_rank(planned)
+    return world.on_first_rank(find)
 
 
 def _run_slices(
-    setup: Setup, post: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs, slicing: Slicing
+    setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs, slicing: Slicing
 ) -> _Combined:
-    """Send messages of slices up, and values down."""
+    """Send UTIL messages for one slice after the other, and VALUE messages down."""
     side = inputs.sides.lower
     separators = [side.scope(separator) for separator in setup.tree.separators]
-    cut = {agent: [(v, int(side.sizes[v])) for v in variables] for agent, variables in slicing.cut.items()}
-    job = SlicedPhaseInput(setup.tree, separators, cut, sliced_steps(setup, inputs, slicing))
-    outcome = run_slices(job, post, clocks)
+    cut_sizes = {agent: [(v, int(side.sizes[v])) for v in variables] for agent, variables in slicing.cut.items()}
+    phase_input = SlicedPhaseInput(setup.tree, separators, cut_sizes, sliced_steps(setup, inputs, slicing))
+    outcome = run_slices(phase_input, mailbox, clocks)
     chosen = {agent: interface_values(found.known, found.context) for agent, found in outcome.decided.items()}
     return _Combined(
         outcome.steps,
@@ -239,29 +250,36 @@ def _run_slices(
         {agent: found.context.lower for agent, found in outcome.decided.items()},
         {agent: found.upper for agent, found in outcome.decided.items() if setup.tree.parent[agent] < 0},
         list(outcome.sent.values()),
-        whole=False,
+        per_agent=False,
     )
 
 
 def _run_shared(
-    setup: Setup, post: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs, tables: Mapping[int, SampledTable]
+    setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs, tables: Mapping[int, SampledTable]
 ) -> _Combined:
-    """Let one rank per node combine for all agents of its node: jointly if that is exact, else agent by agent."""
-    world = post.world
+    """Let one rank per node (the leader) combine for all agents of its node.
+
+    The ranks pass their tables to the leader in shared memory; messages between nodes go between leaders. The leader
+    eliminates jointly if that is exact, otherwise agent by agent.
+    """
+    world = mailbox.world
     shared_tables = world.on_all_ranks(
         lambda: shared_tables_of(setup, tables, inputs.sides, inputs.backend.stop, clocks)
     )
     if not fits_shared_memory(world, shared_tables):
-        return _run_messages(setup, post, clocks, inputs)
-    core, predicted = Mailbox(world, leaders_of(world, post.owner)), _predicted_subtree_steps(setup, world, inputs)
-    with SharedTables(world, shared_tables) as shared:
-        inputs = inputs._replace(tables=shared.tables, includes_crossing=True)
-        times = {agent: handed.clock for agent, handed in shared.tables.items()}
+        return _run_messages(setup, mailbox, clocks, inputs)
+    leader_mailbox, predicted = (
+        Mailbox(world, leaders_of(world, mailbox.owner)),
+        _predicted_subtree_steps(setup, world, inputs),
+    )
+    with SharedTables(world, shared_tables) as shared_memory:
+        inputs = inputs._replace(tables=shared_memory.tables, includes_crossing=True)
+        times = {agent: received.clock for agent, received in shared_memory.tables.items()}
         if predicted is None:
-            combined = _run_messages(setup, core, times, inputs)._replace(core=core)
+            combined = _run_messages(setup, leader_mailbox, times, inputs)._replace(leader_mailbox=leader_mailbox)
         else:
-            combined = _run_subtrees(setup, core, times, inputs, predicted)
-    return _return_values(setup, post, clocks, times, inputs.sides, combined, shared.sent)
+            combined = _run_subtrees(setup, leader_mailbox, times, inputs, predicted)
+    return _return_values(setup, mailbox, clocks, times, inputs.sides, combined, shared_memory.sent)
 
 
 def _predicted_subtree_steps(
@@ -276,51 +294,67 @@ def _predicted_subtree_steps(
         return None
     scopes = world.union(
         {
-            agent: [[one.scope for one in side or ()] for side in (table.lower, table.upper)]
-            for agent, table in inputs.tables.items()
+            agent: [[encoded.scope for encoded in side or ()] for side in (agent_table.lower, agent_table.upper)]
+            for agent, agent_table in inputs.tables.items()
         }
     )
     entries = exact_bytes(setup) // setup.arithmetic.dtype.itemsize
 
-    def planned() -> tuple[list[PredictedStep], list[PredictedStep]] | None:
-        found = list[list[PredictedStep]]()
-        for number, side in enumerate((inputs.sides.lower, inputs.sides.upper)):
-            side_scopes = {agent: scopes[agent][number] for agent in scopes}
-            if found and side is inputs.sides.lower and all(below == above for below, above in scopes.values()):
-                return found[0], found[0]
-            found.append(predicted_steps(setup.division, setup.tree, side_scopes, side.sizes, side.scope))
-            if any(step.plan(side.sizes).entries > entries for step in found[-1]):
+    def predict() -> tuple[list[PredictedStep], list[PredictedStep]] | None:
+        steps_by_side = list[list[PredictedStep]]()
+        for side_index, side in enumerate((inputs.sides.lower, inputs.sides.upper)):
+            side_scopes = {agent: scopes[agent][side_index] for agent in scopes}
+            if (
+                steps_by_side
+                and side is inputs.sides.lower
+                and all(lower_scopes == upper_scopes for lower_scopes, upper_scopes in scopes.values())
+            ):
+                return steps_by_side[0], steps_by_side[0]
+            steps_by_side.append(predicted_steps(setup.division, setup.tree, side_scopes, side.sizes, side.scope))
+            if any(step.plan(side.sizes).entries > entries for step in steps_by_side[-1]):
                 return None
-        return found[0], found[1]
+        return steps_by_side[0], steps_by_side[1]
 
-    return world.on_first_rank(planned)
+    return world.on_first_rank(predict)
 
 
 def _run_subtrees(
     setup: Setup,
-    core: Mailbox,
+    leader_mailbox: Mailbox,
     times: dict[int, Clock],
     inputs: MessageInputs,
-    ahead: tuple[list[PredictedStep], list[PredictedStep]],
+    predicted: tuple[list[PredictedStep], list[PredictedStep]],
 ) -> _Combined:
-    """Jointly eliminate the variables of all agents of each subtree that lies on one node."""
-    subtrees, tree, owner = contracted(setup.tree, core.owner)
-    post = Mailbox(core.world, owner)
+    """Jointly eliminate the variables of all agents of each subtree that lies on one node.
+
+    Parameters
+    ----------
+    leader_mailbox
+        Mailbox of the node leaders.
+    times
+        Ready time of each agent of this node; advanced.
+    inputs
+        Tables of this node's agents, with the factors between agents.
+    predicted
+        Predicted steps of all agents, with lower and with upper tables.
+    """
+    subtrees, tree, owner = contracted(setup.tree, leader_mailbox.owner)
+    mailbox = Mailbox(leader_mailbox.world, owner)
     clocks = {
         subtree: latest(times[agent] for agent in subtrees[subtree])
-        for subtree in post.local_agents(range(len(subtrees)))
+        for subtree in mailbox.local_agents(range(len(subtrees)))
     }
     sent_up: dict[int, SentMessages] = {}
-    steps = util_phase(tree, post, clocks, subtree_steps(setup, inputs, subtrees, ahead), sent_up)
+    steps = util_phase(tree, mailbox, clocks, subtree_steps(setup, inputs, subtrees, predicted), sent_up)
     separators = _separators(setup, inputs.sides)
     subtree_separators = [separators[agents[-1]] for agents in subtrees]
-    chosen, contexts, down = value_phase(tree, post, clocks, steps, subtree_separators)
+    chosen, contexts, down = value_phase(tree, mailbox, clocks, steps, subtree_separators)
     roots = {
         subtrees[subtree][-1]: None if step.upper is None else step.upper.total
         for subtree, step in steps.items()
         if tree.parent[subtree] < 0
     }
-    found, known = dict[int, ChosenValues](), dict[int, Values]()
+    chosen_by_agent, context_by_agent = dict[int, ChosenValues](), dict[int, Values]()
     for subtree, choice in chosen.items():
         lower = choice.lower | contexts[subtree]
         for agent in subtrees[subtree]:
@@ -330,76 +364,115 @@ def _run_subtrees(
                 set(inputs.sides.upper.scope(interface)),
             )
             upper = choice.upper and {v: x for v, x in choice.upper.items() if v in upper_scope}
-            found[agent] = ChosenValues({v: x for v, x in lower.items() if v in lower_scope}, upper)
-            known[agent] = {v: lower[v] for v in separators[agent][0]}
+            chosen_by_agent[agent] = ChosenValues({v: x for v, x in lower.items() if v in lower_scope}, upper)
+            context_by_agent[agent] = {v: lower[v] for v in separators[agent][0]}
             times[agent] = clocks[subtree]
-    sent = [{subtrees[subtree][-1]: one for subtree, one in phase.items() if one.count} for phase in (sent_up, down)]
-    return _Combined({}, dict.fromkeys(found, (None, None)), found, known, roots, sent, whole=False)
+    sent = [
+        {subtrees[subtree][-1]: sent_by_agent for subtree, sent_by_agent in phase.items() if sent_by_agent.count}
+        for phase in (sent_up, down)
+    ]
+    return _Combined(
+        {},
+        dict.fromkeys(chosen_by_agent, (None, None)),
+        chosen_by_agent,
+        context_by_agent,
+        roots,
+        sent,
+        per_agent=False,
+    )
 
 
 def _return_values(
     setup: Setup,
-    post: Mailbox,
+    mailbox: Mailbox,
     clocks: dict[int, Clock],
     times: Mapping[int, Clock],
     sides: Sides,
     combined: _Combined,
     sent_tables: dict[int, SentMessages],
 ) -> _Combined:
-    """Send the values that the node leaders have chosen to the agents' ranks."""
-    world, sent_values = post.world, dict[int, SentMessages]()
+    """Send the values that the node leaders have chosen to the agents' ranks.
+
+    Parameters
+    ----------
+    clocks
+        Ready times of this rank's agents; set.
+    times
+        Ready times of the agents of this node, on its leader.
+    combined
+        Results of this rank as a leader; empty on other ranks.
+    sent_tables
+        Messages by which this rank's agents passed their tables to the leader.
+    """
+    world, sent_values = mailbox.world, dict[int, SentMessages]()
     for agent, choice in combined.chosen.items():
         all_values = choice._replace(lower=combined.contexts[agent] | choice.lower)
         sent_values[agent] = SentMessages(1, value_size(all_values), "VALUE")
-        post.send("VALUE", agent, agent, all_values, times[agent])
+        mailbox.send("VALUE", agent, agent, all_values, times[agent])
     chosen, contexts = dict[int, ChosenValues](), dict[int, Values]()
-    for agent in post.local_agents(range(len(setup.tree.parent))):
-        all_values, clocks[agent] = post.receive("VALUE", agent)
+    for agent in mailbox.local_agents(range(len(setup.tree.parent))):
+        all_values, clocks[agent] = mailbox.receive("VALUE", agent)
         context = set(sides.lower.scope(setup.tree.separators[agent]))
         contexts[agent] = {v: x for v, x in all_values.lower.items() if v in context}
         chosen[agent] = all_values._replace(lower={v: x for v, x in all_values.lower.items() if v not in context})
-    post.close()
+    mailbox.close()
     by_leader = world.allgather((combined.z, [sent_values, *combined.sent]))
-    z = {agent: one for found, _ in by_leader for agent, one in found.items()}
-    sent = [{a: one for a, one in phase.items() if a in chosen} for _, phases in by_leader for phase in phases]
+    z = {agent: item for z_by_agent, _ in by_leader for agent, item in z_by_agent.items()}
+    sent = [{a: item for a, item in phase.items() if a in chosen} for _, phases in by_leader for phase in phases]
     return combined._replace(z=z, chosen=chosen, contexts=contexts, sent=[sent_tables, *filter(None, sent)])
 
 
 def run_outside(
-    setup: Setup, post: Mailbox, cycle: Cycle, tables: Mapping[int, SampledTable], side: InterfaceCompression
+    setup: Setup, mailbox: Mailbox, cycle: Cycle, tables: Mapping[int, SampledTable], side: InterfaceCompression
 ) -> tuple[dict[int, UtilMessage], dict[int, SentMessages]]:
     """Send each agent its outside bound: an upper bound on what all other agents of its component can add to its rows.
 
-    Called after a cycle in which all agents had upper bounds.
+    Called after a cycle in which all agents had upper bounds. Messages go down the tree, from parents to children.
+
+    Parameters
+    ----------
+    cycle
+        That cycle, computed with one UTIL step per agent.
+    tables
+        The tables of this rank's agents that the cycle used.
+    side
+        How the upper tables are indexed.
+
+    Returns
+    -------
+    outsides : dict of int to UtilMessage
+        For each agent of this rank, tables whose sum is the outside bound.
+    sent : dict of int to SentMessages
+        Messages sent by each agent.
     """
 
-    def outsides(
-        post: Mailbox, tables: Mapping[int, SampledTable | SharedAgentTables]
+    def send_down(
+        mailbox: Mailbox, tables: Mapping[int, SampledTable | SharedAgentTables]
     ) -> tuple[dict[int, UtilMessage], dict[int, SentMessages]]:
         def work(agent: int, outside: UtilMessage) -> tuple[UtilMessage, list[UtilMessage]]:
-            upper, handed = tables[agent].upper, cycle.core is not None
+            upper, includes_crossing = tables[agent].upper, cycle.leader_mailbox is not None
             assert upper is not None, "only after a cycle in which all had bounds"
             received = [message.upper or () for message in cycle.steps[agent].received]
-            node = node_of(setup, agent, side, upper, received, setup.backend.stop, () if handed else None)
+            node = node_of(setup, agent, side, upper, received, setup.backend.stop, () if includes_crossing else None)
             separators = [side.scope(setup.tree.separators[child]) for child in setup.tree.children[agent]]
             return outside_steps(
                 node, outside, separators, _OUTSIDE_RELAXATION, Resources(step_bytes(setup), setup.backend)
             )
 
-        return outside_phase(setup.tree, post, work)
+        return outside_phase(setup.tree, mailbox, work)
 
-    if cycle.core is None:
-        return outsides(post, tables)
+    if cycle.leader_mailbox is None:
+        return send_down(mailbox, tables)
     clocks, both_sides = dict.fromkeys(tables, Clock()), Sides(side, side)
-    shared_tables = post.world.on_all_ranks(
+    shared_tables = mailbox.world.on_all_ranks(
         lambda: shared_tables_of(setup, tables, both_sides, setup.backend.stop, clocks)
     )
-    with SharedTables(post.world, shared_tables) as shared:
-        found, _ = outsides(cycle.core, shared.tables)
-    for agent, outside in found.items():
-        post.send("OUTSIDE", agent, agent, outside)
-    received_bounds = {agent: post.receive("OUTSIDE", agent)[0] for agent in tables}
-    post.close()
+    with SharedTables(mailbox.world, shared_tables) as shared:
+        outsides, _ = send_down(cycle.leader_mailbox, shared.tables)
+    for agent, outside in outsides.items():
+        mailbox.send("OUTSIDE", agent, agent, outside)
+    received_bounds = {agent: mailbox.receive("OUTSIDE", agent)[0] for agent in tables}
+    mailbox.close()
     return received_bounds, {
         agent: SentMessages(1, tables_size(outside), "OUTSIDE") for agent, outside in received_bounds.items()
     }

@@ -9,7 +9,9 @@ from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
 
 def create_boundary_search(state: DualState, memory_limit: int, seconds: float = 0.0) -> BoundarySearch:
-    """Return a branch-and-bound search over the rows of a bound, on a GPU if the work is worth it.
+    """Return a branch-and-bound search over the rows of a bound, on a GPU if that is faster.
+
+    A GPU that has too little memory is not used.
 
     Parameters
     ----------

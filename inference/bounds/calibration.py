@@ -62,6 +62,9 @@ class _BoundMethod:
 class CalibratedBoundState:
     """Bound of one agent by dual ascent and mini-buckets; implements ``PruningState``.
 
+    There are up to four methods: the dual ascent, mini-buckets of its potentials with and without tables of three
+    variables, and a second dual ascent with additional triangles for cycles of four variables.
+
     Parameters
     ----------
     local : LocalProblem
@@ -81,14 +84,14 @@ class CalibratedBoundState:
     def __init__(self, local: LocalProblem, triangles: bool, backend: Backend = CPU) -> None:
         self.dual = DualState(local, triangles, backend)
         whole, width = self.dual.layout.whole, self.dual.width
-        count = whole.triangles.shape[0]
-        variants = (
+        triangle_count = whole.triangles.shape[0]
+        triplet_choices = (
             [False, True]
-            if 0 < count <= _MAX_TRIPLETS
-            and 8 * count * width**3 <= MEMORY_ACCOUNT.budget_share(1 / 16, _MAX_TRIPLET_BYTES)
+            if 0 < triangle_count <= _MAX_TRIPLETS
+            and 8 * triangle_count * width**3 <= MEMORY_ACCOUNT.budget_share(1 / 16, _MAX_TRIPLET_BYTES)
             else [False]
         )
-        self.buckets = [MiniBucketState(local, backend, self.dual, as_triplets) for as_triplets in variants]
+        self.buckets = [MiniBucketState(local, backend, self.dual, as_triplets) for as_triplets in triplet_choices]
         self.dual.layout_fixed = (
             True  # mini-buckets depend on the layout, so triangles of four-cycles are added to a copy
         )
@@ -142,7 +145,7 @@ class CalibratedBoundState:
             self._run_buckets(10 if sweeps is None else sweeps)
             return
         end = time.perf_counter() + seconds
-        self._ascent.run = lambda given: self.dual.improve(seconds=given, rows=rows)
+        self._ascent.run = lambda step_seconds: self.dual.improve(seconds=step_seconds, rows=rows)
         while (seconds_left := end - time.perf_counter()) > 0 and not self.backend.stop.over:
             method, is_only = self._next_method(seconds_left)
             self._run_step(method, lambda method=method: method.run(min(seconds_left, method.estimate())))  # type: ignore[misc]
@@ -173,9 +176,14 @@ class CalibratedBoundState:
         """Return one table over the interface, or a sum of small tables if there are too many rows."""
         return self.dual.tables(arithmetic) if self.dual.enumerated else self.buckets[0].tables(arithmetic)
 
-    def _next_method(self, left: float) -> tuple[_BoundMethod, bool]:
-        """Return the method that has used least of its share of the time, and whether it is the only one."""
-        candidates = [(seconds, method) for method in self._other_methods if (seconds := method.estimate()) <= left]
+    def _next_method(self, seconds_left: float) -> tuple[_BoundMethod, bool]:
+        """Return the method that has used least of its share of the time, and whether no other method can make a step.
+
+        ``left`` is the remaining time in seconds; only methods whose next step fits are considered, and dual ascent.
+        """
+        candidates = [
+            (seconds, method) for method in self._other_methods if (seconds := method.estimate()) <= seconds_left
+        ]
         if not candidates or not self.dual.exhausted:
             candidates.append((self._ascent.estimate(), self._ascent))
         leader = self._leader()
@@ -189,8 +197,8 @@ class CalibratedBoundState:
 
     def _leader(self) -> _BoundMethod | None:
         """Return the method that has lowered the bound fastest in its last step; None if none has."""
-        known = [method for method in (self._ascent, *self._other_methods) if 0 < method.rate < math.inf]
-        return max(known, key=lambda method: method.rate, default=None)
+        improving = [method for method in (self._ascent, *self._other_methods) if 0 < method.rate < math.inf]
+        return max(improving, key=lambda method: method.rate, default=None)
 
     def _run_step(self, method: _BoundMethod, work: Callable[[], None]) -> None:
         """Carry out a step of a method and measure its gain."""
@@ -204,10 +212,10 @@ class CalibratedBoundState:
                 bucket.refresh_potentials()
 
     def _run_buckets(self, sweeps: int) -> None:
-        """Eliminate with mini-buckets of a fixed size on the present potentials."""
+        """Bound by mini-buckets of a size in proportion to ``sweeps``, on the present potentials."""
         for bucket in self.buckets:
             bucket.refresh_potentials()
-            bucket.reach(_ENTRIES_PER_SWEEP * sweeps)
+            bucket.raise_z(_ENTRIES_PER_SWEEP * sweeps)
             bucket.improve(sweeps=1)
 
     def _cycle_seconds(self) -> float:
@@ -221,7 +229,7 @@ class CalibratedBoundState:
         )
 
     def _ascend_with_cycles(self, seconds: float) -> None:
-        """Ascend with triangles of four-cycles, on a copy that is made at the first call."""
+        """Ascend with additional triangles for four-cycles, on a copy of the dual ascent made at the first call."""
         if self._cycle_state is None:
             self._cycle_state = self.dual.duplicate()
         self._cycle_state.backend = self._backend
@@ -237,7 +245,7 @@ class CalibratedBoundState:
 
     def _pruning_fraction(self) -> float:
         """Return the fraction of the time for the dual ascent that removes values."""
-        if self.dual.exhausted or all(one.exhausted for one in self.buckets):
+        if self.dual.exhausted or all(bucket.exhausted for bucket in self.buckets):
             return 1.0
         leader = self._leader()
         return (

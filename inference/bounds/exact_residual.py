@@ -1,4 +1,8 @@
-"""Solve rows exactly whose hidden variables have few values left: variable elimination on what pruning has left."""
+"""Solve rows exactly after pruning, by variable elimination on the values that remain.
+
+A row is one assignment of an agent's boundary variables (its interface). Pruning has left few values of the agent's
+hidden variables in many rows, so that eliminating these variables is cheap.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -29,7 +33,7 @@ def solve_residual(
     threads: int = 1,
     stop: Deadline = NO_DEADLINE,
 ) -> int:
-    """Eliminate the remaining values of each row, those with the fewest table cells first, and lower the rows' bounds.
+    """Solve the rows that need the fewest table cells exactly, and lower the rows' bounds.
 
     A solved row's bound becomes its exact utility. If that does not reach the row's threshold, the bound becomes the
     threshold, minus 1 for integer utilities, since pruning may have removed better values below the threshold.
@@ -40,8 +44,9 @@ def solve_residual(
     pruned : Pruned
         The rows, with their thresholds and remaining values. Bounds are lowered in ``pruned.state``.
     arithmetic : Arithmetic
+        The number type and encoding of the tables' entries.
     cells : int
-        Upper limit on the joined table cells of all solved rows together.
+        Upper limit on the entries of the joined tables that the eliminations of all solved rows create.
     threads : int
     stop : Deadline
         Deadline: rows that are not solved by then keep their bounds.
@@ -53,21 +58,21 @@ def solve_residual(
     """
     tables = [arithmetic.encode(f) for f in local.factors]
     selected = _affordable(local, tables, pruned, cells, stop)
-    totals: list[int | float | None] = [None] * len(selected)
+    utilities: list[int | float | None] = [None] * len(selected)
 
     def solve(i: int) -> None:
         """Eliminate the i-th selected row, unless the deadline passes."""
         plan, k = selected[i]
-        values = _restricted(local, tables, pruned, k)
+        restricted = _restricted(local, tables, pruned, k)
         try:
-            total = eliminate(values, plan, arithmetic, stop=stop).total()
+            total = eliminate(restricted, plan, arithmetic, stop=stop).total()
         except OutOfTime:
             return
-        totals[i] = -np.inf if arithmetic.is_lowest(total) else arithmetic.outward(total, len(tables))
+        utilities[i] = -np.inf if arithmetic.is_lowest(total) else arithmetic.outward(total, len(tables))
 
     run_parallel([partial(solve, i) for i in range(len(selected))], threads, stop)
     rows, bounds = [], []
-    for (_, k), value in zip(selected, totals, strict=True):
+    for (_, k), value in zip(selected, utilities, strict=True):
         if value is None:
             continue
         threshold = pruned.thresholds[k : k + 1].tolist()[0]
@@ -78,9 +83,9 @@ def solve_residual(
 
 
 def _affordable(
-    local: LocalProblem, tables: Sequence[EncodedTable], pruned: Pruned, cells: int, stop: Deadline
+    local: LocalProblem, tables: Sequence[EncodedTable], pruned: Pruned, remaining_cells: int, stop: Deadline
 ) -> list[tuple[EliminationPlan, int]]:
-    """Return elimination plans of the rows with the fewest cells, up to ``cells`` in all, with the rows' positions.
+    """Return the elimination plans of the rows with the fewest cells, up to ``cells`` in all, with each row's position.
 
     At most ``_MAX_PLANS`` plans are held at any time, since there may be a million rows.
     """
@@ -95,9 +100,9 @@ def _affordable(
             order = best_order(scopes, sizes, local.hidden, budget=_ORDER_BUDGET).variables
         plan = plan_elimination(scopes, sizes, order)
         heappush(heap, (-plan.cells, -k, plan))
-        cells -= plan.cells
-        while heap and (cells < 0 or len(heap) > _MAX_PLANS):
-            cells -= heappop(heap)[0]
+        remaining_cells -= plan.cells
+        while heap and (remaining_cells < 0 or len(heap) > _MAX_PLANS):
+            remaining_cells -= heappop(heap)[0]
     return [(plan, -k) for _, k, plan in sorted(heap, key=lambda row: (-row[0], -row[1]))]
 
 

@@ -1,6 +1,8 @@
 """Bound provider ``mini-bucket``: eliminate the hidden variables with tables of limited size, after a dual ascent.
 
-The interface variables stay free and rows are never enumerated, so an agent may have any number of them.
+Mini-bucket elimination (Dechter and Rish) splits the tables of an eliminated variable into groups whose joint scopes
+are small enough, and eliminates the variable from each group separately. The interface variables stay free and rows are
+never enumerated, so an agent may have any number of them.
 """
 
 import itertools
@@ -102,28 +104,28 @@ class MiniBucketState:
 
     def step(self) -> bool:
         """Eliminate with the next z; return whether it was finished before the deadline."""
-        begun, plan = time.perf_counter(), self._plan()
+        start, plan = time.perf_counter(), self._plan()
         try:
             self._eliminate(self._reparametrised_tables())
         except OutOfTime:
             return False
         self.exhausted |= self.z >= self.local.plan.width
         if self._has_stepped:  # the first step may compile or load something
-            self._slowdown = max(1.0, (time.perf_counter() - begun) / self._estimate(plan))
+            self._slowdown = max(1.0, (time.perf_counter() - start) / self._estimate(plan))
         self._has_stepped, self._repeated_z = True, None if self.z != self._repeated_z else self._repeated_z
         self.z += 1
         return True
 
-    def reach(self, entries: int) -> None:
-        """Skip to the largest z whose tables have at most ``entries`` entries, if it is larger than the next one."""
+    def raise_z(self, entries: int) -> None:
+        """Raise the z of the next step to the largest one whose tables have at most ``entries`` entries."""
         if not self.exhausted:
-            fits, _ = largest_fitting(
+            largest_z, _ = largest_fitting(
                 upper_bound_on_z(self.local.domains, self.local.order.variables, entries, self.local.plan.width),
                 least_z(self._scopes(), self.local.order.variables),
                 entries,
                 self._plan_of,
             )
-            self.z = max(self.z, fits)
+            self.z = max(self.z, largest_z)
 
     def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
         """Return one table over the interface, or a sum of small tables if there are too many rows."""
@@ -172,9 +174,9 @@ class MiniBucketState:
         total = sum(int(np.where(t.values == _LOWEST, 0, np.abs(t.values)).max(initial=0)) for t in tables)
         arithmetic = Arithmetic(np.dtype(np.int64), _LOWEST, total)
         local, relaxation = self.local, Relaxation("mini-bucket", self.z)
-        order, kept_variables = local.order.variables, local.interface
+        order, interface = local.order.variables, local.interface
         result = eliminate_within(
-            EliminationQuery(tables, local.domains, order, kept_variables, arithmetic),
+            EliminationQuery(tables, local.domains, order, interface, arithmetic),
             relaxation,
             Resources(backend=self.backend),
         )

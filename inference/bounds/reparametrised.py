@@ -27,7 +27,7 @@ class Reparametrised(NamedTuple):
 
     Attributes
     ----------
-    query : Query
+    query : EliminationQuery
         Elimination of all variables, with int64 entries.
     shift : int
         Binary logarithm of the factor between utilities and table entries.

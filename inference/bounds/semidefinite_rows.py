@@ -14,7 +14,8 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.threads import run_parallel
 
-_OVERTAKES = 20.0  # seconds: about twice what a relaxation needs to reach the bound of a search that ran first
+# About twice the seconds that a relaxation needs to reach the bound of a branch and bound that ran first.
+_MIN_SECONDS_AFTER_SEARCH = 20.0
 
 
 def runs_on_gpu(backend: Backend, seconds: float) -> bool:
@@ -27,17 +28,30 @@ def runs_on_gpu(backend: Backend, seconds: float) -> bool:
 
 
 def relaxation_pays(local: LocalProblem, backend: Backend) -> bool:
-    """Return whether a semidefinite relaxation of an agent would be useful in the remaining time."""
+    """Return whether a semidefinite relaxation of an agent would be useful in the time left until the deadline.
+
+    If branch and bound runs first on the agent, the relaxation needs ``_MIN_SECONDS_AFTER_SEARCH`` to improve on its
+    bound.
+    """
     left = backend.stop.left
     return is_suitable(local, runs_on_gpu(backend, left)) and (
-        left >= _OVERTAKES or not runs_after_branch_and_bound(local)
+        left >= _MIN_SECONDS_AFTER_SEARCH or not runs_after_branch_and_bound(local)
     )
 
 
 def relaxation_of(
     local: LocalProblem, state: DualState, relaxation: SemidefiniteRelaxation | None = None
 ) -> SemidefiniteRelaxation | None:
-    """Return an agent's relaxation, a new one if it has none; None if it would not be useful in the time left."""
+    """Return an agent's relaxation, a new one if it has none; None if it would not be useful in the time left.
+
+    Parameters
+    ----------
+    local : LocalProblem
+    state : DualState
+        The dual ascent of the agent, whose bounds the relaxation lowers.
+    relaxation : SemidefiniteRelaxation or None
+        The relaxation that the agent has already.
+    """
     if not relaxation_pays(local, state.backend):
         return None
     relaxation = relaxation or SemidefiniteRelaxation(state)

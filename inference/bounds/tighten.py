@@ -27,7 +27,7 @@ class TighteningBudget(NamedTuple):
     sweeps : int or None
         Amount of work in the provider's own unit, instead of ``seconds``.
     pass_on : bool
-        Whether time that one bound leaves unused goes to the later ones.
+        Whether unused time of one bound goes to the later ones.
     """
 
     effort: float
@@ -54,7 +54,7 @@ class TighteningResult(NamedTuple):
 def tighten(
     requests: Sequence[BoundRequest],
     backend: Backend,
-    allowance: TighteningBudget,
+    budget: TighteningBudget,
     enough: Callable[[int], bool] | None = None,
 ) -> list[TighteningResult]:
     """Tighten the bounds of several agents.
@@ -65,7 +65,7 @@ def tighten(
         One per bound.
     backend : Backend
         Threads, device and deadline.
-    allowance : TighteningBudget
+    budget : TighteningBudget
     enough : callable, optional
         ``enough(i)`` says whether the i-th request needs no more work. It is asked after a fifth of the bound's time,
         if the bounds are tightened one after the other.
@@ -77,18 +77,18 @@ def tighten(
     """
     if not requests:
         return []
-    start, seconds = time.perf_counter(), allowance.seconds
-    if backend.bounds_on_gpu(allowance.effort) and not backend.stop.is_cancelled:
-        on_gpu = improve_on_gpu(requests, backend, None if seconds is None else sum(seconds), allowance.sweeps)
-        if on_gpu is not None:
-            each = (time.perf_counter() - start) / len(requests)
-            return [TighteningResult(pruned, each) for pruned in on_gpu]
-    shares = TimeShares(seconds or []) if allowance.pass_on else None
+    start, seconds = time.perf_counter(), budget.seconds
+    if backend.bounds_on_gpu(budget.effort) and not backend.stop.is_cancelled:
+        pruned_on_gpu = improve_on_gpu(requests, backend, None if seconds is None else sum(seconds), budget.sweeps)
+        if pruned_on_gpu is not None:
+            seconds_per_request = (time.perf_counter() - start) / len(requests)
+            return [TighteningResult(pruned, seconds_per_request) for pruned in pruned_on_gpu]
+    time_shares = TimeShares(seconds or []) if budget.pass_on else None
     tightened = []
     for index, request in enumerate(requests):
         start = time.perf_counter()
-        own_seconds = None if seconds is None else seconds[index] if shares is None else shares.next()
-        pruned = _tighten(request, own_seconds, allowance.sweeps, enough and _at(enough, index))
+        own_seconds = None if seconds is None else seconds[index] if time_shares is None else time_shares.next()
+        pruned = _tighten(request, own_seconds, budget.sweeps, enough and _at(enough, index))
         tightened.append(TighteningResult(pruned, time.perf_counter() - start))
     return tightened
 
@@ -122,7 +122,7 @@ def _at(enough: Callable[[int], bool], index: int) -> Callable[[], bool]:
 def _tighten(
     request: BoundRequest, seconds: float | None, sweeps: int | None, enough: Callable[[], bool] | None
 ) -> Pruned | None:
-    """Tighten one bound; stop early if ``enough()`` is true after a first part of the time."""
+    """Tighten one bound; stop early if ``enough()`` is true after the first ``_FIRST_FRACTION`` of the time."""
     if seconds is None or enough is None:
         return request.carry_out(seconds, sweeps)
     pruned = request.carry_out(_FIRST_FRACTION * seconds)

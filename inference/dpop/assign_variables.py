@@ -63,8 +63,8 @@ def primal_neighbours(problem: Problem) -> NeighbourSets:
     for scope in {factor.scope for factor in problem.factors}:
         for v in scope:
             graph[v].update(scope)
-    for v, around in enumerate(graph):
-        around.discard(v)
+    for v, neighbours in enumerate(graph):
+        neighbours.discard(v)
     return graph
 
 

@@ -120,17 +120,17 @@ class LocalProblem:
         if shared is not None:
             return self.known.get_or_compute(("order", budget), lambda: self._renamed(shared))
         scopes = [f.scope for f in self.factors]
-        found = best_order(scopes, self.domains, self.hidden, self.interface, budget=budget, stop=self.stop)
+        order = best_order(scopes, self.domains, self.hidden, self.interface, budget=budget, stop=self.stop)
         if not self.stop.over:  # otherwise the order may depend on the clock
-            places = {v: place for place, v in enumerate(self.hidden)}
+            position = {v: i for i, v in enumerate(self.hidden)}
             _ORDERS.put(
-                (self.structure_key, budget), replace(found, variables=tuple([places[v] for v in found.variables]))
+                (self.structure_key, budget), replace(order, variables=tuple([position[v] for v in order.variables]))
             )
-        return found
+        return order
 
     def _renamed(self, order: Order) -> Order:
         """Return an order of positions among the hidden variables as an order of these variables."""
-        return replace(order, variables=tuple([self.hidden[place] for place in order.variables]))
+        return replace(order, variables=tuple([self.hidden[position] for position in order.variables]))
 
     def set_order(self, order: Order) -> None:
         """Set an elimination order that another process has found, instead of searching."""
@@ -196,11 +196,11 @@ class Division:
         stop
             Deadline of the searches.
         """
-        found = replace(self, locals=tuple(replace(local, order_budget=words, stop=stop) for local in self.locals))
-        found.__dict__.update(
+        division = replace(self, locals=tuple(replace(local, order_budget=words, stop=stop) for local in self.locals))
+        division.__dict__.update(
             {name: self.__dict__[name] for name in ("magnitudes", "mean_shared_domain") if name in self.__dict__}
         )
-        return found
+        return division
 
     def with_elimination_ranks(self, rank: Mapping[int, int]) -> "Division":
         """Return the division with each agent's hidden variables eliminated by ascending ``rank``."""
@@ -258,27 +258,27 @@ def divide(problem: Problem) -> Division:
     Problems that differ only in their table entries share the result of the graph work.
     """
     flat: FlatTables | None = problem.__dict__.get("flat")  # None if the tables do not lie in one array
-    parts = (
+    layout = (
         _layout_of(problem, None)
         if flat is None
         else problem.shape_facts.get_or_compute("parts", lambda: _layout_of(problem, flat))
     )
     constants, crossing, *local_factors = (
-        tuple([problem.factors[number] for number in part]) for part in parts.factors
+        tuple([problem.factors[number] for number in numbers]) for numbers in layout.factors
     )
 
     def tables(agent: int) -> FlatTables | None:
         """Return a view of an agent's tables in the problem's flat tables; None if they are not adjacent."""
-        piece = parts.pieces[agent] if flat is not None else None
+        piece = layout.pieces[agent] if flat is not None else None
         if flat is None or piece is None:
             return None
         return FlatTables(*piece.layout[:3], flat.data[piece.begin : piece.end])
 
     locals_ = tuple(
         LocalProblem(agent, interface, hidden, local_factors[agent], problem.domains, tables=tables(agent))
-        for agent, (interface, hidden) in enumerate(zip(parts.interfaces, parts.hidden, strict=True))
+        for agent, (interface, hidden) in enumerate(zip(layout.interfaces, layout.hidden, strict=True))
     )
-    for local, known in zip(locals_, parts.known, strict=True):
+    for local, known in zip(locals_, layout.known, strict=True):
         local.share_cache(known)
     return Division(locals_, crossing, constants)
 
@@ -286,16 +286,16 @@ def divide(problem: Problem) -> Division:
 def _layout_of(problem: Problem, flat: FlatTables | None) -> _DivisionLayout:
     """Find each agent's factors, interface and hidden variables."""
     agent_of = _agents_of_factors(problem, flat)
-    by_agent = np.argsort(agent_of, kind="stable")  # each agent's factors stay in the problem's order
-    begins = np.searchsorted(agent_of[by_agent], np.arange(_CONSTANT, problem.n_agents + 1)).tolist()
-    factors = [by_agent[begin:end].tolist() for begin, end in pairwise(begins)]
+    factors_by_agent = np.argsort(agent_of, kind="stable")  # each agent's factors stay in the problem's order
+    begins = np.searchsorted(agent_of[factors_by_agent], np.arange(_CONSTANT, problem.n_agents + 1)).tolist()
+    factors = [factors_by_agent[begin:end].tolist() for begin, end in pairwise(begins)]
     shared = {v for number in factors[_CROSSING - _CONSTANT] for v in problem.factors[number].scope}
     variables: list[list[int]] = [[] for _ in problem.agents]
     for v, agent in enumerate(problem.owner.tolist()):
         variables[agent].append(v)
-    interfaces = [tuple([v for v in owned if v in shared]) for owned in variables]
-    hidden = [tuple([v for v in owned if v not in shared]) for owned in variables]
-    pieces = [None if flat is None else _table_range_of(flat, owned) for owned in factors[-_CONSTANT:]]
+    interfaces = [tuple([v for v in indices if v in shared]) for indices in variables]
+    hidden = [tuple([v for v in indices if v not in shared]) for indices in variables]
+    pieces = [None if flat is None else _table_range_of(flat, indices) for indices in factors[-_CONSTANT:]]
     return _DivisionLayout(factors, interfaces, hidden, [DerivedFacts() for _ in variables], pieces)
 
 
@@ -314,12 +314,12 @@ def _agents_of_factors(problem: Problem, flat: FlatTables | None) -> NDArray[np.
         owner, starts = problem.owner[flat.scope], flat.scope_start[:-1]
         first, last = np.minimum.reduceat(owner, starts), np.maximum.reduceat(owner, starts)
         return np.where(first == last, first, _CROSSING)
-    owners, found = problem.owner.tolist(), np.full(len(problem.factors), _CONSTANT, dtype=np.int64)
+    owners, agent_of = problem.owner.tolist(), np.full(len(problem.factors), _CONSTANT, dtype=np.int64)
     for number, factor in enumerate(problem.factors):
         if factor.scope:
             agents = {owners[v] for v in factor.scope}
-            found[number] = agents.pop() if len(agents) == 1 else _CROSSING
-    return found
+            agent_of[number] = agents.pop() if len(agents) == 1 else _CROSSING
+    return agent_of
 
 
 def agent_scopes(factors: Sequence[Factor], owner: NDArray[np.int64]) -> list[tuple[int, ...]]:

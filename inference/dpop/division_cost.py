@@ -1,4 +1,8 @@
-"""Predict the cost of exact elimination by the agents of a division: joined cells, table entries, message sizes."""
+"""Predict the cost of exact elimination by the agents of a division: joined cells, table entries, message sizes.
+
+A *cell* is an entry of a joined table, which is the unit of work; an *entry* is an entry of a table in
+memory.
+"""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -103,7 +107,7 @@ def agent_costs(
         return tuple(dict.fromkeys(row_variable.get(v, v) for v in scope))
 
     def plan_for(scopes: Sequence[Scope], eliminated: Scope, keep: Scope) -> EliminationPlan:
-        """Plan the elimination of ``away`` from tables over ``scopes``, with ``keep`` remaining."""
+        """Plan the elimination of the variables ``eliminated`` from tables over ``scopes``, with ``keep`` remaining."""
         order = best_order(scopes, sizes, eliminated, keep, budget=_ORDER_BUDGET).variables
         return plan_elimination(scopes, sizes, order, keep)
 
@@ -113,11 +117,11 @@ def agent_costs(
         if agent in interface_scopes:
             scopes = [replace_rows(scope) for scope in interface_scopes[agent]]
         else:
-            own = plan_for([f.scope for f in local.factors], local.hidden, interface)
+            local_plan = plan_for([f.scope for f in local.factors], local.hidden, interface)
             cells, entries, scopes = (
-                float(own.cells),
-                float(own.entries),
-                [replace_rows(own.scope(t)) for t in own.remaining],
+                float(local_plan.cells),
+                float(local_plan.entries),
+                [replace_rows(local_plan.scope(t)) for t in local_plan.remaining],
             )
         scopes += [replace_rows(division.crossing[i].scope) for i in tree.placed[agent]]
         scopes += [scope for child in tree.children[agent] for scope in message_scopes[child]]
@@ -140,11 +144,11 @@ def _maximal_scopes(scopes: Sequence[Scope]) -> list[Scope]:
     """
     maximal, all_sets, containing = list[Scope](), list[frozenset[int]](), dict[int, list[frozenset[int]]]()
     for scope in sorted(set(scopes), key=lambda s: (-len(s), s)):
-        inside = frozenset(scope)
+        members = frozenset(scope)
         larger = min((containing.get(v, []) for v in scope), key=len, default=all_sets)
-        if not any(inside <= other for other in larger):
+        if not any(members <= larger_scope for larger_scope in larger):
             maximal.append(scope)
-            all_sets.append(inside)
+            all_sets.append(members)
             for v in scope:
-                containing.setdefault(v, []).append(inside)
+                containing.setdefault(v, []).append(members)
     return maximal

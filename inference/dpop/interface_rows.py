@@ -111,14 +111,14 @@ class InterfaceCompression:
         """Return an assignment with the values of row variables replaced by the interface values of these rows."""
         if not self.rows:
             return dict(values)
-        n, found = len(self.domains), dict[int, int]()
+        n, expanded = len(self.domains), dict[int, int]()
         for v, value in values.items():
             if v < n:
-                found[v] = value
+                expanded[v] = value
             else:
                 row = self.rows[v - n][value]
-                found |= dict(zip(self.interfaces[v - n], row.tolist(), strict=True))
-        return found
+                expanded |= dict(zip(self.interfaces[v - n], row.tolist(), strict=True))
+        return expanded
 
     def compressed_agents(self, scope: Sequence[int]) -> list[int]:
         """Return the compressed agents that own interface variables of a scope, ascending."""

@@ -21,7 +21,8 @@ class MemoryShares(NamedTuple):
     work : int
         One elimination at a time, with its copies; after all agents have tables, the UTIL steps of all agents.
     steps : int
-        The part of ``work`` for the UTIL steps that stay until VALUE. The rest is for copies made by the current step.
+        The part of ``work`` for the UTIL steps that stay until VALUE; the remainder is for copies that the current
+        step makes.
     agent_data : int
         Tables, chains and bounds of all agents.
     """
@@ -78,8 +79,8 @@ def _bytes_of(problems: Sequence[Problem]) -> int:
 def largest_share(needs: Sequence[float], total: float) -> float:
     """Return the max-min fair limit per consumer, such that all consumers together take at most ``total``.
 
-    Consumers that need less than an equal share leave the rest to the others. If all needs fit, the largest consumer
-    gets the remainder.
+    Consumers that need less than an equal share leave their unused part to the larger ones. If all needs fit,
+    the largest consumer gets the remainder.
 
     Parameters
     ----------
@@ -95,9 +96,9 @@ def largest_share(needs: Sequence[float], total: float) -> float:
     >>> largest_share([1, 2], 23)
     22.0
     """
-    left, waiting = float(total), len(needs)
+    remaining, n_remaining = float(total), len(needs)
     for need in sorted(needs)[:-1]:
-        if need > left / waiting:
-            return left / waiting
-        left, waiting = left - need, waiting - 1
-    return left
+        if need > remaining / n_remaining:
+            return remaining / n_remaining
+        remaining, n_remaining = remaining - need, n_remaining - 1
+    return remaining

@@ -1,4 +1,8 @@
-"""Predict the agents' exact UTIL steps from scopes alone: elimination orders and message scopes."""
+"""Predict the agents' exact UTIL steps from scopes alone: elimination orders and message scopes.
+
+Used to estimate memory and time before any table exists, for example by
+:mod:`dmcmc.inference.dpop.slicing`.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -43,7 +47,7 @@ class StepScopes(NamedTuple):
 
     Attributes
     ----------
-    own, crossing : sequence of tuple of int
+    local_scopes, crossing : sequence of tuple of int
         Scopes of the agent's own tables, and of the crossing factors placed at it.
     interface, separator : tuple of int
         Its interface variables, and the variables of ancestors that its message may range over.
@@ -72,17 +76,17 @@ def predict_steps(
         Search less for orders: some tenths of a millisecond per agent. The orders may then differ from those of the
         step.
     """
-    found: list[PredictedStep | None] = [None] * len(inputs)
+    predicted: list[PredictedStep | None] = [None] * len(inputs)
     for agent in tree.bottom_up:
         local_scopes, crossing, interface, separator = inputs[agent]
-        messages = [step.message for child in tree.children[agent] if (step := found[child]) is not None]
+        messages = [step.message for child in tree.children[agent] if (step := predicted[child]) is not None]
         scopes = (*local_scopes, *crossing, *(scope for message in messages for scope in message))
         budget = _SHORT_BUDGET if short_search else DEFAULT_BUDGET
         order = best_order(scopes, sizes, interface, separator, budget).variables
         step = PredictedStep(scopes, order, separator, ())
         plan = step.plan(sizes)
-        found[agent] = step._replace(message=_absorbed([plan.scope(t) for t in plan.remaining]))
-    return [step for step in found if step is not None]
+        predicted[agent] = step._replace(message=_absorbed([plan.scope(t) for t in plan.remaining]))
+    return [step for step in predicted if step is not None]
 
 
 def _absorbed(scopes: Sequence[Scope]) -> tuple[Scope, ...]:

@@ -1,7 +1,7 @@
-"""Pseudo-trees over agents: any two agents that share a factor are ancestor and descendant (DMCMC paper §2).
+"""Build pseudo-trees over agents: agents that share a factor are ancestor and descendant (DMCMC paper §2).
 
-Candidates are depth-first trees from many roots and the trees of elimination orders. The candidate whose UTIL tables
-need the fewest cells wins.
+Candidates are depth-first trees from many roots and the trees of elimination orders. The candidate whose
+UTIL tables need the fewest cells wins.
 """
 
 from array import array
@@ -75,27 +75,27 @@ def build_pseudotree(problem: Problem, division: Division, stop: Deadline = NO_D
         return _cheapest(problem, division, stop)
     start, flat = flatten_groups(division.scopes)
     key = digest(problem.domains, problem.owner, np.array(problem.n_agents), np.diff(start), flat)
-    found = _TREES.find(key)
-    if found is None:
-        found = _cheapest(problem, division, stop)
+    tree = _TREES.find(key)
+    if tree is None:
+        tree = _cheapest(problem, division, stop)
         if not stop.over:
-            _TREES.put(key, found)
-    return found
+            _TREES.put(key, tree)
+    return tree
 
 
 def _cheapest(problem: Problem, division: Division, stop: Deadline) -> PseudoTree:
     """Compute the cheapest pseudo-tree of the portfolio."""
     neighbours = neighbours_of(problem, division)
-    weight = np.array([float(np.log2(problem.domains[list(p.interface)]).sum()) for p in division.locals])
-    log = np.log2(problem.domains)
+    interface_bits = np.array([float(np.log2(problem.domains[list(p.interface)]).sum()) for p in division.locals])
+    log_sizes = np.log2(problem.domains)
     best, best_cost = None, float("inf")
     seen = set[bytes]()
-    for parent in _candidates(neighbours, problem, division, weight):
+    for parent in _candidates(neighbours, problem, division, interface_bits):
         if parent.tobytes() in seen:
             continue
         seen.add(parent.tobytes())
         tree = complete_tree(problem, division, parent)
-        cost = _cells(tree, weight, log)
+        cost = _cells(tree, interface_bits, log_sizes)
         if best is None or cost < best_cost * (1 - 1e-12):
             best, best_cost = tree, cost
         if stop.over:
@@ -118,7 +118,7 @@ def neighbours_of(problem: Problem, division: Division) -> IndexGroups:
 
 
 def _candidates(
-    neighbours: IndexGroups, problem: Problem, division: Division, weight: NDArray[np.float64]
+    neighbours: IndexGroups, problem: Problem, division: Division, interface_bits: NDArray[np.float64]
 ) -> Iterator["array[int]"]:
     """Yield parent vectors of candidate trees: depth-first trees, then the trees of elimination orders."""
     n, degree = len(neighbours), neighbours.lengths.tolist()
@@ -130,14 +130,14 @@ def _candidates(
         yield depth_first(neighbours, [root, *ranked])
     if n > 2000:
         return
-    scopes, around = agent_scopes(division.crossing, problem.owner), [set(group) for group in neighbours]
-    sizes = np.minimum(np.exp2(np.minimum(weight, 1000)), _MAX_INTERFACE_CELLS)
-    yield _from_order(best_order(scopes, sizes, range(n)).variables, around)
+    scopes, neighbour_sets = agent_scopes(division.crossing, problem.owner), [set(group) for group in neighbours]
+    sizes = np.minimum(np.exp2(np.minimum(interface_bits, 1000)), _MAX_INTERFACE_CELLS)
+    yield _from_order(best_order(scopes, sizes, range(n)).variables, neighbour_sets)
     if n > MAX_EXACT_VARIABLES:  # fewer agents have an exact order already
         adjacent = primal_graph(scopes, {a: a for a in range(n)})
         everyone = np.ones(n, dtype=np.bool_)
         for rule in RULES:
-            yield _from_order(rule_order(adjacent, sizes, everyone, rule).variables, around)
+            yield _from_order(rule_order(adjacent, sizes, everyone, rule).variables, neighbour_sets)
 
 
 def depth_first(neighbours: IndexGroups, roots: Sequence[int]) -> "array[int]":
@@ -150,27 +150,27 @@ def depth_first(neighbours: IndexGroups, roots: Sequence[int]) -> "array[int]":
     for root in roots:
         if parent[root] != -2:
             continue
-        parent[root], top = -1, root
-        while top >= 0:  # the walk back from a root leads to -1
-            if at[top] == end[top]:
-                top = parent[top]
+        parent[root], current = -1, root
+        while current >= 0:  # the walk back from a root leads to -1
+            if at[current] == end[current]:
+                current = parent[current]
                 continue
-            child = flat[at[top]]
-            at[top] += 1
+            child = flat[at[current]]
+            at[current] += 1
             if parent[child] == -2:
-                parent[child], top = top, child
+                parent[child], current = current, child
     return parent
 
 
 def _from_order(order: Sequence[int], neighbours: Sequence[set[int]]) -> "array[int]":
     """Return the parent vector of an elimination order: an agent's parent is the first later agent in its bucket."""
     rank = {a: i for i, a in enumerate(order)}
-    above = [{b for b in neighbours[a] if rank[b] > rank[a]} for a in range(len(neighbours))]
+    later_neighbours = [{b for b in neighbours[a] if rank[b] > rank[a]} for a in range(len(neighbours))]
     parent = array("i", [-1]) * len(neighbours)
     for a in order:
-        if above[a]:
-            parent[a] = min(above[a], key=rank.__getitem__)
-            above[parent[a]] |= above[a] - {parent[a]}
+        if later_neighbours[a]:
+            parent[a] = min(later_neighbours[a], key=rank.__getitem__)
+            later_neighbours[parent[a]] |= later_neighbours[a] - {parent[a]}
     return parent
 
 
@@ -205,10 +205,10 @@ def complete_tree(problem: Problem, division: Division, parent: Sequence[int]) -
 
 def _deepest_agents(problem: Problem, division: Division, depth: Ints) -> Ints:
     """Return the deepest agent of each crossing factor; ties go to the first in the iteration order of a set."""
-    owner, found = problem.owner, np.zeros(len(division.crossing), dtype=np.int64)
+    owner, deepest = problem.owner, np.zeros(len(division.crossing), dtype=np.int64)
     for i, scope in enumerate(division.scopes):
-        found[i] = max({int(owner[v]) for v in scope}, key=depth.__getitem__)
-    return found
+        deepest[i] = max({int(owner[v]) for v in scope}, key=depth.__getitem__)
+    return deepest
 
 
 def _cells(tree: PseudoTree, interface: NDArray[np.float64], variable: NDArray[np.float64]) -> float:

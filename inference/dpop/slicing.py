@@ -78,7 +78,7 @@ def plan_slices(
     cut: dict[int, tuple[int, ...]] = {}
     remaining_sizes = sizes.copy()
     plans = [step.plan(remaining_sizes) for step in steps]
-    whole = max((plan.entries for plan in plans), default=0)
+    largest_unsliced = max((plan.entries for plan in plans), default=0)
     while too_large := [agent for agent, plan in enumerate(plans) if plan.entries > max_entries]:
         open_variables = [
             {v for scope in (*steps[a].scopes, steps[a].separator) for v in scope if remaining_sizes[v] > 1}
@@ -91,10 +91,10 @@ def plan_slices(
         def priority(v: int, open_variables: Sequence[set[int]] = open_variables) -> tuple[int, int, int, int, int]:
             """Return the sort key of a variable: the smallest key is cut next."""
             forced = _forced_cuts(steps[owner_of[v]], v)
-            more = sum(int(remaining_sizes[u]) > 1 for u in forced)
+            additional_cuts = sum(int(remaining_sizes[u]) > 1 for u in forced)
             return (
                 -sum(v in variables for variables in open_variables),
-                more,
+                additional_cuts,
                 -depth[owner_of[v]],
                 -int(remaining_sizes[v]),
                 v,
@@ -107,9 +107,9 @@ def plan_slices(
             raise ResourceError(f"slicing would need more than {max_steps:,.0f} steps")
         remaining_sizes[list(cut[agent])] = 1
         newly_cut = set(cut[agent])
-        for other, step in enumerate(steps):
+        for affected, step in enumerate(steps):
             if newly_cut.intersection((*step.order, *step.separator)):
-                plans[other] = step.plan(remaining_sizes)
+                plans[affected] = step.plan(remaining_sizes)
     counts = _step_counts(tree, steps, cut, sizes)
     return Slicing(
         cut,
@@ -117,7 +117,7 @@ def plan_slices(
         sum(counts),
         sum(min(_MAX_COUNT, float(plan.cells) * count) for plan, count in zip(plans, counts, strict=True)),
         max((plan.entries for plan in plans), default=0),
-        whole,
+        largest_unsliced,
     )
 
 
@@ -133,19 +133,19 @@ def condition_tables(tables: Sequence[AnyTable], fixed: Mapping[int, int]) -> Ut
     fixed
         The value index of each fixed variable.
     """
-    found = list[AnyTable]()
+    conditioned = list[AnyTable]()
     for table in tables:
         shape = table.shape if isinstance(table, SparseBackedTable) else table.values.shape
         if not any(v in fixed and size > 1 for v, size in zip(table.scope, shape, strict=True)):
-            found.append(table)
+            conditioned.append(table)
             continue
         scope, values = table.scope, table.values
-        place = tuple(
+        index = tuple(
             slice(fixed[v], fixed[v] + 1) if v in fixed and values.shape[axis] > 1 else slice(None)
             for axis, v in enumerate(scope)
         )
-        found.append(EncodedTable(scope, values[place]))
-    return tuple(found)
+        conditioned.append(EncodedTable(scope, values[index]))
+    return tuple(conditioned)
 
 
 def _forced_cuts(step: PredictedStep, variable: int) -> tuple[int, ...]:

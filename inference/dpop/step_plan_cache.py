@@ -1,4 +1,7 @@
-"""Cache elimination orders and plans of UTIL steps per process: steps of the same structure are planned once."""
+"""Cache elimination orders and plans of UTIL steps per process: steps of the same structure are planned once.
+
+The cache is used by :func:`dmcmc.inference.dpop.util_and_value.util_step`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -73,15 +76,15 @@ def step_plan(
     full_key = domains.size <= _MAX_KEYED_DOMAINS
     sizes = (domains if full_key else domains[np.array([*eliminate, *keep], dtype=np.int64)]).tobytes()
     key = tuple(scopes), tuple(eliminate), tuple(keep), sizes, domains.size, None if given is None else tuple(given)
-    found = _PLANS.find(key)
-    if found is None:
-        found = make_plan()
+    step = _PLANS.find(key)
+    if step is None:
+        step = make_plan()
         if not stop.over:  # otherwise the order may depend on the clock
-            _PLANS.put(key, found)
+            _PLANS.put(key, step)
     if full_key:
-        return found
-    program = found.plan.program._replace(domains=writable_once(domains))
-    return found._replace(plan=replace(found.plan, program=program))
+        return step
+    program = step.plan.program._replace(domains=writable_once(domains))
+    return step._replace(plan=replace(step.plan, program=program))
 
 
 def _layout(scopes: Sequence[tuple[int, ...]], plan: EliminationPlan) -> FlatTables:

@@ -61,8 +61,8 @@ class StepWorkspace:
         self.plan = plan_elimination([t.scope for t in inputs.tables], inputs.domains, inputs.order, inputs.keep)
         self.arena = new_arena(self.plan, arithmetic)
         self.arithmetic = arithmetic
-        whole = Elimination(self.plan, self.arena, arithmetic)
-        self.inputs = [whole.table(t) for t in range(self.plan.tables - self.plan.buckets)]
+        elimination = Elimination(self.plan, self.arena, arithmetic)
+        self.inputs = [elimination.table(t) for t in range(self.plan.tables - self.plan.buckets)]
         self._shapes = [_shape(table) for table in self.inputs]
 
     def fits(self, tables: Sequence[AnyTable]) -> bool:
@@ -95,13 +95,21 @@ class StepWorkspace:
             if not _same_memory(source, target.values):
                 np.copyto(target.values, source)
         external_tables = {} if output is None or self.message is None else {self.message: output}
-        done = Elimination(self.plan, self.arena, self.arithmetic, external_tables=external_tables)
-        run_on_cpu(done, 0, self.plan.buckets, MAX_PLUS, backend.threads, backend.stop)
-        return UtilStep(done.remaining(), done)
+        elimination = Elimination(self.plan, self.arena, self.arithmetic, external_tables=external_tables)
+        run_on_cpu(elimination, 0, self.plan.buckets, MAX_PLUS, backend.threads, backend.stop)
+        return UtilStep(elimination.remaining(), elimination)
 
 
 class StepWorkspaces:
-    """The workspaces of a process's agents, addressed by the caller's keys of steps and messages."""
+    """The workspaces of a process's agents, addressed by the caller's keys of steps and messages.
+
+    Parameters
+    ----------
+    backend
+        Threads and deadline of the steps.
+    arithmetic
+        Encoding of the tables' entries.
+    """
 
     def __init__(self, backend: Backend, arithmetic: Arithmetic) -> None:
         self.backend, self.arithmetic = backend, arithmetic
@@ -169,11 +177,11 @@ class StepWorkspaces:
             workspace = self._workspaces[key] = StepWorkspace(inputs._replace(keep=keep), self.arithmetic)
         except OutOfMemory:
             return None
-        number = len(node.local_tables) + len(node.crossing)
+        input_index = len(node.local_tables) + len(node.crossing)
         for sender, message in zip(senders, node.child_messages, strict=True):
             if len(message) == 1:
-                self._message_targets[sender] = workspace.inputs[number]
-            number += len(message)
+                self._message_targets[sender] = workspace.inputs[input_index]
+            input_index += len(message)
         return workspace
 
     def _release(self, key: Key) -> None:
@@ -193,7 +201,7 @@ def _shape(table: AnyTable) -> dict[int, int]:
     return dict(zip(table.scope, table.values.shape, strict=True))
 
 
-def _same_memory(one: Array, other: Array) -> bool:
+def _same_memory(a: Array, b: Array) -> bool:
     """Return whether two arrays of the same shape share the same memory."""
-    ours, theirs = one.__array_interface__, other.__array_interface__
-    return bool(ours["data"][0] == theirs["data"][0] and one.strides == other.strides)
+    a_interface, b_interface = a.__array_interface__, b.__array_interface__
+    return bool(a_interface["data"][0] == b_interface["data"][0] and a.strides == b.strides)

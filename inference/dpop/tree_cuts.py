@@ -1,7 +1,8 @@
-"""Cut the bucket tree of an elimination order into connected parts.
+"""Cut the bucket tree of an elimination order into connected parts, one per agent.
 
-The subtree of a variable shares with the rest of the problem the variables of its bucket that are eliminated later. A
-message between the two parts ranges over these.
+The bucket of a variable also holds variables that are eliminated later. The message from the variable's subtree to
+the other part ranges over these (the shared variables), so cuts with few shared variables suit DPOP. The parts are
+used by :mod:`dmcmc.inference.dpop.assign_variables`.
 """
 
 from collections.abc import Sequence
@@ -27,9 +28,10 @@ class BucketTree(NamedTuple):
     parent : list of int
         The parent of each variable, −1 for a root.
     shared : list of int
-        The number of later variables in each variable's bucket.
+        The number of later variables in each variable's bucket: those that a message from its subtree ranges
+        over.
     bits : list of float
-        log2 of the cells over these variables.
+        log2 of the cells of that message.
     """
 
     order: Sequence[int]
@@ -70,22 +72,24 @@ def bisected(tree: BucketTree, agents: int) -> list[int]:
         Each variable's part, 0 to ``agents`` − 1.
     """
     owner = [0] * len(tree.parent)
-    waiting = [(list(tree.order), agents, 0)]  # a part (children before parents), its number of agents, the first agent
-    while waiting:
-        part, count, first = waiting.pop()
+    parts_to_cut = [
+        (list(tree.order), agents, 0)
+    ]  # a part (children before parents), its number of agents, the first agent
+    while parts_to_cut:
+        part, count, first = parts_to_cut.pop()
         if count == 1:
             for v in part:
                 owner[v] = first
             continue
-        small = count // 2
-        cut = _cut(part, tree.parent, tree.shared, len(part) * small // count, small, count)
-        waiting.append(([v for v in part if v in cut], small, first))
-        waiting.append(([v for v in part if v not in cut], count - small, first + small))
+        first_agents = count // 2
+        cut = _cut(part, tree.parent, tree.shared, len(part) * first_agents // count, first_agents, count)
+        parts_to_cut.append(([v for v in part if v in cut], first_agents, first))
+        parts_to_cut.append(([v for v in part if v not in cut], count - first_agents, first + first_agents))
     return owner
 
 
 def narrowest_cuts(tree: BucketTree, agents: int, least: int) -> list[int] | None:
-    """Cut off subtrees that share the fewest cells with the rest; ties go to those closest to an equal size.
+    """Cut off subtrees whose messages have the fewest cells; ties go to those closest to an equal size.
 
     Parameters
     ----------
@@ -93,8 +97,9 @@ def narrowest_cuts(tree: BucketTree, agents: int, least: int) -> list[int] | Non
         The bucket tree.
     agents
         The number of parts.
-    least
-        Minimum number of variables per part. The last part is the remainder, which may be far larger than the others.
+    min_variables
+        Minimum number of variables per part. The last part is the remainder, which may be far larger than the
+        others.
 
     Returns
     -------
@@ -107,29 +112,31 @@ def narrowest_cuts(tree: BucketTree, agents: int, least: int) -> list[int] | Non
     for v in tree.order:
         if tree.parent[v] >= 0:
             size[parent[v]] += size[v]
-    share, bits, owner = n / agents, np.round(tree.bits), np.full(n, agents - 1, dtype=np.int64)
-    open_ = np.ones(n, dtype=np.bool_)
-    for number in range(agents - 1):
-        left = int(open_.sum()) - size
-        fits = np.flatnonzero(open_ & (size >= least) & (size <= 1.5 * share) & (left >= least * (agents - 1 - number)))
+    equal_share, bits, owner = n / agents, np.round(tree.bits), np.full(n, agents - 1, dtype=np.int64)
+    unassigned = np.ones(n, dtype=np.bool_)
+    for part in range(agents - 1):
+        remaining_size = int(unassigned.sum()) - size
+        fits = np.flatnonzero(
+            unassigned & (size >= least) & (size <= 1.5 * equal_share) & (remaining_size >= least * (agents - 1 - part))
+        )
         if not fits.size:
             return None
-        top = int(fits[np.lexsort((fits, np.abs(size[fits] - share), bits[fits]))[0]])
-        inside = np.zeros(n, dtype=np.bool_)
-        inside[top] = True
+        root = int(fits[np.lexsort((fits, np.abs(size[fits] - equal_share), bits[fits]))[0]])
+        in_subtree = np.zeros(n, dtype=np.bool_)
+        in_subtree[root] = True
         for v in order[::-1].tolist():
-            inside[v] |= parent[v] >= 0 and inside[parent[v]]
-        inside &= open_
-        owner[inside], open_[inside] = number, False
-        above = int(parent[top])
-        while above >= 0:
-            size[above] -= size[top]
-            above = int(parent[above])
+            in_subtree[v] |= parent[v] >= 0 and in_subtree[parent[v]]
+        in_subtree &= unassigned
+        owner[in_subtree], unassigned[in_subtree] = part, False
+        ancestor = int(parent[root])
+        while ancestor >= 0:
+            size[ancestor] -= size[root]
+            ancestor = int(parent[ancestor])
     return owner.tolist()
 
 
-def _cut(part: list[int], parent: list[int], shared: list[int], share: int, least: int, count: int) -> set[int]:
-    """Return a set of about ``share`` variables of ``part``: subtrees, preferably those that share least with the rest.
+def _cut(part: list[int], parent: list[int], shared: list[int], wanted: int, least: int, n_agents: int) -> set[int]:
+    """Return a set of about ``share`` variables of ``part``: subtrees, preferably with few shared variables.
 
     Parameters
     ----------
@@ -151,26 +158,26 @@ def _cut(part: list[int], parent: list[int], shared: list[int], share: int, leas
         if parent[v] in inside:
             children[parent[v]].append(v)
             size[parent[v]] += size[v]
-    share = max(share, least)
-    most = min(share + int(_SIZE_TOLERANCE * share), len(part) - (count - least))
-    fitting = [v for v in part if abs(size[v] - share) <= _SIZE_TOLERANCE * share and size[v] <= most]
+    wanted = max(wanted, least)
+    max_size = min(wanted + int(_SIZE_TOLERANCE * wanted), len(part) - (n_agents - least))
+    fitting = [v for v in part if abs(size[v] - wanted) <= _SIZE_TOLERANCE * wanted and size[v] <= max_size]
     if fitting:
-        return _below(min(fitting, key=lambda v: (shared[v], abs(size[v] - share), v)), children, set())
+        return _below(min(fitting, key=lambda v: (shared[v], abs(size[v] - wanted), v)), children, set())
     taken: set[int] = set()
     for v in sorted(part, key=lambda v: (-size[v], shared[v], v)):
         # All ancestors of v were too large; a leaf always fits.
-        if v not in taken and size[v] <= max(1, most - len(taken)):
+        if v not in taken and size[v] <= max(1, max_size - len(taken)):
             taken |= _below(v, children, taken)
-        if len(taken) >= share:
+        if len(taken) >= wanted:
             break
     return taken
 
 
-def _below(top: int, children: dict[int, list[int]], taken: set[int]) -> set[int]:
-    """Return the subtree of ``top`` without the variables in ``taken``."""
-    found, queue = {top}, [top]
+def _below(root: int, children: dict[int, list[int]], taken: set[int]) -> set[int]:
+    """Return the subtree of a variable without the variables in ``taken``."""
+    subtree, queue = {root}, [root]
     while queue:
-        new = [c for c in children[queue.pop()] if c not in taken]
-        found.update(new)
-        queue += new
-    return found
+        children_of_v = [c for c in children[queue.pop()] if c not in taken]
+        subtree.update(children_of_v)
+        queue += children_of_v
+    return subtree

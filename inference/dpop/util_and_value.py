@@ -1,4 +1,10 @@
-"""DPOP's steps as pure functions (DMCMC paper §2 and Algorithm 2), used both in one process and over MPI."""
+"""DPOP's steps as pure functions (DMCMC paper §2 and Algorithm 2), used both in one process and over MPI.
+
+In the UTIL phase each agent, leaves first, joins its tables with its children's messages, maximises over
+its interface variables and sends the result to its parent (:func:`util_step`). In the VALUE phase each
+agent, roots first, looks up its best values given those of its ancestors (:func:`value_step`).
+:func:`outside_steps` computes bounds from the roots down.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,8 +59,8 @@ class UtilStep:
 
     def without_tables(self) -> "UtilStep":
         """Return the step without its bucket tables, which are not needed after VALUE."""
-        done = self.elimination
-        empty = Elimination(done.plan, np.zeros(0, dtype=done.arithmetic.dtype), done.arithmetic)
+        elimination = self.elimination
+        empty = Elimination(elimination.plan, np.zeros(0, dtype=elimination.arithmetic.dtype), elimination.arithmetic)
         return UtilStep(self.message, empty, self.z)
 
     @property
@@ -130,23 +136,23 @@ def util_step(
         If the backend's deadline passes.
     """
     arithmetic = node.arithmetic
-    joined = [*node.local_tables, *node.crossing, *(table for message in node.child_messages for table in message)]
-    scopes, stop = [t.scope for t in joined], resources.backend.stop
-    found = step_plan(scopes, node.domains, node.interface, node.separator, node.order, stop)
-    (order, exact, layout), (relaxation, memory) = found, attempts[0]
+    tables = [*node.local_tables, *node.crossing, *(table for message in node.child_messages for table in message)]
+    scopes, stop = [t.scope for t in tables], resources.backend.stop
+    planned = step_plan(scopes, node.domains, node.interface, node.separator, node.order, stop)
+    (order, exact, layout), (relaxation, memory) = planned, attempts[0]
     if relaxation.method != "mini-bucket" and relaxation.z is None and relaxation.allows(exact):
-        listed = eliminate_sparse(SparseQuery(joined, node.domains, arithmetic), exact, memory, stop)
-        if listed is not None:
-            return UtilStep(listed.remaining(), listed)
+        sparse_result = eliminate_sparse(SparseQuery(tables, node.domains, arithmetic), exact, memory, stop)
+        if sparse_result is not None:
+            return UtilStep(sparse_result.remaining(), sparse_result)
     if layout is not None and relaxation.is_exact(exact, arithmetic, memory):
-        done = _eliminate_small(joined, layout, exact, arithmetic, resources.backend)
-        if done is not None:
-            return UtilStep(tuple(map(copy_table, done.remaining())), done)
+        small_result = _eliminate_small(tables, layout, exact, arithmetic, resources.backend)
+        if small_result is not None:
+            return UtilStep(tuple(map(copy_table, small_result.remaining())), small_result)
     query = EliminationQuery(
-        [as_dense(table) for table in joined], node.domains, order, node.separator, arithmetic, exact
+        [as_dense(table) for table in tables], node.domains, order, node.separator, arithmetic, exact
     )
-    named = replace(resources, owner=f"agent {resources.owner}: its UTIL step")
-    relaxed = eliminate_first_fitting(query, attempts, named)
+    named_resources = replace(resources, owner=f"agent {resources.owner}: its UTIL step")
+    relaxed = eliminate_first_fitting(query, attempts, named_resources)
     return UtilStep(_remaining(relaxed), relaxed.elimination, relaxed.z)
 
 
@@ -171,11 +177,10 @@ def outside_steps(
 ) -> tuple[UtilMessage, list[UtilMessage]]:
     """Compute outside bounds from the top down: upper bounds on what all other agents can add.
 
-    They are per row of the agent, and per assignment of each child's separator.
-
-    For each row, the sum of ``node.local_tables`` and ``interface_tables`` is the best utility of the whole
-    component, or with relaxed tables an upper bound on it. An agent's own tables are part of its children's outside
-    bounds only.
+    Two kinds are computed: per row of the agent, and per assignment of each child's separator. For each row,
+    the sum of ``node.local_tables`` and ``interface_tables`` is the best utility of the whole component, or
+    with relaxed tables an upper bound on it. An agent's own tables are part of its children's outside bounds
+    only.
 
     Parameters
     ----------
@@ -200,9 +205,9 @@ def outside_steps(
     domains, arithmetic = node.domains, node.arithmetic
     resources = replace(resources, magnitude_limit=None, owner="the outside bound of an agent")
 
-    def eliminate(given: Sequence[AnyTable], keep: Sequence[int]) -> UtilMessage:
+    def eliminate(input_tables: Sequence[AnyTable], keep: Sequence[int]) -> UtilMessage:
         """Eliminate all variables but ``keep``; if that does not fit the memory, return a constant upper bound."""
-        tables = [as_dense(table) for table in given]
+        tables = [as_dense(table) for table in input_tables]
         eliminated = [v for v in (*node.interface, *node.separator) if v not in set(keep)]
         order = best_order([t.scope for t in tables], domains, eliminated, keep, stop=resources.backend.stop).variables
         try:
@@ -216,9 +221,11 @@ def outside_steps(
     all_messages = [t for message in node.child_messages for t in message]
     interface_tables = eliminate([*node.crossing, *all_messages, *outside], node.interface)
     child_tables = []
-    for number, keep in enumerate(child_separators):
-        others = [t for other, message in enumerate(node.child_messages) if other != number for t in message]
-        child_tables.append(eliminate([*node.local_tables, *node.crossing, *others, *outside], keep))
+    for child, keep in enumerate(child_separators):
+        sibling_messages = [
+            t for sibling, message in enumerate(node.child_messages) if sibling != child for t in message
+        ]
+        child_tables.append(eliminate([*node.local_tables, *node.crossing, *sibling_messages, *outside], keep))
     return interface_tables, child_tables
 
 

@@ -29,7 +29,7 @@ def add_strided(out, source, at, dims, strides, lowest):
     if k == 0:
         out[0] = max(out.dtype.type(out[0] + source[at]), lowest)
         return
-    digit = np.zeros(k, dtype=np.int64)
+    index = np.zeros(k, dtype=np.int64)
     inner, stride = dims[k - 1], strides[k - 1]
     for begin in range(0, out.size, inner):
         to = out[begin : begin + inner]
@@ -41,12 +41,12 @@ def add_strided(out, source, at, dims, strides, lowest):
             for i in range(inner):
                 to[i] = max(out.dtype.type(to[i] + source[at + i * stride]), lowest)
         for j in range(k - 2, -1, -1):
-            digit[j] += 1
+            index[j] += 1
             at += strides[j]
-            if digit[j] < dims[j]:
+            if index[j] < dims[j]:
                 break
-            at -= digit[j] * strides[j]
-            digit[j] = 0
+            at -= index[j] * strides[j]
+            index[j] = 0
 
 
 @njit(nogil=True)
@@ -55,8 +55,12 @@ def place_inputs(program, arena, scope_start, scope, at, data, lowest):
 
     Parameters
     ----------
-    scope_start, scope, at, data
-        The inputs in the layout of :class:`dmcmc.inference.model.flat_tables.FlatTables`.
+    scope_start, scope : int64
+        The scope of input t is ``scope[scope_start[t]:scope_start[t + 1]]``, in the axis order of its data.
+    at : (inputs + 1,) int64
+        The entries of input t are ``data[at[t]:at[t + 1]]``, in C order.
+    data : (entries,)
+        Entries of all inputs.
     """
     for t in range(at.size - 1):
         first, last = scope_start[t], scope_start[t + 1]
@@ -89,10 +93,16 @@ def place_inputs(program, arena, scope_start, scope, at, data, lowest):
 
 @njit(nogil=True)
 def choose_values(program, arena, values, lowest, first, last):
-    """Set the maximising values of the variables of buckets ``first`` to ``last`` − 1 in ``values`` (variables,) int64.
+    """Set the maximising values of the variables of buckets ``first`` to ``last`` − 1.
 
-    ``values`` holds all other variables. Buckets are processed last to first, with all mini-buckets of a variable
-    together; ties go to the lowest value. One row of each table is read.
+    Buckets are processed last to first, with all mini-buckets of a variable together; ties go to the lowest value. One
+    row of each table is read.
+
+    Parameters
+    ----------
+    values : (variables,) int64
+        Holds the values of all variables that the buckets' messages depend on; the maximising values are written in
+        place.
     """
     b = last - 1
     while b >= first:

@@ -27,9 +27,8 @@ from dmcmc.inference.runtime.types import Array
 
 _MIN_PARALLEL_CELLS = 1 << 19  # joined cells from which a bucket is spread over several threads
 _MIN_TASK_CELLS = 1 << 17  # least joined cells of a thread's task: starting one costs about 50 microseconds
-_CELLS_PER_CHECK = (
-    1 << 24
-)  # joined cells between two checks of the deadline: 10 ms, or 100 ms if tables exceed the caches
+# joined cells between two checks of the deadline: 10 ms, or 100 ms if tables exceed the caches
+_CELLS_PER_CHECK = 1 << 24
 # cells charged for a bucket in addition to its joined cells: its fixed cost of some microseconds
 _CELLS_PER_BUCKET = 1 << 12
 
@@ -165,33 +164,49 @@ def new_arena(plan: EliminationPlan, arithmetic: Arithmetic) -> Array:
 
 
 def run_on_cpu(
-    work: Elimination, first: int, last: int, semiring: Semiring, threads: int, stop: Deadline = NO_DEADLINE
+    elimination: Elimination, first: int, last: int, semiring: Semiring, threads: int, stop: Deadline = NO_DEADLINE
 ) -> None:
     """Run buckets ``first`` to ``last`` − 1: large buckets on all threads, the others on one.
+
+    Parameters
+    ----------
+    elimination
+        The elimination; its arena holds the inputs of these buckets, and receives their messages.
+    first, last
+        The range of buckets.
+    semiring
+        The semiring.
+    threads
+        Number of CPU threads.
+    stop
+        The deadline.
 
     Raises
     ------
     OutOfTime
-        The deadline is checked between buckets, and between ranges of rows of a large bucket.
+        If the deadline passes. It is checked between buckets, and between ranges of rows of a large bucket.
     """
-    program, lowest = work.plan.program, work.arithmetic.lowest_scalar
+    program, lowest = elimination.plan.program, elimination.arithmetic.lowest_scalar
     # no bucket is large, nor is their sum
-    if not work.external_tables and work.plan.cells + _CELLS_PER_BUCKET * work.plan.buckets < _MIN_PARALLEL_CELLS:
+    if (
+        not elimination.external_tables
+        and elimination.plan.cells + _CELLS_PER_BUCKET * elimination.plan.buckets < _MIN_PARALLEL_CELLS
+    ):
         if first < last:
             stop.check()
-            run_buckets(program, work.arena, first, last, lowest, semiring.operation)
+            run_buckets(program, elimination.arena, first, last, lowest, semiring.operation)
         return
     cells = program.cells[first:last]
     large = cells > (_MIN_PARALLEL_CELLS if threads > 1 else _CELLS_PER_CHECK if stop is not NO_DEADLINE else np.inf)
-    for t in work.external_tables:
-        large[t - work.plan.output(first)] = True
+    for t in elimination.external_tables:
+        large[t - elimination.plan.output(first)] = True
     large_buckets = first + np.flatnonzero(large)
     next_bucket = first
     for b in (*large_buckets.tolist(), last):
         for begin, end in pairwise(_deadline_checks(program.cells, next_bucket, b, stop)):
             stop.check()
-            run_buckets(program, work.arena, begin, end, lowest, semiring.operation)
-        if b < last and not run_parallel(_tasks(work, b, semiring, threads), threads, stop):
+            run_buckets(program, elimination.arena, begin, end, lowest, semiring.operation)
+        if b < last and not run_parallel(_tasks(elimination, b, semiring, threads), threads, stop):
             stop.check()
         next_bucket = b + 1
 
@@ -226,45 +241,68 @@ def signed(values: Array, semiring: Semiring, arithmetic: Arithmetic) -> Array:
     if semiring.sign > 0:
         return values
     lowest = arithmetic.dtype.type(arithmetic.lowest)
-    hard = (values == lowest) | (values < arithmetic.forbidden_below)
-    return np.where(hard, lowest, -values)
+    is_forbidden = (values == lowest) | (values < arithmetic.forbidden_below)
+    return np.where(is_forbidden, lowest, -values)
 
 
 def run_rows(
-    work: Elimination, b: int, semiring: Semiring, threads: int, entries: tuple[int, int], stop: Deadline = NO_DEADLINE
+    elimination: Elimination,
+    b: int,
+    semiring: Semiring,
+    threads: int,
+    entries: tuple[int, int],
+    stop: Deadline = NO_DEADLINE,
 ) -> None:
     """Compute a range of entries of one bucket's message, from ``entries[0]`` to before ``entries[1]``.
+
+    Parameters
+    ----------
+    elimination
+        The elimination; its arena holds the inputs of the bucket, and receives the entries.
+    b
+        The bucket.
+    semiring
+        The semiring.
+    threads
+        Number of CPU threads.
+    entries
+        First entry and end of the entries of the message.
+    stop
+        The deadline.
 
     Raises
     ------
     OutOfTime
         If the deadline passes.
     """
-    if not run_parallel(_tasks(work, b, semiring, threads, *entries), threads, stop):
+    if not run_parallel(_tasks(elimination, b, semiring, threads, *entries), threads, stop):
         stop.check()
 
 
 def compile_joins(arithmetic: Arithmetic) -> None:
     """Compile the join of large buckets, or read it from the disk cache."""
     plan = plan_elimination([(0, 1)], np.full(2, 2), [0], [1])
-    work = eliminate([EncodedTable((0, 1), np.zeros((2, 2), dtype=arithmetic.dtype))], plan, arithmetic)
-    run_rows(work, 0, MAX_PLUS, 1, (0, 2))
+    elimination = eliminate([EncodedTable((0, 1), np.zeros((2, 2), dtype=arithmetic.dtype))], plan, arithmetic)
+    run_rows(elimination, 0, MAX_PLUS, 1, (0, 2))
 
 
 def _tasks(
-    work: Elimination, b: int, semiring: Semiring, threads: int, begin: int = 0, end: int | None = None
+    elimination: Elimination, b: int, semiring: Semiring, threads: int, begin: int = 0, end: int | None = None
 ) -> list[Callable[[], None]]:
-    """Prepare one large bucket and return the tasks that compute its message, one range of rows per task."""
-    plan = work.plan
-    lowest = work.arithmetic.lowest_scalar
+    """Prepare one large bucket and return the tasks that compute its message, one range of rows per task.
+
+    The tasks write the entries ``begin`` to ``end`` − 1 of the message; None stands for its end.
+    """
+    plan = elimination.plan
+    lowest = elimination.arithmetic.lowest_scalar
     parts = split_bucket(plan.program, b)
-    message = work.table(plan.output(b)).values.reshape(-1)
-    stop_entry = message.size if end is None else end
-    if begin % parts[1] or stop_entry % parts[1]:  # the range does not consist of whole rows: use rows of one entry
+    message = elimination.table(plan.output(b)).values.reshape(-1)
+    end_entry = message.size if end is None else end
+    if begin % parts[1] or end_entry % parts[1]:  # the range does not consist of whole rows: use rows of one entry
         parts = split_bucket(plan.program._replace(row_axes=np.zeros_like(plan.program.row_axes)), b)
     out = message.reshape(-1, parts[1])
-    first, last = begin // parts[1], stop_entry // parts[1]
-    kernel = partial(cast(Callable[..., None], join), work.arena, out, *parts, lowest, semiring.operation)
+    first, last = begin // parts[1], end_entry // parts[1]
+    kernel = partial(cast(Callable[..., None], join), elimination.arena, out, *parts, lowest, semiring.operation)
     cells = (last - first) * parts[1] * parts[2]
     pieces = max(1, min(last - first, max(4 * threads, cells // _CELLS_PER_CHECK), cells // _MIN_TASK_CELLS))
     bounds = [first + (last - first) * i // pieces for i in range(pieces + 1)]
@@ -283,9 +321,9 @@ def absorb(tables: Sequence[EncodedTable], arithmetic: Arithmetic) -> tuple[Enco
 
     Returns
     -------
-    tuple of Table
-        A table to which nothing is added is returned itself; any other result is a new table: a large table is copied
-        once.
+    tuple of EncodedTable
+        A table to which nothing is added is returned itself. Any other result is a new table, copied once however many
+        tables are added to it.
     """
     result: list[EncodedTable] = []
     copied = set[int]()

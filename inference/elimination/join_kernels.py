@@ -83,9 +83,9 @@ def split_bucket(program, b):
     dense : (tables,) bool
         Whether the entries of a row are contiguous and in order.
     """
-    w = program.row_axes[b]
+    n_low_axes = program.row_axes[b]
     sizes, all_strides = bucket_strides(program, b)
-    k, count = sizes.size - w, all_strides.shape[0]
+    k, count = sizes.size - n_low_axes, all_strides.shape[0]
     depth = np.zeros(count, dtype=np.int64)
     for i in range(count):
         for j in range(k):
@@ -113,22 +113,37 @@ def split_bucket(program, b):
         at[to] = program.at[program.inputs[program.input_start[b] + source]]
         for j in range(1 + k):
             strides[to, j] = all_strides[source, j]
-        dense[to] = w > 0
-        done = 1
-        for j in range(w - 1, -1, -1):  # offsets over the last axes of l, repeated for every value of the next axis
+        dense[to] = n_low_axes > 0
+        n_filled = 1
+        # offsets over the last axes of l, repeated for every value of the next axis
+        for j in range(n_low_axes - 1, -1, -1):
             stride = all_strides[source, 1 + k + j]
             is_row[to] |= stride > 0
-            dense[to] &= stride == done
+            dense[to] &= stride == n_filled
             for value in range(1, sizes[k + j]):
-                for i in range(done):
-                    offsets[to, value * done + i] = offsets[to, i] + np.uint32(value * stride)
-            done *= sizes[k + j]
+                for i in range(n_filled):
+                    offsets[to, value * n_filled + i] = offsets[to, i] + np.uint32(value * stride)
+            n_filled *= sizes[k + j]
     return sizes[:k], width, program.domains[program.variable[b]], level, is_row, at, strides, offsets, dense
 
 
 @njit(nogil=True, error_model="numpy", inline="always")
 def add_row(to, start, source, at, offsets, dense, lowest):
-    """Write ``start`` + one row of a table to ``to``, clamped to ``lowest``."""
+    """Write ``start`` + one row of a table to ``to``, clamped to ``lowest``.
+
+    Parameters
+    ----------
+    to, start : (width,)
+        The output, and the row to which the table is added; both may be the same array.
+    source : (entries,)
+        The arena that holds the table.
+    at : int
+        Offset of the table's entry for l = 0.
+    offsets : (width,) uint32
+        Offset of the entry for each l, relative to ``at``.
+    dense : bool
+        Whether these offsets are 0, 1, 2, ...
+    """
     number = to.dtype.type
     if dense:
         table = source[at : at + to.size]
@@ -153,14 +168,18 @@ def gather_row(to, start, source, at, offsets, lowest):
 def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, dense, lowest, operation, begin, end):
     """Join rows ``begin`` to ``end`` − 1 of a bucket; a row is an assignment of h, in C order.
 
-    The tables are described as :func:`split_bucket` returns them.
+    The tables are described as :func:`split_bucket` returns them. Level j holds two sums of all tables up to level j,
+    for every x: one number for the tables that do not depend on l, and one row for the others. The tables of the last
+    level that depend on l are added in the innermost loop instead.
 
     Parameters
     ----------
     arena : (entries,)
         All tables.
     out : (rows, width), or (x_size, width) for ``MAX_MARGINAL``
-        The message; in the dtype of the arithmetic.
+        The message, or the max-marginals before their maximum over l; in the dtype of the arithmetic.
+    high, width, x_size, level, is_row, at, strides, offsets, dense
+        The results of :func:`split_bucket`.
     operation
         ``MAXIMUM`` and ``LOG_SUM`` eliminate x: row h of ``out`` is written for each h. ``MAX_MARGINAL`` eliminates h:
         row x of ``out`` is raised to the maximum over h, and sums far below ``lowest`` / 2 all mean −∞.
@@ -170,144 +189,156 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
     k, count = high.size, at.size
     number = out.dtype.type
     half = lowest / 2
-    # first[j]:first[j + 1] are the tables of level j; rows[j] and numbers[j] hold the sum of all tables up to level j.
-    first = np.zeros(k + 2, dtype=np.int64)
+    # level_start[j]:level_start[j + 1] are the tables of level j. row_sums[j, x] and scalar_sums[j, x] hold the sums of
+    # all tables up to level j that depend on l, and that do not.
+    level_start = np.zeros(k + 2, dtype=np.int64)
     for t in range(count):
         for j in range(level[t] + 1, k + 2):
-            first[j] += 1
-    rows = np.zeros((k + 1, x_size, width), dtype=out.dtype)
-    numbers = np.zeros((k + 1, x_size), dtype=out.dtype)
-    below = np.zeros(k + 1, dtype=np.int64)  # the level whose rows hold the sum for level j
+            level_start[j] += 1
+    row_sums = np.zeros((k + 1, x_size, width), dtype=out.dtype)
+    scalar_sums = np.zeros((k + 1, x_size), dtype=out.dtype)
+    # the level whose row_sums are valid for level j: no table of the levels between depends on l
+    valid_level = np.zeros(k + 1, dtype=np.int64)
     for j in range(k + 1):
-        below[j] = below[j - 1] if j > 0 else 0
-        for t in range(first[j], first[j + 1] if j < k else first[j]):
+        valid_level[j] = valid_level[j - 1] if j > 0 else 0
+        for t in range(level_start[j], level_start[j + 1] if j < k else level_start[j]):
             if is_row[t]:
-                below[j] = j
-    n_last_rows, simple = 0, True
-    last_rows = np.empty(count, dtype=np.int64)
-    for t in range(first[k] if k > 0 else count, count):
+                valid_level[j] = j
+    n_last_tables, all_dense = 0, True
+    last_tables = np.empty(count, dtype=np.int64)
+    for t in range(level_start[k] if k > 0 else count, count):
         if is_row[t]:
-            last_rows[n_last_rows] = t
-            n_last_rows += 1
-            simple &= dense[t]
-    last_rows = last_rows[:n_last_rows]
+            last_tables[n_last_tables] = t
+            n_last_tables += 1
+            all_dense &= dense[t]
+    last_tables = last_tables[:n_last_tables]
     marginal = operation == MAX_MARGINAL
-    if n_last_rows > (1 if marginal else 2) or not simple:
-        n_last_rows = 3
-    digit = np.zeros(k, dtype=np.int64)
+    if n_last_tables > (1 if marginal else 2) or not all_dense:
+        n_last_tables = 3  # selects the general loop below
+    h_values = np.zeros(k, dtype=np.int64)
     position = at.copy()
     remainder = begin
     for j in range(k - 1, -1, -1):
-        digit[j] = remainder % high[j]
+        h_values[j] = remainder % high[j]
         remainder //= high[j]
         for t in range(count):
-            position[t] += digit[j] * strides[t, 1 + j]
+            position[t] += h_values[j] * strides[t, 1 + j]
     row = np.empty(width, dtype=out.dtype)
-    top = np.empty(width, dtype=out.dtype)
+    maxima = np.empty(width, dtype=out.dtype)
     zero = number(0)
-    changed = 0
+    first_changed_level = 0
     for h in range(begin, end):
-        for j in range(changed, k + 1):
+        for j in range(first_changed_level, k + 1):
             for x in range(x_size):
-                total = numbers[j - 1, x] if j > 0 else zero
-                source = rows[below[j - 1], x] if j > 0 else rows[0, x]
+                total = scalar_sums[j - 1, x] if j > 0 else zero
+                source = row_sums[valid_level[j - 1], x] if j > 0 else row_sums[0, x]
                 if j == 0:
                     for i in range(width):
                         source[i] = zero
-                to = rows[j, x]
-                for t in range(first[j], first[j + 1]):
+                to = row_sums[j, x]
+                for t in range(level_start[j], level_start[j + 1]):
                     if not is_row[t]:
                         total = max(number(total + arena[position[t] + x * strides[t, 0]]), lowest)
                     elif j < k or k == 0:
                         add_row(to, source, arena, position[t] + x * strides[t, 0], offsets[t], dense[t], lowest)
                         source = to
-                numbers[j, x] = total
+                scalar_sums[j, x] = total
         best = out[0 if marginal else h]
         if not marginal:
             for i in range(width):
                 best[i] = lowest
-            if n_last_rows == 0:
-                max_rows(best, rows[below[k]], numbers[k])
-        for x in range(0 if n_last_rows == 0 and not marginal else x_size):
-            shared = numbers[k, x]
-            if shared < half:
+            if n_last_tables == 0:
+                max_rows(best, row_sums[valid_level[k]], scalar_sums[k])
+        for x in range(0 if n_last_tables == 0 and not marginal else x_size):
+            scalar = scalar_sums[k, x]
+            if scalar < half:
                 continue  # forbidden for every l
-            base = rows[below[k], x]
+            row_sum = row_sums[valid_level[k], x]
             if marginal:
                 best = out[x]
-            if n_last_rows == 0:
+            if n_last_tables == 0:
                 for i in range(width):
-                    best[i] = max(best[i], number(base[i] + shared))
-            elif n_last_rows == 1:
-                row_at = position[last_rows[0]] + x * strides[last_rows[0], 0]
-                left = arena[row_at : row_at + width]
+                    best[i] = max(best[i], number(row_sum[i] + scalar))
+            elif n_last_tables == 1:
+                row_at = position[last_tables[0]] + x * strides[last_tables[0], 0]
+                table_0 = arena[row_at : row_at + width]
                 for i in range(width):
-                    best[i] = max(best[i], number(number(base[i] + shared) + left[i]))
-            elif n_last_rows == 2:
-                row_at = position[last_rows[0]] + x * strides[last_rows[0], 0]
-                left = arena[row_at : row_at + width]
-                row_at = position[last_rows[1]] + x * strides[last_rows[1], 0]
-                right = arena[row_at : row_at + width]
+                    best[i] = max(best[i], number(number(row_sum[i] + scalar) + table_0[i]))
+            elif n_last_tables == 2:
+                row_at = position[last_tables[0]] + x * strides[last_tables[0], 0]
+                table_0 = arena[row_at : row_at + width]
+                row_at = position[last_tables[1]] + x * strides[last_tables[1], 0]
+                table_1 = arena[row_at : row_at + width]
                 for i in range(width):
-                    best[i] = max(best[i], number(number(number(base[i] + shared) + left[i]) + right[i]))
+                    best[i] = max(best[i], number(number(number(row_sum[i] + scalar) + table_0[i]) + table_1[i]))
             else:
-                sum_row(row, base, shared, arena, x, last_rows, position, strides, offsets, dense, lowest)
+                sum_row(row, row_sum, scalar, arena, x, last_tables, position, strides, offsets, dense, lowest)
                 for i in range(width):
                     best[i] = max(best[i], row[i])
         if operation == _LOG_SUM:  # the maximum is known: sum the exponentials relative to it
             for i in range(width):
-                top[i] = best[i]
+                maxima[i] = best[i]
                 best[i] = zero
             for x in range(x_size):
-                base = rows[below[k], x]
-                sum_row(row, base, numbers[k, x], arena, x, last_rows, position, strides, offsets, dense, lowest)
+                row_sum = row_sums[valid_level[k], x]
+                sum_row(
+                    row, row_sum, scalar_sums[k, x], arena, x, last_tables, position, strides, offsets, dense, lowest
+                )
                 for i in range(width):
-                    if top[i] > lowest:
-                        best[i] += number(np.exp(row[i] - top[i]))
+                    if maxima[i] > lowest:
+                        best[i] += number(np.exp(row[i] - maxima[i]))
             for i in range(width):
-                best[i] = number(top[i] + np.log(best[i])) if top[i] > lowest else lowest
+                best[i] = number(maxima[i] + np.log(best[i])) if maxima[i] > lowest else lowest
         if not marginal:
             for i in range(width):
                 best[i] = lowest if best[i] < half else best[i]  # normalise every sum that contains −∞
-        changed = k
+        first_changed_level = k
         for j in range(k - 1, -1, -1):
-            digit[j] += 1
+            h_values[j] += 1
             step = 1
-            if digit[j] == high[j]:
+            if h_values[j] == high[j]:
                 step = 1 - high[j]
-                digit[j] = 0
-            for t in range(first[j + 1], count):
+                h_values[j] = 0
+            for t in range(level_start[j + 1], count):
                 position[t] += step * strides[t, 1 + j]
             if step == 1:
-                changed = j + 1
+                first_changed_level = j + 1
                 break
 
 
 @njit(nogil=True, error_model="numpy", inline="always")
-def max_rows(best, rows, numbers):
-    """Raise ``best`` to the maximum over x of ``rows[x]`` + ``numbers[x]``; four values of x per pass over ``best``."""
+def max_rows(best, row_sums, scalar_sums):
+    """Raise ``best`` to the maximum over x of ``row_sums[x]`` + ``scalar_sums[x]``.
+
+    Four values of x are handled per pass over ``best`` (width,). ``row_sums`` is (x_size, width), ``scalar_sums`` is
+    (x_size,).
+    """
     number = best.dtype.type
     x = 0
-    while x + 4 <= numbers.size:
-        a, b, c, d = rows[x], rows[x + 1], rows[x + 2], rows[x + 3]
-        na, nb, nc, nd = numbers[x], numbers[x + 1], numbers[x + 2], numbers[x + 3]
+    while x + 4 <= scalar_sums.size:
+        a, b, c, d = row_sums[x], row_sums[x + 1], row_sums[x + 2], row_sums[x + 3]
+        na, nb, nc, nd = scalar_sums[x], scalar_sums[x + 1], scalar_sums[x + 2], scalar_sums[x + 3]
         for i in range(best.size):
             ab = max(number(a[i] + na), number(b[i] + nb))
             cd = max(number(c[i] + nc), number(d[i] + nd))
             best[i] = max(best[i], max(ab, cd))
         x += 4
-    while x < numbers.size:
-        a, na = rows[x], numbers[x]
+    while x < scalar_sums.size:
+        a, na = row_sums[x], scalar_sums[x]
         for i in range(best.size):
             best[i] = max(best[i], number(a[i] + na))
         x += 1
 
 
 @njit(nogil=True, error_model="numpy", inline="always")
-def sum_row(row, base, shared, arena, x, tables, position, strides, offsets, dense, lowest):
-    """Write ``base`` + ``shared`` + the rows of the given tables to ``row``, clamped."""
+def sum_row(row, row_sum, scalar, arena, x, tables, position, strides, offsets, dense, lowest):
+    """Write ``row_sum`` + ``scalar`` + the rows of the given tables at x to ``row``, clamped to ``lowest``.
+
+    ``position`` (tables,) holds the offset of each table's entry for x = 0, the current h and l = 0. ``strides``,
+    ``offsets`` and ``dense`` are those of :func:`split_bucket`.
+    """
     for i in range(row.size):
-        row[i] = max(row.dtype.type(base[i] + shared), lowest)
+        row[i] = max(row.dtype.type(row_sum[i] + scalar), lowest)
     for t in tables:
         add_row(row, row, arena, position[t] + x * strides[t, 0], offsets[t], dense[t], lowest)
 

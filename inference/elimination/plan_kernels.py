@@ -68,6 +68,7 @@ def plan_buckets(scope_start, scope, rank, order, domains):
     for s in range(scope.size):
         scopes[s] = scope[s]
     size = np.ones(tables, dtype=np.int64)
+    # The tables of each bucket form a linked list: first table, last table, and the table after each table; −1 is none.
     head = np.full(buckets, -1, dtype=np.int64)
     tail = np.full(buckets, -1, dtype=np.int64)
     next_table = np.full(tables, -1, dtype=np.int64)
@@ -76,8 +77,9 @@ def plan_buckets(scope_start, scope, rank, order, domains):
     remaining = np.empty(tables, dtype=np.int64)
     cells = np.zeros(buckets, dtype=np.int64)
     row_axes = np.zeros(buckets, dtype=np.int64)
-    seen_in = np.full(domains.size, -1, dtype=np.int64)
-    left_over, assigned = 0, 0
+    # the last bucket whose message was found to contain each variable
+    last_bucket_with = np.full(domains.size, -1, dtype=np.int64)
+    n_remaining, n_assigned = 0, 0
     for t in range(tables):
         if t >= given:  # the message of bucket t - given
             b = t - given
@@ -85,8 +87,8 @@ def plan_buckets(scope_start, scope, rank, order, domains):
             end = begin
             i = head[b]
             while i >= 0:
-                inputs[assigned] = i
-                assigned += 1
+                inputs[n_assigned] = i
+                n_assigned += 1
                 if end + start[i + 1] - start[i] > scopes.size:
                     enlarged = np.empty(2 * scopes.size + domains.size, dtype=np.int64)
                     for s in range(end):
@@ -94,12 +96,12 @@ def plan_buckets(scope_start, scope, rank, order, domains):
                     scopes = enlarged
                 for s in range(start[i], start[i + 1]):
                     u = scopes[s]
-                    if rank[u] != b and seen_in[u] != b:
-                        seen_in[u] = b
+                    if rank[u] != b and last_bucket_with[u] != b:
+                        last_bucket_with[u] = b
                         scopes[end] = u
                         end += 1
                 i = next_table[i]
-            input_start[b + 1] = assigned
+            input_start[b + 1] = n_assigned
             start[t + 1] = end
         begin, end = start[t], start[t + 1]
         sort_by(scopes[begin:end], end - begin, rank)
@@ -108,12 +110,12 @@ def plan_buckets(scope_start, scope, rank, order, domains):
         if t >= given:
             b = t - given
             cells[b] = times(size[t], domains[order[b]])
-            bucket_inputs = inputs[input_start[b] : assigned]
+            bucket_inputs = inputs[input_start[b] : n_assigned]
             row_axes[b] = choose_row(start, scopes, bucket_inputs, t, domains[order[b]], rank, domains)
         bucket_rank = rank[scopes[begin]] if end > begin else buckets
         if bucket_rank >= buckets:
-            remaining[left_over] = t
-            left_over += 1
+            remaining[n_remaining] = t
+            n_remaining += 1
         elif tail[bucket_rank] < 0:
             head[bucket_rank] = t
             tail[bucket_rank] = t
@@ -125,8 +127,8 @@ def plan_buckets(scope_start, scope, rank, order, domains):
         scopes[: start[tables]].copy(),
         size,
         input_start,
-        inputs[:assigned],
-        remaining[:left_over],
+        inputs[:n_assigned],
+        remaining[:n_remaining],
         cells,
         row_axes,
     )
@@ -136,9 +138,22 @@ def plan_buckets(scope_start, scope, rank, order, domains):
 def choose_row(start, scopes, inputs, output, x_size, rank, domains):
     """Return how many trailing separator variables should form a row, by an estimated cost per cell.
 
-    A table that varies with the last leading variable is added for every row. This is cheap if it varies with all
-    variables of the row, and expensive if its entries must be gathered. The sum of the other tables is shared by
-    neighbouring rows.
+    A row is the innermost, vectorised loop of the join. A table that varies with the last leading variable is added for
+    every row. This is cheap if it varies with all variables of the row, and expensive if its entries must be gathered.
+    The sum of the other tables is shared by neighbouring rows.
+
+    Parameters
+    ----------
+    start, scopes : int64
+        Scopes of all tables, sorted by rank: ``scopes[start[t]:start[t + 1]]``.
+    inputs : int64
+        The tables of the bucket; the eliminated variable is the first of their scopes.
+    output : int
+        The message's table; its scope is the separator.
+    x_size : int
+        Domain size of the eliminated variable.
+    rank, domains : (variables,) int64
+        Position of each variable in the elimination order, and domain sizes.
     """
     first, last = start[output], start[output + 1]
     best_axes, best_cost = 0, np.inf
@@ -149,7 +164,7 @@ def choose_row(start, scopes, inputs, output, x_size, rank, domains):
         if row_axes > 1 and (times(width, x_size) > _MAX_ROW_SUMS or width > _MAX_ROW_CELLS):
             break
         # variables of this rank and above belong to the row
-        edge = rank[scopes[last - row_axes]] if row_axes > 0 else HUGE
+        first_row_rank = rank[scopes[last - row_axes]] if row_axes > 0 else HUGE
         # the leading variable that changes with every row
         last_leading = rank[scopes[last - row_axes - 1]] if row_axes < last - first else -1
         row_share = 1.0 / domains[scopes[last - row_axes - 1]] if last_leading >= 0 else 0.0
@@ -158,7 +173,7 @@ def choose_row(start, scopes, inputs, output, x_size, rank, domains):
             shared_axes, per_row, has_leading = 0, False, False
             for s in range(start[t] + 1, start[t + 1]):
                 r = rank[scopes[s]]
-                if r >= edge:
+                if r >= first_row_rank:
                     shared_axes += 1
                 else:
                     has_leading = True

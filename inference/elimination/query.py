@@ -14,7 +14,7 @@ class EliminationQuery:
 
     Attributes
     ----------
-    tables : sequence of Table
+    tables : sequence of EncodedTable
         Encoded tables.
     domains : (variables,) int64
         Domain sizes of all variables of the problem.

@@ -134,12 +134,12 @@ class Backend:
             hybrid, limit = divide_work(plan, threshold), self.limit()
             # between the large buckets there are small ones
             cells = hybrid.plan.program.cells[hybrid.first : hybrid.last]
-            worth = (
+            gpu_is_faster = (
                 2 * float(cells.sum(dtype=float)) * cost_model.COSTS.seconds_per_cell
                 > cost_model.COSTS.gpu_round_trip + cost_model.COSTS.seconds_per_matched_bucket * cells.size
             )
             try:
-                if worth and hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
+                if gpu_is_faster and hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
                     return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, magnitude_limit, stop=self.stop)
             except Exception as error:
                 if not is_out_of_memory(error):
@@ -175,18 +175,20 @@ class Backend:
                 if found is not None:
                     yield found
                     return
-                half = len(plans) // 2
-                middle = sum(n_inputs[:half])
-                yield from self.eliminate_all(flat.table_range(0, middle), plans[:half], arithmetic, semiring)
-                yield from self.eliminate_all(flat.table_range(middle, flat.tables), plans[half:], arithmetic, semiring)
+                n_first = len(plans) // 2
+                first_tables = sum(n_inputs[:n_first])
+                yield from self.eliminate_all(flat.table_range(0, first_tables), plans[:n_first], arithmetic, semiring)
+                yield from self.eliminate_all(
+                    flat.table_range(first_tables, flat.tables), plans[n_first:], arithmetic, semiring
+                )
                 return
             if all_small:
                 yield eliminate_small_batch(flat, plans, merged, arithmetic, semiring, self.stop)
                 return
         start = 0
-        for plan, tables in zip(plans, n_inputs, strict=True):
-            yield [self.eliminate(flat.table_range(start, start + tables), plan, arithmetic, semiring)]
-            start += tables
+        for plan, n_tables in zip(plans, n_inputs, strict=True):
+            yield [self.eliminate(flat.table_range(start, start + n_tables), plan, arithmetic, semiring)]
+            start += n_tables
 
     def _eliminate_batch(
         self,

@@ -92,11 +92,11 @@ class Resources:
     memory
         Memory limit of the tables in bytes; None for no limit.
     backend
-        Where it runs; content-based partitions run on the CPU threads only.
+        Where the elimination runs; content-based partitions run on the CPU threads only.
     magnitude_limit
         See :func:`dmcmc.inference.minibuckets.moment_matching.eliminate_matched`.
     owner
-        Name of whom the elimination belongs to, for error messages.
+        Name of the agent or step that needs the elimination, for error messages.
     """
 
     memory: int | None = None
@@ -149,15 +149,15 @@ def eliminate_first_fitting(
     ResourceError
         If no attempt fits: the error of the last one.
     """
-    work = _PlannedQuery(query, resources)
+    planned_query = _PlannedQuery(query, resources)
     for relaxation, memory in attempts[:-1]:
         try:
-            return work.carry_out(relaxation, memory)
+            return planned_query.carry_out(relaxation, memory)
         except OutOfTime:
             raise
         except ResourceError:
             continue
-    return work.carry_out(*attempts[-1])
+    return planned_query.carry_out(*attempts[-1])
 
 
 class _PlannedQuery:
@@ -192,7 +192,7 @@ class _PlannedQuery:
         z, relaxed = self._relaxed(relaxation, entries, fits)
         if relaxed is plan:
             return RelaxedElimination(backend.eliminate(tables, plan, arithmetic), None, 0.0)
-        half = None if entries is None else entries // 2
+        max_content_entries = None if entries is None else entries // 2
         if memory is not None:
             check_memory(relaxed, arithmetic, memory, f"{owner}, with mini-buckets of z = {z},", REMEDY)
         magnitude_limit = (
@@ -202,8 +202,10 @@ class _PlannedQuery:
         )
         if relaxation.partition == "content":
             matching = relaxation.moment_matching
-            found = eliminate_by_content(query, z, matching, backend.threads, half, magnitude_limit, backend.stop)
-            if half is None or found.elimination.plan.entries <= half:
+            found = eliminate_by_content(
+                query, z, matching, backend.threads, max_content_entries, magnitude_limit, backend.stop
+            )
+            if max_content_entries is None or found.elimination.plan.entries <= max_content_entries:
                 return RelaxedElimination(found.elimination, z, found.margin)
             del found  # unmerged tables took more memory than their scopes suggested
         if relaxation.moment_matching:

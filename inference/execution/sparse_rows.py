@@ -1,4 +1,7 @@
-"""Choose where the rows of sparse messages are made: on the CPU, or on a GPU if that is faster and fits its memory."""
+"""Choose where the rows of sparse messages are built: on the CPU, or on a GPU if that is faster and fits its memory.
+
+A sparse message lists its allowed rows. ``inference.sparse.bucket_rows`` builds them by joining one table per step.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +16,7 @@ _MEMORY_DIVISOR = 2  # share of the device memory for sparse tables: 1 / 2; dens
 
 @dataclass(frozen=True)
 class RowsOnGpu:
-    """The GPU of a backend, as a place where rows of sparse messages are made."""
+    """The GPU of a backend, as a device that builds rows of sparse messages."""
 
     backend: Backend
 
@@ -22,7 +25,7 @@ class RowsOnGpu:
         return self.backend.worth_gpu(seconds)
 
     def carry(self, builder: RowBuilder, ranges: Sequence[tuple[int, int]], stop: Deadline) -> bool:
-        """Carry ranges of rows through all steps on the device; return whether its memory sufficed."""
+        """Build the rows of consecutive ranges of initial rows on the device; return whether its memory sufficed."""
         from dmcmc.inference.sparse.cuda.extend_rows import GpuRowExtender, RowsExceedDevice
 
         try:
@@ -39,5 +42,5 @@ class RowsOnGpu:
 
 
 def rows_on_gpu(backend: Backend) -> RowDevice | None:
-    """Return the GPU as a place for making rows in addition to the CPU; None without a GPU."""
+    """Return the GPU as a device that builds rows in addition to the CPU; None without a GPU."""
     return None if backend.device == "cpu" else RowsOnGpu(backend)

@@ -38,11 +38,11 @@ class CliqueTree:
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """The children of each clique."""
-        found: list[list[int]] = [[] for _ in self.scopes]
+        children: list[list[int]] = [[] for _ in self.scopes]
         for clique, parent in enumerate(self.parent):
             if parent >= 0:
-                found[parent].append(clique)
-        return tuple(map(tuple, found))
+                children[parent].append(clique)
+        return tuple(map(tuple, children))
 
     @property
     def roots(self) -> list[int]:
@@ -101,7 +101,8 @@ def clique_tree(scopes: Sequence[Sequence[int]], domains: Ints, order: Sequence[
 def _rooted_at_centre(tree: CliqueTree) -> CliqueTree:
     """Return the tree with its roots at the centre, which halves the length of paths of dependent messages.
 
-    The tree is unchanged if no path would become at least a quarter shorter.
+    The centre is the middle of a longest path, found by two breadth-first searches. A component is unchanged if
+    its longest path of dependent messages would not become at least a quarter shorter.
     """
     neighbours: list[list[int]] = [[] for _ in tree.scopes]
     for c, p in enumerate(tree.parent):
@@ -111,8 +112,8 @@ def _rooted_at_centre(tree: CliqueTree) -> CliqueTree:
     parent, order = list(tree.parent), list[int]()
     for root in tree.roots:
         reached, _ = _breadth_first(root, neighbours)
-        far, predecessor = _breadth_first(reached[-1], neighbours)
-        path = [far[-1]]
+        from_end, predecessor = _breadth_first(reached[-1], neighbours)
+        path = [from_end[-1]]
         while predecessor[path[-1]] >= 0:
             path.append(predecessor[path[-1]])
         depth, at = 0, reached[-1]
@@ -138,10 +139,10 @@ def _breadth_first(root: int, neighbours: Sequence[Sequence[int]]) -> tuple[list
     """Return the connected cliques in breadth-first order, and the predecessor of each."""
     order, predecessor = [root], {root: -1}
     for c in order:
-        for other in neighbours[c]:
-            if other not in predecessor:
-                predecessor[other] = c
-                order.append(other)
+        for neighbour in neighbours[c]:
+            if neighbour not in predecessor:
+                predecessor[neighbour] = c
+                order.append(neighbour)
     return order, predecessor
 
 

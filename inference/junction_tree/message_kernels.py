@@ -1,25 +1,31 @@
 # mypy: ignore-errors
 """Messages of a junction tree on the CPU: join the tables of a clique and project, without writing the joined table.
 
-An assignment of a clique is (h, l), where l are its trailing variables: one row. h is enumerated like an odometer. For
-each h, the tables are added to one row, which is projected to the target tables. Sums of exponentials are computed
+The messages are those of Shenoy and Shafer. An assignment of a clique is (h, l), where l are its trailing
+variables; the entries of all l for one h form a row. h is enumerated like an odometer. For each h, the
+tables are added to one row, which is projected to the target tables. Sums of exponentials are computed
 relative to the largest term of each entry, which a first pass finds; hence no entry underflows.
 
-A message stores only the entries that agree with the evidence under which it was made, contiguously at its offset. If
-later another value of a variable of its separator is observed, the message is always recomputed.
+A message stores only the entries that agree with the evidence under which it was made, contiguously at its
+offset. If later another value of a variable of its separator is observed, the message is always recomputed.
 
 Shared arguments
 ----------------
 program
-    A :class:`dmcmc.inference.junction_tree.table_layout.CliqueTreeProgram`.
+    A :class:`dmcmc.inference.junction_tree.table_layout.CliqueTreeProgram`: the tree as flat arrays. Tables
+    are numbered: factors, upward messages, downward messages, tables of single variables.
 arena : (entries,)
-    The entries of all tables, in the dtype of the arithmetic.
+    The entries of all tables, in the dtype of the arithmetic; table t begins at ``program.at[t]``.
 lowest
     The −∞ of the arithmetic; sums are clamped to it.
 linear_tables
-    See :mod:`dmcmc.inference.junction_tree.sum_product_kernels`.
-what : int
-    ``UP``, ``DOWN``, ``MARGINAL`` or ``SEPARATOR_MARGINAL``.
+    Linear-scale copies, see :mod:`dmcmc.inference.junction_tree.sum_product_kernels`.
+table_kind : int
+    What is computed for a clique: ``UP``, ``DOWN``, ``MARGINAL`` or ``SEPARATOR_MARGINAL``.
+tables, targets : int64
+    Numbers of tables.
+row : (width,)
+    The entries of the joined table for the current h.
 """
 
 import numpy as np
@@ -40,17 +46,17 @@ from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
 _LOG_SUM = LOG_SUM
-_MAX_ROW_ENTRIES = 1 << 10  # most entries of a row
-# Values of ``run``: the table does not depend on l; its entries must be gathered. Larger values are lengths of runs.
+_MAX_ROW_ENTRIES = 1 << 10  # largest number of entries of a row
+# Codes of ``run``: the table does not depend on l; its entries must be gathered. Larger values are lengths of runs.
 _NUMBER = 0
 _GATHERED = 1
 _MIN_RUN = 4  # contiguous entries below which a table is gathered
-# What a sweep does with a row: take the maximum, add exponentials relative to a table, add them relative to one number.
+# Modes of a sweep: project the row's maxima, add exponentials relative to a table, or add them relative to one number.
 MAXIMISE = 0
 ADD = 1
 PROJECT = 2
-# What is computed for a clique: its message to the parent; the parent's message to it; tables of the variables that are
-# assigned to the clique; tables of the variables that are assigned to its separator.
+# Kinds of tables that are computed for a clique: its message to the parent; the parent's message to it; tables of the
+# variables that are assigned to the clique; tables of the variables that are assigned to the separator above it.
 UP, DOWN, MARGINAL, SEPARATOR_MARGINAL = range(4)
 
 
@@ -93,39 +99,39 @@ def describe_tables(program, scope, tables):
     strides = np.zeros((count, k), dtype=np.int64)
     run = np.zeros(count, dtype=np.int64)
     offsets = np.zeros((count, width), dtype=np.int64)
-    step_of = np.zeros(sizes.size, dtype=np.int64)
+    stride_of = np.zeros(sizes.size, dtype=np.int64)
     for i in range(count):
         t = tables[i]
         is_packed = is_message(program, t)
-        step_of[:] = 0
-        step, position = 1, sizes.size - 1
+        stride_of[:] = 0
+        stride, position = 1, sizes.size - 1
         for s in range(program.scope_start[t + 1] - 1, program.scope_start[t] - 1, -1):
             while scope[position] != program.scope[s]:
                 position -= 1
-            step_of[position] = step
-            at[i] += 0 if is_packed else max(observed[position], 0) * step
-            step *= n_values[position] if is_packed else sizes[position]
-        copy_entries(step_of[:k], strides[i])
-        done, dense = 1, True
+            stride_of[position] = stride
+            at[i] += 0 if is_packed else max(observed[position], 0) * stride
+            stride *= n_values[position] if is_packed else sizes[position]
+        copy_entries(stride_of[:k], strides[i])
+        n_assignments, is_contiguous = 1, True
         # offsets over the last axes of l, repeated for every value of the next axis
         for j in range(sizes.size - 1, k - 1, -1):
             if n_values[j] == 1:
                 continue
-            if step_of[j] > 0 and run[i] == _NUMBER:
+            if stride_of[j] > 0 and run[i] == _NUMBER:
                 run[i] = _GATHERED
-            dense &= step_of[j] == done
+            is_contiguous &= stride_of[j] == n_assignments
             for value in range(1, n_values[j]):
-                for other in range(done):
-                    offsets[i, value * done + other] = offsets[i, other] + value * step_of[j]
-            done *= n_values[j]
-            if dense and done >= min(_MIN_RUN, width):
-                run[i] = done
+                for assignment in range(n_assignments):
+                    offsets[i, value * n_assignments + assignment] = offsets[i, assignment] + value * stride_of[j]
+            n_assignments *= n_values[j]
+            if is_contiguous and n_assignments >= min(_MIN_RUN, width):
+                run[i] = n_assignments
     return n_values[:k], width, at, strides, run, offsets
 
 
 @njit(nogil=True, error_model="numpy")
 def sum_tables(row, arena, count, position, run, offsets, lowest):
-    """Write the sum of the first ``count`` tables, clamped, to a row; return whether it has an allowed entry.
+    """Write the sum of the first ``count`` tables, clamped, to a row; return whether it may have an allowed entry.
 
     ``position`` (tables,) int64 holds the tables' offsets; ``run`` and ``offsets`` are as :func:`describe_tables`
     returns them.
@@ -174,7 +180,10 @@ def maximise_into(out, at, run, offsets, row):
 
 @njit(nogil=True, error_model="numpy")
 def add_relative(out, top, at, run, offsets, row, lowest):
-    """Add exp(row − top) to ``out``; ``top`` has the same layout, −∞ where nothing is allowed."""
+    """Add exp(row − top) to the entries of a target table; ``top`` has the same layout, −∞ where nothing is allowed.
+
+    ``at`` is the target's offset in ``out`` and ``top``; ``run`` and ``offsets`` describe it.
+    """
     if run == _NUMBER:
         total = 0.0
         for i in range(row.size):
@@ -187,7 +196,7 @@ def add_relative(out, top, at, run, offsets, row, lowest):
 
 
 @njit(nogil=True, error_model="numpy")
-def sweep(arena, out, top, count, parts, lowest, what, peak, begin, end):
+def sweep(arena, out, top, count, parts, lowest, mode, peak, begin, end):
     """Process rows ``begin`` to ``end`` − 1 of a clique; return the largest entry, or ``lowest``.
 
     Parameters
@@ -195,46 +204,46 @@ def sweep(arena, out, top, count, parts, lowest, what, peak, begin, end):
     out : (entries,)
         The target tables, in the layout of the arena; may be the arena.
     top : (entries,)
-        Largest terms, for ``ADD``.
+        Largest terms, for ``ADD``, in the layout of the arena.
     count : int
         The first ``count`` tables of ``parts`` are added, the others are targets.
     parts : tuple
         From :func:`describe_tables`.
-    what : int
-        ``MAXIMISE`` takes maxima of the sums; ``ADD`` adds exponentials relative to ``top``, ``PROJECT`` relative to
-        ``peak``.
+    mode : int
+        ``MAXIMISE`` takes maxima of the sums; ``ADD`` adds exponentials relative to ``top``, ``PROJECT``
+        relative to ``peak``.
     peak
         The largest entry of the clique, for ``PROJECT``.
     """
     high, width, at, strides, run, offsets = parts
-    k = high.size
-    position, digit = at.copy(), np.zeros(k, dtype=np.int64)
+    n_high = high.size
+    position, digit = at.copy(), np.zeros(n_high, dtype=np.int64)
     remainder = begin
-    for j in range(k - 1, -1, -1):
+    for j in range(n_high - 1, -1, -1):
         digit[j] = remainder % high[j]
         remainder //= high[j]
         for t in range(at.size):
             position[t] += digit[j] * strides[t, j]
     row = np.empty(width, dtype=arena.dtype)
-    shares = np.empty(width if what == PROJECT else 0, dtype=np.float64)
+    exponentials = np.empty(width if mode == PROJECT else 0, dtype=np.float64)
     largest = lowest
     for _ in range(begin, end):
         if sum_tables(row, arena, count, position, run, offsets, lowest):
-            if what == MAXIMISE:
+            if mode == MAXIMISE:
                 for i in range(width):
                     largest = max(largest, row[i])
                 for t in range(count, at.size):
                     maximise_into(out, position[t], run[t], offsets[t], row)
-            elif what == ADD:
+            elif mode == ADD:
                 for t in range(count, at.size):
                     if run[t] != _NUMBER or top[position[t]] > lowest:
                         add_relative(out, top, position[t], run[t], offsets[t], row, lowest)
             else:
                 for i in range(width):
-                    shares[i] = np.exp(row[i] - peak)
+                    exponentials[i] = np.exp(row[i] - peak)
                 for t in range(count, at.size):
-                    add_row(out, position[t], run[t], offsets[t], shares)
-        for j in range(k - 1, -1, -1):
+                    add_row(out, position[t], run[t], offsets[t], exponentials)
+        for j in range(n_high - 1, -1, -1):
             digit[j] += 1
             if digit[j] < high[j]:
                 for t in range(at.size):
@@ -247,14 +256,14 @@ def sweep(arena, out, top, count, parts, lowest, what, peak, begin, end):
 
 
 @njit(nogil=True)
-def inputs_and_targets(program, clique, what):
-    """Return the tables that are joined and written to compute ``what`` for a clique.
+def inputs_and_targets(program, clique, table_kind):
+    """Return the tables that are joined and written to compute a kind of table for a clique.
 
     Returns
     -------
     tables : (k,) int64
-        Inputs: the sender's factors and the messages it received, except that of the receiver; or both messages of a
-        separator. Then the targets.
+        Inputs: the sender's factors and the messages it received, except that of the receiver; or both messages
+        of a separator. Then the targets.
     count : int
         Number of inputs.
     scope : int64
@@ -263,7 +272,7 @@ def inputs_and_targets(program, clique, what):
     cliques = program.parent.size
     factors = program.factor_start[cliques]
     up, down = factors + clique, factors + cliques + clique
-    if what == SEPARATOR_MARGINAL:
+    if table_kind == SEPARATOR_MARGINAL:
         marginals = program.separator_marginals[
             program.separator_marginals_start[clique] : program.separator_marginals_start[clique + 1]
         ]
@@ -272,7 +281,7 @@ def inputs_and_targets(program, clique, what):
         for i in range(marginals.size):
             tables[2 + i] = factors + 2 * cliques + marginals[i]
         return tables, 2, scope_of(program, up)
-    sender = program.parent[clique] if what == DOWN else clique
+    sender = program.parent[clique] if table_kind == DOWN else clique
     first, last = program.factor_start[sender], program.factor_start[sender + 1]
     begin, end = program.child_start[sender], program.child_start[sender + 1]
     marginals = program.marginals[program.marginals_start[clique] : program.marginals_start[clique + 1]]
@@ -282,18 +291,18 @@ def inputs_and_targets(program, clique, what):
         tables[count] = t
         count += 1
     for c in range(begin, end):
-        if what != DOWN or program.child[c] != clique:
+        if table_kind != DOWN or program.child[c] != clique:
             tables[count] = factors + program.child[c]
             count += 1
-    if program.parent[sender] >= 0 and what != UP:
+    if program.parent[sender] >= 0 and table_kind != UP:
         tables[count] = factors + cliques + sender
         count += 1
     scope = program.clique_scope[program.clique_start[sender] : program.clique_start[sender + 1]]
-    if what == MARGINAL:
+    if table_kind == MARGINAL:
         for i in range(marginals.size):
             tables[count + i] = factors + 2 * cliques + marginals[i]
         return tables[: count + marginals.size], count, scope
-    tables[count] = up if what == UP else down
+    tables[count] = up if table_kind == UP else down
     return tables[: count + 1], count, scope
 
 
@@ -311,13 +320,13 @@ def is_message(program, t):
 
 
 @njit(nogil=True)
-def nothing_to_make(program, clique, what):
-    """Return whether ``what`` is empty for a clique."""
-    if what == MARGINAL:
+def nothing_to_make(program, clique, table_kind):
+    """Return whether a clique has no table of this kind: no assigned variables, or no parent."""
+    if table_kind == MARGINAL:
         return program.marginals_start[clique] == program.marginals_start[clique + 1]
-    if what == SEPARATOR_MARGINAL:
+    if table_kind == SEPARATOR_MARGINAL:
         return program.separator_marginals_start[clique] == program.separator_marginals_start[clique + 1]
-    return what == DOWN and program.parent[clique] < 0
+    return table_kind == DOWN and program.parent[clique] < 0
 
 
 @njit(nogil=True, error_model="numpy")
@@ -354,17 +363,19 @@ def normalise(program, arena, targets):
 
 
 @njit(nogil=True, error_model="numpy")
-def make_messages(program, arena, linear_tables, what, cliques, lowest, operation):
-    """Compute ``what`` for some cliques, in this order: children first on the way up, parents first on the way down.
+def make_messages(program, arena, linear_tables, table_kind, cliques, lowest, operation):
+    """Compute tables of one kind for some cliques, in this order: upwards children first, downwards parents first.
 
-    A message is the product of the sender's factors and all messages it received except the receiver's, projected to
-    the separator (Shenoy-Shafer). A root's upward message is its total. Marginals are probabilities, or max-marginals.
+    A message is the product of the sender's factors and all messages it received except the receiver's,
+    projected to the separator (Shenoy-Shafer). A root's upward message is its total. Marginals are
+    probabilities, or max-marginals. ``operation`` is a code of :mod:`dmcmc.inference.elimination.semirings`:
+    max-plus or log-sum.
     """
     numbers, peak, low, stale = linear_tables
     for clique in cliques:
-        if nothing_to_make(program, clique, what):
+        if nothing_to_make(program, clique, table_kind):
             continue
-        tables, count, scope = inputs_and_targets(program, clique, what)
+        tables, count, scope = inputs_and_targets(program, clique, table_kind)
         targets = tables[count:]
         parts = describe_tables(program, scope, tables)
         rows = 1
@@ -373,7 +384,7 @@ def make_messages(program, arena, linear_tables, what, cliques, lowest, operatio
         if operation == _LOG_SUM and products_are_safe(low, tables[:count]):
             clear_numbers(program, numbers, targets)
             sweep_products(numbers, count, parts, 0, rows)
-            finish_products(program, arena, linear_tables, what, tables[:count], targets)
+            finish_products(program, arena, linear_tables, table_kind, tables[:count], targets)
             continue
         if operation == _LOG_SUM:
             to_logarithms(program, arena, linear_tables, tables[:count])
@@ -381,7 +392,7 @@ def make_messages(program, arena, linear_tables, what, cliques, lowest, operatio
         largest = sweep(arena, arena, arena, count, parts, lowest, MAXIMISE, lowest, 0, rows)
         if operation != _LOG_SUM:
             normalise_lowest(program, arena, targets, lowest)
-        elif what >= MARGINAL:
+        elif table_kind >= MARGINAL:
             for t in targets:
                 arena[program.at[t] : program.at[t + 1]] = 0
             if largest > lowest:
@@ -399,9 +410,9 @@ def make_messages(program, arena, linear_tables, what, cliques, lowest, operatio
 
 
 @njit(nogil=True, error_model="numpy")
-def finish_products(program, arena, linear_tables, what, tables, targets):
+def finish_products(program, arena, linear_tables, table_kind, tables, targets):
     """Store linear-scale sums: probabilities, or a message, with its logarithm if it is a root's total."""
-    if what >= MARGINAL:
+    if table_kind >= MARGINAL:
         normalise_numbers(program, arena, linear_tables[0], targets)
     else:
         store_message(program, linear_tables, tables, targets[0])

@@ -57,8 +57,8 @@ class ProductUnderflow(Exception):
 class MessagePassing(Protocol):
     """An object that computes messages and tables of a junction tree."""
 
-    def run(self, what: int, cliques: Ints) -> None:
-        """Compute UP, DOWN, MARGINAL or SEPARATOR_MARGINAL for these cliques, in this order."""
+    def run(self, table_kind: int, cliques: Ints) -> None:
+        """Compute messages (UP, DOWN) or variables' tables (MARGINAL, SEPARATOR_MARGINAL) for cliques in this order."""
         ...
 
 
@@ -86,13 +86,14 @@ class CliqueTreePasses:
     semiring: Semiring
     stop: Deadline = NO_DEADLINE
 
-    def run(self, what: int, cliques: Ints) -> None:
-        """Compute UP, DOWN, MARGINAL or SEPARATOR_MARGINAL for these cliques, in this order.
+    def run(self, table_kind: int, cliques: Ints) -> None:
+        """Compute messages (UP, DOWN) or variables' tables (MARGINAL, SEPARATOR_MARGINAL) for cliques in this order.
 
         Parameters
         ----------
-        what : int
-            The kind of table that is computed, see :mod:`dmcmc.inference.junction_tree.message_kernels`.
+        table_kind : int
+            ``UP``: each clique's message to its parent. ``DOWN``: the parent's message to it. ``MARGINAL`` and
+            ``SEPARATOR_MARGINAL``: the tables of the variables assigned to the clique or to the separator above it.
         cliques : (k,) int64
             The cliques.
 
@@ -101,18 +102,24 @@ class CliqueTreePasses:
         OutOfTime
             If the deadline passes.
         """
-        if what == SEPARATOR_MARGINAL:
+        if table_kind == SEPARATOR_MARGINAL:
             work = np.diff(self.layout.program.at)[self.layout.up_message(0) + cliques]
         else:
-            work = self.layout.cells[self.layout.program.parent[cliques] if what == DOWN else cliques]
+            work = self.layout.cells[self.layout.program.parent[cliques] if table_kind == DOWN else cliques]
         for begin, end in _groups(work.tolist()):
             self.stop.check()
             if end == begin + 1 and work[begin] > _ENTRIES_PER_CHECK:
-                self._large(what, int(cliques[begin]))
+                self._large(table_kind, int(cliques[begin]))
             else:
                 lowest, operation = self._lowest, self.semiring.operation
                 make_messages(
-                    self.layout.program, self.arena, self.linear_tables, what, cliques[begin:end], lowest, operation
+                    self.layout.program,
+                    self.arena,
+                    self.linear_tables,
+                    table_kind,
+                    cliques[begin:end],
+                    lowest,
+                    operation,
                 )
 
     @cached_property
@@ -133,19 +140,19 @@ class CliqueTreePasses:
         """The −∞ of the arithmetic as a NumPy scalar."""
         return self.arithmetic.dtype.type(self.arithmetic.lowest)
 
-    def _large(self, what: int, clique: int) -> None:
+    def _large(self, table_kind: int, clique: int) -> None:
         """Compute what :func:`make_messages` computes for one large clique, in parts."""
         program, arena, lowest = self.layout.program, self.arena, self._lowest
-        if nothing_to_make(program, clique, what):
+        if nothing_to_make(program, clique, table_kind):
             return
-        tables, count, scope = inputs_and_targets(program, clique, what)
+        tables, count, scope = inputs_and_targets(program, clique, table_kind)
         targets, parts = tables[count:], describe_tables(program, scope, tables)
         numbers, peak, low, stale = self.linear_tables
         if self.semiring.operation == LOG_SUM and products_are_safe(low, tables[:count]):
             clear_numbers(program, numbers, targets)
             for begin, end in self._pieces(parts):
                 sweep_products(numbers, count, parts, begin, end)
-            finish_products(program, arena, self.linear_tables, what, tables[:count], targets)
+            finish_products(program, arena, self.linear_tables, table_kind, tables[:count], targets)
             return
         if self.semiring.operation == LOG_SUM:
             to_logarithms(program, arena, self.linear_tables, tables[:count])
@@ -153,7 +160,7 @@ class CliqueTreePasses:
         largest = max(self._sweep((arena, arena), count, parts, MAXIMISE, lowest))
         if self.semiring.operation != LOG_SUM:
             normalise_lowest(program, arena, targets, lowest)
-        elif what >= MARGINAL:
+        elif table_kind >= MARGINAL:
             for t in targets.tolist():
                 arena[program.at[t] : program.at[t + 1]] = 0
             if largest > lowest:
@@ -176,10 +183,10 @@ class CliqueTreePasses:
             self.stop.check()
             yield begin, min(rows, begin + step)
 
-    def _sweep(self, into: tuple[Array, Array], count: int, parts: Any, what: int, peak: Any) -> Iterator[Any]:
+    def _sweep(self, into: tuple[Array, Array], count: int, parts: Any, mode: int, peak: Any) -> Iterator[Any]:
         """Sweep over all rows of a clique; yield the largest entry of each part."""
         for begin, end in self._pieces(parts):
-            yield sweep(self.arena, *into, count, parts, self._lowest, what, peak, begin, end)
+            yield sweep(self.arena, *into, count, parts, self._lowest, mode, peak, begin, end)
 
 
 def _groups(work: Sequence[int]) -> Iterator[tuple[int, int]]:

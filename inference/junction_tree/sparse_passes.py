@@ -1,9 +1,10 @@
 """Junction trees with sparse cliques (CUBE §III-IV): the allowed rows of each clique are listed once.
 
-The rows of a clique are the join of its factors and of the rows that its children allow; then the rows without a
-partner in the parent are removed. Every row of a separator therefore has rows on both sides, and each clique row knows
-its index in every separator. A message is one pass over the rows of its sender, whatever is observed. Forbidden
-assignments take no memory.
+A row is an allowed assignment of a clique's variables. The rows of a clique are the join of its factors and
+of the rows that its children allow; then the rows without a partner in the parent are removed. Every row of
+a separator therefore has rows on both sides, and each clique row knows its index in every separator. A
+message is one pass over the rows of its sender, whatever is observed. Forbidden assignments take no memory.
+The dense counterpart is :mod:`dmcmc.inference.junction_tree.passes`.
 """
 
 from collections.abc import Sequence
@@ -49,17 +50,20 @@ class SparsePasses:
     observed : (variables,) int64
         The observed value, −1 for none; may change between passes.
     home : (variables,) int64
-        The clique from which each variable's table is computed, itself or by the separator above it.
-    made : list of list of int
-        The variables whose tables are computed from each clique, then those of each separator.
+        The clique from which each variable's table is computed, or from the separator above it.
+    variables_from : list of list of int
+        The variables whose tables are computed from each clique, then the variables whose tables are computed
+        from the separator above each clique.
     cliques : list of SparseTable
         The rows of each clique.
     separators : list of (rows,) int64
         The packed keys of the separator above each clique, ascending.
-    above, below : list of (rows,) int
-        Index in the separator above the clique, for each row of the clique, and for each row of the clique's parent.
-    up, down : list of (rows,)
-        Messages over each separator.
+    clique_to_separator : list of (rows of the clique,) int
+        For each row of a clique the index of its entry in the separator above the clique.
+    parent_to_separator : list of (rows of the parent,) int
+        For each row of a clique's parent the index of its entry in the separator between the two.
+    up, down : list of (rows of the separator,)
+        Message from each clique to its parent, and from the parent to the clique.
 
     Raises
     ------
@@ -89,8 +93,8 @@ class SparsePasses:
             clique_tables = [table for table, home in zip(tables, tree.home, strict=True) if home == clique]
             self._list_rows(clique, clique_tables)
         self._prune()
-        self.above = [self._separator_index(c, c) for c in range(len(self.cliques))]
-        self.below = [
+        self.clique_to_separator = [self._separator_index(c, c) for c in range(len(self.cliques))]
+        self.parent_to_separator = [
             self._separator_index(p, c) if p >= 0 else np.zeros(0, dtype=np.intp) for c, p in enumerate(tree.parent)
         ]
         lowest = arithmetic.lowest
@@ -98,7 +102,7 @@ class SparsePasses:
         if memory is not None and self.bytes > memory:
             raise OutOfMemory(f"the junction tree's rows take {self.bytes:,} bytes; the memory limit is {memory:,}")
         self._marginals: dict[int, Array] = {}
-        self.home, self.made = self._homes()
+        self.home, self.variables_from = self._homes()
 
     @property
     def rows(self) -> int:
@@ -108,13 +112,13 @@ class SparsePasses:
     @property
     def bytes(self) -> int:
         """Memory of all rows and messages in bytes."""
-        arrays = (*self.separators, *self.above, *self.below, *self.up, *self.down)
+        arrays = (*self.separators, *self.clique_to_separator, *self.parent_to_separator, *self.up, *self.down)
         return sum(table.bytes for table in self.cliques) + sum(array.nbytes for array in arrays)
 
     def total(self, root: int) -> int | float:
         """Return the total of a component: its maximum, or the logarithm of its sum."""
-        found: int | float = self.up[root].item() if self.up[root].size else self.arithmetic.lowest
-        return found
+        value: int | float = self.up[root].item() if self.up[root].size else self.arithmetic.lowest
+        return value
 
     def marginal(self, variable: int) -> Array:
         """Return the table of a variable."""
@@ -127,37 +131,39 @@ class SparsePasses:
             values /= values.sum()
         self._marginals[variable] = values
 
-    def run(self, what: int, cliques: Ints) -> None:
-        """Compute UP, DOWN, MARGINAL or SEPARATOR_MARGINAL for these cliques, in this order."""
+    def run(self, table_kind: int, cliques: Ints) -> None:
+        """Compute messages (UP, DOWN) or variables' tables (MARGINAL, SEPARATOR_MARGINAL) for cliques in this order."""
         for clique in cliques.tolist():
             self.stop.check()
             parent = self.tree.parent[clique]
-            if what == UP:
+            if table_kind == UP:
                 self.up[clique] = self._project(
-                    self._row_values(clique, up=True), self.above[clique], self.up[clique].size
+                    self._row_values(clique, up=True), self.clique_to_separator[clique], self.up[clique].size
                 )
-            elif what == DOWN and parent >= 0:
+            elif table_kind == DOWN and parent >= 0:
                 values = self._row_values(parent, except_child=clique)
-                self.down[clique] = self._project(values, self.below[clique], self.down[clique].size)
-            elif what not in (UP, DOWN):
-                self._compute_marginals(clique, what == SEPARATOR_MARGINAL)
+                self.down[clique] = self._project(values, self.parent_to_separator[clique], self.down[clique].size)
+            elif table_kind not in (UP, DOWN):
+                self._compute_marginals(clique, table_kind == SEPARATOR_MARGINAL)
 
     def _list_rows(self, clique: int, clique_tables: Sequence[SparseTable]) -> None:
         """List a clique's rows: the join of its factors and of its children's separators."""
-        scope, lowest = self.tree.scopes[clique], self.arithmetic.dtype.type(0)
-        parts = list(clique_tables)
+        scope, zero = self.tree.scopes[clique], self.arithmetic.dtype.type(0)
+        to_join = list(clique_tables)
         for child in self.tree.children[clique]:
             keys = self.separators[child]
-            parts.append(SparseTable(self.tree.separators[child], keys, np.full(keys.size, lowest)))
+            to_join.append(SparseTable(self.tree.separators[child], keys, np.full(keys.size, zero)))
         max_rows = self._max_rows - sum(table.rows for table in self.cliques)
-        table = parts.pop(min(range(len(parts)), key=lambda i: parts[i].rows)) if parts else None
+        table = to_join.pop(min(range(len(to_join)), key=lambda i: to_join[i].rows)) if to_join else None
         if table is None:
             table = all_values(scope[0], self.domains, self.arithmetic)
-        while parts:
+        while to_join:
             rows_before, present = table.rows, set(table.scope)
-            shared = [size_of([v for v in one.scope if v in present], self.domains) for one in parts]
-            growth = [one.rows / size for one, size in zip(parts, shared, strict=True)]
-            table = join(table, parts.pop(growth.index(min(growth))), self.domains, max_rows)
+            shared = [
+                size_of([v for v in table_to_join.scope if v in present], self.domains) for table_to_join in to_join
+            ]
+            growth = [table_to_join.rows / size for table_to_join, size in zip(to_join, shared, strict=True)]
+            table = join(table, to_join.pop(growth.index(min(growth))), self.domains, max_rows)
             MEMORY_ACCOUNT.claim(_BYTES_PER_ROW * max(0, table.rows - rows_before), "the rows of a junction tree")
         for v in scope:
             if v not in table.scope:
@@ -199,15 +205,19 @@ class SparsePasses:
         return made_from % max(1, count), variables_of
 
     def _row_values(self, clique: int, up: bool = False, except_child: int = -1) -> Array:
-        """Return the value of each row, with all messages except one; −∞ if it disagrees with the evidence."""
+        """Return the value of each row of a clique, −∞ if the row disagrees with the evidence.
+
+        The value is the row's utility plus the messages that the clique has received, except that of
+        ``except_child``; with ``up``, the parent's message is left out.
+        """
         table, lowest = self.cliques[clique], self.arithmetic.dtype.type(self.arithmetic.lowest)
         values = table.values.copy()
         for child in self.tree.children[clique]:
             if child != except_child:
-                values += self.up[child][self.below[child]]
+                values += self.up[child][self.parent_to_separator[child]]
                 np.maximum(values, lowest, out=values)
         if not up and self.tree.parent[clique] >= 0:
-            values += self.down[clique][self.above[clique]]
+            values += self.down[clique][self.clique_to_separator[clique]]
             np.maximum(values, lowest, out=values)
         self._observe(values, table.keys, table.scope)
         return values
@@ -220,7 +230,10 @@ class SparsePasses:
                 values[((keys >> fields.shift[i]) & fields.mask[i]) != self.observed[v]] = self.arithmetic.lowest
 
     def _project(self, values: Array, entry: Ints, size: int) -> Array:
-        """Return the entries to which rows are projected: their maximum, or ln Σ exp."""
+        """Return the maximum, or ln Σ exp, of the rows that project to each of ``size`` entries.
+
+        ``entry`` (rows,) is the index of the entry to which each row projects.
+        """
         top = np.full(size, self.arithmetic.lowest, dtype=self.arithmetic.dtype)
         np.maximum.at(top, entry, values)
         if self.maximise:
@@ -228,15 +241,15 @@ class SparsePasses:
             return top
         finite = np.where(np.isfinite(top), top, 0.0)
         with np.errstate(divide="ignore"):
-            found: Array = np.log(np.bincount(entry, np.exp(values - finite[entry]), minlength=size)) + finite
-        return found
+            log_sums: Array = np.log(np.bincount(entry, np.exp(values - finite[entry]), minlength=size)) + finite
+        return log_sums
 
-    def _compute_marginals(self, clique: int, above: bool) -> None:
-        """Compute the tables of some variables from a clique, or from the separator above it."""
-        variables = self.made[clique + (len(self.cliques) if above else 0)]
+    def _compute_marginals(self, clique: int, from_separator: bool) -> None:
+        """Compute the tables of the variables that are assigned to a clique, or to the separator above it."""
+        variables = self.variables_from[clique + (len(self.cliques) if from_separator else 0)]
         if not variables:
             return
-        if above:
+        if from_separator:
             scope, keys, lowest = self.tree.separators[clique], self.separators[clique], self.arithmetic.lowest
             row_values = np.maximum(self.up[clique] + self.down[clique], self.arithmetic.dtype.type(lowest))
             self._observe(row_values, keys, scope)

@@ -1,31 +1,44 @@
 # mypy: ignore-errors
 """Sum-product in linear scale, used where no product of table entries can underflow.
 
-Every table has a linear-scale copy ``exp(entry − its largest entry)``. ``low`` is the difference between its largest
-and its least allowed entry. If the differences of all multiplied tables add up to less than the exponent range of a
-float, a product is zero only if the assignment is forbidden, and no exponential is computed per row.
+Every table has a linear-scale copy ``exp(entry − its largest entry)``. ``low`` is the difference between
+its largest and its least allowed entry, as logarithms. If the differences of all multiplied tables add up
+to less than the exponent range of a float, a product is zero only if the assignment is forbidden, and no
+exponential is computed per row. These kernels are building blocks of
+:mod:`dmcmc.inference.junction_tree.message_kernels`.
 
 Shared arguments
 ----------------
 program
-    A :class:`dmcmc.inference.junction_tree.table_layout.CliqueTreeProgram`.
+    A :class:`dmcmc.inference.junction_tree.table_layout.CliqueTreeProgram`: the tree as flat arrays.
 arena : (entries,) float64
-    The tables, logarithms.
+    The entries of all tables, logarithms.
 numbers : (entries,) float64
-    The tables in linear scale.
+    The entries of all tables in linear scale, in the same layout.
 peak, low : (tables,) float64
     Largest entry (logarithm) of each table, and how far its least allowed entry is below it.
 stale : (tables,) bool
-    Whether only the linear-scale copy of a message is up to date.
+    Whether the logarithms of a message in ``arena`` are out of date, so that only its linear-scale copy is
+    valid.
 linear_tables
     The tuple (numbers, peak, low, stale).
+row : (width,) float64
+    One row of a clique's joined table: one entry per assignment l of the clique's trailing variables. The
+    leading variables h are enumerated, see :mod:`dmcmc.inference.junction_tree.message_kernels`.
+parts
+    The tuple (high, width, at, strides, run, offsets) that ``message_kernels.describe_tables`` returns:
+    numbers of values of the variables h; length of a row; offset, and strides of h, of each table; and how
+    each table depends on l. ``run`` is 0 for not at all, 1 for entries that must be gathered, otherwise the
+    length of contiguous runs; ``offsets`` (tables, width) are the entries' offsets per l.
+position : (tables,) int64
+    Offset of each table's entry for the current h and l = 0.
 """
 
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
 
-# Values of ``run``, as in message_kernels.describe_tables.
+# Codes of ``run``: the table has one number for the whole row; its entries must be gathered. See the module.
 _NUMBER = 0
 _GATHERED = 1
 _MAX_RANGE = 600.0  # largest admissible −ln(product / largest product); a float64 allows 708
@@ -46,7 +59,7 @@ def entries_of(program, t):
 
 @njit(nogil=True, error_model="numpy")
 def linearise(program, arena, numbers, peak, low, tables):
-    """Compute the linear-scale copy, the largest entry and the range of some tables."""
+    """Compute the linear-scale copy, the largest entry and the range of some tables from their logarithms."""
     for t in tables:
         begin = program.at[t]
         end = begin + entries_of(program, t)
@@ -64,10 +77,10 @@ def linearise(program, arena, numbers, peak, low, tables):
 @njit(nogil=True, error_model="numpy")
 def products_are_safe(low, tables):
     """Return whether no product of entries of these tables can underflow."""
-    reach = 0.0
+    total_range = 0.0
     for t in tables:
-        reach += low[t]
-    return reach < _MAX_RANGE
+        total_range += low[t]
+    return total_range < _MAX_RANGE
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
@@ -81,11 +94,7 @@ def total_of(row):
 
 @njit(nogil=True, error_model="numpy", fastmath={"contract"})
 def multiply(row, numbers, count, position, run, offsets):
-    """Write the product of some tables to a row; return whether it has an allowed entry.
-
-    ``position`` (tables,) int64 holds the tables' offsets; ``run`` and ``offsets`` are as ``describe_tables`` returns
-    them.
-    """
+    """Write the product of the first ``count`` tables to a row; return whether it may have an allowed entry."""
     total, has_row = 1.0, False
     for t in range(count):
         if run[t] == _NUMBER:
@@ -120,7 +129,10 @@ def multiply(row, numbers, count, position, run, offsets):
 
 @njit(nogil=True, error_model="numpy")
 def add_row(out, at, run, offsets, row):
-    """Add a row to the entries of a target table that it projects to."""
+    """Add a row to the entries of a target table that it projects to.
+
+    ``at`` is the target's offset in ``out``; ``run`` and ``offsets`` (width,) say how the target depends on l.
+    """
     if run == _NUMBER:
         out[at] += total_of(row)
     elif run > _GATHERED:
@@ -141,10 +153,10 @@ def sweep_products(numbers, count, parts, begin, end):
     ``parts`` is what ``message_kernels.describe_tables`` returns.
     """
     high, width, at, strides, run, offsets = parts
-    k = high.size
-    position, digit = at.copy(), np.zeros(k, dtype=np.int64)
+    n_high = high.size
+    position, digit = at.copy(), np.zeros(n_high, dtype=np.int64)
     remainder = begin
-    for j in range(k - 1, -1, -1):
+    for j in range(n_high - 1, -1, -1):
         digit[j] = remainder % high[j]
         remainder //= high[j]
         for t in range(at.size):
@@ -154,7 +166,7 @@ def sweep_products(numbers, count, parts, begin, end):
         if multiply(row, numbers, count, position, run, offsets):
             for t in range(count, at.size):
                 add_row(numbers, position[t], run[t], offsets[t], row)
-        for j in range(k - 1, -1, -1):
+        for j in range(n_high - 1, -1, -1):
             digit[j] += 1
             if digit[j] < high[j]:
                 for t in range(at.size):

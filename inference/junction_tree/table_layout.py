@@ -69,13 +69,13 @@ class CliqueTreeLayout:
     ----------
     program : CliqueTreeProgram
         The tree as flat arrays.
-    factors : tuple of Table
+    factors : tuple of EncodedTable
         Encoded factors, axes in elimination order.
     home : (variables,) int64
-        The clique from which each variable's table is computed, itself or by the separator above it: the smallest that
-        contains the variable.
+        The clique from which each variable's table is computed, or from the separator above it: the smaller of
+        the tables that contain the variable is used.
     cells : (cliques,) int64
-        Entries of each clique; clique tables are never written to memory.
+        Number of entries of each clique's joined table, which is never written to memory.
     """
 
     program: CliqueTreeProgram

@@ -213,7 +213,7 @@ class JunctionTree:
             raise ProblemError("no assignment agrees with the evidence: there are no probabilities")
         infeasible_roots = [root for root, total in totals.items() if total is None]
         feasible_total = self._sum(total for total in totals.values() if total is not None)
-        found: list[dict[Label, Number | None]] = []
+        results: list[dict[Label, Number | None]] = []
         for v in variables:
             values, labels = self._tables.marginal(v).tolist(), self._labels(v)
             if self._maximise:
@@ -225,8 +225,8 @@ class JunctionTree:
                     else feasible_total - component_total
                 )
                 values = [self._objective(value, other_total) for value in values]
-            found.append(dict(zip(labels, values, strict=True)))
-        return found
+            results.append(dict(zip(labels, values, strict=True)))
+        return results
 
     def _objective(self, value: Number, other_total: Exact | None) -> Number | None:
         """Return the objective of a component's utility plus the total of the others; None if either is forbidden."""
@@ -253,7 +253,7 @@ class JunctionTree:
         try:
             self._collect()
             self._distribute(down_cliques)
-            self._show(table_cliques)
+            self._compute_tables(table_cliques)
         except ProductUnderflow:
             self._tables.leave_device()
             self.forget()
@@ -267,15 +267,15 @@ class JunctionTree:
         """Compute the outdated downward messages to some cliques, parents first."""
         self._run(DOWN, np.sort(cliques[~self._has_down[cliques]])[::-1].copy(), self._has_down)
 
-    def _show(self, cliques: Ints) -> None:
+    def _compute_tables(self, cliques: Ints) -> None:
         """Compute the outdated variable tables whose home is one of these cliques."""
-        stale = cliques[~self._has_table[cliques]]
-        self._tables.passes.run(SEPARATOR_MARGINAL, stale)
-        self._run(MARGINAL, stale, self._has_table)
+        outdated = cliques[~self._has_table[cliques]]
+        self._tables.passes.run(SEPARATOR_MARGINAL, outdated)
+        self._run(MARGINAL, outdated, self._has_table)
 
-    def _run(self, operation: int, cliques: Ints, is_valid: NDArray[np.bool_]) -> None:
-        """Run one operation for some cliques, in their order, and mark them as valid."""
-        self._tables.passes.run(operation, cliques)
+    def _run(self, table_kind: int, cliques: Ints, is_valid: NDArray[np.bool_]) -> None:
+        """Compute tables of one kind (UP, DOWN, MARGINAL) for some cliques, in their order, and mark them as valid."""
+        self._tables.passes.run(table_kind, cliques)
         is_valid[cliques] = True
 
     def _path(self, clique: int) -> list[int]:

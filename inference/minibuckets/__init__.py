@@ -1,1 +1,1 @@
-"""Mini-buckets: eliminations of bounded width, moment matching, and content-based partitions."""
+"""Mini-bucket elimination: plans whose messages have at most z variables, moment matching, content-based partitions."""

@@ -1,4 +1,4 @@
-"""Choose z: the largest one whose mini-bucket plan fits a number of table entries."""
+"""Choose z, the largest number of variables of a mini-bucket's message, so that the tables of a plan fit the memory."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -29,24 +29,33 @@ def upper_bound_on_z(domains: Ints, variables: Sequence[int], entries: int, limi
     The result is at most ``limit``.
     """
     involved = np.unique(np.array(variables, dtype=np.int64))
-    sizes = domains[involved]
-    smallest = min((int(d) for d in sizes if d > 1), default=2)
-    bound = math.log2(max(1, entries)) / math.log2(smallest) + int((sizes < 2).sum())
+    domain_sizes = domains[involved]
+    smallest = min((int(d) for d in domain_sizes if d > 1), default=2)
+    bound = math.log2(max(1, entries)) / math.log2(smallest) + int((domain_sizes < 2).sum())
     return min(len(involved), int(bound), len(involved) if limit is None else limit)
 
 
 def largest_fitting(
-    most: int, least: int, entries: int, plan_of: Callable[[int], EliminationPlan]
+    max_z: int, min_z: int, entries: int, plan_of: Callable[[int], EliminationPlan]
 ) -> tuple[int, EliminationPlan]:
-    """Return the largest z up to ``most`` whose plan has at most ``entries`` table entries, and its plan.
+    """Return the largest z up to ``max_z`` whose plan has at most ``entries`` table entries, and its plan.
 
-    If no z fits, the smallest z (``least``) and its plan are returned. A plan reports by its width the z that it really
-    needs. Every z between this width and the z of the plan gives the same plan and is skipped.
+    If no z fits, ``min_z``, the smallest possible z, and its plan are returned. A plan reports by its width the z that
+    it really needs. Every z between this width and the z of the plan gives the same plan and is skipped.
+
+    Parameters
+    ----------
+    max_z, min_z : int
+        Limits of z.
+    entries : int
+        Largest number of table entries.
+    plan_of : callable
+        Returns the plan for a z.
     """
-    z = max(least, most)
+    z = max(min_z, max_z)
     while True:
         plan = plan_of(z)
-        z = max(least, min(z, plan.width))
-        if plan.entries <= entries or z == least:
+        z = max(min_z, min(z, plan.width))
+        if plan.entries <= entries or z == min_z:
             return z, plan
         z -= 1

@@ -1,8 +1,9 @@
 """Content-based mini-buckets: merge the tables whose separation would loosen the bound most.
 
 This is the greedy scheme of Rollon and Dechter ("New mini-bucket partitioning heuristics for bounding the probability
-of evidence", AAAI 2010). It starts with one mini-bucket per table and merges, as long as z allows, the two mini-buckets
-whose merging tightens the bound most. The gain of a merge is the mean over separator assignments of
+of evidence", AAAI 2010). It starts with one mini-bucket per table of the variable x to be eliminated. As long as a
+merged message has at most z variables, it merges the two mini-buckets whose merging tightens the bound most. With g_i
+the sum of the tables of mini-bucket i, the gain of a merge is the mean over separator assignments of
 
     max_x g_i + max_x g_j − max_x (g_i + g_j)  ≥  0.
 
@@ -27,7 +28,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints
 
-_SAMPLES = 128
+_SAMPLES = 128  # separator assignments from which the gain of a merge is estimated
 
 
 def eliminate_by_content(
@@ -68,22 +69,46 @@ def eliminate_by_content(
         If a single table needs a larger z. :class:`OutOfTime` if the deadline passes.
     """
     check_z(z, query.scopes, query.order)
-    work = _ContentElimination(query, threads, stop)
+    state = _ContentElimination(query, threads, stop)
     total_limit = magnitude_limit_of(query.arithmetic) if magnitude_limit is None else magnitude_limit
     for v in query.order:
         stop.check()
-        bucket = work.bucket(v)
-        groups = work.partition(bucket, v, z, entries)
+        bucket = state.bucket(v)
+        groups = state.partition(bucket, v, z, entries)
         if moment_matching and len(groups) > 1:
-            other_magnitude = work.total_magnitude - sum(work.magnitudes[t] for t in bucket)
-            work.eliminate_matched_groups(groups, v, total_limit - other_magnitude)
+            other_magnitude = state.total_magnitude - sum(state.magnitudes[t] for t in bucket)
+            state.eliminate_matched_groups(groups, v, total_limit - other_magnitude)
         else:
-            work.eliminate_groups(groups, v)
-    return work.finish(moment_matching)
+            state.eliminate_groups(groups, v)
+    return state.finish(moment_matching)
 
 
 class _ContentElimination:
-    """The tables made so far, and the mini-buckets that made them."""
+    """The tables made so far, and the mini-buckets that made them.
+
+    Attributes
+    ----------
+    tables : list of EncodedTable
+        The inputs, then one message per mini-bucket; axes follow the elimination order.
+    magnitudes : list
+        Largest finite |entry| of each table.
+    buckets : dict of int to list of int
+        The tables that wait for each variable's elimination.
+    remaining : list of int
+        Tables over kept variables.
+    groups : list of list of int
+        The tables of each mini-bucket that was eliminated.
+    variable : list of int
+        The variable of each mini-bucket.
+    shifts : dict of int to array
+        The cost shift of each matched mini-bucket.
+    entries : int
+        Entries of all tables.
+    total_magnitude, peak_magnitude
+        Sum of the magnitudes of all tables that are not joined yet, and its largest value so far.
+    shift_count, skipped : int
+        Number of cost shifts that were made, and that were omitted because the numbers could not hold them.
+    """
 
     def __init__(self, query: EliminationQuery, threads: int, stop: Deadline) -> None:
         self.domains, self.arithmetic = domains, arithmetic = query.domains, query.arithmetic
@@ -122,15 +147,27 @@ class _ContentElimination:
         return self.buckets[v]
 
     def partition(self, bucket: Sequence[int], v: int, z: int, entries: int | None) -> list[list[int]]:
-        """Return the mini-buckets of a variable, in the order of their largest table."""
-        others = sorted({u for t in bucket for u in self.tables[t].scope[1:]}, key=lambda u: self.rank[u])
-        if not others or (len(others) <= z and self._fits(others, entries)):
+        """Return the mini-buckets of a variable, in the order of their largest table.
+
+        Parameters
+        ----------
+        bucket : sequence of int
+            The tables with the variable.
+        v : int
+            The variable.
+        z : int
+            Largest number of variables of a message.
+        entries : int or None
+            Number of table entries beyond which nothing is merged any more.
+        """
+        separator = sorted({u for t in bucket for u in self.tables[t].scope[1:]}, key=lambda u: self.rank[u])
+        if not separator or (len(separator) <= z and self._fits(separator, entries)):
             return [list(bucket)]
-        axis_of = {u: i for i, u in enumerate(others)}
+        axis_of = {u: i for i, u in enumerate(separator)}
         rng = np.random.Generator(np.random.Philox(len(self.groups)))
-        sample = np.stack([rng.integers(0, int(self.domains[u]), _SAMPLES) for u in others])
+        sample = np.stack([rng.integers(0, int(self.domains[u]), _SAMPLES) for u in separator])
         ranked = sorted(bucket, key=lambda t: -len(self.tables[t].scope))
-        scopes = np.zeros((len(ranked), len(others)), dtype=np.bool_)
+        scopes = np.zeros((len(ranked), len(separator)), dtype=np.bool_)
         sums = np.empty((len(ranked), _SAMPLES, int(self.domains[v])), dtype=np.float64)
         for i, t in enumerate(ranked):
             scope, values = self.tables[t]
@@ -141,15 +178,15 @@ class _ContentElimination:
         # gain of a sampled assignment that only the merged tables show to be forbidden
         weight = 2.0 * float(max(1, sum(self.magnitudes[t] for t in bucket)))
         max_entries = np.inf if entries is None else float(entries - self.entries)
-        sizes = self.domains[others].astype(np.float64)
+        sizes = self.domains[separator].astype(np.float64)
         group_of = greedy_merges(sums, scopes, sizes, z, weight, max_entries)
         return [[ranked[i] for i in np.flatnonzero(group_of == g)] for g in np.unique(group_of)]
 
-    def _fits(self, others: Sequence[int], entries: int | None) -> bool:
+    def _fits(self, variables: Sequence[int], entries: int | None) -> bool:
         """Return whether a message over these variables is within the limit of table entries."""
         if entries is None:
             return True
-        return self.entries + float(np.prod(self.domains[list(others)].astype(np.float64))) <= entries
+        return self.entries + float(np.prod(self.domains[list(variables)].astype(np.float64))) <= entries
 
     def eliminate_groups(self, groups: Sequence[Sequence[int]], v: int) -> None:
         """Eliminate a variable's mini-buckets without matching."""
@@ -179,15 +216,28 @@ class _ContentElimination:
     def _add_message(
         self, group: Sequence[int], v: int, done: Elimination, message: int, magnitude: int | float
     ) -> None:
-        """Add a finished mini-bucket's message to the tables."""
+        """Add a finished mini-bucket's message to the tables.
+
+        Parameters
+        ----------
+        group : sequence of int
+            The tables of the mini-bucket.
+        v : int
+            Its variable.
+        done : Elimination
+            The elimination of the mini-bucket.
+        message : int
+            Number of the message among the tables of ``done``.
+        magnitude : int or float
+            Largest finite |entry| of the message, or an upper bound on it.
+        """
         self.groups.append(list(group))
         self.variable.append(v)
         self.total_magnitude += magnitude - sum(self.magnitudes[t] for t in group)
         self.peak_magnitude = max(self.peak_magnitude, self.total_magnitude)
         scope, values = done.table(message)
-        self.add(
-            EncodedTable(scope, values.copy()), magnitude
-        )  # a copy, so that the arena of this elimination can be freed
+        # a copy, so that the arena of this elimination can be freed
+        self.add(EncodedTable(scope, values.copy()), magnitude)
 
     def finish(self, moment_matching: bool) -> MatchedElimination:
         """Combine all mini-buckets into one plan and one arena."""
@@ -225,7 +275,19 @@ class _ContentElimination:
 
 
 def _one_variable(scopes: Sequence[tuple[int, ...]], groups: Sequence[Sequence[int]], v: int, rank: Ints) -> Partition:
-    """Return the partition of one variable's bucket."""
+    """Return the partition of one variable's bucket into the given groups of tables.
+
+    Parameters
+    ----------
+    scopes : sequence of tuple
+        Scope of each table of the bucket; the variable is the first.
+    groups : sequence of sequence of int
+        The tables of each mini-bucket, by their index in ``scopes``.
+    v : int
+        The variable.
+    rank : (variables,) int64
+        Each variable's position in the elimination order.
+    """
     outputs = [sorted({u for t in g for u in scopes[t][1:]}, key=lambda u: rank[u]) for g in groups]
     all_scopes = [*scopes, *outputs]
     return Partition(

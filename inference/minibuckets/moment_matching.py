@@ -59,8 +59,8 @@ class MatchedElimination:
     shifts, skipped : int
         Number of cost-shift tables that were made, and that were omitted because the numbers could not hold them.
     margin : float
-        Upper bound on the rounding error: added to the sum of the remaining tables, it makes that sum an upper bound on
-        the exact one. 0 for integers.
+        Upper bound on the rounding error; 0 for integers. The sum of the remaining tables plus the margin is an upper
+        bound on the exact sum.
     """
 
     elimination: Elimination
@@ -200,18 +200,18 @@ def _large_variables(plan: EliminationPlan) -> list[tuple[int, int]]:
 def _with_deadline_checks(plan: EliminationPlan, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the ranges, with empty ranges in between at which the deadline is checked."""
     variable = plan.program.variable
-    count = np.cumsum(np.clip(plan.program.cells, _MIN_CELLS_PER_BUCKET, _MIN_PARALLEL_CELLS)) // _CELLS_PER_CHECK
-    outside = np.ones(plan.buckets + 1, dtype=np.bool_)
+    checks_due = np.cumsum(np.clip(plan.program.cells, _MIN_CELLS_PER_BUCKET, _MIN_PARALLEL_CELLS)) // _CELLS_PER_CHECK
+    is_small = np.ones(plan.buckets + 1, dtype=np.bool_)
     for first, last in ranges:
-        outside[first:last] = False
-    cuts = 1 + np.flatnonzero((np.diff(count) > 0) & (np.diff(variable) != 0))
-    return sorted([*ranges, *((int(b), int(b)) for b in cuts if outside[b])])
+        is_small[first:last] = False
+    check_buckets = 1 + np.flatnonzero((np.diff(checks_due) > 0) & (np.diff(variable) != 0))
+    return sorted([*ranges, *((int(b), int(b)) for b in check_buckets if is_small[b])])
 
 
 def _run_large(
     done: Elimination, tracker: MagnitudeTracker, first: int, last: int, threads: int, stop: Deadline
 ) -> None:
-    """Match and eliminate one variable, each mini-bucket on all threads."""
+    """Match and eliminate the variable of buckets ``first`` to ``last`` − 1, each mini-bucket on all threads."""
     program, lowest = done.plan.program, done.arithmetic.dtype.type(done.arithmetic.lowest)
     if last - first > 1:
         marginals = np.stack([_large_max_marginal(done, b, threads, stop) for b in range(first, last)])

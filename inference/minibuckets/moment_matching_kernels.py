@@ -1,13 +1,15 @@
 # mypy: ignore-errors
 """Kernels of moment matching: max-marginals of mini-buckets, and the cost shifts that equalise them.
 
-A max-marginal is a maximum over the separator, where elimination takes the maximum over x:
-:func:`dmcmc.inference.elimination.join_kernels.join` computes both. The joined table is never written; one block of
-(x, l) is raised to the maximum by every h.
+:mod:`dmcmc.inference.minibuckets.moment_matching` explains the method and calls them. A max-marginal is a maximum over
+the separator, where elimination takes the maximum over the variable x of the bucket:
+:func:`dmcmc.inference.elimination.join_kernels.join` computes both. It splits the separator into leading variables h
+and trailing variables l. The joined table is never written; one block of (x, l) is raised to the maximum by every h.
 
 Shared arguments: ``program`` is a :class:`dmcmc.inference.elimination.plan.BucketProgram`; ``arena`` (entries,) holds
 all tables; ``magnitudes`` (tables,) holds the largest finite |entry| of every table; ``state`` (4,) holds the total
-magnitude and the counts, see ``TOTAL``; ``lowest`` is the −∞ of the arithmetic.
+magnitude and the counts, see ``TOTAL``; ``lowest`` is the −∞ of the arithmetic. Sums below half of it, which the
+kernels call ``half``, mean −∞ too. The last input of a matched mini-bucket is its cost-shift table.
 """
 
 import math
@@ -118,7 +120,7 @@ def magnitude_of(entries, lowest):
 
 
 @njit(nogil=True)
-def table(program, arena, t):
+def table_entries(program, arena, t):
     """Return the entries of table ``t`` as a view."""
     size = 1
     for s in range(program.scope_start[t], program.scope_start[t + 1]):
@@ -130,7 +132,7 @@ def table(program, arena, t):
 def measure_inputs(program, arena, magnitudes, state, lowest):
     """Set the magnitudes of the input tables and the total magnitude."""
     for t in range(program.at.size - program.variable.size):
-        magnitudes[t] = magnitude_of(table(program, arena, t), lowest)
+        magnitudes[t] = magnitude_of(table_entries(program, arena, t), lowest)
         state[TOTAL] += magnitudes[t]
     state[PEAK] = state[TOTAL]
 
@@ -161,7 +163,7 @@ def set_shifts(program, arena, state, first, last, marginals, limit, lowest):
         state[PEAK] = max(state[PEAK], after)
         state[SHIFTS] += last - first
     for k in range(last - first):
-        copy_entries(shifts[k], table(program, arena, program.inputs[program.input_start[first + k + 1] - 1]))
+        copy_entries(shifts[k], table_entries(program, arena, program.inputs[program.input_start[first + k + 1] - 1]))
 
 
 @njit(nogil=True)
@@ -169,7 +171,7 @@ def measure_messages(program, arena, magnitudes, state, first, last, lowest):
     """Compute the magnitudes of the new messages of buckets ``first`` to ``last`` − 1 and update the total."""
     for b in range(first, last):
         output = program.at.size - program.variable.size + b
-        magnitudes[output] = magnitude_of(table(program, arena, output), lowest)
+        magnitudes[output] = magnitude_of(table_entries(program, arena, output), lowest)
     update_total(program, magnitudes, state, first, last)
 
 
@@ -185,7 +187,10 @@ def update_total(program, magnitudes, state, first, last):
 
 @njit(nogil=True)
 def run_matched(program, arena, magnitudes, state, first, last, limit, lowest):
-    """Run buckets ``first`` to ``last`` − 1 (whole variables); a variable's mini-buckets are matched first."""
+    """Run buckets ``first`` to ``last`` − 1 (whole variables) on one thread; match a variable's mini-buckets first.
+
+    ``limit`` is the largest admissible total magnitude. Variables with a single bucket are not matched.
+    """
     b = first
     while b < last:
         end = b + 1
@@ -200,7 +205,7 @@ def run_matched(program, arena, magnitudes, state, first, last, limit, lowest):
             parts = split_bucket(program, i)
             width = parts[1]
             rows = program.cells[i] // (parts[2] * width)
-            out = table(program, arena, program.at.size - program.variable.size + i).reshape(rows, width)
+            out = table_entries(program, arena, program.at.size - program.variable.size + i).reshape(rows, width)
             join(arena, out, *parts, lowest, _MAXIMUM, 0, rows)
         measure_messages(program, arena, magnitudes, state, b, end, lowest)
         b = end

@@ -21,7 +21,21 @@ from dmcmc.inference.runtime.types import Ints
 
 
 class Partition(NamedTuple):
-    """Mini-buckets in the order of elimination; the fields are those that :func:`first_fit` returns."""
+    """Mini-buckets in the order of elimination, as :func:`first_fit` returns them; all arrays are int64.
+
+    Tables are numbered: first the inputs, then one message per mini-bucket.
+
+    Attributes
+    ----------
+    scope_start, scope
+        Scope of table t, sorted by rank: ``scope[scope_start[t]:scope_start[t + 1]]``.
+    variable : (mini-buckets,)
+        The variable that each mini-bucket eliminates.
+    member_start, members
+        Tables of mini-bucket g: ``members[member_start[g]:member_start[g + 1]]``.
+    remaining
+        Tables over kept variables.
+    """
 
     scope_start: Ints
     scope: Ints
@@ -42,7 +56,10 @@ def least_z(scopes: Sequence[Sequence[int]], order: Sequence[int]) -> int:
 
 
 def check_z(z: int, scopes: Sequence[Sequence[int]], order: Sequence[int], what: str = "") -> None:
-    """Raise :class:`ResourceError` if z is too small for the tables; the message names the smallest z."""
+    """Raise :class:`ResourceError` if z is too small for the tables; the message names the smallest z.
+
+    ``what`` is the beginning of the message: what the tables belong to.
+    """
     least = least_z(scopes, order)
     if z < least:
         raise ResourceError(
@@ -106,15 +123,15 @@ def assemble(parts: Partition, domains: Ints, rank: Ints, shifts: bool = False) 
     start, scope, input_start, inputs = parts.scope_start, parts.scope, parts.member_start, parts.members
     remaining = parts.remaining
     if shifts:
-        shifted = np.flatnonzero(shared(parts.variable))
-        n_shifts = shifted.size
-        cut = int(start[n_inputs])
-        scope = np.concatenate([scope[:cut], parts.variable[shifted], scope[cut:]])
-        start = np.concatenate([start[:n_inputs], cut + np.arange(n_shifts), start[n_inputs:] + n_shifts])
+        matched_groups = np.flatnonzero(shares_variable(parts.variable))
+        n_shifts = matched_groups.size
+        input_scopes_end = int(start[n_inputs])
+        scope = np.concatenate([scope[:input_scopes_end], parts.variable[matched_groups], scope[input_scopes_end:]])
+        start = np.concatenate([start[:n_inputs], input_scopes_end + np.arange(n_shifts), start[n_inputs:] + n_shifts])
         inputs = np.where(inputs >= n_inputs, inputs + n_shifts, inputs)
-        inputs = np.insert(inputs, input_start[shifted + 1], n_inputs + np.arange(n_shifts))
+        inputs = np.insert(inputs, input_start[matched_groups + 1], n_inputs + np.arange(n_shifts))
         input_start = input_start.copy()
-        input_start[1:] += np.cumsum(shared(parts.variable))
+        input_start[1:] += np.cumsum(shares_variable(parts.variable))
         remaining = np.where(remaining >= n_inputs, remaining + n_shifts, remaining)
     domains = writable_once(domains)
     size, cells, row_axes = measure_plan(start, scope, rank, domains, parts.variable, input_start, inputs)
@@ -124,10 +141,10 @@ def assemble(parts: Partition, domains: Ints, rank: Ints, shifts: bool = False) 
     return EliminationPlan(program, size, tuple(remaining.tolist()))
 
 
-def shared(variable: Ints) -> NDArray[np.bool_]:
+def shares_variable(variable: Ints) -> NDArray[np.bool_]:
     """Return for each bucket whether another bucket has the same variable: (buckets,) bool."""
-    both = np.zeros(variable.size, dtype=np.bool_)
-    as_next = variable[1:] == variable[:-1]
-    both[:-1] |= as_next
-    both[1:] |= as_next
-    return both
+    has_sibling = np.zeros(variable.size, dtype=np.bool_)
+    equals_next = variable[1:] == variable[:-1]
+    has_sibling[:-1] |= equals_next
+    has_sibling[1:] |= equals_next
+    return has_sibling

@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""Partition buckets into mini-buckets in compiled code (GpuBE journal paper, Algorithm 2)."""
+"""Partition buckets into mini-buckets in compiled code (GpuBE journal paper, Algorithm 2).
+
+``minibuckets.plan`` calls :func:`first_fit` and :func:`measure_plan`, ``content_partition`` calls
+:func:`greedy_merges`. z is the largest number of variables of a mini-bucket's message.
+"""
 
 import numpy as np
 
@@ -8,7 +12,7 @@ from dmcmc.inference.runtime.compile import njit
 
 
 @njit(nogil=True)
-def grown(array, needed):
+def enlarged(array, needed):
     """Return the array, or an enlarged copy filled with −1 if it has fewer than ``needed`` entries."""
     if needed <= array.size:
         return array
@@ -19,8 +23,20 @@ def grown(array, needed):
 
 
 @njit(nogil=True)
-def merge(union, count, scope, rank, z, out):
-    """Write the union of two variable sets, sorted by rank, to ``out``; return its size, or −1 if it exceeds ``z``."""
+def union_up_to(union, count, scope, rank, z, out):
+    """Write the union of two variable sets, sorted by rank, to ``out``; return its size, or −1 if it exceeds ``z``.
+
+    Parameters
+    ----------
+    union : int64
+        The first set: its first ``count`` entries, sorted by rank.
+    scope : int64
+        The second set, sorted by rank.
+    rank : (variables,) int64
+        Position of each variable in the elimination order.
+    out : int64
+        Output, with space for ``z`` variables.
+    """
     i, j, n = 0, 0, 0
     while i < count or j < scope.size:
         if n == z:
@@ -59,85 +75,91 @@ def first_fit(scope_start, scope, rank, order, z):
         variables.
     """
     given, steps = scope_start.size - 1, order.size
-    start = grown(scope_start.copy(), 2 * given + 2 * steps + 16)
-    scopes = grown(scope.copy(), 2 * scope.size + 16 * steps + 64)
+    start = enlarged(scope_start.copy(), 2 * given + 2 * steps + 16)
+    scopes = enlarged(scope.copy(), 2 * scope.size + 16 * steps + 64)
     next_table = np.full(start.size, -1, dtype=np.int64)
-    head = np.full(steps + 1, -1, dtype=np.int64)  # the last entry is for the tables over kept variables
+    head = np.full(steps + 1, -1, dtype=np.int64)  # linked lists, see _append_to_bucket
     tail = np.full(steps + 1, -1, dtype=np.int64)
     variable = np.empty(2 * steps + 16, dtype=np.int64)
     member_start = np.zeros(2 * steps + 17, dtype=np.int64)
     members = np.empty(2 * given + steps + 16, dtype=np.int64)
-    bucket = np.empty(given + steps + 1, dtype=np.int64)
+    # tables of the current bucket by decreasing scope size, and the mini-bucket of each of them
+    bucket_tables = np.empty(given + steps + 1, dtype=np.int64)
     group_of = np.empty(given + steps + 1, dtype=np.int64)
-    tables, groups, assigned, widest = given, 0, 0, z
+    tables, groups, n_members, widest = given, 0, 0, z
     for t in range(given):
         sort_by(scopes[start[t] : start[t + 1]], start[t + 1] - start[t], rank)
         widest = max(widest, start[t + 1] - start[t])
         _append_to_bucket(t, scopes[start[t] : start[t + 1]], rank, head, tail, next_table)
-    union = np.empty(widest + 1, dtype=np.int64)
+    merged = np.empty(widest + 1, dtype=np.int64)
     for b in range(steps):
         count, i = 0, head[b]
         while i >= 0:
             j = count
-            while j > 0 and start[bucket[j - 1] + 1] - start[bucket[j - 1]] < start[i + 1] - start[i]:
-                bucket[j] = bucket[j - 1]
+            while j > 0 and start[bucket_tables[j - 1] + 1] - start[bucket_tables[j - 1]] < start[i + 1] - start[i]:
+                bucket_tables[j] = bucket_tables[j - 1]
                 j -= 1
-            bucket[j] = i
+            bucket_tables[j] = i
             count += 1
             i = next_table[i]
+        # unions[g, :union_sizes[g]] are the variables of the message of mini-bucket g
         unions = np.empty((max(1, count), widest + 1), dtype=np.int64)
-        sizes = np.zeros(max(1, count), dtype=np.int64)
+        union_sizes = np.zeros(max(1, count), dtype=np.int64)
         n_groups = 1
         for j in range(count):
-            separator = scopes[start[bucket[j]] + 1 : start[bucket[j] + 1]]
+            separator = scopes[start[bucket_tables[j]] + 1 : start[bucket_tables[j] + 1]]
             for g in range(n_groups + 1):
                 limit = z if j > 0 and g < n_groups else widest  # a new mini-bucket accepts a table of any size
-                n = merge(unions[g], sizes[g], separator, rank, limit, union)
+                n = union_up_to(unions[g], union_sizes[g], separator, rank, limit, merged)
                 if n >= 0:
                     for i in range(n):
-                        unions[g, i] = union[i]
-                    sizes[g] = n
+                        unions[g, i] = merged[i]
+                    union_sizes[g] = n
                     group_of[j] = g
                     n_groups = max(n_groups, g + 1)
                     break
-        variable = grown(variable, groups + n_groups)
-        member_start = grown(member_start, groups + n_groups + 1)
-        members = grown(members, assigned + count)
-        start = grown(start, tables + n_groups + 1)
-        next_table = grown(next_table, tables + n_groups)
+        variable = enlarged(variable, groups + n_groups)
+        member_start = enlarged(member_start, groups + n_groups + 1)
+        members = enlarged(members, n_members + count)
+        start = enlarged(start, tables + n_groups + 1)
+        next_table = enlarged(next_table, tables + n_groups)
         for g in range(n_groups):
             for j in range(count):
                 if group_of[j] == g:
-                    members[assigned] = bucket[j]
-                    assigned += 1
-            scopes = grown(scopes, start[tables] + sizes[g])
-            start[tables + 1] = start[tables] + sizes[g]
-            for i in range(sizes[g]):
+                    members[n_members] = bucket_tables[j]
+                    n_members += 1
+            scopes = enlarged(scopes, start[tables] + union_sizes[g])
+            start[tables + 1] = start[tables] + union_sizes[g]
+            for i in range(union_sizes[g]):
                 scopes[start[tables] + i] = unions[g, i]
             variable[groups] = order[b]
-            member_start[groups + 1] = assigned
-            _append_to_bucket(tables, unions[g, : sizes[g]], rank, head, tail, next_table)
+            member_start[groups + 1] = n_members
+            _append_to_bucket(tables, unions[g, : union_sizes[g]], rank, head, tail, next_table)
             tables += 1
             groups += 1
     remaining = np.empty(tables, dtype=np.int64)
-    left_over, i = 0, head[steps]
+    n_remaining, i = 0, head[steps]
     while i >= 0:
-        remaining[left_over] = i
-        left_over += 1
+        remaining[n_remaining] = i
+        n_remaining += 1
         i = next_table[i]
     return (
         start[: tables + 1].copy(),
         scopes[: start[tables]].copy(),
         variable[:groups].copy(),
         member_start[: groups + 1].copy(),
-        members[:assigned].copy(),
-        remaining[:left_over].copy(),
+        members[:n_members].copy(),
+        remaining[:n_remaining].copy(),
     )
 
 
 @njit(nogil=True)
 def _append_to_bucket(t, scope, rank, head, tail, next_table):
-    """Append a table to the list of its bucket."""
+    """Append a table to the linked list of its bucket, which is that of the first variable of its scope.
+
+    The list of bucket b begins at ``head[b]`` and ends at ``tail[b]``; ``next_table[t]`` is the table after t, −1 for
+    none. The last list holds the tables over kept variables.
+    """
     steps = head.size - 1
     bucket = min(rank[scope[0]], steps) if scope.size else steps
     if tail[bucket] < 0:
@@ -174,13 +196,16 @@ def measure_plan(scope_start, scope, rank, domains, variable, input_start, input
 def greedy_merges(sums, scopes, sizes, z, weight, max_entries):
     """Merge the pair of mini-buckets with the largest gain until no pair fits; return each table's mini-bucket.
 
+    The gain of a pair is how much the merged mini-bucket lowers the sum of the two maxima over x, added up over the
+    samples. Only the gains of pairs with the mini-bucket that changed last are computed again.
+
     Parameters
     ----------
     sums : (tables, samples, x_size) float64
-        Entries at the sampled assignments; modified.
-    scopes : (tables, others) bool
-        Scopes without the eliminated variable; modified.
-    sizes : (others,) float64
+        Entries at the sampled assignments; −∞ is forbidden. Row i is replaced by the sum of mini-bucket i.
+    scopes : (tables, separator) bool
+        Which separator variables each table has; modified as ``sums``.
+    sizes : (separator,) float64
         Domain sizes.
     z : int
         Largest number of variables of a message.
@@ -196,21 +221,21 @@ def greedy_merges(sums, scopes, sizes, z, weight, max_entries):
     """
     count, samples, x_size = sums.shape
     group_of = np.arange(count)
-    alive = np.ones(count, dtype=np.bool_)
+    is_group = np.ones(count, dtype=np.bool_)
     gains = np.full((count, count), -1.0)
     stale = np.ones(count, dtype=np.bool_)
     while True:
         for i in range(count):
             for j in range(i):
-                if not (alive[i] and alive[j]) or not (stale[i] or stale[j]):
+                if not (is_group[i] and is_group[j]) or not (stale[i] or stale[j]):
                     continue
-                joined, entries = 0, 1.0
+                n_variables, entries = 0, 1.0
                 for u in range(sizes.size):
                     if scopes[i, u] or scopes[j, u]:
-                        joined += 1
+                        n_variables += 1
                         entries *= sizes[u]
                 gains[i, j] = -1.0
-                if joined <= z and entries <= max_entries:
+                if n_variables <= z and entries <= max_entries:
                     gains[i, j] = 0.0
                     for s in range(samples):
                         best_i, best_j, best = -np.inf, -np.inf, -np.inf
@@ -223,15 +248,19 @@ def greedy_merges(sums, scopes, sizes, z, weight, max_entries):
                         elif best_i > -np.inf and best_j > -np.inf:
                             gains[i, j] += weight
         stale[:] = False
-        top_i, top_j = -1, -1
+        best_pair_i, best_pair_j = -1, -1
         for i in range(count):
             for j in range(i):
-                if alive[i] and alive[j] and gains[i, j] > (gains[top_i, top_j] if top_i >= 0 else -0.5):
-                    top_i, top_j = i, j
-        if top_i < 0:
+                if (
+                    is_group[i]
+                    and is_group[j]
+                    and gains[i, j] > (gains[best_pair_i, best_pair_j] if best_pair_i >= 0 else -0.5)
+                ):
+                    best_pair_i, best_pair_j = i, j
+        if best_pair_i < 0:
             return group_of
-        sums[top_j] += sums[top_i]
-        scopes[top_j] |= scopes[top_i]
-        alive[top_i] = False
-        stale[top_j] = True
-        group_of[group_of == top_i] = top_j
+        sums[best_pair_j] += sums[best_pair_i]
+        scopes[best_pair_j] |= scopes[best_pair_i]
+        is_group[best_pair_i] = False
+        stale[best_pair_j] = True
+        group_of[group_of == best_pair_i] = best_pair_j

@@ -23,9 +23,8 @@ from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
 ADDENDS = 4  # maximum number of sentinels that may be added before the sum is clamped
-MAX_TOTAL_UTILITY = (
-    2.0**1000
-)  # limit on Σ |utility|: differences, and the scales of bounds and chains, stay finite up to it
+# Limit on Σ |utility|: differences, and the scales of bounds and chains, stay finite up to it.
+MAX_TOTAL_UTILITY = 2.0**1000
 
 
 class EncodedTable(NamedTuple):
@@ -93,13 +92,13 @@ class Arithmetic:
         """Return flat tables in this arithmetic."""
         return flat._replace(data=self._encoded(flat.data))
 
-    def _encoded(self, given: Array) -> Array:
+    def _encoded(self, entries: Array) -> Array:
         """Return entries in this arithmetic, as a new array."""
-        if given.dtype == self.dtype and self.exact:  # this raises −∞ to lowest
-            raised: Array = np.maximum(given, self.lowest_scalar)
+        if entries.dtype == self.dtype and self.exact:  # this raises −∞ to lowest
+            raised: Array = np.maximum(entries, self.lowest_scalar)
             return np.asarray(raised)
-        values = given.astype(self.dtype)
-        values[forbidden(given)] = self.lowest
+        values = entries.astype(self.dtype)
+        values[forbidden(entries)] = self.lowest
         return values
 
     def is_lowest(self, value: int | float) -> bool:

@@ -20,7 +20,7 @@ Utilities = ArrayLike | Sequence[Any] | Callable[..., float] | Mapping[Any, floa
 
 _DEFAULT_AGENT = "all"  # the agent that owns variables without a named agent
 _MAX_FUNCTION_CALLS = 10**7  # limit on the calls of one factor's function
-_MAX_NAMES_IN_MESSAGE = 8
+_MAX_NAMES_IN_MESSAGE = 8  # existing variables that an error message lists
 
 
 @dataclass

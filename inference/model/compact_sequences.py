@@ -39,7 +39,7 @@ class _CompactSequence(Sequence[T], Generic[T]):
     def __getitem__(self, number: slice) -> Sequence[T]: ...
     def __getitem__(self, number: int | slice) -> T | Sequence[T]:
         if isinstance(number, slice):
-            return [self._entry(one) for one in range(*number.indices(len(self)))]
+            return [self._entry(i) for i in range(*number.indices(len(self)))]
         count = len(self)
         if not -count <= number < count:
             raise IndexError(f"{number} of {count}")
@@ -58,9 +58,9 @@ class _CompactSequence(Sequence[T], Generic[T]):
         return repr(tuple(self))
 
 
-def _equal(one: object, other: object) -> bool:
+def _equal(a: object, b: object) -> bool:
     """Return whether two entries are equal."""
-    return one == other
+    return a == b
 
 
 class IndexGroups(_CompactSequence[tuple[int, ...]]):
@@ -180,15 +180,15 @@ class RepeatedRecords(_CompactSequence[T]):
     (['x', 'y'], 'x', True)
     """
 
-    def __init__(self, kinds: list[T], which: Any) -> None:
-        self.distinct, self.record_index = kinds, narrow(which)
+    def __init__(self, distinct: list[T], record_index: Any) -> None:
+        self.distinct, self.record_index = distinct, narrow(record_index)
 
     @classmethod
     def of(cls, records: Iterable[T]) -> "RepeatedRecords[T]":
         """Build the sequence from hashable records."""
         index_of: dict[T, int] = {}
-        which = array("q", (index_of.setdefault(record, len(index_of)) for record in records))
-        return cls(list(index_of), which)
+        indices = array("q", (index_of.setdefault(record, len(index_of)) for record in records))
+        return cls(list(index_of), indices)
 
     def __len__(self) -> int:
         return self.record_index.size
@@ -215,8 +215,8 @@ class LazySequence(_CompactSequence[T]):
         Entries that are stored instead of computed, by index.
     """
 
-    def __init__(self, count: int, make: Callable[[int], T], kept: Mapping[int, T]) -> None:
-        self._count, self.make, self.overrides = count, make, kept
+    def __init__(self, count: int, make: Callable[[int], T], overrides: Mapping[int, T]) -> None:
+        self._count, self.make, self.overrides = count, make, overrides
 
     def __len__(self) -> int:
         return self._count

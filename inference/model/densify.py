@@ -28,9 +28,8 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 
-_MAX_ALWAYS_EXPANDED_ENTRIES = (
-    2**20
-)  # a table of up to this many entries is always expanded, and a chain of up to this size is never replaced by a list
+# A table of up to this many entries is always expanded, and a chain of up to this size is never replaced by a list.
+_MAX_ALWAYS_EXPANDED_ENTRIES = 2**20
 _MIN_LIST_SAVING = 4  # a list replaces a chain if it has at least this many times fewer entries
 _MAX_WORDS_PER_TRANSITION = 16  # an automaton becomes a list if it has at most this many words per transition
 _LIST_MEMORY_DIVISOR = 8  # such a list may take 1/8 of the memory limit

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
-_SMALLEST = -(2**63)
+_SMALLEST = -(2**63)  # the smallest int64
 _EXACT_FLOAT = 2**53  # every integer up to this magnitude is exactly representable in float64
 
 
@@ -56,9 +56,8 @@ def as_array(values: ArrayLike, where: str = "a table") -> Array:
     if given.size and (given.dtype.kind in "uO" or (given.dtype.kind == "f" and not hasattr(values, "dtype"))):
         exact = given if given.dtype.kind in "uO" else np.asarray(values, dtype=object)
         integers = [v for v in exact.reshape(-1).tolist() if isinstance(v, int)]
-        all_integers = (
-            given.dtype.kind != "f" or len(integers) == given.size
-        )  # integers among floats are rounded like these
+        # Integers among floats are rounded like these.
+        all_integers = given.dtype.kind != "f" or len(integers) == given.size
         if all_integers and integers and not _SMALLEST <= min(integers) <= max(integers) <= -_SMALLEST - 1:
             raise ProblemError(f"{where}: integers beyond 63 bits; smaller ones are needed")
     if given.dtype.kind not in "iufb":
@@ -89,32 +88,32 @@ def normalise(values: ArrayLike, sense: str = "max", where: str = "a table") -> 
     ProblemError
         If an entry is NaN, an infinity of the wrong sign, not a number, or an integer beyond 63 bits.
     """
-    given = as_array(values, where)
-    if given.dtype.kind == "i":
-        hard = forbidden(given) if given.dtype in (np.int32, np.int64) else np.zeros(given.shape, dtype=bool)
-        integers = np.where(hard, 0, given.astype(np.int64))
-        return _integers(-integers if sense == "min" else integers, hard)
-    floats = given.astype(np.float64)
+    array = as_array(values, where)
+    if array.dtype.kind == "i":
+        forbidden_mask = forbidden(array) if array.dtype in (np.int32, np.int64) else np.zeros(array.shape, dtype=bool)
+        integers = np.where(forbidden_mask, 0, array.astype(np.int64))
+        return _integers(-integers if sense == "min" else integers, forbidden_mask)
+    floats = array.astype(np.float64)
     floats = -floats if sense == "min" else floats
     if np.isnan(floats).any():
         raise ProblemError(f"{where}: contains NaN")
     if np.isposinf(floats).any():
         sign, advice = ("+", "-inf") if sense == "max" else ("-", "+inf")
         raise ProblemError(f"{where}: contains {sign}inf; only {advice} (a hard constraint) is allowed")
-    hard = np.isneginf(floats)
-    finite = np.where(hard, 0.0, floats)
+    forbidden_mask = np.isneginf(floats)
+    finite = np.where(forbidden_mask, 0.0, floats)
     if np.abs(finite).max(initial=0.0) <= _EXACT_FLOAT and (finite == np.rint(finite)).all():
-        return _integers(finite.astype(np.int64), hard)
+        return _integers(finite.astype(np.int64), forbidden_mask)
     return _frozen(floats)
 
 
-def _integers(entries: NDArray[np.int64], hard: NDArray[np.bool_]) -> Array:
+def _integers(entries: NDArray[np.int64], forbidden_mask: NDArray[np.bool_]) -> Array:
     """Return int64 entries as int32 if they fit, with −∞ at the forbidden positions."""
     low, high = int(entries.min(initial=0)), int(entries.max(initial=0))
     narrow = np.iinfo(np.int32)
     dtype = np.dtype(np.int32 if narrow.min < low and high <= narrow.max else np.int64)
     table = np.array(entries, dtype=dtype)  # the negation of a 0-d array is a scalar
-    table[hard] = forbidden_value(dtype)
+    table[forbidden_mask] = forbidden_value(dtype)
     return _frozen(table)
 
 

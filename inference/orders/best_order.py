@@ -199,12 +199,12 @@ def best_order(
     if not len(eliminate):
         return Order((), 0.0, 0.0, 0, "simplicial")
     key = _key(scopes, domains, variables, len(eliminate), (budget, expected_cells))
-    found = None if key is None else _ORDERS.find(key)
-    if found is None:
-        found = _searched_order(scopes, domains, variables, len(eliminate), (budget, stop, expected_cells))
+    order = None if key is None else _ORDERS.find(key)
+    if order is None:
+        order = _searched_order(scopes, domains, variables, len(eliminate), (budget, stop, expected_cells))
         if key is not None and not stop.over:  # otherwise it may depend on the clock
-            _ORDERS.put(key, found)
-    return replace(found, variables=tuple(variables[list(found.variables)].tolist()))
+            _ORDERS.put(key, order)
+    return replace(order, variables=tuple(variables[list(order.variables)].tolist()))
 
 
 def _key(
@@ -235,7 +235,7 @@ def _searched_order(
     limits: tuple[float, Deadline, float | None],
 ) -> Order:
     """Compute the order of :func:`best_order`; its variables are positions in ``variables``."""
-    budget, stop, stake = limits
+    budget, stop, expected_cells = limits
     if count <= MAX_EXACT_VARIABLES and (exact := _exact(scopes, domains, variables, count)) is not None:
         return exact
     graph = _graph(scopes, variables, count, len(domains))
@@ -248,7 +248,7 @@ def _searched_order(
     cells, largest, width, rule, _ = search(
         graph, sizes, weight, count, rules, search_words, float(_MAX_RULE_WORDS), 0, False, order
     )
-    subtree_work = _subtree_work(cells if stake is None else stake, budget)
+    subtree_work = _subtree_work(cells if expected_cells is None else expected_cells, budget)
     if subtree_work and rule != -1:
         order = _with_subtrees_reordered(graph, sizes, weight, order, subtree_work, stop)
         separator, _, joined = bucket_tree(graph, sizes, order)
@@ -275,11 +275,11 @@ def _exact(
     positions = {v: i for i, v in enumerate(variables.tolist())}
     scope_positions = [[positions[v] for v in scope] for scope in scopes]
     sizes = np.minimum(domains[variables].astype(np.float64), MAX_CELLS).tolist()
-    found = exact_order(scope_positions, sizes, count)
-    if found is None:
+    result = exact_order(scope_positions, sizes, count)
+    if result is None:
         return None
-    order, chosen = found
-    return Order(tuple(order), *order_cost(scope_positions, sizes, order), "exact" if chosen else "simplicial")
+    order, had_choice = result
+    return Order(tuple(order), *order_cost(scope_positions, sizes, order), "exact" if had_choice else "simplicial")
 
 
 def _subtree_work(cells: float, budget: float) -> float:

@@ -11,9 +11,8 @@ from dmcmc.inference.orders.best_order import best_order
 
 MAX_INTERPRETED_VARIABLES = 128  # variables; the estimate then takes some milliseconds
 _SHORT_BUDGET = 100_000  # words of a short search
-_MAX_BITSET_VARIABLES = (
-    1 << 13
-)  # variables of an 8 MB graph as rows of bits; its size and the work on it grow with the square
+# Variables of an 8 MB graph as rows of bits; its size and the work on it grow with the square.
+_MAX_BITSET_VARIABLES = 1 << 13
 
 
 def cells_upper_bound(scopes: Sequence[Sequence[int]], domains: NDArray[np.int64], eliminate: Sequence[int]) -> float:
@@ -71,14 +70,14 @@ def joins_at_least(
 def _min_weight_cells(
     scopes: Sequence[Sequence[int]], domains: NDArray[np.int64], eliminate: Sequence[int], threshold: float
 ) -> float:
-    """Return the joined cells of the order; if they reach the threshold, the cells so far."""
+    """Return the joined cells of the min-weight order; the cells so far as soon as they reach the threshold."""
     neighbours: dict[int, set[int]] = {v: {v} for v in eliminate}
     for scope in scopes:
         for v in scope:
             if v in neighbours:
                 neighbours[v].update(scope)
-    size = {v: float(domains[v]) for around in neighbours.values() for v in around}
-    cells = {v: prod(size[u] for u in around) for v, around in neighbours.items()}
+    size = {v: float(domains[v]) for neighbourhood in neighbours.values() for v in neighbourhood}
+    cells = {v: prod(size[u] for u in neighbourhood) for v, neighbourhood in neighbours.items()}
     queue = [(joined, v) for v, joined in cells.items()]  # entries may be outdated
     heapify(queue)
     total = 0.0
@@ -86,11 +85,11 @@ def _min_weight_cells(
         joined, v = heappop(queue)
         if v not in neighbours or cells[v] != joined:
             continue
-        around = neighbours.pop(v)
+        neighbourhood = neighbours.pop(v)
         total += joined
-        around.remove(v)
-        for u in around & neighbours.keys():
-            neighbours[u] |= around
+        neighbourhood.remove(v)
+        for u in neighbourhood & neighbours.keys():
+            neighbours[u] |= neighbourhood
             neighbours[u].discard(v)
             cells[u] = prod(size[w] for w in neighbours[u])
             heappush(queue, (cells[u], u))

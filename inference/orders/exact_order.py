@@ -1,9 +1,9 @@
-"""Find an optimal elimination order of few variables by dynamic programming over the subsets that are eliminated first.
+"""Find an optimal elimination order of few variables by dynamic programming over subsets (Held-Karp).
 
-The bucket of v depends only on *which* variables were eliminated before: it holds v and the variables that v reaches
-through them. So an optimal order of a set S ends with some v of S, after an optimal order of S without v (Bodlaender,
-Fomin, Koster, Kratsch, Thilikos 2012). The module uses NumPy only: the kernels of ``order_search_kernels`` take seconds
-to compile, and most problems of small agents do not need them.
+The bucket of v depends only on *which* variables were eliminated before: it holds v and the variables that
+v reaches through them. So an optimal order of a set S ends with some v of S, after an optimal order of S
+without v (Bodlaender, Fomin, Koster, Kratsch, Thilikos 2012). The module uses NumPy only: the kernels of
+``order_search_kernels`` take seconds to compile, and most problems of small agents do not need them.
 """
 
 from collections.abc import Sequence
@@ -32,18 +32,18 @@ def exact_order(scopes: Sequence[Sequence[int]], sizes: Sequence[float], count: 
         The number of variables to eliminate.
     """
     neighbours = _neighbours(scopes, len(sizes), count)
-    first = _eliminate_safe(neighbours, sizes, count)
-    left = [v for v in range(count) if v not in set(first)]
-    if not left:
-        return first, False
-    kept = [v for v in range(count, len(sizes)) if any(neighbours[u] >> v & 1 for u in left)]
-    if len(left) > MAX_EXACT_VARIABLES or len(left) + len(kept) > _MAX_VERTICES:
+    safe = _eliminate_safe(neighbours, sizes, count)
+    remaining = [v for v in range(count) if v not in set(safe)]
+    if not remaining:
+        return safe, False
+    kept = [v for v in range(count, len(sizes)) if any(neighbours[u] >> v & 1 for u in remaining)]
+    if len(remaining) > MAX_EXACT_VARIABLES or len(remaining) + len(kept) > _MAX_VERTICES:
         return None
-    vertices = [*left, *kept]
-    graph = [[i for i, u in enumerate(vertices) if neighbours[v] >> u & 1] for v in left]
+    vertices = [*remaining, *kept]
+    graph = [[i for i, u in enumerate(vertices) if neighbours[v] >> u & 1] for v in remaining]
     rows = np.array([sum(1 << i for i in row) for row in graph], dtype=np.int64)
-    found = _cheapest(_joined_cells(rows, [sizes[v] for v in vertices]), len(left))
-    return [*first, *(left[i] for i in found)], True
+    cheapest = _cheapest(_joined_cells(rows, [sizes[v] for v in vertices]), len(remaining))
+    return [*safe, *(remaining[i] for i in cheapest)], True
 
 
 def order_cost(
@@ -52,11 +52,11 @@ def order_cost(
     """Return the joined cells of all buckets and of the largest, and the induced width, of an order of 0..count−1."""
     neighbours, total, largest, width = _neighbours(scopes, len(sizes), len(order)), 0.0, 0.0, 0
     for v in order:
-        around, cells = _members(neighbours[v]), sizes[v]
-        for u in around:
+        bucket, cells = _members(neighbours[v]), sizes[v]
+        for u in bucket:
             cells = min(cells * sizes[u], _MAX_CELLS)
             neighbours[u] = (neighbours[u] | neighbours[v]) & ~(1 << u | 1 << v)
-        total, largest, width = total + cells, max(largest, cells), max(width, len(around))
+        total, largest, width = total + cells, max(largest, cells), max(width, len(bucket))
     return total, largest, width
 
 
@@ -75,38 +75,41 @@ def _neighbours(scopes: Sequence[Sequence[int]], n: int, count: int) -> list[int
 def _eliminate_safe(neighbours: list[int], sizes: Sequence[float], count: int) -> list[int]:
     """Eliminate simplicial variables that an optimal order may begin with, and return them.
 
-    The criterion is that of ``order_search_kernels.eliminate_simplicial``. ``near`` is changed in place.
+    The criterion is that of ``order_search_kernels.eliminate_simplicial``. ``neighbours`` is changed in place.
     """
     ranked, order = sorted(range(count), key=lambda v: -sizes[v]), list[int]()
-    again = True
-    while again:
-        again = False
+    changed = True
+    while changed:
+        changed = False
         for v in ranked:
             if sizes[v] < 2 or v in order:
                 continue
-            clique = _members(neighbours[v])
+            neighbours_of_v = _members(neighbours[v])
             if all(
-                (u >= count or sizes[u] <= sizes[v]) and not neighbours[v] & ~neighbours[u] & ~(1 << u) for u in clique
+                (u >= count or sizes[u] <= sizes[v]) and not neighbours[v] & ~neighbours[u] & ~(1 << u)
+                for u in neighbours_of_v
             ):
                 order.append(v)
-                for u in clique:
+                for u in neighbours_of_v:
                     neighbours[u] &= ~(1 << v)
-                again = True
+                changed = True
                 break
     return order
 
 
 def _members(row: int) -> list[int]:
     """Return the positions of the bits set in an integer, ascending."""
-    found = []
+    positions = []
     while row:
-        found.append((row & -row).bit_length() - 1)
+        positions.append((row & -row).bit_length() - 1)
         row &= row - 1
-    return found
+    return positions
 
 
 def _joined_cells(rows: NDArray[np.int64], sizes: Sequence[float]) -> NDArray[np.float64]:
-    """Return the (2^k, k) cells of eliminating each vertex after each subset of the k vertices to eliminate.
+    """Return the cells of each vertex's bucket if exactly the vertices of a subset come before it: (2^k, k).
+
+    Row T of the result is for the subset whose members are the bits set in T; column v is for vertex v.
 
     Parameters
     ----------
@@ -118,18 +121,18 @@ def _joined_cells(rows: NDArray[np.int64], sizes: Sequence[float]) -> NDArray[np
     count = rows.size
     reach = np.empty((1 << count, count), dtype=np.int64)
     reach[0] = rows
-    single = np.int64(1) << np.arange(count)
+    own_bit = np.int64(1) << np.arange(count)
     for k in range(count):  # subsets with last member k: a neighbour of k now has the neighbours of k
         lower = reach[: 1 << k]
         through = np.where(lower >> k & 1 == 1, lower[:, k : k + 1], 0)
-        reach[1 << k : 2 << k] = (lower | through) & ~(single | 1 << k)
+        reach[1 << k : 2 << k] = (lower | through) & ~(own_bit | 1 << k)
     cells = np.tile(np.array(sizes[:count]), (1 << count, 1))
     for start in range(0, len(sizes), _CHUNK_BITS):
-        part = sizes[start : start + _CHUNK_BITS]
+        chunk_sizes = sizes[start : start + _CHUNK_BITS]
         product = np.ones(1)
-        for size in part:
+        for size in chunk_sizes:
             product = np.concatenate([product, np.minimum(product * size, _MAX_CELLS)])
-        cells = np.minimum(cells * product[reach >> start & (1 << len(part)) - 1], _MAX_CELLS)
+        cells = np.minimum(cells * product[reach >> start & (1 << len(chunk_sizes)) - 1], _MAX_CELLS)
     return cells
 
 
@@ -146,9 +149,9 @@ def _cheapest(joined: NDArray[np.float64], count: int) -> list[int]:
     total = np.zeros(1 << count)
     last = np.zeros(1 << count, dtype=np.int64)
     for subsets, members, before in _levels(count):
-        ways = total[before] + joined[before, members]
-        last[subsets] = members[np.arange(subsets.size), np.argmin(ways, axis=1)]
-        total[subsets] = ways.min(axis=1)
+        candidates = total[before] + joined[before, members]
+        last[subsets] = members[np.arange(subsets.size), np.argmin(candidates, axis=1)]
+        total[subsets] = candidates.min(axis=1)
     order, subset = list[int](), (1 << count) - 1
     while subset:
         order.append(int(last[subset]))

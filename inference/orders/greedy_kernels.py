@@ -110,7 +110,7 @@ def first_costs(graph, weight, eliminate, rule):
 
 
 @njit(nogil=True)
-def _cheapest(cost, todo, count, noise, ties, state):
+def _cheapest(cost, remaining_vertices, count, noise, ties, state):
     """Return the position in ``todo`` of the cheapest of its first ``count`` vertices.
 
     Without noise, ties go to the vertex with the smaller entry of ``ties``. With noise, each cost is multiplied by
@@ -120,13 +120,13 @@ def _cheapest(cost, todo, count, noise, ties, state):
     if noise > 0:
         best = np.inf
         for i in range(count):
-            value = cost[todo[i]] * (1.0 + noise * random_unit(state))
+            value = cost[remaining_vertices[i]] * (1.0 + noise * random_unit(state))
             if value < best:
                 best, position = value, i
         return position
-    v = todo[0]
+    v = remaining_vertices[0]
     for i in range(1, count):
-        u = todo[i]
+        u = remaining_vertices[i]
         if cost[u] < cost[v] or (cost[u] == cost[v] and ties[u] < ties[v]):
             v, position = u, i
     return position
@@ -223,14 +223,14 @@ def greedy(graph, cost, sizes, weight, eliminate, rule, noise, ties, state, limi
     work : int
         Accessed words.
     """
-    todo = np.arange(eliminate)
+    remaining_vertices = np.arange(eliminate)
     neighbours = np.empty(graph.shape[0], dtype=np.int64)
     total, work = 0.0, 0
     for step in range(eliminate):
         remaining = eliminate - step
-        position = _cheapest(cost, todo, remaining, noise, ties, state)
-        v = todo[position]
-        todo[position] = todo[remaining - 1]
+        position = _cheapest(cost, remaining_vertices, remaining, noise, ties, state)
+        v = remaining_vertices[position]
+        remaining_vertices[position] = remaining_vertices[remaining - 1]
         order[step] = v
         degree = members(graph[v], neighbours)
         cells = sizes[v]

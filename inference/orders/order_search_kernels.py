@@ -19,7 +19,7 @@ from dmcmc.inference.runtime.compile import njit
 
 GREEDY_RULES = 4
 PLAIN_RULES = 6  # the greedy rules and the two depth-first ones
-_NOISE_LEVELS = 2
+_NOISE_LEVELS = 2  # low and high noise, see below
 _LOW_NOISE = 0.5  # costs are multiplied by factors of 1 to 1.5
 _HIGH_NOISE = 2.0  # costs are multiplied by factors of 1 to 3
 _ORDERS_PER_BATCH = 2  # greedy orders per batch; windows improve the best of them
@@ -47,7 +47,7 @@ def eliminate_simplicial(graph, sizes, eliminate, work_limit, order):
         rank[ranked[i]] = i
     unchecked = np.ones(n, dtype=np.bool_)
     neighbours = np.empty(n, dtype=np.int64)
-    done, work, i = 0, 0, 0
+    n_eliminated, work, i = 0, 0, 0
     while i < eliminate and work < work_limit:
         v = ranked[i]
         i += 1
@@ -55,25 +55,25 @@ def eliminate_simplicial(graph, sizes, eliminate, work_limit, order):
             continue
         unchecked[v] = False
         degree = members(graph[v], neighbours)
-        clique = True
+        is_clique = True
         for j in range(degree):
             u = neighbours[j]
             work += words
             if u < eliminate and sizes[u] > sizes[v]:
-                clique = False
+                is_clique = False
                 break
             for k in range(words):
                 missing = graph[v, k] & ~graph[u, k]
                 if k == u >> 6:
                     missing &= ~bit(u)
                 if missing:
-                    clique = False
+                    is_clique = False
                     break
-            if not clique:
+            if not is_clique:
                 break
-        if clique:
-            order[done] = v
-            done += 1
+        if is_clique:
+            order[n_eliminated] = v
+            n_eliminated += 1
             for j in range(degree):
                 u = neighbours[j]
                 graph[u, v >> 6] &= ~bit(v)
@@ -83,7 +83,7 @@ def eliminate_simplicial(graph, sizes, eliminate, work_limit, order):
             for k in range(words):
                 graph[v, k] = 0
             rank[v] = -1
-    return done
+    return n_eliminated
 
 
 @njit(nogil=True)
@@ -96,10 +96,10 @@ def plain_order(graph, sizes, weight, eliminate, rule, work_limit, order):
         return True, depth_first(graph, eliminate, rule == PLAIN_RULES - 1, order)
     cost, work = first_costs(graph, weight, eliminate, rule)
     ties = np.arange(graph.shape[0])
-    cells, more = greedy(
+    cells, greedy_work = greedy(
         graph.copy(), cost, sizes, weight, eliminate, rule, 0.0, ties, seeded(rule), np.inf, work_limit, order
     )
-    return cells < np.inf, work + more
+    return cells < np.inf, work + greedy_work
 
 
 @njit(nogil=True)
@@ -128,10 +128,10 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
     if budget <= 0:
         return best_cells, best_rule, work
     for r in range(rules.size):
-        cost, more = first_costs(graph, weight, eliminate, rules[r])
+        cost, words_used = first_costs(graph, weight, eliminate, rules[r])
         for v in range(n):
             costs[r, v] = cost[v]
-        work += more
+        work += words_used
     ties = np.zeros(n, dtype=np.int64)
     order = np.empty(eliminate, dtype=np.int64)
     chosen = np.empty(eliminate, dtype=np.int64)
@@ -140,14 +140,14 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
         variant = batch // 2 % variants if batch >= variants else batch
         if batch >= variants and batch % 2:
             variant = 0
-            for other in range(1, variants):
-                if best_of_variant[other] < best_of_variant[variant]:
-                    variant = other
+            for candidate in range(1, variants):
+                if best_of_variant[candidate] < best_of_variant[variant]:
+                    variant = candidate
         batch += 1
         rule = rules[variant // _NOISE_LEVELS]
         limit = 1e3 * best_cells
         for _ in range(_ORDERS_PER_BATCH):
-            cells, more = greedy(
+            cells, words_used = greedy(
                 graph.copy(),
                 costs[variant // _NOISE_LEVELS].copy(),
                 sizes,
@@ -161,7 +161,7 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
                 2 * budget - work,
                 order,
             )
-            work += more + graph.size
+            work += words_used + graph.size
             if cells < limit:
                 limit = cells
                 for i in range(eliminate):

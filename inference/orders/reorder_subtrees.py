@@ -30,7 +30,7 @@ from dmcmc.inference.orders.vertex_separator_kernels import cut_orders
 from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 
-# Number of independent searches, and the share of the work of each; the best one continues with the rest.
+# Number of independent searches, and the share of the work of each; the best one continues with the remaining work.
 _FEW_STARTS = (4, 0.08)
 _MANY_STARTS = (8, 0.04)  # with much work
 _MANY_WORDS = 5e8  # words of work from which on there are more starts, and annealing
@@ -117,7 +117,7 @@ class _OrderSearch:
     def _step(self, temperature: float) -> None:
         """Reorder one piece by one method; accept an increase with mean ``temperature`` times all cells."""
         separator, parent, cells = self.tree
-        local, vertices, count, current_cells, widest, work = extract_piece(
+        local, vertices, count, current_cells, largest, work = extract_piece(
             self.graph, self.order, separator, parent, cells, self.state
         )
         sizes, weight = self.sizes[vertices], self.weight[vertices]
@@ -125,20 +125,22 @@ class _OrderSearch:
         if method == 0:
             orders, used = sweep_order(local, weight, count, self.state)
         elif method == 1:
-            orders, used = cut_orders(local, weight, count, int(_UNITS_PER_BIT * np.log2(widest)) + 1, self.state)
+            orders, used = cut_orders(local, weight, count, int(_UNITS_PER_BIT * np.log2(largest)) + 1, self.state)
         else:
             orders, used = self._greedy(local, sizes, weight, count, current_cells)
         increase = -temperature * self.total * np.log(max(random_unit(self.state), 1e-12)) if temperature else 0.0
         limit = (current_cells + increase) * (1 - 1e-9)
         best: Ints | None = None
         for order in orders:
-            around, tree, joined = bucket_tree(local, sizes, order)
+            local_separator, local_parent, joined = bucket_tree(local, sizes, order)
             used += 4 * local.size
             if joined.sum() < _MAX_CELL_RATIO * limit:
-                used += improve(local, sizes, around, tree, joined, False, _MAX_WINDOW_WORK, self.state)
+                used += improve(
+                    local, sizes, local_separator, local_parent, joined, False, _MAX_WINDOW_WORK, self.state
+                )
             if joined.sum() < limit:
                 limit = joined.sum()
-                order_of_tree(tree, order)
+                order_of_tree(local_parent, order)
                 best = order
         self.spent[method] += used
         self.work += work + used
@@ -208,9 +210,9 @@ def improve_subtrees(
     if not 0 < cells < _OVERFLOW_CELLS:
         return order
     count = order.size
-    rest_graph = graph.copy()
+    remaining_graph = graph.copy()
     safe = np.empty(count, dtype=np.int64)
-    n_safe, _ = eliminate_almost_simplicial(rest_graph, sizes, count, cells / (_SAFE_CELLS_DIVISOR * count), safe)
+    n_safe, _ = eliminate_almost_simplicial(remaining_graph, sizes, count, cells / (_SAFE_CELLS_DIVISOR * count), safe)
     remaining = np.setdiff1d(np.arange(graph.shape[0]), safe[:n_safe])
     position = np.full(graph.shape[0], -1, dtype=np.int64)
     position[remaining] = np.arange(remaining.size)
@@ -218,7 +220,7 @@ def improve_subtrees(
     start = start[start >= 0]
     if start.size < 3:
         return order
-    core = subgraph(rest_graph, remaining)
+    core = subgraph(remaining_graph, remaining)
     (starts, share), temperature = (_FEW_STARTS, 0.0) if budget < _MANY_WORDS else (_MANY_STARTS, _START_TEMPERATURE)
     best: _OrderSearch | None = None
     for seed in range(starts):

@@ -79,15 +79,15 @@ def _graph_of(graph, separator, first, following, piece, count, inside, position
     ``vertices`` is a scratch array; ``position`` must be −1 everywhere, and is so again at the end.
     """
     words = graph.shape[1]
-    around = np.zeros(words, dtype=np.uint64)
+    separator_bits = np.zeros(words, dtype=np.uint64)
     for i in range(count):
         vertices[i] = piece[i]
         position[piece[i]] = i
         for k in range(words):
-            around[k] |= separator[piece[i], k]
+            separator_bits[k] |= separator[piece[i], k]
     total = count
     for k in range(words):
-        word = around[k]
+        word = separator_bits[k]
         while word:
             u = k * 64 + lowest(word)
             word &= word - ONE
@@ -177,17 +177,17 @@ def extract_piece(graph, order, separator, parent, cells, state):
     count, work = _grow_piece(
         parent, cells, first, following, start, max_size, noise, state, inside, piece, scratch, scores
     )
-    done = 0
-    before, widest = 0.0, 0.0
+    n_sorted = 0
+    before, largest = 0.0, 0.0
     for v in order:
         if inside[v]:
-            piece[done] = v
-            done += 1
+            piece[n_sorted] = v
+            n_sorted += 1
             before += cells[v]
-            widest = max(widest, cells[v])
+            largest = max(largest, cells[v])
     position = np.full(n, -1, dtype=np.int64)
     local, vertices = _graph_of(graph, separator, first, following, piece, count, inside, position, scratch)
-    return local, vertices, count, before, widest, work + 6 * n + 2 * local.size + count * graph.shape[1]
+    return local, vertices, count, before, largest, work + 6 * n + 2 * local.size + count * graph.shape[1]
 
 
 @njit(nogil=True)
@@ -203,17 +203,17 @@ def insert_piece(order, parent, piece):
         v = order[i]
         if parent[v] >= 0 and below[parent[v]]:
             below[v] = True
-    spliced = np.empty(order.size, dtype=np.int64)
-    done = 0
+    new_order = np.empty(order.size, dtype=np.int64)
+    count = 0
     for v in order:
         if below[v] and not inside[v]:
-            spliced[done] = v
-            done += 1
+            new_order[count] = v
+            count += 1
     for v in piece:
-        spliced[done] = v
-        done += 1
+        new_order[count] = v
+        count += 1
     for v in order:
         if not below[v]:
-            spliced[done] = v
-            done += 1
-    return spliced
+            new_order[count] = v
+            count += 1
+    return new_order

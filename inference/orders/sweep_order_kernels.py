@@ -1,8 +1,8 @@
 # mypy: ignore-errors
 """Orders that sweep over a graph from one end to the other, as for matrices with a small front (King 1970).
 
-On grids and similar graphs greedy rules leave islands, which later meet in wide tables. A sweep's tables are only as
-wide as the graph.
+On grids and similar graphs greedy rules leave islands, which later meet in wide tables. A sweep's tables
+are only as wide as the graph. ``reorder_subtrees`` uses such orders.
 """
 
 import numpy as np
@@ -40,49 +40,49 @@ def sweep(graph, weight, count, begin, noise, state, order):
         Receives the order.
     """
     n, words = graph.shape
-    front, gone = np.zeros(words, dtype=np.uint64), np.zeros(n, dtype=np.bool_)
+    front, is_eliminated = np.zeros(words, dtype=np.uint64), np.zeros(n, dtype=np.bool_)
     entered = np.empty(n, dtype=np.int64)
-    front_list = np.empty(n, dtype=np.int64)
-    front_list[0], n_waiting, work = begin, 1, 0
+    waiting = np.empty(n, dtype=np.int64)
+    waiting[0], n_waiting, work = begin, 1, 0
     front[begin >> 6] |= bit(begin)
     entered[begin] = 0
     next_unvisited = 0
     for step in range(count):
         if n_waiting == 0:
-            while gone[next_unvisited]:
+            while is_eliminated[next_unvisited]:
                 next_unvisited += 1
-            front_list[0], n_waiting = next_unvisited, 1
+            waiting[0], n_waiting = next_unvisited, 1
             front[next_unvisited >> 6] |= bit(next_unvisited)
             entered[next_unvisited] = step
         best, position = np.inf, 0
         for i in range(n_waiting):
-            v = front_list[i]
-            grown = -weight[v]
+            v = waiting[i]
+            growth = -weight[v]
             for k in range(words):
                 word = graph[v, k] & ~front[k]
                 while word:
                     u = k * 64 + lowest(word)
                     word &= word - ONE
-                    if not gone[u]:
-                        grown += weight[u]
-            value = grown + noise * random_unit(state) + 1e-3 * entered[v]
+                    if not is_eliminated[u]:
+                        growth += weight[u]
+            value = growth + noise * random_unit(state) + 1e-3 * entered[v]
             if value < best:
                 best, position = value, i
         work += n_waiting * words
-        v = front_list[position]
+        v = waiting[position]
         n_waiting -= 1
-        front_list[position] = front_list[n_waiting]
+        waiting[position] = waiting[n_waiting]
         order[step] = v
-        gone[v] = True
+        is_eliminated[v] = True
         for k in range(words):
             word = graph[v, k] & ~front[k]
             while word:
                 u = k * 64 + lowest(word)
                 word &= word - ONE
-                if not gone[u]:
+                if not is_eliminated[u]:
                     front[k] |= bit(u)
                     if u < count:
-                        front_list[n_waiting] = u
+                        waiting[n_waiting] = u
                         n_waiting += 1
                         entered[u] = step
         front[v >> 6] &= ~bit(v)

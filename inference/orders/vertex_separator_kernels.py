@@ -21,6 +21,7 @@ from dmcmc.inference.orders.bitset_kernels import ONE, lowest
 from dmcmc.inference.orders.greedy_kernels import random_unit
 from dmcmc.inference.runtime.compile import njit
 
+# Codes of ``side``: which side has taken in a vertex.
 _FREE = 0
 _SOURCE = 1
 _TARGET = 2
@@ -45,8 +46,8 @@ def neighbour_lists(graph, count):
     start = np.zeros(count + 1, dtype=np.int32)
     words = (count + 63) >> 6
     arcs = 0
-    for fill in range(2):
-        if fill:
+    for is_second_pass in range(2):
+        if is_second_pass:
             ends = np.empty(arcs, dtype=np.int32)
             arcs = 0
         for v in range(count):
@@ -56,7 +57,7 @@ def neighbour_lists(graph, count):
                     u = k * 64 + lowest(word)
                     word &= word - ONE
                     if u < count:
-                        if fill:
+                        if is_second_pass:
                             ends[arcs] = u
                         arcs += 1
             start[v + 1] = arcs
@@ -101,31 +102,31 @@ def _search_residual(start, ends, opposite, weight, through, flow, side, forward
 
     Forward, flow may be added along out → in and withdrawn along in → out; backward, all arcs are reversed.
     """
-    other = _TARGET if forward else _SOURCE
-    first = 0 if forward else 1  # parity of the node by which a search in this direction enters a vertex
+    other_side = _TARGET if forward else _SOURCE
+    entry_parity = 0 if forward else 1  # parity of the node by which a search in this direction enters a vertex
     head = 0
     while head < tail:
         node = queue[head]
         head += 1
         v = node >> 1
-        is_first = (node & 1) == first
-        open_ = through[v] < weight[v] or side[v] != _FREE if is_first else through[v] > 0
-        if open_ and not seen[node ^ 1]:
+        is_entry = (node & 1) == entry_parity
+        has_capacity = through[v] < weight[v] or side[v] != _FREE if is_entry else through[v] > 0
+        if has_capacity and not seen[node ^ 1]:
             seen[node ^ 1] = True
             came[node ^ 1] = -1
             queue[tail] = node ^ 1
             tail += 1
         for a in range(start[v], start[v + 1]):
             # From the second node to neighbours' first nodes; from the first node back along incoming flow.
-            if is_first and flow[opposite[a] if forward else a] == 0:
+            if is_entry and flow[opposite[a] if forward else a] == 0:
                 continue
-            neighbour = 2 * ends[a] + ((1 - first) if is_first else first)
+            neighbour = 2 * ends[a] + ((1 - entry_parity) if is_entry else entry_parity)
             if not seen[neighbour]:
                 seen[neighbour] = True
                 came[neighbour] = a
                 queue[tail] = neighbour
                 tail += 1
-                if side[neighbour >> 1] == other:
+                if side[neighbour >> 1] == other_side:
                     return neighbour
     return -1
 
@@ -135,9 +136,9 @@ def _search_from_side(start, ends, opposite, weight, through, flow, side, forwar
     """Search from all vertices of a side; return the node where it meets the other side, −1 for none."""
     seen[:] = False
     tail = 0
-    own = _SOURCE if forward else _TARGET
+    start_side = _SOURCE if forward else _TARGET
     for v in range(side.size):
-        if side[v] == own:
+        if side[v] == start_side:
             for node in (2 * v, 2 * v + 1):
                 seen[node] = True
                 came[node] = -2
@@ -147,63 +148,66 @@ def _search_from_side(start, ends, opposite, weight, through, flow, side, forwar
 
 
 @njit(nogil=True)
-def _augment(met, ends, opposite, weight, through, flow, side, came):
-    """Augment the flow along the path that ends in node ``met``; return the amount."""
+def _augment(meeting_node, ends, opposite, weight, through, flow, side, came):
+    """Augment the flow along the path that ends in node ``meeting_node``; return the amount.
+
+    The first pass along the path finds the amount, the second one applies it.
+    """
     amount = np.int64(1) << 60
-    for apply in range(2):
-        node = met
+    for is_second_pass in range(2):
+        node = meeting_node
         while came[node] != -2:
             v, a = node >> 1, came[node]
             if a == -1:
-                if apply:
+                if is_second_pass:
                     through[v] += amount if node & 1 else -amount
                 elif side[v] == _FREE:
                     amount = min(amount, weight[v] - through[v] if node & 1 else through[v])
                 node ^= 1
             elif node & 1:  # withdraw flow from v into the vertex that the search came from
-                back = opposite[a]
-                if apply:
-                    flow[back] -= amount
+                reverse_arc = opposite[a]
+                if is_second_pass:
+                    flow[reverse_arc] -= amount
                 else:
-                    amount = min(amount, flow[back])
-                node = 2 * ends[back]
+                    amount = min(amount, flow[reverse_arc])
+                node = 2 * ends[reverse_arc]
             else:
-                if apply:
+                if is_second_pass:
                     flow[a] += amount
                 node = 2 * ends[opposite[a]] + 1
     return amount
 
 
 @njit(nogil=True)
-def _pierce(start, ends, side, own, first, seen, reached_backward, own_distance, other_distance, state):
+def _pierce(start, ends, side, pierced_side, entry_parity, seen, reached_backward, own_distance, other_distance, state):
     """Return the best vertex of a side's cut to take in (−1 for none), and whether that opens an augmenting path.
 
     Parameters
     ----------
-    own : int
+    pierced_side : int
         The side, ``_SOURCE`` or ``_TARGET``.
-    first : int
-        Parity of the node by which a search from this side enters a vertex.
+    entry_parity : int
+        Parity of the node by which a search from this side enters a vertex: 0 (in) or 1 (out).
     seen, reached_backward : (2n,) bool
         Nodes reached from this side, and from the other one.
     own_distance, other_distance : (n,) int32
         Distances from this side's first vertex and from the other side's.
     """
-    other = _SOURCE + _TARGET - own
-    best, best_value, best_opens = -1, -np.inf, False
+    other = _SOURCE + _TARGET - pierced_side
+    best, best_value, best_opens_path = -1, -np.inf, False
     for v in range(side.size):
-        if not seen[2 * v + first] or seen[2 * v + 1 - first]:
+        if not seen[2 * v + entry_parity] or seen[2 * v + 1 - entry_parity]:
             continue
         blocked = False
         for a in range(start[v], start[v + 1]):
             blocked |= side[ends[a]] == other
         if blocked:
             continue
-        opens = reached_backward[2 * v + 1 - first]
-        value = other_distance[v] - own_distance[v] + random_unit(state) - (_NEW_PATH_PENALTY if opens else 0.0)
+        opens_path = reached_backward[2 * v + 1 - entry_parity]
+        value = other_distance[v] - own_distance[v] + random_unit(state) - (_NEW_PATH_PENALTY if opens_path else 0.0)
         if value > best_value:
-            best, best_value, best_opens = v, value, opens
-    return best, best_opens
+            best, best_value, best_opens_path = v, value, opens_path
+    return best, best_opens_path
 
 
 @njit(nogil=True)
@@ -237,22 +241,23 @@ def balanced_cuts(start, ends, opposite, weight, source, target, limit, cuts, cu
     side[source], side[target] = _SOURCE, _TARGET
     from_source, from_target = np.zeros(2 * n, dtype=np.bool_), np.zeros(2 * n, dtype=np.bool_)
     came = np.empty(2 * n, dtype=np.int32)
-    total, found, work = np.int64(0), 0, 2 * ends.size
-    changed = True
+    total, n_cuts, work = np.int64(0), 0, 2 * ends.size
+    flow_may_grow = True
     while True:
-        if changed:
+        if flow_may_grow:
             while True:
-                met = _search_from_side(
+                meeting_node = _search_from_side(
                     start, ends, opposite, weight, through, flow, side, True, from_source, came, queue
                 )
                 work += 2 * n + ends.size
-                if met < 0:
+                if meeting_node < 0:
                     break
-                total += _augment(met, ends, opposite, weight, through, flow, side, came)
+                total += _augment(meeting_node, ends, opposite, weight, through, flow, side, came)
                 if total > limit:
-                    return found, work
+                    return n_cuts, work
             _search_from_side(start, ends, opposite, weight, through, flow, side, False, from_target, came, queue)
             work += 2 * n + ends.size
+        # Each side takes in what it reaches; the vertices that it enters but cannot pass are its cut.
         n_source = n_target = source_cut = target_cut = 0
         for v in range(n):
             if from_source[2 * v + 1]:
@@ -265,42 +270,47 @@ def balanced_cuts(start, ends, opposite, weight, source, target, limit, cuts, cu
                 side[v] = _TARGET
             elif from_target[2 * v + 1]:
                 target_cut += 1
+        # Pierce the cut of the smaller side; the other side's if that is impossible.
         forward = n_source <= n_target
         v = -1
-        opens = False
+        opens_path = False
         for _ in range(2):
             if forward:
-                v, opens = _pierce(
+                v, opens_path = _pierce(
                     start, ends, side, _SOURCE, 0, from_source, from_target, source_distance, target_distance, state
                 )
             else:
-                v, opens = _pierce(
+                v, opens_path = _pierce(
                     start, ends, side, _TARGET, 1, from_target, from_source, target_distance, source_distance, state
                 )
             if v >= 0:
                 break
             forward = not forward
         work += 4 * n
-        ended = v < 0 or 2 * min(n_source, n_target) + max(source_cut, target_cut) >= n
-        if opens or ended:
-            a, b = min(n_source, n - n_source - source_cut), min(n_target, n - n_target - target_cut)
-            if found and cut_weights[found - 1] == total:
-                found -= 1
-            if found == cuts.shape[0]:
-                return found, work
+        is_last = v < 0 or 2 * min(n_source, n_target) + max(source_cut, target_cut) >= n
+        # The next flow is larger: record the current cut, of the two the more balanced one.
+        if opens_path or is_last:
+            smaller_by_source, smaller_by_target = (
+                min(n_source, n - n_source - source_cut),
+                min(n_target, n - n_target - target_cut),
+            )
+            if n_cuts and cut_weights[n_cuts - 1] == total:
+                n_cuts -= 1
+            if n_cuts == cuts.shape[0]:
+                return n_cuts, work
             for u in range(n):
-                cuts[found, u] = (
+                cuts[n_cuts, u] = (
                     from_source[2 * u] and not from_source[2 * u + 1]
-                    if a >= b
+                    if smaller_by_source >= smaller_by_target
                     else from_target[2 * u + 1] and not from_target[2 * u]
                 )
-            cut_weights[found], smaller_sides[found] = total, max(a, b)
-            found += 1
-            if ended:
-                return found, work
+            cut_weights[n_cuts], smaller_sides[n_cuts] = total, max(smaller_by_source, smaller_by_target)
+            n_cuts += 1
+            if is_last:
+                return n_cuts, work
         side[v] = _SOURCE if forward else _TARGET
-        changed = opens
-        if not changed:
+        flow_may_grow = opens_path
+        if not flow_may_grow:
             seen = from_source if forward else from_target
             node = 2 * v + 1 if forward else 2 * v
             seen[node] = True
@@ -342,22 +352,22 @@ def cut_orders(local, weight, count, heaviest, state):
     found, work = balanced_cuts(
         start, ends, opposite, weight[:count], source, target, heaviest, cuts, cut_weights, smaller_sides, state
     )
-    made, previous = 0, -1
+    n_orders, previous = 0, -1
     for balance in range(_BALANCES):
         power = 0.25 * 2.0**balance  # exponent of the smaller side's size; larger values favour balance
-        chosen, least = -1, np.inf
+        chosen, least_value = -1, np.inf
         for c in range(found):
             value = cut_weights[c] / smaller_sides[c] ** power if smaller_sides[c] else np.inf
-            if value < least:
-                chosen, least = c, value
+            if value < least_value:
+                chosen, least_value = c, value
         if chosen < 0 or chosen == previous:
             continue
         previous = chosen
-        done = 0
+        n_written = 0
         for in_cut in range(2):
             for v in range(count):
                 if cuts[chosen, v] == (in_cut == 1):
-                    orders[made, done] = v
-                    done += 1
-        made += 1
-    return orders[:made], work + 2 * ends.size + made * count
+                    orders[n_orders, n_written] = v
+                    n_written += 1
+        n_orders += 1
+    return orders[:n_orders], work + 2 * ends.size + n_orders * count

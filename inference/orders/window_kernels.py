@@ -78,7 +78,11 @@ def bucket_tree(graph, sizes, order):
 
 @njit(nogil=True)
 def order_of_tree(parent, order):
-    """Write the tree in postorder to ``order``: each subtree is finished before the next begins."""
+    """Write the tree in postorder to ``order``: each subtree is finished before the next begins.
+
+    ``parent`` (n,) int64 is that of a bucket tree. Children are kept as linked lists: each vertex's first child
+    and next sibling.
+    """
     n = parent.size
     first = np.full(n + 1, -1, dtype=np.int64)  # first child, then next sibling; roots are children of n
     following = np.full(n, -1, dtype=np.int64)
@@ -89,7 +93,7 @@ def order_of_tree(parent, order):
             first[parent_or_n] = v
     path = np.empty(n + 1, dtype=np.int64)
     path[0] = n
-    depth, done = 0, 0
+    depth, n_written = 0, 0
     while depth >= 0:
         v = path[depth]
         child = first[v]
@@ -99,8 +103,8 @@ def order_of_tree(parent, order):
             path[depth] = child
         else:
             if v < n:
-                order[done] = v
-                done += 1
+                order[n_written] = v
+                n_written += 1
             depth -= 1
 
 
@@ -195,69 +199,72 @@ def _best_window_order(rows, joined, cost, last, count, sizes, vertices, limit):
 
     Subsets that cost ``limit`` or more are not continued.
     """
-    everything = (1 << count) - 1
-    for done in range(1, everything + 1):
-        cost[done] = np.inf
+    all_vertices = (1 << count) - 1
+    for subset in range(1, all_vertices + 1):
+        cost[subset] = np.inf
     cost[0] = 0.0
-    for done in range(everything + 1):
-        if done:
-            t = lowest(np.uint64(done))
-            before = done & (done - 1)
-            gone = rows[before, t]
+    for subset in range(all_vertices + 1):
+        if subset:
+            # Extend the rows of the subset without its lowest vertex t by the elimination of t.
+            t = lowest(np.uint64(subset))
+            subset_without_t = subset & (subset - 1)
+            separator_of_t = rows[subset_without_t, t]
             for j in range(count):
-                if (done >> j) & 1:
+                if (subset >> j) & 1:
                     continue
-                row, cells = rows[before, j], joined[before, j]
+                row, cells = rows[subset_without_t, j], joined[subset_without_t, j]
                 if row & bit(t):
-                    new = gone & ~row & ~bit(j)
+                    new = separator_of_t & ~row & ~bit(j)
                     row = (row | new) & ~bit(t)
                     cells /= sizes[vertices[t]]
                     while new:
                         cells *= sizes[vertices[lowest(new)]]
                         new &= new - ONE
-                rows[done, j], joined[done, j] = row, cells
-        if cost[done] >= limit:
+                rows[subset, j], joined[subset, j] = row, cells
+        if cost[subset] >= limit:
             continue
         for j in range(count):
-            after = done | (1 << j)
-            if after != done and cost[done] + joined[done, j] < cost[after]:
-                cost[after] = cost[done] + joined[done, j]
+            after = subset | (1 << j)
+            if after != subset and cost[subset] + joined[subset, j] < cost[after]:
+                cost[after] = cost[subset] + joined[subset, j]
                 last[after] = j
-    return cost[everything]
+    return cost[all_vertices]
 
 
 @njit(nogil=True)
 def _rewire(separator, parent, cells, window, count, inside, vertices, rows, joined, last):
-    """Change the bucket tree to the window's best order."""
-    top = -1
+    """Change the bucket tree in place to the window's best order, which is read back from ``last``."""
+    parent_of_window = -1
     for j in range(count):
         if parent[window[j]] < 0 or not inside[parent[window[j]]]:
-            top = parent[window[j]]
-    best = np.empty(count, dtype=np.int64)
-    done = (1 << count) - 1
+            parent_of_window = parent[window[j]]
+    best_order = np.empty(count, dtype=np.int64)
+    subset = (1 << count) - 1
     for i in range(count - 1, -1, -1):
-        best[i] = last[done]
-        done &= ~(1 << best[i])
+        best_order[i] = last[subset]
+        subset &= ~(1 << best_order[i])
+    # Follow the best order: ``subset`` holds the vertices that are eliminated before ``best_order[i]``.
     for i in range(count):
-        j = best[i]
-        s, row = window[j], rows[done, j]
-        cells[s] = joined[done, j]
-        parent[s] = top
+        j = best_order[i]
+        s, row = window[j], rows[subset, j]
+        cells[s] = joined[subset, j]
+        parent[s] = parent_of_window
         for h in range(count - 1, i, -1):
-            if row & bit(best[h]):
-                parent[s] = window[best[h]]
+            if row & bit(best_order[h]):
+                parent[s] = window[best_order[h]]
         for k in range(separator.shape[1]):
             separator[s, k] = 0
         while row:
             u = vertices[lowest(row)]
             separator[s, u >> 6] |= bit(u)
             row &= row - ONE
-        done |= 1 << j
+        subset |= 1 << j
+    # Subtrees that hang on the window get the first vertex of their separator in the new order as parent.
     for c in range(parent.size):
         if parent[c] >= 0 and inside[parent[c]] and not inside[c]:
             for h in range(count - 1, -1, -1):
-                if has(separator[c], window[best[h]]):
-                    parent[c] = window[best[h]]
+                if has(separator[c], window[best_order[h]]):
+                    parent[c] = window[best_order[h]]
 
 
 @njit(nogil=True)

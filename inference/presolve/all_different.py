@@ -19,8 +19,8 @@ def all_different_groups(problem: Problem) -> list[tuple[int, ...]]:
     A group is recognised as a set of automata, one per value, each of which allows its value at most once. It is also
     recognised as a clique of tables over two variables.
     """
-    found = dict.fromkeys((*_groups_from_automata(problem.factors), *_groups_from_pairs(problem.factors)))
-    return [group for group in found if problem.domains[list(group)].max() <= _MAX_VALUES]
+    groups = dict.fromkeys((*_groups_from_automata(problem.factors), *_groups_from_pairs(problem.factors)))
+    return [group for group in groups if problem.domains[list(group)].max() <= _MAX_VALUES]
 
 
 def supported_values(domains: Sequence[Sequence[int]]) -> list[list[bool]] | None:
@@ -99,35 +99,37 @@ def _allows_at_most_once(factor: AutomatonFactor, value: int) -> bool:
     states_without, states_with = {0}, set[int]()  # states reached without the value, and with it
     for following, utility in factor.layers:
         allowed = ~forbidden(utility)
-        others = np.arange(following.shape[1]) != value
+        is_other_value = np.arange(following.shape[1]) != value
         if value < following.shape[1] and allowed[sorted(states_with), value].any():
             return False
-        after = {int(s) for state in states_with for s in following[state, allowed[state] & others]}
-        after |= {int(s) for state in states_without for s in following[state, allowed[state] & ~others]}
-        states_without = {int(s) for state in states_without for s in following[state, allowed[state] & others]}
-        states_with = after
+        next_states_with = {int(s) for state in states_with for s in following[state, allowed[state] & is_other_value]}
+        next_states_with |= {
+            int(s) for state in states_without for s in following[state, allowed[state] & ~is_other_value]
+        }
+        states_without = {int(s) for state in states_without for s in following[state, allowed[state] & is_other_value]}
+        states_with = next_states_with
     return True
 
 
 def _groups_from_pairs(factors: Sequence[Factor]) -> list[tuple[int, ...]]:
-    """Return cliques of variables with a table over each two of them that forbids equal values."""
+    """Return cliques of variables with a table over each two that forbids equal values; cliques grow greedily."""
     neighbours: dict[int, set[int]] = {}
     for factor in factors:
         if type(factor) is Factor and len(factor.scope) == 2 and forbidden(np.diagonal(factor.table)).all():
             a, b = factor.scope
             neighbours.setdefault(a, set()).add(b)
             neighbours.setdefault(b, set()).add(a)
-    found, covered = [], set[tuple[int, int]]()
+    groups, covered = [], set[tuple[int, int]]()
     for a in sorted(neighbours):
         for b in sorted(neighbours[a]):
             if b < a or (a, b) in covered:
                 continue
-            group, others = [a, b], neighbours[a] & neighbours[b]
-            while others:
-                group.append(min(others))
-                others &= neighbours[group[-1]]
+            group, common_neighbours = [a, b], neighbours[a] & neighbours[b]
+            while common_neighbours:
+                group.append(min(common_neighbours))
+                common_neighbours &= neighbours[group[-1]]
             group.sort()
             covered.update((u, v) for i, u in enumerate(group) for v in group[i + 1 :])
             if len(group) >= _MIN_GROUP_SIZE:
-                found.append(tuple(group))
-    return found
+                groups.append(tuple(group))
+    return groups

@@ -28,7 +28,11 @@ def remove_dominated(working: WorkingProblem) -> int:
 
 
 def remove_dominated_values(working: WorkingProblem, v: int) -> int:
-    """Remove a variable's values that its most promising values dominate; return their number."""
+    """Remove the values of a variable that its rivals dominate; return their number.
+
+    The rivals are the ``MAX_RIVALS`` values with the largest mean utility; every other value is compared with
+    each of them.
+    """
     removed, tables, order = 0, list[Array](), np.zeros(0, dtype=np.intp)
     for rank in range(MAX_RIVALS):
         if len(working.remaining[v]) <= max(1, rank):

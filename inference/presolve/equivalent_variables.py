@@ -38,12 +38,12 @@ def _merge(working: WorkingProblem, kept: int, copy: int, image: NDArray[np.int6
     working.eliminated.append(EliminatedVariable(copy, (kept,), (remaining[kept],), remaining[copy][image]))
     working.private[kept] &= working.private[copy]
     for scope in list(working.touching[copy]):
-        table, place = working.take(scope), scope.index(copy)
-        table = table.take(image, axis=place)
+        table, axis = working.take(scope), scope.index(copy)
+        table = table.take(image, axis=axis)
         if kept in scope:
-            table = np.diagonal(table, axis1=scope.index(kept), axis2=place)  # the common axis comes last
-            over = (*(v for v in scope if v not in (kept, copy)), kept)
+            table = np.diagonal(table, axis1=scope.index(kept), axis2=axis)  # the common axis comes last
+            new_scope = (*(v for v in scope if v not in (kept, copy)), kept)
         else:
-            over = tuple(kept if v == copy else v for v in scope)
-        order = np.argsort(over, kind="stable").tolist()
-        working.add(tuple(over[i] for i in order), np.ascontiguousarray(table.transpose(order)))
+            new_scope = tuple(kept if v == copy else v for v in scope)
+        order = np.argsort(new_scope, kind="stable").tolist()
+        working.add(tuple(new_scope[i] for i in order), np.ascontiguousarray(table.transpose(order)))

@@ -37,17 +37,17 @@ class _Sample(NamedTuple):
         The number of private variables, and of sampled variables that may be eliminated.
     size : int
         The number of sampled variables.
-    near : list of int
+    nearby_factors : list of int
         Indices of the factors over sampled variables.
-    left : list of int
+    not_eliminable : list of int
         The sampled variables that may not be eliminated.
     """
 
     private: int
     eliminated: int
     size: int
-    near: list[int]
-    left: list[int]
+    nearby_factors: list[int]
+    not_eliminable: list[int]
 
 
 def _estimate(problem: Problem) -> float:
@@ -55,7 +55,7 @@ def _estimate(problem: Problem) -> float:
     sample = problem.shape_facts.get_or_compute("sample", lambda: _draw_sample(problem))
     if not sample.private:
         return 0.0
-    removed = sample.eliminated + _dominated(problem, sample.near, sample.left)
+    removed = sample.eliminated + _dominated(problem, sample.nearby_factors, sample.not_eliminable)
     return removed / sample.size * sample.private / problem.n_variables
 
 
@@ -80,16 +80,16 @@ def _draw_sample(problem: Problem) -> _Sample:
     return _Sample(private_variables.size, len(sampled) - len(remaining), len(sampled), nearby_factors, remaining)
 
 
-def _eliminable(problem: Problem, near: Sequence[int], sample: Sequence[int]) -> list[bool]:
+def _eliminable(problem: Problem, nearby_factors: Sequence[int], sample: Sequence[int]) -> list[bool]:
     """Return which variables may be eliminated, judged by the scopes of the factors near them."""
-    factors = [problem.factors[t] for t in near]
+    factors = [problem.factors[t] for t in nearby_factors]
     empty_factors = tuple(Factor(factor.scope, np.zeros(factor.shape, dtype=np.int32)) for factor in factors)
     working = WorkingProblem.of(replace(problem, factors=empty_factors), PresolveLimit())
     assert working is not None
     return [may_eliminate(working, v) or not working.touching[v] for v in sample]
 
 
-def _dominated(problem: Problem, near: Sequence[int], variables: Sequence[int]) -> float:
+def _dominated(problem: Problem, nearby_factors: Sequence[int], variables: Sequence[int]) -> float:
     """Return the sum over variables of the share of their values that are dominated; no entry may be forbidden.
 
     The criterion is that of ``dominance.remove_dominated_values``, applied to all variables at once. Each variable
@@ -97,7 +97,7 @@ def _dominated(problem: Problem, near: Sequence[int], variables: Sequence[int]) 
     """
     tables: dict[tuple[int, int], list[tuple[int, Array]]] = {}
     position = {v: i for i, v in enumerate(variables)}
-    for t in near:
+    for t in nearby_factors:
         factor = problem.factors[t]
         for axis, v in enumerate(factor.scope):
             if v in position:  # the variable's axis last: all further operations run over long rows
@@ -109,11 +109,11 @@ def _dominated(problem: Problem, near: Sequence[int], variables: Sequence[int]) 
     mean_utilities = np.where(remaining, 0.0, -np.inf)
     data, stacks = problem.flat.data, list[tuple[NDArray[np.int64], Array]]()
     small = data.dtype == np.int32 and bool(data.size) and max(-int(data.min()), int(data.max())) < _MAX_INT32_MAGNITUDE
-    for (contexts, size), found in tables.items():
-        rows = np.array([row for row, _ in found])
-        stack: Array = np.empty((contexts, len(found), size), np.dtype(np.int32 if small else np.float64))
-        for number, (_, table) in enumerate(found):
-            stack[:, number] = table
+    for (contexts, size), same_shape_tables in tables.items():
+        rows = np.array([row for row, _ in same_shape_tables])
+        stack: Array = np.empty((contexts, len(same_shape_tables), size), np.dtype(np.int32 if small else np.float64))
+        for k, (_, table) in enumerate(same_shape_tables):
+            stack[:, k] = table
         stacks.append((rows, stack))
         np.add.at(mean_utilities[:, :size], rows, stack.sum(axis=0, dtype=np.float64) / max(1, contexts))
     rivals = np.argsort(-mean_utilities, axis=1, kind="stable")[:, 0]
@@ -125,7 +125,7 @@ def _dominated(problem: Problem, near: Sequence[int], variables: Sequence[int]) 
         dominated = remaining & (advantage >= 0)
         dominated[indices, rivals] = False
         remaining &= ~dominated
-        others = np.where(remaining, mean_utilities, -np.inf)
-        others[indices, rivals] = -np.inf
-        rivals = np.where(others.max(axis=1) > -np.inf, others.argmax(axis=1), rivals)
+        candidates = np.where(remaining, mean_utilities, -np.inf)
+        candidates[indices, rivals] = -np.inf
+        rivals = np.where(candidates.max(axis=1) > -np.inf, candidates.argmax(axis=1), rivals)
     return float(((sizes - remaining.sum(axis=1)) / sizes).sum())

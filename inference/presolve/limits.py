@@ -1,4 +1,4 @@
-"""The time limit of presolve."""
+"""The limit on the work of presolve, in estimated seconds that are equal on all ranks."""
 
 from dataclasses import dataclass
 

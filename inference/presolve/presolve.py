@@ -86,11 +86,13 @@ class PresolvedProblem:
 
     def then(self, further: "PresolvedProblem") -> "PresolvedProblem":
         """Return the composition of this presolve and a further one of its result."""
-        both = {f.name: getattr(self.removed, f.name) + getattr(further.removed, f.name) for f in fields(RemovalCounts)}
+        total_removed = {
+            f.name: getattr(self.removed, f.name) + getattr(further.removed, f.name) for f in fields(RemovalCounts)
+        }
         return PresolvedProblem(
             further.problem,
             further.infeasible,
-            RemovalCounts(**both),
+            RemovalCounts(**total_removed),
             self.roundings + further.roundings,
             lambda values: self.restore(further.restore(values)),
         )
@@ -140,14 +142,16 @@ def presolve(
     if working is None or not removed_values:
         return _unchanged(problem)
     n_original = problem.n_variables
-    left = working.remaining[:n_original]
-    narrow = restrict_domains(problem, left)
+    remaining_values = working.remaining[:n_original]
+    restricted_problem = restrict_domains(problem, remaining_values)
     removed = RemovalCounts(
-        inconsistent=_count_values(problem) - _count_values(narrow), seconds=time.perf_counter() - start
+        inconsistent=_count_values(problem) - _count_values(restricted_problem), seconds=time.perf_counter() - start
     )
-    removed = replace(removed, cells=_count_cells(problem) - _count_cells(narrow))
-    restricted = PresolvedProblem(narrow, False, removed, 0, lambda values: _original_values(left, values))
-    dense = densify(narrow, memory).problem
+    removed = replace(removed, cells=_count_cells(problem) - _count_cells(restricted_problem))
+    restricted = PresolvedProblem(
+        restricted_problem, False, removed, 0, lambda values: _original_values(remaining_values, values)
+    )
+    dense = densify(restricted_problem, memory).problem
     if dense.n_variables > n_original:
         return restricted
     # No all-different groups: removed values shift the indices, so equal indices are no longer equal values.
@@ -187,9 +191,9 @@ def _proven_infeasible(problem: Problem, removed: RemovalCounts) -> PresolvedPro
     return PresolvedProblem(problem, True, removed, 0, lambda values: values)
 
 
-def _original_values(left: Sequence[NDArray[np.int64]], values: NDArray[np.int64]) -> NDArray[np.int64]:
+def _original_values(remaining_values: Sequence[NDArray[np.int64]], values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return indices into remaining values as indices into the original domains."""
-    pairs = zip(left, values.tolist(), strict=True)
+    pairs = zip(remaining_values, values.tolist(), strict=True)
     return np.array([remaining[value] for remaining, value in pairs], dtype=np.int64)
 
 
@@ -236,7 +240,7 @@ def _result_of(problem: Problem, working: WorkingProblem, counts: Mapping[str, i
     )
     removed = RemovalCounts(
         **counts,
-        free=problem.n_variables - len(variables) - sum(counts[way] for way in ("fixed", "merged", "eliminated")),
+        free=problem.n_variables - len(variables) - sum(counts[kind] for kind in ("fixed", "merged", "eliminated")),
         factors=len(problem.factors) - len(factors),
         cells=sum(f.table.size for f in problem.factors) - sum(f.table.size for f in factors),
         seconds=time.perf_counter() - start,

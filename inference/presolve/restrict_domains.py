@@ -1,4 +1,4 @@
-"""Restrict a problem to some values of its variables."""
+"""Restrict a problem to some values of its variables; the representation of each factor is kept."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def restrict_domains(problem: Problem, remaining: Values) -> Problem:
     labels = [
         None if names is None else tuple(names[x] for x in remaining[v]) for v, names in enumerate(problem.labels)
     ]
-    named = [
+    all_labels = [
         tuple(remaining[v].tolist()) if names is None and _has_gaps(remaining[v]) else names
         for v, names in enumerate(labels)
     ]
@@ -31,7 +31,7 @@ def restrict_domains(problem: Problem, remaining: Values) -> Problem:
         agents=problem.agents,
         owner=problem.owner,
         factors=tuple(_restrict_factor(factor, [remaining[v] for v in factor.scope]) for factor in problem.factors),
-        labels=tuple(named),
+        labels=tuple(all_labels),
         sense=problem.sense,
         name=problem.name,
     )

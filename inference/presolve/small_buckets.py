@@ -1,4 +1,4 @@
-"""Eliminate variables whose elimination makes the problem smaller."""
+"""Eliminate variables exactly where that makes the problem no larger (bucket elimination of small buckets)."""
 
 import heapq
 from math import prod
@@ -10,7 +10,7 @@ from dmcmc.inference.presolve.working_problem import EliminatedVariable, Working
 from dmcmc.inference.runtime.types import Array
 
 _MAX_JOINED_CELLS = 2**16  # cells of the join of a variable's tables
-_MAX_NEIGHBOURS = 16
+_MAX_NEIGHBOURS = 16  # axes of a message; with more neighbours a variable is not eliminated
 
 
 def eliminate_small(working: WorkingProblem) -> int:
@@ -83,16 +83,16 @@ def _almost_clique(working: WorkingProblem, variables: tuple[int, ...]) -> bool:
 
 def _eliminate(working: WorkingProblem, v: int, neighbours: tuple[int, ...]) -> None:
     """Replace a variable's tables by their joint maximum over it."""
-    over = (*neighbours, v)
+    joint_scope = (*neighbours, v)
     joined: Array | None = None
     for scope in list(working.touching[v]):
         table = working.take(scope)
-        place = scope.index(v)
-        table = np.moveaxis(table, place, -1)
-        part = broadcast_table(table, (*scope[:place], *scope[place + 1 :], v), over)
-        joined = part if joined is None else add_tables(joined, part)
+        axis = scope.index(v)
+        table = np.moveaxis(table, axis, -1)
+        addend = broadcast_table(table, (*scope[:axis], *scope[axis + 1 :], v), joint_scope)
+        joined = addend if joined is None else add_tables(joined, addend)
     assert joined is not None
-    joined = np.broadcast_to(joined, tuple(len(working.remaining[u]) for u in over))
+    joined = np.broadcast_to(joined, tuple(len(working.remaining[u]) for u in joint_scope))
     best = joined.argmax(axis=-1)
     message = np.take_along_axis(joined, best[..., None], axis=-1)[..., 0]
     working.eliminated.append(

@@ -1,4 +1,4 @@
-"""The problem during presolve: remaining values, and tables over them."""
+"""The problem during presolve, which all steps change: remaining values of each variable, and tables over them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,10 +40,10 @@ class EliminatedVariable:
 
     def value(self, values: NDArray[np.int64]) -> int:
         """Return the best value, given the values of the scope as indices of the original problem."""
-        where = [
+        index = [
             int(np.searchsorted(remaining, values[v])) for v, remaining in zip(self.scope, self.remaining, strict=True)
         ]
-        return int(self.best[tuple(where)])
+        return int(self.best[tuple(index)])
 
 
 class Infeasible(Exception):
@@ -95,14 +95,14 @@ class WorkingProblem:
         integral = all(f.table.dtype.kind == "i" for f in problem.factors)
         if integral and total_magnitude >= _MAX_INT_SUM:
             return None
-        network = cls(problem, [np.arange(size) for size in problem.domains.tolist()], limit)
-        network.touching = [{} for _ in network.remaining]
+        working = cls(problem, [np.arange(size) for size in problem.domains.tolist()], limit)
+        working.touching = [{} for _ in working.remaining]
         dtype: Number = np.dtype(np.int64) if integral else np.dtype(np.float64)
         for factor in problem.factors:
             order = np.argsort(factor.scope, kind="stable").tolist()
             table = with_dtype(factor.table, dtype).transpose(order)
-            network.add(tuple(factor.scope[i] for i in order), table)
-        return network
+            working.add(tuple(factor.scope[i] for i in order), table)
+        return working
 
     @cached_property
     def private(self) -> NDArray[np.bool_]:
@@ -134,15 +134,15 @@ class WorkingProblem:
         self.elimination_pending.update(scope)
         return self.tables.pop(scope)
 
-    def keep(self, v: int, which: NDArray[np.bool_]) -> int:
-        """Restrict a variable to the remaining values in the mask ``which``; return the number of removed values."""
-        removed = which.size - int(which.sum())
-        if removed == which.size:
+    def keep(self, v: int, mask: NDArray[np.bool_]) -> int:
+        """Restrict a variable to the remaining values that ``mask`` selects; return the number of removed values."""
+        removed = mask.size - int(mask.sum())
+        if removed == mask.size:
             raise Infeasible
         if removed:
-            self.remaining[v] = self.remaining[v][which]
+            self.remaining[v] = self.remaining[v][mask]
             for scope in self.touching[v]:
-                self.tables[scope] = self.tables[scope].compress(which, axis=scope.index(v))
+                self.tables[scope] = self.tables[scope].compress(mask, axis=scope.index(v))
                 self._changed(scope)
         return removed
 
@@ -183,17 +183,19 @@ def with_dtype(table: Array, dtype: Number) -> Array:
     """Return a table with another dtype; −∞ is encoded as in that dtype."""
     if table.dtype == dtype:
         return table
-    hard, wide = forbidden(table), table.astype(dtype)
-    wide[hard] = forbidden_value(dtype)
-    return wide
+    forbidden_mask, converted = forbidden(table), table.astype(dtype)
+    converted[forbidden_mask] = forbidden_value(dtype)
+    return converted
 
 
 def add_tables(a: Array, b: Array) -> Array:
     """Return the sum of two tables of the same dtype that broadcast against each other; −∞ stays −∞."""
     if a.dtype.kind == "f":
         return np.asarray(a + b)
-    hard = forbidden(a) | forbidden(b)
-    return np.where(hard, forbidden_value(a.dtype), np.where(hard, 0, a) + np.where(hard, 0, b))
+    forbidden_mask = forbidden(a) | forbidden(b)
+    return np.where(
+        forbidden_mask, forbidden_value(a.dtype), np.where(forbidden_mask, 0, a) + np.where(forbidden_mask, 0, b)
+    )
 
 
 def broadcast_table(table: Array, scope: Sequence[int], over: Sequence[int]) -> Array:

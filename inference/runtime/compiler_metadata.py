@@ -30,16 +30,16 @@ class _CompiledDispatchers(event.Listener):  # type: ignore[misc]
 @contextmanager
 def release_compiler_metadata() -> Iterator[None]:
     """Release, at the end of the block, the metadata of all kernels that were compiled in it."""
-    listener = _CompiledDispatchers()
+    recorder = _CompiledDispatchers()
     try:
-        with event.install_listener("numba:compile", listener):
+        with event.install_listener("numba:compile", recorder):
             yield
     finally:
-        for dispatcher in listener.dispatchers.values():
+        for dispatcher in recorder.dispatchers.values():
             for compiled in dispatcher.overloads.values():
                 with suppress(AttributeError):  # private attributes of Numba may change
                     _drop_metadata(compiled)
-        if listener.dispatchers:
+        if recorder.dispatchers:
             gc.collect(1)
             with suppress(OSError, AttributeError):  # other systems release memory themselves, or cannot
                 ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -24,7 +24,7 @@ _PACKAGES = (
     "formats",
     "dmcmc/formats",
 )  # packages with kernels, in the source tree and in an installation
-_DECORATORS = (b"njit", b"cuda.jit", b"cuda_jit")
+_DECORATORS = (b"njit", b"cuda.jit", b"cuda_jit")  # a file that contains one of these has kernels
 
 
 def cache_root() -> Path:

@@ -1,4 +1,4 @@
-"""Matrix products on the calling thread only, for callers that run several of them on their own threads."""
+"""Run NumPy's matrix products on the calling thread only, for callers that run several of them on their own threads."""
 
 import threading
 from collections.abc import Iterator

@@ -21,7 +21,7 @@ class TimeShares:
 
     def next(self) -> float:
         """Return the seconds for the next step: its share of the remaining time, in proportion to the plan."""
-        planned, left = self._planned[self._next], max(0.0, self._end - time.perf_counter())
-        seconds = left * planned / self._planned_left if self._planned_left > 0 else 0.0
+        planned, remaining = self._planned[self._next], max(0.0, self._end - time.perf_counter())
+        seconds = remaining * planned / self._planned_left if self._planned_left > 0 else 0.0
         self._next, self._planned_left = self._next + 1, self._planned_left - planned
         return seconds

@@ -1,7 +1,7 @@
 """Build the rows of one bucket's message block by block, depth first, so that only surviving rows are held.
 
 The initial rows are cut into ranges, which threads carry through all steps. Finished ranges are retained when the time
-is up, and the work can be resumed.
+is up, and the work can be resumed. The steps come from :mod:`dmcmc.inference.sparse.join_steps`.
 """
 
 import threading
@@ -76,7 +76,7 @@ class RowDevice(Protocol):
         """Return whether work that takes one core this many seconds should run on the device."""
         ...
 
-    def carry(self, making: "RowBuilder", ranges: Sequence[tuple[int, int]], stop: Deadline) -> bool:
+    def carry(self, builder: "RowBuilder", ranges: Sequence[tuple[int, int]], stop: Deadline) -> bool:
         """Carry consecutive ranges through all steps and pass the rows to :meth:`RowBuilder.add_ranges`.
 
         Returns
@@ -144,17 +144,17 @@ class RowBuilder:
         self._ranges = self._cut_ranges(stop)
         if not self._ranges:
             return 0.0
-        before, sample, found = (
+        n_before, sample, estimate = (
             self._n_candidates,
             self._missing_shuffled()[: max(1, len(self._ranges) // _COUNT_SAMPLE)],
             0.0,
         )
-        for n_made, i in enumerate(sample, 1):
+        for n_rows, i in enumerate(sample, 1):
             self._build_range(i, stop)
-            found = (self._n_candidates - before) * len(self._ranges) / n_made
-            if found * n_made > limit * len(sample):
+            estimate = (self._n_candidates - n_before) * len(self._ranges) / n_rows
+            if estimate * n_rows > limit * len(sample):
                 break
-        return found
+        return estimate
 
     def _missing_shuffled(self) -> list[int]:
         """Return the unfinished ranges in random order, so that the finished fraction predicts the remaining time."""
@@ -227,48 +227,50 @@ class RowBuilder:
         MEMORY_ACCOUNT.claim(rows * (8 + self.dtype.itemsize), f"a message of {rows:,} rows")
         keys, values = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=self.dtype)
         at = 0
-        for own_keys, own_values in blocks:
-            keys[at : at + own_keys.size], values[at : at + own_keys.size] = own_keys, own_values
-            at += own_keys.size
+        for block_keys, block_values in blocks:
+            keys[at : at + block_keys.size], values[at : at + block_keys.size] = block_keys, block_values
+            at += block_keys.size
         return SparseTable(self.scope, keys, values)
 
     def _cut_ranges(self, stop: Deadline) -> list[tuple[int, int]]:
         """Cut the initial rows into ranges; if they are few, cut the rows of a later step."""
         assert self.steps[0].table is not None
-        rows, ranges = self.steps[0].table.keys.size, _MIN_RANGES
-        if rows < ranges:
+        rows, n_ranges = self.steps[0].table.keys.size, _MIN_RANGES
+        if rows < n_ranges:
             j, block = 1, self._first(0, rows)
-            while block[0].size < ranges and j < len(self.steps):
+            while block[0].size < n_ranges and j < len(self.steps):
                 block = _concatenate([(k.copy(), v.copy()) for k, v in self._blocks(j, block, {}, stop)], block)
                 j += 1
             self._start, rows = (j, block), block[0].size
-        ranges = min(max(ranges, rows // _ROWS_PER_BLOCK + 1), max(1, rows))
-        cuts = [rows * i // ranges for i in range(ranges + 1)]
+        n_ranges = min(max(n_ranges, rows // _ROWS_PER_BLOCK + 1), max(1, rows))
+        cuts = [rows * i // n_ranges for i in range(n_ranges + 1)]
         return [(a, b) for a, b in pairwise(cuts) if a < b]
 
     def _build_range(self, i: int, stop: Deadline) -> None:
         """Carry one range of rows through the steps."""
         assert self._ranges is not None
         begin, end = self._ranges[i]
-        into: list[Rows] = []
+        finished_rows: list[Rows] = []
         j, rows = 1, None
         if self._start is not None:
             j, (keys, vectors) = self._start
             rows = keys[begin:end], vectors[begin:end]
-        self._run_steps(j, self._first(begin, end) if rows is None else rows, {}, into, stop)
-        self._done[i] = into
+        self._run_steps(j, self._first(begin, end) if rows is None else rows, {}, finished_rows, stop)
+        self._done[i] = finished_rows
 
-    def _run_steps(self, j: int, rows: Rows, scratch: dict[int, Rows], into: list[Rows], stop: Deadline) -> None:
+    def _run_steps(
+        self, j: int, rows: Rows, scratch: dict[int, Rows], finished_rows: list[Rows], stop: Deadline
+    ) -> None:
         """Carry rows through the steps from ``j`` on."""
         last = j == len(self.steps)
         self.row_limits.count(rows[0].size if last else 0, rows[0].size)
         if last:
             best = np.empty(rows[0].size, dtype=self.dtype)
             best_of(rows[1], best)
-            into.append((rows[0].copy(), best))
+            finished_rows.append((rows[0].copy(), best))
             return
         for block in self._blocks(j, rows, scratch, stop):
-            self._run_steps(j + 1, block, scratch, into, stop)
+            self._run_steps(j + 1, block, scratch, finished_rows, stop)
 
     def _blocks(self, j: int, rows: Rows, scratch: dict[int, Rows], stop: Deadline) -> Iterator[Rows]:
         """Yield the rows that step ``j`` makes, one block at a time in the same buffers."""
@@ -282,11 +284,13 @@ class RowBuilder:
         while at[0] < rows[0].size:
             stop.check()
             if step.partner is not None:
-                n_made = join_rows(*rows, step.look, step.partner, *self.lowest_and_threshold, at, keys, vectors)
+                n_rows = join_rows(*rows, step.lookups, step.partner, *self.lowest_and_threshold, at, keys, vectors)
             else:
-                n_made = extend(*rows, step.look, step.size, step.bits, *self.lowest_and_threshold, at, keys, vectors)
-            if n_made:
-                yield keys[:n_made], vectors[:n_made]
+                n_rows = extend(
+                    *rows, step.lookups, step.size, step.bits, *self.lowest_and_threshold, at, keys, vectors
+                )
+            if n_rows:
+                yield keys[:n_rows], vectors[:n_rows]
         self._n_candidates += int(at[2])
 
     def _first(self, begin: int, end: int) -> Rows:
@@ -294,8 +298,8 @@ class RowBuilder:
         step = self.steps[0]
         assert step.table is not None
         keys, vectors = np.empty(end - begin, dtype=np.int64), np.empty((end - begin, self.size), dtype=self.dtype)
-        n_made = fill_vectors(step.table, begin, end, step.look, *self.lowest_and_threshold, keys, vectors)
-        return keys[:n_made], vectors[:n_made]
+        n_rows = fill_vectors(step.table, begin, end, step.lookups, *self.lowest_and_threshold, keys, vectors)
+        return keys[:n_rows], vectors[:n_rows]
 
 
 def _concatenate(blocks: Sequence[Rows], like: Rows) -> Rows:

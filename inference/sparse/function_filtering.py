@@ -1,9 +1,9 @@
 """Eliminate all variables with function filtering: rows that cannot beat the incumbent are not made.
 
 Sánchez, Larrosa and Meseguer, "Tree decomposition with function filtering" (CP 2005). A row of a message is retained
-only if its value plus a bound on everything outside exceeds the incumbent. If no row is left, or none is better, the
-incumbent is proven optimal. Otherwise the best assignment is read back. Small messages are dense tables; the others are
-sparse (CUBE calls them incomplete).
+only if its utility plus an upper bound on everything outside the bucket's subtree exceeds the incumbent. If a message
+has no row left, or the optimum is not better, the incumbent is proven optimal. Otherwise the best assignment is read
+back. Small messages are dense tables; the others are sparse (CUBE calls them incomplete).
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,21 @@ class FilteringResult(NamedTuple):
 
 
 class FilteredMessage(NamedTuple):
-    """A finished message: dense entries, rows made, memory in bytes, and whether it is sparse."""
+    """The sizes of a finished message.
+
+    Attributes
+    ----------
+    variable : int
+        The eliminated variable.
+    entries : float
+        Number of entries of the dense table.
+    rows : int
+        Number of stored rows, or of entries if the message is dense.
+    bytes : int
+        Memory in bytes.
+    is_sparse : bool
+        Whether the message is stored as a sparse table.
+    """
 
     variable: int
     entries: float
@@ -78,7 +92,7 @@ class FunctionFiltering:
     incumbent
         The utility (encoded) to be exceeded; None accepts any assignment.
     z
-        Largest number of variables of the mini-bucket messages that bound the rest.
+        Largest number of variables of the mini-bucket messages from which the outside bounds are computed.
     memory
         Memory limit in bytes, for all messages together with the one that is being made.
     threads
@@ -146,7 +160,7 @@ class FunctionFiltering:
     def size_statistics(self) -> SizeStatistics:
         """Sizes of the messages so far."""
         messages = self.messages
-        n_sparse = sum(one.is_sparse for one in messages)
+        n_sparse = sum(m.is_sparse for m in messages)
         return SizeStatistics(
             len(messages), n_sparse, sum(m.entries for m in messages), sum(m.rows for m in messages), self.message_bytes
         )
@@ -227,7 +241,7 @@ class FunctionFiltering:
     def _fill(self, b: int) -> float:
         """Return the expected fraction of a bucket's joined entries that is allowed, if its tables are independent."""
         fill = 1.0
-        for table in (one.table for one in self._inputs[b]):
+        for table in (bucket_input.table for bucket_input in self._inputs[b]):
             if isinstance(table, SparseTable):
                 fill *= table.rows / max(1.0, size_of(table.scope, self.query.domains))
             else:
@@ -236,7 +250,7 @@ class FunctionFiltering:
 
     def _fits_dense(self, b: int) -> bool:
         """Return whether a bucket's tables fit the memory as dense tables."""
-        inputs = sum(size_of(one.scope, self.query.domains) for one in self._inputs[b])
+        inputs = sum(size_of(bucket_input.scope, self.query.domains) for bucket_input in self._inputs[b])
         message = size_of(self.outside.separator(b), self.query.domains)
         return (2 * inputs + 3 * message) * self.arithmetic.dtype.itemsize <= self.memory - self.message_bytes
 
@@ -257,7 +271,7 @@ class FunctionFiltering:
     def _dense(self, b: int, stop: Deadline) -> EncodedTable | SparseTable:
         """Eliminate a bucket with dense tables and drop the entries that cannot win."""
         variable, separator = self.query.order[b], self.outside.separator(b)
-        tables = [one.table for one in self._inputs[b]]
+        tables = [bucket_input.table for bucket_input in self._inputs[b]]
         dense = [t if isinstance(t, EncodedTable) else t.dense(self.query.domains, self.arithmetic) for t in tables]
         plan = plan_elimination([t.scope for t in dense], self.query.domains, [variable], separator)
         result = eliminate(dense, plan, self.arithmetic, self.threads, stop=stop).table(plan.output(0))
@@ -272,7 +286,10 @@ class FunctionFiltering:
         return SparseTable.of(message, self.query.domains, self.arithmetic)
 
     def _drop_dominated(self, message: EncodedTable, bounds: Sequence[Array], stop: Deadline) -> None:
-        """Set entries to −∞ that cannot exceed the threshold with the bounds, in pieces that fit a core's cache."""
+        """Set entries to −∞ whose sum with the bounds does not exceed the threshold, in pieces that fit a core's cache.
+
+        ``bounds`` are the outside bounds, broadcast to one axis per variable of the message.
+        """
         number = np.int64 if self.arithmetic.exact else np.float64
         lowest, threshold, values = number(self.arithmetic.lowest), self._threshold(), message.values
         axes, piece = 0, values.size
@@ -280,7 +297,7 @@ class FunctionFiltering:
             piece //= values.shape[axes]
             axes += 1
 
-        def judge(pieces: Sequence[tuple[int, ...]]) -> None:
+        def filter_pieces(pieces: Sequence[tuple[int, ...]]) -> None:
             """Filter the pieces at these indices."""
             for index in pieces:
                 entries = values[index]
@@ -294,7 +311,7 @@ class FunctionFiltering:
 
         pieces = list(np.ndindex(values.shape[:axes]))
         per_task = -(-len(pieces) // (4 * self.threads))
-        tasks = [partial(judge, pieces[i : i + per_task]) for i in range(0, len(pieces), per_task)]
+        tasks = [partial(filter_pieces, pieces[i : i + per_task]) for i in range(0, len(pieces), per_task)]
         if not run_parallel(tasks, self.threads if axes else 1, stop):
             stop.check()
 
@@ -327,18 +344,18 @@ class FunctionFiltering:
                 if utility is not None and (best is None or utility > best[0]):
                     best = utility, x
             values[variable] = 0 if best is None else best[1]
-        found = np.zeros(self.query.domains.size, dtype=np.int64)
-        found[list(values)] = list(values.values())
-        return found
+        assignment = np.zeros(self.query.domains.size, dtype=np.int64)
+        assignment[list(values)] = list(values.values())
+        return assignment
 
     def _utility(self, inputs: Sequence[BucketInput], values: Mapping[int, int]) -> Number | None:
         """Return the sum of a bucket's tables for an assignment; None for −∞."""
         total: Number = 0
-        for one in inputs:
-            if isinstance(one.table, SparseTable):
-                entry = one.table.entry(values, self.query.domains)
+        for bucket_input in inputs:
+            if isinstance(bucket_input.table, SparseTable):
+                entry = bucket_input.table.entry(values, self.query.domains)
             else:
-                entry = one.table.values[tuple(values[v] for v in one.scope)].item()
+                entry = bucket_input.table.values[tuple(values[v] for v in bucket_input.scope)].item()
             if entry is None or self.arithmetic.is_lowest(entry):
                 return None
             total += entry
@@ -380,8 +397,8 @@ def z_within(query: EliminationQuery, cells: int) -> int:
 def compile_filtering(arithmetic: Arithmetic) -> None:
     """Compile the code of filtering for an arithmetic, by examples with joins and with dense and sparse messages."""
     scopes = [(0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4), (2, 3), (3, 4)]
-    same = np.where(np.eye(3, dtype=np.bool_), 1.0, -np.inf)
-    tables = [arithmetic.encode(Factor.of(scope, same if scope[0] < 2 else np.zeros((3, 3)))) for scope in scopes]
+    equality = np.where(np.eye(3, dtype=np.bool_), 1.0, -np.inf)
+    tables = [arithmetic.encode(Factor.of(scope, equality if scope[0] < 2 else np.zeros((3, 3)))) for scope in scopes]
     query = EliminationQuery(tables, np.full(5, 3), range(5), (), arithmetic)
     for dense in (0, MAX_DENSE_CELLS):
         FunctionFiltering(query, None, 1, 1 << 20, 1, Deadline(float("inf")), dense=dense).resume(

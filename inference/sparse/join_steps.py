@@ -1,10 +1,11 @@
-"""Plan how the rows of a bucket are made: the first table, what each step adds, and the bounds at each step.
+"""Plan how the rows of a bucket's message are made: the first table, what each step adds, and the bounds at each step.
 
-The largest sparse table comes first. The other sparse tables are joined with it, those with the fewest matches per row
-first. Then the remaining variables are added one by one, first those that complete tables with many −∞ entries. A dense
-table is added as soon as all of its variables are present. Until then it bounds the rows, together with the bounds on
-everything outside the bucket's subtree. The variables that are not present yet are eliminated from these tables with
-mini-buckets, in the reverse order of the steps; this yields the bounds of all steps at once.
+The largest sparse table comes first. The other sparse tables are joined with it, those with the fewest
+matches per row first. Then the remaining variables are added one by one, first those that complete tables
+with many −∞ entries. A dense table is added as soon as all of its variables are present. Until then it
+bounds the rows, together with the bounds on everything outside the bucket's subtree. The variables that are
+not present yet are eliminated from these tables with mini-buckets, in the reverse order of the steps; this
+yields the bounds of all steps at once. The steps are run by :mod:`dmcmc.inference.sparse.bucket_rows`.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +30,15 @@ Relax = Callable[[Sequence[EncodedTable], Sequence[int]], list[EncodedTable]]
 
 @dataclass(frozen=True, eq=False)
 class BucketInput:
-    """A table of a bucket; ``bounds`` are dense tables whose sum bounds a sparse table until it is joined."""
+    """A table of a bucket: an input of the problem or a message.
+
+    Attributes
+    ----------
+    table : EncodedTable or SparseTable
+        The table.
+    bounds : tuple of EncodedTable
+        Dense tables whose sum is an upper bound on a sparse table; used until it is joined.
+    """
 
     table: EncodedTable | SparseTable
     bounds: tuple[EncodedTable, ...] = ()
@@ -61,7 +70,7 @@ class JoinStep:
 
     Attributes
     ----------
-    look : LookupTables
+    lookups : LookupTables
         Tables that are added in this step, and tables that bound the rows afterwards.
     table : GroupedTable or None
         In the first step: the initial rows.
@@ -71,7 +80,7 @@ class JoinStep:
         In other steps: domain size and field width of the variable that is added.
     """
 
-    look: LookupTables
+    lookups: LookupTables
     table: GroupedTable | None = None
     partner: JoinPartner | None = None
     size: int = 1
@@ -82,7 +91,8 @@ class JoinStep:
 class Bucket:
     """A bucket: ``variable`` is eliminated from the join of ``inputs``, giving a message over ``separator``.
 
-    ``outside`` are dense tables over subsets of the separator; their sum bounds what all other tables can add.
+    ``outside`` are dense tables over subsets of the separator. Their sum is an upper bound on all tables
+    outside the bucket's subtree. ``domains`` (variables,) int64 are the domain sizes.
     """
 
     variable: int
@@ -129,69 +139,81 @@ def steps_of(bucket: Bucket, relax: Relax) -> tuple[tuple[int, ...], list[JoinSt
         If packed keys cannot hold the scope of the message.
     """
     fields_of(bucket.separator, bucket.domains)
-    parts = _StepOrder(bucket).parts()
+    planned_steps = _StepOrder(bucket).planned_steps()
     bounds: list[list[EncodedTable]] = [list(bucket.outside)]
-    for part in reversed(parts[1:]):
-        joined = part.covered if part.table is None else [part.table, *part.covered]
-        later = [*bounds[-1], *(table for one in joined for table in one.bounding_tables)]
-        bounds.append(relax(later, part.new))
+    for planned in reversed(planned_steps[1:]):
+        joined = planned.covered if planned.table is None else [planned.table, *planned.covered]
+        later = [*bounds[-1], *(table for bucket_input in joined for table in bucket_input.bounding_tables)]
+        bounds.append(relax(later, planned.new))
     scope, steps = list[int](), list[JoinStep]()
-    for part, step_bounds in zip(parts, reversed(bounds), strict=True):
-        before, scope = scope, [*scope, *part.new]
-        added = part.new[0] if steps and part.table is None else None
+    for planned, step_bounds in zip(planned_steps, reversed(bounds), strict=True):
+        before, scope = scope, [*scope, *planned.new]
+        added = planned.new[0] if steps and planned.table is None else None
         layout = RowLayout(scope if added is None else before, bucket.variable, added, bucket.domains)
-        exact = [one.table for one in part.covered if isinstance(one.table, EncodedTable)]
-        look = lay_out_lookups(exact, step_bounds, layout, bucket.arithmetic)
+        exact = [bucket_input.table for bucket_input in planned.covered if isinstance(bucket_input.table, EncodedTable)]
+        lookups = lay_out_lookups(exact, step_bounds, layout, bucket.arithmetic)
         if not steps:
-            steps.append(JoinStep(look, table=_first(part, bucket)))
-        elif part.table is not None and isinstance(part.table.table, SparseTable):
-            other = lay_out_partner(part.table.table, before, part.new, bucket.variable, bucket.domains)
-            steps.append(JoinStep(look, partner=other))
+            steps.append(JoinStep(lookups, table=_initial_rows(planned, bucket)))
+        elif planned.table is not None and isinstance(planned.table.table, SparseTable):
+            other = lay_out_partner(planned.table.table, before, planned.new, bucket.variable, bucket.domains)
+            steps.append(JoinStep(lookups, partner=other))
         else:
-            size = int(bucket.domains[part.new[0]])
-            steps.append(JoinStep(look, size=size, bits=bits_of(size)))
+            size = int(bucket.domains[planned.new[0]])
+            steps.append(JoinStep(lookups, size=size, bits=bits_of(size)))
     return tuple(scope), steps
 
 
-def _first(part: _PlannedStep, bucket: Bucket) -> GroupedTable:
+def _initial_rows(planned: _PlannedStep, bucket: Bucket) -> GroupedTable:
     """Return the initial rows: a single row of zeros if there is no sparse table."""
-    if part.table is not None and isinstance(part.table.table, SparseTable):
-        return group_by_variable(part.table.table, part.new, bucket.variable, bucket.domains)
+    if planned.table is not None and isinstance(planned.table.table, SparseTable):
+        return group_by_variable(planned.table.table, planned.new, bucket.variable, bucket.domains)
     size = int(bucket.domains[bucket.variable])
     zeros = np.zeros(size, dtype=bucket.arithmetic.dtype)
     return GroupedTable(np.zeros(1, dtype=np.int64), np.array([0, size]), np.arange(size), zeros)
 
 
 class _StepOrder:
-    """The choice of the order of a bucket's steps."""
+    """The greedy choice of the order of a bucket's steps.
+
+    Attributes
+    ----------
+    scope : list of int
+        The variables that are present in the rows so far, in the order of the keys.
+    not_added : list of BucketInput
+        The tables that no step adds yet.
+    steps : list of _PlannedStep
+        The steps so far.
+    fill : dict of int to float
+        Fraction of allowed entries of each dense table, by ``id`` of the table.
+    """
 
     def __init__(self, bucket: Bucket) -> None:
         self.bucket, self.domains = bucket, bucket.domains
         self.scope: list[int] = []
-        self.left = list(bucket.inputs)
-        self.found: list[_PlannedStep] = []
+        self.not_added = list(bucket.inputs)
+        self.steps: list[_PlannedStep] = []
         self.fill: dict[int, float] = {}
 
-    def parts(self) -> list[_PlannedStep]:
+    def planned_steps(self) -> list[_PlannedStep]:
         """Return all steps."""
-        self._join(max(self._sparse_inputs(), key=lambda one: one.rows, default=None))
-        while listed := self._sparse_inputs():
-            self._join(min(listed, key=self._growth))
+        self._join(max(self._sparse_inputs(), key=lambda bucket_input: bucket_input.rows, default=None))
+        while sparse_inputs := self._sparse_inputs():
+            self._join(min(sparse_inputs, key=self._growth))
         missing = [v for v in self.bucket.separator if v not in self.scope]
         while missing:
             v = min(missing, key=self._growth_of)
             missing.remove(v)
             self._add(None, [v])
-        return self.found
+        return self.steps
 
     def _sparse_inputs(self) -> list[BucketInput]:
         """Return the sparse tables that are not joined yet."""
-        return [one for one in self.left if not one.dense]
+        return [bucket_input for bucket_input in self.not_added if not bucket_input.dense]
 
     def _join(self, table: BucketInput | None) -> None:
         """Join a sparse table; None starts without one."""
         if table is not None:
-            self.left.remove(table)
+            self.not_added.remove(table)
         inside = {*self.scope, self.bucket.variable}
         self._add(table, [] if table is None else [v for v in table.scope if v not in inside])
 
@@ -199,19 +221,23 @@ class _StepOrder:
         """Append a step with the dense tables that its new variables complete."""
         self.scope += new
         inside = {*self.scope, self.bucket.variable}
-        covered = [one for one in self.left if one.dense and inside.issuperset(one.scope)]
-        self.left = [one for one in self.left if one not in covered]
-        self.found.append(_PlannedStep(table, new, covered))
+        covered = [
+            bucket_input
+            for bucket_input in self.not_added
+            if bucket_input.dense and inside.issuperset(bucket_input.scope)
+        ]
+        self.not_added = [bucket_input for bucket_input in self.not_added if bucket_input not in covered]
+        self.steps.append(_PlannedStep(table, new, covered))
 
     def _growth(self, table: BucketInput) -> float:
-        """Estimate the number of rows that a sparse table makes of one row."""
+        """Estimate the rows that a sparse table makes of one row: its rows per assignment of the shared variables."""
         shared = [v for v in table.scope if v in self.scope or v == self.bucket.variable]
         return table.rows / size_of(shared, self.domains)
 
     def _growth_of(self, v: int) -> tuple[float, int]:
-        """Estimate the number of rows that a variable makes of one row; ties go to the most completed tables."""
+        """Return a sort key: estimated rows per row if v is added, then minus the number of completed tables."""
         inside, growth, tables = {*self.scope, self.bucket.variable, v}, float(self.domains[v]), 0
-        for table in (*(one.table for one in self.left), *self.bucket.outside):
+        for table in (*(bucket_input.table for bucket_input in self.not_added), *self.bucket.outside):
             if isinstance(table, EncodedTable) and v in table.scope and inside.issuperset(table.scope):
                 growth *= self._fill_of(table)
                 tables += 1

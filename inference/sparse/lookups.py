@@ -1,4 +1,8 @@
-"""Tables in the layout that the kernels of sparse rows read."""
+"""Lay out the tables of a bucket in the form that the kernels of sparse rows read.
+
+The layouts are made once per step by :mod:`dmcmc.inference.sparse.join_steps` and read by
+:mod:`dmcmc.inference.sparse.row_kernels` and its GPU version.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,54 +25,58 @@ class LookupTables(NamedTuple):
     ----------
     exact : int
         Number of tables that are added.
-    at : (tables,) int64
+    offset : (tables,) int64
         Offset of each table in ``data``.
-    first : (tables + 1,) int64
-        Table t depends on the key fields ``first[t]`` to ``first[t + 1]`` − 1 of the following three arrays.
+    field_start : (tables + 1,) int64
+        Table t depends on the key fields ``field_start[t]`` to ``field_start[t + 1]`` − 1 of the following arrays.
     shift, mask, stride : (fields,) int64
         Shift and mask of the field in the key, and the table's stride of its variable.
-    of_x, of_y : (tables,) int64
+    x_stride, y_stride : (tables,) int64
         Stride of the bucket's variable, and of the variable that is being added; 0 if the table does not depend on it.
     data : (entries,)
         The entries of all tables, in the dtype of the arithmetic.
     """
 
     exact: int
-    at: Ints
-    first: Ints
+    offset: Ints
+    field_start: Ints
     shift: Ints
     mask: Ints
     stride: Ints
-    of_x: Ints
-    of_y: Ints
+    x_stride: Ints
+    y_stride: Ints
     data: Array
 
 
 class JoinPartner(NamedTuple):
-    """A sparse table with which rows are joined.
+    """A sparse table with which rows are joined: vectors over the bucket's variable, grouped by shared variables.
 
     Attributes
     ----------
-    shift, mask, to : (shared variables,) int64
-        Shift and mask of the shared fields in a row's key, and their shift in ``shared``.
+    shift, mask, target_shift : (shared variables,) int64
+        Shift and mask of each shared variable's field in a row's key, and its shift in the packed values ``shared``.
     shared : (groups,) int64
         Packed values of the shared variables, ascending.
-    group : (groups + 1,) int64
+    group_start : (groups + 1,) int64
         First vector of each group.
-    fresh : (vectors,) int64
+    new_values : (vectors,) int64
         Packed values of the variables that the join adds.
-    start, x, values
-        As in :class:`GroupedTable`.
+    start : (vectors + 1,) int64
+        Start of each vector's entries in ``x`` and ``values``.
+    x : (rows,) int64
+        Value of the bucket's variable of each entry.
+    values : (rows,)
+        Utility of each entry, in the dtype of the arithmetic.
     bits : int
-        Number of bits of ``fresh``.
+        Number of bits of ``new_values``.
     """
 
     shift: Ints
     mask: Ints
-    to: Ints
+    target_shift: Ints
     shared: Ints
-    group: Ints
-    fresh: Ints
+    group_start: Ints
+    new_values: Ints
     start: Ints
     x: Ints
     values: Array
@@ -76,14 +84,14 @@ class JoinPartner(NamedTuple):
 
 
 class RowLayout(NamedTuple):
-    """The layout of rows.
+    """Which variables the parts of a row stand for.
 
     Attributes
     ----------
     scope
         Variables of the keys.
     variable
-        Variable of the vectors.
+        The bucket's variable, whose values index the vectors.
     added
         The variable that is being added, or None.
     domains : (variables,) int64
@@ -102,28 +110,28 @@ def lay_out_lookups(
     """Lay out tables for rows: ``exact`` are added to them, ``bounds`` bound what is not joined yet."""
     fields = fields_of(layout.scope, layout.domains)
     position = {v: i for i, v in enumerate(layout.scope)}
-    at, first, of_x, of_y, data = [0], [0], list[int](), list[int](), list[Array]()
+    offset, field_start, x_stride, y_stride, data = [0], [0], list[int](), list[int](), list[Array]()
     field_of_axis, stride = list[int](), list[int]()
     for table in (*exact, *bounds):
         sizes = [int(layout.domains[v]) for v in table.scope]
-        steps = dict(zip(table.scope, strides(sizes).tolist(), strict=True))
-        of_x.append(steps.pop(layout.variable, 0))
-        of_y.append(0 if layout.added is None else steps.pop(layout.added, 0))
-        field_of_axis += [position[v] for v in steps]
-        stride += steps.values()
-        first.append(len(field_of_axis))
+        stride_of = dict(zip(table.scope, strides(sizes).tolist(), strict=True))
+        x_stride.append(stride_of.pop(layout.variable, 0))
+        y_stride.append(0 if layout.added is None else stride_of.pop(layout.added, 0))
+        field_of_axis += [position[v] for v in stride_of]
+        stride += stride_of.values()
+        field_start.append(len(field_of_axis))
         data.append(np.ascontiguousarray(table.values).reshape(-1))
-        at.append(at[-1] + data[-1].size)
+        offset.append(offset[-1] + data[-1].size)
     field_index = np.array(field_of_axis, dtype=np.int64)
     return LookupTables(
         len(exact),
-        np.array(at[:-1], dtype=np.int64),
-        np.array(first, dtype=np.int64),
+        np.array(offset[:-1], dtype=np.int64),
+        np.array(field_start, dtype=np.int64),
         fields.shift[field_index],
         fields.mask[field_index],
         np.array(stride, dtype=np.int64),
-        np.array(of_x, dtype=np.int64),
-        np.array(of_y, dtype=np.int64),
+        np.array(x_stride, dtype=np.int64),
+        np.array(y_stride, dtype=np.int64),
         np.concatenate([np.zeros(0, dtype=arithmetic.dtype), *data]),
     )
 

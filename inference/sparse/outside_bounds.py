@@ -1,10 +1,12 @@
-"""Bound what lies outside a bucket's subtree: mini-buckets up and down the bucket tree.
+"""Bound what lies outside a bucket's subtree: mini-bucket messages up and down the bucket tree.
 
-The messages of one mini-bucket elimination of the whole problem go up the tree. Down the tree, from a bucket p to its
-child, goes an elimination of the variables of p's cluster beyond the separator. Its tables are p's own tables, the
-messages of p's other children, and what p received itself (mini-cluster-tree elimination: Dechter, Kask and Larrosa,
-CP 2001). The downward messages bound what the rest can add to each row of the child's message (function filtering:
-Sánchez, Larrosa and Meseguer, CP 2005).
+Function filtering drops a row of a bucket's message if its utility plus a bound on all tables outside the bucket's
+subtree does not exceed the incumbent (Sánchez, Larrosa and Meseguer, CP 2005). This file computes these bounds.
+
+The upward messages are those of one mini-bucket elimination of the whole problem. The downward message from a bucket p
+to its child c bounds everything outside c's subtree, as a function of c's separator. It sums p's input tables, the
+upward messages of p's other children and the downward message to p, and eliminates the variables that are not in c's
+separator (mini-cluster-tree elimination: Dechter, Kask and Larrosa, CP 2001).
 """
 
 from collections.abc import Sequence
@@ -22,7 +24,7 @@ ROOT = -1  # the parent of buckets without a separator
 
 
 class MiniBucketRelaxation:
-    """Eliminate variables with mini-buckets of z variables, or of as many as the widest table needs.
+    """Eliminate variables with mini-buckets of at most z variables, or of as many as the widest table needs.
 
     Attributes
     ----------
@@ -58,22 +60,22 @@ class MiniBucketRelaxation:
         return list(absorb(remaining, self.arithmetic))
 
     def _eliminate(self, tables: Sequence[EncodedTable], variable: int) -> list[EncodedTable]:
-        """Eliminate one variable."""
+        """Return tables whose sum is an upper bound on the maximum of the given tables' sum over one variable."""
         self.stop.check()
         scopes = [t.scope for t in tables]
         keep = sorted({v for s in scopes for v in s} - {variable})
         z = max(self.z, least_z(scopes, [variable]))
         plan = plan_mini_buckets(scopes, self.domains, [variable], keep, z, shifts=len(keep) > z)
         if len(keep) <= z:
-            done = eliminate(tables, plan, self.arithmetic, self.threads, stop=self.stop)
+            elimination = eliminate(tables, plan, self.arithmetic, self.threads, stop=self.stop)
         else:
             matched = eliminate_matched(tables, plan, self.arithmetic, self.threads, stop=self.stop)
-            done, self.margin = matched.elimination, self.margin + matched.margin
-        return [done.table(plan.output(b)) for b in range(plan.buckets)]
+            elimination, self.margin = matched.elimination, self.margin + matched.margin
+        return [elimination.table(plan.output(b)) for b in range(plan.buckets)]
 
 
 def _min_degree_order(tables: Sequence[EncodedTable], variables: Sequence[int]) -> list[int]:
-    """Return an elimination order: always a variable with the fewest neighbours."""
+    """Return a min-degree elimination order: the next variable always has the fewest neighbours; fill edges count."""
     open_variables, scopes, order = set(variables), [set(t.scope) for t in tables], list[int]()
     while open_variables:
         neighbours: dict[int, set[int]] = {v: set() for v in sorted(open_variables)}
@@ -88,7 +90,18 @@ def _min_degree_order(tables: Sequence[EncodedTable], variables: Sequence[int]) 
 
 
 class OutsideBounds:
-    """Upper bounds on what the rest of the problem can add to each bucket's message; computed on demand.
+    """Upper bounds on what the tables outside each bucket's subtree can add to its message; computed on demand.
+
+    Buckets are numbered in elimination order; all bounds are lists of encoded tables, to be summed.
+
+    Parameters
+    ----------
+    query
+        The query; all variables are eliminated.
+    exact
+        The plan of the same elimination with exact (undivided) buckets.
+    relaxation
+        The mini-bucket elimination that computes the downward messages.
 
     Attributes
     ----------
@@ -99,34 +112,37 @@ class OutsideBounds:
     """
 
     def __init__(self, query: EliminationQuery, exact: EliminationPlan, relaxation: MiniBucketRelaxation) -> None:
-        self.exact, self.relaxing = exact, relaxation
+        self.exact, self.relaxation = exact, relaxation
         position = {v: b for b, v in enumerate(query.order)}
         self.parent = [position[s[0]] if (s := self.separator(b)) else ROOT for b in range(exact.buckets)]
         self._children: dict[int, list[int]] = {}
         for b, parent in enumerate(self.parent):
             self._children.setdefault(parent, []).append(b)
-        self._own: list[list[EncodedTable]] = [[] for _ in self.parent]
+        self._input_tables: list[list[EncodedTable]] = [[] for _ in self.parent]
         for table in query.tables:
             if table.scope:
-                self._own[min(position[v] for v in table.scope)].append(table)
-        self._crossing: list[list[EncodedTable]] = [[] for _ in self.parent]
+                self._input_tables[min(position[v] for v in table.scope)].append(table)
+        self._upward_messages: list[list[EncodedTable]] = [[] for _ in self.parent]
         self.total = self._pass_up(query, position)
-        self._down: dict[int, list[EncodedTable]] = {}
+        self._downward_messages: dict[int, list[EncodedTable]] = {}
 
     def _pass_up(self, query: EliminationQuery, position: dict[int, int]) -> int | float:
-        """Store the messages that cross the edge above each bucket; return the bound on the whole problem."""
-        relaxing = self.relaxing
-        z = max(relaxing.z, least_z(query.scopes, query.order))
+        """Run the mini-bucket elimination of the whole problem and return its upper bound on the optimum.
+
+        Each message is stored at every bucket whose edge to its parent it crosses, from its sender up to its receiver.
+        """
+        relaxation = self.relaxation
+        z = max(relaxation.z, least_z(query.scopes, query.order))
         plan = plan_mini_buckets(query.scopes, query.domains, query.order, (), z, shifts=True)
-        matched = eliminate_matched(query.tables, plan, relaxing.arithmetic, relaxing.threads, stop=relaxing.stop)
-        relaxing.margin += matched.margin
+        matched = eliminate_matched(query.tables, plan, relaxation.arithmetic, relaxation.threads, stop=relaxation.stop)
+        relaxation.margin += matched.margin
         for b in range(plan.buckets):
             table = matched.elimination.table(plan.output(b))
-            at = position[int(plan.program.variable[b])]
-            until = min((position[v] for v in table.scope), default=len(self.parent))
-            while at != ROOT and at < until:
-                self._crossing[at].append(table)
-                at = self.parent[at]
+            bucket = position[int(plan.program.variable[b])]
+            receiver = min((position[v] for v in table.scope), default=len(self.parent))
+            while bucket != ROOT and bucket < receiver:
+                self._upward_messages[bucket].append(table)
+                bucket = self.parent[bucket]
         return matched.elimination.total()
 
     def separator(self, b: int) -> tuple[int, ...]:
@@ -135,23 +151,23 @@ class OutsideBounds:
 
     def inside_bounds(self, b: int) -> tuple[EncodedTable, ...]:
         """Return tables over subsets of a bucket's separator whose sum bounds its message."""
-        return tuple(self._crossing[b])
+        return tuple(self._upward_messages[b])
 
     def bounds_of(self, b: int) -> list[EncodedTable]:
         """Return tables over subsets of a bucket's separator whose sum bounds everything outside its subtree."""
         path = [b]
-        while self.parent[path[-1]] != ROOT and path[-1] not in self._down:
+        while self.parent[path[-1]] != ROOT and path[-1] not in self._downward_messages:
             path.append(self.parent[path[-1]])
         for c in reversed(path):
-            if c not in self._down:
-                self._down[c] = self._bounds_from_parent(c)
-        return self._down[b]
+            if c not in self._downward_messages:
+                self._downward_messages[c] = self._bounds_from_parent(c)
+        return self._downward_messages[b]
 
     def _bounds_from_parent(self, c: int) -> list[EncodedTable]:
-        """Return the bounds that a bucket receives from its parent."""
+        """Return the downward message to bucket c: tables that bound everything outside its subtree."""
         p = self.parent[c]
-        tables = [table for other in self._children[p] if other != c for table in self._crossing[other]]
+        tables = [table for sibling in self._children[p] if sibling != c for table in self._upward_messages[sibling]]
         if p != ROOT:
-            tables += [*self._own[p], *self._down[p]]
-        beyond = {v for table in tables for v in table.scope} - set(self.separator(c))
-        return self.relaxing(tables, sorted(beyond))
+            tables += [*self._input_tables[p], *self._downward_messages[p]]
+        eliminated = {v for table in tables for v in table.scope} - set(self.separator(c))
+        return self.relaxation(tables, sorted(eliminated))

@@ -1,16 +1,34 @@
 # mypy: ignore-errors
 """Extend, join and filter rows of sparse tables, one block at a time, on the CPU.
 
-A row is a packed key, with one bit field per variable, and a vector with one value per value of the variable that the
-bucket eliminates. Keys grow at their low end, so the rows made from sorted rows are sorted. An upper bound on the total
-utility of a row is its own value plus bounds on everything that is not in it; these are looked up in dense tables. A
-row whose bound does not exceed the threshold is dropped.
+Rows are partial assignments of one bucket's message under construction; function filtering drops those that
+cannot beat the incumbent. A row has a packed key with one bit field per assigned variable, and a vector
+with one utility per value x of the variable that the bucket eliminates. Keys grow at their low end, so the
+rows made from sorted rows are sorted.
 
-The two kernels that make rows can be resumed: they stop when their output block is full and store their position.
+The lookup tables are dense. The first ``lookups.exact`` of them are added to the row. The sum of the others
+is an upper bound on everything that is not in the row yet. A value x whose utility plus this bound does not
+exceed the threshold is set to −∞; a row without a value left is dropped.
 
-Shared arguments: ``keys`` (n,) int64 and ``vectors`` (n, x_size) are rows; ``look`` is a
-:class:`dmcmc.inference.sparse.lookups.LookupTables`; ``lowest`` is the −∞ of the arithmetic; ``threshold`` must be
-exceeded; ``out_keys`` (block,) int64 and ``out_vectors`` (block, x_size) are the output block.
+:func:`extend` and :func:`join_rows` can be resumed: they stop when their output block is full and store
+their position.
+
+Shared arguments
+----------------
+keys : (n,) int64; vectors : (n, x_size)
+    The rows; vectors are in the dtype of the arithmetic.
+lookups : LookupTables
+    See :class:`dmcmc.inference.sparse.lookups.LookupTables`.
+base : (tables,) int64
+    Offset in ``lookups.data`` of a row's entry in each lookup table, for x = 0 and y = 0.
+lowest
+    The −∞ of the arithmetic; sums are clamped to it, and sums below half of it mean −∞.
+threshold
+    The number that the upper bound of a row must exceed.
+shift, mask : (k,) int64
+    Position and mask of each variable's bit field in a key: value = (key >> shift) & mask.
+out_keys : (block,) int64; out_vectors : (block, x_size)
+    The output block.
 """
 
 import numpy as np
@@ -35,35 +53,35 @@ def repack(keys, shift, mask, to):
 
 @njit(nogil=True)
 def radix_sort(keys, values, bits):
-    """Sort keys of ``bits`` bits, and ``values`` with them, in place: least significant digit first, stable."""
+    """Sort keys of ``bits`` bits, and ``values`` with them, in place: least-significant-digit radix sort, stable."""
     n = keys.size
     other_keys, other_values = np.empty_like(keys), np.empty_like(values)
-    a_keys, a_values, b_keys, b_values = keys, values, other_keys, other_values
+    source_keys, source_values, target_keys, target_values = keys, values, other_keys, other_values
     swapped = False
     for low in range(0, bits, DIGIT_BITS):
         position = np.zeros((1 << DIGIT_BITS) + 1, dtype=np.int64)
-        last = (1 << DIGIT_BITS) - 1
+        digit_mask = (1 << DIGIT_BITS) - 1
         for i in range(n):
-            position[((a_keys[i] >> low) & last) + 1] += 1
+            position[((source_keys[i] >> low) & digit_mask) + 1] += 1
         if position.max() == n:  # all keys have the same digit
             continue
-        for d in range(1 << DIGIT_BITS):
-            position[d + 1] += position[d]
+        for digit in range(1 << DIGIT_BITS):
+            position[digit + 1] += position[digit]
         for i in range(n):
-            d = (a_keys[i] >> low) & last
-            b_keys[position[d]] = a_keys[i]
-            b_values[position[d]] = a_values[i]
-            position[d] += 1
-        a_keys, a_values, b_keys, b_values = b_keys, b_values, a_keys, a_values
+            digit = (source_keys[i] >> low) & digit_mask
+            target_keys[position[digit]] = source_keys[i]
+            target_values[position[digit]] = source_values[i]
+            position[digit] += 1
+        source_keys, source_values, target_keys, target_values = target_keys, target_values, source_keys, source_values
         swapped = not swapped
     if swapped:
-        copy_entries(a_keys, keys)
-        copy_entries(a_values, values)
+        copy_entries(source_keys, keys)
+        copy_entries(source_values, values)
 
 
 @njit(nogil=True)
 def starts_of(keys, shift):
-    """Return the start of each run of equal ``keys >> shift``, and the end: (runs + 1,) int64."""
+    """Return the start of each run of equal ``keys >> shift`` in sorted keys, and the end: (runs + 1,) int64."""
     runs = 0
     for i in range(keys.size):
         if i == 0 or keys[i] >> shift != keys[i - 1] >> shift:
@@ -80,9 +98,10 @@ def starts_of(keys, shift):
 
 @njit(nogil=True)
 def list_finite(table, half, sizes, to, keys, values):
-    """Write the entries of a dense table that are not −∞, in C order over ``sizes``; return their number.
+    """Write keys and values of the entries of a dense table that are not −∞, in C order; return their number.
 
-    ``to`` (k,) int64 is the bit at which each variable's field begins; ``half`` is the threshold of −∞.
+    ``table`` (entries,) is the dense table in C order over ``sizes`` (k,) int64. ``to`` (k,) int64 is the bit
+    at which each variable's field begins. Entries that are not above ``half`` mean −∞.
     """
     digit = np.zeros(sizes.size, dtype=np.int64)
     count, key = 0, np.int64(0)
@@ -103,7 +122,7 @@ def list_finite(table, half, sizes, to, keys, values):
 
 @njit(nogil=True)
 def spread_out(keys, values, shift, mask, stride, table):
-    """Write rows into a dense table (entries,); ``stride`` (k,) int64 are its strides."""
+    """Scatter the values of rows into a dense table (entries,); ``stride`` (k,) int64 are its strides in entries."""
     for i in range(keys.size):
         at = 0
         for j in range(shift.size):
@@ -125,38 +144,53 @@ def find(keys, key):
 
 
 @njit(nogil=True)
-def bases(key, look, base):
-    """Write the offset of a row's entries in each table to ``base`` (tables,) int64."""
-    for t in range(look.at.size):
-        at = look.at[t]
-        for f in range(look.first[t], look.first[t + 1]):
-            at += ((key >> look.shift[f]) & look.mask[f]) * look.stride[f]
+def find_entries(key, lookups, base):
+    """Write to ``base`` where a row's entries begin in each lookup table."""
+    for t in range(lookups.offset.size):
+        at = lookups.offset[t]
+        for f in range(lookups.field_start[t], lookups.field_start[t + 1]):
+            at += ((key >> lookups.shift[f]) & lookups.mask[f]) * lookups.stride[f]
         base[t] = at
 
 
 @njit(nogil=True)
-def judge(vector, base, look, y, lowest, threshold, total):
+def filter_vector(vector, base, lookups, y, lowest, threshold, total):
     """Add the exact tables to a row and set values that cannot exceed the threshold to −∞; return whether any is left.
 
-    ``total`` (x_size,) receives the values; ``y`` is the value of the variable that is being added.
+    Parameters
+    ----------
+    vector : (x_size,)
+        Utility of the row for each value x of the bucket's variable.
+    base : (tables,) int64
+        Offsets from :func:`find_entries`.
+    lookups : LookupTables
+        The lookup tables.
+    y : int
+        Value of the variable that is being added; 0 if the step adds none.
+    lowest, threshold
+        See the module.
+    total : (x_size,)
+        Receives the sums, and −∞ for the values that are dropped.
     """
-    rest_bound = vector.dtype.type(0)
-    for t in range(look.exact, look.at.size):
-        if look.of_x[t] == 0:
-            rest_bound = max(rest_bound + look.data[base[t] + y * look.of_y[t]], lowest)
+    common_bound = vector.dtype.type(0)
+    for t in range(lookups.exact, lookups.offset.size):
+        if lookups.x_stride[t] == 0:
+            common_bound = max(common_bound + lookups.data[base[t] + y * lookups.y_stride[t]], lowest)
     for x in range(vector.size):
         total[x] = vector[x]
-    for t in range(look.exact):
-        at, step = base[t] + y * look.of_y[t], look.of_x[t]
+    for t in range(lookups.exact):
+        at, step = base[t] + y * lookups.y_stride[t], lookups.x_stride[t]
         for x in range(total.size):
-            total[x] = max(total[x] + look.data[at + x * step], lowest)
+            total[x] = max(total[x] + lookups.data[at + x * step], lowest)
     any_left, half = False, lowest / 2
     for x in range(total.size):
-        bound = max(total[x] + rest_bound, lowest)
+        bound = max(total[x] + common_bound, lowest)
         if total[x] > half and bound > half:
-            for t in range(look.exact, look.at.size):
-                if look.of_x[t] > 0:
-                    bound = max(bound + look.data[base[t] + y * look.of_y[t] + x * look.of_x[t]], lowest)
+            for t in range(lookups.exact, lookups.offset.size):
+                if lookups.x_stride[t] > 0:
+                    bound = max(
+                        bound + lookups.data[base[t] + y * lookups.y_stride[t] + x * lookups.x_stride[t]], lowest
+                    )
         if total[x] > half and bound > threshold:
             any_left = True
         else:
@@ -165,8 +199,8 @@ def judge(vector, base, look, y, lowest, threshold, total):
 
 
 @njit(nogil=True)
-def extend(keys, vectors, look, size, bits, lowest, threshold, at, out_keys, out_vectors):
-    """Extend rows by each value of a new variable.
+def extend(keys, vectors, lookups, size, bits, lowest, threshold, at, out_keys, out_vectors):
+    """Extend rows by each value y of a new variable.
 
     Parameters
     ----------
@@ -174,14 +208,15 @@ def extend(keys, vectors, look, size, bits, lowest, threshold, at, out_keys, out
         Keys of the rows.
     vectors : (n, x_size)
         Vectors of the rows.
-    look : LookupTables
-        Tables that are added, and tables that bound the rest.
+    lookups : LookupTables
+        Tables that are added, and tables that bound what is not in the row yet.
     size, bits : int
         Domain size and field width of the new variable.
     lowest, threshold
         −∞, and the number that a row's bound must exceed.
     at : (3,) int64
-        Row and value at which to start; on return, those at which to resume, and the number of candidates so far.
+        Index of the row and value y at which to start. On return, those at which to resume; ``at[2]`` is
+        increased by the number of candidates checked.
     out_keys, out_vectors
         The output block.
 
@@ -190,16 +225,16 @@ def extend(keys, vectors, look, size, bits, lowest, threshold, at, out_keys, out
     int
         Number of rows written.
     """
-    base = np.empty(look.at.size, dtype=np.int64)
+    base = np.empty(lookups.offset.size, dtype=np.int64)
     count, i, y = 0, at[0], at[1]
     while i < keys.size:
-        bases(keys[i], look, base)
+        find_entries(keys[i], lookups, base)
         while y < size:
             if count == out_keys.size:
                 at[0], at[1] = i, y
                 return count
             at[2] += 1
-            if judge(vectors[i], base, look, y, lowest, threshold, out_vectors[count]):
+            if filter_vector(vectors[i], base, lookups, y, lowest, threshold, out_vectors[count]):
                 out_keys[count] = (keys[i] << bits) | y
                 count += 1
             y += 1
@@ -209,22 +244,24 @@ def extend(keys, vectors, look, size, bits, lowest, threshold, at, out_keys, out
 
 
 @njit(nogil=True)
-def join_rows(keys, vectors, look, partner, lowest, threshold, at, out_keys, out_vectors):
-    """Join rows with the rows of another sparse table that agree with them.
+def join_rows(keys, vectors, lookups, partner, lowest, threshold, at, out_keys, out_vectors):
+    """Join rows with the rows of another sparse table that agree on the shared variables.
 
-    ``partner`` is a :class:`dmcmc.inference.sparse.lookups.JoinPartner`; the rest is as in :func:`extend`.
+    ``partner`` is a :class:`dmcmc.inference.sparse.lookups.JoinPartner`. ``at`` holds the index of the row and
+    that of the partner's vector (0: the first one that agrees) at which to start or resume, then the number of
+    candidates checked. The other arguments and the result are as in :func:`extend`.
     """
-    base = np.empty(look.at.size, dtype=np.int64)
+    base = np.empty(lookups.offset.size, dtype=np.int64)
     joined = np.empty(vectors.shape[1], dtype=vectors.dtype)
     count, i, e = 0, at[0], at[1]
     while i < keys.size:
         shared = np.int64(0)
         for j in range(partner.shift.size):
-            shared |= ((keys[i] >> partner.shift[j]) & partner.mask[j]) << partner.to[j]
+            shared |= ((keys[i] >> partner.shift[j]) & partner.mask[j]) << partner.target_shift[j]
         group = find(partner.shared, shared)
         if group >= 0:
-            e = max(e, partner.group[group])
-            while e < partner.group[group + 1]:
+            e = max(e, partner.group_start[group])
+            while e < partner.group_start[group + 1]:
                 if count == out_keys.size:
                     at[0], at[1] = i, e
                     return count
@@ -232,10 +269,10 @@ def join_rows(keys, vectors, look, partner, lowest, threshold, at, out_keys, out
                 for r in range(partner.start[e], partner.start[e + 1]):
                     x = partner.x[r]
                     joined[x] = max(vectors[i, x] + partner.values[r], lowest)
-                key = (keys[i] << partner.bits) | partner.fresh[e]
+                key = (keys[i] << partner.bits) | partner.new_values[e]
                 at[2] += 1
-                bases(key, look, base)
-                if judge(joined, base, look, 0, lowest, threshold, out_vectors[count]):
+                find_entries(key, lookups, base)
+                if filter_vector(joined, base, lookups, 0, lowest, threshold, out_vectors[count]):
                     out_keys[count] = key
                     count += 1
                 e += 1
@@ -245,17 +282,20 @@ def join_rows(keys, vectors, look, partner, lowest, threshold, at, out_keys, out
 
 
 @njit(nogil=True)
-def fill_vectors(table, first, last, look, lowest, threshold, out_keys, out_vectors):
-    """Write vectors ``first`` to ``last`` − 1 of a :class:`GroupedTable` that can win; return their number."""
-    base = np.empty(look.at.size, dtype=np.int64)
+def fill_vectors(table, first, last, lookups, lowest, threshold, out_keys, out_vectors):
+    """Write the vectors ``first`` to ``last`` − 1 of a grouped table that pass the filter as rows; return their number.
+
+    ``table`` is a :class:`dmcmc.inference.sparse.sparse_table.GroupedTable`.
+    """
+    base = np.empty(lookups.offset.size, dtype=np.int64)
     vector = np.empty(out_vectors.shape[1], dtype=out_vectors.dtype)
     count = 0
     for e in range(first, last):
         vector[:] = lowest
         for r in range(table.start[e], table.start[e + 1]):
             vector[table.x[r]] = table.values[r]
-        bases(table.keys[e], look, base)
-        if judge(vector, base, look, 0, lowest, threshold, out_vectors[count]):
+        find_entries(table.keys[e], lookups, base)
+        if filter_vector(vector, base, lookups, 0, lowest, threshold, out_vectors[count]):
             out_keys[count] = table.keys[e]
             count += 1
     return count

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from dmcmc.inference.elimination.plan import EliminationPlan
 
-MAX_DENSE_CELLS = (
-    1 << 17
-)  # joined cells up to which a dense elimination takes less time than calling the kernels of sparse rows
+# Joined cells up to which a dense elimination takes less time than calling the kernels of sparse rows.
+MAX_DENSE_CELLS = 1 << 17
 MAX_ENTRIES_PER_ROW = 2  # entries per row up to which a message is stored densely
 
 
@@ -63,7 +62,7 @@ def forecast(plan: EliminationPlan, fills: Sequence[float], itemsize: int) -> Si
     1
     """
     fill, domains = dict(enumerate(fills)), plan.program.domains.tolist()
-    incomplete, entries, rows, memory = 0, 0.0, 0.0, 0.0
+    n_sparse, entries, rows, memory = 0, 0.0, 0.0, 0.0
     variables, cells = plan.program.variable.tolist(), plan.program.cells.tolist()
     for b, variable in enumerate(variables):
         joint_fill = 1.0
@@ -72,8 +71,8 @@ def forecast(plan: EliminationPlan, fills: Sequence[float], itemsize: int) -> Si
         message, size = plan.output(b), float(plan.sizes[plan.output(b)])
         fill[message] = 1.0 - (1.0 - joint_fill) ** domains[variable]
         is_sparse = cells[b] > MAX_DENSE_CELLS and size > MAX_ENTRIES_PER_ROW * fill[message] * size
-        incomplete += is_sparse
+        n_sparse += is_sparse
         entries += size
         rows += fill[message] * size if is_sparse else size
         memory += fill[message] * size * (8 + itemsize) if is_sparse else size * itemsize
-    return SizeStatistics(plan.buckets, incomplete, entries, rows, int(memory))
+    return SizeStatistics(plan.buckets, n_sparse, entries, rows, int(memory))

@@ -1,4 +1,7 @@
-"""Eliminate variables with sparse tables only, for joins whose dense tables would be mostly −∞."""
+"""Eliminate variables with sparse tables only, for joins whose dense tables would be mostly −∞.
+
+Unlike :mod:`dmcmc.inference.sparse.function_filtering`, this drops no row by a bound: the result is exact.
+"""
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
@@ -50,9 +53,9 @@ class SparseElimination:
         scopes = {t: self.plan.scope(t) for t in self.plan.remaining}
         rows = [self.tables[t].reordered(scope, self.domains) for t, scope in scopes.items()]
         if any(set(a) <= set(b) for a, b in permutations(scopes.values(), 2)):
-            return absorb([one.dense(self.domains, self.arithmetic) for one in rows], self.arithmetic)
-        rows.sort(key=lambda one: -len(one.scope))
-        return tuple(SparseBackedTable.where_smaller(one, self.domains, self.arithmetic) for one in rows)
+            return absorb([sparse.dense(self.domains, self.arithmetic) for sparse in rows], self.arithmetic)
+        rows.sort(key=lambda sparse: -len(sparse.scope))
+        return tuple(SparseBackedTable.where_smaller(sparse, self.domains, self.arithmetic) for sparse in rows)
 
     def maximise(self, values: MutableMapping[int, int]) -> None:
         """Add the maximising value of every eliminated variable to a mapping; ties go to the lowest value.
@@ -124,11 +127,11 @@ def _expected_rows(plan: EliminationPlan, query: SparseQuery) -> float:
     fill = {t: _fill(table, query.arithmetic) for t, table in enumerate(query.tables)}
     rows, cells = 0.0, plan.program.cells.tolist()
     for b, variable in enumerate(plan.program.variable.tolist()):
-        part = 1.0
+        joint_fill = 1.0
         for t in plan.inputs(b):
-            part *= fill[t]
-        fill[plan.output(b)] = 1.0 - (1.0 - part) ** int(query.domains[variable])
-        rows += part * cells[b]
+            joint_fill *= fill[t]
+        fill[plan.output(b)] = 1.0 - (1.0 - joint_fill) ** int(query.domains[variable])
+        rows += joint_fill * cells[b]
     return rows
 
 
@@ -147,11 +150,11 @@ def _eliminate(query: SparseQuery, plan: EliminationPlan, max_rows: int, stop: D
     tables = [as_rows(table, domains, query.arithmetic) for table in query.tables]
     for b, variable in enumerate(plan.program.variable.tolist()):
         stop.check()
-        parts = sorted((tables[t] for t in plan.inputs(b)), key=lambda one: one.rows)
-        product = parts[0] if parts else SparseTable((variable,), np.arange(domains[variable]), _zeros(query, variable))
+        parts = sorted((tables[t] for t in plan.inputs(b)), key=lambda table: table.rows)
+        joined = parts[0] if parts else SparseTable((variable,), np.arange(domains[variable]), _zeros(query, variable))
         for part in parts[1:]:
-            product = join(product, part, domains, max_rows)
-        message = maximise_over(product, [variable], domains)
+            joined = join(joined, part, domains, max_rows)
+        message = maximise_over(joined, [variable], domains)
         MEMORY_ACCOUNT.claim(message.bytes, "rows of an elimination")
         max_rows -= message.rows
         tables.append(message)

@@ -60,9 +60,9 @@ def fields_of(scope: Sequence[int], domains: Ints) -> Fields:
         raise KeyTooWide(
             f"a sparse table over {len(scope)} variables needs keys of {total} bits; the limit is {KEY_BITS}"
         )
-    after = np.cumsum([0, *widths[::-1]])[:-1][::-1] if widths else np.zeros(0)
+    shift = np.cumsum([0, *widths[::-1]])[:-1][::-1] if widths else np.zeros(0)
     mask = np.array([(1 << w) - 1 for w in widths], dtype=np.int64)
-    return Fields(np.ascontiguousarray(after, dtype=np.int64), mask, total)
+    return Fields(np.ascontiguousarray(shift, dtype=np.int64), mask, total)
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class SparseTable:
         """Return the entries of a dense table that are not −∞."""
         fields = fields_of(table.scope, domains)
         flat = np.ascontiguousarray(table.values).reshape(-1)
-        hard = (flat < arithmetic.forbidden_below) | (flat == arithmetic.lowest)
-        count = int(flat.size - hard.sum())
+        forbidden = (flat < arithmetic.forbidden_below) | (flat == arithmetic.lowest)
+        count = int(flat.size - forbidden.sum())
         keys, values = np.empty(count, dtype=np.int64), np.empty(count, dtype=arithmetic.dtype)
         sizes = domains[list(table.scope)].astype(np.int64)
         list_finite(flat, arithmetic.dtype.type(arithmetic.forbidden_below), sizes, fields.shift, keys, values)
@@ -130,8 +130,8 @@ class SparseTable:
         fields = fields_of(self.scope, domains)
         key = sum(int(values[v]) << int(s) for v, s in zip(self.scope, fields.shift, strict=True))
         at = int(self.keys.searchsorted(key))
-        found: int | float | None = self.values[at].item() if at < self.rows and self.keys[at] == key else None
-        return found
+        utility: int | float | None = self.values[at].item() if at < self.rows and self.keys[at] == key else None
+        return utility
 
 
 @dataclass(frozen=True)

@@ -264,7 +264,7 @@ def _by_time(
     time_limit = share * time * limits.ranks
     # Largest possible gain per second first. The first that does not fit ends the list: more time never removes one.
     ranked = sorted(eligible, key=lambda i: (i in bounded, -works[i].weight / exact[i].seconds, i))
-    chosen, used, full, opening = [False] * len(works), 0.0, False, 0.0 if limits.opened else rates.gpu_open
+    chosen, used_seconds, is_full, opening = [False] * len(works), 0.0, False, 0.0 if limits.opened else rates.gpu_open
     for i in ranked:
         seconds = exact[i].seconds
         if exact[i].device == "cuda":
@@ -272,13 +272,13 @@ def _by_time(
         if i in bounded:
             reasons[i] = f"a gap of {100 * limits.gap:.3g} % is proven sooner by bounds"
             continue
-        full = full or used + seconds > time_limit
-        if full:
-            left = _time(max(0.0, time_limit - used))
+        is_full = is_full or used_seconds + seconds > time_limit
+        if is_full:
+            left = _time(max(0.0, time_limit - used_seconds))
             reasons[i] = f"exact takes about {_time(exact[i].seconds)}, {left} of the budget remain for it"
             continue
-        used += seconds
-        chosen[i], reasons[i] = True, f"fits in {_time(time_limit)} with {_time(time_limit - used)} to spare"
+        used_seconds += seconds
+        chosen[i], reasons[i] = True, f"fits in {_time(time_limit)} with {_time(time_limit - used_seconds)} to spare"
     return chosen, reasons
 
 
@@ -301,7 +301,7 @@ def _quicker_by_bounds(
     """Return the agents whose gap samples and a bound close sooner, as far as needed, than an exact elimination."""
     if limits.gap <= 0 or limits.bound == "none" or limits.time is None:
         return set()
-    found: set[int] = set()
+    quicker: set[int] = set()
     for i in eligible:
         work = works[i]
         provider = provider_of(work, limits, rates)
@@ -314,10 +314,10 @@ def _quicker_by_bounds(
             continue
         seconds = sampled_option(work, limits, rates).seconds
         seconds += bound_seconds(work, limits, rates, sweeps_for(limits.gap, work.width), provider)
-        tight = work.triangles >= _MIN_TRIANGLE_DENSITY * work.width * work.pairs
-        if seconds * (_SLICING_FACTOR if tight else _UNCERTAIN_FACTOR) < exact[i].seconds:
-            found.add(i)
-    return found
+        closes_gaps = work.triangles >= _MIN_TRIANGLE_DENSITY * work.width * work.pairs
+        if seconds * (_SLICING_FACTOR if closes_gaps else _UNCERTAIN_FACTOR) < exact[i].seconds:
+            quicker.add(i)
+    return quicker
 
 
 def _choice(

@@ -84,11 +84,11 @@ def load_rates() -> Rates:
     if config.DISABLE_JIT:
         return NOMINAL
     path = rates_file()
-    found = read_rates(path)
-    if found is None:
-        found = measure()
-        _write(path, found)
-    return found
+    rates = read_rates(path)
+    if rates is None:
+        rates = measure()
+        _write(path, rates)
+    return rates
 
 
 def rates_file() -> Path:
@@ -108,12 +108,12 @@ def read_rates(path: Path) -> Rates | None:
 
 def measure() -> Rates:
     """Measure the rates on small problems, about 0.1 s with compiled kernels; the minimum of some repetitions."""
-    found = {
+    measured = {
         "elimination": _elimination_seconds(),
         "update": _update_seconds(),
         "sweep": _sweep_seconds(),
     }
-    return _clamped(replace(NOMINAL, **found))
+    return _clamped(replace(NOMINAL, **measured))
 
 
 def _clamped(rates: Rates) -> Rates:

@@ -91,7 +91,7 @@ class WorkCountList(Sequence[AgentWorkCounts]):
 
     Attributes
     ----------
-    kinds : Repeated of AgentWorkCounts
+    kinds : RepeatedRecords of AgentWorkCounts
         The counts of each agent without its number and weight.
     weights : (agents,) float64
         The weights of the agents.

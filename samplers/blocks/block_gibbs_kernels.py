@@ -1,16 +1,20 @@
 # mypy: ignore-errors
 """Redraw a block given all other variables: condition its factors, eliminate, and choose values backwards.
 
-The elimination is that of ``dmcmc.inference.elimination``, on float64 tables in which a violation is a finite loss.
+This is block Gibbs sampling, or at temperature 0 an exact optimisation of the block. The elimination is that of
+``dmcmc.inference.elimination``, on float64 tables in which a violation is a finite loss.
 
 Arguments that several kernels share:
 
 graph : PenalisedGraph
-    See ``dmcmc.samplers.blocks.block_workspace``.
+    See ``dmcmc.samplers.blocks.block_workspace``. The scope of factor f is
+    ``graph.scope[graph.scope_start[f]:graph.scope_start[f + 1]]``. Factors below ``graph.dense`` are dense tables, the
+    others are automata. A forbidden entry has the finite utility ``graph.never``.
 z : (n,) int64
     The assignment.
 workspace : BlockWorkspace
-    ``workspace.block`` holds the block's variables in elimination order.
+    See the same module. ``workspace.block`` holds the block's variables in elimination order. The *place* of variable v
+    is its index in the block, ``workspace.place[v]``; −1 for variables outside the block.
 state : (1,) uint64
     State of the random number generator.
 """
@@ -32,13 +36,14 @@ _LOG_SUM = LOG_SUM
 
 @njit(nogil=True)
 def touching(graph, workspace, size):
-    """Set ``workspace.place`` for the block; return the factors that touch it, and their scopes as places in the block.
+    """Set ``workspace.place`` for the block; return the factors that have a variable in it, and their scopes as places.
 
     Returns
     -------
     factors : (touching factors,) int64
+        A view of ``workspace.factors``.
     start : (touching factors + 1,) int64
-        The scope of the i-th factor is ``scope[start[i]:start[i + 1]]``.
+        The scope of the i-th of them, restricted to the block, is ``scope[start[i]:start[i + 1]]``.
     scope : (scope entries,) int64
         Places in the block.
     """
@@ -72,9 +77,9 @@ def touching(graph, workspace, size):
 
 @njit(nogil=True)
 def condition(graph, z, workspace, f, scope, out):
-    """Write factor f, conditioned on all variables outside the block, to ``out``.
+    """Write factor f, conditioned on the present values of all variables outside the block, to ``out``.
 
-    The axes of ``out`` are the block's variables at the places ``scope``, in C order.
+    The axes of ``out`` are the block's variables at the places ``scope``, in C order; ``out`` is a flat float64 array.
     """
     k = scope.size
     dims, strides = np.empty(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
@@ -82,26 +87,30 @@ def condition(graph, z, workspace, f, scope, out):
         dims[j] = graph.domains[workspace.block[scope[j]]]
     first, last = graph.scope_start[f], graph.scope_start[f + 1]
     if f >= graph.dense:
-        walk_all(graph, z, workspace, f, scope, dims, out)
+        tabulate_automaton(graph, z, workspace, f, scope, dims, out)
         return
-    at = graph.at[f]
+    offset = graph.at[f]
     for s in range(first, last):
         p = workspace.place[graph.scope[s]]
         if p < 0:
-            at += z[graph.scope[s]] * graph.stride[s]
+            offset += z[graph.scope[s]] * graph.stride[s]
         else:
             for j in range(k):
                 if scope[j] == p:
                     strides[j] = graph.stride[s]
     out[:] = 0.0
-    add_strided(out, graph.data, at, dims, strides, -np.inf)
+    add_strided(out, graph.data, offset, dims, strides, -np.inf)
 
 
 @njit(nogil=True)
-def walk_all(graph, z, workspace, f, scope, dims, out):
-    """Write the utilities of automaton f for all values of its variables in the block to ``out``."""
+def tabulate_automaton(graph, z, workspace, f, scope, dims, out):
+    """Write the utilities of automaton f for all values of its variables in the block to ``out``, flat and in C order.
+
+    ``scope`` has the places of these variables and ``dims`` their domain sizes. The automaton reads the values of its
+    scope in turn: each transition adds a utility and leads to a next state, and the initial state is 0.
+    """
     k = scope.size
-    digit = np.zeros(k, dtype=np.int64)
+    index = np.zeros(k, dtype=np.int64)
     first, last = graph.scope_start[f], graph.scope_start[f + 1]
     axis = np.full(last - first, -1, dtype=np.int64)
     for s in range(first, last):
@@ -112,34 +121,37 @@ def walk_all(graph, z, workspace, f, scope, dims, out):
         state, utility = 0, 0.0
         for s in range(first, last):
             w = graph.scope[s]
-            value = digit[axis[s - first]] if axis[s - first] >= 0 else z[w]
-            step = graph.stride[s] + state * graph.domains[w] + value
-            entry = graph.data[graph.first_step + step]
+            value = index[axis[s - first]] if axis[s - first] >= 0 else z[w]
+            transition = graph.stride[s] + state * graph.domains[w] + value
+            entry = graph.data[graph.first_step + transition]
             if entry == graph.never:
                 utility = graph.never
                 break
             utility += entry
-            state = graph.following[step]
+            state = graph.following[transition]
         out[i] = utility
         for j in range(k - 1, -1, -1):
-            digit[j] += 1
-            if digit[j] < dims[j]:
+            index[j] += 1
+            if index[j] < dims[j]:
                 break
-            digit[j] = 0
+            index[j] = 0
 
 
 @njit(nogil=True)
 def draw_values(program, arena, values, temperature, state):
     """Choose the block's values, last bucket first: at temperature 0 the best, else by their probability.
 
-    At temperature 0 ties are broken at random.
+    The utility of each value of a bucket's variable is the sum of the bucket's input tables at the values chosen
+    before. The bucket's variable is the first axis of each input. At temperature 0 ties are broken at random.
 
     Parameters
     ----------
     program : BucketProgram
-        The elimination of the block.
+        The elimination of the block: bucket b eliminates ``variable[b]``. Its input tables are
+        ``inputs[input_start[b]:input_start[b + 1]]``; table t has the scope ``scope[scope_start[t]:scope_start[t +
+        1]]`` and begins at ``arena[at[t]]``.
     arena : (entries,) float64
-        Its tables, divided by the temperature.
+        All tables of the elimination, divided by the temperature if it is positive.
     values : (block size,) int64
         Receives the values.
     temperature : float
@@ -150,13 +162,13 @@ def draw_values(program, arena, values, temperature, state):
         total = np.zeros(program.domains[v])
         for i in range(program.input_start[b], program.input_start[b + 1]):
             t = program.inputs[i]
-            at, step = program.at[t], 1
+            offset, step = program.at[t], 1
             for s in range(program.scope_start[t + 1] - 1, program.scope_start[t], -1):
                 u = program.scope[s]
-                at += values[u] * step
+                offset += values[u] * step
                 step *= program.domains[u]
             for x in range(total.size):
-                total[x] += arena[at + x * step]
+                total[x] += arena[offset + x * step]
         values[v] = choose_value(total, total.size, 1.0 if temperature > 0 else 0.0, state)
 
 
@@ -184,19 +196,19 @@ def redraw(graph, z, workspace, size, temperature, state):
         domains[i] = graph.domains[workspace.block[i]]
     order = np.arange(size)
     begin, scopes, sizes, input_start, inputs, _, cells, row_axes = plan_buckets(start, scope, order, order, domains)
-    at = np.empty(sizes.size, dtype=np.int64)
-    total = 0
+    table_at = np.empty(sizes.size, dtype=np.int64)
+    arena_size = 0
     for t in range(sizes.size):
-        at[t] = total
-        total += sizes[t]
-        if total > workspace.arena.size:
+        table_at[t] = arena_size
+        arena_size += sizes[t]
+        if arena_size > workspace.arena.size:
             return 0.0, -1
-    program = BucketProgram(domains, begin, scopes, at, order, input_start, inputs, cells, row_axes)
+    program = BucketProgram(domains, begin, scopes, table_at, order, input_start, inputs, cells, row_axes)
     before = 0.0
     for t in range(factors.size):
         f = factors[t]
         before += entry_of(graph, z, f)
-        out = workspace.arena[at[t] : at[t] + sizes[t]]
+        out = workspace.arena[table_at[t] : table_at[t] + sizes[t]]
         condition(graph, z, workspace, f, scopes[begin[t] : begin[t + 1]], out)
         if temperature > 0:
             for i in range(out.size):

@@ -1,21 +1,28 @@
 # mypy: ignore-errors
 """Select blocks: sets of variables whose elimination stays within a limit of table cells.
 
-There are two methods. A block is *grown* from one variable over its neighbours: each new variable is eliminated before
-those already present, so the buckets it enlarges are found by a walk down the elimination tree. The variable is left
-out if a bucket would become too large. Or a block is *cut* from the whole graph: variables are eliminated in a given
-order, and where a bucket is too large some of its variables are fixed (w-cutset, Bidyuk & Dechter 2007).
+A block is a set of variables that ``block_gibbs_kernels`` redraws exactly, given all other variables, by bucket
+elimination. Its cost is the number of cells of the tables that the buckets join. There are two methods of selection:
+
+* ``grow``: a block is grown from one variable over its neighbours. Each new variable is eliminated before those already
+  present, so the buckets that it enlarges lie on a path in the elimination tree. The variable is left out if one of
+  these buckets would become too large.
+* ``cut``: a block is cut from the whole graph. Variables are eliminated in a given order, and where a bucket is too
+  large some of its variables are fixed (w-cutset, Bidyuk & Dechter 2007).
 
 The *place* of a variable is its index in a growing block. Variables are eliminated from the last place to the first, so
-the variable of the highest place in a separator is eliminated next.
+the variable of the highest place in a separator is eliminated next. ``workspace.place[v]`` is −1 for variables outside
+the block.
 
 Arguments that several kernels share:
 
 graph : PenalisedGraph
-    See ``dmcmc.samplers.blocks.block_workspace``. Factors are dense tables or, after these, automata. A forbidden
-    entry has the finite utility ``graph.never``. Variables from ``graph.free`` on are fixed.
+    See ``dmcmc.samplers.blocks.block_workspace``. The scope of factor f is
+    ``graph.scope[graph.scope_start[f]:graph.scope_start[f + 1]]``; the factors of variable v are
+    ``graph.factor[graph.start[v]:graph.start[v + 1]]``. Factors below ``graph.dense`` are dense tables, the others are
+    automata. A forbidden entry has the finite utility ``graph.never``. Variables from ``graph.free`` on are fixed.
 workspace : BlockWorkspace
-    Workspace, see the same module; the resulting block is in ``workspace.block``.
+    Arrays to be overwritten, see the same module; the resulting block is in ``workspace.block``.
 z : (n,) int64
     The assignment.
 state : (1,) uint64
@@ -41,9 +48,9 @@ def below(state, n):
 def start_near_loss(graph, z, state, tries):
     """Draw a free variable, preferably one of a factor whose entry is far below its largest.
 
-    The loss of a factor is the difference between its largest and its current entry. One of ``tries`` random factors is
-    drawn with a probability proportional to its loss, then one of its variables. If no factor has a loss, or the
-    variable is fixed, a free variable is drawn uniformly.
+    The loss of a factor is the difference between its largest and its current entry. Out of ``tries`` uniformly drawn
+    factors, one is selected with a probability proportional to its loss (weighted reservoir sampling), then one of its
+    variables uniformly. If no factor has a loss, or the variable is fixed, a free variable is drawn uniformly.
     """
     factors = graph.scope_start.size - 1
     total, variable = 0.0, below(state, graph.free)
@@ -64,19 +71,20 @@ def entry_of(graph, z, f):
     """Return the utility of factor f at the assignment; a violation has the finite utility ``graph.never``."""
     first, last = graph.scope_start[f], graph.scope_start[f + 1]
     if f < graph.dense:
-        at = graph.at[f]
+        offset = graph.at[f]
         for s in range(first, last):
-            at += z[graph.scope[s]] * graph.stride[s]
-        return graph.data[at]
-    return walk(graph, z, f)
+            offset += z[graph.scope[s]] * graph.stride[s]
+        return graph.data[offset]
+    return automaton_utility(graph, z, f)
 
 
 @njit(nogil=True)
-def walk(graph, z, f):
+def automaton_utility(graph, z, f):
     """Return the utility of automaton f at the assignment; a violation has the finite utility ``graph.never``.
 
-    The automaton reads the values of its scope in turn. Each transition adds a utility and leads to the next state;
-    state 0 is the first.
+    The automaton has one layer of transitions per variable of its scope, and reads the values of these variables in
+    turn. A transition is numbered by (layer, state, value): it adds a utility and leads to a state of the next layer.
+    The initial state is 0.
     """
     state, utility = 0, 0.0
     for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
@@ -91,7 +99,10 @@ def walk(graph, z, f):
 
 @njit(nogil=True)
 def merge(a, na, b, nb, out):
-    """Write the union of two ascending lists to ``out``, which has sufficient length; return the union's length."""
+    """Write the union of the ascending lists ``a[:na]`` and ``b[:nb]`` to ``out``; return the length of the union.
+
+    ``out`` must have at least ``na + nb`` entries and must be a different array.
+    """
     i, j, n = 0, 0, 0
     while i < na or j < nb:
         if j >= nb or (i < na and a[i] < b[j]):
@@ -114,7 +125,7 @@ def added_cells(workspace, size, near, count, limit, commit):
 
     The new variable is eliminated first, and its bucket's separator is its neighbours. Its message goes to the bucket
     of the neighbour of the highest place, whose separator receives the other neighbours; and so on from there, until a
-    separator does not grow.
+    separator does not grow. A bucket's cells are the product of the domain sizes of its variable and its separator.
 
     Parameters
     ----------
@@ -129,34 +140,34 @@ def added_cells(workspace, size, near, count, limit, commit):
     commit : bool
         Whether to enlarge the buckets; allowed only after the same call without ``commit`` has not returned −1.
     """
-    list_a, list_b = workspace.list_a, workspace.list_b
+    message_scope, merged_separator = workspace.list_a, workspace.list_b
     cells = size
     for i in range(count):
         cells *= workspace.domain[near[i]]
-        list_a[i] = near[i]
+        message_scope[i] = near[i]
         if cells > limit:
             return -1
     added = cells
     while count > 0:
         count -= 1
-        p = list_a[count]  # of the neighbours, p is eliminated next; its bucket receives the message
-        n = merge(workspace.separator[p], workspace.width[p], list_a, count, list_b)
+        p = message_scope[count]  # of the message's variables, p is eliminated next: its bucket receives the message
+        n = merge(workspace.separator[p], workspace.width[p], message_scope, count, merged_separator)
         if n == workspace.width[p]:
             break
         if n > MAX_WIDTH:
             return -1
         cells = workspace.domain[p]
         for i in range(n):
-            cells *= workspace.domain[list_b[i]]
+            cells *= workspace.domain[merged_separator[i]]
             if cells > limit:
                 return -1
         added += cells - workspace.cells[p]
         if commit:
             workspace.cells[p] = cells
             workspace.width[p] = n
-            copy_entries(list_b[:n], workspace.separator[p])
+            copy_entries(merged_separator[:n], workspace.separator[p])
         for i in range(n):
-            list_a[i] = list_b[i]
+            message_scope[i] = merged_separator[i]
         count = n
     return added
 
@@ -165,8 +176,9 @@ def added_cells(workspace, size, near, count, limit, commit):
 def places_near(graph, workspace, v, mark):
     """Write the ascending places of v's neighbours in the block to ``workspace.near``; return their number.
 
-    The result is −1 if there are more than ``MAX_WIDTH`` neighbours. ``mark`` is an integer that no earlier call has
-    used for this block.
+    Two variables are neighbours if they share a factor. The result is −1 if there are more than ``MAX_WIDTH``
+    neighbours. ``mark`` is an integer that no earlier call has used for this block: ``workspace.seen[p] == mark`` says
+    that place p is already in the list.
     """
     near, n_near = workspace.near, 0
     for i in range(graph.start[v], graph.start[v + 1]):
@@ -188,7 +200,9 @@ def places_near(graph, workspace, v, mark):
 
 @njit(nogil=True)
 def grow(graph, workspace, first, limit, total_limit, breadth_first, state):
-    """Grow a block from a variable; the block's variables are in ``workspace.block`` in elimination order.
+    """Grow a block from a variable; at the end ``workspace.block`` has the block's variables in elimination order.
+
+    While the block grows, ``workspace.block`` is in the order of places; it is reversed at the end.
 
     Parameters
     ----------
@@ -253,8 +267,10 @@ def cut(graph, workspace, order, rank, priority, limit, total_limit):
     """Eliminate variables in a given order; fix those of lowest priority where a bucket is too large.
 
     The variables that are not fixed are the block. Each eliminated variable sends a message over its separator to the
-    bucket of the separator's earliest variable in the order. A bucket's messages are a linked list: ``workspace.place``
-    has the first and ``workspace.queue`` the next one, each named by the variable that sent it.
+    bucket of the separator's earliest variable in the order. A message is named by the variable that sent it, and the
+    messages in a bucket are a linked list: ``workspace.place[v]`` is the first message in the bucket of v, and
+    ``workspace.queue[m]`` is the message after m in the same bucket; −1 ends the list. The separator of v is
+    ``workspace.scopes[workspace.begin[v]:workspace.end[v]]``.
 
     Parameters
     ----------
@@ -280,7 +296,7 @@ def cut(graph, workspace, order, rank, priority, limit, total_limit):
     first_message[:] = -1
     workspace.seen[:] = -1
     size, total = 0, 0
-    scope_start = 0
+    separator_start = 0
     scopes = workspace.scopes
     begin, end = workspace.begin, workspace.end
     for r in range(n):
@@ -291,43 +307,43 @@ def cut(graph, workspace, order, rank, priority, limit, total_limit):
         if graph.domains[v] < 2:
             continue
         workspace.seen[v] = r
-        last = scope_start
+        separator_end = separator_start
         for i in range(graph.start[v], graph.start[v + 1]):
             f = graph.factor[i]
             for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
                 u = graph.scope[s]
                 if rank[u] > r and workspace.seen[u] != r and not fixed[u] and graph.domains[u] > 1:
                     workspace.seen[u] = r
-                    scopes[last] = u
-                    last += 1
+                    scopes[separator_end] = u
+                    separator_end += 1
         child = first_message[v]
         while child >= 0:
             for s in range(begin[child], end[child]):
                 u = scopes[s]
                 if u != v and workspace.seen[u] != r and not fixed[u]:
                     workspace.seen[u] = r
-                    scopes[last] = u
-                    last += 1
+                    scopes[separator_end] = u
+                    separator_end += 1
             child = next_message[child]
         cells = 1.0 * graph.domains[v]
-        for s in range(scope_start, last):
+        for s in range(separator_start, separator_end):
             cells *= graph.domains[scopes[s]]
-        while cells > limit or last - scope_start > MAX_WIDTH:
-            position_of_lowest = scope_start
-            for s in range(scope_start + 1, last):
+        while cells > limit or separator_end - separator_start > MAX_WIDTH:
+            position_of_lowest = separator_start
+            for s in range(separator_start + 1, separator_end):
                 if priority[scopes[s]] < priority[scopes[position_of_lowest]]:
                     position_of_lowest = s
             u = scopes[position_of_lowest]
             fixed[u] = True
             cells /= graph.domains[u]
-            last -= 1
-            scopes[position_of_lowest] = scopes[last]
+            separator_end -= 1
+            scopes[position_of_lowest] = scopes[separator_end]
         total += np.int64(cells)
-        if total > total_limit or last + n > scopes.size:
+        if total > total_limit or separator_end + n > scopes.size:
             return 0
-        begin[v], end[v] = scope_start, last
+        begin[v], end[v] = separator_start, separator_end
         send_message(workspace, v, rank)
-        scope_start = last
+        separator_start = separator_end
         workspace.block[size] = v
         size += 1
     return size
@@ -335,7 +351,10 @@ def cut(graph, workspace, order, rank, priority, limit, total_limit):
 
 @njit(nogil=True)
 def send_message(workspace, v, rank):
-    """Add v's message to the bucket of the earliest variable in its separator that is not fixed, if there is one."""
+    """Add v's message to the bucket of the first variable, by ``rank``, of its separator that is not fixed, if any.
+
+    The arrays of the linked lists are described in ``cut``; ``workspace.marked`` says which variables are fixed.
+    """
     parent = -1
     for s in range(workspace.begin[v], workspace.end[v]):
         u = workspace.scopes[s]
@@ -348,7 +367,7 @@ def send_message(workspace, v, rank):
 
 @njit(nogil=True)
 def redirect_messages(workspace, v, rank):
-    """Move the messages in a fixed variable's bucket to the buckets of the next variables in their separators."""
+    """Move the messages in the bucket of the newly fixed variable v to the next variables in their separators."""
     child = workspace.place[v]
     while child >= 0:
         next_child = workspace.queue[child]

@@ -1,4 +1,8 @@
-"""Start states of the chains of an agent's rows: the rounded result of a short dual ascent, given each row."""
+"""Start states of the chains of an agent's rows: the rounded result of a short dual ascent, given each row.
+
+A row is an assignment of the agent's boundary variables. Dual ascent reparametrises the agent's factors such that local
+decisions agree as far as possible; rounding then assigns the hidden variables one after the other.
+"""
 
 import numpy as np
 
@@ -8,7 +12,7 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
-_SWEEPS = 3 * WHOLE_SWEEPS_PER_ROW_SWEEP  # made with free boundary variables
+_SWEEPS = 3 * WHOLE_SWEEPS_PER_ROW_SWEEP  # sweeps of the dual ascent, with free boundary variables
 
 
 def dual_states(local: LocalProblem, backend: Backend) -> Ints | None:

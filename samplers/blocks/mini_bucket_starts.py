@@ -1,8 +1,9 @@
 """Informed start assignments, drawn backwards through mini-bucket messages.
 
-All variables are eliminated with bounded tables and moment matching, which moves utility between tables as dual ascent
-does. Then each variable, last first, is drawn given those after it by the sum of its mini-buckets. At temperature 0
-this rounds the reparametrised tables; above 0 it gives many different assignments, most with few violations.
+All variables are eliminated with mini-buckets of bounded size and moment matching, which moves utility between tables
+as dual ascent does. Then each variable, last first, is drawn given those after it by the sum of its mini-buckets. At
+temperature 0 this rounds the reparametrised tables; above 0 it gives many different assignments, most with few
+violations. Chains of block moves begin at them.
 """
 
 import math
@@ -24,10 +25,10 @@ from dmcmc.samplers.blocks.block_workspace import PenalisedGraph
 from dmcmc.samplers.blocks.mini_bucket_starts_kernels import draw_backward
 from dmcmc.samplers.blocks.sweep_kernels import typical_spread
 
-_MAX_ENTRIES = 1 << 22  # of all tables
-_MEMORY_SHARE = 1 / 32  # share of the memory budget for them
+_MAX_ENTRIES = 1 << 22  # maximum number of entries of all tables
+_MEMORY_SHARE = 1 / 32  # share of the memory budget for the tables
 _MAX_FACTORS = 20_000  # more factors take too long to plan
-_SUM_BITS = 44  # of the sum of all tables: leaves headroom in int64 for the messages
+_SUM_BITS = 44  # bits of the sum of all scaled tables: leaves headroom in int64 for the messages
 LOWEST = int(np.iinfo(np.int64).min) // ADDENDS
 _TEMPERATURES = (0.0, 0.1, 0.3, 0.03)  # in turn, in typical spreads of a variable's conditional utilities
 
@@ -95,12 +96,12 @@ def starts_of(
         graph.scopes(),
         order.tolist(),
     )
-    kept = tuple(np.setdiff1d(np.arange(graph.domains.size), order).tolist())
+    remaining_variables = tuple(np.setdiff1d(np.arange(graph.domains.size), order).tolist())
 
     def plan_of(z: int) -> EliminationPlan:
         """Plan the elimination with mini-bucket size z."""
         stop.check()
-        return plan_mini_buckets(scopes, graph.domains, sequence, kept, z, True)
+        return plan_mini_buckets(scopes, graph.domains, sequence, remaining_variables, z, True)
 
     try:
         _, plan = largest_fitting(
@@ -120,7 +121,7 @@ def _to_integers(graph: PenalisedGraph) -> tuple[FlatTables, float]:
     """Return the tables as int64, with ``LOWEST`` for forbidden entries, and the factor that scales utilities."""
     is_forbidden = graph.data <= graph.never
     finite = np.where(is_forbidden, 0.0, graph.data)
-    largest = float(np.maximum.reduceat(np.abs(finite), graph.at).sum())
-    scale = 2.0 ** math.floor(_SUM_BITS - math.log2(largest)) if largest > 0 else 1.0
+    total = float(np.maximum.reduceat(np.abs(finite), graph.at).sum())
+    scale = 2.0 ** math.floor(_SUM_BITS - math.log2(total)) if total > 0 else 1.0
     data = np.where(is_forbidden, LOWEST, np.rint(finite * scale).astype(np.int64))
     return FlatTables(graph.scope_start, graph.scope, np.append(graph.at, data.size), data), scale

@@ -1,5 +1,11 @@
 # mypy: ignore-errors
-"""Draw values backwards through an elimination's tables."""
+"""Draw start assignments backwards through the tables of a mini-bucket elimination, on the CPU.
+
+The elimination has one or more mini-buckets per variable. Variables are drawn in reverse elimination order. Each is
+drawn given the later ones with probability proportional to exp(sum of its mini-buckets' entries / temperature), by the
+Gumbel-max trick: Gumbel noise is added to every value's sum, and the largest sum wins. The same draw on a GPU is in
+``dmcmc.samplers.blocks.cuda.mini_bucket_starts_kernels``.
+"""
 
 import math
 
@@ -8,29 +14,35 @@ import numpy as np
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 
-SALT = 3  # low bits of a random-number counter: no other draw with this key uses this salt
-SHIFT = 3  # bits of the salt
+SALT = 3  # low bits of the second counter word of the random numbers: no other draw with this key has these bits
+SHIFT = 3  # number of these bits; the number of the start is in the bits above
 
 
 @njit(nogil=True)
 def draw_backward(program, arena, values, lowest, temperature, key, chain, number):
     """Draw every eliminated variable, last bucket first, given those drawn before it.
 
+    Consecutive buckets with the same ``program.variable`` are the mini-buckets of this variable. The variable is the
+    first axis of each of their input tables.
+
     Parameters
     ----------
     program : BucketProgram
-        The elimination.
+        The elimination: bucket b eliminates ``variable[b]``. Its input tables are ``inputs[input_start[b]:input_start[b
+        + 1]]``; table t has the scope ``scope[scope_start[t]:scope_start[t + 1]]`` and begins at ``arena[at[t]]``.
     arena : (entries,) int64
-        Its tables.
+        All tables of the elimination.
     values : (variables,) int64
-        Receives the values; variables that are not eliminated have theirs.
+        Receives the values of the eliminated variables; the values of the other variables are given.
     lowest : int
-        −∞ in the arena; a value with such an entry is drawn only if all have one.
+        The representation of −∞ in the arena; entries below half of it are forbidden. A value with a forbidden entry is
+        drawn only if all values have one; then the fewest forbidden entries win.
     temperature : float
-        0 takes the best value, on a tie the smallest; else values are drawn by exp(sum of all mini-buckets /
-        temperature), with Gumbel noise.
-    key, chain, number
-        Key (2,) uint64 and counters of the random numbers; the variable is another one.
+        In the units of the tables; 0 takes the best value, on a tie the smallest.
+    key : (2,) uint64
+        Key of the random numbers.
+    chain, number : int
+        The chain and the number of its start; with variable and value they are the counter of the random numbers.
     """
     b = program.variable.size - 1
     widest = 1
@@ -45,13 +57,13 @@ def draw_backward(program, arena, values, lowest, temperature, key, chain, numbe
         while b >= 0 and program.variable[b] == v:
             for i in range(program.input_start[b], program.input_start[b + 1]):
                 t = program.inputs[i]
-                at, step = program.at[t], 1
+                offset, step = program.at[t], 1
                 for s in range(program.scope_start[t + 1] - 1, program.scope_start[t], -1):
                     u = program.scope[s]
-                    at += values[u] * step
+                    offset += values[u] * step
                     step *= program.domains[u]
                 for x in range(size):
-                    entry = arena[at + x * step]
+                    entry = arena[offset + x * step]
                     if entry < lowest // 2:
                         violations[x] += 1.0
                     else:

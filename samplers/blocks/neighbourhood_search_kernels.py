@@ -1,7 +1,12 @@
 # mypy: ignore-errors
-"""Sequences of block moves; the type of the next move is chosen by the success of each type per unit of work.
+"""Sequences of block moves on one assignment; a multi-armed bandit chooses the type of the next move.
 
-Shared arguments: ``graph``, ``z``, ``workspace`` and ``state`` as in ``block_selection_kernels``. ``order`` and
+An *arm* is a type of move with a limit of table cells. It is chosen by its number of successes per unit of work. The
+types of moves are 0 and 1: redraw a grown block (random or breadth-first); 2 and 3: redraw a block that is cut from the
+whole graph (at random, or near a variable); 4 (``SWEEP``): draw every single variable. Work is counted in table cells.
+
+Shared arguments: ``graph`` (PenalisedGraph), ``z`` (n,) int64 (the assignment), ``workspace`` (BlockWorkspace) and
+``state`` (1,) uint64 (of the random number generator) are described in ``block_selection_kernels``. ``order`` and
 ``rank``, (n,) int64, are an elimination order and each variable's index in it.
 """
 
@@ -14,18 +19,21 @@ from dmcmc.samplers.blocks.block_selection_kernels import below, cut, grow, star
 from dmcmc.samplers.blocks.sweep_kernels import sweep
 from dmcmc.samplers.model.rng_kernels import philox
 
-_CELLS_PER_VARIABLE = 3000  # cells that a block's variable is counted as: its bucket is planned, filled and read
-_CELLS_PER_READ = 10  # cells that an entry is counted as if it is read for a single variable
+_CELLS_PER_VARIABLE = 3000  # cells that each variable of a block is counted as: its bucket is planned, filled and read
+_CELLS_PER_READ = 10  # cells that an entry is counted as if a sweep reads it
 SWEEP = 4  # the type of move that draws single variables
-_DISCOUNT = 0.95  # factor of an arm's statistics per use
+_DISCOUNT = 0.95  # factor by which an arm's statistics of successes and work decrease per use
 _MIN_SUCCESSES = 0.01  # an arm with fewer (discounted) successes counts as unsuccessful
 _ROUNDING = 1e-13  # relative to the loss of a violation: a smaller gain is rounding
-_SALT = 2
+_MOVE_SALT = 2  # second counter word of the random numbers: no other draw with this key uses it
 
 
 @njit(nogil=True)
 def distances(graph, first, out, queue):
-    """Write each variable's distance from ``first``, in factors, to ``out``; ``out.size`` if there is no path."""
+    """Write each variable's distance from ``first`` to ``out``, by breadth-first search; ``out.size`` without a path.
+
+    The distance is the smallest number of factors on a path. ``out`` is (n,) float64, ``queue`` (at least n,) int64.
+    """
     out[:] = out.size
     out[first] = 0.0
     queue[0] = first
@@ -45,7 +53,12 @@ def distances(graph, first, out, queue):
 
 @njit(nogil=True)
 def choose_block(graph, z, workspace, order, rank, move_type, limit, state):
-    """Select a block and return its size; types: 0 or 1 grown, 2 cut at random, 3 cut far from a random variable."""
+    """Select a block of move type 0 to 3 and return its size.
+
+    Types 0 and 1 grow a block from one variable. Type 2 cuts a block and fixes random variables. Type 3 cuts a block
+    and preferably fixes variables far from one variable. In half of the cases this variable belongs to a factor with a
+    loss.
+    """
     first = start_near_loss(graph, z, state, 64) if random_unit(state) < 0.5 else below(state, graph.free)
     if move_type < 2:
         return grow(graph, workspace, first, limit, 16 * limit, move_type == 1, state)
@@ -64,11 +77,14 @@ def choose_block(graph, z, workspace, order, rank, move_type, limit, state):
 def improve(graph, z, workspace, order, rank, arms, temperature, key, chain, trial, work, halt):
     """Make block moves until ``work`` cells are joined or ``halt[0]`` is nonzero.
 
+    A type that fails to find a block within its limit has its limit halved. Successes are counted only at temperature
+    0.
+
     Parameters
     ----------
     arms : (arms, 6) float64
-        Per arm: type of move, maximum of cells per bucket, discounted number of successes, discounted work, number of
-        uses, sum of block sizes.
+        Columns per arm: type of move, maximum of cells per bucket, discounted number of successes, discounted work,
+        number of uses, sum of block sizes. All but the type are updated.
     temperature : float
         At 0 the assignment never gets worse.
     key : (2,) uint64
@@ -90,7 +106,7 @@ def improve(graph, z, workspace, order, rank, arms, temperature, key, chain, tri
     gained = 0.0
     state = np.empty(1, dtype=np.uint64)
     while work > 0 and halt[0] == 0:
-        words = philox(key[0], key[1], chain, _SALT, trial, 0)
+        words = philox(key[0], key[1], chain, _MOVE_SALT, trial, 0)
         state[0] = words[0] << np.uint64(32) | words[1] | np.uint64(1)
         random_word(state)
         arm = choose_arm(arms, state)
@@ -119,9 +135,10 @@ def improve(graph, z, workspace, order, rank, arms, temperature, key, chain, tri
 
 @njit(nogil=True)
 def choose_arm(arms, state):
-    """Return the next arm: in half of the cases the one with the most successes per work, else a random one.
+    """Return the index of the next arm: in half of the cases that with most successes per work, else a random one.
 
-    A random arm is drawn with weight 1 / sqrt(work per use), so that expensive types of moves are rarer.
+    A random arm is drawn with weight 1 / sqrt(work per use), so that expensive types of moves are rarer (weighted
+    reservoir sampling). The work of an unused arm is taken to be its limit of cells.
     """
     best, rate = -1, 0.0
     for a in range(arms.shape[0]):
@@ -129,10 +146,10 @@ def choose_arm(arms, state):
             best, rate = a, arms[a, 2] / arms[a, 3]
     if best >= 0 and random_unit(state) < 0.5:
         return best
-    total, found = 0.0, 0
+    total, drawn = 0.0, 0
     for a in range(arms.shape[0]):
         weight = 1.0 / np.sqrt(1.0 + arms[a, 3] / (1.0 + arms[a, 4])) if arms[a, 4] > 0 else 1.0 / np.sqrt(arms[a, 1])
         total += weight
         if random_unit(state) * total < weight:
-            found = a
-    return found
+            drawn = a
+    return drawn

@@ -1,11 +1,15 @@
 # mypy: ignore-errors
-"""Single-variable draws on a penalised graph, and the utility of assignments.
+"""Single-variable draws on a penalised graph (Gibbs sweeps), and the utility of assignments.
+
+Block moves use these kernels for single variables, and to measure temperatures by the spread of utilities.
 
 Arguments that several kernels share:
 
 graph : PenalisedGraph
-    See ``dmcmc.samplers.blocks.block_workspace``. A forbidden entry has the finite utility ``graph.never``. Variables
-    from ``graph.free`` on are fixed.
+    See ``dmcmc.samplers.blocks.block_workspace``. The factors of variable v are
+    ``graph.factor[graph.start[v]:graph.start[v + 1]]``; those below ``graph.dense`` are dense tables, the others are
+    automata. A forbidden entry has the finite utility ``graph.never``, a large loss. Variables from ``graph.free`` on
+    are fixed.
 z : (n,) int64
     The assignment.
 state : (1,) uint64
@@ -46,14 +50,14 @@ def score(graph, z, v, out):
                 z[v] = d
                 out[d] += entry_of(graph, z, f)
             continue
-        at, step = graph.at[f], 0
+        offset, step = graph.at[f], 0
         for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
             if graph.scope[s] == v:
                 step = graph.stride[s]
             else:
-                at += z[graph.scope[s]] * graph.stride[s]
+                offset += z[graph.scope[s]] * graph.stride[s]
         for d in range(size):
-            out[d] += graph.data[at + d * step]
+            out[d] += graph.data[offset + d * step]
     z[v] = old
     return size * (graph.start[v + 1] - graph.start[v])
 
@@ -70,10 +74,10 @@ def choose_value(scores, size, temperature, state):
         mass = 0.0
         for x in range(size):
             mass += math.exp((scores[x] - top) / temperature)
-        left = random_unit(state) * mass
+        remaining = random_unit(state) * mass
         for x in range(size - 1):
-            left -= math.exp((scores[x] - top) / temperature)
-            if left < 0:
+            remaining -= math.exp((scores[x] - top) / temperature)
+            if remaining < 0:
                 return x
         return size - 1
     ties, chosen = 0, 0
@@ -88,17 +92,17 @@ def choose_value(scores, size, temperature, state):
 @njit(nogil=True)
 def sweep(graph, z, temperature, state):
     """Draw each free variable once, given the others; return the gain of utility and the number of entries read."""
-    gain, read, widest = 0.0, 0, 1
+    gain, entries_read, widest = 0.0, 0, 1
     for v in range(graph.free):
         widest = max(widest, graph.domains[v])
     scores = np.empty(widest)
     for v in range(graph.free):
         if graph.domains[v] > 1:
-            read += score(graph, z, v, scores)
+            entries_read += score(graph, z, v, scores)
             new = choose_value(scores, graph.domains[v], temperature, state)
             gain += scores[new] - scores[z[v]]
             z[v] = new
-    return gain, read
+    return gain, entries_read
 
 
 @njit(nogil=True)

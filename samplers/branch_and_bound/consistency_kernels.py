@@ -1,13 +1,28 @@
 # mypy: ignore-errors
 """Soft arc consistency: costs move between pairs, values and the lower bound, and dominated values are removed.
 
-Existential directional arc consistency (de Givry, Heras, Zytnicki and Larrosa, IJCAI 2005), with integer costs. The
-moves are equivalence-preserving transformations: no assignment's cost changes. Each word of ``state.cost`` that changes
-is saved on a trail, once per step of the search. A value is removed if no assignment with it can cost less than
-``state.head[TOP]``.
+Existential directional arc consistency (EDAC; de Givry, Heras, Zytnicki and Larrosa, IJCAI 2005), with integer costs.
+The moves are equivalence-preserving transformations: no assignment's cost changes. A value is removed if no assignment
+with it can cost less than ``state.head[TOP]``, the cost to beat. The search of ``search_kernels`` calls ``propagate``
+after each decision.
 
-Arguments that all kernels share: ``net`` is a ``CostNetwork`` and ``state`` a ``SearchState``, see ``cost_network``;
-``v`` is a variable, ``p`` a pair, ``end`` (0 or 1) one of its two variables.
+Arguments that all kernels share:
+
+net : CostNetwork
+    The constant part of the problem, see ``cost_network``. The values of all variables are numbered consecutively:
+    value x of variable v is ``net.first[v] + x``. A *pair* p is a cost table between the variables ``net.ends[p, 0]``
+    (rows) and ``net.ends[p, 1]`` (columns); it begins at ``net.cells[net.cell_at[p]]``.
+state : SearchState
+    The variable part, see the same module. ``state.cost[0]`` is the lower bound; ``state.cost[1 + i]`` is the unary
+    cost of value i beyond the bound; ``state.cost[net.shift_at[p, end] + x]`` is the cost that has been moved out of
+    pair p for value x of its variable ``end``. So the present cost of a pair of values is its entry in ``net.cells``
+    less two moved costs. The remaining values of v are the first ``state.size[v]`` entries of ``state.values`` from
+    ``net.first[v]`` on; ``state.place`` is the index of each value in this order (a sparse set). ``state.mark`` has
+    flags of variables that still have to be processed. ``state.scratch`` is (3, largest domain) workspace.
+v, u : int
+    Variables.
+p, end : int
+    A pair, and the one of its two variables (0 or 1) that is meant.
 """
 
 from dmcmc.inference.runtime.compile import njit
@@ -25,7 +40,10 @@ from dmcmc.samplers.branch_and_bound.cost_network import (
 
 @njit(nogil=True)
 def set_cost(state, i, number):
-    """Set word i of ``state.cost``, and save its old value on the trail if this step has not yet done so."""
+    """Set word i of ``state.cost``, and save its old value on the trail if the present step has not yet done so.
+
+    ``state.head[STAMP]`` is the number of the step; ``state.stamp[i]`` is the step that last saved word i.
+    """
     if state.stamp[i] != state.head[STAMP]:
         length = state.head[TRAIL]
         state.trail[length, 0], state.trail[length, 1] = i, state.cost[i]
@@ -47,7 +65,7 @@ def remove_value(net, state, v, x):
 
 @njit(nogil=True)
 def remove_costly(net, state, v):
-    """Remove the values of v that cost too much; return False if none remains."""
+    """Remove values of v whose unary cost and the lower bound reach the cost to beat; return False if none remains."""
     first, slack = net.first[v], state.head[TOP] - state.cost[0]
     for k in range(state.size[v] - 1, -1, -1):
         x = state.values[first + k]
@@ -75,9 +93,9 @@ def project_to_bound(net, state, v):
 
 @njit(nogil=True)
 def least_costs(net, state, p, end, with_other, out):
-    """Write to ``out`` the smallest pair cost of each value at one end.
+    """Write to ``out[x]``, for each value x at one end of a pair, its smallest cost with any value at the other end.
 
-    The other end's unary costs are included if ``with_other`` is true.
+    The other end's unary costs are included if ``with_other`` is true. ``out`` is (largest domain,) int64.
     """
     v, u = net.ends[p, end], net.ends[p, 1 - end]
     at_v, at_u, shift_v, shift_u = net.first[v], net.first[u], net.shift_at[p, end], net.shift_at[p, 1 - end]
@@ -100,9 +118,13 @@ def least_costs(net, state, p, end, with_other, out):
 
 @njit(nogil=True)
 def project_to_values(net, state, p, end, out):
-    """Move the costs ``out`` from a pair to the values at one end; return False if none of the values remains."""
+    """Move the cost ``out[x]`` from a pair to each value x at one end; return False if none of the values remains.
+
+    A value whose cost would reach the cost to beat is removed instead. On a failure the weight of the pair is
+    increased.
+    """
     v = net.ends[p, end]
-    first, shift, slack, raised = net.first[v], net.shift_at[p, end], state.head[TOP] - state.cost[0], False
+    first, shift, slack, any_raised = net.first[v], net.shift_at[p, end], state.head[TOP] - state.cost[0], False
     for k in range(state.size[v] - 1, -1, -1):
         x = state.values[first + k]
         moved, unary = out[x], 1 + first + x
@@ -111,11 +133,11 @@ def project_to_values(net, state, p, end, out):
         elif moved > 0:
             set_cost(state, shift + x, state.cost[shift + x] + moved)
             set_cost(state, unary, state.cost[unary] + moved)
-            raised = True
-    if state.size[v] == 0 or (raised and not project_to_bound(net, state, v)):
+            any_raised = True
+    if state.size[v] == 0 or (any_raised and not project_to_bound(net, state, v)):
         state.weight[p] += 1
         return False
-    if raised:
+    if any_raised:
         state.mark[RAISED, v] = 1
     return True
 
@@ -162,10 +184,12 @@ def full_support(net, state, p, end):
 def existential_support(net, state, v):
     """Give v an existential support: a value of cost 0 whose pairs have full supports.
 
+    ``total[x]`` is a lower bound on what value x costs together with its pairs.
+
     Returns
     -------
     int
-        0 if there was one, 1 if costs were moved, −1 if no value remains.
+        0 if costs need not be moved, 1 if costs were moved, −1 if no value remains.
     """
     first, total, out, smallest = net.first[v], state.scratch[2], state.scratch[0], FORBIDDEN
     for k in range(state.size[v]):
@@ -198,58 +222,68 @@ def existential_support(net, state, v):
 
 @njit(nogil=True)
 def enforce_supports(net, state):
-    """Give supports to the neighbours of variables that lost values; return 1 if there were any, −1 on a failure."""
-    found = 0
+    """Give supports to the neighbours of variables that lost values.
+
+    The result is 1 if there were such variables, 0 if not, and −1 if a variable has no value left.
+    """
+    outcome = 0
     for v in range(net.domains.size):
         if state.mark[REMOVED, v]:
             if not project_to_bound(net, state, v):  # the values of cost 0 may be gone
                 return -1
-            state.mark[REMOVED, v], state.mark[RAISED, v], found = 0, 1, 1
+            state.mark[REMOVED, v], state.mark[RAISED, v], outcome = 0, 1, 1
             for e in range(net.near_at[v], net.near_at[v + 1]):
                 p, u = net.near_pair[e], net.near[e]
                 state.mark[UNSURE, u] = 1
                 if not support(net, state, p, 0 if net.ends[p, 0] == u else 1):
                     return -1
-    return found
+    return outcome
 
 
 @njit(nogil=True)
 def enforce_full_supports(net, state):
-    """Give full supports to earlier neighbours of variables whose unary costs rose; return as ``enforce_supports``."""
-    found = 0
+    """Give full supports to earlier neighbours of variables whose unary costs rose (directional arc consistency).
+
+    The result is 1 if there were such variables, 0 if not, and −1 if a variable has no value left.
+    """
+    outcome = 0
     for v in range(net.domains.size - 1, -1, -1):
         if state.mark[RAISED, v]:
-            state.mark[RAISED, v], state.mark[UNSURE, v], found = 0, 1, 1
+            state.mark[RAISED, v], state.mark[UNSURE, v], outcome = 0, 1, 1
             for e in range(net.near_at[v], net.near_at[v + 1]):
                 p, u = net.near_pair[e], net.near[e]
                 state.mark[UNSURE, u] = 1
                 if u < v and not full_support(net, state, p, 0 if net.ends[p, 0] == u else 1):
                     return -1
-    return found
+    return outcome
 
 
 @njit(nogil=True)
 def propagate(net, state):
-    """Make all marked variables consistent; return False if the subproblem has no better assignment."""
+    """Make all marked variables consistent; return False if the subproblem has no better assignment.
+
+    Supports come first, then the removal of costly values if the lower bound rose, then full supports, then existential
+    supports, until nothing changes.
+    """
     while True:
-        found = enforce_supports(net, state)
+        outcome = enforce_supports(net, state)
         if state.mark[RISEN, 0]:
             state.mark[RISEN, 0] = 0
             for v in range(net.domains.size):
-                if found >= 0 and not remove_costly(net, state, v):
-                    found = -1
-            found = min(found, 1) if found else 1
-        if not found:
-            found = enforce_full_supports(net, state)
-        if not found and not state.mark[RISEN, 0]:
+                if outcome >= 0 and not remove_costly(net, state, v):
+                    outcome = -1
+            outcome = min(outcome, 1) if outcome else 1
+        if not outcome:
+            outcome = enforce_full_supports(net, state)
+        if not outcome and not state.mark[RISEN, 0]:
             for v in range(net.domains.size):
                 if state.mark[UNSURE, v]:
                     state.mark[UNSURE, v] = 0
-                    found = existential_support(net, state, v) if state.size[v] > 1 else 0
-                    if found or state.mark[REMOVED, v]:
-                        found = found or 1
+                    outcome = existential_support(net, state, v) if state.size[v] > 1 else 0
+                    if outcome or state.mark[REMOVED, v]:
+                        outcome = outcome or 1
                         break
-        if found < 0:
+        if outcome < 0:
             return False
-        if not found and not state.mark[RISEN, 0]:
+        if not outcome and not state.mark[RISEN, 0]:
             return True

@@ -1,4 +1,8 @@
-"""Unary and binary costs in the layout of the branch-and-bound kernels."""
+"""Binary cost function networks (weighted CSPs) in the layout of the branch-and-bound kernels.
+
+Utilities are converted to nonnegative costs before (``CostProblem``): the search minimises. Costs of one variable are
+*unary*; a *pair* is the cost table of two variables.
+"""
 
 from itertools import combinations
 from typing import NamedTuple
@@ -107,7 +111,10 @@ class SearchState(NamedTuple):
 
 
 def bytes_needed(costs: CostProblem) -> int:
-    """Return an estimate of the memory of a search in bytes; 2^62 if a factor allows too many tuples."""
+    """Return an estimate of the memory of a search in bytes.
+
+    The estimate is 2^62 if a factor allows more than ``MAX_LISTED_TUPLES`` tuples.
+    """
     total, values = 0, int(costs.domains.sum())
     for scope, cost in zip(costs.scopes, costs.costs, strict=True):
         sizes = costs.domains[scope]
@@ -157,11 +164,11 @@ def _add_costs(pairs: Tables, v: int, u: int, table: NDArray[np.int64]) -> None:
 
 def _add_tuple_variable(unary: list[Ints], pairs: Tables, scope: list[int], table: NDArray[np.int64]) -> None:
     """Add a variable whose values are the allowed tuples of a factor, and constraints that link it to the scope."""
-    chosen = np.argwhere(table < FORBIDDEN)
-    unary.append(table[tuple(chosen.T)])
+    allowed_tuples = np.argwhere(table < FORBIDDEN)
+    unary.append(table[tuple(allowed_tuples.T)])
     for place, v in enumerate(scope):
-        agree = chosen[:, place] == np.arange(unary[v].size)[:, None]
-        _add_costs(pairs, v, len(unary) - 1, np.where(agree, 0, FORBIDDEN))
+        is_consistent = allowed_tuples[:, place] == np.arange(unary[v].size)[:, None]
+        _add_costs(pairs, v, len(unary) - 1, np.where(is_consistent, 0, FORBIDDEN))
 
 
 def _network(unary: list[Ints], pairs: Tables, top: int) -> tuple[CostNetwork, SearchState]:
@@ -172,15 +179,15 @@ def _network(unary: list[Ints], pairs: Tables, top: int) -> tuple[CostNetwork, S
     for p, (v, u) in enumerate(ends.tolist()):
         near[v].append((u, p))
         near[u].append((v, p))
-    flat = np.array([pair for entries in near for pair in entries], dtype=np.int64).reshape(-1, 2)
+    neighbour_pairs = np.array([pair for entries in near for pair in entries], dtype=np.int64).reshape(-1, 2)
     sizes = domains[ends]
     starts = 1 + int(domains.sum()) + _starts(sizes.reshape(-1))
     network = CostNetwork(
         domains,
         _starts(domains),
         _starts(np.array([len(entries) for entries in near], dtype=np.int64)),
-        flat[:, 0].copy(),
-        flat[:, 1].copy(),
+        neighbour_pairs[:, 0].copy(),
+        neighbour_pairs[:, 1].copy(),
         ends,
         _starts(sizes.prod(axis=1))[:-1].copy(),
         np.concatenate([*(pairs[v, u].reshape(-1) for v, u in ends.tolist()), np.zeros(0, dtype=np.int64)]),
@@ -190,7 +197,7 @@ def _network(unary: list[Ints], pairs: Tables, top: int) -> tuple[CostNetwork, S
     words, n = int(starts[-1]), domains.size
     cost = np.zeros(words, dtype=np.int64)
     cost[1 : 1 + int(domains.sum())] = np.concatenate([*unary, np.zeros(0, dtype=np.int64)])
-    numbers = np.concatenate([*(np.arange(size) for size in domains.tolist()), np.zeros(0, dtype=np.int64)])
+    value_order = np.concatenate([*(np.arange(size) for size in domains.tolist()), np.zeros(0, dtype=np.int64)])
     head = np.zeros(8, dtype=np.int64)
     head[[TOP, STAMP, LAST]] = top, 1, -1
     state = SearchState(
@@ -198,8 +205,8 @@ def _network(unary: list[Ints], pairs: Tables, top: int) -> tuple[CostNetwork, S
         np.zeros(words, dtype=np.int64),
         np.zeros((4 * words, 2), dtype=np.int64),
         head,
-        numbers,
-        numbers.copy(),
+        value_order,
+        value_order.copy(),
         domains.copy(),
         np.zeros((n + 1, n), dtype=np.int64),
         np.zeros((n + 1, 3), dtype=np.int64),

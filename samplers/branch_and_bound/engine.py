@@ -1,4 +1,8 @@
-"""Branch and bound in a background thread, with the interface of a search engine."""
+"""Branch and bound in a background thread, with the interface of a search engine (``CostSearchEngine``).
+
+The kernels search a network of nonnegative costs; the thread calls them for some hundred nodes at a time, so that it
+can report, pause and stop in between.
+"""
 
 import threading
 import time

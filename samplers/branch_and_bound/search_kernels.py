@@ -5,7 +5,18 @@ Variables with few values and many failed pairs come first (dom/wdeg: Boussemart
 of the last failure (last conflict: Lecoutre et al., AIJ 2009). Of interchangeable values, such as colours, only one is
 tried as long as no variable is assigned any of them: if it fails, the others would fail, too.
 
-Arguments that all kernels share: ``net`` is a ``CostNetwork`` and ``state`` a ``SearchState``, see ``cost_network``.
+Arguments that all kernels share:
+
+net : CostNetwork
+    The constant part of the problem, see ``cost_network``. ``net.first[v] + x`` numbers value x of variable v;
+    ``net.near`` and ``net.near_pair`` from ``net.near_at[v]`` on are the neighbours of v and the pairs shared with
+    them.
+state : SearchState
+    The variable part, see the same module. ``state.cost[0]`` is the lower bound and ``state.cost[1 + i]`` the unary
+    cost of value number i. The remaining values of v are the first ``state.size[v]`` entries of ``state.values`` from
+    ``net.first[v]`` on. ``state.head`` has scalars at the indices ``TOP`` (cost to beat), ``TRAIL`` (length of the
+    trail), ``STAMP`` (number of the step), ``NODES`` (number of nodes), ``DEPTH``, ``FOUND`` (number of solutions),
+    ``LAST`` (variable of the last failure) and ``LOWER`` (lower bound at the root).
 """
 
 from dmcmc.inference.model.copy_kernels import copy_entries
@@ -59,7 +70,7 @@ def cheapest(net, state, v):
 
 @njit(nogil=True)
 def assign_cheapest(net, state, v):
-    """Save the state for backtracking, and assign v its cheapest value."""
+    """Save the state for backtracking, and assign v its cheapest value by removing all others."""
     x, depth, first = cheapest(net, state, v), state.head[DEPTH], net.first[v]
     state.choice[depth, 0], state.choice[depth, 1], state.choice[depth, 2] = state.head[TRAIL], v, x
     state.sizes[depth] = state.size
@@ -72,7 +83,10 @@ def assign_cheapest(net, state, v):
 
 @njit(nogil=True)
 def backtrack(net, state):
-    """Undo the last decision and remove its value; return its variable."""
+    """Undo the last decision and remove its value; return its variable.
+
+    If the value is interchangeable with others and no earlier decision assigns it, these are removed too.
+    """
     state.head[DEPTH] -= 1
     depth = state.head[DEPTH]
     for k in range(state.head[TRAIL] - 1, state.choice[depth, 0] - 1, -1):
@@ -122,7 +136,7 @@ def search(net, state, begin, nodes, halt):
             consistent = consistent and project_to_bound(net, state, u)
         consistent = consistent and propagate(net, state)
         state.head[STAMP] += 1
-    last = state.head[NODES] + nodes
+    node_limit = state.head[NODES] + nodes
     while True:
         if consistent:
             if state.head[DEPTH] == 0:
@@ -133,7 +147,7 @@ def search(net, state, begin, nodes, halt):
                 state.head[FOUND] += 1
                 for u in range(n):
                     state.best[u] = state.values[net.first[u]]
-            elif state.head[NODES] >= last or halt[0]:
+            elif state.head[NODES] >= node_limit or halt[0]:
                 return NODE_LIMIT
             elif state.trail.shape[0] - state.head[TRAIL] < 2 * state.cost.size:
                 return TRAIL_FULL

@@ -1,5 +1,8 @@
 """The plug-in protocols of local solvers, which turn agents' local problems into tables over their interfaces.
 
+A row of an agent's table is an assignment of its boundary variables (its interface); its entry is the utility of the
+best assignment of the agent's other variables, the hidden ones.
+
 There are two kinds of plug-in. A :class:`LocalSolver` does all of the work. A :class:`Sampler` is smaller: two scalar
 functions that start and advance one Markov chain; :mod:`dmcmc.samplers.chain_solver` makes a local solver of it.
 """

@@ -1,5 +1,14 @@
 # mypy: ignore-errors
-"""The loops that run Markov chains on the CPU, compiled once around each sampler's functions."""
+"""The loops that run Markov chains on the CPU, compiled once around each sampler's functions.
+
+A row is an assignment of an agent's boundary variables (its interface); several chains, its runs, sample the agent's
+hidden variables for it. A loop runs one round of trials for a range of rows and stores the best state of each row.
+``_chains`` runs one chain after the other; ``_exchange`` runs all chains of a row together, for parallel tempering.
+
+Arrays of a chain: ``z`` (n,) int32, the state, hidden variables first; ``scores`` (hidden, lanes) uint16 or int32, the
+utility of each value of each hidden variable, given the others; ``scratch`` (max(lanes, hidden),) int32. Utilities are
+integers in chain units, see :mod:`dmcmc.samplers.model.chain_model`.
+"""
 
 import hashlib
 import inspect
@@ -102,12 +111,12 @@ def _exchange(
     States stay in their run and rungs move: run r starts on rung r. After an odd trial, rungs 2i and 2i + 1 may
     exchange their runs; after an even trial, rungs 2i + 1 and 2i + 2.
     """
-    one_state, one_scores, scratch = new_arrays(model)
-    z = np.zeros((runs, one_state.size), dtype=np.int32)
-    scores = np.zeros((runs, *one_scores.shape), dtype=one_scores.dtype)
+    state_like, scores_like, scratch = new_arrays(model)
+    z = np.zeros((runs, state_like.size), dtype=np.int32)
+    scores = np.zeros((runs, *scores_like.shape), dtype=scores_like.dtype)
     best_states = np.zeros_like(z)
     utility, best_utility = np.zeros(runs, dtype=np.int64), np.zeros(runs, dtype=np.int64)
-    run_of = np.arange(runs)
+    run_on_rung = np.arange(runs)
     trials_made = 0
     for row in range(begin, end):
         if halt[0] != 0:
@@ -122,7 +131,7 @@ def _exchange(
                 utility[run] = set_hidden(model, source, z[run], scores[run])
             else:
                 utility[run] = init(model, z[run], scores[run], (key[0], key[1], np.uint64(row), np.uint64(run)))
-            run_of[run], best_utility[run] = run, utility[run]
+            run_on_rung[run], best_utility[run] = run, utility[run]
             best_states[run] = z[run]
         for t in range(temperatures.size):
             if halt[0] != 0:
@@ -135,13 +144,13 @@ def _exchange(
                     scores,
                     best_states,
                     (utility, best_utility),
-                    run_of[rung],
+                    run_on_rung[rung],
                     scratch,
-                    (key[0], key[1], np.uint64(row), np.uint64(run_of[rung])),
+                    (key[0], key[1], np.uint64(row), np.uint64(run_on_rung[rung])),
                     first + t,
                     np.float32(temperatures[t] * ladder[rung]),
                 )
-            swap_rungs(model, utility, run_of, temperatures[t], ladder, key, row, first + t)
+            swap_rungs(model, utility, run_on_rung, temperatures[t], ladder, key, row, first + t)
         for run in range(runs):
             if descent > 0:
                 best_utility[run] = descend(
@@ -164,8 +173,10 @@ def _advance(model, z, scores, best_states, utilities, run, scratch, rng, trial,
 
 
 @njit(_nrt=False)
-def swap_rungs(model, utility, run_of, temperature, ladder, key, row, trial):
+def swap_rungs(model, utility, run_on_rung, temperature, ladder, key, row, trial):
     """Let every other pair of neighbouring rungs exchange their runs, with the acceptance rule of parallel tempering.
+
+    A rung is a temperature of the ladder; a run is a chain, with a state.
 
     Parameters
     ----------
@@ -173,7 +184,7 @@ def swap_rungs(model, utility, run_of, temperature, ladder, key, row, trial):
         The agent's columns.
     utility : (runs,) int64
         Utility of each run's state.
-    run_of : (runs,) int64
+    run_on_rung : (runs,) int64
         The run on each rung; changed.
     temperature : float32
         Temperature of rung 0, in chain units.
@@ -184,13 +195,13 @@ def swap_rungs(model, utility, run_of, temperature, ladder, key, row, trial):
     row, trial : int
         Counter of the random bits.
     """
-    for rung in range((trial + 1) % 2, run_of.size - 1, 2):
-        cold, hot = run_of[rung], run_of[rung + 1]
+    for rung in range((trial + 1) % 2, run_on_rung.size - 1, 2):
+        cold, hot = run_on_rung[rung], run_on_rung[rung + 1]
         rate_difference = 1.0 / (temperature * ladder[rung]) - 1.0 / (temperature * ladder[rung + 1])
         rise = eased(model, utility[hot]) - eased(model, utility[cold])
         words = philox(key[0], key[1], row, rung, trial, SWAP_BLOCK)
         if math.log(uniform(words[0])) < rate_difference * rise:
-            run_of[rung], run_of[rung + 1] = hot, cold
+            run_on_rung[rung], run_on_rung[rung + 1] = hot, cold
 
 
 @njit(_nrt=False)

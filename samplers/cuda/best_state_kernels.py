@@ -1,8 +1,10 @@
 # mypy: ignore-errors
 """Select the best state of each row after a launch of chains of any sampler.
 
-A row is an assignment of the agent's boundary variables; several chains, its runs, sample it. The utility of a state in
-chain units is its scaled utility minus 2^k per violation, where k is the agent's ``VIOLATION``.
+A row is an assignment of the agent's boundary variables; several chains, its runs, sample its hidden variables. The
+utility of a state in chain units is its scaled utility minus 2^k per violation, where k is the agent's ``VIOLATION``.
+So more than half of −2^k means that there is no violation. Headers and launch parts are indexed by the constants of
+``dmcmc.samplers.cuda.descriptors``.
 """
 
 import numpy as np

@@ -64,16 +64,18 @@ class JoinedModels(NamedTuple):
 
 def join_models(models: Sequence[ChainModel]) -> JoinedModels:
     """Concatenate models whose columns have the same dtype."""
-    fields = tuple(np.concatenate([getattr(m, name) for m in models]) for name in _ARRAY_FIELDS)
-    sizes = [[getattr(m, name).size for name in _ARRAY_FIELDS] for m in models]
+    fields = tuple(np.concatenate([getattr(model, name) for model in models]) for name in _ARRAY_FIELDS)
+    sizes = [[getattr(model, name).size for name in _ARRAY_FIELDS] for model in models]
     offsets = np.cumsum([[0] * len(_ARRAY_FIELDS), *sizes], axis=0)
-    numbers = [(m.hidden, m.lanes, m.violation, m.penalty, m.spread, m.scale) for m in models]
+    numbers = [
+        (model.hidden, model.lanes, model.violation, model.penalty, model.spread, model.scale) for model in models
+    ]
     return JoinedModels(offsets.astype(np.int64), np.array(numbers, dtype=np.float64), fields)
 
 
 @lru_cache
 def chains_kernel(sampler: Sampler) -> Any:
-    """Return the kernel for a sampler; it is compiled when it is first launched."""
+    """Return the kernel that runs a sampler's chains; it is compiled when it is first launched."""
     init, step, exchange = njit(sampler.init), njit(sampler.step), sampler.exchange
 
     @cuda.jit

@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""Evaluate hidden assignments on an agent's original factors, on the GPU."""
+"""Evaluate hidden assignments on an agent's original factors, on the GPU.
+
+A row is an assignment of the agent's boundary variables; sampling has found values of the hidden variables for each
+row. The value of a row is the utility of both together. Hidden variables are numbered first.
+"""
 
 import numpy as np
 from numba import cuda
@@ -34,8 +38,8 @@ def evaluate(descriptor, data, states, rows, forbidden, lowest, values):
     domains = 3
     strides = domains + n
     scope_start = strides + n
-    at = scope_start + factors + 1
-    scope = at + factors + 1
+    table_start = scope_start + factors + 1
+    scope = table_start + factors + 1
     for row in range(cuda.grid(1), rows, cuda.gridsize(1)):
         total = number(0)
         for f in range(factors):
@@ -48,7 +52,7 @@ def evaluate(descriptor, data, states, rows, forbidden, lowest, values):
                     else row // descriptor[strides + v] % descriptor[domains + v]
                 )
                 cell = cell * descriptor[domains + v] + x
-            entry = data[descriptor[at + f] + cell]
+            entry = data[descriptor[table_start + f] + cell]
             if entry == forbidden:
                 total = lowest
                 break

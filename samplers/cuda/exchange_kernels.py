@@ -1,5 +1,10 @@
 # mypy: ignore-errors
-"""Exchange of temperatures between the runs of a row, by the GPU threads that run its chains."""
+"""Parallel tempering on the GPU: the runs of a row exchange their temperatures.
+
+A row is an assignment of an agent's boundary variables; its chains are its runs. The *rungs* of a row's ladder are its
+temperatures, the coldest first; each run is on one rung. States stay in their threads, and rungs move. The *eased
+utility* of a state has a finite penalty per violation.
+"""
 
 import math
 
@@ -68,13 +73,13 @@ def exchange_rungs(
     lower = rung if (rung & np.uint32(1)) == parity else rung - np.uint32(1)
     if (rung == 0 and parity == 1) or lower + np.uint32(1) >= runs:
         return rung
-    below, above = (
+    cold_thread, hot_thread = (
         first + np.uint64(run_on_rung[first + np.uint64(lower)]),
         first + np.uint64(run_on_rung[first + np.uint64(lower) + np.uint64(1)]),
     )
     word = philox(k0, k1, row, lower, trial, SWAP_BLOCK)[0]
     cold_rate = 1.0 / np.float64(np.float32(temperature * ladders[ladder_at + lower]))
     hot_rate = 1.0 / np.float64(np.float32(temperature * ladders[ladder_at + lower + np.uint32(1)]))
-    if math.log(uniform(word)) < (cold_rate - hot_rate) * (eased_utilities[above] - eased_utilities[below]):
+    if math.log(uniform(word)) < (cold_rate - hot_rate) * (eased_utilities[hot_thread] - eased_utilities[cold_thread]):
         return lower + np.uint32(1) if rung == lower else lower
     return rung

@@ -100,7 +100,10 @@ class GibbsKernelShape(NamedTuple):
 # CPU function that this one calls has a different name in every process.
 @cuda.jit(device=True, inline="always")
 def gap_of(counts_violations, score, best_score, best_eased, shift, penalty):
-    """Return a score less the best one as float32; with violations, both are eased scores."""
+    """Return a score less the best one as float32.
+
+    If scores count violations, both are eased scores: ``penalty`` is subtracted per violation instead of 2^``shift``.
+    """
     if counts_violations:
         return eased_score(score, np.int32(np.int32(1) << np.int32(shift - 1)), shift, penalty) - best_eased
     return np.float32(np.int32(score - best_score))
@@ -134,7 +137,13 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
 
     @cuda.jit(device=True, inline="always")
     def column_offset(record, ints, wide_at, shared_z, zs, threads):
-        """Return the offset of a column for the others' values, in words from its variable's first word."""
+        """Return the offset of a column for the others' values, in words from its variable's first word.
+
+        ``record`` is a word of ``GpuColumnLayout.table``: the other variable (16 bits), the words between two of its
+        values (16 bits), the offset of the column of value 0 (32 bits). If the first field is ``WIDE``, the second is
+        the number of other variables and the third the offset of their list in ``ints``, from ``wide_at`` on. ``zs`` is
+        the thread's offset in ``shared_z``, in which the values of variables are ``threads`` apart.
+        """
         u, at = np.uint32(record >> WORD(48)), np.uint32(record)
         if u != np.uint32(WIDE):
             return at + np.uint32(shared_z[zs + u * threads]) * (np.uint32(record >> WORD(32)) & np.uint32(0xFFFF))
@@ -178,8 +187,15 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
 
         Parameters
         ----------
-        table, ints, headers, scales
-            See :class:`dmcmc.samplers.cuda.batch.ModelBatch`; ``headers`` is flat.
+        table : (words,) uint64
+            Per agent and hidden variable: its records, then its columns, four 16-bit or two 32-bit scores per word; see
+            :class:`dmcmc.samplers.cuda.layout.GpuColumnLayout`.
+        ints : (any,) int32
+            Domain sizes, offsets and lists of all agents; the headers have the offsets, in columns named ``..._AT``.
+        headers : (agents · HEADER_SIZE,) int64
+            See :mod:`dmcmc.samplers.cuda.descriptors`.
+        scales : (2 · agents,) float32
+            Per agent: penalty of a violation in chain units, and integer weight of the best value in a draw.
         penalties : (agents,) float64
             Penalty of a violation, in chain units.
         parts : (parts · PART_SIZE,) int64
@@ -353,32 +369,41 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
                     c = np.uint32(0)
                     while c + np.uint32(1) < simple:  # two columns at a time: more loads in flight
                         if in_shared:
-                            one = simple_column_offset(shared[begin + c], shared_z, zs, threads)
-                            two = simple_column_offset(shared[begin + c + np.uint32(1)], shared_z, zs, threads)
-                            one, two = one + begin + chunk, two + begin + chunk
+                            first_column = simple_column_offset(shared[begin + c], shared_z, zs, threads)
+                            second_column = simple_column_offset(
+                                shared[begin + c + np.uint32(1)], shared_z, zs, threads
+                            )
+                            first_column, second_column = first_column + begin + chunk, second_column + begin + chunk
                             for g in range(words_at_once):
-                                sums[g] += shared[one + np.uint32(g)] + shared[two + np.uint32(g)]
+                                sums[g] += shared[first_column + np.uint32(g)] + shared[second_column + np.uint32(g)]
                         else:
-                            one = simple_column_offset(table[device_begin + np.uint64(c)], shared_z, zs, threads)
-                            two = simple_column_offset(
+                            first_column = simple_column_offset(
+                                table[device_begin + np.uint64(c)], shared_z, zs, threads
+                            )
+                            second_column = simple_column_offset(
                                 table[device_begin + np.uint64(c + np.uint32(1))], shared_z, zs, threads
                             )
-                            one64, two64 = device_begin + np.uint64(one + chunk), device_begin + np.uint64(two + chunk)
+                            first_address, second_address = (
+                                device_begin + np.uint64(first_column + chunk),
+                                device_begin + np.uint64(second_column + chunk),
+                            )
                             for g in range(words_at_once):
-                                sums[g] += table[one64 + np.uint64(g)] + table[two64 + np.uint64(g)]
+                                sums[g] += table[first_address + np.uint64(g)] + table[second_address + np.uint64(g)]
                         c += np.uint32(2)
                     while c < columns:
                         if in_shared:
-                            one = column_offset(shared[begin + c], ints, wide_at, shared_z, zs, threads) + begin + chunk
+                            first_column = (
+                                column_offset(shared[begin + c], ints, wide_at, shared_z, zs, threads) + begin + chunk
+                            )
                             for g in range(words_at_once):
-                                sums[g] += shared[one + np.uint32(g)]
+                                sums[g] += shared[first_column + np.uint32(g)]
                         else:
-                            one = column_offset(
+                            first_column = column_offset(
                                 table[device_begin + np.uint64(c)], ints, wide_at, shared_z, zs, threads
                             )
-                            one64 = device_begin + np.uint64(one + chunk)
+                            first_address = device_begin + np.uint64(first_column + chunk)
                             for g in range(words_at_once):
-                                sums[g] += table[one64 + np.uint64(g)]
+                                sums[g] += table[first_address + np.uint64(g)]
                         c += np.uint32(1)
                     for g in range(words_at_once):
                         if in_registers:

@@ -55,7 +55,13 @@ def joint_kernel(byte_values: bool) -> Any:
 
     @cuda.jit(device=True, inline="always")
     def entry_offset(ints, at, factors, f, lists_at, shared_z, z):
-        """Return the offset of a factor's entry; records hold offset, own variable, other variable and its stride."""
+        """Return the offset of the entry of factor f, in the agent's data, for the values at ``shared_z[z:]``.
+
+        The factors' records are four arrays of length ``factors`` at ``ints[at:]``: offset of the column for values 0,
+        own variable (the column's axis), other variable, stride of the other variable. A negative third field is −1
+        less the number of other variables; then the fourth is the offset of (variable, stride) pairs from ``lists_at``
+        on.
+        """
         offset = ints[at + f] + np.int32(shared_z[z + np.uint32(ints[at + factors + f])])
         other, stride = ints[at + np.uint32(2) * factors + f], ints[at + np.uint32(3) * factors + f]
         if other >= 0:
@@ -68,12 +74,16 @@ def joint_kernel(byte_values: bool) -> Any:
 
     @cuda.jit(device=True, inline="always")
     def utility_of(data, ints, base, at, factors, lists_at, shared_z, z, sums, tid, lane, lanes):
-        """Return the utility of a chain's state; all threads of a block call this together."""
+        """Return the utility of the state at ``shared_z[z:]``; all threads of a block call this together.
+
+        ``sums`` is shared memory, one int64 per thread. Each of a chain's ``lanes`` threads sums some factors; every
+        lane then adds the sums of all lanes.
+        """
         total, f = np.int64(0), lane
         while f + lanes < factors:  # two factors at a time: more loads in flight
-            one = entry_offset(ints, at, factors, f, lists_at, shared_z, z)
-            two = entry_offset(ints, at, factors, f + lanes, lists_at, shared_z, z)
-            total += np.int64(data[base + np.int64(one)]) + np.int64(data[base + np.int64(two)])
+            first_entry = entry_offset(ints, at, factors, f, lists_at, shared_z, z)
+            second_entry = entry_offset(ints, at, factors, f + lanes, lists_at, shared_z, z)
+            total += np.int64(data[base + np.int64(first_entry)]) + np.int64(data[base + np.int64(second_entry)])
             f += np.uint32(2) * lanes
         if f < factors:
             total += np.int64(data[base + np.int64(entry_offset(ints, at, factors, f, lists_at, shared_z, z))])
@@ -93,10 +103,17 @@ def joint_kernel(byte_values: bool) -> Any:
 
         Parameters
         ----------
-        data, ints, jumps, headers
-            See :class:`dmcmc.samplers.cuda.joint_proposals.JointBatch`; ``headers`` is flat.
+        data : (entries,) uint16 or int32
+            The agents' columns, one agent after another, in chain units.
+        ints : (any,) int32
+            Domain sizes, offsets of jump tables, and records of factors; the headers have the offsets (columns
+            ``..._AT``).
+        jumps : (any,) uint32
+            Alias tables of the proposal, see :mod:`dmcmc.samplers.model.jumps`.
         penalties : (agents,) float64
             Penalty of a violation, in chain units.
+        headers : (agents · HEADER_SIZE,) int64
+            See :mod:`dmcmc.samplers.cuda.descriptors`.
         parts : (parts · PART_SIZE,) int64
             The rows of each part of the launch.
         part_of_block : (blocks,) int32

@@ -1,11 +1,16 @@
 # mypy: ignore-errors
-"""Compiled passes that lay out a chain model's columns for the GPU; see :mod:`dmcmc.samplers.cuda.layout`."""
+"""Compiled passes that lay out a chain model's columns for the GPU; see :mod:`dmcmc.samplers.cuda.layout`.
+
+A *column* holds the utilities of one factor for all values of one of its variables, given values of the others. The
+columns are packed into 64-bit words, four 16-bit or two 32-bit entries each. A *record* says where the columns of one
+factor begin and which other variables select one of them.
+"""
 
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
 
-WIDE = 0xFFFF  # marks a record of a factor with several other variables
+WIDE = 0xFFFF  # in a record: the factor has several other variables, which are in a list
 
 
 @njit()
@@ -55,11 +60,11 @@ def fill_layout(model, ends, entries_per_word, starts, counts, record, wide_list
         first, last = model.column_start[v], model.column_start[v + 1]
         words = np.int64(model.width[v] // entries_per_word)
         step = words | 1
-        simple = 0
+        simple_columns = 0
         for c in range(first, last):
-            simple += _is_simple(model, c)
-        counts[v, 0], counts[v, 1] = simple, last - first
-        next_simple, next_wide = 0, simple
+            simple_columns += _is_simple(model, c)
+        counts[v, 0], counts[v, 1] = simple_columns, last - first
+        next_simple, next_wide = 0, simple_columns
         column_offset = last - first
         for c in range(first, last):
             rows = (ends[c] - model.column_at[c]) // model.width[v]

@@ -4,7 +4,8 @@
 Arguments that several kernels share:
 
 model : ChainModel
-    All variables of the problem, numbered in the order of a sweep.
+    All variables of the problem, numbered in the order of a sweep; see ``dmcmc.samplers.model.chain_model``. Utilities
+    are integers in *chain units*.
 z : (n,) int32
     The state.
 scores : (n, lanes) uint16 or int32
@@ -12,7 +13,7 @@ scores : (n, lanes) uint16 or int32
 scratch : (lanes,) int32
     Workspace of a draw.
 key : (2,) uint64
-    Key of the random numbers; ``chain`` and ``trial`` (the sweep's number) are the rest of the counter.
+    Key of the random numbers. Their counter is ``chain``, ``trial`` (the sweep's number) and the variable.
 halt : (1,) uint8
     Nonzero when the kernel should return.
 """
@@ -36,7 +37,7 @@ def begin(model, z, scores):
 
 @njit(_nrt=False)
 def sweep(model, span, z, scores, scratch, temperature, key, chain, trial, halt):
-    """Draw the variables in ``range(span[0], span[1])`` in turn and return the utility gain.
+    """Draw the variables in ``range(span[0], span[1])`` in turn (a Gibbs sweep) and return the utility gain.
 
     At temperature 0 each variable takes its best value.
     """
@@ -50,8 +51,8 @@ def sweep(model, span, z, scores, scratch, temperature, key, chain, trial, halt)
                 gained += gain_of(scores, v, new, z[v])
                 change(model, z, scores, v, new)
         return gained
-    per_unit = rate_of(temperature)
-    unit = best_value_weight(model.lanes)
+    rate = rate_of(temperature)
+    best_weight = best_value_weight(model.lanes)
     words = philox(key[0], key[1], chain, 0, trial, span[0] >> 2)
     for v in range(span[0], span[1]):
         if v & HALT_MASK == 0 and halt[0] != 0:
@@ -59,7 +60,7 @@ def sweep(model, span, z, scores, scratch, temperature, key, chain, trial, halt)
         if v & 3 == 0:
             words = philox(key[0], key[1], chain, 0, trial, v >> 2)
         old = z[v]
-        new = draw(model, scores, v, per_unit, unit, old, words[v & 3], scratch)
+        new = draw(model, scores, v, rate, best_weight, old, words[v & 3], scratch)
         if new != old:
             gained += gain_of(scores, v, new, old)
             change(model, z, scores, v, new)
@@ -69,6 +70,8 @@ def sweep(model, span, z, scores, scratch, temperature, key, chain, trial, halt)
 @njit(nogil=True)
 def anneal(model, order, first_part, z, scores, scratch, best, utilities, temperatures, trial, key, chain, halt):
     """Make sweeps over all parts, beginning with part ``first_part``, and keep the best state seen between sweeps.
+
+    The kernel returns early if it is halted, or if a sweep at temperature 0 gains nothing.
 
     Parameters
     ----------
@@ -116,7 +119,7 @@ def anneal(model, order, first_part, z, scores, scratch, best, utilities, temper
 
 @njit(nogil=True)
 def pair_moves(model, z, scores, first, last, halt):
-    """Change each variable in ``range(first, last)`` together with one neighbour if the best such move gains.
+    """Make the best 2-opt move of each variable in ``range(first, last)``, together with one neighbour, if it gains.
 
     Returns
     -------

@@ -99,5 +99,5 @@ class Ascent:
         return z
 
     def better(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
-        """Return whether one assignment is better than another: fewer violations, or as many and more utility."""
+        """Return whether ``one`` is better than ``other``: fewer violations, or equally many and more utility."""
         return bool(is_better(self.graph, one, other, np.zeros((3, 1))))

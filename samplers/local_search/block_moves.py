@@ -1,4 +1,9 @@
-"""Block moves between tournament rounds of chains; recent success decides how the time is shared."""
+"""Block moves between tournament rounds of chains; recent success decides how the time is shared.
+
+The local search alternates two methods: annealed chains of single-variable draws, and block moves, which redraw many
+variables at once by elimination. Time spent on chains earns *credit* for block moves; the exchange rate grows while
+block moves improve the incumbent and chains do not.
+"""
 
 import time
 from collections import Counter
@@ -97,7 +102,7 @@ class BlockMoves:
         stop : Deadline
             Ends the moves early.
         """
-        begun, halt = time.perf_counter(), np.zeros(1, dtype=np.uint8)
+        start_time, halt = time.perf_counter(), np.zeros(1, dtype=np.uint8)
         searches = self._workers(min(self.threads, _MAX_WORKERS) if timed else _FIXED_WORKERS, values, stop)
         states = [values.copy() for _ in searches]
         for i in range(len(searches)):
@@ -116,9 +121,9 @@ class BlockMoves:
             else:
                 searches[i].improve(states[i], work, halt)
 
-        deadline = stop.by(begun + self._credit) if timed else stop
+        deadline = stop.by(start_time + self._credit) if timed else stop
         run_watched([partial(improve, i) for i in range(len(searches))], self.threads, deadline, halt)
-        self._spent += time.perf_counter() - begun if timed else self._credit
+        self._spent += time.perf_counter() - start_time if timed else self._credit
         self._credit = 0.0
         self._calls += 1
         return max(states, key=searches[0].utility_of)

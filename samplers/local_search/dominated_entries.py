@@ -21,14 +21,15 @@ _MIN_LOSS_RATIO = 8.0
 def slack_of(problem: Problem, values: NDArray[np.int64]) -> float:
     """Return the loss of an assignment against the sum of the tables' maxima; ∞ if the assignment gives no bound.
 
-    No better assignment has an entry that is below the maximum of its table by more than this loss.
+    No better assignment has an entry that is below the maximum of its table by more than this loss. The result includes
+    a margin for rounding.
 
     Parameters
     ----------
     problem : Problem
         A problem of dense tables.
     values : (n,) int64
-        The assignment; if it has a violation, the result is ∞.
+        The assignment; if it has a violation, or the problem is large, the result is ∞.
     """
     if problem.evaluate(values).violation or sum(f.table.size for f in problem.factors) > _MAX_ENTRIES:
         return np.inf

@@ -3,7 +3,9 @@
 
 They serve problems whose score columns would not fit in memory.
 
-Shared arguments: ``graph`` and ``z`` as in ``graph_kernels``; ``sums`` is its (3, largest domain) float64 workspace.
+Shared arguments: ``graph`` (FactorGraph) and ``z`` (n,) int64 (the assignment) are described in ``graph_kernels``.
+``sums`` is (3, largest domain) float64: for each value of one variable the number of violations, and the high and low
+part of the utility.
 """
 
 import math
@@ -17,7 +19,10 @@ from dmcmc.samplers.model.rng_kernels import philox, uniform
 
 @njit(nogil=True)
 def typical_spread(graph, z, sums):
-    """Return the root mean square over variables of the standard deviation of their values' utilities."""
+    """Return the root mean square over variables of the standard deviation of their values' utilities.
+
+    Values with more or fewer violations than the present value are left out.
+    """
     total = 0.0
     for v in range(z.size):
         score_values(graph, z, v, sums)
@@ -34,7 +39,10 @@ def typical_spread(graph, z, sums):
 
 @njit(nogil=True)
 def draw_value(sums, size, penalty, temperature, chance):
-    """Draw a value with probability ∝ exp((utility − penalty · violations) / temperature); ``chance`` is in (0, 1)."""
+    """Draw a value with probability ∝ exp((utility − penalty · violations) / temperature).
+
+    ``chance`` is a random number in (0, 1). At temperature 0 the first best value is returned.
+    """
     top = -np.inf
     for d in range(size):
         top = max(top, sums[1, d] - penalty * sums[0, d])
@@ -45,10 +53,10 @@ def draw_value(sums, size, penalty, temperature, chance):
     total = 0.0
     for d in range(size):
         total += math.exp((sums[1, d] - penalty * sums[0, d] - top) / temperature)
-    left = chance * total
+    remaining = chance * total
     for d in range(size):
-        left -= math.exp((sums[1, d] - penalty * sums[0, d] - top) / temperature)
-        if left < 0:
+        remaining -= math.exp((sums[1, d] - penalty * sums[0, d] - top) / temperature)
+        if remaining < 0:
             return d
     return size - 1
 
@@ -95,9 +103,9 @@ def anneal_graph(graph, order, z, best, sums, best_score, temperatures, penalty,
             moved = moved or new != z[v]
             z[v] = new
         evaluate_graph(graph, z, sums)
-        now = (-sums[0, 0], sums[1, 0] + sums[2, 0])
-        if now > (best_score[0], best_score[1]):
-            best_score[0], best_score[1] = now
+        score = (-sums[0, 0], sums[1, 0] + sums[2, 0])
+        if score > (best_score[0], best_score[1]):
+            best_score[0], best_score[1] = score
             for v in range(z.size):
                 best[v] = z[v]
         elif not moved and temperatures[t] <= 0:

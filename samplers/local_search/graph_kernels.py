@@ -1,10 +1,16 @@
 # mypy: ignore-errors
 """Exact single-variable moves on a factor graph: fewer violations first, then more utility.
 
+They serve the descent to a 1-opt assignment and the first greedy assignment of the local search. A utility is the sum
+of a high and a low float64 part, so that sums of int64 are exact.
+
 Arguments that several kernels share:
 
 graph : FactorGraph
-    See ``dmcmc.samplers.local_search.factor_graph``.
+    See ``dmcmc.samplers.local_search.factor_graph``. The scope of factor f is
+    ``graph.scope[graph.scope_start[f]:graph.scope_start[f + 1]]``; factors below ``graph.dense`` are dense tables, the
+    others are automata. ``graph.factor`` and ``graph.position`` from ``graph.start[v]`` on are the factors of variable
+    v and the index of v in ``graph.scope``. ``graph.forbidden_entry`` marks forbidden entries in ``graph.data``.
 z : (n,) int64
     The assignment.
 sums : (3, at least the largest domain) float64
@@ -81,46 +87,54 @@ def score_values(graph, z, v, sums):
         if f >= graph.dense:
             score_automaton(graph, z, f, position, sums)
             continue
-        at = graph.table_start[f]
+        offset = graph.table_start[f]
         for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
             if s != position:
-                at += z[graph.scope[s]] * graph.stride[s]
+                offset += z[graph.scope[s]] * graph.stride[s]
         step = graph.stride[position]
         for d in range(size):
-            entry = graph.data[at]
+            entry = graph.data[offset]
             if entry == graph.forbidden_entry:
                 sums[0, d] += 1.0
             else:
-                add(sums, d, np.float64(entry), graph.low[at] if split else 0.0)
-            at += step
+                add(sums, d, np.float64(entry), graph.low[offset] if split else 0.0)
+            offset += step
 
 
 @njit(_nrt=False)
 def score_automaton(graph, z, f, position, sums):
-    """Add the utility or violation of automaton f to ``sums``, per value of the variable at ``scope[position]``."""
+    """Add the utility or violation of automaton f to ``sums``, per value of the variable at ``scope[position]``.
+
+    The automaton reads the values of its scope in turn: each transition adds a utility and leads to a next state. The
+    transitions before ``position`` are common to all values and are made once.
+    """
     split = graph.low.size > 0
-    before, paid, lost = 0, 0.0, 0.0
+    common_state, common_high, common_low = 0, 0.0, 0.0
     for s in range(graph.scope_start[f], position):
-        step = graph.stride[s] + before * graph.domains[graph.scope[s]] + z[graph.scope[s]]
-        entry = graph.data[graph.first_step + step]
+        transition = graph.stride[s] + common_state * graph.domains[graph.scope[s]] + z[graph.scope[s]]
+        entry = graph.data[graph.first_step + transition]
         if entry == graph.forbidden_entry:
             for d in range(graph.domains[graph.scope[position]]):
                 sums[0, d] += 1.0
             return
-        paid, lost = two_sum(paid, lost, np.float64(entry), graph.low[graph.first_step + step] if split else 0.0)
-        before = graph.following[step]
+        common_high, common_low = two_sum(
+            common_high, common_low, np.float64(entry), graph.low[graph.first_step + transition] if split else 0.0
+        )
+        common_state = graph.following[transition]
     for d in range(graph.domains[graph.scope[position]]):
-        high, low = paid, lost
-        state, violated = before, False
+        high, low = common_high, common_low
+        state, violated = common_state, False
         for s in range(position, graph.scope_start[f + 1]):
             w = graph.scope[s]
-            step = graph.stride[s] + state * graph.domains[w] + (d if s == position else z[w])
-            entry = graph.data[graph.first_step + step]
+            transition = graph.stride[s] + state * graph.domains[w] + (d if s == position else z[w])
+            entry = graph.data[graph.first_step + transition]
             if entry == graph.forbidden_entry:
                 violated = True
                 break
-            high, low = two_sum(high, low, np.float64(entry), graph.low[graph.first_step + step] if split else 0.0)
-            state = graph.following[step]
+            high, low = two_sum(
+                high, low, np.float64(entry), graph.low[graph.first_step + transition] if split else 0.0
+            )
+            state = graph.following[transition]
         if violated:
             sums[0, d] += 1.0
         else:
@@ -134,35 +148,38 @@ def evaluate_graph(graph, z, out):
     violations, high, low = 0.0, 0.0, 0.0
     for f in range(graph.scope_start.size - 1):
         if f < graph.dense:
-            at = graph.table_start[f]
+            offset = graph.table_start[f]
             for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
-                at += z[graph.scope[s]] * graph.stride[s]
-            entry, low_entry = graph.data[at], graph.low[at] if split else 0.0
+                offset += z[graph.scope[s]] * graph.stride[s]
+            entry, low_entry = graph.data[offset], graph.low[offset] if split else 0.0
             if entry == graph.forbidden_entry:
                 violations += 1.0
             else:
                 high, low = two_sum(high, low, np.float64(entry), low_entry)
             continue
-        state, paid, lost, violated = 0, 0.0, 0.0, False
+        state, automaton_high, automaton_low, violated = 0, 0.0, 0.0, False
         for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
-            step = graph.stride[s] + state * graph.domains[graph.scope[s]] + z[graph.scope[s]]
-            entry = graph.data[graph.first_step + step]
+            transition = graph.stride[s] + state * graph.domains[graph.scope[s]] + z[graph.scope[s]]
+            entry = graph.data[graph.first_step + transition]
             if entry == graph.forbidden_entry:
                 violated = True
                 break
-            low_entry = graph.low[graph.first_step + step] if split else 0.0
-            paid, lost = two_sum(paid, lost, np.float64(entry), low_entry)
-            state = graph.following[step]
+            low_entry = graph.low[graph.first_step + transition] if split else 0.0
+            automaton_high, automaton_low = two_sum(automaton_high, automaton_low, np.float64(entry), low_entry)
+            state = graph.following[transition]
         if violated:
             violations += 1.0
         else:
-            high, low = two_sum(high, low, paid, lost)
+            high, low = two_sum(high, low, automaton_high, automaton_low)
     out[0, 0], out[1, 0], out[2, 0] = violations, high, low
 
 
 @njit(nogil=True)
 def is_better(graph, one, other, sums):
-    """Return whether one assignment is better than another: fewer violations, or as many and more utility."""
+    """Return whether assignment ``one`` is better than ``other``: fewer violations, or equally many and more utility.
+
+    A difference of utility that rounding alone can explain does not count. ``sums`` is overwritten.
+    """
     evaluate_graph(graph, other, sums)
     violations, high, low = sums[0, 0], sums[1, 0], sums[2, 0]
     evaluate_graph(graph, one, sums)
@@ -172,12 +189,12 @@ def is_better(graph, one, other, sums):
 
 
 @njit(inline="always")
-def is_better_value(sums, a, b):
+def is_better_value(sums, first, second):
     """Return whether value a is better than value b by more than rounding."""
-    if sums[0, a] != sums[0, b]:
-        return sums[0, a] < sums[0, b]
-    gain = (sums[1, a] - sums[1, b]) + (sums[2, a] - sums[2, b])
-    return gain > TIE * (abs(sums[1, a]) + abs(sums[1, b]))
+    if sums[0, first] != sums[0, second]:
+        return sums[0, first] < sums[0, second]
+    gain = (sums[1, first] - sums[1, second]) + (sums[2, first] - sums[2, second])
+    return gain > TIE * (abs(sums[1, first]) + abs(sums[1, second]))
 
 
 @njit(_nrt=False)
@@ -232,6 +249,8 @@ def ascend(graph, z, may_improve, cursor, sums, reads_left):
 @njit(nogil=True)
 def average_factors(graph, first, last, means_start, out):
     """Average dense factors over all variables but one, for each of their variables and its values.
+
+    ``choose_greedily`` uses the averages of factors whose other variables have no value yet.
 
     Parameters
     ----------

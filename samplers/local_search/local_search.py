@@ -157,7 +157,7 @@ class LocalSearch:
         self._suggested.append(values[: self.original.n_variables])
 
     def better(self, one: Values, other: Values) -> bool:
-        """Return whether one assignment is better than another: fewer violations, or as many and more utility."""
+        """Return whether ``one`` is better than ``other``: fewer violations, or equally many and more utility."""
         n = self.original.n_variables
         return self.ascent.better(one[:n], other[:n])
 
@@ -231,9 +231,9 @@ class LocalSearch:
         ):
             sweeps -= round_sweeps * len(tournament.entries)
             this_round = self._next_round(best, round_sweeps, self.seed)
-            ended = self._run_on_ranks(this_round)
-            winner = max(ended, key=lambda one: one.best_score)
-            tournament.next_round(ended[: len(this_round.chains)], self.original.domains)
+            results = self._run_on_ranks(this_round)
+            winner = max(results, key=lambda result: result.best_score)
+            tournament.next_round(results[: len(this_round.chains)], self.original.domains)
             before, drawn = best, round_sweeps * len(this_round.chains) * self.original.n_variables
             if self._factory.may_beat(winner.best_score, best[: self.original.n_variables]):
                 candidate = self._with_states(self._from_first_rank(self.ascent.climb(winner.best_values())))
@@ -253,9 +253,9 @@ class LocalSearch:
         original_values, self._blocks.threads = best[: self.original.n_variables], self.threads
         if timed or self.exchange.rank == 0:
             original_values = self.ascent.climb(self._blocks.run(original_values, timed, stop))
-        found = self._with_states(original_values if timed else self._from_first_rank(original_values))
-        self._blocks.last_improved = self.better(found, best)
-        return found
+        candidate = self._with_states(original_values if timed else self._from_first_rank(original_values))
+        self._blocks.last_improved = self.better(candidate, best)
+        return candidate
 
     @cached_property
     def _blocks(self) -> BlockMoves:
@@ -322,14 +322,14 @@ class LocalSearch:
 
     def _run_on_ranks(self, this_round: TournamentRound) -> list[CandidateResult]:
         """Run each candidate of a round on one of the ranks; return all results on every rank."""
-        rank, size, ended = self.exchange.rank, self.exchange.size, list[CandidateResult]()
-        mine = this_round.candidates[rank::size]
-        self._run(mine, self.stop)
-        best = max(mine, key=lambda one: one.best_score, default=None)
-        parts = self.exchange.all([CandidateResult.of(one, is_best=one is best) for one in mine])
+        rank, size, results = self.exchange.rank, self.exchange.size, list[CandidateResult]()
+        local_candidates = this_round.candidates[rank::size]
+        self._run(local_candidates, self.stop)
+        best = max(local_candidates, key=lambda one: one.best_score, default=None)
+        parts = self.exchange.all([CandidateResult.of(one, is_best=one is best) for one in local_candidates])
         for place in range(len(this_round.candidates)):
-            ended.append(parts[place % size][place // size])
-        return ended
+            results.append(parts[place % size][place // size])
+        return results
 
     def _with_states(self, original_values: Values) -> Values:
         """Extend an assignment of the original variables by the automaton states that follow from it."""

@@ -1,4 +1,4 @@
-"""One round of the tournament of chains; a round that is interrupted continues later."""
+"""One round of a tournament (successive halving) of annealed chains; an interrupted round continues later."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,14 +50,14 @@ class CandidateResult(NamedTuple):
 
 @dataclass
 class TournamentRound:
-    """The candidates of a round.
+    """The candidates of a round, which search from their starts independently.
 
     Attributes
     ----------
     chains : sequence of Candidate
         Annealed chains.
     pairs : PairDescent or None
-        Moves of pairs of variables, if the round has any.
+        A search by moves of pairs of variables, if the round has one.
     seconds : float
         Time that the round has taken so far.
     """
@@ -74,12 +74,12 @@ class TournamentRound:
     @property
     def unfinished(self) -> list[Candidate]:
         """The candidates that are not finished."""
-        return [one for one in self.candidates if not one.finished]
+        return [candidate for candidate in self.candidates if not candidate.finished]
 
     @property
     def best(self) -> Candidate:
         """The candidate with the best score."""
-        return max(self.candidates, key=lambda one: one.best_score)
+        return max(self.candidates, key=lambda candidate: candidate.best_score)
 
     def seconds_per_sweep(self, threads: int) -> float:
         """Return the seconds that one thread needs for a sweep of one chain; 0 if unknown."""

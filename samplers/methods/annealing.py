@@ -1,9 +1,10 @@
 """Simulated annealing in rounds: Gibbs moves, warm starts from neighbouring rows, greedy descent.
 
-Half of the trials cool from a random start. The others are short rounds that start from the best state of the row, or
-of rows that differ in one interface variable. These rounds reheat to half-way down (on a logarithmic scale) and cool
-again, so good states pass from row to row. Between the two parts, rows that still violate a hard constraint get repair
-rounds, at temperatures at which violations come and go and differences of utility hardly matter.
+A row is an assignment of the agent's boundary variables (its interface). Half of the trials cool from a random start.
+The others are short rounds that start from the best state of the row, or of rows that differ in one interface variable.
+These rounds reheat to half-way down (on a logarithmic scale) and cool again, so good states pass from row to row.
+Between the two parts, rows that still violate a hard constraint get repair rounds, at temperatures at which violations
+come and go and differences of utility hardly matter.
 """
 
 import numpy as np

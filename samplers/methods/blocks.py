@@ -57,14 +57,14 @@ class BlockSolver:
 
     def start(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[BlockChains]:
         """Sample every agent and return its chains, so that sampling can be continued."""
-        rows, found = sum(local.rows for local in problems), list[BlockChains]()
+        rows, all_chains = sum(local.rows for local in problems), list[BlockChains]()
         for local in problems:
             states = np.zeros((local.rows, len(local.hidden)), dtype=np.int32)
             if sampling.incumbent is not None:
                 states[:] = sampling.incumbent[list(local.hidden)]
-            found.append(sample_agent(local, sampling, states, rows))
+            all_chains.append(sample_agent(local, sampling, states, rows))
             sampling.progress(1)
-        return found
+        return all_chains
 
     def load(self, problems: Sequence[LocalProblem], sampling: Sampling, updates: int) -> None:
         """Load the GPU kernels for the agents if ``updates`` draws are worth the transfer to a GPU."""
@@ -110,10 +110,10 @@ def sample_agent(local: LocalProblem, sampling: Sampling, states: NDArray[Any], 
     return chains
 
 
-def _better(graph: PenalisedGraph, one: _RowStates, other: NDArray[np.int64]) -> _RowStates:
+def _better(graph: PenalisedGraph, first: _RowStates, second: NDArray[np.int64]) -> _RowStates:
     """Return the better of two states of each row."""
-    worse = [total(graph, a.astype(np.int64)) < total(graph, b) for a, b in zip(one, other, strict=True)]
-    return np.where(np.array(worse)[:, None], other, one).astype(np.int32)
+    worse = [total(graph, a.astype(np.int64)) < total(graph, b) for a, b in zip(first, second, strict=True)]
+    return np.where(np.array(worse)[:, None], second, first).astype(np.int32)
 
 
 def _sampled(local: LocalProblem, sampling: Sampling, first: _RowStates, work: int, rows: int) -> _RowStates:
@@ -131,9 +131,9 @@ def _sampled(local: LocalProblem, sampling: Sampling, first: _RowStates, work: i
     if on_gpu and team.rank > 0:
         return first
     if on_gpu:
-        found = _on_gpu(graph, key, sampling, first, work, (order, starts))
-        if found is not None:
-            return found
+        states_found = _on_gpu(graph, key, sampling, first, work, (order, starts))
+        if states_found is not None:
+            return states_found
     if sampling.seconds is not None:
         ranks = 1 if on_gpu else team.size
         work = min(work, int(sampling.seconds * ranks * sampling.backend.threads * _CELLS_PER_SECOND / max(1, rows)))

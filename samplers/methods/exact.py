@@ -214,7 +214,7 @@ def _divided_variable(local: LocalProblem, ranks: int, arithmetic: Arithmetic) -
 
 
 def _with_domain_size(local: LocalProblem, variable: int, size: int) -> NDArray[np.int64]:
-    """Return the domain sizes with that of one variable replaced."""
+    """Return the domain sizes with the size of one variable replaced."""
     sizes = local.domains.copy()
     sizes[variable] = size
     return sizes

@@ -115,7 +115,11 @@ def draw(model, scores, v, rate, best_weight, old, word, scratch):
 
 @njit(inline="always")
 def eased_score(score, half, violation, penalty):
-    """Return a score as float32 with ``penalty`` subtracted per violation; ``half`` is 2^(violation − 1)."""
+    """Return a score as float32 with ``penalty`` subtracted per violation, instead of 2^violation.
+
+    ``half`` is 2^(violation − 1). The number of violations is recovered from the score, whose other utilities stay
+    below ``half`` in absolute value.
+    """
     violations = np.int32(np.int32(half - score) >> violation)
     return fma(-penalty, np.float32(violations), np.float32(np.int32(score + np.int32(violations << violation))))
 

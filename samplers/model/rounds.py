@@ -1,8 +1,8 @@
 """Divide a sampler's run into rounds, and define where the chains of a round start.
 
-A row is an assignment of the agent's boundary variables; its chains are called runs. All rows of an agent finish a
-round before the next one begins. So the chains of a row may start from the best states of neighbouring rows, which
-differ in the value of one boundary variable: their best states are similar.
+A row is an assignment of the agent's boundary variables; the chains that sample its hidden variables are called runs.
+All rows of an agent finish a round before the next one begins. So the chains of a row may start from the best states of
+neighbouring rows, which differ in the value of one boundary variable: their best states are similar.
 """
 
 from collections.abc import Callable

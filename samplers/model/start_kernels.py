@@ -1,5 +1,8 @@
 # mypy: ignore-errors
-"""Choose the rows whose best states the chains of a warm round start from."""
+"""Choose the rows whose best states the chains of a warm round start from.
+
+A row is an assignment of the agent's boundary variables (its interface), numbered in C order; its chains are its runs.
+"""
 
 import numpy as np
 

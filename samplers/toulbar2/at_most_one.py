@@ -1,4 +1,8 @@
-"""Recognise factors that allow at most one of some values; toulbar2 propagates them as linear constraints."""
+"""Recognise automata that allow at most one of some values; toulbar2 propagates them as linear constraints.
+
+Such a factor is a global constraint, "at most one of these (variable, value) pairs". Its automaton has two states: no
+pair of the group has been taken, or one has been taken.
+"""
 
 from collections.abc import Sequence
 
@@ -74,25 +78,28 @@ def _group_of(
 ) -> list[NDArray[np.bool_]] | None:
     """Return per variable which values belong to the group, if ``none`` is the state after a first value outside it.
 
-    The result is None if the automaton does not count the values of a group.
+    The search follows two states through the layers: ``free_state``, in which no value of the group has been taken, and
+    the state in which one has been. The result is None if the automaton does not count the values of a group.
     """
     layers, last = factor.layers, len(factor.layers) - 1
     first = layers[0].following[0]
     if not allowed[0][0].all():
         return None
-    chosen = [first != none]
-    free, taken = none, {int(to) for to in first[chosen[0]]}
+    group = [first != none]
+    free_state, taken = none, {int(to) for to in first[group[0]]}
     for i in range(1, last + 1):
-        if len(taken) != 1 or not allowed[i][free].all():
+        if len(taken) != 1 or not allowed[i][free_state].all():
             return None
         (taken_state,) = taken
-        counts, following = ~allowed[i][taken_state], layers[i].following
-        chosen.append(counts)
-        if i == last or not (~counts).any():
-            return chosen if i == last else None
-        free_states = {int(to) for to in following[free][~counts]}
-        taken = {int(to) for to in following[free][counts]} | {int(to) for to in following[taken_state][~counts]}
+        in_group, following = ~allowed[i][taken_state], layers[i].following
+        group.append(in_group)
+        if i == last or not (~in_group).any():
+            return group if i == last else None
+        free_states = {int(to) for to in following[free_state][~in_group]}
+        taken = {int(to) for to in following[free_state][in_group]} | {
+            int(to) for to in following[taken_state][~in_group]
+        }
         if len(free_states) != 1 or free_states & taken:
             return None
-        (free,) = free_states
+        (free_state,) = free_states
     return None

@@ -229,9 +229,9 @@ class BackgroundSearch:
                     start = time.perf_counter()
                     self.begun = min(self.begun, start)
                     with self._engine(self._memory) as engine:
-                        again = self._follow_search(engine, costs, _MAX_DISCARDED_SECONDS - discarded)
+                        restart = self._follow_search(engine, costs, _MAX_DISCARDED_SECONDS - discarded)
                     discarded += time.perf_counter() - start
-                    if not again:
+                    if not restart:
                         break
         self._ended.set()
 
@@ -250,15 +250,15 @@ class BackgroundSearch:
         costs : CostProblem
             The problem.
         spare : float
-            Seconds of work that may be discarded.
+            Seconds of work that a restart may discard; later there is no restart.
         """
         beat, start = self._observer.known_utility(), time.perf_counter()
         top = costs.top if beat is None else costs.cost_to_beat(beat)
         progress = engine.start(costs, beat, max(1.0, self._observer.deadline() - start))
-        values, lower, behind = None, 0, False
+        values, lower, has_low_priority = None, 0, False
         while not self._over:
             if self._low_priority:
-                behind = behind or engine.step_back()
+                has_low_priority = has_low_priority or engine.step_back()
                 self._pause(engine)
             ended = progress.ended  # read first: if it has ended, the numbers below are final
             if progress.values is not None and progress.values is not values:

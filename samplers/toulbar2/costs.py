@@ -19,7 +19,7 @@ _SCALED_TOTAL_COST = 2**52  # sum to which the costs of floats are scaled: as fi
 
 @dataclass(frozen=True)
 class CostProblem:
-    """A cost minimisation problem (WCSP).
+    """A cost minimisation problem (weighted CSP): each factor is subtracted from its largest entry.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class CostProblem:
     costs : list of int64 arrays
         Cost tables, flat, in C order; ``top`` where forbidden.
     best : int or Fraction
-        Exact utility of an assignment of cost 0.
+        Exact utility of an assignment of cost 0: the sum of the largest entries of all factors.
     scale : Fraction
         Costs per unit of utility.
     exact : bool
@@ -63,7 +63,7 @@ class CostProblem:
         return max(0, min(self.top, cost))
 
     def of(self, values: NDArray[np.int64]) -> int:
-        """Return the cost of an assignment; ``top`` or more if it violates a constraint."""
+        """Return the cost of an assignment; ``top`` or more if it violates a factor. ``at_most_one`` is not checked."""
         total = 0
         for scope, cost in zip(self.scopes, self.costs, strict=True):
             total += int(cost[np.ravel_multi_index(tuple(values[scope]), tuple(self.domains[scope]))])
@@ -94,21 +94,21 @@ def costs_of(scopes: Sequence[Sequence[int]], tables: Sequence[Array], domains: 
         Domain sizes.
     """
     masks = [forbidden(table) for table in tables]
-    maxima = [None if h.all() else table[~h].max().item() for table, h in zip(tables, masks, strict=True)]
-    feasible = all(m is not None for m in maxima)
-    largest = [m or 0 for m in maxima]
+    maxima = [None if mask.all() else table[~mask].max().item() for table, mask in zip(tables, masks, strict=True)]
+    feasible = all(maximum is not None for maximum in maxima)
+    largest = [maximum or 0 for maximum in maxima]
     exact = all(table.dtype.kind == "i" for table in tables)
-    losses = [_losses(table, h, m) for table, h, m in zip(tables, masks, largest, strict=True)]
-    total = sum(float(part.max(initial=0)) for part in losses)
+    losses = [_losses(table, mask, maximum) for table, mask, maximum in zip(tables, masks, largest, strict=True)]
+    total = sum(float(loss.max(initial=0)) for loss in losses)
     power = 0 if exact else frexp(_SCALED_TOTAL_COST / total)[1] - 1 if total else 0
     while total * 2.0**power > _MAX_TOTAL_COST:
         power -= 1
     exact = exact and not power
     # The product with a power of two is exact; the difference before may be off by half a unit in its last place.
-    costs = [(part if exact else np.floor(part * 2.0**power * (1 - 2.0**-50))).astype(np.int64) for part in losses]
-    top = sum(int(part.max(initial=0)) for part in costs) + 1
-    for part, h in zip(costs, masks, strict=True):
-        part[h.reshape(-1)] = top
+    costs = [(loss if exact else np.floor(loss * 2.0**power * (1 - 2.0**-50))).astype(np.int64) for loss in losses]
+    top = sum(int(loss.max(initial=0)) for loss in costs) + 1
+    for loss, mask in zip(costs, masks, strict=True):
+        loss[mask.reshape(-1)] = top
     nonconstant = [i for i, scope in enumerate(scopes) if len(scope)]
     return CostProblem(
         domains=np.asarray(domains, dtype=np.int64),

@@ -24,10 +24,11 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.toulbar2.costs import CostProblem
 
 _WORKER = Path(__file__).with_name("worker.py")
+# Lines of toulbar2's output: the values of all variables of an assignment; a lower bound on the cost.
 _ASSIGNMENT = re.compile(r" \d+( \d+)*\s*")
 _LOWER = re.compile(r"(?:Optimality gap|bounds): \[(\d+), *\d+\]|^Dual bound: (\d+)")
 _NICENESS = 15  # niceness: about a thirtieth of a core that other work wants, too
-_LIMIT_MESSAGE = "Time limit expired"
+_LIMIT_MESSAGE = "Time limit expired"  # printed by toulbar2 if a search has not been completed in time
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # the stacks of more threads would count as memory
 
 

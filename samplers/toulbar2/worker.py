@@ -1,9 +1,10 @@
-"""The search process: reads jobs and lets toulbar2 print what it finds.
+"""The toulbar2 search process: reads jobs from standard input and lets toulbar2 print what it finds.
 
-It imports no module of dmcmc, so that it starts fast.
+``process.py`` starts it as a script. It imports no module of dmcmc, so that it starts fast.
 
 A job is a line of JSON, ``{"bytes": ..., "top": ..., "seconds": ...}``, followed by that number of bytes of a NumPy
-archive. The answer ends with a line ``done``. The process ends with its parent, however the parent ends.
+archive (``CostProblem.save``). ``top`` is the cost to beat and ``seconds`` the time limit. The answer ends with a line
+``done``. The process ends with its parent, however the parent ends.
 """
 
 import ctypes

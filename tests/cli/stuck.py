@@ -11,10 +11,10 @@ from pathlib import Path
 
 PLACES = {
     "reading": ("dmcmc.cli.commands", "problem_of"),
-    "compiling": ("dmcmc.run.solve", "warm_up_planning"),
-    "dividing": ("dmcmc.run.solve", "divided"),
-    "sampling": ("dmcmc.run.rank_run", "Run.first_tables"),
-    "improving": ("dmcmc.run.rank_run", "Run.improve"),
+    "compiling": ("dmcmc.run.solve", "compile_planning"),
+    "dividing": ("dmcmc.run.solve", "divide_problem"),
+    "sampling": ("dmcmc.run.rank_run", "RankRun.first_tables"),
+    "improving": ("dmcmc.run.rank_run", "RankRun.improve"),
 }
 
 

@@ -130,7 +130,9 @@ def test_graph_draws(folder, capfd, name, begins):
 
 
 def test_a_picture_needs_a_known_name(folder, fails):
-    assert fails("graph", "c.yaml", "--output", "g.bmp").startswith("g.bmp: unknown kind of picture; use a name that ends in .dot, .png")
+    assert fails("graph", "c.yaml", "--output", "g.bmp").startswith(
+        "g.bmp: unknown kind of picture; use a name that ends in .dot, .png"
+    )
 
 
 def test_a_configuration_gives_agents_to_a_file(folder):

@@ -50,7 +50,7 @@ def test_bound_ranks_do_not_share_cores_and_idle_cores_are_reported():
         nodes((), (), cores=[[0], [1]]),
     )
     assert [node.core_sharers for node in (*unbound, *bound, *idle)] == [2, 2, 1, 1, 1, 1]
-    assert [node.bound for node in (*unbound, *bound, *idle)] == [None] * 4 + [(1, 16)] * 2
+    assert [node.core_binding for node in (*unbound, *bound, *idle)] == [None] * 4 + [(1, 16)] * 2
 
 
 def test_gpus_are_counted_by_their_device_files(tmp_path):

@@ -51,7 +51,7 @@ def in_slices(entries):
             for local, work, choice in zip(setup.division.locals, setup.surveys, setup.choices, strict=True)
         }
         slicing = find_slicing(setup, setup.tree, scopes, setup.problem.domains, entries)
-        return replace(setup, slicing=slicing, memory_limit=entries * setup.arithmetic.dtype.itemsize)
+        return replace(setup, slicing=slicing, step_bytes=entries * setup.arithmetic.dtype.itemsize)
 
     return change
 
@@ -97,7 +97,7 @@ def test_tables_without_cut_variables_are_sent_once():
     slicing, sent = run.setup.slicing, cycle.sent
     kinds = {next(iter(phase.values())).kind: sum(s.count for s in phase.values()) for phase in sent}
     assert kinds["REQUEST"] == kinds["UTIL"] and kinds["VALUE"] == 6
-    assert slicing.largest <= 150 < slicing.whole
+    assert slicing.largest <= 150 < slicing.largest_unsliced
     assert slicing.steps >= 3 ** len(slicing.cut) and slicing.cells >= 3**7
 
 
@@ -110,7 +110,7 @@ def test_steps_of_equal_shape_are_planned_once_and_share_memory_with_their_messa
 
     record_results(agent_steps, "util_step", planned)
     record_results(step_workspace.StepWorkspace, "step", steps)
-    record_results(step_workspace, "_same", shared)
+    record_results(step_workspace, "_same_memory", shared)
     found, _ = combined(clique(8), in_slices(60), method="exact")
     assert len(planned) <= 3 * 8 < len(steps) and sum(shared) > len(steps) // 4
     assert decided(found) == decided(combined(clique(8), method="exact")[0])
@@ -129,7 +129,7 @@ def test_a_failing_step_ends_all_steps(monkeypatch):
     assert run.agree(run.combine()).stop
 
 
-def test_a_memory_limit_below_every_slice_is_refused():
+def test_a_limit_below_every_slice_is_refused():
     with pytest.raises(ResourceError, match="no slice"):
         in_slices(2)(begun(clique(4), combine={"method": "sliced"}).setup)
 
@@ -145,7 +145,7 @@ def test_slices_are_chosen_automatically_if_they_are_few():
     problem, memory = clique(9, 4), {"memory": 1 << 18}
     setup = begun(problem, budget=memory).setup
     assert setup.slicing is not None and "in slices" in plan_of(setup).combine
-    assert slicing_seconds(setup) > 0 and setup.slicing.largest * 4 <= setup.memory_limit
+    assert slicing_seconds(setup) > 0 and setup.slicing.largest * 4 <= setup.step_bytes
     assert begun(problem, budget=memory | {"time": 1e-6}).setup.slicing is None  # exceeds the time limit
     assert begun(problem, budget=memory, combine={"method": "mini-bucket"}).setup.slicing is None
     assert begun(problem, budget=memory, combine={"z": 3}).setup.slicing is None

@@ -32,11 +32,11 @@ INTERRUPTED = """
 import os, signal, sys
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
-from dmcmc.run.monitoring.progress import Silent
+from dmcmc.run.monitoring.progress import NoProgress
 from dmcmc.run.solve import solve
 from dmcmc.config.settings import Budget, Local, Settings
 
-class Interrupting(Silent):
+class Interrupting(NoProgress):
     def stage(self, title, total=None):
         if title.startswith("improving"):
             os.kill(os.getpid(), signal.SIGINT)

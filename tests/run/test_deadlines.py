@@ -30,7 +30,7 @@ from dmcmc.formats import native
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.mpi.world import connect
 from dmcmc.run.scheduler.proposal import Allocation
-from dmcmc.run.rank_run import Run
+from dmcmc.run.rank_run import RankRun
 from support.clock import MovableClock
 from support.runs import Slow, begun, finished
 
@@ -44,14 +44,14 @@ result = finished(run, lambda directive: directive._replace(stop=True))
 """
 
 ABANDONED = """
-made = Run.first_tables
+made = RankRun.first_tables
 
 def then_late(run):
     made(run)
     if world.rank == world.size - 1:
         run.setup = run.setup.ending(Deadline(time.perf_counter() - 10))
 
-Run.first_tables = then_late
+RankRun.first_tables = then_late
 result = finished(begun(problem, world=world, local={"method": "gibbs"}, budget={"time": 600}))
 """
 
@@ -61,7 +61,7 @@ def long(directive):
 
 def interrupted(run, directive):
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    Run.improve(run, directive)
+    RankRun.improve(run, directive)
 
 local = {"method": "gibbs", "bound": "triangles"}
 run = begun(problem, world=world, local=local, budget={"time": 1000})
@@ -87,7 +87,7 @@ def run_driver(tmp_path, ranks, code, problem):
 class RecordingBackend(Backend):
     """A backend that records the deadlines of its eliminations."""
 
-    seen: list = field(default_factory=list)
+    deadlines: list = field(default_factory=list)
 
     def eliminate_all(self, *arguments):
         self.deadlines.append(self.stop.until)
@@ -239,7 +239,7 @@ def test_a_lack_of_memory_is_an_error_in_the_first_cycle_and_ends_a_later_one():
     problem, sections = dense_problem(0), {"local": {"method": "exact"}, "combine": {"method": "exact"}}
 
     def tight(run):
-        run.setup = replace(run.setup, memory_limit=700)
+        run.setup = replace(run.setup, step_bytes=700)
 
     run = begun(problem, **sections)
     run.first_tables()

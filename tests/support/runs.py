@@ -187,7 +187,7 @@ def clocked(monkeypatch):
         for name in dir(solving):
             if name.startswith(("warm_up", "compile_", "measure_", "prepare_")):
                 patched.setattr(solving, name, without_clock(getattr(solving, name)))
-        patched.setattr(solving, "divided", starting)
+        patched.setattr(solving, "divide_problem", starting)
         patched.setattr(Dispatcher, "compile", record)
         forget()
         yield late

@@ -71,22 +71,22 @@ def _fish(commands: Mapping[str, argparse.ArgumentParser]) -> str:
     names = " ".join(commands)
     lines = [f"complete -c dmcmc -n 'not __fish_seen_subcommand_from {names}' -f -a '{names}'"]
     for name, parser in commands.items():
-        seen = f"complete -c dmcmc -n '__fish_seen_subcommand_from {name}'"
+        prefix = f"complete -c dmcmc -n '__fish_seen_subcommand_from {name}'"
         for word in _words(name, parser):
             if not word.startswith("-"):
-                lines.append(f"{seen} -a {word}")
+                lines.append(f"{prefix} -a {word}")
             elif word in VALUES:
-                lines.append(f"{seen} -l {word[2:]} -x -a '{' '.join(VALUES[word])}'")
+                lines.append(f"{prefix} -l {word[2:]} -x -a '{' '.join(VALUES[word])}'")
             elif word.startswith("--"):
-                lines.append(f"{seen} -l {word[2:]}")
+                lines.append(f"{prefix} -l {word[2:]}")
     return "\n".join([*lines, ""])
 
 
 def _words(name: str, parser: argparse.ArgumentParser) -> list[str]:
     """Return the arguments and options of a command."""
-    found = list(_WORDS.get(name, ()))
+    words = list(_WORDS.get(name, ()))
     if name == "generate":
         from dmcmc.generators import registry
 
-        found += registry.names()
-    return found + [option for option in parser._option_string_actions if option.startswith("--")]
+        words += registry.names()
+    return words + [option for option in parser._option_string_actions if option.startswith("--")]

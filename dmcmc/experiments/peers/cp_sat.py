@@ -53,12 +53,12 @@ def solve(problem: Problem, seconds: float, seed: int) -> PeerAnswer:
     solver.parameters.max_time_in_seconds = seconds
     begun = time.perf_counter()
     status = solver.solve(model, SolutionCallback())
-    took = time.perf_counter() - begun
-    found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
-    values: Ints | None = np.array([solver.value(v) for v in variables], dtype=np.int64)[:n] if found else None
+    solver_seconds = time.perf_counter() - begun
+    has_solution = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+    values: Ints | None = np.array([solver.value(v) for v in variables], dtype=np.int64)[:n] if has_solution else None
     infeasible = status == cp_model.INFEASIBLE
     bound = None if infeasible else problem.to_own_sense(costs.bound(int(np.floor(solver.best_objective_bound + 1e-6))))
-    return PeerAnswer(values, bound, infeasible, took, trace)
+    return PeerAnswer(values, bound, infeasible, solver_seconds, trace)
 
 
 def _model(cp_model: Any, costs: CostProblem) -> tuple[Any, list[Any]]:
@@ -68,10 +68,10 @@ def _model(cp_model: Any, costs: CostProblem) -> tuple[Any, list[Any]]:
     terms = []
     for i, (scope, cost) in enumerate(zip(costs.scopes, costs.costs, strict=True)):
         allowed = np.flatnonzero(cost < costs.top)
-        places = np.stack(np.unravel_index(allowed, tuple(costs.domains[scope])), axis=1)
-        tuples = np.column_stack([places, cost[allowed]]).tolist()
-        pay = model.new_int_var(0, int(cost[allowed].max(initial=0)), f"c{i}")
-        model.add_allowed_assignments([*(variables[v] for v in scope), pay], tuples)
-        terms.append(pay)
+        values = np.stack(np.unravel_index(allowed, tuple(costs.domains[scope])), axis=1)
+        tuples = np.column_stack([values, cost[allowed]]).tolist()
+        factor_cost = model.new_int_var(0, int(cost[allowed].max(initial=0)), f"c{i}")
+        model.add_allowed_assignments([*(variables[v] for v in scope), factor_cost], tuples)
+        terms.append(factor_cost)
     model.minimize(sum(terms))
     return model, variables

@@ -41,13 +41,15 @@ def solver_of(algorithm: str) -> Callable[[Problem, float, int], PeerAnswer]:
         if not costs.feasible:
             return PeerAnswer(None, None, True, 0.0, [])
         tables = [(list(map(int, scope)), table) for scope, table in zip(costs.scopes, costs.costs, strict=True)]
-        shaped = [(scope, table.reshape([int(costs.domains[v]) for v in scope]).tolist()) for scope, table in tables]
-        asked = {"domains": costs.domains.tolist(), "tables": shaped, "algorithm": algorithm, "seconds": seconds}
+        cost_tables = [
+            (scope, table.reshape([int(costs.domains[v]) for v in scope]).tolist()) for scope, table in tables
+        ]
+        request = {"domains": costs.domains.tolist(), "tables": cost_tables, "algorithm": algorithm, "seconds": seconds}
         begun = time.perf_counter()
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [sys.executable, "-P", str(_SCRIPT)],  # -P: otherwise ``import pydcop`` would find this file
-                input=json.dumps(asked | {"seed": seed}) + "\n",
+                input=json.dumps(request | {"seed": seed}) + "\n",
                 capture_output=True,
                 text=True,
                 timeout=seconds + _OVERHEAD_SECONDS,
@@ -56,12 +58,12 @@ def solver_of(algorithm: str) -> Callable[[Problem, float, int], PeerAnswer]:
             raise ResourceError(
                 f"peer pydcop-{algorithm}: did not end within {_OVERHEAD_SECONDS:g} s after its time limit"
             ) from None
-        took = time.perf_counter() - begun
-        if done.returncode or not done.stdout:
-            why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-            raise Unavailable(f"peer pydcop-{algorithm}: pyDCOP failed: {why}")
-        values = json.loads(done.stdout)
-        found = None if values is None else np.array(values[: problem.n_variables], dtype=np.int64)
-        return PeerAnswer(found, None, False, took, [])
+        solver_seconds = time.perf_counter() - begun
+        if process.returncode or not process.stdout:
+            reason = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+            raise Unavailable(f"peer pydcop-{algorithm}: pyDCOP failed: {reason}")
+        values = json.loads(process.stdout)
+        assignment = None if values is None else np.array(values[: problem.n_variables], dtype=np.int64)
+        return PeerAnswer(assignment, None, False, solver_seconds, [])
 
     return solve

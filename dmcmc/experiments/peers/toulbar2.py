@@ -25,23 +25,23 @@ def solve(problem: Problem, seconds: float, seed: int) -> PeerAnswer:
     if not costs.feasible:
         return PeerAnswer(None, None, True, 0.0, [])
     trace = list[tuple[float, Number | None, Number | None]]()
-    with Toulbar2Process() as engine:
+    with Toulbar2Process() as solver:
         begun = time.perf_counter()
-        progress = engine.start(costs, None, seconds)
-        seen: object = None
+        progress = solver.start(costs, None, seconds)
+        last_values: object = None
         while True:
             ended = progress.ended or time.perf_counter() - begun > seconds
             now = time.perf_counter() - begun
-            if progress.values is not seen:
-                seen = progress.values
+            if progress.values is not last_values:
+                last_values = progress.values
                 trace.append((now, _objective(problem, progress), None))
             if ended:
                 break
             time.sleep(_POLL_SECONDS)
-        took = time.perf_counter() - begun
+        solver_seconds = time.perf_counter() - begun
     values = None if progress.values is None else progress.values[: problem.n_variables]
     bound = _bound(problem, costs, progress)
-    return PeerAnswer(values, bound, progress.complete and values is None, took, trace)
+    return PeerAnswer(values, bound, progress.complete and values is None, solver_seconds, trace)
 
 
 def _objective(problem: Problem, progress: SearchProgress) -> Number | None:

@@ -29,7 +29,7 @@ _ALWAYS_ALLOWED_ENTRIES = 4096  # entries that a table with a default row may al
 
 
 class _BifVariable(NamedTuple):
-    """Hold a variable's index in the problem, and the index of each of its values by label."""
+    """A variable: its index in the problem, and the index of each of its values by label."""
 
     position: int
     values: dict[str, int]
@@ -49,7 +49,21 @@ def read(source: SourceFile) -> Problem:
 
 
 class _BifReader:
-    """Parser that consumes the blocks of a file token by token."""
+    """Parser that consumes the blocks of a file token by token.
+
+    Attributes
+    ----------
+    tokens : Tokens
+        The tokens of the file.
+    name : str
+        Name of the network.
+    variables : dict of str to _BifVariable
+        The variables by name, in the order of the file.
+    names : list of str
+        Names of the variables, by index.
+    factors : list of Factor
+        One factor per ``probability`` block read so far.
+    """
 
     def __init__(self, source: SourceFile) -> None:
         """Start at the first token of a file."""

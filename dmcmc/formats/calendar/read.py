@@ -45,7 +45,11 @@ def read_calendar(source: SourceFile) -> Calendar:
 
 
 class _CalendarReader:
-    """Reader of the sections of a calendar file; each method reads and checks one kind of entry."""
+    """Reader of the sections of a calendar file; each method reads and checks one kind of entry.
+
+    A ``key`` is the path of an entry in the file, such as ``("people", "Ann", "busy")``; error messages name it and its
+    line.
+    """
 
     def __init__(self, document: Document) -> None:
         """Check the top-level keys and read the slots."""
@@ -122,14 +126,14 @@ class _CalendarReader:
 
     def travel(self) -> dict[tuple[int, int], int]:
         """Return the minutes of travel by pairs of rooms, in both orders."""
-        names, found = [room.name for room in self.rooms], {}
+        names, minutes_of_pair = [room.name for room in self.rooms], {}
         for pair, given in self.section("travel").items():
             ends = [end.strip() for end in pair.split(" - ")]
             if len(ends) != 2:
                 self.fail(("travel", pair), "expected two rooms with ' - ' between them, such as Blue - Red: 10")
             a, b = (self.one_of(("travel", pair), end, names, "rooms") for end in ends)
-            found[a, b] = found[b, a] = self.integer(("travel", pair), given, 0, 24 * 60)
-        return found
+            minutes_of_pair[a, b] = minutes_of_pair[b, a] = self.integer(("travel", pair), given, 0, 24 * 60)
+        return minutes_of_pair
 
     def meeting(self, name: str, entry: Any) -> Meeting:
         """Read one meeting."""
@@ -194,7 +198,10 @@ class _CalendarReader:
         )
 
     def any_of(self, key: Key, given: Any, touching: bool = False) -> Mask:
-        """Return the slots that match at least one of several rules."""
+        """Return the slots that match at least one of several rules.
+
+        With ``touching`` a slot also matches if it lies only partly within a rule's times.
+        """
         rules = given if isinstance(given, list) else [given]
         mask = np.zeros(self.grid.size, dtype=bool)
         for rule in rules:

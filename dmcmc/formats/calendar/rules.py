@@ -44,11 +44,11 @@ def mask_of(rule: str, grid: TimeGrid, touching: bool = False) -> Mask:
     first_monday = grid.days[0].toordinal() - grid.days[0].weekday()
     weeks = [spec for spec in days if isinstance(spec, int)]
     other_days = [spec for spec in days if not isinstance(spec, int)]
-    chosen = [
+    day_matches = [
         all(not specs or any(_day_matches(day, spec, first_monday) for spec in specs) for specs in (weeks, other_days))
         for day in grid.days
     ]
-    mask = (np.array(chosen)[:, None] & within[None, :]).reshape(-1)
+    mask = (np.array(day_matches)[:, None] & within[None, :]).reshape(-1)
     return ~mask if negated else mask
 
 
@@ -58,19 +58,19 @@ def minutes_of(word: str) -> int:
     >>> minutes_of("09:30")
     570
     """
-    found = _TIME.fullmatch(word)
-    minutes = int(found[1]) * 60 + int(found[2]) if found else _MIDNIGHT + 1
-    if found is None or minutes > _MIDNIGHT or int(found[2]) > 59:
+    match = _TIME.fullmatch(word)
+    minutes = int(match[1]) * 60 + int(match[2]) if match else _MIDNIGHT + 1
+    if match is None or minutes > _MIDNIGHT or int(match[2]) > 59:
         raise ValueError(f"{word!r} is not a time such as 09:30")
     return minutes
 
 
 def span_of(text: str) -> tuple[int, int]:
     """Return the start and end of a span such as ``09:00-17:00``, in minutes after midnight."""
-    found = _SPAN.fullmatch(text.strip())
-    if found is None:
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{text!r} is not a time span such as 09:00-17:00")
-    low, high = minutes_of(found[1]), minutes_of(found[2])
+    low, high = minutes_of(match[1]), minutes_of(match[2])
     if low >= high:
         raise ValueError(f"{text!r} ends before it begins")
     return low, high

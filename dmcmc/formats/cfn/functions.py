@@ -1,4 +1,8 @@
-"""Convert the functions of a ``.cfn`` file to factors."""
+"""Convert the functions of a ``.cfn`` file to factors.
+
+:mod:`dmcmc.formats.cfn.read` parses the file to ``CfnFunction`` objects. ``decode`` converts the parameters of a global
+cost function, and ``factors_of`` builds the factors of all functions.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +25,7 @@ from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.types import Array
 
 _INTEGER = re.compile(rb"[+-]?\d{1,18}")
-_FORBIDDEN = np.iinfo(np.int64).min
+_FORBIDDEN = np.iinfo(np.int64).min  # utility of a forbidden entry
 NESTED = "cfnconstraint"  # global cost function whose only argument is a network
 
 
@@ -76,7 +80,7 @@ class CfnNetwork(NamedTuple):
     top : int
         Upper bound on the objective, as a cost; assignments of this cost or more are forbidden.
     unit : int
-        Cost units per 1, a power of ten.
+        Integer that represents the cost 1, a power of ten: 100 if the file has two decimals.
     """
 
     domains: Sequence[int]
@@ -87,6 +91,9 @@ class CfnNetwork(NamedTuple):
 
 def factors_of(functions: Sequence[CfnFunction], network: CfnNetwork, source: SourceFile) -> tuple[Factor, ...]:
     """Return all functions as factors.
+
+    Each function has its own limit from which on a cost is forbidden: an entry is forbidden if it exceeds the network's
+    bound even when all other functions have their lowest cost.
 
     Raises
     ------
@@ -148,7 +155,7 @@ def _resolved(functions: Sequence[CfnFunction], network: CfnNetwork, source: Sou
 
 
 def _lower_bound(function: CfnFunction, network: CfnNetwork) -> int | None:
-    """Return a lower bound on a function's costs; None if there is no cheap one."""
+    """Return a lower bound on a function's costs; None if no bound is cheap to compute."""
     if not function.keyword:
         complete = len(function.costs) >= prod(network.domains[v] for v in function.scope)
         return min([*function.costs, *([] if function.default is None or complete else [function.default])])
@@ -174,7 +181,10 @@ def _factors(function: CfnFunction, network: CfnNetwork, top: int | None) -> lis
 
 
 def _utilities(costs: NDArray[np.int64], unit: int, top: int | None) -> Array:
-    """Return costs as utilities: integers if all costs are whole, else floats."""
+    """Return integer costs as utilities (int64 if all costs are multiples of ``unit``, else float64).
+
+    Costs of ``top`` or more are forbidden; None means that there is no limit.
+    """
     is_forbidden = costs >= top if top is not None else np.zeros(costs.shape, dtype=bool)
     if unit == 1 or not (costs[~is_forbidden] % unit).any():
         return np.where(is_forbidden, _FORBIDDEN, -(costs // unit))
@@ -244,7 +254,8 @@ class _ParameterReader(NamedTuple):
     def records(self, item: Sequence[Any], kinds: str) -> list[list[int]]:
         """Return the records of a list.
 
-        ``kinds`` has one letter per number of a record: c for a cost, v for a variable, i for an integer.
+        ``kinds`` has one letter per number of a record: c for a cost, v for a variable, i for an integer. A record
+        becomes a list with these numbers.
         """
         words = _flat(item)
         if len(words) % len(kinds):

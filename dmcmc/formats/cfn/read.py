@@ -49,7 +49,21 @@ class _CfnDomain(NamedTuple):
 
 
 class _CfnReader:
-    """Parser that consumes the three sections of a network (problem, variables, functions) token by token."""
+    """Parser that consumes the three sections of a network (problem, variables, functions) token by token.
+
+    Attributes
+    ----------
+    tokens : Tokens
+        The tokens of the file.
+    depth : int
+        Number of networks around this one.
+    variables : dict of str to int
+        Index of each variable by its name.
+    values : list of _CfnDomain
+        Domain of each variable.
+    decimals : int
+        Number of decimals of all costs.
+    """
 
     def __init__(self, tokens: Tokens, depth: int = 0) -> None:
         """Start a network at the next token; ``depth`` counts the networks around it."""
@@ -128,7 +142,7 @@ class _CfnReader:
         return ("min", bound) if match[1] == b"<" else ("max", -bound)
 
     def _scaled(self, token: bytes, what: str, limit: int | None = _MAX_COST) -> int:
-        """Return a decimal number in units of the last decimal."""
+        """Return a decimal number as an integer in units of the last decimal; further decimals are truncated."""
         match = _NUMBER.fullmatch(token)
         if match is None:
             self.tokens.expected(f"{what}: a decimal number", token)
@@ -248,12 +262,12 @@ class _CfnReader:
     def _value(self, v: int, token: bytes, what: str) -> int:
         """Return the index of a value given by its name or its index."""
         values = self.values[v]
-        found = values.names.get(token.decode("utf-8", "replace"))
-        if found is None and _INDEX.fullmatch(token):
-            found = int(token)
-        if found is None or found >= values.size:
+        index = values.names.get(token.decode("utf-8", "replace"))
+        if index is None and _INDEX.fullmatch(token):
+            index = int(token)
+        if index is None or index >= values.size:
             self.tokens.fail(f"{what}: {shown(token)} is not a value of variable {list(self.variables)[v]!r}")
-        return found
+        return index
 
     def _typed(self, name: str, offset: int, scope: list[int], sense: str) -> CfnFunction:
         """Read a global cost function."""

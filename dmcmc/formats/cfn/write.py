@@ -1,4 +1,7 @@
-"""Write ``.cfn``, toulbar2's JSON: both senses, decimals, names and labels, but no agents."""
+"""Write ``.cfn``, toulbar2's JSON.
+
+The format has both senses, decimals, names and labels, but no agents.
+"""
 
 import json
 import re

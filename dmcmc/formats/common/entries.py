@@ -1,4 +1,4 @@
-"""Convert the numbers of a text exactly to the entries of a table."""
+"""Convert the numbers of a text exactly to the entries of a table; used by the readers of several formats."""
 
 import math
 import re
@@ -68,7 +68,7 @@ class TableBudget:
 
     Attributes
     ----------
-    cells : int
+    entries : int
         Entries of all tables so far.
     """
 

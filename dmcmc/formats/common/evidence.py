@@ -1,4 +1,4 @@
-"""Read observations of variables, and condition a problem on them.
+"""Read observations of variables, and condition a problem on them; :mod:`dmcmc.formats.registry` calls ``observe``.
 
 Two file formats are supported. UAI's format has integers only: the number of observed variables, then each variable
 with the index of its value (``2  0 1  4 0``); an older variant starts with the number of samples, 1. The other format

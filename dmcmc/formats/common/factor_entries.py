@@ -1,4 +1,8 @@
-"""Code that writers share: factors as sparse entries, names, and features that a format cannot express."""
+"""Code that the writers of all formats share.
+
+It represents factors as sparse entries, gives them unique names, and checks or drops the features of a problem that a
+format cannot express.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -12,7 +16,7 @@ from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
-Cost = int | float | None
+Cost = int | float | None  # None is forbidden
 
 DROPPABLE = {
     "agents": "owners of variables: one agent owns all",

@@ -31,7 +31,7 @@ class ScannedNumbers(NamedTuple):
 
 
 def scan_integers(text: bytes, begin: int = 0) -> ScannedNumbers:
-    """Return the words of a text from byte ``begin`` on as int64; other than 64-bit integers stay unconverted."""
+    """Return the words of a text from byte ``begin`` on as int64; words other than 64-bit integers stay unconverted."""
     return _scan(integers, text, begin, np.dtype(np.int64))
 
 

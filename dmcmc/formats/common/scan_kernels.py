@@ -1,9 +1,17 @@
 # mypy: ignore-errors
-"""Compiled loops over the bytes of a text, for `dmcmc.formats.common.scan`.
+"""Compiled loops over the bytes of a text, for :mod:`dmcmc.formats.common.scan`.
 
-Arguments of all kernels: ``text`` is the text as uint8 (bytes,), ``begin`` the byte at which to start. ``numbers``
-receives the value of each word (int64 or float64, one entry per word), and ``unconverted`` (k, 3) int64 the index,
-first byte and end of each word that cannot be converted.
+Words are separated by white space (bytes 32 and 9 to 13). Other byte codes: 43 ``+``, 45 ``-``, 46 ``.``, 48 ``0``,
+69 ``E``, 101 ``e``. Arguments of the kernels:
+
+text : (bytes,) uint8
+    The text.
+begin : int
+    Byte at which to start.
+numbers : (words,) int64 or float64
+    Output: the value of each word; 0 for an unconverted word.
+unconverted : (k, 3) int64
+    Output: for each word that cannot be converted exactly, its index, its first byte and the byte after its last.
 """
 
 import numpy as np
@@ -64,9 +72,9 @@ def _quotient(mantissa, power):
     """Return mantissa / power, and whether it is certainly correctly rounded.
 
     ``mantissa`` is an integer up to 2^60 and ``power`` a power of ten up to 10^22. The quotient of the rounded mantissa
-    is corrected by the exactly computed remainder (Dekker's product). The sum of both is accurate to 2^-40 of a unit in
-    the last place. It therefore rounds like the true quotient, unless the latter lies that close to the midpoint
-    between two floating-point numbers.
+    is corrected by the exactly computed remainder (Dekker's product; 134217729 = 2^27 + 1 is Veltkamp's constant, which
+    splits a float64 into two halves). The sum of both is accurate to 2^-40 of a unit in the last place. It therefore
+    rounds like the true quotient, unless the latter lies that close to the midpoint between two floating-point numbers.
     """
     high = np.float64(mantissa)
     low = np.float64(mantissa - np.int64(high))

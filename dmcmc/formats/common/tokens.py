@@ -10,7 +10,7 @@ _MAX_SHOWN_BYTES = 40  # bytes of a token that an error message shows
 
 
 class Tokens:
-    """Stream of the tokens of a file.
+    """Stream of the tokens of a file, with one token of lookahead; the readers of ``.bif`` and ``.cfn`` use it.
 
     Parameters
     ----------
@@ -22,6 +22,8 @@ class Tokens:
 
     Attributes
     ----------
+    source : SourceFile
+        The file.
     quoted : bool
         Whether the last token taken was in double quotes.
     """

@@ -1,8 +1,9 @@
 """Evaluate expressions for all assignments at once by NumPy, if the result is certainly the same as Python's.
 
-Every value is an array that broadcasts over the axes of its variables, as with ``np.ix_``. If Python might raise an
-error, skip an operand, or use larger integers, the evaluation is abandoned and
-:mod:`dmcmc.formats.expressions.closures` evaluates the assignments one by one.
+``Expression`` (:mod:`dmcmc.formats.expressions.expression`) calls ``evaluate``. Every value is an array that broadcasts
+over the axes of its variables, as with ``np.ix_``. If Python might raise an error, skip an operand, or use larger
+integers, ``_NeedsPython`` abandons the evaluation and :mod:`dmcmc.formats.expressions.closures` evaluates the
+assignments one by one.
 """
 
 import ast
@@ -90,7 +91,7 @@ def _kind(values: Sequence[Any]) -> tuple[str, int]:
 
 
 def _value(node: ast.expr, known: Mapping[str, _ArrayValue]) -> _ArrayValue:
-    """Evaluate a syntax tree with the given values of names."""
+    """Evaluate a syntax tree; ``known`` maps each name to its values."""
     match node:
         case ast.Constant():
             kind, max_abs = _kind([node.value])
@@ -117,7 +118,13 @@ def _value(node: ast.expr, known: Mapping[str, _ArrayValue]) -> _ArrayValue:
 
 
 def _numbers(parts: Sequence[_ArrayValue]) -> tuple[list[Any], list[int], str]:
-    """Return arrays for arithmetic, the bounds on their absolute values, and i if all are integers, else f."""
+    """Return the operands as numbers.
+
+    Returns
+    -------
+    arrays, sizes, kind
+        The arrays, upper bounds on their absolute values, and ``i`` if all are integers, else ``f``.
+    """
     kinds = {"i" if part.kind == "b" else part.kind for part in parts}
     sizes = [part.max_abs for part in parts]
     if not kinds <= {"i", "f"} or (len(kinds) > 1 and max(sizes) > _MAX_EXACT_FLOAT):
@@ -127,7 +134,15 @@ def _numbers(parts: Sequence[_ArrayValue]) -> tuple[list[Any], list[int], str]:
 
 
 def _calculate(ufunc: Any, bound: Callable[..., int]) -> Callable[..., _ArrayValue]:
-    """Return an arithmetic operation; ``bound`` maps the operands' bounds to the result's."""
+    """Return an arithmetic operation on arrays.
+
+    Parameters
+    ----------
+    ufunc
+        NumPy's function.
+    bound
+        Maps upper bounds on the operands' absolute values to an upper bound on the result's.
+    """
 
     def calculate(*parts: _ArrayValue) -> _ArrayValue:
         arrays, sizes, kind = _numbers(parts)
@@ -152,7 +167,7 @@ def _divide(ufunc: Any, integers_only: bool) -> Callable[[_ArrayValue, _ArrayVal
 
 
 def _compare(ufunc: Any) -> Callable[[_ArrayValue, _ArrayValue], _ArrayValue]:
-    """Return a comparison."""
+    """Return a comparison of numbers or of texts."""
 
     def compare(a: _ArrayValue, b: _ArrayValue) -> _ArrayValue:
         if a.kind == b.kind == "O":
@@ -163,7 +178,10 @@ def _compare(ufunc: Any) -> Callable[[_ArrayValue, _ArrayValue], _ArrayValue]:
 
 
 def _extreme(better: Any) -> Callable[..., _ArrayValue]:
-    """Return ``max`` or ``min`` of several numbers of one type; ties take the first, as in Python."""
+    """Return ``max`` or ``min`` of several numbers of one type; ties take the first, as in Python.
+
+    ``better`` is ``np.greater`` or ``np.less``.
+    """
 
     def extreme(*parts: _ArrayValue) -> _ArrayValue:
         if len(parts) < 2 or {part.kind for part in parts} not in ({"i"}, {"f"}):
@@ -185,7 +203,7 @@ def _all_true(*parts: _ArrayValue) -> _ArrayValue:
 
 
 def _choose(test: _ArrayValue, yes: _ArrayValue, no: _ArrayValue) -> _ArrayValue:
-    """Return ``yes`` where the test is true, else ``no``."""
+    """Return ``yes`` where the test is true, else ``no``; both are evaluated everywhere."""
     kinds, max_abs = {yes.kind, no.kind}, max(yes.max_abs, no.max_abs)
     kind = yes.kind if len(kinds) == 1 else "i" if kinds == {"b", "i"} else "m"
     if kind == "m" and (max_abs > _MAX_EXACT_FLOAT or "O" in kinds):

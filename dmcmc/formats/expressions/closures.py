@@ -1,4 +1,7 @@
-"""Compile syntax trees to closures, which an :class:`~dmcmc.formats.expressions.expression.Expression` runs."""
+"""Compile syntax trees to closures, which an :class:`~dmcmc.formats.expressions.expression.Expression` runs.
+
+A closure takes an environment (a dict from names to values) and returns the value of its node.
+"""
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +31,7 @@ class Compiler:
         Number of nodes compiled.
     depth : int
         Current depth of nesting.
-    meter : StepBudget
+    budget : StepBudget
         Limit for the steps at run time.
     """
 
@@ -112,14 +115,14 @@ class Compiler:
                 _refuse(left.op)
             operations.append((function, left.right))
             left = left.left
-        first = self.node(left)
+        leftmost = self.node(left)
         steps = [(function, self.node(right)) for function, right in reversed(operations)]
         if len(steps) == 1:
-            ((only, right),) = steps
-            return lambda env: only(first(env), right(env))
+            ((operation, right),) = steps
+            return lambda env: operation(leftmost(env), right(env))
 
         def chain(env: Environment) -> Any:
-            value = first(env)
+            value = leftmost(env)
             for function, right in steps:
                 value = function(value, right(env))
             return value
@@ -136,29 +139,29 @@ class Compiler:
 
     def on_boolop(self, node: ast.BoolOp) -> Closure:
         """Compile ``and`` or ``or``, which return the deciding operand as in Python."""
-        parts, stop = self.nodes(node.values), isinstance(node.op, ast.Or)
+        parts, deciding_value = self.nodes(node.values), isinstance(node.op, ast.Or)
 
-        def either(env: Environment) -> Any:
+        def first_deciding(env: Environment) -> Any:
             value: Any = None
             for part in parts:
                 value = part(env)
-                if bool(value) == stop:
+                if bool(value) == deciding_value:
                     return value
             return value
 
-        return either
+        return first_deciding
 
     def on_compare(self, node: ast.Compare) -> Closure:
         """Compile a comparison, possibly chained."""
-        first, rest = self.node(node.left), self.nodes(node.comparators)
+        leftmost, operands = self.node(node.left), self.nodes(node.comparators)
         functions = [library.COMPARE.get(type(op)) or _refuse(op) for op in node.ops]
-        if len(rest) == 1:
-            function, right = functions[0], rest[0]
-            return lambda env: function(first(env), right(env))
+        if len(operands) == 1:
+            function, right = functions[0], operands[0]
+            return lambda env: function(leftmost(env), right(env))
 
         def chain(env: Environment) -> Any:
-            left = first(env)
-            for function, part in zip(functions, rest, strict=True):
+            left = leftmost(env)
+            for function, part in zip(functions, operands, strict=True):
                 right = part(env)
                 if not function(left, right):
                     return False
@@ -279,7 +282,7 @@ class Compiler:
 
 
 def _conditions(body: list[ast.stmt]) -> ast.expr | None:
-    """Return statements that only choose a returned value as one expression; None for others."""
+    """Return statements that only choose a returned value as one conditional expression; None for other statements."""
     match body:
         case [ast.Return(value=value), *_]:
             return value

@@ -1,4 +1,8 @@
-"""A parsed expression: evaluated for all assignments at once if that is sound, else one by one."""
+"""A parsed expression and the limit for its evaluation.
+
+An expression is evaluated for all assignments at once with NumPy if the result is certainly the same, else for one
+assignment after the other with closures. The parsers of :mod:`dmcmc.formats.expressions.parse` create it.
+"""
 
 import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +19,7 @@ MAX_STEPS = 10_000_000  # evaluation steps for one file, a few seconds
 _STEPS_PER_BYTE = 500  # further steps per byte of a file
 _MIN_ASSIGNMENTS_FOR_ARRAYS = 100  # with fewer assignments, NumPy is slower than closures
 
-Environment = dict[str, Any]
+Environment = dict[str, Any]  # value of each name
 Closure = Callable[[Environment], Any]
 
 
@@ -62,7 +66,7 @@ class Expression:
     tree: ast.expr | None = field(repr=False, default=None)
 
     def __call__(self, values: Mapping[str, Any]) -> int | float:
-        """Return the value for one assignment; raises as :meth:`over` does."""
+        """Return the value for one assignment; raises as ``over`` does."""
         return self._one_by_one([dict(values)])[0]
 
     def over(self, values: Sequence[Sequence[Any]], axes: Sequence[int] | None = None) -> Array | list[int | float]:
@@ -84,16 +88,16 @@ class Expression:
         count, axes = prod(map(len, values)), range(len(values)) if axes is None else axes
         self.budget.spend(self.size * count)
         if count >= _MIN_ASSIGNMENTS_FOR_ARRAYS and self.tree is not None:
-            found = evaluate(self.tree, self.names, values, axes)
-            if found is not None:
-                return found
+            results = evaluate(self.tree, self.names, values, axes)
+            if results is not None:
+                return results
         return self._one_by_one(
-            {n: chosen[i] for n, i in zip(self.names, axes, strict=True)} for chosen in product(*values)
+            {n: assignment[i] for n, i in zip(self.names, axes, strict=True)} for assignment in product(*values)
         )
 
     def _one_by_one(self, assignments: Iterable[Environment]) -> list[int | float]:
-        """Return the values for environments one by one; the environments may be modified."""
-        run, found = self.run, []
+        """Return the values for environments one by one; the evaluation may modify the environments."""
+        run, results = self.run, []
         try:
             for assignment in assignments:
                 result = run(assignment)
@@ -102,7 +106,7 @@ class Expression:
                     if kind is not bool:
                         raise ExpressionError(f"has the value {str(result)[:40]!r}, which is not a number")
                     result = int(result)
-                found.append(result)
+                results.append(result)
         except (ArithmeticError, TypeError, ValueError, RecursionError) as error:
             raise ExpressionError(f"cannot be evaluated: {' '.join(str(error).split())[:200]}") from None
-        return found
+        return results

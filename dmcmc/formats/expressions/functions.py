@@ -1,4 +1,8 @@
-"""Functions that expressions may call: bounded work on numbers, strings and short sequences."""
+"""Functions, operators and constants of expressions: bounded work on numbers, strings and short sequences.
+
+``PYTHON`` and ``FUNCTIONAL`` are the functions that Python expressions and XCSP's functional form may call; ``BINARY``,
+``COMPARE`` and ``UNARY`` are the operators by the node types of :mod:`ast`.
+"""
 
 import ast
 import math

@@ -1,4 +1,7 @@
-"""Building blocks of all global cost functions: tables, constants, and automata that count along the scope."""
+"""Building blocks of all global cost functions: tables, constants, and automata that count along the scope.
+
+:mod:`dmcmc.formats.global_functions.factors` derives the builder of every function from this class.
+"""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import prod
@@ -12,7 +15,7 @@ from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
 
 _MAX_TABLE_ENTRIES = 1024  # an automaton over at most this many entries is stored as a table
-_FORBIDDEN = np.iinfo(np.int64).min
+_FORBIDDEN = np.iinfo(np.int64).min  # utility of a forbidden entry
 
 
 class GlobalFunctionBuilder:
@@ -60,7 +63,7 @@ class GlobalFunctionBuilder:
         return self.cost * {"hard": 1, "lin": gap, "quad": gap * gap}[metric]
 
     def range_cost(self, metric: str, low: int, high: int) -> Callable[[int], Cost]:
-        """Return the cost of a number as a function, given the bounds between which it should lie."""
+        """Return a function from a number to its cost: 0 from ``low`` to ``high``, else the cost of its distance."""
         return lambda n: self.violation_cost(metric, max(low - n, n - high, 0))
 
     def occurrence_costs(self) -> dict[int, Callable[[int], Cost]]:
@@ -77,9 +80,17 @@ class GlobalFunctionBuilder:
         return functions
 
     def among(self, values: Sequence[Sequence[int]], function: Callable[[int], Cost]) -> Factor:
-        """Return a factor for a function of the number of variables that take one of some values."""
-        chosen = {value for (value,) in values}
-        return self.weighted_sum([[int(x in chosen) for x in range(size)] for size in self.shape], function)
+        """Return a factor for a function of the number of variables that take one of some values.
+
+        Parameters
+        ----------
+        values
+            Records of one value each.
+        function
+            Cost of the number of variables.
+        """
+        counted_values = {value for (value,) in values}
+        return self.weighted_sum([[int(x in counted_values) for x in range(size)] for size in self.shape], function)
 
     def weighted_sum(self, weights: Sequence[Sequence[int]], function: Callable[[int], Cost]) -> Factor:
         """Return a factor for a function of the sum of weights.
@@ -98,13 +109,23 @@ class GlobalFunctionBuilder:
         last = len(varying) - 1
 
         def step(position: int, total: Any, value: int) -> tuple[Hashable, int | float | None]:
-            reached = total + weights[varying[position]][value]
-            return (reached, 0) if position < last else (0, self.costs.utility(function(reached)))
+            new_total = total + weights[varying[position]][value]
+            return (new_total, 0) if position < last else (0, self.costs.utility(function(new_total)))
 
         return self.automaton(varying, offset, step)
 
     def automaton(self, positions: Sequence[int], start: Hashable, step: Any) -> Factor:
-        """Return a factor for an automaton over some positions of the scope; a small one is stored as a table."""
+        """Return a factor for an automaton over some positions of the scope; a small one is stored as a table.
+
+        Parameters
+        ----------
+        positions
+            Positions in the scope, in the order in which the automaton reads them.
+        start
+            Initial state.
+        step
+            Maps (index in ``positions``, state, value) to the next state and a utility; None as utility is forbidden.
+        """
         shape = [self.shape[i] for i in positions]
         factor: Factor = unroll([self.scope[i] for i in positions], shape, start, step, name=self.name)
         return Factor(factor.scope, factor.table, self.name) if prod(shape) <= _MAX_TABLE_ENTRIES else factor

@@ -7,18 +7,18 @@ from dmcmc.inference.runtime.errors import ProblemError
 
 _MAX_COST = 2**62  # upper limit for the absolute value of a cost; leaves headroom in int64
 
-Cost = int | None
+Cost = int | None  # None is forbidden
 
 
 class CostScale(NamedTuple):
-    """Conversion of costs to utilities.
+    """Conversion of integer costs to utilities.
 
     Attributes
     ----------
     top : int or None
         Costs from here on are forbidden; None if there is no limit.
     unit : int
-        Cost units per 1.
+        Integer that represents the cost 1, a power of ten: 100 if the file has two decimals.
     """
 
     top: int | None
@@ -44,7 +44,7 @@ GAPS: Mapping[str, Callable[[int, int, int], int]] = {
 
 
 def gap_cost(gap: int, delta: int, unit: int) -> Cost:
-    """Return the cost of a gap: proportional to it, and forbidden above ``delta``."""
+    """Return the cost of a gap: ``unit`` times the gap, 0 if it is negative, and forbidden (None) above ``delta``."""
     return None if gap > delta else max(gap, 0) * unit
 
 

@@ -86,7 +86,11 @@ def _with_positions(field: ParameterSpec, argument: Any, scope: Sequence[int]) -
 
 
 class _FactorBuilder(GlobalFunctionBuilder):
-    """Builder of every global cost function by name."""
+    """Builder of every global cost function by name.
+
+    A ``step`` function below maps (position, state, value) to the next state of an automaton and a utility; None as
+    utility is forbidden. The cost is charged at the last position.
+    """
 
     def build(self, keyword: str) -> list[Factor]:
         """Return the factors of the function with this name."""
@@ -128,8 +132,8 @@ class _FactorBuilder(GlobalFunctionBuilder):
             case "woverlap":
                 return [overlap(self)]
             case "wdiverse" | "whdiverse" | "wtdiverse":
-                away = [[int(x != v) for x in range(size)] for v, size in zip(a["values"], self.shape, strict=True)]
-                return [self.weighted_sum(away, lambda n: 0 if n >= a["distance"] else None)]
+                differs = [[int(x != v) for x in range(size)] for v, size in zip(a["values"], self.shape, strict=True)]
+                return [self.weighted_sum(differs, lambda n: 0 if n >= a["distance"] else None)]
             case "max" | "smaxdp":
                 return [self.maximum()]
             case "sgrammar" | "sgrammardp":
@@ -148,8 +152,8 @@ class _FactorBuilder(GlobalFunctionBuilder):
 
     def at_most_one(self, pairs: Sequence[Sequence[int]]) -> Factor:
         """Forbid that two variables take values listed as pairs (position, value)."""
-        chosen = [[int([i, x] in pairs) for x in range(size)] for i, size in enumerate(self.shape)]
-        return self.weighted_sum(chosen, lambda total: 0 if total <= 1 else None)
+        is_listed = [[int([i, x] in pairs) for x in range(size)] for i, size in enumerate(self.shape)]
+        return self.weighted_sum(is_listed, lambda total: 0 if total <= 1 else None)
 
     def pairs(self, cost: Cost) -> list[Factor]:
         """Return one factor per pair of variables that costs ``cost`` if they are equal."""
@@ -187,24 +191,30 @@ class _FactorBuilder(GlobalFunctionBuilder):
         return [self.automaton(range(len(self.scope)), ((0,) * len(limits), 0), step)]
 
     def against_last(self, keyword: str) -> Factor:
-        """Return a comparison of the count (or sum) over all variables but the last with the value of the last."""
+        """Return a comparison of the other variables with the value of the last one.
+
+        ``wvaramong`` compares the number of variables that take one of some values, ``wvarsum`` the sum of the values.
+        """
         last = len(self.scope) - 1
-        chosen = {v for (v,) in self.arguments["values"]} if keyword == "wvaramong" else None
-        gap = comparison_gap("==" if chosen is not None else self.arguments["comparator"])
+        counted_values = {v for (v,) in self.arguments["values"]} if keyword == "wvaramong" else None
+        gap = comparison_gap("==" if counted_values is not None else self.arguments["comparator"])
 
         def step(position: int, total: Any, value: int) -> tuple[Hashable, int | float | None]:
             if position < last:
-                return total + (value if chosen is None else int(value in chosen)), 0
+                return total + (value if counted_values is None else int(value in counted_values)), 0
             return 0, self.costs.utility(self.violation_cost("hard", gap(total, value)))
 
         return self.automaton(range(len(self.scope)), 0, step)
 
     def capacity_bound(self, keyword: str) -> Factor:
-        """Return a hard bound on the sum of the weights of the values taken."""
+        """Return a hard bound on the sum of the weights of the values taken (``clique`` and the knapsack functions)."""
         a = self.arguments
         if keyword == "clique":
-            taken = [{value for (value,) in values} for values in a["values"]]
-            weights = [[int(x in chosen) for x in range(size)] for chosen, size in zip(taken, self.shape, strict=True)]
+            values_by_variable = [{value for (value,) in values} for values in a["values"]]
+            weights = [
+                [int(x in counted_values) for x in range(size)]
+                for counted_values, size in zip(values_by_variable, self.shape, strict=True)
+            ]
             return self.weighted_sum(weights, lambda total: 0 if total <= a["rhs"] else None)
         if keyword == "knapsack":
             if max(self.shape) > 2:
@@ -213,7 +223,7 @@ class _FactorBuilder(GlobalFunctionBuilder):
         else:
             listed = a["weightedvalues"]
             if keyword == "knapsackv":
-                listed = [[pair for position_of, *pair in listed if position_of == i] for i in range(len(self.scope))]
+                listed = [[pair for variable, *pair in listed if variable == i] for i in range(len(self.scope))]
             weights = []
             for pairs, size in zip(listed, self.shape, strict=True):
                 weight: Counter[int] = Counter()
@@ -225,7 +235,7 @@ class _FactorBuilder(GlobalFunctionBuilder):
     def maximum(self) -> Factor:
         """Return the largest of the costs of the values taken."""
         a = self.arguments
-        costs = {(position_of, value): cost for position_of, value, cost in a["tuples"]}
+        costs = {(variable, value): cost for variable, value, cost in a["tuples"]}
         last = len(self.scope) - 1
 
         def step(position: int, largest_cost: Any, value: int) -> tuple[Hashable, int | float | None]:
@@ -236,7 +246,11 @@ class _FactorBuilder(GlobalFunctionBuilder):
         return self.automaton(range(last + 1), None, step)
 
     def arithmetic(self, keyword: str) -> Factor:
-        """Return a comparison of the values of two variables."""
+        """Return a comparison of the values of two variables, such as ``>=``, or one of ``disj`` and ``sdisj``.
+
+        The values of ``disj`` and ``sdisj`` are the start times of two tasks, which must not overlap; the parameters
+        ``x`` and ``y`` are their durations.
+        """
         if len(self.scope) != 2:
             raise ProblemError(f"compares 2 variables, not {len(self.scope)}")
         a = self.arguments

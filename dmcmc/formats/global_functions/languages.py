@@ -24,8 +24,9 @@ def automaton_for(
 ) -> tuple[Hashable, StepFunction]:
     """Return the initial state and the step of an automaton that computes the cheapest run of the file's automaton.
 
-    A state holds the cost of reaching each state of the file's automaton. With the metric ``var`` a value may be
-    replaced at a cost; with ``edit`` values may also be deleted and inserted.
+    A state of the new automaton is a sorted tuple of pairs: a state of the file's automaton, and the cost of reaching
+    it. With the metric ``var`` a value may be replaced at a cost; with ``edit`` values may also be deleted and
+    inserted. In the code, q and r are states of the file's automaton, and v is the value that labels a transition.
     """
     a, is_unweighted, allows_edits = arguments, keyword != "wregular", arguments.get("metric") == "edit"
     edit_cost: int = a.get("cost", 0)
@@ -69,10 +70,10 @@ def automaton_for(
         common = min(best.values())
         return tuple(sorted((q, cost - common) for q, cost in best.items())), _finite_utility(common, costs)
 
-    first: dict[int, int] = {}
+    initial: dict[int, int] = {}
     for q, cost in starts:
-        first[q] = min(first.get(q, cost), cost)
-    return tuple(sorted(with_insertions(first).items())), step
+        initial[q] = min(initial.get(q, cost), cost)
+    return tuple(sorted(with_insertions(initial).items())), step
 
 
 def _finite_utility(cost: int, costs: CostScale) -> int | float:
@@ -119,7 +120,11 @@ def _combined_spans(
     end: int,
     rules: Sequence[Sequence[int]],
 ) -> dict[int, NDArray[np.int64]]:
-    """Return each symbol's costs for the words over positions ``begin`` to ``end``, combined from shorter spans."""
+    """Return each symbol's costs for the words over positions ``begin`` to ``end``, combined from shorter spans.
+
+    ``best`` maps a span (begin, end) to the costs by symbol. A rule is (symbol, left symbol, right symbol), with a
+    weight if the grammar has weights.
+    """
     spans: _Spans = {}
     for middle in range(begin + 1, end):
         left, right = best[begin, middle], best[middle, end]

@@ -12,7 +12,7 @@ from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError
 
-_FORBIDDEN = np.iinfo(np.int64).max
+_FORBIDDEN = np.iinfo(np.int64).max  # cost of a forbidden entry
 _MAX_INNER_ENTRIES = 1 << 20  # entries of an inner factor's table
 _MAX_TABLE_ENTRIES = 1024  # a constraint over at most this many entries is stored as a table
 
@@ -27,9 +27,9 @@ class NestedNetwork(NamedTuple):
     factors : tuple of Factor
         Its factors; utilities are negated costs.
     unit : int
-        Cost units per 1.
+        Integer that represents the cost 1, a power of ten.
     low, high : int
-        The constraint low ≤ cost < high, in cost units.
+        The constraint low ≤ cost < high; integers in the same unit.
     """
 
     domains: Sequence[int]
@@ -53,13 +53,13 @@ def nested_constraint(nested: NestedNetwork, scope: Sequence[int], shape: Sequen
     """
     if [*nested.domains] != [*shape]:
         raise ProblemError(f"its network has domains {[*nested.domains]}, its scope {[*shape]}")
-    tables, start = [], 0
+    inner_tables, start = [], 0
     for factor in nested.factors:
         if type(factor) is not Factor and prod(factor.shape) > _MAX_INNER_ENTRIES:
             raise ProblemError("its network has a function over too many variables")
         costs = _costs(factor, nested.unit)
         if factor.scope:
-            tables.append((factor.scope, costs))
+            inner_tables.append((factor.scope, costs))
         else:
             start += int(costs) if costs != _FORBIDDEN else nested.high
     if not scope:
@@ -67,20 +67,20 @@ def nested_constraint(nested: NestedNetwork, scope: Sequence[int], shape: Sequen
     min_remaining, max_remaining = np.zeros(len(scope) + 1, dtype=object), np.zeros(len(scope) + 1, dtype=object)
     closing_factors: list[list[tuple[tuple[int, ...], NDArray[np.int64]]]] = [[] for _ in scope]
     last_use = [0] * len(scope)
-    for inner, costs in tables:
-        end = max(inner)
-        closing_factors[end].append((inner, costs))
+    for inner_scope, costs in inner_tables:
+        end = max(inner_scope)
+        closing_factors[end].append((inner_scope, costs))
         finite = costs[costs != _FORBIDDEN]
         min_remaining[: end + 1] += int(finite.min()) if finite.size else 0
         max_remaining[: end + 1] += int(finite.max()) if finite.size else 0
-        for v in inner:
+        for v in inner_scope:
             last_use[v] = max(last_use[v], end)
 
     def step(position: int, state: Any, value: int) -> tuple[Hashable, int | None]:
-        total, seen = state
-        values = {**dict(seen), position: value}
-        for inner, costs in closing_factors[position]:
-            cost = int(costs[tuple(values[v] for v in inner)])
+        total, needed_values = state
+        values = {**dict(needed_values), position: value}
+        for inner_scope, costs in closing_factors[position]:
+            cost = int(costs[tuple(values[v] for v in inner_scope)])
             if cost == _FORBIDDEN:
                 return None, None
             total += cost

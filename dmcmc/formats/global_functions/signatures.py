@@ -28,6 +28,7 @@ class ParameterSpec(NamedTuple):
     layout: str = ""
 
 
+# Parameters that several functions share.
 _VAR = ParameterSpec("metric", "word", "var")
 _METRIC = ParameterSpec("metric", "word", "hard|lin|quad")
 _COST = ParameterSpec("cost", "cost")

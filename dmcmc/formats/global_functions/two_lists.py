@@ -49,4 +49,4 @@ def overlap(b: GlobalFunctionBuilder) -> Factor:
             return (count, 0), 0
         return 0, b.costs.utility(b.violation_cost(a["metric"], gap(count, a["to"])))
 
-    return b.automaton([position_ for i in range(half) for position_ in (i, half + i)], (0, 0), step)
+    return b.automaton([index for i in range(half) for index in (i, half + i)], (0, 0), step)

@@ -147,11 +147,11 @@ class _OwnerAssignment:
 
     def scopes_by_variable(self, scopes: Iterable[Sequence[int]]) -> list[list[Sequence[int]]]:
         """Return, for each variable, the scopes that contain it."""
-        found: list[list[Sequence[int]]] = [[] for _ in self.variables]
+        scopes_of: list[list[Sequence[int]]] = [[] for _ in self.variables]
         for scope in scopes:
             for v in scope:
-                found[v].append(scope)
-        return found
+                scopes_of[v].append(scope)
+        return scopes_of
 
     def apply_section(self, document: Document, key: Key) -> None:
         """Apply a section ``{agent: [names]}``; names that are already assigned keep their agent."""
@@ -168,12 +168,12 @@ class _OwnerAssignment:
 
     def mapping(self, document: Document, key: Key) -> dict[str, Any]:
         """Return a section that maps names to lists of names; a missing section is empty."""
-        found: Any = document.data
+        section: Any = document.data
         for part in key:
-            found = found.get(part) if isinstance(found, dict) else None
-        if found is not None and not isinstance(found, dict):
-            self.fail(document, key, f"expected names with lists of names, got {show(found)}")
-        return found or {}
+            section = section.get(part) if isinstance(section, dict) else None
+        if section is not None and not isinstance(section, dict):
+            self.fail(document, key, f"expected names with lists of names, got {show(section)}")
+        return section or {}
 
     def names(self, document: Document, key: Key, given: Any) -> list[str]:
         """Return a checked list of names of variables and constraints."""

@@ -56,7 +56,28 @@ def read(source: SourceFile, distribution: Path | None = None) -> Problem:
 
 
 class _PydcopReader:
-    """Reader of the sections of a pyDCOP file; each method reads and checks one kind of entry."""
+    """Reader of the sections of a pyDCOP file; each method reads and checks one kind of entry.
+
+    A ``key`` is the path of an entry in the file, such as ``("domains", "colours")``; error messages name it and its
+    line.
+
+    Attributes
+    ----------
+    document, data : Document, dict
+        The file with the lines of its entries, and its content.
+    sense : str
+        ``min`` or ``max``.
+    table_budget, budget : TableBudget, StepBudget
+        Memory that is left for tables, and evaluation steps that are left for expressions.
+    values_left : int
+        Number of values that further domains may have.
+    values, index : dict
+        By the name of a domain: its values, and the index of each value by the words that stand for it.
+    variables : dict of str to int
+        Index of each variable by its name.
+    domain_of : list of str
+        Name of each variable's domain.
+    """
 
     def __init__(self, document: Document, budget: StepBudget) -> None:
         """Check the sections and read the objective."""
@@ -149,10 +170,10 @@ class _PydcopReader:
     def cost_function(self, name: str, function: Any) -> list[Factor]:
         """Return the factors for the cost of one variable."""
         key = ("variables", name, "cost_function")
-        found = self.intentional(key, function, f"{name}.cost_function")
-        if any(factor.scope != (self.variables[name],) for factor in found if factor.scope):
+        factors = self.intentional(key, function, f"{name}.cost_function")
+        if any(factor.scope != (self.variables[name],) for factor in factors if factor.scope):
             self.fail(key, f"the cost of a variable must depend on that variable only ({name})")
-        return found
+        return factors
 
     def constraint(self, name: str, entry: Any) -> list[Factor]:
         """Return the factors of one constraint."""
@@ -277,8 +298,8 @@ def _cost(word: Any) -> int | float | None:
 
 def _index_by_word(values: list[Any]) -> dict[str, int]:
     """Return the index of each value by the words that assignments may use for it."""
-    found = {str(value).lower(): i for i, value in enumerate(values) if isinstance(value, bool)}
-    return found | {str(value): i for i, value in enumerate(values)}
+    index_of = {str(value).lower(): i for i, value in enumerate(values) if isinstance(value, bool)}
+    return index_of | {str(value): i for i, value in enumerate(values)}
 
 
 def _labels(values: list[Any]) -> tuple[Label, ...] | None:

@@ -37,10 +37,12 @@ class _UaiReader:
 
     Attributes
     ----------
+    source : SourceFile
+        The file.
     body : int
         Byte offset after the header word.
     numbers : (numbers,) float64
-        All numbers of the body.
+        All numbers after the header word.
     domains : (variables,) int64
         Domain size of each variable.
     scope_start, table_start : (factors,) int64
@@ -103,7 +105,7 @@ class _UaiReader:
         )
 
     def _utilities(self) -> Array:
-        """Return the logarithms of all numbers; only those of table entries are meaningful."""
+        """Return the logarithms of ``numbers``, (numbers,) float64; only those of table entries are meaningful."""
         if self.table_start.size:
             tables = self.numbers[self.table_start[0] :]
             for bad in np.flatnonzero(~((tables >= 0) & (tables < np.inf)))[:1]:
@@ -126,7 +128,7 @@ class _UaiReader:
         return flags
 
     def _integer(self, number: int, what: str) -> int:
-        """Return a number of the body as a non-negative integer, or fail with ``what`` was expected."""
+        """Return ``numbers[number]`` as a non-negative integer, or fail with ``what`` was expected."""
         if number >= self.numbers.size:
             self._fail(number, f"expected {what}, but the file ends")
         value = float(self.numbers[number])
@@ -138,16 +140,18 @@ class _UaiReader:
         """Raise the error for the compiled pass that ended at number ``position`` of factor ``f``."""
         if reason == uai_kernels.SHORT:
             self._fail(position, f"factor {f}: numbers are missing at the end of the file")
-        found = f"{self.numbers[position]:g}"
+        number_text = f"{self.numbers[position]:g}"
         if reason == uai_kernels.WHOLE:
-            self._fail(position, f"factor {f}: expected the number of its variables, got {found}")
+            self._fail(position, f"factor {f}: expected the number of its variables, got {number_text}")
         if reason == uai_kernels.SCOPE:
-            self._fail(position, f"factor {f}: variable {found} does not exist; there are 0 to {self.domains.size - 1}")
+            self._fail(
+                position, f"factor {f}: variable {number_text} does not exist; there are 0 to {self.domains.size - 1}"
+            )
         if reason == uai_kernels.TWICE:
-            self._fail(position, f"factor {f}: variable {found} occurs twice in its scope")
-        self._fail(position, f"factor {f}: {found} entries do not fit its variables' domains")
+            self._fail(position, f"factor {f}: variable {number_text} occurs twice in its scope")
+        self._fail(position, f"factor {f}: {number_text} entries do not fit its variables' domains")
 
     def _fail(self, number: int, message: str) -> NoReturn:
-        """Raise the error that names the line of a number."""
+        """Raise the error that names the line of ``numbers[number]``."""
         offset = word_offset(self.source.data, self.body, number)
         raise self.source.error(min(offset, len(self.source.data.rstrip())), message)

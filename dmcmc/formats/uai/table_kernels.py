@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""Compiled pass over the numbers of a ``.uai`` file."""
+"""Compiled pass over the numbers of a ``.uai`` file, for :mod:`dmcmc.formats.uai.read`.
+
+After the header the file holds the number of variables, their domain sizes, the number of factors, the scopes (for each
+factor its arity and its variables), and the tables (for each factor its number of entries and the entries).
+"""
 
 import numpy as np
 
@@ -7,20 +11,21 @@ from dmcmc.inference.runtime.compile import njit
 
 MAX_ENTRIES = 1 << 60  # upper limit for numbers of entries; larger products are cut to it
 
-# Reasons why the pass ended.
+# Reasons why the pass ended: finished; the file ends too early; an arity that is not a whole number; a variable that
+# does not exist; a variable that occurs twice in a scope; a number of entries that does not fit the scope.
 DONE, SHORT, WHOLE, SCOPE, TWICE, SIZE = range(6)
 
 
 @njit(nogil=True)
 def find_factors(numbers, position, domains, scope_start, table_start, seen):
-    """Find the scopes and tables of all factors, starting at number ``position``.
+    """Find the scopes and tables of all factors.
 
     Parameters
     ----------
     numbers : (numbers,) float64
         The numbers of the file after its header word.
     position : int
-        Index of the first scope's length.
+        Index in ``numbers`` of the first factor's arity, which begins the list of scopes.
     domains : (variables,) int64
         Domain sizes.
     scope_start, table_start : (factors,) int64
@@ -31,9 +36,8 @@ def find_factors(numbers, position, domains, scope_start, table_start, seen):
     Returns
     -------
     factor, position, reason : int
-        The factor and the number at which the pass ended, and why. DONE: all found. SHORT: too few numbers. WHOLE: not
-        a valid number of variables. SCOPE, TWICE: a variable that does not exist, or occurs twice. SIZE: a wrong number
-        of entries.
+        The factor and the index in ``numbers`` at which the pass ended, and why: DONE, SHORT, WHOLE, SCOPE, TWICE or
+        SIZE.
     """
     m = scope_start.size
     sizes = np.empty(m, dtype=np.int64)

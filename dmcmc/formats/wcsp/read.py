@@ -33,7 +33,7 @@ _ALWAYS_DENSE_ENTRIES = 2048  # a table of up to this many entries is dense
 _MAX_ENTRIES_PER_TUPLE = 16  # a larger dense table may have this many entries per listed tuple
 _MAX_DENSE_AXES = 64  # NumPy's limit for the axes of a dense table
 _MIN_COST = -(2**62)  # lower limit for a cost; leaves headroom in int64
-_FORBIDDEN = np.iinfo(np.int64).min
+_FORBIDDEN = np.iinfo(np.int64).min  # utility of a forbidden entry
 _COPIES = 4  # arrays of a table's size that exist while its factor is built
 _MAX_NESTING = 4  # limit for networks nested in networks
 _HEADER = re.compile(rb"\s*(\S+)\s+(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s+(\d{1,100})(?=\s|$)")
@@ -66,28 +66,33 @@ def read(source: SourceFile) -> Problem:
 class _WcspReader:
     """Parser that consumes the constraints of a file number by number.
 
+    Plain constraints (a list of tuples) are read by compiled code; this class reads the others.
+
     Attributes
     ----------
+    source : SourceFile
+        The file.
     name : str
         Name of the problem.
     n, count, top : int
-        Number of variables, number of constraints, and the cost from which on an assignment is forbidden.
+        From the header: number of variables, number of constraints, and the cost from which on an assignment is
+        forbidden.
     body : int
-        Byte offset after the header.
-    numbers : (numbers,) int64
-        All words of the body as numbers; 0 for words that are not numbers.
+        Byte offset of the end of the header.
+    numbers : (words,) int64
+        All words after the header as numbers; 0 for words that are not numbers.
     unconverted : (k, 3) int64
-        Index, first byte and end of each word that is not a number.
+        For each word that is not a number: its index in ``numbers``, its first byte and the byte after its last.
     words_taken : int
-        Number of these words consumed so far.
+        Number of rows of ``unconverted`` consumed so far.
     position : int
-        Index of the next number to consume.
+        Index in ``numbers`` of the next word to consume.
     depth : int
-        Number of networks around this one.
+        Number of networks around this one; 0 for the network of the file.
     domains : (variables,) int64
         Domain sizes.
-    shared : list
-        Tuples to which later constraints may refer.
+    shared : list of _SharedTuples
+        Constraints whose tuples later constraints may reuse. The file marks them by a negative arity.
     """
 
     def __init__(self, source: SourceFile) -> None:
@@ -128,7 +133,7 @@ class _WcspReader:
         return self._constraints()
 
     def take(self, count: int, what: str) -> NDArray[np.int64]:
-        """Consume and return the next ``count`` numbers."""
+        """Consume and return the next ``count`` numbers; ``what`` names them in error messages."""
         self._check_words(min(self.position + count, self.numbers.size))
         left = self.numbers.size - self.position
         if count > left:
@@ -146,7 +151,7 @@ class _WcspReader:
         return self.source.data[first:last].decode("utf-8", "replace")
 
     def fail(self, message: str, number: int) -> NoReturn:
-        """Raise the error for the place of a number of the body."""
+        """Raise the error for the line of a number; ``number`` is its index in ``numbers``."""
         offset = word_offset(self.source.data, self.body, number)
         raise self.source.error(min(offset, len(self.source.data.rstrip())), message)
 
@@ -195,19 +200,19 @@ class _WcspReader:
         Parameters
         ----------
         starts
-            (constraints,) int64. Index of the first number of each plain constraint.
+            (constraints,) int64. Index in ``numbers`` of the first number of each plain constraint.
         entries
-            (constraints,) int64. Number of entries of each plain constraint's table; 0 for others.
+            (constraints,) int64. Number of entries of each plain constraint's dense table; 0 for other constraints.
         special
-            The factors of the other constraints.
+            The factors of the other constraints, by the constraint's index.
         """
-        listed = np.zeros(self.count, dtype=np.int64)
+        n_tuples = np.zeros(self.count, dtype=np.int64)
         plain = entries > 0
         arity = np.where(plain, self.numbers[starts], 0) if self.numbers.size else np.zeros(self.count, dtype=np.int64)
-        listed[plain] = self.numbers[starts[plain] + 2 + arity[plain]]
+        n_tuples[plain] = self.numbers[starts[plain] + 2 + arity[plain]]
         dense = (
             plain
-            & (entries <= np.maximum(_ALWAYS_DENSE_ENTRIES, _MAX_ENTRIES_PER_TUPLE * listed))
+            & (entries <= np.maximum(_ALWAYS_DENSE_ENTRIES, _MAX_ENTRIES_PER_TUPLE * n_tuples))
             & (arity <= _MAX_DENSE_AXES)
         )
         sizes = np.where(dense, entries, 0)
@@ -217,30 +222,30 @@ class _WcspReader:
             what = f"constraint {constraint}: a table of {sizes[constraint]} entries"
             self.fail(f"{what}; tables may take {format_bytes(limit)} in all", int(starts[constraint]))
         table_begin = np.append(0, np.cumsum(sizes))
-        data, reach = np.empty(int(table_begin[-1]), dtype=np.int64), np.zeros(self.count, dtype=np.int64)
+        data, max_abs_cost = np.empty(int(table_begin[-1]), dtype=np.int64), np.zeros(self.count, dtype=np.int64)
         max_cost = min(self.top, 2**63) - 1
         constraint, number, reason = wcsp_kernels.fill_tables(
-            self.numbers, self.domains, starts, table_begin, data, max_cost, _MIN_COST, reach
+            self.numbers, self.domains, starts, table_begin, data, max_cost, _MIN_COST, max_abs_cost
         )
         if reason == wcsp_kernels.VALUE:
             self.fail(f"constraint {constraint}: a value outside its domain", number)
         if reason == wcsp_kernels.COST:
             self.fail(f"constraint {constraint}: a cost below -2^62", number)
-        wide, narrow = _frozen(data, reach)
+        wide, narrow = _frozen(data, max_abs_cost)
         factors: list[Factor] = []
-        begins, is_narrow = table_begin.tolist(), (reach < 2**31).tolist()
+        begins, is_narrow = table_begin.tolist(), (max_abs_cost < 2**31).tolist()
         domains = self.domains.tolist()
         scopes = _scopes(self.numbers, starts, arity, dense)
         for c, scope in enumerate(scopes):
             if scope is None:
-                factors += special[c] if c in special else [self._listed(c, int(starts[c]))]
+                factors += special[c] if c in special else [self._factor_of_tuples(c, int(starts[c]))]
                 continue
-            part = (narrow if is_narrow[c] else wide)[begins[c] : begins[c + 1]]
-            factors.append(Factor(scope, part.reshape([domains[v] for v in scope]), f"c{c}"))
+            table = (narrow if is_narrow[c] else wide)[begins[c] : begins[c + 1]]
+            factors.append(Factor(scope, table.reshape([domains[v] for v in scope]), f"c{c}"))
         return tuple(factors)
 
     def _special(self, index: int) -> list[Factor]:
-        """Read one constraint of any type."""
+        """Read one constraint that is not plain: with shared tuples, a reference to them, or a global cost function."""
         what, begin = f"constraint {index}", self.position
         arity = int(self.take(1, what)[0])
         defines = arity < 0
@@ -264,8 +269,11 @@ class _WcspReader:
             self.shared.append(_SharedTuples(factor.shape, factor))
         return [factor]
 
-    def _listed(self, index: int, start: int) -> Factor:
-        """Return the factor of a plain constraint that is too large for a dense table."""
+    def _factor_of_tuples(self, index: int, start: int) -> Factor:
+        """Return a plain constraint as a list of tuples, because its dense table would be too large.
+
+        ``start`` is the index in ``numbers`` of the constraint's first number.
+        """
         arity = int(self.numbers[start])
         scope = self.numbers[start + 1 : start + 1 + arity].tolist()
         default, tuples = self.numbers[start + 1 + arity : start + 3 + arity].tolist()
@@ -275,7 +283,11 @@ class _WcspReader:
     def _table(
         self, what: str, name: str, scope: Sequence[int], rows: NDArray[np.int64], default: int, begin: int
     ) -> Factor:
-        """Return the factor of a list of tuples with a default cost."""
+        """Return the factor of a list of tuples with a default cost.
+
+        ``rows`` is (tuples, arity + 1) int64: the values of each tuple and its cost. ``begin`` is the index of the
+        constraint's first number, for error messages.
+        """
         costs = np.where(rows[:, -1] >= self.top, _FORBIDDEN, rows[:, -1])
         if min(default, int(rows[:, -1].min(initial=0))) < _MIN_COST:
             self.fail(f"{what}: a cost below -2^62", begin)
@@ -360,7 +372,7 @@ class _WcspReader:
         return int(self.take(1, what)[0])
 
     def _records(self, what: str, kinds: str) -> list[list[int]]:
-        """Read a list of records with one number per letter of ``kinds``."""
+        """Read a list of records; a record has as many numbers as ``kinds`` has letters (see ``ParameterSpec``)."""
         begin = self.position
         count = int(self.take(1, what)[0])
         if count < 0:
@@ -394,13 +406,26 @@ class _WcspReader:
         return f"constraint {index}: variable {v} does not exist; there are 0 to {self.n - 1}"
 
 
-def _frozen(data: Array, reach: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Return utilities as read-only int64 and int32 arrays; int32 is valid only for constraints of small ``reach``."""
+def _frozen(data: Array, max_abs_cost: NDArray[np.int64]) -> tuple[Array, Array]:
+    """Return the dense tables as read-only int64 and int32 arrays.
+
+    Parameters
+    ----------
+    data
+        (entries,) int64. Utilities of all dense tables, concatenated; the smallest int64 is forbidden.
+    max_abs_cost
+        (constraints,) int64. Largest absolute cost of each constraint; its int32 entries are valid only below 2^31.
+
+    Returns
+    -------
+    wide, narrow
+        (entries,) int64, empty if no constraint needs it; and (entries,) int32.
+    """
     hard = data == _FORBIDDEN
     narrow = data.astype(np.int32)
     narrow[hard] = forbidden_value(narrow.dtype)
     data.flags.writeable = narrow.flags.writeable = False
-    return data if (reach >= 2**31).any() else data[:0], narrow
+    return data if (max_abs_cost >= 2**31).any() else data[:0], narrow
 
 
 def _scopes(
@@ -410,8 +435,10 @@ def _scopes(
 
     scopes: list[tuple[int, ...] | None] = [None] * starts.size
     for k in np.unique(arity[dense]).tolist():
-        which = np.flatnonzero(dense & (arity == k))
-        columns = [numbers[starts[which] + 1 + i].tolist() for i in range(k)]
-        for c, scope in zip(which.tolist(), zip(*columns, strict=True) if k else [()] * which.size, strict=True):
+        constraints = np.flatnonzero(dense & (arity == k))
+        columns = [numbers[starts[constraints] + 1 + i].tolist() for i in range(k)]
+        for c, scope in zip(
+            constraints.tolist(), zip(*columns, strict=True) if k else [()] * constraints.size, strict=True
+        ):
             scopes[c] = scope
     return scopes

@@ -1,7 +1,9 @@
 # mypy: ignore-errors
-"""Compiled passes over the numbers of a ``.wcsp`` file: find the constraints, then fill their tables.
+"""Compiled passes over the numbers of a ``.wcsp`` file, for :mod:`dmcmc.formats.wcsp.read`.
 
-A plain constraint is the sequence arity, scope, default cost, number of tuples, and for each tuple its values and cost.
+``find_constraints`` finds the plain constraints and checks their scopes, then ``fill_tables`` fills their dense tables.
+A plain constraint is a sequence of numbers: arity, variables of the scope, default cost, number of tuples, and for each
+tuple its values and its cost.
 """
 
 import numpy as np
@@ -10,7 +12,8 @@ from dmcmc.inference.runtime.compile import njit
 
 MAX_ENTRIES = 1 << 60  # upper limit for numbers of entries; larger products are cut to it
 
-# Reasons why a pass ended.
+# Reasons why a pass ended: finished; a constraint that is not plain; the file ends too early; a variable that does not
+# exist; a variable that occurs twice in a scope; a value outside its domain; a cost below the lower limit.
 DONE, SPECIAL, SHORT, SCOPE, TWICE, VALUE, COST = range(7)
 
 
@@ -21,17 +24,18 @@ def find_constraints(numbers, end, position, domains, index, starts, entries, se
     Parameters
     ----------
     numbers : (numbers,) int64
-        The numbers of the file after its header.
+        The words of the file after its header, as numbers.
     end : int
-        Index of the next word that is not a number, or the number of words.
+        Index of the next word that is not a number; the number of words if all others are numbers.
     position : int
-        Index of the first number of the next constraint.
+        Index in ``numbers`` of the first number of constraint ``index``.
     domains : (variables,) int64
         Domain sizes.
     index : int
-        First constraint to find; all before it are known.
+        Number of the first constraint to find; earlier calls found those before it.
     starts, entries : (constraints,) int64
-        Output: index of each constraint's first number, and its number of entries (at most MAX_ENTRIES).
+        Output: index in ``numbers`` of each constraint's first number, and the number of entries of its dense table (at
+        most ``MAX_ENTRIES``).
     seen : (variables,) int64
         Scratch space: −1, or the last constraint whose scope contains the variable.
 
@@ -40,10 +44,9 @@ def find_constraints(numbers, end, position, domains, index, starts, entries, se
     index : int
         The constraint at which the pass ended.
     position : int
-        Index of its first number, or of the number that is wrong.
+        Index in ``numbers`` of the constraint's first number, or of the number that is wrong.
     reason : int
-        DONE: all found. SPECIAL: a constraint of another type. SHORT: missing numbers. SCOPE, TWICE: a variable that
-        does not exist, or occurs twice.
+        DONE, SPECIAL, SHORT, SCOPE or TWICE. After SPECIAL and SHORT the caller reads this constraint itself.
     """
     while index < starts.size:
         if position >= end:
@@ -74,34 +77,35 @@ def find_constraints(numbers, end, position, domains, index, starts, entries, se
 
 
 @njit(nogil=True)
-def fill_tables(numbers, domains, starts, table_begin, data, max_cost, min_cost, reach):
-    """Fill the tables of constraints with utilities (negated costs).
+def fill_tables(numbers, domains, starts, table_begin, data, max_cost, min_cost, max_abs_cost):
+    """Fill the dense tables of constraints with utilities (negated costs).
 
     Parameters
     ----------
     numbers : (numbers,) int64
-        The numbers of the file after its header.
+        The words of the file after its header, as numbers.
     domains : (variables,) int64
         Domain sizes.
     starts : (constraints,) int64
-        Index of each constraint's first number.
+        Index in ``numbers`` of each constraint's first number.
     table_begin : (constraints + 1,) int64
         Begin of each constraint's table in ``data``; constraints with an empty range are skipped.
     data : (entries,) int64
-        Output: the tables, concatenated; the smallest int64 is forbidden.
+        Output: the tables, concatenated; in each, the last variable of the scope is the fastest. The smallest int64 is
+        forbidden.
     max_cost : int
         Costs above it are forbidden.
     min_cost : int
         Lower limit for valid costs.
-    reach : (constraints,) int64
-        Output: the largest absolute value of the allowed costs.
+    max_abs_cost : (constraints,) int64
+        Output: the largest absolute value of each constraint's allowed costs.
 
     Returns
     -------
     constraint, number, reason : int
-        DONE; or VALUE or COST with the constraint and the index of the number that is wrong.
+        Reason DONE; or VALUE or COST with the constraint and the index in ``numbers`` of the number that is wrong.
     """
-    hard = np.iinfo(np.int64).min
+    forbidden_utility = np.iinfo(np.int64).min
     for c in range(starts.size):
         begin, size = table_begin[c], table_begin[c + 1] - table_begin[c]
         if size == 0:
@@ -111,7 +115,7 @@ def fill_tables(numbers, domains, starts, table_begin, data, max_cost, min_cost,
         cost, tuples = numbers[position + 1 + arity], numbers[position + 2 + arity]
         if cost < min_cost:
             return c, position + 1 + arity, COST
-        data[begin : begin + size] = hard if cost > max_cost else -cost
+        data[begin : begin + size] = forbidden_utility if cost > max_cost else -cost
         largest = abs(cost) if cost <= max_cost and tuples < size else 0
         row = position + 3 + arity
         for _ in range(tuples):
@@ -124,9 +128,9 @@ def fill_tables(numbers, domains, starts, table_begin, data, max_cost, min_cost,
             cost = numbers[row + arity]
             if cost < min_cost:
                 return c, row + arity, COST
-            data[begin + cell] = hard if cost > max_cost else -cost
+            data[begin + cell] = forbidden_utility if cost > max_cost else -cost
             if cost <= max_cost and abs(cost) > largest:
                 largest = abs(cost)
             row += arity + 1
-        reach[c] = largest
+        max_abs_cost[c] = largest
     return starts.size, 0, DONE

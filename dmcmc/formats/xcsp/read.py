@@ -38,10 +38,16 @@ class _XcspReader:
 
     Attributes
     ----------
+    source : SourceFile
+        The file.
     root : Element
         The element ``<instance>``.
+    name : str
+        Name of the problem.
     sense : {"min", "max"}
         Whether the objective is minimised or maximised.
+    table_budget, budget : TableBudget, StepBudget
+        Memory that is left for tables, and evaluation steps that are left for expressions.
     top : number
         Costs from here on are forbidden (``maximalCost``).
     initial : number
@@ -49,7 +55,18 @@ class _XcspReader:
     relations, formulas : dict
         Relations, and predicates and functions, by name.
     tables : dict
-        Factors already built, by relation, domains and repeated positions, to share their tables.
+        Factors already built, by the relation's name, the domains' names, and for each position of the scope the axis
+        of its variable. Constraints with equal keys share one table.
+    domains, labels : dict
+        By the name of a domain: the index of each value, and the labels (None for 0, 1, ...).
+    values_left : int
+        Number of values that further domains may have.
+    agents, variables : dict of str to int
+        Index of each agent and of each variable by name.
+    domain_of : list of str
+        Name of each variable's domain.
+    owner : list of int
+        Agent of each variable.
     """
 
     def __init__(self, source: SourceFile) -> None:
@@ -95,15 +112,15 @@ class _XcspReader:
 
     def section(self, tag: str, inner: str) -> list[Element]:
         """Return the elements of a section; a missing section is empty."""
-        found: list[Element] = []
+        elements: list[Element] = []
         for section in self.root.all(tag):
             for element in section.children:
                 if element.tag != inner:
                     self.fail(element, f"<{element.tag[:40]}> in <{tag}>; expected <{inner}>")
-                found.append(element)
+                elements.append(element)
             if tag == "constraints":
                 self.read_limits(section)
-        return found
+        return elements
 
     def read_limits(self, section: Element) -> None:
         """Read ``maximalCost`` and ``initialCost`` of a weighted CSP."""
@@ -212,19 +229,26 @@ class _XcspReader:
         self.fail(element, f"{what}: its reference {reference[:40]!r} is not a relation, predicate or function")
 
     def extensional(self, relation: Relation, scope: list[int], name: str, element: Element) -> Factor:
-        """Return the factor of a constraint that refers to a relation."""
+        """Return the factor of a constraint that refers to a relation.
+
+        If a variable occurs twice in the scope, only the tuples with equal values at both positions are used.
+        """
         if relation.arity not in (None, len(scope)):
             self.fail(element, f"constraint {name!r}: {len(scope)} variables, but {relation.what} has {relation.arity}")
         distinct = list(dict.fromkeys(scope))
         domains, axes = tuple(self.domain_of[v] for v in scope), tuple(distinct.index(v) for v in scope)
         factor = self.tables.get((relation.name, domains, axes))
         if factor is None:
-            rows, costs = relation.listed([self.domains[d] for d in domains], self.top)
-            first = [scope.index(v) for v in distinct]
-            same = [i for i, row in enumerate(rows) if all(row[first[a]] == x for a, x in zip(axes, row, strict=True))]
-            tuples = [[rows[i][position] for position in first] for i in same]
-            shape = [len(self.domains[domains[position]]) for position in first]
-            factor = tabulate(distinct, shape, tuples, costs[:-1][same], costs[-1], self.sense, name)
+            rows, costs = relation.indexed_tuples([self.domains[d] for d in domains], self.top)
+            first_positions = [scope.index(v) for v in distinct]
+            consistent = [
+                i
+                for i, row in enumerate(rows)
+                if all(row[first_positions[a]] == x for a, x in zip(axes, row, strict=True))
+            ]
+            tuples = [[rows[i][position] for position in first_positions] for i in consistent]
+            shape = [len(self.domains[domains[position]]) for position in first_positions]
+            factor = tabulate(distinct, shape, tuples, costs[:-1][consistent], costs[-1], self.sense, name)
             self.tables[relation.name, domains, axes] = factor
         if isinstance(factor, SparseFactor):
             self.count_entries((len(factor.tuples),), name, element)

@@ -26,6 +26,12 @@ class Relation:
 
     Attributes
     ----------
+    source, element : SourceFile, Element
+        The file and the element of the relation, for the line in error messages.
+    sense : {"min", "max"}
+        Whether the objective is minimised or maximised.
+    name, what : str
+        Name of the relation, and its designation in error messages.
     arity : int or None
         As the file declares it, or the length of the first tuple; None if both are missing (a relation of XDisCSP 1.0
         without tuples).
@@ -106,7 +112,7 @@ class Relation:
             self.tuples.append(tuple([values_of[word] for word in words]))
             self.costs.append(cost)
 
-    def listed(self, index: Sequence[ValueIndex], top: Number) -> tuple[list[list[int]], Array]:
+    def indexed_tuples(self, index: Sequence[ValueIndex], top: Number) -> tuple[list[list[int]], Array]:
         """Return the tuples as value indices, and their costs followed by the default.
 
         Parameters
@@ -143,6 +149,10 @@ class Formula:
 
     Attributes
     ----------
+    source, element : SourceFile, Element
+        The file and the element of the formula, for the line in error messages.
+    name : str
+        Name of the predicate or function.
     hard : bool
         Whether it is a predicate.
     parameters : list of str
@@ -193,20 +203,21 @@ class Formula:
             Costs from here on are forbidden.
         """
         axes = [*values, *([a] for a in arguments if not isinstance(a, tuple))]
-        constant = iter(range(len(values), len(axes)))
+        constant_axes = iter(range(len(values), len(axes)))
         axis_of = {
-            p: a[0] if isinstance(a, tuple) else next(constant) for p, a in zip(self.parameters, arguments, strict=True)
+            p: a[0] if isinstance(a, tuple) else next(constant_axes)
+            for p, a in zip(self.parameters, arguments, strict=True)
         }
         try:
-            found = self.expression.over(axes, [axis_of[name] for name in self.expression.names])
+            results = self.expression.over(axes, [axis_of[name] for name in self.expression.names])
             if self.hard:
                 return np.where(
-                    np.asarray(found, dtype=bool), 0, -(2**63)
+                    np.asarray(results, dtype=bool), 0, -(2**63)
                 )  # the integer that stands for forbidden entries
             if top < inf:
-                costs = found if isinstance(found, list) else found.tolist()
-                found = [inf if cost >= top else cost for cost in costs]
-            return entries(found, sense)
+                costs = results if isinstance(results, list) else results.tolist()
+                results = [inf if cost >= top else cost for cost in costs]
+            return entries(results, sense)
         except (ExpressionError, OverflowError) as error:
             raise self.fail(f"the expression {error}") from None
 

@@ -99,8 +99,8 @@ class _XmlTreeBuilder:
 
     def characters(self, text: str) -> None:
         """Add text to the innermost open element."""
-        inside = self.open[-1]
-        inside.text = inside.text + text if inside.text else text
+        innermost = self.open[-1]
+        innermost.text = innermost.text + text if innermost.text else text
 
     def refuse_doctype(self, *declared: object) -> None:
         """Raise the error for a document type or an entity."""

@@ -1,4 +1,7 @@
-"""Turn an assignment into a calendar: when and where meetings take place, and why others do not."""
+"""Turn an assignment into a calendar: when and where meetings take place, and why others do not.
+
+The terminal table, the web page and the iCalendar files show this answer.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +23,7 @@ class ScheduledMeeting:
     ----------
     meeting : Meeting
         The meeting as the calendar file describes it.
-    choice : Choice
+    choice : MeetingChoice
         Its first time slot and its room.
     begin, end : datetime
         When it begins and ends, in the calendar's local time.
@@ -78,9 +81,9 @@ def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> CalendarAn
     chosen: dict[int, MeetingChoice] = {}
     for m, meeting in enumerate(calendar.meetings):
         label = assignment[f"{calendar.people[meeting.people[0]].name}: {meeting.name}"]
-        found = next((choice for choice in calendar.choices[m] if calendar.label(choice) == label), None)
-        if found is not None:
-            chosen[m] = found
+        match = next((choice for choice in calendar.choices[m] if calendar.label(choice) == label), None)
+        if match is not None:
+            chosen[m] = match
     by_time = sorted((choice.start, m) for m, choice in chosen.items())
     missing = [m for m in range(len(calendar.meetings)) if m not in chosen]
     return CalendarAnswer(
@@ -91,31 +94,33 @@ def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> CalendarAn
 
 
 def reason_of(calendar: Calendar, m: int, chosen: Mapping[int, MeetingChoice]) -> str:
-    """Return why a meeting does not take place, given the times and rooms of the others."""
+    """Return why a meeting does not take place; ``chosen`` holds the times and rooms of the meetings that do."""
     choices = calendar.choices[m]
     if not choices:
         return no_time(calendar, m)
     blocks = {n: calendar.clashes(m, n)[:, calendar.choices[n].index(choice)] for n, choice in chosen.items()}
     blocks = {n: column for n, column in blocks.items() if column.any()}
-    count = np.sum(list(blocks.values()), axis=0) if blocks else np.zeros(len(choices), dtype=int)
-    free = np.flatnonzero(count == 0)
+    n_conflicts = np.sum(list(blocks.values()), axis=0) if blocks else np.zeros(len(choices), dtype=int)
+    free = np.flatnonzero(n_conflicts == 0)
     times = f"{len(choices)} possible time{'s' if len(choices) > 1 else ''}"
     if len(free):
         scores = _scores(calendar, m)
         best = max(free.tolist(), key=lambda i: scores[i])
-        why = (
+        verdict = (
             "would not raise the total score" if scores[best] <= 0 else "would raise the total score; solve for longer"
         )
-        return f"free at {len(free)} of its {times}, but the best, {calendar.label(choices[best])}, {why}"
-    most = sorted(blocks, key=lambda n: -int(blocks[n].sum()))[:_MAX_NAMED]
-    named = ", ".join(f"{calendar.meetings[n].name} at {int(blocks[n].sum())}" for n in most)
-    least = int(count.argmin())
-    only = [calendar.meetings[n].name for n, column in blocks.items() if column[least]]
-    conflicting = " and ".join(only[:_MAX_NAMED]) + (" and others" if len(only) > _MAX_NAMED else "")
+        return f"free at {len(free)} of its {times}, but the best, {calendar.label(choices[best])}, {verdict}"
+    main_conflicts = sorted(blocks, key=lambda n: -int(blocks[n].sum()))[:_MAX_NAMED]
+    named = ", ".join(f"{calendar.meetings[n].name} at {int(blocks[n].sum())}" for n in main_conflicts)
+    fewest_conflicts = int(n_conflicts.argmin())
+    conflicts_there = [calendar.meetings[n].name for n, column in blocks.items() if column[fewest_conflicts]]
+    conflicting = " and ".join(conflicts_there[:_MAX_NAMED]) + (
+        " and others" if len(conflicts_there) > _MAX_NAMED else ""
+    )
     more = ", and others" if len(blocks) > _MAX_NAMED else ""
     return (
         f"another meeting takes place at each of its {times}: {named}{more};"
-        f" at {calendar.label(choices[least])} only {conflicting}"
+        f" at {calendar.label(choices[fewest_conflicts])} only {conflicting}"
     )
 
 
@@ -128,11 +133,11 @@ def no_time(calendar: Calendar, m: int) -> str:
     blocked = []
     for p in meeting.people:
         person = calendar.people[p]
-        left = grid.free_starts(meeting.allowed & ~person.busy, meeting.length)
-        if not len(left):
+        person_starts = grid.free_starts(meeting.allowed & ~person.busy, meeting.length)
+        if not len(person_starts):
             return f"{person.name} is busy at all of its {len(starts)} allowed times"
-        if len(left) < len(starts):
-            blocked.append(f"{person.name} is busy at {len(starts) - len(left)}")
+        if len(person_starts) < len(starts):
+            blocked.append(f"{person.name} is busy at {len(starts) - len(person_starts)}")
     if not blocked:
         return "no room is free at any of its allowed times"
     return f"its participants are never free at the same time: of its {len(starts)} allowed times, {', '.join(blocked)}"

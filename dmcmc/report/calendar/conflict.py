@@ -34,20 +34,29 @@ def conflict_of(calendar: Calendar) -> list[int]:
 
 def conflict_text(calendar: Calendar) -> str:
     """Return the conflict in words."""
-    found = conflict_of(calendar)
-    names = [calendar.meetings[m].name for m in found]
-    if len(found) == 1:
-        return f"{names[0]} cannot take place: {no_time(calendar, found[0])}"
-    shared = set.intersection(*({*calendar.meetings[m].people} for m in found)) if found else set()
-    who = ", ".join(calendar.people[p].name for p in sorted(shared))
-    by = f"; {who} would have to attend all of them" if who else ""
+    conflict = conflict_of(calendar)
+    names = [calendar.meetings[m].name for m in conflict]
+    if len(conflict) == 1:
+        return f"{names[0]} cannot take place: {no_time(calendar, conflict[0])}"
+    shared = set.intersection(*({*calendar.meetings[m].people} for m in conflict)) if conflict else set()
+    names_of_shared = ", ".join(calendar.people[p].name for p in sorted(shared))
+    by = f"; {names_of_shared} would have to attend all of them" if names_of_shared else ""
     return f"these {len(names)} meetings cannot all take place: {', '.join(names)}{by}"
 
 
 class _MeetingSearch:
     """Depth-first search for times of some meetings, the meeting with the fewest choices first.
 
-    The remaining choices of a meeting are the bits of an integer.
+    The remaining choices of a meeting are the bits of an integer: bit i stands for choice i.
+
+    Attributes
+    ----------
+    calendar : Calendar
+        The calendar.
+    allowed : callable
+        ``_allowed`` with cached results.
+    nodes : int
+        Number of search nodes of the current test.
     """
 
     def __init__(self, calendar: Calendar) -> None:
@@ -61,21 +70,21 @@ class _MeetingSearch:
         self.nodes = 0
         return self._place({m: (1 << len(self.calendar.choices[m])) - 1 for m in meetings})
 
-    def _place(self, left: dict[int, int]) -> bool | None:
-        """Return whether the meetings in ``left`` fit together with the remaining choices; None if not finished."""
-        if not left:
+    def _place(self, remaining: dict[int, int]) -> bool | None:
+        """Return whether the meetings in ``remaining`` fit together with their choices; None if not finished."""
+        if not remaining:
             return True
         self.nodes += 1
         if self.nodes > _MAX_NODES:
             return None
-        m = min(left, key=lambda n: (left[n].bit_count(), n))
-        choices, others = left[m], {n: bits for n, bits in left.items() if n != m}
+        m = min(remaining, key=lambda n: (remaining[n].bit_count(), n))
+        choices, others = remaining[m], {n: bits for n, bits in remaining.items() if n != m}
         while choices:
             choice = (choices & -choices).bit_length() - 1
             choices &= choices - 1
             narrowed = {n: bits & self.allowed(m, n)[choice] for n, bits in others.items()}
-            if all(narrowed.values()) and (found := self._place(narrowed)) is not False:
-                return found
+            if all(narrowed.values()) and (is_possible := self._place(narrowed)) is not False:
+                return is_possible
         return False
 
     def _exceeds_slots(self, meetings: list[int]) -> bool:

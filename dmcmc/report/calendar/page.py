@@ -52,22 +52,22 @@ def page_of(answer: CalendarAnswer, result: Result) -> str:
         "</div>",
     ]
     if answer.missing:
-        rows = (f"<tr><td>{escape(one.meeting.name)}<td>{escape(one.reason)}" for one in answer.missing)
+        rows = (f"<tr><td>{escape(item.meeting.name)}<td>{escape(item.reason)}" for item in answer.missing)
         parts.append(f"<h2>Meetings that do not take place</h2><table>{''.join(rows)}</table>")
     parts.append("<h2>By person</h2><table>")
     for person in answer.calendar.people:
-        attended = [one for one in answer.scheduled if person.name in one.people]
-        listed = "".join(f"<div>{_when(one)} {escape(_what(one))}</div>" for one in attended) or "–"
+        attended = [item for item in answer.scheduled if person.name in item.people]
+        listed = "".join(f"<div>{_when(item)} {escape(_what(item))}</div>" for item in attended) or "–"
         parts.append(f"<tr><td>{escape(person.name)}<td><div class=list>{listed}</div>")
     return "\n".join([*parts, "</table></html>", ""])
 
 
 def _weeks(days: Sequence[date]) -> list[list[int]]:
     """Return the day numbers of each week."""
-    found: dict[int, list[int]] = {}
+    days_of_week: dict[int, list[int]] = {}
     for i, day in enumerate(days):
-        found.setdefault((day.toordinal() - 1) // 7, []).append(i)
-    return list(found.values())
+        days_of_week.setdefault((day.toordinal() - 1) // 7, []).append(i)
+    return list(days_of_week.values())
 
 
 def _week(answer: CalendarAnswer, days: Sequence[int]) -> str:
@@ -90,17 +90,17 @@ def _events(answer: CalendarAnswer, day: int) -> str:
     grid = answer.calendar.grid
     hues = {meeting.name: i * 360 // _HUES % 360 for i, meeting in enumerate(answer.calendar.meetings)}
     pieces = []
-    for one, lane, lanes in _in_lanes([one for one in answer.scheduled if one.choice.start // grid.slots == day]):
-        top, height = one.choice.start % grid.slots * _SLOT_HEIGHT, one.meeting.length * _SLOT_HEIGHT - 0.1
+    for item, lane, lanes in _in_lanes([item for item in answer.scheduled if item.choice.start // grid.slots == day]):
+        top, height = item.choice.start % grid.slots * _SLOT_HEIGHT, item.meeting.length * _SLOT_HEIGHT - 0.1
         place = (
             f"top:{top:.2f}rem;height:{height:.2f}rem;"
-            f"left:{100 * lane / lanes:.2f}%;width:calc({100 / lanes:.2f}% - 2px);--h:{hues[one.meeting.name]}"
+            f"left:{100 * lane / lanes:.2f}%;width:calc({100 / lanes:.2f}% - 2px);--h:{hues[item.meeting.name]}"
         )
-        words = escape(f"{_when(one)} {_what(one)}: {', '.join(one.people)}", quote=True)
-        between, short = ("<br>", "") if one.meeting.length > 1 else (" ", " short")
+        words = escape(f"{_when(item)} {_what(item)}: {', '.join(item.people)}", quote=True)
+        between, short = ("<br>", "") if item.meeting.length > 1 else (" ", " short")
         pieces.append(
-            f'<div class="event{short}" style="{place}" title="{words}"><b>{escape(one.meeting.name)}</b>{between}'
-            f"{escape(f'{one.room}: ' if one.room else '')}{escape(', '.join(one.people))}</div>"
+            f'<div class="event{short}" style="{place}" title="{words}"><b>{escape(item.meeting.name)}</b>{between}'
+            f"{escape(f'{item.room}: ' if item.room else '')}{escape(', '.join(item.people))}</div>"
         )
     return "".join(pieces)
 
@@ -109,21 +109,21 @@ def _in_lanes(meetings: Sequence[ScheduledMeeting]) -> Iterator[tuple[ScheduledM
     """Yield the meetings by time, each with its lane and the number of lanes of its group of overlapping meetings."""
     group: list[tuple[ScheduledMeeting, int]] = []
     free: list[int] = []  # the slot at which each lane becomes free
-    for one in meetings:
-        if group and one.choice.start >= max(free):
+    for item in meetings:
+        if group and item.choice.start >= max(free):
             yield from ((earlier, lane, len(free)) for earlier, lane in group)
             group, free = [], []
-        lane = next((i for i, end in enumerate(free) if end <= one.choice.start), len(free))
-        free[lane : lane + 1] = [one.choice.start + one.meeting.length]
-        group.append((one, lane))
+        lane = next((i for i, end in enumerate(free) if end <= item.choice.start), len(free))
+        free[lane : lane + 1] = [item.choice.start + item.meeting.length]
+        group.append((item, lane))
     yield from ((earlier, lane, len(free)) for earlier, lane in group)
 
 
-def _when(one: ScheduledMeeting) -> str:
+def _when(item: ScheduledMeeting) -> str:
     """Return the day and the times of a meeting."""
-    return f"{one.begin:%a} {one.begin.day} {one.begin:%b %H:%M}-{one.end:%H:%M}"
+    return f"{item.begin:%a} {item.begin.day} {item.begin:%b %H:%M}-{item.end:%H:%M}"
 
 
-def _what(one: ScheduledMeeting) -> str:
+def _what(item: ScheduledMeeting) -> str:
     """Return the name of a meeting, with its room."""
-    return f"{one.meeting.name} ({one.room})" if one.room else one.meeting.name
+    return f"{item.meeting.name} ({item.room})" if item.room else item.meeting.name

@@ -26,26 +26,26 @@ def summary(result: Result, calendar: Calendar, written: str | None = None) -> R
     parts += [Text(), table(answer)]
     if answer.missing:
         parts += [Text(), Text("meetings that do not take place", style="bold")]
-        parts += [Text(f" {one.meeting.name}: {one.reason}") for one in answer.missing]
+        parts += [Text(f" {item.meeting.name}: {item.reason}") for item in answer.missing]
     return Group(*parts)
 
 
 def table(answer: CalendarAnswer) -> Table:
     """Return the meetings as a table, ordered by time."""
-    rooms = any(one.room for one in answer.scheduled)
-    found = Table(box=None, header_style="bold", padding=(0, 1))
+    rooms = any(item.room for item in answer.scheduled)
+    grid = Table(box=None, header_style="bold", padding=(0, 1))
     for name in ("day", "time"):
-        found.add_column(name, no_wrap=True)
-    found.add_column("meeting", overflow="fold")
+        grid.add_column(name, no_wrap=True)
+    grid.add_column("meeting", overflow="fold")
     if rooms:
-        found.add_column("room", overflow="fold")
-    found.add_column("people", overflow="fold")
+        grid.add_column("room", overflow="fold")
+    grid.add_column("people", overflow="fold")
     last = None
-    for one in answer.scheduled:
-        day = one.begin.date()
-        first = f"{day:%a} {day.day} {day:%b}" if day != last else ""
-        cells = [first, f"{one.begin:%H:%M}-{one.end:%H:%M}", one.meeting.name]
-        cells += [one.room] if rooms else []
-        found.add_row(*map(Text, [*cells, ", ".join(one.people)]))
+    for item in answer.scheduled:
+        day = item.begin.date()
+        day_text = f"{day:%a} {day.day} {day:%b}" if day != last else ""
+        cells = [day_text, f"{item.begin:%H:%M}-{item.end:%H:%M}", item.meeting.name]
+        cells += [item.room] if rooms else []
+        grid.add_row(*map(Text, [*cells, ", ".join(item.people)]))
         last = day
-    return found
+    return grid

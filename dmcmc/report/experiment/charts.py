@@ -15,24 +15,27 @@ _MAX_CASES = 12  # charts over time
 
 
 def charts_of(findings: Findings) -> list[Chart]:
-    """Return all charts for which there are results."""
-    found = []
+    """Return all charts for which there are results; ``findings`` are the results of the experiment."""
+    charts = []
     for key, others in varied(findings):
         points = _along(findings, key, others)
         if len(points) >= 2:
-            found += _scaling(findings, key, others, points)
-    return found + over_time(findings)
+            charts += _scaling(findings, key, others, points)
+    return charts + over_time(findings)
 
 
 def varied(findings: Findings) -> list[tuple[str, dict[str, Any]]]:
-    """Return the numeric keys in which cases differ, each with the values of all other keys."""
-    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    """Return the numeric keys in which cases differ, each with the values of all other keys.
+
+    Cases that differ only in the key form the points of one chart.
+    """
+    pairs: dict[str, tuple[str, dict[str, Any]]] = {}
     for case in findings.cases:
         for key, value in case.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 others = {k: v for k, v in case.items() if k != key}
-                found.setdefault(f"{key} {others}", (key, others))
-    return list(found.values())
+                pairs.setdefault(f"{key} {others}", (key, others))
+    return list(pairs.values())
 
 
 def _along(findings: Findings, key: str, others: Mapping[str, Any]) -> dict[float, Mapping[str, Any]]:
@@ -59,22 +62,22 @@ def _scaling(
 ) -> list[Chart]:
     """Return the charts of time and quality by one key."""
     cells = {(case_name(cell.case), cell.method): cell for cell in findings.cells}
-    name, where = key.rpartition(".")[2], f" ({case_name(others)})" if others else ""
+    name, case_text = key.rpartition(".")[2], f" ({case_name(others)})" if others else ""
     values = list(points)
-    wide = values[0] > 0 and values[-1] / values[0] >= 4
+    is_log_x = values[0] > 0 and values[-1] / values[0] >= 4
 
     def series(attribute: str) -> list[Series]:
         lines = []
         for number, method in enumerate(findings.methods):
-            known = [(x, cells.get((case_name(case), method))) for x, case in points.items()]
-            points_known = [_point(x, getattr(cell, attribute)) for x, cell in known if _has(cell, attribute)]
+            cell_at = [(x, cells.get((case_name(case), method))) for x, case in points.items()]
+            points_known = [_point(x, getattr(cell, attribute)) for x, cell in cell_at if _has(cell, attribute)]
             lines.append(Series(method, points_known, colour=number))
         return [line for line in lines if line.points]
 
-    charts = [Chart(f"Time by {name}{where}", name, "seconds", series("time"), wide, True)]
+    charts = [Chart(f"Time by {name}{case_text}", name, "seconds", series("time"), is_log_x, True)]
     ratio = series("ratio")
     if ratio:
-        charts.append(Chart(f"Quality by {name}{where}", name, "objective / reference", ratio, wide))
+        charts.append(Chart(f"Quality by {name}{case_text}", name, "objective / reference", ratio, is_log_x))
     return charts
 
 
@@ -124,8 +127,8 @@ def _mean_over_time(runs: Sequence[Record], references: Mapping[str, float]) -> 
 
 def _objective_at(run: Record, now: float) -> float | None:
     """Return the best objective that a run had found by a time in seconds; None before its first answer."""
-    found: float | None = None
+    best: float | None = None
     for time, objective, _ in run["trace"]:
         if time <= now * (1 + 1e-9) and objective is not None:
-            found = objective
-    return found
+            best = objective
+    return best

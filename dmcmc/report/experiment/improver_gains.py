@@ -41,11 +41,11 @@ class ImproverGains:
     """
 
     def __init__(self, result: Mapping[str, Any]) -> None:
-        work = [one for one in result.get("work") or () if one.get("seconds", 0) > 0]
-        self.work: Sequence[Mapping[str, Any]] = sorted(work, key=lambda one: -_gain(one))
-        self.shares = shares_of([_gain(one) for one in self.work])
+        work = [entry for entry in result.get("work") or () if entry.get("seconds", 0) > 0]
+        self.work: Sequence[Mapping[str, Any]] = sorted(work, key=lambda entry: -_gain(entry))
+        self.shares = shares_of([_gain(entry) for entry in self.work])
         in_trace = [name for point in result["trace"] for name in _improvers(point)]
-        names = list(dict.fromkeys([*_IMPROVERS, *(one["improver"] for one in self.work), *in_trace]))
+        names = list(dict.fromkeys([*_IMPROVERS, *(entry["improver"] for entry in self.work), *in_trace]))
         self.colours = {name: number for number, name in enumerate(names)}
         self._in_trace = set(in_trace)
 
@@ -61,28 +61,32 @@ class ImproverGains:
         first
             Start of the time axis in seconds; earlier improvements are drawn there.
         """
-        segments, before = list[VerticalSegment](), None
+        segments, previous = list[VerticalSegment](), None
         for point in trace:
             value = point.get(name)
-            if value is not None and before is not None and value != before:
-                at = before
+            if value is not None and previous is not None and value != previous:
+                lower_end = previous
                 for improver, share in self._shares(point, name).items():
-                    to = at + share * (value - before)
+                    upper_end = lower_end + share * (value - previous)
                     colour = self.colours.get(improver, PLAIN)
-                    segments.append(VerticalSegment(max(point["time"], first), min(at, to), max(at, to), colour))
-                    at = to
-            before = before if value is None else value
+                    segments.append(
+                        VerticalSegment(
+                            max(point["time"], first), min(lower_end, upper_end), max(lower_end, upper_end), colour
+                        )
+                    )
+                    lower_end = upper_end
+            previous = previous if value is None else value
         return segments
 
     def legend(self) -> list[LegendEntry]:
         """Return the legend: the seconds of each improver, and its share of all gains."""
         entries = [
             LegendEntry(
-                f"{one['improver']}: {one['seconds']:.3g} s, {100 * share:.3g} %", self.colours[one["improver"]]
+                f"{entry['improver']}: {entry['seconds']:.3g} s, {100 * share:.3g} %", self.colours[entry["improver"]]
             )
-            for one, share in zip(self.work, self.shares, strict=True)
+            for entry, share in zip(self.work, self.shares, strict=True)
         ]
-        listed = {one["improver"] for one in self.work}
+        listed = {entry["improver"] for entry in self.work}
         return entries + [
             LegendEntry(name, self.colours[name]) for name in self.colours if name in self._in_trace - listed
         ]
@@ -91,24 +95,27 @@ class ImproverGains:
         """Return a bar chart of seconds, one of shares, and a table; nothing if the result has no ``work``."""
         if not self.work:
             return []
-        improvers = [str(one["improver"]) for one in self.work]
-        seconds = [float(one["seconds"]) for one in self.work]
+        improvers = [str(entry["improver"]) for entry in self.work]
+        seconds = [float(entry["seconds"]) for entry in self.work]
         rows = [
             [
                 improver,
-                f"{took:.3f}",
-                f"{one['objective_gain']:,.6g}",
-                f"{one['bound_gain']:,.6g}",
+                f"{improver_seconds:.3f}",
+                f"{entry['objective_gain']:,.6g}",
+                f"{entry['bound_gain']:,.6g}",
                 f"{100 * share:.3g} %",
-                f"{_gain(one) / took:,.4g}",
+                f"{_gain(entry) / improver_seconds:,.4g}",
             ]
-            for improver, took, one, share in zip(improvers, seconds, self.work, self.shares, strict=True)
+            for improver, improver_seconds, entry, share in zip(improvers, seconds, self.work, self.shares, strict=True)
         ]
         head = ["improver", "seconds", "objective gain", "bound gain", "share of all gains", "gain per second"]
         return [
             bars(
                 "Seconds per improver",
-                [(improver, round(took, 2)) for improver, took in zip(improvers, seconds, strict=True)],
+                [
+                    (improver, round(improver_seconds, 2))
+                    for improver, improver_seconds in zip(improvers, seconds, strict=True)
+                ],
                 "s",
                 self.colours,
             ),

@@ -60,8 +60,8 @@ def page_of(result: Mapping[str, Any], name: str) -> str:
     ]
     gains = ImproverGains(result)
     parts += [svg(chart) for chart in _over_time(result, gains)]
-    *drawn, listed = gains.html() or [""]
-    parts += drawn
+    *bar_charts, improver_table = gains.html() or [""]
+    parts += bar_charts
     agents = result["agents"]
     for title, key, unit in (
         ("Gap by agent", "gap", ""),
@@ -71,9 +71,9 @@ def page_of(result: Mapping[str, Any], name: str) -> str:
         values = [(str(agent["name"]), float(agent.get(key) or 0)) for agent in agents]
         if len(values) > 1 and any(value > 0 for _, value in values):
             parts.append(bars(title, values, unit))
-    if listed:
-        listed = f"<h2>Time and gains of the improvers</h2>{listed}"
-    return page(f"{name}: {status}", [*parts, "</div>", listed, *_tree(result), *_slots(result)])
+    if improver_table:
+        improver_table = f"<h2>Time and gains of the improvers</h2>{improver_table}"
+    return page(f"{name}: {status}", [*parts, "</div>", improver_table, *_tree(result), *_slots(result)])
 
 
 def _number(value: Any) -> str:
@@ -83,15 +83,15 @@ def _number(value: Any) -> str:
 
 def _over_time(result: Mapping[str, Any], gains: ImproverGains) -> list[Chart]:
     """Return the chart of objective and bound over time, with improvements in the colours of their improvers."""
-    lines, steps = [], list[VerticalSegment]()
+    lines, segments = [], list[VerticalSegment]()
     for name, colour in (("objective", PLAIN), ("bound", DASHED)):
         points = [(max(p["time"], _FIRST_SECONDS), p[name]) for p in result["trace"] if p.get(name) is not None]
         if points:
             points.append((max(result["time"], points[-1][0]), points[-1][1]))
             lines.append(Series(name, [(t, v, v, v) for t, v in points], steps=True, colour=colour))
-            steps += gains.segments(result["trace"], name, _FIRST_SECONDS)
+            segments += gains.segments(result["trace"], name, _FIRST_SECONDS)
     title = "Objective and bound over time"
-    return [Chart(title, "seconds", "", lines, log_x=True, steps=steps, keys=gains.legend())] if lines else []
+    return [Chart(title, "seconds", "", lines, log_x=True, segments=segments, legend=gains.legend())] if lines else []
 
 
 def _tree(result: Mapping[str, Any]) -> list[str]:
@@ -101,13 +101,13 @@ def _tree(result: Mapping[str, Any]) -> list[str]:
         return []
     agents = {agent["name"]: agent for agent in result["agents"]}
     rows: list[list[str]] = []
-    waiting = [(name, 0) for name in reversed(list(parents)) if parents[name] is None]
-    while waiting:
-        name, depth = waiting.pop()
-        sent = agents.get(name, {})
-        numbers = [f"{sent.get(key, 0):,}" for key in ("variables", "interface", "rows", "msg_count", "msg_size")]
+    stack = [(name, 0) for name in reversed(list(parents)) if parents[name] is None]
+    while stack:
+        name, depth = stack.pop()
+        metrics = agents.get(name, {})
+        numbers = [f"{metrics.get(key, 0):,}" for key in ("variables", "interface", "rows", "msg_count", "msg_size")]
         rows.append(["\N{NO-BREAK SPACE}" * 4 * depth + name, *numbers])
-        waiting += [(child, depth + 1) for child in reversed(list(parents)) if parents[child] == name]
+        stack += [(child, depth + 1) for child in reversed(list(parents)) if parents[child] == name]
     return ["<h2>Pseudo-tree of the agents</h2>", table(_TREE_HEAD, rows)]
 
 

@@ -181,21 +181,21 @@ def reference_of(records: Sequence[Record], compare: str) -> dict[str, float]:
 
     If no method has a bound, the reference is the best objective.
     """
-    found: dict[str, float] = {}
+    references: dict[str, float] = {}
     for instance in dict.fromkeys(map(instance_of, records)):
-        same = [r for r in records if r["outcome"] == "done" and instance_of(r) == instance]
+        finished = [r for r in records if r["outcome"] == "done" and instance_of(r) == instance]
         if compare == BOUND:
-            best = max if same and same[0]["sense"] == "max" else min
-            nearest = min if best is max else max
-            bounds = [r["bound"] for r in same if r["bound"] is not None]
-            objectives = [r["objective"] for r in same if r["objective"] is not None]
+            best = max if finished and finished[0]["sense"] == "max" else min
+            tightest = min if best is max else max
+            bounds = [r["bound"] for r in finished if r["bound"] is not None]
+            objectives = [r["objective"] for r in finished if r["objective"] is not None]
             if bounds or objectives:
-                found[instance] = nearest(bounds) if bounds else best(objectives)
+                references[instance] = tightest(bounds) if bounds else best(objectives)
         else:
-            objectives = [r["objective"] for r in same if r["method"] == compare and r["objective"] is not None]
+            objectives = [r["objective"] for r in finished if r["method"] == compare and r["objective"] is not None]
             if objectives:
-                found[instance] = objectives[0]
-    return found
+                references[instance] = objectives[0]
+    return references
 
 
 def ratio_of(record: Record, references: Mapping[str, float], objective: float | None) -> float | None:

@@ -132,6 +132,6 @@ def values(findings: Findings) -> str:
     writer.writerow([*keys, "method", "seed", *names])
     for record in findings.records:
         case = [record["case"].get(key, "") for key in keys]
-        found = ["" if record.get(name) is None else record[name] for name in names]
-        writer.writerow([*case, record["method"], record["seed"], *found])
+        fields = ["" if record.get(name) is None else record[name] for name in names]
+        writer.writerow([*case, record["method"], record["seed"], *fields])
     return stream.getvalue()

@@ -7,7 +7,7 @@ from math import ceil, floor, isfinite, log10
 
 from dmcmc.report.pages.page_template import COLOURS
 
-# Of a chart, in SVG units.
+# Size of a chart in SVG units.
 WIDTH = 460
 HEIGHT = 270
 # Margins of the drawing area.
@@ -76,10 +76,10 @@ class Chart:
         The lines.
     log_x, log_y : bool
         Whether an axis is logarithmic.
-    steps : sequence of VerticalSegment
+    segments : sequence of VerticalSegment
         Coloured vertical segments on top of the lines.
-    keys : sequence of LegendEntry
-        Their legend.
+    legend : sequence of LegendEntry
+        The meaning of the colours of ``segments``.
     """
 
     title: str
@@ -88,12 +88,22 @@ class Chart:
     series: Sequence[Series] = field(default_factory=list)
     log_x: bool = False
     log_y: bool = False
-    steps: Sequence[VerticalSegment] = ()
-    keys: Sequence[LegendEntry] = ()
+    segments: Sequence[VerticalSegment] = ()
+    legend: Sequence[LegendEntry] = ()
 
 
 class _Axis:
-    """Maps values to positions along one side of a chart."""
+    """Maps values to positions along one side of a chart.
+
+    Attributes
+    ----------
+    log : bool
+        Whether the axis is logarithmic; ``low`` and ``high`` are then decimal logarithms.
+    start, end : float
+        Positions of ``low`` and ``high`` in SVG units.
+    low, high : float
+        Ends of the range of values.
+    """
 
     def __init__(self, values: Sequence[float], log: bool, start: float, end: float) -> None:
         self.log, self.start, self.end = log, start, end
@@ -111,8 +121,8 @@ class _Axis:
 
     def place(self, value: float) -> float:
         """Return the position of a value; values without a logarithm are at the low end."""
-        at = (log10(value) if value > 0 else self.low) if self.log else value
-        share = (min(max(at, self.low), self.high) - self.low) / (self.high - self.low)
+        coordinate = (log10(value) if value > 0 else self.low) if self.log else value
+        share = (min(max(coordinate, self.low), self.high) - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[tuple[float, str]]:
@@ -134,7 +144,7 @@ def _power(exponent: int) -> str:
 
 def svg(chart: Chart) -> str:
     """Return a chart as an HTML figure with headline and legend."""
-    entries: list[Series | LegendEntry] = [*chart.series, *chart.keys]
+    entries: list[Series | LegendEntry] = [*chart.series, *chart.legend]
     legend = "".join(f'<b><i style="background:{_swatch(e.colour)}"></i>{escape(e.name)}</b>' for e in entries)
     caption = f"<figcaption>{escape(chart.title)}</figcaption>"
     return f'<figure>{caption}{drawing(chart)}<div class="legend">{legend}</div></figure>'
@@ -144,7 +154,7 @@ def drawing(chart: Chart, attributes: str = "") -> str:
     """Return the SVG of a chart without headline and legend; ``attributes`` are added to the element."""
     xs = [p[0] for s in chart.series for p in s.points]
     ys = [v for s in chart.series for p in s.points for v in p[1:]]
-    ys += [v for step in chart.steps for v in (step.low, step.high)]
+    ys += [v for step in chart.segments for v in (step.low, step.high)]
     across = _Axis(xs, chart.log_x, _LEFT, WIDTH - _RIGHT)
     up = _Axis(ys, chart.log_y, HEIGHT - _BOTTOM, _TOP)
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(chart.title)}"{attributes}>']
@@ -161,7 +171,7 @@ def drawing(chart: Chart, attributes: str = "") -> str:
     parts.append(f'<g transform="rotate(-90 12 {middle:.0f})">{_text(12, middle, chart.y, "middle")}</g>')
     for series in chart.series:
         parts.append(_line(series, colour_of(series.colour), across, up))
-    for step in chart.steps:
+    for step in chart.segments:
         x, low, high = across.place(step.x), up.place(step.low), up.place(step.high)
         parts.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{high:.1f}" y2="{low:.1f}" stroke="{colour_of(step.colour)}" '
@@ -176,7 +186,10 @@ def colour_of(number: int) -> str:
 
 
 def _dashed(number: int) -> tuple[int, int]:
-    """Return the drawn and the empty length of the dashes of a colour number."""
+    """Return the drawn and the empty length of the dashes of a colour number.
+
+    When the colours are used again, the next line style is taken; ``PLAIN`` is solid, ``DASHED`` dashed.
+    """
     return DASHES[number // COLOURS % len(DASHES) if number >= 0 else PLAIN - number]
 
 
@@ -203,21 +216,21 @@ def _line(series: Series, colour: str, across: _Axis, up: _Axis) -> str:
     points = [p for p in series.points if all(map(isfinite, p))]
     if not points:
         return ""
-    places: list[tuple[float, float]] = []
+    positions: list[tuple[float, float]] = []
     for x, y, _, _ in points:
-        at = (across.place(x), up.place(y))
-        if series.steps and places:
-            places.append((at[0], places[-1][1]))
-        places.append(at)
+        position = (across.place(x), up.place(y))
+        if series.steps and positions:
+            positions.append((position[0], positions[-1][1]))
+        positions.append(position)
     drawn = []
     if any(low < high for _, _, low, high in points):
-        edge = [(across.place(x), up.place(high)) for x, _, _, high in points]
-        edge += [(across.place(x), up.place(low)) for x, _, low, _ in reversed(points)]
-        drawn.append(f'<polygon points="{_points(edge)}" fill="{colour}" opacity=".15"/>')
+        band = [(across.place(x), up.place(high)) for x, _, _, high in points]
+        band += [(across.place(x), up.place(low)) for x, _, low, _ in reversed(points)]
+        drawn.append(f'<polygon points="{_points(band)}" fill="{colour}" opacity=".15"/>')
     dashes = _dashes(series.colour)
-    drawn.append(f'<polyline points="{_points(places)}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
+    drawn.append(f'<polyline points="{_points(positions)}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
     if not series.steps and len(points) <= _MAX_BARS:
-        drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
+        drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in positions]
     return "".join(drawn)
 
 
@@ -229,11 +242,11 @@ def _points(places: Sequence[tuple[float, float]]) -> str:
 def bars(title: str, values: Sequence[tuple[str, float]], unit: str, colours: Mapping[str, int] | None = None) -> str:
     """Return a horizontal bar chart of the 40 largest values; ``colours`` are colour numbers by name."""
     largest = sorted(values, key=lambda pair: -pair[1])[:_MAX_BARS]
-    most = max((value for _, value in largest), default=0.0) or 1.0
+    max_value = max((value for _, value in largest), default=0.0) or 1.0
     height = 18 * len(largest) + 4
     parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">']
     for i, (name, value) in enumerate(largest):
-        width = max(1.0, 280 * value / most)
+        width = max(1.0, 280 * value / max_value)
         parts.append(_text(84, 18 * i + 13, name, "end"))
         fill = f' style="fill:{colour_of(colours[name])}"' if colours else ""
         parts.append(f'<rect class="bar" x="90" y="{18 * i + 3}" width="{width:.1f}" height="12" rx="2"{fill}/>')

@@ -1,4 +1,4 @@
-"""The template of web pages: style sheet, page and table."""
+"""The template of the web pages of experiments and results: style sheet, page and table."""
 
 from collections.abc import Iterable, Sequence
 from html import escape

@@ -1,6 +1,8 @@
-"""Improve one agent's tables, its lower and its upper bounds.
+"""One agent's tables, their lower and upper bounds, and the work that improves them.
 
-A row is one assignment of the agent's boundary variables (its interface); a table has a number for each row.
+The initial tables and the improvers (``dmcmc.run.improvers``) call the methods of ``Agent``. A row is one assignment of
+the agent's boundary variables (its interface); a table has a number for each row. Numbers are *encoded*: utilities in
+the number type of the run (``Arithmetic``), in which −∞ is a sentinel. Row arrays are in C order of the interface.
 """
 
 import math
@@ -35,7 +37,7 @@ from dmcmc.samplers.contract.team import SINGLE_RANK, RankTeam
 from dmcmc.samplers.methods.block_chains import BlockChains, draws_are_frozen
 
 _MAX_ROWS = 1 << 20  # tables with more rows are not examined row by row
-_FAILURE_COST_FACTOR = 2.0  # of the estimated cost of an elimination that failed earlier than estimated
+_FAILURE_COST_FACTOR = 2.0  # cost of an elimination that failed earlier than estimated, per estimated cost
 
 
 class AgentContext(NamedTuple):
@@ -72,7 +74,7 @@ class Agent:
     context : AgentContext
         Settings that all agents of the rank share.
     local : LocalProblem
-        The agent's problem.
+        The agent's problem: its factors, boundary and hidden variables.
     table : SampledTable
         The current lower and upper tables.
     lower : LowerTable
@@ -80,7 +82,7 @@ class Agent:
     upper : UpperTable
         Source of the upper table.
     pruning : RowPruning
-        The rows that can still matter.
+        The rows that can still be part of a better solution.
     last_seconds : float
         Seconds of the last improvement.
     elimination_seconds : float or None
@@ -94,10 +96,10 @@ class Agent:
     filtered : FilteredTable or None
         Eliminations with function filtering; None if they are not allowed.
     checks_for_frozen_chains : bool
-        Whether sampling continues with block moves if the chains turn out to be frozen.
+        Whether sampling continues with block moves if the chains turn out to be frozen (their draws hardly ever move).
     bound_tightened : bool
         Whether the upper bound has been tightened with the rows' cutoffs.
-    team : Team
+    team : RankTeam
         The ranks that share the work on the agent's rows.
     """
 
@@ -119,7 +121,7 @@ class Agent:
 
     @property
     def may_branch(self) -> bool:
-        """Whether branch and bound over the rows may help: their domains have been pruned, which was not enough."""
+        """Whether branch and bound over the rows may help: dual ascent with the rows' cutoffs has run and left work."""
         return self.bound_tightened and self.enumerated and self.upper.may_search(self.local.rows)
 
     @property
@@ -166,7 +168,11 @@ class Agent:
         return rows_of(tables, self.local.interface, self.local.domains, self.context.arithmetic)
 
     def exported(self) -> SampledTable:
-        """Return the table for the combination: without pruned rows, and over the listed rows if there is a list."""
+        """Return the table for the combination: pruned rows have an upper bound of −∞.
+
+        If the remaining rows are listed, both tables have one axis, the row variable (number of variables + agent),
+        whose values are the listed rows.
+        """
         table, pruned, listing = self.table, self.pruning.pruned, self.pruning.listing
         if pruned is None or table.upper is None or (listing is None and table.exact):
             return table
@@ -295,7 +301,17 @@ class Agent:
         )
 
     def take_tightened(self, row_cutoffs: NDArray[Any] | None, tightened: TighteningResult, seconds: float) -> None:
-        """Take a tighter bound, and eliminate exactly over the values that it leaves, for about some seconds."""
+        """Take a tighter bound, and eliminate exactly over the values that remain after pruning.
+
+        Parameters
+        ----------
+        row_cutoffs : (rows,) int64 or float64, or None
+            Utility that each row has to exceed.
+        tightened
+            Result of the dual ascent.
+        seconds
+            Approximate seconds for the exact elimination.
+        """
         if tightened.pruned is not None:
             backend, arithmetic = self.context.backend, self.context.arithmetic
             max_cells = int(seconds * backend.threads * COSTS.residual_cells_per_second)

@@ -29,9 +29,9 @@ _VERSION = 1
 _READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
-def _warn(what: str) -> None:
+def _warn(message: str) -> None:
     """Warn that a checkpoint file is ignored."""
-    warnings.warn(what, CheckpointWarning, stacklevel=3)
+    warnings.warn(message, CheckpointWarning, stacklevel=3)
 
 
 class Checkpoint:

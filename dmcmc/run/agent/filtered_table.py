@@ -1,7 +1,8 @@
 """Solve an agent without boundary variables exactly, by elimination with function filtering.
 
-Function filtering removes tuples that cannot beat the incumbent. An attempt that takes too long is followed by one with
-tighter bounds.
+Function filtering removes tuples that cannot beat the incumbent from the (sparse) messages of an elimination; a
+mini-bucket bound decides which. An attempt that takes too long is followed by one with tighter bounds. The agent's
+``filter`` method calls this for the initial table and for the function filtering improver.
 """
 
 import time
@@ -27,8 +28,8 @@ from dmcmc.inference.sparse.sparse_table import KeyTooWide
 from dmcmc.samplers.contract.protocol import SampledTable
 
 FILTERING = "filtering"
-# Attempts, one after the other: entries of the mini-buckets whose bound filters the tuples, and number of joined rows
-# after which the next attempt starts. A tighter bound removes more tuples.
+# Attempts, one after the other, each a pair: table entries of the mini-buckets whose bound decides which tuples are
+# removed, and number of joined rows after which the next attempt starts. A tighter bound removes more tuples.
 _ATTEMPTS = ((20_000, 2_000_000), (6_000_000, 1 << 62), (60_000_000, 1 << 62))
 _ATTEMPTS_WITH_POTENTIALS = (
     _ATTEMPTS[0],
@@ -44,7 +45,7 @@ _CONCLUSIVE_PART = 0.1  # part of a message's rows from which its total time is 
 
 @dataclass
 class FilteredTable:
-    """Eliminations of one agent, each with tighter bounds than the last.
+    """Attempts at one agent's elimination with function filtering, each with tighter bounds than the last.
 
     Attributes
     ----------
@@ -52,11 +53,11 @@ class FilteredTable:
         Bytes that one elimination may take.
     timed : bool
         Whether the run has a time budget.
-    elimination : Filtering or None
+    elimination : FunctionFiltering or None
         The elimination in progress.
     failed_attempts : int
         Number of eliminations that were given up.
-    sizes : Kept or None
+    sizes : SizeStatistics or None
         Sizes of the messages of the current or last elimination.
     """
 
@@ -65,10 +66,10 @@ class FilteredTable:
     elimination: FunctionFiltering | None = None
     failed_attempts: int = 0
     sizes: SizeStatistics | None = None
-    _last_z: int = 0
-    _potentials: Reparametrised | None = None
-    _short_quanta: int = 0
-    _used_potentials: bool = False
+    _last_z: int = 0  # mini-bucket limit of the last attempt
+    _potentials: Reparametrised | None = None  # the factors of this attempt, reparametrised by a dual ascent
+    _short_quanta: int = 0  # quanta of this attempt that ended before the bounds were ready
+    _used_potentials: bool = False  # whether an attempt had reparametrised factors
 
     @property
     def exhausted(self) -> bool:
@@ -150,16 +151,16 @@ class FilteredTable:
         return self._short_quanta > _MAX_SHORT_QUANTA or seconds > left / _MAX_SHORT_QUANTA
 
     def _too_slow(self, left: float) -> bool:
-        """Return whether the current message will not be finished in time."""
+        """Return whether the current message is predicted to take longer than the remaining time."""
         assert self.elimination is not None
-        part, seconds = self.elimination.message_progress
+        finished_part, seconds = self.elimination.message_progress
         is_last_attempt = self.failed_attempts + 1 >= len(
             _ATTEMPTS_WITH_POTENTIALS if self._potentials is not None else self._attempts
         )
-        if is_last_attempt and part < _CONCLUSIVE_PART and seconds < _FIRST_ROWS_SECONDS:
+        if is_last_attempt and finished_part < _CONCLUSIVE_PART and seconds < _FIRST_ROWS_SECONDS:
             return False  # the first rows do not predict the rest
-        if part > 0:
-            return seconds / part - seconds > left
+        if finished_part > 0:
+            return seconds / finished_part - seconds > left
         return seconds > max(_FIRST_ROWS_SECONDS, 0.5 * left)
 
     def _start_elimination(

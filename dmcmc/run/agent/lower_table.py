@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.samplers.contract.protocol import Resumable
 
-_PROMISING_DIVISOR = 4  # the best quarter of the rows is sampled further, and at least four rows
+_PROMISING_DIVISOR = 4  # a quarter of the rows is sampled further, and at least this many rows
 
 
 @dataclass

@@ -61,9 +61,10 @@ class RowPruning:
 
 
 def row_cutoffs_of(outside: NDArray[Any], cutoff: Number, arithmetic: Arithmetic) -> NDArray[Any]:
-    """Return the utility that each row has to exceed: int64, or float64 if sums are floats.
+    """Return the utility that each row has to exceed, (rows,): int64, or float64 if sums are floats.
 
-    The cutoff is the largest number of the dtype where all other agents together violate a hard constraint.
+    It is the cutoff of the whole solution less the outside bound. It is the largest number of the dtype (the row is
+    impossible) where all other agents together violate a hard constraint.
 
     Parameters
     ----------

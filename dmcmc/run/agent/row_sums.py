@@ -1,4 +1,4 @@
-"""Add up tables over parts of an agent's interface (its boundary variables) for every row."""
+"""Add up an agent's tables, each over a part of its interface (boundary variables), into one number for every row."""
 
 from typing import Any
 

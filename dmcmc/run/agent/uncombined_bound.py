@@ -1,4 +1,8 @@
-"""Bound the whole problem without a combination: by the sum of the largest entries of each table."""
+"""Bound the whole problem without a combination: by the sum of the largest entries of each agent's upper table.
+
+It is used before the first combination and for runs that end without one. Bounds are encoded: utilities in the number
+type of the tables, in which −∞ is a sentinel.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +18,7 @@ from dmcmc.run.agent.agent import Agent
 def uncombined_bounds(
     division: Division, arithmetic: Arithmetic, numbers: Sequence[int], agents: Mapping[int, Agent]
 ) -> dict[int, Number]:
-    """Return an encoded upper bound on each agent's utility: from its table, otherwise from its factors.
+    """Return an encoded upper bound on each agent's utility: from its upper table, or from its factors without one.
 
     Parameters
     ----------
@@ -23,7 +27,7 @@ def uncombined_bounds(
     arithmetic
         Encoding of the tables.
     numbers
-        The agents.
+        The agents to bound.
     agents
         The agents that have a table.
     """

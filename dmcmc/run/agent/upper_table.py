@@ -1,4 +1,9 @@
-"""Keep an agent's upper table: the bound provider's state, and requests for tighter bounds."""
+"""An agent's upper table: the bound provider's state, and the requests for tighter bounds that improvers carry out.
+
+A row is one assignment of the agent's boundary variables (its interface). Up to three methods tighten the rows' bounds:
+dual ascent (soft arc consistency), branch and bound over the rows, and a semidefinite relaxation. A row's *cutoff* is
+the utility that it has to exceed to be part of a better solution than the incumbent.
+"""
 
 import math
 from collections.abc import Iterator
@@ -44,8 +49,8 @@ class UpperTable:
     initial_gap : float or None
         The agent's part of the optimality gap when branch and bound started, utility.
     search_stalled : bool or None
-        Whether most of that gap is still open after some nodes per row (:mod:`dmcmc.run.improvers.branch_and_bound`): a
-        semidefinite relaxation may follow then. None before that is known.
+        Whether branch and bound has stalled: most of that gap is still open after some nodes per row. A semidefinite
+        relaxation may follow then. None until it has been judged (:mod:`dmcmc.run.improvers.branch_and_bound`).
     relaxation : SemidefiniteRelaxation or None
         The semidefinite relaxation of the agent's rows; None before it has started.
     no_relaxation : bool
@@ -78,7 +83,7 @@ class UpperTable:
         return self.state.tables(arithmetic)
 
     def roundings(self, seed: int) -> Iterator[NDArray[np.int64]]:
-        """Yield assignments that are rounded from a dual ascent's potentials, (hidden variables,) int64."""
+        """Yield assignments that are rounded from a dual ascent's potentials, each (hidden variables,) int64."""
         return iter(()) if self.dual is None else roundings(self.dual, seed)
 
     @property
@@ -146,7 +151,7 @@ class UpperTable:
         return not self.no_relaxation
 
     def charge(self, seconds: float, gained: bool) -> float:
-        """Add seconds of a semidefinite relaxation; return those to be recorded as its cost.
+        """Add seconds of a semidefinite relaxation; return the seconds to record as its cost now.
 
         The cost is 0 until the relaxation has gained something, or can be judged. Other work waits for per-row
         relaxations, which would get too little time if their first seconds counted as seconds without gain.
@@ -176,7 +181,7 @@ class UpperTable:
         return not self.search_too_slow
 
     def new_leaves(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """Return the rows and hidden values that branch and bound has reached since the last call."""
+        """Return the rows and hidden values of the leaves that branch and bound has reached since the last call."""
         return None if self.boundary_search is None else self.boundary_search.leaves()
 
     def search_request(
@@ -222,5 +227,5 @@ def next_above(cutoffs: NDArray[Any]) -> NDArray[Any]:
     >>> next_above(np.array([3, 2**63 - 1])).tolist(), next_above(np.array([3.4, -0.5, np.inf])).tolist()
     ([4, 9223372036854775807], [4.0, 0.0, inf])
     """
-    above: NDArray[Any] = np.floor(cutoffs) + 1 if cutoffs.dtype.kind == "f" else cutoffs + (cutoffs < _LARGEST)
-    return above
+    result: NDArray[Any] = np.floor(cutoffs) + 1 if cutoffs.dtype.kind == "f" else cutoffs + (cutoffs < _LARGEST)
+    return result

@@ -1,4 +1,4 @@
-"""Run an algorithm of :mod:`dmcmc.algorithms`: in message cycles, or as a dmcmc run on a reformulated problem."""
+"""Run a baseline algorithm of :mod:`dmcmc.algorithms`: in message cycles, or as a run on a reformulated problem."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,8 @@
-"""Run an algorithm in message cycles until its end: clock, best assignment, message counts, trace and result."""
+"""Run a local algorithm (``dmcmc.algorithms``) in message cycles until its end, and return its result.
+
+This part keeps the clock, the best assignment of all cycles, message counts and the trace; the algorithm only yields
+assignments.
+"""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -37,7 +41,7 @@ def solve_in_cycles(
     progress: ProgressReporter | None = None,
     ending: RunHandle | None = None,
 ) -> Result | None:
-    """Run an algorithm until its cycles or its time are over, or nothing can change any more.
+    """Run an algorithm until its cycles or its time are over, or nothing can change any more; called by all ranks.
 
     Parameters
     ----------
@@ -49,7 +53,7 @@ def solve_in_cycles(
     Returns
     -------
     Result or None
-        The best assignment of all cycles on rank 0, without a bound; None on the others.
+        The best assignment of all cycles on rank 0, without a bound; None on other ranks.
 
     Raises
     ------
@@ -83,14 +87,16 @@ class _AlgorithmRun:
     ----------
     max_cycles : int or None
         Maximum number of cycles; None if only the time limits them.
-    best, best_score : ndarray of int64, int or None
-        Best assignment so far, and its total score in the integer units of the layout.
-    worth : Worth or None
+    best : (n,) int64
+        Best assignment so far.
+    best_score : int or None
+        Its total score in the integer units of the layout; None before the first cycle.
+    quality : AssignmentQuality or None
         Violations and utility of ``best``, on rank 0.
     cycle : int
         Cycles so far.
     seconds : float
-        Simulated time so far.
+        Simulated time so far, as if each agent had its own machine.
     """
 
     def __init__(
@@ -112,7 +118,7 @@ class _AlgorithmRun:
         self.start_time, self.seconds, self.cycle, self.timeout = time.perf_counter(), 0.0, 0, False
         self.best_score: int | None = None
         self.best: Ints = np.zeros(problem.n_variables, dtype=np.int64)
-        self.worth: AssignmentQuality | None = None
+        self.quality: AssignmentQuality | None = None
         self.trace: list[TracePoint] = []
 
     def go(self, steps: Iterator[Ints], stop: Deadline) -> None:
@@ -139,8 +145,8 @@ class _AlgorithmRun:
         if self.best_score is None or score > self.best_score:
             self.best_score, self.best = score, values.copy()
             if self.network.world.rank == 0:
-                self.worth = quality_of(self.problem, self.best)
-                objective = None if self.worth.negated_violation else self.worth.objective
+                self.quality = quality_of(self.problem, self.best)
+                objective = None if self.quality.negated_violation else self.quality.objective
                 if objective is not None:
                     point = TracePoint(time.perf_counter() - self.start_time, objective, None, self.algorithm.name)
                     self.trace.append(point)
@@ -153,7 +159,7 @@ class _AlgorithmRun:
 
     def best_so_far(self) -> Result | None:
         """Return the best assignment so far as the result of a run whose time is over."""
-        return None if self.worth is None else self._result(self._agent_metrics(), self.seconds, True)
+        return None if self.quality is None else self._result(self._agent_metrics(), self.seconds, True)
 
     def result(self) -> Result | None:
         """Return the result on rank 0; called by all ranks."""
@@ -161,8 +167,8 @@ class _AlgorithmRun:
         parts = world.gather((self._agent_metrics(), self.seconds))
         if parts is None:
             return None
-        if self.worth is None:  # there was no cycle, because the problem has no variables
-            self.worth = quality_of(self.problem, self.best)
+        if self.quality is None:  # there was no cycle, because the problem has no variables
+            self.quality = quality_of(self.problem, self.best)
         return self._result(parts[0][0], max(seconds for _, seconds in parts), self.timeout)
 
     def _agent_metrics(self) -> tuple[AgentMetrics, ...]:
@@ -185,8 +191,8 @@ class _AlgorithmRun:
 
     def _result(self, agents: tuple[AgentMetrics, ...], seconds: float, timed_out: bool) -> Result:
         """Return the result with the best assignment."""
-        assert self.worth is not None
-        outcome = judge(self.problem, self.worth, self.division.constants, None)
+        assert self.quality is not None
+        outcome = judge(self.problem, self.quality, self.division.constants, None)
         elapsed = time.perf_counter() - self.start_time
         return Result(
             status="timeout" if timed_out and outcome.status != "infeasible" else outcome.status,

@@ -1,7 +1,8 @@
 """Compile the kernels that a run will use before its clock starts; this takes time only once per machine.
 
-Kernels are compiled by solving tiny problems, in three parts: what plans any run, what finds its first incumbent, and,
-once the plan is known, what the agents do.
+Kernels are compiled by solving tiny problems that call them, as tasks of ``once_per_node``: what plans any run, what
+finds its first incumbent, and, once the plan is known, what the agents do. ``dmcmc.run.solve`` calls these functions on
+all ranks. Each returns the seconds that it took, which do not count as run time.
 """
 
 import time
@@ -80,7 +81,8 @@ def _measure() -> None:
 def _searches_orders(problem: Problem, timed: bool) -> bool:
     """Return whether elimination orders will be searched at once.
 
-    Up to ``MAX_EXACT_VARIABLES`` variables have exact orders, which need no kernels. With a time budget, larger problems also need them for the decision whether to presolve.
+    Up to ``MAX_EXACT_VARIABLES`` variables have exact orders, which need no kernels. With a time budget, larger
+    problems also need them for the decision whether to presolve.
     """
     largest_agent = np.bincount(problem.owner, minlength=1).max()
     return problem.n_variables > MAX_EXACT_VARIABLES and (
@@ -164,7 +166,7 @@ def tiny_search_for(parts: DividedProblem) -> LocalSearch:
 
 
 def _kernel_variant(parts: DividedProblem) -> tuple[np.dtype[Any], bool, bool]:
-    """Return what a search's kernels depend on: table type, whether all factors are dense, compact columns."""
+    """Return what a search's kernels depend on: table type, and whether factors are dense and columns compact."""
     flat, dense = parts.problem.flat, parts.original.dense
     return flat.data.dtype, dense, dense and is_compact(flat, parts.problem.n_variables)
 
@@ -176,14 +178,14 @@ def _tiny_search(dtype: np.dtype[Any], dense: bool, compact: bool) -> LocalSearc
 
 
 class _KernelNeeds(NamedTuple):
-    """What the agents of a plan use.
+    """The methods and data types that the agents of a plan use, which determine the kernels to compile.
 
     Attributes
     ----------
     methods, providers : list of str
         Local solvers and bound providers.
     tables : list of dtype
-        Types of the tables' numbers.
+        Number types of the problem's tables.
     listed : bool
         Whether an agent's table has a list of rows only.
     wide : bool
@@ -207,7 +209,7 @@ class _KernelNeeds(NamedTuple):
 
 
 def _kernel_needs_of(setup: Setup, stoppable: bool) -> _KernelNeeds:
-    """Return what the agents of a plan use, now and later."""
+    """Return the kernels that the agents of a plan use, now and later (cached)."""
     factors, local_search = setup.problem.factors, setup.config.local_search
     tables = setup.problem.facts.get_or_compute(
         "numbers", lambda: tuple(sorted({f.table.dtype for f in factors}, key=str))
@@ -218,7 +220,7 @@ def _kernel_needs_of(setup: Setup, stoppable: bool) -> _KernelNeeds:
 
 
 def _find_kernel_needs(setup: Setup, stoppable: bool, numbers: Sequence[np.dtype[Any]]) -> _KernelNeeds:
-    """Find what the agents of a plan use."""
+    """Find the kernels that the agents of a plan use; ``numbers`` are the types of the problem's tables."""
     choices = [choice for _, choice in setup.possible_choices(range(setup.problem.n_agents))]
     methods = {choice.method for choice in choices}
     providers = {choice.bound for choice in choices} - {"none"}
@@ -289,7 +291,7 @@ def compile_agent_work(setup: Setup, world: World, progress: ProgressReporter, s
             compile_boundary_search()
         if needs.has_relaxation:
             compile_relaxation()
-        if any("mini-bucket" in one for one in providers):  # larger agents have split buckets
+        if any("mini-bucket" in provider for provider in providers):  # larger agents have split buckets
             compile_matching(np.dtype(np.int64))
 
     once_per_node.compile_once(needs.name, work, world, progress)

@@ -56,8 +56,8 @@ def prepare_gpu(setup: Setup, world: World, progress: ProgressReporter, searchin
     if not any(world.allgather(uses_gpu)):
         return time.perf_counter() - start
     progress.stage(_TITLE)
-    for first in (True, False):
-        if uses_gpu and (world.local_rank == 0) == first:
+    for node_leader_turn in (True, False):
+        if uses_gpu and (world.local_rank == 0) == node_leader_turn:
             try:
                 if searches:
                     _load_search(setup)

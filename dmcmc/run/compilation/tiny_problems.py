@@ -1,4 +1,4 @@
-"""Tiny problems whose solution uses the same kernels as that of large ones."""
+"""Tiny problems and settings, whose solution compiles the same kernels as that of large ones."""
 
 from collections.abc import Sequence
 from typing import Any

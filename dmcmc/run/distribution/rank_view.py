@@ -24,14 +24,17 @@ class RankView(NamedTuple):
     problem : Problem
         The problem with the factors of this rank's agents only.
     division : Division
-        All agents; those of other ranks have no factors. Factors between agents of other ranks are all 0.
+        All agents; those of other ranks have no factors. Unknown factors between agents are replaced by zero tables.
     """
 
     problem: Problem
     division: Division
 
     def counted(self, agents: Sequence[int], placed: Sequence[Sequence[int]]) -> list[Factor]:
-        """Return the factors that some agents evaluate: their own, and those between agents that are placed at them."""
+        """Return the factors that some agents evaluate, so that each factor of the problem is evaluated by one agent.
+
+        They are the agents' own factors, and those between agents that are placed at them (``PseudoTree.placed``).
+        """
         own = [factor for agent in agents for factor in self.division.locals[agent].factors]
         return own + [self.division.crossing[i] for agent in agents for i in placed[agent]]
 
@@ -42,14 +45,14 @@ def rank_view_of(index: AgentIndex, parts: Mapping[int, Problem]) -> RankView:
     Parameters
     ----------
     index
-        Public data of all agents.
+        Public data of all agents: names, owners and domains of shared variables, scopes of factors between agents.
     parts
         Problem of each agent of this rank.
     """
     domains = index.domains.copy()  # a writable copy, which plans use directly
     names: dict[int, str] = {}
     labels: dict[int, tuple[Label, ...] | None] = {}
-    own: dict[int, tuple[Factor, ...]] = {}
+    own_factors: dict[int, tuple[Factor, ...]] = {}
     crossing: dict[int, Factor] = {}
     for agent, part in parts.items():
         known_variables = index.known_variables(agent)
@@ -59,22 +62,26 @@ def rank_view_of(index: AgentIndex, parts: Mapping[int, Problem]) -> RankView:
             if values is not None and index.owner[v] == agent:
                 labels[v] = values
         factors = [f.renamed(tuple(known_variables[v] for v in f.scope), f.name) for f in part.factors]
-        inside = set(index.variables_by_agent[agent])
-        own[agent] = tuple(f for f in factors if inside.issuperset(f.scope))
-        between = [f for f in factors if not inside.issuperset(f.scope)]
-        crossing |= dict(zip(index.shared_factors[agent], between, strict=True))
+        own_variables = set(index.variables_by_agent[agent])
+        own_factors[agent] = tuple(f for f in factors if own_variables.issuperset(f.scope))
+        crossing_factors = [f for f in factors if not own_variables.issuperset(f.scope)]
+        crossing |= dict(zip(index.shared_factors[agent], crossing_factors, strict=True))
     count = index.owner.size
     problem = Problem.of_parts(
         variables=LazySequence(count, lambda v: f"#{v} of {index.agents[int(index.owner[v])]}", names),
         domains=domains,
         agents=index.agents,
         owner=index.owner,
-        factors=(*(f for agent in own for f in own[agent]), *crossing.values(), *index.constant_factors()),
+        factors=(
+            *(f for agent in own_factors for f in own_factors[agent]),
+            *crossing.values(),
+            *index.constant_factors(),
+        ),
         labels=LazySequence[tuple[Label, ...] | None](count, lambda _: None, labels),
         sense=index.sense,
         name=index.name,
     )
-    return RankView(problem, _division(index, problem, own, crossing))
+    return RankView(problem, _division(index, problem, own_factors, crossing))
 
 
 def _division(

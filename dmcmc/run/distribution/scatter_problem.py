@@ -22,20 +22,22 @@ Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
 
-def scatter_parts(parts: Sequence[Problem] | None, known: Sequence[Sequence[int]], world: World) -> dict[int, Problem]:
+def scatter_parts(
+    parts: Sequence[Problem] | None, agents_of_rank: Sequence[Sequence[int]], world: World
+) -> dict[int, Problem]:
     """Send each rank the parts of its agents; return this rank's parts. Rank 0, which has all parts, gets none.
 
     Parameters
     ----------
     parts
         All agents' parts on rank 0; None on other ranks.
-    known
+    agents_of_rank
         For each rank the agents whose parts it receives.
     """
     if parts is None:
-        return {agent: _received(world) for agent in known[world.rank]}
+        return {agent: _received(world) for agent in agents_of_rank[world.rank]}
     for rank in range(1, world.size):
-        _send((parts[agent] for agent in known[rank]), rank, world)
+        _send((parts[agent] for agent in agents_of_rank[rank]), rank, world)
     return {}
 
 

@@ -1,4 +1,8 @@
-"""Run an external search engine, toulbar2 or our branch and bound, in the background while it may gain something."""
+"""Run an external search engine, toulbar2 or our branch and bound, in the background while it may gain something.
+
+``BackgroundEngine`` asks here which engine a run uses, whether it starts in time, and whether it gets a dedicated core.
+The improver only proposes that the engine continues; the engine works in its own process or thread.
+"""
 
 from collections.abc import Sequence
 
@@ -88,11 +92,11 @@ def has_own_core(setup: Setup, engine: str) -> bool:
     if problem.n_agents == 1:
         return True
     seconds = settings.budget.time
-    may_start = seconds is None or (
+    starts_soon_enough = seconds is None or (
         seconds >= _MIN_TIME_BUDGET
         and _OWN_CORE_START_SECONDS_PER_ENTRY * _table_entries(problem) <= _OWN_CORE_MAX_START_PART * seconds
     )
-    return engine == TOULBAR2 and settings.search == "auto" and may_start and may_split_buckets(setup)
+    return engine == TOULBAR2 and settings.search == "auto" and starts_soon_enough and may_split_buckets(setup)
 
 
 def _table_entries(problem: Problem) -> int:

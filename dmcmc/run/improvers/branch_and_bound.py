@@ -28,9 +28,11 @@ class _AgentSearch(NamedTuple):
     Attributes
     ----------
     quantum : TimeQuantum
+        The agent and its share of the time slice.
     row_cutoffs : (rows,) int64 or float64
         Utility that each row has to exceed.
-    request : Request
+    request : BoundarySearchRequest
+        The search and its cutoffs, as ``run_boundary_searches`` takes them.
     gap : float or None
         The agent's part of the optimality gap before this search.
     nodes : int

@@ -1,4 +1,7 @@
-"""Eliminate an agent's hidden variables exactly, which makes its table final."""
+"""Eliminate an agent's hidden variables exactly, which makes its table final.
+
+The improver does this between cycles; :func:`eliminate_in_turn` also makes the exact initial tables.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -85,10 +88,11 @@ def eliminate_in_turn(
     use_all_time: bool = False,
     on_finished: Callable[[LocalProblem, SampledTable], None] | None = None,
 ) -> EliminatedTables:
-    """Eliminate some agents, those with small costs first.
+    """Eliminate some agents, those with small estimated costs first.
 
-    Each has time in proportion to its estimate. One that takes much longer leaves at least half of the remaining time
-    to the others. Without a time budget, and for agents that are better eliminated together, the time is not divided.
+    Each elimination has time in proportion to its estimate. One that takes much longer leaves at least half of the
+    remaining time to the other agents. Without a time budget, and for agents that are better eliminated together, the
+    time is not divided.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Eliminate an agent's variables without tuples that cannot beat the incumbent (function filtering).
+"""Solve an agent without boundary variables by elimination with function filtering, which makes its table final.
 
-The agent's table is final then.
+Function filtering removes tuples that cannot beat the incumbent; ``FilteredTable`` does the work.
 """
 
 import time

@@ -1,4 +1,8 @@
-"""Run chains over the whole assignment on the GPU, in the background of all other work."""
+"""Run Markov chains over the whole assignment on the GPU, in the background of all other work (rank 0).
+
+The improver proposes GPU time for the chains; :class:`BackgroundGpuChains` runs them in a thread and reports their
+assignments to the incumbent.
+"""
 
 import logging
 import time
@@ -43,10 +47,10 @@ class BackgroundGpuChains:
     ----------
     search : LocalSearch
         Knows the problem, and makes assignments that the chains find 1-optimal.
-    known : callable
+    incumbent_values : callable
         Returns the best assignment so far, (n,) int64.
-    take : callable
-        Takes an assignment, and returns by how much the incumbent has improved.
+    record_found : callable
+        Records an assignment that the chains have found; returns by how much the incumbent's utility has improved.
     alone : bool
         Whether no other work uses the GPU: the chains may then use all of it, whatever their allocation.
     stop : Deadline
@@ -56,8 +60,8 @@ class BackgroundGpuChains:
     def __init__(
         self,
         search: LocalSearch,
-        known: Callable[[], NDArray[np.int64]],
-        take: Callable[[NDArray[np.int64]], float],
+        incumbent_values: Callable[[], NDArray[np.int64]],
+        record_found: Callable[[NDArray[np.int64]], float],
         alone: bool,
         stop: Deadline,
     ) -> None:
@@ -67,17 +71,19 @@ class BackgroundGpuChains:
         n = search.original.n_variables
 
         def make_chains() -> DeviceAnnealingChains | None:
-            graph = search.graph_from(known())
+            graph = search.graph_from(incumbent_values())
             if not fits_device(graph):
                 return None
             key = np.array(chain_key(search.seed, -1), dtype=np.uint64)
             return DeviceAnnealingChains(graph, key, chains=lambda layout: chains_of(layout, n, alone))
 
         def take_found(values: NDArray[np.int64]) -> None:
-            self._objective_gain += take(search.one_opt(values))
+            self._objective_gain += record_found(search.one_opt(values))
 
         self._alone, self._objective_gain, self._seconds = alone, 0.0, 0.0
-        self._chains = BackgroundChains(make_chains, IncumbentObserver(lambda: known()[:n], take_found), stop)
+        self._chains = BackgroundChains(
+            make_chains, IncumbentObserver(lambda: incumbent_values()[:n], take_found), stop
+        )
         self.allow(_INITIAL_PART * max(0.0, stop.until - time.perf_counter()))
 
     @property

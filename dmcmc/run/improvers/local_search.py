@@ -1,4 +1,4 @@
-"""Search for a better assignment of the whole problem, on all ranks together."""
+"""Improver: search for a better assignment of the whole problem, on all ranks together."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,9 @@
-"""Define the improver protocol: an improver proposes work with its cost and gain, and does the work that gets time."""
+"""The improver protocol: an improver proposes work with its cost and gain, and does the work that gets time.
+
+After each cycle every rank collects the proposals of all improvers (``registry.proposals_of``). The scheduler on rank 0
+accepts some of them, and each rank carries these out in its :class:`TimeSlice`. A row is one assignment of an agent's
+boundary variables; *encoded* means in the number type of the tables (``Arithmetic``).
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,12 +59,13 @@ class TimeQuantum:
     Attributes
     ----------
     agent : Agent
+        The agent whose tables are improved.
     outside : (rows,) encoded, or None
         Upper bound on what all other agents can add to each row of the agent's table.
     cutoff : encoded utility or None
         Utility that a whole solution has to exceed to improve the incumbent; None if every solution would.
     row_cutoffs : (rows,) int64 or float64, or None
-        Utility that each row has to exceed.
+        Utility that each row has to exceed for that; None if it is not known.
     seconds : float
         Seconds used so far.
     """

@@ -1,4 +1,4 @@
-"""Combine the agents' tables again with a larger limit: exactly, or with mini-buckets of a larger z."""
+"""Combine the agents' tables again with a larger limit of table size: exactly, or with mini-buckets of a larger z."""
 
 from collections.abc import Sequence
 

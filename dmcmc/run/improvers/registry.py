@@ -1,4 +1,4 @@
-"""List the improvers, in the order in which they do their work."""
+"""The improvers, in the order in which they do their work, and the proposals of all of them."""
 
 from collections.abc import Sequence
 

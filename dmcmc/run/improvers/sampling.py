@@ -1,4 +1,7 @@
-"""Continue to sample an agent, which improves its lower table."""
+"""Continue to sample an agent's rows by its Markov chains, which improves its lower table.
+
+A row is one assignment of the agent's boundary variables (its interface).
+"""
 
 import time
 from collections.abc import Sequence

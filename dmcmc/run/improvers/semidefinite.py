@@ -1,4 +1,8 @@
-"""Bound an agent's rows by a semidefinite relaxation, which suits dense agents with many variables."""
+"""Tighten the bounds of an agent's rows by a semidefinite relaxation, which suits dense agents with many variables.
+
+A row is one assignment of the agent's boundary variables. A relaxation is on *trial* until it has shown whether it
+lowers the bounds.
+"""
 
 import math
 import time
@@ -17,7 +21,7 @@ _GPU_TRIAL_SECONDS = 1.0  # seconds of the start and the first steps of about te
 
 
 def agents_with_relaxation_in_time(agents: Sequence[Agent], backend: Backend) -> list[Agent]:
-    """Return the agents whose semidefinite relaxation shows in time whether it helps; their dual ascent can wait."""
+    """Return the agents whose relaxation has time to show whether it helps; their dual ascent waits for it."""
     waiting = [agent for agent in agents if agent.awaits_relaxation]
     seconds_per_agent = _trial_seconds(backend, len(waiting))
     return [agent for agent in waiting if agent.upper.has_time_for_relaxation(seconds_per_agent)]

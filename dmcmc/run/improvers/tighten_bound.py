@@ -1,4 +1,4 @@
-"""Tighten the upper bounds of an agent's table."""
+"""Tighten the upper bounds of an agent's table by its bound provider (usually dual ascent)."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,8 @@
-"""Requests to end a run early: from a command line that handles signals, or by Ctrl-C in a user's program."""
+"""Requests to end a run early: from a command line that handles signals, or by Ctrl-C in a user's program.
+
+A run polls its ``CancellationToken``. If it does not end soon after its deadline, another thread of the command line
+reads the best result from the :class:`RunHandle` and delivers it.
+"""
 
 import signal
 import threading

@@ -23,7 +23,7 @@ _READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 class SavedIncumbent:
-    """The file that saves the best assignment: rank 0's, or that of one agent by its rank.
+    """The file that saves the best assignment: the whole one, by rank 0, or one agent's part in a private run.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class SavedIncumbent:
         return values
 
     def save(self, values: NDArray[np.int64]) -> None:
-        """Save an assignment now, or a second after the last one; if the disk is full, warn once and go on."""
+        """Save an assignment now, or once a second has passed since the last write; if the disk is full, warn once."""
         self._unsaved = values
         if time.perf_counter() - self._written >= _WRITE_INTERVAL:
             self.flush()

@@ -1,4 +1,8 @@
-"""Plan how tables are combined: as configured, and as large as the memory, the time and an agent's parent allow."""
+"""Plan how agents' tables are combined by UTIL steps: exactly, split into mini-buckets, or in slices.
+
+A UTIL step of an agent joins its tables, crossing factors (between agents) and its children's messages, and eliminates
+its boundary variables. Its size is limited by the memory, by the time budget, and by what its parent can join.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
@@ -44,14 +48,14 @@ _MINI_BUCKET_SLOWDOWN = 8
 
 
 class MessagesTooWide(ResourceError):
-    """Raised if messages from an agent's children leave no memory for its own step.
+    """Raised if messages from an agent's children leave no memory for its own UTIL step.
 
     Attributes
     ----------
     agent : int
         The agent whose step failed.
     z : int
-        Largest mini-bucket limit that the agents below it may use in the next attempt.
+        Largest mini-bucket limit (variables per table) that the agents below it may use in the next attempt.
     """
 
     agent: int = -1
@@ -91,9 +95,10 @@ def arithmetic_for(problem: Problem, combine: Combine) -> Arithmetic:
 
 
 def matching_headroom(division: Division, tree: PseudoTree, arithmetic: Arithmetic) -> list[int | float]:
-    """Return how large moment matching may make the entries below each agent: a fixed multiple of their magnitude.
+    """Return, per agent, how large moment matching may make the entries of its message: a multiple of their magnitude.
 
-    A parent joins its children's tables with its own, so the magnitudes add up to at most what the arithmetic can hold.
+    The multiple is the same for all agents. A parent joins its children's tables with its own, so the magnitudes add up
+    to at most what the arithmetic can hold.
     """
     headroom = magnitude_limit_of(arithmetic)
     if not arithmetic.exact:
@@ -122,13 +127,13 @@ def entries_per_step(
 ) -> int:
     """Return the limit of entries for each agent's UTIL step, so that all steps together retain at most ``entries``.
 
-    Agents that need less leave the rest to the others. Where agents have upper tables too, each side gets half. The
-    steps' needs are planned only if they could exceed the limit.
+    Agents that need less leave their rest to the other agents. Where agents have upper tables too, each side gets half.
+    The steps' needs are planned only if they could exceed the limit.
     """
     problem, division = parts.problem, parts.division
     sides = 1 if all(choice.method == "exact" for choice in choices) else 2
-    listed = {a: choice.listed for a, choice in enumerate(choices) if choice.listed}
-    if sides * sum(join_sizes(problem, division, tree, listed)) <= entries:
+    rows_by_agent = {a: choice.listed for a, choice in enumerate(choices) if choice.listed}
+    if sides * sum(join_sizes(problem, division, tree, rows_by_agent)) <= entries:
         return entries // sides
     if problem.n_agents > _MAX_PLANNED_AGENTS:
         return max(1, entries // (sides * problem.n_agents))
@@ -136,7 +141,7 @@ def entries_per_step(
         local.agent: work.remaining_tables(local.interface) if choice.method == "exact" else (local.interface,)
         for local, work, choice in zip(division.locals, surveys, choices, strict=True)
     }
-    needs = [cost.step_entries for cost in agent_costs(problem, division, tree, scopes, listed)]
+    needs = [cost.step_entries for cost in agent_costs(problem, division, tree, scopes, rows_by_agent)]
     return max(1, int(largest_share(needs, entries / sides)))
 
 
@@ -162,7 +167,7 @@ def join_sizes(
         yield min(1e300, size * prod(float(rows[a]) for a in listed_agents))
 
 
-def step_attempts(setup: "Setup", larger: float = 1.0) -> list[tuple[Relaxation, int]]:
+def step_attempts(setup: "Setup", size_factor: float = 1.0) -> list[tuple[Relaxation, int]]:
     """Return the ways to do an agent's UTIL step, each with its limit in bytes of tables; the first that fits is taken.
 
     With a time budget, exact tables and mini-buckets have to fit the time as well; otherwise, mini-buckets would become
@@ -172,13 +177,15 @@ def step_attempts(setup: "Setup", larger: float = 1.0) -> list[tuple[Relaxation,
     ----------
     setup
         The plan of the run.
-    larger
-        Factor of the size that the time budget allows.
+    size_factor
+        Factor on the table size that the time budget allows.
     """
-    return setup.facts.get_or_compute(("attempts", larger, setup.step_bytes), lambda: _uncached_attempts(setup, larger))
+    return setup.facts.get_or_compute(
+        ("attempts", size_factor, setup.step_bytes), lambda: _uncached_attempts(setup, size_factor)
+    )
 
 
-def _uncached_attempts(setup: "Setup", larger: float) -> list[tuple[Relaxation, int]]:
+def _uncached_attempts(setup: "Setup", size_factor: float) -> list[tuple[Relaxation, int]]:
     """Return the attempts of :func:`step_attempts`."""
     relaxation, memory = relaxation_of(setup.config.combine), step_bytes(setup)
     seconds, last = setup.config.budget.time, (relaxation, memory)
@@ -186,7 +193,7 @@ def _uncached_attempts(setup: "Setup", larger: float) -> list[tuple[Relaxation, 
         return [last]
     time_part = min(_STEP_TIME_PART, _ALL_STEPS_TIME_PART / max(1, setup.problem.n_agents))
     entries = (
-        larger
+        size_factor
         * time_part
         * seconds
         * setup.limits.threads
@@ -203,8 +210,10 @@ def _uncached_attempts(setup: "Setup", larger: float) -> list[tuple[Relaxation, 
     while size < memory:
         sizes.append(size)
         size = 4 * max(1, size)
-    split = [*((relaxation, size) for size in sizes), last]
-    return split if relaxation.method == "mini-bucket" else [(EXACT, bytes_in_time), *split]
+    mini_bucket_attempts = [*((relaxation, size) for size in sizes), last]
+    return (
+        mini_bucket_attempts if relaxation.method == "mini-bucket" else [(EXACT, bytes_in_time), *mini_bucket_attempts]
+    )
 
 
 def exact_bytes(setup: "Setup") -> int:
@@ -226,13 +235,13 @@ def refused_step(error: ResourceError, tree: PseudoTree, agent: int, children: S
 
 def narrowed_limits(tree: PseudoTree, limits: Mapping[int, int], error: MessagesTooWide) -> dict[int, int]:
     """Return the largest z of all agents below the one that failed; raise the error if they have used it already."""
-    below, narrowed_z = list(tree.children[error.agent]), dict[int, int]()
-    if any(limits.get(child, error.z + 1) <= error.z for child in below):
+    agents_below, narrowed_z = list(tree.children[error.agent]), dict[int, int]()
+    if any(limits.get(child, error.z + 1) <= error.z for child in agents_below):
         raise error
-    while below:
-        agent = below.pop()
+    while agents_below:
+        agent = agents_below.pop()
         narrowed_z[agent] = min(limits.get(agent, error.z), error.z)
-        below.extend(tree.children[agent])
+        agents_below.extend(tree.children[agent])
     return narrowed_z
 
 
@@ -268,11 +277,11 @@ def choose_slicing(
         If the settings ask for slices, and no slices fit the memory.
     """
     problem, combine = parts.problem, parts.config.combine
-    asked_for = combine.method == "sliced"
-    if not asked_for and (combine.method != "auto" or combine.z != "auto" or problem.n_agents > _MAX_SLICED_AGENTS):
+    requested = combine.method == "sliced"
+    if not requested and (combine.method != "auto" or combine.z != "auto" or problem.n_agents > _MAX_SLICED_AGENTS):
         return None
     if any(choice.listed for choice in choices):
-        if asked_for:
+        if requested:
             raise ResourceError("combine.method: sliced needs tables of all rows; raise local.rows or budget.memory")
         return None
     largest = max(join_sizes(problem, parts.division, tree), default=0.0)
@@ -281,7 +290,7 @@ def choose_slicing(
         if limits.time is None
         else _STEP_TIME_PART * limits.time * limits.threads * COSTS.joined_cells_per_second
     )
-    if largest <= max_entries[0] or (not asked_for and largest > _MAX_JOIN_FACTOR * max_cells):
+    if largest <= max_entries[0] or (not requested and largest > _MAX_JOIN_FACTOR * max_cells):
         return None
     scopes = {
         local.agent: work.remaining_tables(local.interface) if choice.method == "exact" else (local.interface,)
@@ -290,10 +299,10 @@ def choose_slicing(
     try:
         found = find_slicing(parts, tree, scopes, problem.domains, max_entries[1])
     except ResourceError:
-        if asked_for:
+        if requested:
             raise
         return None
-    return found if found.cut and (asked_for or found.cells <= max_cells) else None
+    return found if found.cut and (requested or found.cells <= max_cells) else None
 
 
 def combines_per_node(parts: "DividedProblem", tree: PseudoTree, mode: str, backend: Backend, world: World) -> bool:
@@ -310,10 +319,10 @@ def combines_per_node(parts: "DividedProblem", tree: PseudoTree, mode: str, back
 def find_slicing(
     parts: "DividedProblem",
     tree: PseudoTree,
-    own: Mapping[int, Sequence[tuple[int, ...]]],
+    table_scopes: Mapping[int, Sequence[tuple[int, ...]]],
     sizes: Ints,
     max_entries: int,
-    read: Callable[[Sequence[int]], tuple[int, ...]] = tuple,
+    to_table_scope: Callable[[Sequence[int]], tuple[int, ...]] = tuple,
 ) -> Slicing:
     """Return the variables to slice by, so that no agent's step exceeds the limit of entries.
 
@@ -321,39 +330,40 @@ def find_slicing(
     ----------
     parts, tree
         The divided problem and its pseudo-tree.
-    own
+    table_scopes
         Scopes of each agent's tables over its interface.
     sizes : (n,) int64
         Domain sizes.
     max_entries
         Entries that a step may have.
-    read
-        Maps a scope to the variables of the tables.
+    to_table_scope
+        Maps a scope of problem variables to the variables of the tables, in which a row variable may stand in for an
+        agent's interface.
     """
-    asked = parts.config.combine.method == "sliced"
-    steps = predicted_steps(parts.division, tree, own, sizes, read, brief=not asked)
-    return plan_slices(tree, steps, sizes, max_entries, float("inf") if asked else _MAX_SLICED_STEPS)
+    requested = parts.config.combine.method == "sliced"
+    steps = predicted_steps(parts.division, tree, table_scopes, sizes, to_table_scope, brief=not requested)
+    return plan_slices(tree, steps, sizes, max_entries, float("inf") if requested else _MAX_SLICED_STEPS)
 
 
 def predicted_steps(
     division: Division,
     tree: PseudoTree,
-    own: Mapping[int, Sequence[tuple[int, ...]]],
+    table_scopes: Mapping[int, Sequence[tuple[int, ...]]],
     sizes: Ints,
-    read: Callable[[Sequence[int]], tuple[int, ...]] = tuple,
+    to_table_scope: Callable[[Sequence[int]], tuple[int, ...]] = tuple,
     brief: bool = False,
 ) -> list[PredictedStep]:
     """Return a prediction of all agents' exact UTIL steps; parameters as for :func:`find_slicing`."""
-    met = [
+    step_scopes = [
         StepScopes(
-            own[local.agent],
-            [read(division.crossing[i].scope) for i in tree.placed[local.agent]],
-            read(local.interface),
-            read(tree.separators[local.agent]),
+            table_scopes[local.agent],
+            [to_table_scope(division.crossing[i].scope) for i in tree.placed[local.agent]],
+            to_table_scope(local.interface),
+            to_table_scope(tree.separators[local.agent]),
         )
         for local in division.locals
     ]
-    return predict_steps(tree, met, sizes, brief)
+    return predict_steps(tree, step_scopes, sizes, brief)
 
 
 def slicing_seconds(setup: "Setup") -> float:
@@ -370,7 +380,7 @@ def largest_join(setup: "Setup") -> float:
 
 
 def will_prove(setup: "Setup") -> bool:
-    """Return whether the tables prove the optimum, if there is enough time."""
+    """Return whether the tables prove the optimum, given time: all are exact, and no bucket may be split."""
 
     def proven() -> bool:
         return all(choice.method == "exact" for choice in setup.choices) and not may_split_buckets(setup)

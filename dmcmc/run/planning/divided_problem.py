@@ -1,4 +1,8 @@
-"""Presolve a problem and divide it among its agents, before anything is planned."""
+"""Presolve a problem and divide it among its agents, before anything is planned.
+
+``dmcmc.run.solve`` starts here. If rank 0 alone has the problem, or it is large, rank 0 keeps it and scatters each rank
+its own agents' parts.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -51,13 +55,15 @@ class DividedProblem:
 
     Attributes
     ----------
-    asked : Asked
-        The original problem, on which the answer is evaluated, and the way back to it.
+    asked : OriginalProblem
+        The problem as the user gave it, on which the answer is evaluated, and the way back to it from the presolved
+        one.
     original : Problem
-        The original problem, or what presolve has left of it.
+        The problem to solve: that problem, or what presolve has left of it.
     problem : Problem
-        The same with dense tables; variables beyond the original ones are hidden states of automata.
+        The same with dense tables; variables beyond those of ``original`` are hidden states of automata.
     config : Settings
+        Settings of the run.
     division : Division
         The agents' local problems and the factors between agents.
     arithmetic : Arithmetic
@@ -89,8 +95,8 @@ class DividedProblem:
 
         def counted() -> tuple[list[int], list[int]]:
             owners = asked.owner, asked.owner[sorted(self.shared)]
-            every, shared = (np.bincount(owner, minlength=asked.n_agents).tolist() for owner in owners)
-            return every, shared
+            all_counts, shared_counts = (np.bincount(owner, minlength=asked.n_agents).tolist() for owner in owners)
+            return all_counts, shared_counts
 
         return asked.shape_facts.get_or_compute("owned", counted) if asked.dense else counted()
 
@@ -203,8 +209,8 @@ class UnscatteredProblem:
     Attributes
     ----------
     parts : DividedProblem
-        On other ranks without the agents' parts.
-    index : Index
+        The divided problem; on other ranks than 0 without the agents' parts.
+    index : AgentIndex
         The part of the problem that every rank may know.
     magnitudes : tuple of list
         Sums of the largest absolute entries of each agent's factors, and of each factor between agents.
@@ -245,10 +251,12 @@ def prepare_scattering(asked: Problem | None, config: Settings, world: World) ->
         index, agents = agent_files.split_by_agent(parts.problem, config.budget.bytes)
         return UnscatteredProblem(parts, index, parts.division.magnitudes, agents)
 
-    deal = world.on_all_ranks(division)
-    shared = None if deal is None else (deal.index, deal.parts.arithmetic, deal.magnitudes)
+    unscattered = world.on_all_ranks(division)
+    shared = None if unscattered is None else (unscattered.index, unscattered.parts.arithmetic, unscattered.magnitudes)
     index, arithmetic, magnitudes = world.bcast(shared, "deal")
-    return deal or UnscatteredProblem(_rank_view(index, {}, config, arithmetic, magnitudes), index, magnitudes, None)
+    return unscattered or UnscatteredProblem(
+        _rank_view(index, {}, config, arithmetic, magnitudes), index, magnitudes, None
+    )
 
 
 def _rank_view(

@@ -1,4 +1,7 @@
-"""Plan a run: choose each agent's method by its counted work and the machine's speed, and place agents on ranks."""
+"""Plan a run: choose each agent's method by its counted work and the machine's speed, and place agents on ranks.
+
+:func:`plan` is called by ``dmcmc.run.solve`` and the private solver, and by ``dmcmc.plan`` through :func:`prepare`.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -72,29 +75,36 @@ def plan(
     division = with_order_search(parts, world, stop)
     backend = world.on_all_ranks(partial(Backend.of, config.device, threads, world.gpu_sharers))
     cacheable = not parts.timed and world.size == 1 and placed is None and config.local.order is None
-    planned: _PlanParts | None
+    plan_parts: _PlanParts | None
     if cacheable:  # the plan depends only on what problems of the same shape have in common
         size = bytes_of_tables(parts.asked.problem, parts.original, parts.problem)
         key = config.local, config.combine, config.device, config.budget, size, threads, parts.arithmetic.dtype
-        planned = parts.problem.shape_facts.find(key)
-        if planned is None:
-            planned = _plan_parts(parts, division, backend, world, measure, stop, None).quick()
+        plan_parts = parts.problem.shape_facts.find(key)
+        if plan_parts is None:
+            plan_parts = _plan_parts(parts, division, backend, world, measure, stop, None).quick()
             if not stop.over:  # otherwise, the plan may depend on the clock
-                parts.problem.shape_facts.put(key, planned)
+                parts.problem.shape_facts.put(key, plan_parts)
         weights = parts.problem.facts.get_or_compute("weights", lambda: weights_of(division.locals))
-        planned = planned._replace(surveys=WorkCountList(planned.surveys.kinds, weights))
+        plan_parts = plan_parts._replace(surveys=WorkCountList(plan_parts.surveys.kinds, weights))
     else:
-        planned = _plan_parts(parts, division, backend, world, measure, stop, placed)
+        plan_parts = _plan_parts(parts, division, backend, world, measure, stop, placed)
     return Setup(
         *(parts.asked, parts.original, parts.problem, config, division, parts.arithmetic),
-        *(planned.placed.tree, planned.surveys, planned.choices, planned.limits, planned.rates, planned.step_bytes),
-        owner=planned.placed.owner,
+        *(
+            plan_parts.placed.tree,
+            plan_parts.surveys,
+            plan_parts.choices,
+            plan_parts.limits,
+            plan_parts.rates,
+            plan_parts.step_bytes,
+        ),
+        owner=plan_parts.placed.owner,
         backend=backend,
-        slicing=planned.slicing,
-        one_core=planned.one_core,
-        tree_messages=planned.placed.tree_messages,
-        helpers=planned.placed.helpers,
-        facts=planned.facts,
+        slicing=plan_parts.slicing,
+        one_rank_combines=plan_parts.one_rank_combines,
+        tree_messages=plan_parts.placed.tree_messages,
+        helpers=plan_parts.placed.helpers,
+        facts=plan_parts.facts,
         scattered=parts.scattered,
     )
 
@@ -109,7 +119,7 @@ class _PlanParts(NamedTuple):
     rates: Rates
     step_bytes: int
     slicing: Slicing | None
-    one_core: bool
+    one_rank_combines: bool
     facts: DerivedFacts
 
     def quick(self) -> "_PlanParts":
@@ -149,27 +159,29 @@ def _plan_parts(
     limits, rates, choices, step_bytes, owner, slicing = world.on_first_rank(decision)
     owner = agreed.owner or owner
     helpers = agreed.helpers or helpers_of([choice.seconds for choice in choices], owner, world.size)
-    one_core = combines_per_node(parts, tree, config.combine.mode, backend, world)
+    one_rank_combines = combines_per_node(parts, tree, config.combine.mode, backend, world)
     agreed = agreed._replace(owner=owner, helpers=helpers)
-    return _PlanParts(agreed, surveys, choices, limits, rates, step_bytes, slicing, one_core, DerivedFacts())
+    return _PlanParts(agreed, surveys, choices, limits, rates, step_bytes, slicing, one_rank_combines, DerivedFacts())
 
 
-def scatter_problem(deal: UnscatteredProblem, world: World, stop: Deadline) -> tuple[DividedProblem, AgreedPlacement]:
+def scatter_problem(
+    unscattered: UnscatteredProblem, world: World, stop: Deadline
+) -> tuple[DividedProblem, AgreedPlacement]:
     """Send each rank its agents' parts of a problem that only rank 0 knows; return this rank's view and the placement.
 
     The search for the pseudo-tree ends at the deadline.
     """
-    placement = _agree_on_placement(deal.parts, deal.parts.division, world, stop)
-    work = list(map(float, deal.index.table_entries))
+    placement = _agree_on_placement(unscattered.parts, unscattered.parts.division, world, stop)
+    work = list(map(float, unscattered.index.table_entries))
     owner = place(work, placement.tree.parent, world.size)
     placement = placement._replace(owner=owner, helpers=helpers_of(work, owner, world.size), private=False)
-    return deal.scatter(owner, placement.helpers, world), placement
+    return unscattered.scatter(owner, placement.helpers, world), placement
 
 
 def _agree_on_placement(parts: DividedProblem, division: Division, world: World, stop: Deadline) -> AgreedPlacement:
     """Return what all ranks agree on: the pseudo-tree, the memory shares, and the messages sent for the tree."""
-    budget, asked = parts.config.budget.bytes, parts.asked.problem
-    shares = world.on_first_rank(lambda: split_memory(budget, asked, parts.original, parts.problem))
+    budget, given_problem = parts.config.budget.bytes, parts.asked.problem
+    shares = world.on_first_rank(lambda: split_memory(budget, given_problem, parts.original, parts.problem))
     if parts.config.combine.tree == "depth-first":
         agents = len(division.locals)
         tree, tree_messages = distributed_dfs_tree(

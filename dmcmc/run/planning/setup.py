@@ -1,4 +1,7 @@
-"""Define the plan of a run: the divided problem, the agents' pseudo-tree, methods and ranks."""
+"""The plan of a run (``Setup``): the divided problem, the agents' pseudo-tree, methods and ranks.
+
+``dmcmc.run.planning.plan`` makes it; everything that runs afterwards reads it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,11 +38,11 @@ class Setup(DividedProblem):
     ----------
     tree : PseudoTree
         The agents' pseudo-tree.
-    surveys : sequence of Survey
-        The counted work of each agent.
-    choices : sequence of Choice
+    surveys : sequence of AgentWorkCounts
+        The counted work of each agent: rows, cells, table sizes.
+    choices : sequence of AgentChoice
         The chosen method of each agent.
-    limits : Limits
+    limits : ResourceLimits
         Time and memory by which the choices were made.
     rates : Rates
         The machine's speed by which the choices were made.
@@ -51,10 +54,10 @@ class Setup(DividedProblem):
         Devices, threads and deadline.
     slicing : Slicing or None
         How UTIL steps are sliced; None for whole tables.
-    one_core : bool
-        Whether one rank of each node combines for all of the node's agents.
-    tree_messages : dict of Sent
-        The messages that agents have sent to build the pseudo-tree.
+    one_rank_combines : bool
+        Whether one rank of each node combines the tables of all of the node's agents.
+    tree_messages : dict of SentMessages
+        The messages that each agent has sent to build the pseudo-tree.
     helpers : tuple of tuple of int
         For each agent, the ranks that help with its rows because they own no agent.
     facts : DerivedFacts
@@ -70,7 +73,7 @@ class Setup(DividedProblem):
     owner: tuple[int, ...]
     backend: Backend
     slicing: Slicing | None = None
-    one_core: bool = False
+    one_rank_combines: bool = False
     tree_messages: Mapping[int, SentMessages] = field(default_factory=dict)
     helpers: tuple[tuple[int, ...], ...] = ()
     facts: DerivedFacts = field(default_factory=DerivedFacts, compare=False, repr=False)
@@ -115,8 +118,8 @@ class Setup(DividedProblem):
 
     def exact_price(self, agent: int) -> float | None:
         """Return the estimated seconds of a sampled agent's exact elimination; None if it is not allowed."""
-        work, asked = self.surveys[agent], self.config.local.method
-        if self.methods[agent] == "exact" or asked not in ("auto", "exact") or exceeded_limit(work, self.limits):
+        work, method = self.surveys[agent], self.config.local.method
+        if self.methods[agent] == "exact" or method not in ("auto", "exact") or exceeded_limit(work, self.limits):
             return None
         return exact_option(work, self.limits, self.rates).seconds
 
@@ -129,11 +132,11 @@ class Setup(DividedProblem):
 
     def possible_choices(self, agents: Iterable[int]) -> list[tuple[int, AgentChoice]]:
         """Return the choices of some agents, and the fallback choices of exact agents that may be given up."""
-        found = [(agent, self.choices[agent]) for agent in agents]
+        choices = [(agent, self.choices[agent]) for agent in agents]
         if self.never_given_up:
-            return found
-        may_fail = [agent for agent, choice in found if choice.method == "exact" and not self.surveys[agent].obstacle]
-        return found + [
+            return choices
+        may_fail = [agent for agent, choice in choices if choice.method == "exact" and not self.surveys[agent].obstacle]
+        return choices + [
             (agent, sampled_choice(self.surveys[agent], SAMPLER, "", self.limits, self.rates)) for agent in may_fail
         ]
 

@@ -1,4 +1,8 @@
-"""Count each agent's work on one rank; methods are chosen by these counts."""
+"""Count each agent's work (rows, cells, bytes), by which its method is chosen; each agent is counted on one rank.
+
+Called by ``dmcmc.run.planning.plan``. A row is one assignment of an agent's boundary variables. If an agent has too
+many rows to sample all of them, its table has only a list of rows.
+"""
 
 from array import array
 from collections.abc import Mapping
@@ -29,17 +33,20 @@ _BYTES_PER_STATE = 4  # bytes per row and hidden variable
 
 
 class AgreedPlacement(NamedTuple):
-    """The agreement of all ranks before agents' own parts are read, if each rank reads those of its agents only.
+    """The pseudo-tree and the placement of agents on ranks, agreed by all ranks before the agents' work is counted.
+
+    It is needed if each rank knows only its own agents' parts of the problem.
 
     Attributes
     ----------
     tree : PseudoTree
+        The agents' pseudo-tree.
     owner : tuple of int
-        The rank of each agent.
-    shares : Shares
+        The rank of each agent; empty if agents are placed later, by their counted work.
+    shares : MemoryShares
         Shares of the memory budget.
-    tree_messages : dict of Sent
-        The messages that agents have sent to build the tree.
+    tree_messages : dict of SentMessages
+        The messages that each agent has sent to build the tree.
     helpers : tuple of tuple of int
         For each agent, other ranks that work on its rows.
     private : bool
@@ -60,12 +67,14 @@ class CountingOptions(NamedTuple):
     Attributes
     ----------
     config : Settings
+        Settings of the run.
     arithmetic : Arithmetic
-    shares : Shares
+        Number type of the tables.
+    shares : MemoryShares
         Shares of the memory budget.
     rows, listed : int
-        Largest number of rows of a sampled agent's table, and of listed rows if it has more, if the settings say
-        neither.
+        Largest number of rows of a sampled agent's table, and of listed rows if the agent has more. Used if
+        ``local.rows`` is ``auto``.
     """
 
     config: Settings
@@ -113,10 +122,10 @@ def count_work(
 ) -> WorkCountList:
     """Count all agents' work, each on one rank: the owner's rank if only that rank knows the agent's factors."""
     agents, planned = len(division.locals), counting.planned
-    home = [agent % world.size for agent in range(agents)] if placed is None else placed.owner
-    own_agents = [division.locals[a] for a in range(agents) if home[a] == world.rank]
+    counting_rank = [agent % world.size for agent in range(agents)] if placed is None else placed.owner
+    own_agents = [division.locals[a] for a in range(agents) if counting_rank[a] == world.rank]
 
-    def surveyed() -> dict[int, AgentWorkCounts]:
+    def count_own_agents() -> dict[int, AgentWorkCounts]:
         if planned:  # orders of few variables hold the interpreter's lock
             run_parallel(
                 [partial(getattr, local, "plan") for local in own_agents if len(local.hidden) > MAX_EXACT_VARIABLES],
@@ -124,7 +133,7 @@ def count_work(
             )
         return {local.agent: _survey(local, counting, stop) for local in own_agents}
 
-    counted = world.on_all_ranks(surveyed)
+    counted = world.on_all_ranks(count_own_agents)
     works = world.allgather((narrow(list(counted)), WorkCountList.of(list(counted.values()))), "surveys")
     if planned and not (placed is not None and placed.private):
         orders = {local.agent: local.order for local in own_agents}

@@ -1,4 +1,4 @@
-"""Presolve the problem before a run, if that is worthwhile."""
+"""Presolve the problem before a run (remove values, variables and entries), if that is worthwhile."""
 
 from dataclasses import asdict, replace
 
@@ -64,10 +64,10 @@ def presolve_if_worthwhile(
 
 def _may_be_worthwhile(dense: Problem) -> bool:
     """Return whether there is much to eliminate, and enough memory for presolve."""
-    few = dense.n_variables <= MAX_INTERPRETED_VARIABLES  # needs no compiled kernels
+    is_small = dense.n_variables <= MAX_INTERPRETED_VARIABLES  # needs no compiled kernels
     if _BYTES_PER_ENTRY * dense.flat.data.size > MEMORY_ACCOUNT.budget_share(_MEMORY_SHARE, 1 << 62):
         return False
-    if few and dense.shape_facts.get_or_compute("cells", lambda: _estimate_cells(dense)) < _MIN_CELLS:
+    if is_small and dense.shape_facts.get_or_compute("cells", lambda: _estimate_cells(dense)) < _MIN_CELLS:
         return False
     if (
         dense.n_agents > 1
@@ -75,7 +75,7 @@ def _may_be_worthwhile(dense: Problem) -> bool:
         and estimate_presolve_gain(dense) < _MIN_PROMISE
     ):
         return False
-    if few:
+    if is_small:
         return True
     scopes, everything = [factor.scope for factor in dense.factors], range(dense.n_variables)
     return joins_at_least(scopes, dense.domains, everything, (), _MIN_CELLS)
@@ -104,10 +104,10 @@ def _is_substantial(original: Problem, reduction: PresolvedProblem) -> bool:
 
 
 def _infeasible_problem(problem: Problem) -> Problem:
-    """Return an infeasible problem without variables."""
-    none = np.zeros(0, dtype=np.int64)
-    never = (Factor.of((), -np.inf),)
-    return Problem((), none, problem.agents, none, never, sense=problem.sense, name=problem.name)
+    """Return an infeasible problem without variables: its only factor is a forbidden constant."""
+    empty = np.zeros(0, dtype=np.int64)
+    forbidden_constant = (Factor.of((), -np.inf),)
+    return Problem((), empty, problem.agents, empty, forbidden_constant, sense=problem.sense, name=problem.name)
 
 
 def presolve_report(reduction: PresolvedProblem | None) -> PresolveReport | None:

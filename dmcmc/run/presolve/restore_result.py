@@ -1,4 +1,4 @@
-"""Restore the answer of a presolved problem to the original problem."""
+"""Restore the answer of a presolved problem to the original problem: its assignment, its bound and its outcome."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,14 +17,14 @@ Values = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class OriginalProblem:
-    """The original problem, and its presolved form.
+    """The problem as the user gave it, and its presolved form.
 
     Attributes
     ----------
     problem : Problem
-        The original problem.
-    reduction : Reduction or None
-        The presolve steps; None if the original problem is solved.
+        The problem as the user gave it.
+    reduction : PresolvedProblem or None
+        The presolved problem and the way back; None without presolve.
     """
 
     problem: Problem
@@ -57,14 +57,14 @@ class OriginalProblem:
         if reduction is None or outcome.status == "infeasible":
             return values[: self.problem.n_variables], outcome
         restored = reduction.restore(values[: reduction.problem.n_variables])
-        worth = quality_of(self.problem, restored)
-        if worth.negated_violation < 0 and make_1_optimal is not None:
+        quality = quality_of(self.problem, restored)
+        if quality.negated_violation < 0 and make_1_optimal is not None:
             restored = make_1_optimal(restored)
-            worth = quality_of(self.problem, restored)
+            quality = quality_of(self.problem, restored)
         constants = [factor for factor in self.problem.factors if not factor.scope]
         return restored, judge(
             self.problem,
-            worth,
+            quality,
             constants,
             None if proof is None else _proof_of_original(self.problem, reduction, proof),
         )

@@ -1,7 +1,7 @@
 """Agree on a problem that no rank knows as a whole: its arithmetic, its size, and the utility of an assignment.
 
-Everything is computed by exact sums over ranks, so that it is the same on any number of ranks, and equal to the values
-of a run that reads the problem from one file.
+The private solver calls these functions on all ranks. Everything is computed by exact sums over ranks, so that it is
+the same on any number of ranks, and equal to the values of a run that reads the problem from one file.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -96,7 +96,15 @@ def divide_memory(counted: Sequence[Factor], budget: int, world: World) -> Memor
 
 
 class PartialUtility(NamedTuple):
-    """Value of the factors that a rank evaluates: number of forbidden entries, and exact sum of the other entries."""
+    """Utility of the factors that one rank evaluates.
+
+    Attributes
+    ----------
+    violations : int
+        Number of forbidden entries.
+    utility : Exact
+        Exact sum of the other entries.
+    """
 
     violations: int
     utility: Exact
@@ -108,10 +116,20 @@ def partial_utility(counted: Iterable[Factor], values: Mapping[int, int]) -> Par
     return PartialUtility(sum(entry is None for entry in entries), exact_sum(e for e in entries if e is not None))
 
 
-def total_worth(parts: Sequence[PartialUtility], problem: Problem, constants: Sequence[Factor]) -> AssignmentQuality:
-    """Return violations and utility of an assignment from the parts that the ranks have evaluated."""
+def total_quality(parts: Sequence[PartialUtility], problem: Problem, constants: Sequence[Factor]) -> AssignmentQuality:
+    """Return violations and utility of an assignment from the parts that the ranks have evaluated.
+
+    Parameters
+    ----------
+    parts
+        Violations and utility of each rank's factors.
+    problem
+        The problem, for the sense of the objective.
+    constants
+        Factors without variables, which all ranks know.
+    """
     entries = [factor.entry(()) for factor in constants]
-    inside = sum(part.utility for part in parts)
-    total = nearest(inside + exact_sum(entry for entry in entries if entry is not None))
+    utility_of_ranks = sum(part.utility for part in parts)
+    total = nearest(utility_of_ranks + exact_sum(entry for entry in entries if entry is not None))
     violations = sum(part.violations for part in parts) + sum(entry is None for entry in entries)
-    return AssignmentQuality(-violations, inside, problem.to_own_sense(total))
+    return AssignmentQuality(-violations, utility_of_ranks, problem.to_own_sense(total))

@@ -48,12 +48,12 @@ class PrivateIncumbent(Incumbent):
         """Number of factors whose utilities are summed."""
         return self.factors
 
-    def take(self, worth: AssignmentQuality) -> bool:
+    def take(self, quality: AssignmentQuality) -> bool:
         """Record the utility of an assignment if it is better than the best so far; return whether it is."""
         with self._lock:
-            better = worth.is_better_than(self.worth)
+            better = quality.is_better_than(self.worth)
             if better:
-                self.values, self.worth = np.zeros(0, dtype=np.int64), worth
+                self.values, self.worth = np.zeros(0, dtype=np.int64), quality
                 self._add_trace_point(None)
         return better
 
@@ -93,8 +93,8 @@ class PrivateRun(RankRun):
 
     def take(self, known: KnownValues) -> None:
         """Keep an assignment if it is better than the best so far; called by all ranks, each with its part."""
-        worth, incumbent = self.evaluate(known), cast(PrivateIncumbent, self.incumbent)
-        if self.world.on_first_rank(lambda: worth is not None and incumbent.take(worth)):
+        quality, incumbent = self.evaluate(known), cast(PrivateIncumbent, self.incumbent)
+        if self.world.on_first_rank(lambda: quality is not None and incumbent.take(quality)):
             self.best = dict(known)
             self.storage.keep(self.best)
 
@@ -121,7 +121,7 @@ class PrivateRun(RankRun):
     def _proposals(self, cycle: Cycle) -> tuple[Proposal, ...]:
         """Return the improvers' proposals for this rank, without those for searches of the whole assignment."""
         proposals = super()._proposals(cycle)
-        return tuple(one for one in proposals if one.improver not in (LOCAL_SEARCH, EXTERNAL_SEARCH))
+        return tuple(proposal for proposal in proposals if proposal.improver not in (LOCAL_SEARCH, EXTERNAL_SEARCH))
 
     @property
     def _stops_at_gap(self) -> bool:
@@ -134,25 +134,25 @@ class PrivateRun(RankRun):
 
 
 class _NoEngine:
-    """Stand-in for the external search engine: there is none in a private run."""
+    """Stand-in for ``BackgroundEngine``: there is no external search in a private run."""
 
     may_improve, process = False, None
 
     def has_ended_run(self) -> bool:
-        """Return whether the engine has proven the optimum."""
+        """Return False: there is no engine."""
         return False
 
     def take_gains(self) -> list[Any]:
-        """Return the engine's measured gains."""
+        """Return no gains."""
         return []
 
     def disengage(self, setup: Setup) -> Setup:
-        """Return the setup as it is."""
+        """Return the setup unchanged."""
         return setup
 
 
 class _NoSearch:
-    """Stand-in for the local search over the whole assignment: there is none in a private run."""
+    """Stand-in for ``IncumbentSearch``: there is no local search over the whole assignment in a private run."""
 
     best = gpu_search = None
     decodes_only = True
@@ -162,7 +162,7 @@ class _NoSearch:
 
     @contextmanager
     def in_background(
-        self, wanted: bool = True, enough: float = 0.0, behind: bool = True, brief_seconds: float = 0.0
+        self, wanted: bool = True, min_relative_gain: float = 0.0, low_priority: bool = True, brief_seconds: float = 0.0
     ) -> Iterator[None]:
         """Run the body without a search."""
         yield

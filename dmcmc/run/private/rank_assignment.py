@@ -1,4 +1,4 @@
-"""The values of this rank's agents in a private run: saved in the checkpoint, and written next to the output file."""
+"""The values of this rank's agents in a private run: kept in the checkpoint, and written next to the output file."""
 
 import contextlib
 import os
@@ -56,7 +56,7 @@ class RankAssignment:
         return values
 
     def keep(self, values: Mapping[int, int]) -> None:
-        """Save better values in the checkpoint, at most once a second, including values that neighbours share."""
+        """Save better values in the checkpoint, at most once per second, including values that neighbours share."""
         with self._writing:
             for agent, file in self._saved.items():
                 file.save(np.array([values[v] for v in self._index.known_variables(agent)], dtype=np.int64))

@@ -1,8 +1,8 @@
-"""Solve a problem of which each rank reads only its own agents' parts.
+"""Solve a problem of which each rank reads only its own agents' parts (a private run).
 
-All ranks know the index: the agents, and the scopes of the factors between them. It determines the agents' tree and
-the placement of agents on ranks. Arithmetic, choices, evaluation and bound are agreed by sums and by counts of work.
-The agents exchange DPOP's messages, over variables that they share.
+All ranks know the index: the agents, and the scopes of the factors between them. It determines the agents' pseudo-tree
+and the placement of agents on ranks. Arithmetic, choices, evaluation and bound are agreed by sums and by counts of
+work. The agents exchange DPOP's messages, over variables that they share.
 """
 
 import os
@@ -66,7 +66,7 @@ from dmcmc.run.private.agree_on_problem import (
     divide_memory,
     partial_utility,
     share_magnitudes,
-    total_worth,
+    total_quality,
 )
 from dmcmc.run.private.anytime import PrivateIncumbent, PrivateRun
 from dmcmc.run.private.rank_assignment import RankAssignment
@@ -131,17 +131,33 @@ def solve_directory(
 
 
 def _refuse(config: Settings) -> None:
-    """Raise an error for settings that need the whole problem."""
+    """Raise an error for settings that need the whole problem on one rank."""
     if config.local.order is not None:
         raise Unavailable("problem.directory: agents find their orders themselves; leave local.order out")
-    if (algorithm := config.algorithm_settings.name) != registry.OWN:
-        raise Unavailable(f"problem.directory: is solved by {registry.OWN}, not {algorithm}; leave algorithm out")
+    if (algorithm_name := config.algorithm_settings.name) != registry.OWN:
+        raise Unavailable(f"problem.directory: is solved by {registry.OWN}, not {algorithm_name}; leave algorithm out")
     if config.search not in ("auto", "none"):
         raise Unavailable(f"problem.directory: search: {config.search} needs the whole problem; give problem.file")
 
 
 class _PrivateSolver:
-    """One rank's part of a private run."""
+    """One rank's part of a private run.
+
+    Attributes
+    ----------
+    public_view : RankView
+        The problem as every rank knows it, without any agent's own part.
+    tree : PseudoTree
+        The agents' pseudo-tree.
+    owner : sequence of int
+        The rank of each agent.
+    helpers : sequence
+        For each agent, the ranks that help with its rows.
+    mine : list of int
+        This rank's agents.
+    known : list of int
+        The agents whose files this rank reads: its own, or the one that it helps.
+    """
 
     def __init__(self, index: AgentIndex, config: Settings, world: World, progress: ProgressReporter) -> None:
         self.index, self.config, self.world, self.progress = index, config, world, progress
@@ -178,7 +194,13 @@ class _PrivateSolver:
         self.progress.stage("local tables", len(self.mine))
         with team_of(setup, world, private=True) as team:
             setup, agents, sides, _ = first_tables(
-                setup, team, world, None, self.progress.advance, near=lambda bounds: False, ended=lambda: False
+                setup,
+                team,
+                world,
+                None,
+                self.progress.advance,
+                gap_is_met=lambda bounds: False,
+                goal_is_reached=lambda: False,
             )
         self.progress.stage("combining")
         tables = {number: agent.exported() for number, agent in agents.items()}
@@ -222,7 +244,7 @@ class _PrivateSolver:
         def evaluate(known: Mapping[int, int]) -> AssignmentQuality | None:
             counted = view.counted(self.mine, self.tree.placed)
             parts = world.gather(world.on_all_ranks(lambda: partial_utility(counted, known)))
-            return None if parts is None else total_worth(parts, view.problem, view.division.constants)
+            return None if parts is None else total_quality(parts, view.problem, view.division.constants)
 
         armed = Interrupt(stop, armed=ending is None)
         with handle.deliver_if_late(stop), armed, team_of(setup, world, private=True) as team:
@@ -276,8 +298,8 @@ class _PrivateSolver:
         """Return a greedy assignment of this rank's agents, 1-optimal with respect to the factors that it knows."""
         backend, problem = setup.backend, view.problem
         search = LocalSearch(problem, problem, self.config.seed, backend.threads, backend.stop)
-        found = self.world.on_all_ranks(search.first)
-        return {v: int(found[v]) for agent in self.mine for v in self.index.variables_by_agent[agent]}
+        values = self.world.on_all_ranks(search.first)
+        return {v: int(values[v]) for agent in self.mine for v in self.index.variables_by_agent[agent]}
 
     def _with_shared_values(self, values: Mapping[int, int]) -> dict[int, int]:
         """Return the values of this rank's agents, and those of all shared variables."""
@@ -309,15 +331,15 @@ class _PrivateSolver:
         parts = self.world.gather((self.world.on_all_ranks(evaluate), cycle.roots))
         if parts is None:
             return None
-        worth = total_worth([part for part, _ in parts], view.problem, constants)
+        quality = total_quality([part for part, _ in parts], view.problem, constants)
         roots: dict[int, Number | None] = {}
         for _, part in parts:
             roots |= part
         bound = total_of({agent: roots[agent] for agent in sorted(roots)}, setup.arithmetic)
-        if bound is not None and worth.negated_violation == 0:
-            bound = max(bound, round_up(worth.utility))
+        if bound is not None and quality.negated_violation == 0:
+            bound = max(bound, round_up(quality.utility))
         proof = None if bound is None else BoundProof([bound], setup.arithmetic, factors)
-        return judge(view.problem, worth, constants, proof)
+        return judge(view.problem, quality, constants, proof)
 
     def _deliver(self, storage: RankAssignment, values: Mapping[int, int], shared: bool) -> dict[str, Label] | None:
         """Return the assignment on rank 0, or let each rank write its own agents' values."""
@@ -331,11 +353,11 @@ class _PrivateSolver:
         parts = self.world.gather({v: pair for a in named_values for v, pair in self._numbered(a, named_values[a])})
         if parts is None:
             return None
-        found = {v: pair for part in parts for v, pair in part.items()}
-        return dict(found[v] for v in sorted(found))
+        label_by_variable = {v: pair for part in parts for v, pair in part.items()}
+        return dict(label_by_variable[v] for v in sorted(label_by_variable))
 
     def _numbered(self, agent: int, values: Mapping[str, Label]) -> list[tuple[int, tuple[str, Label]]]:
-        """Return (variable, (name, value)) pairs of an agent."""
+        """Return (variable index, (variable name, value)) for each variable of an agent."""
         return list(zip(self.index.variables_by_agent[agent], values.items(), strict=True))
 
     def _metrics(self, setup: Setup, agent: int, tables: Mapping[int, SampledTable], cycle: Cycle) -> AgentMetrics:
@@ -353,15 +375,15 @@ class _PrivateSolver:
         seconds: float,
     ) -> Result:
         """Return the result, put together from all ranks' parts (rank 0)."""
-        found: dict[int, AgentMetrics] = {}
+        metrics_by_agent: dict[int, AgentMetrics] = {}
         for metrics, *_ in shares:
-            found |= metrics
-        agents = tuple(found[agent] for agent in sorted(found))
+            metrics_by_agent |= metrics
+        agents = tuple(metrics_by_agent[agent] for agent in sorted(metrics_by_agent))
         guarantee, why_not = guarantee_of(setup, agents)
         clock = latest(share[1] for share in shares)
         choices = choices_of(setup, agents)
-        chosen = {
-            name: what for name, what in choices.items() if name not in ("separators", "orders")
+        public_choices = {
+            name: choice for name, choice in choices.items() if name not in ("separators", "orders")
         }  # the others name variables
         device = "cuda" if any(share[2] for share in shares) else "cpu"
         return Result(
@@ -383,5 +405,5 @@ class _PrivateSolver:
             note=why_not,
             agents=agents,
             guarantee=guarantee,
-            provenance=provenance(self.config, self.world.size, setup.backend.threads, chosen, device),
+            provenance=provenance(self.config, self.world.size, setup.backend.threads, public_choices, device),
         )

@@ -1,4 +1,4 @@
-"""Define what rank 0 sends to all ranks after a cycle."""
+"""The directive: what rank 0 sends to all ranks after a cycle, as ``Incumbent.direct`` decides."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -115,8 +115,8 @@ class ImproverStatistics:
 
     def corrected_cost(self, improver: str, seconds: float) -> float:
         """Return an estimated cost in seconds, corrected by the improver's past costs relative to their estimates."""
-        past = self.records.get(improver, ImproverRecord())
-        factor = (past.seconds_with_estimate + _PRIOR_SECONDS) / (past.estimated_seconds + _PRIOR_SECONDS)
+        record = self.records.get(improver, ImproverRecord())
+        factor = (record.seconds_with_estimate + _PRIOR_SECONDS) / (record.estimated_seconds + _PRIOR_SECONDS)
         return seconds * min(_MAX_COST_CORRECTION, max(1 / _MAX_COST_CORRECTION, factor))
 
     def record(
@@ -161,19 +161,22 @@ class ImproverStatistics:
             _split_in_proportion(bound, closed_gaps if any(closed_gaps.values()) else lower_table_seconds),
         )
         for improver, total in totals.items():
-            past = self.records.setdefault(improver, ImproverRecord())
-            gained = total.objective_gain + objective_shares.get(improver, 0.0), bound_shares.get(improver, 0.0)
-            past.seconds += total.seconds
-            past.objective += gained[0]
-            past.bound += gained[1]
-            past.estimated_seconds += total.estimated_seconds
-            past.seconds_with_estimate += total.seconds if total.estimated_seconds > 0 else 0.0
+            record = self.records.setdefault(improver, ImproverRecord())
+            objective_and_bound_gain = (
+                total.objective_gain + objective_shares.get(improver, 0.0),
+                bound_shares.get(improver, 0.0),
+            )
+            record.seconds += total.seconds
+            record.objective += objective_and_bound_gain[0]
+            record.bound += objective_and_bound_gain[1]
+            record.estimated_seconds += total.estimated_seconds
+            record.seconds_with_estimate += total.seconds if total.estimated_seconds > 0 else 0.0
             if stake > 0 and total.seconds > 0 and improver not in _ENGINES:
-                available = (
+                slice_seconds = (
                     total.seconds if improver in _UNSHARED else seconds if improver == LOCAL_SEARCH else seconds * ranks
                 )
-                factor = min(_MAX_EXTRAPOLATION, max(1.0, available / total.seconds))
-                self._learn_rate(improver, factor * sum(gained) / stake)
+                factor = min(_MAX_EXTRAPOLATION, max(1.0, slice_seconds / total.seconds))
+                self._learn_rate(improver, factor * sum(objective_and_bound_gain) / stake)
 
     def limit_rate(self, improver: str, rate: float) -> None:
         """Set an improver's expected gain rate, at most to its initial rate."""

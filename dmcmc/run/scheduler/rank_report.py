@@ -1,4 +1,4 @@
-"""Define what each rank sends to rank 0 after a cycle: proposals for its agents, and the gains of past work."""
+"""The rank report: what each rank sends to rank 0 after a cycle (its agents' proposals, and the gains of past work)."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -14,9 +14,9 @@ class RankReport(NamedTuple):
     Attributes
     ----------
     roots : dict
-        Encoded upper bounds at the root agents of this rank; None if a part of the component has no bound.
+        Encoded upper bounds of this rank's root agents, by agent; None if a table in the agent's tree has no bound.
     proposals : tuple of Proposal
-        Work that could be done for its agents.
+        Work that improvers could do for the rank's agents.
     gains : tuple of MeasuredGain
         Costs and gains of the work since the last report.
     relaxed : bool
@@ -25,7 +25,7 @@ class RankReport(NamedTuple):
         Whether rows have been pruned since the last report, or pruning has not been tried yet.
     stop_requested : bool
         Whether the user has asked the run to end.
-    filtered_sizes : tuple of Kept
+    filtered_sizes : tuple of SizeStatistics
         Sizes of the filtered messages of this rank's agents (function filtering).
     """
 

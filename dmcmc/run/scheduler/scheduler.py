@@ -1,4 +1,8 @@
-"""Decide, on rank 0 after every cycle, which of the proposed work all ranks do in the next time slice."""
+"""Decide, on rank 0 after every cycle, which of the proposed work all ranks do in the next time slice.
+
+``Incumbent.direct`` calls :meth:`Scheduler.record` and then :meth:`Scheduler.decide`. A *gain rate* is the part of the
+optimality gap that an improver is expected to close in a whole slice. A *slice* is the time between two combinations.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -120,8 +124,8 @@ class Scheduler:
         bound = 0.0 if state.bound is None or last.bound is None else max(0.0, last.bound - state.bound)
         if objective > 0 or (state.utility is not None and last.utility is None):
             self._found_at = state.elapsed
-        stake, seconds = last.gap if math.isfinite(last.gap) else 0.0, state.elapsed - last.elapsed
-        self.statistics.record(gains, objective, bound, stake, seconds, len(set(self.owner)))
+        last_gap, seconds = last.gap if math.isfinite(last.gap) else 0.0, state.elapsed - last.elapsed
+        self.statistics.record(gains, objective, bound, last_gap, seconds, len(set(self.owner)))
         if not has_last and 0 < state.gap < math.inf and any(gain.improver == LOCAL_SEARCH for gain in gains):
             self.statistics.limit_rate(LOCAL_SEARCH, search_gain / state.gap)
 

@@ -1,4 +1,8 @@
-"""Divide a time slice over proposals. These are pure functions, so that they can be tested on made-up numbers."""
+"""Divide a time slice over proposals by their expected gain per second.
+
+The scheduler calls :func:`allocate_slice`. All functions here are pure, so that they can be tested on made-up numbers.
+A proposal has an estimated cost (``seconds``), or is *open-ended*: it can use any number of seconds.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -135,7 +139,10 @@ def _with_known_gains(proposals: Sequence[Proposal], time: SliceBudget) -> list[
 def _by_rank(proposals: Sequence[Proposal], owner: Sequence[int]) -> list[_RankProposals]:
     """Return the proposals for agents, grouped by rank."""
     ranks: dict[int, _RankProposals] = {}
-    for proposal in sorted((o for o in proposals if o.agent is not None), key=lambda o: (o.agent or 0, o.improver)):
+    for proposal in sorted(
+        (proposal for proposal in proposals if proposal.agent is not None),
+        key=lambda proposal: (proposal.agent or 0, proposal.improver),
+    ):
         rank = ranks.setdefault(owner[proposal.agent or 0], _RankProposals([], []))
         (rank.open_ended if proposal.seconds is None else rank.with_cost).append(proposal)
     return [ranks[r] for r in sorted(ranks)]
@@ -162,7 +169,10 @@ def _open_ended_rate(rank: _RankProposals, rates: Mapping[str, float], time: Sli
 
 def _ends_run(ranks: Sequence[_RankProposals], rates: Mapping[str, float], time: SliceBudget) -> bool:
     """Return whether the proposals with a cost close all gaps in the remaining time, and nothing closes them sooner."""
-    if any({o.agent for o in rank.open_ended} - {o.agent for o in rank.with_cost} for rank in ranks):
+    if any(
+        {proposal.agent for proposal in rank.open_ended} - {proposal.agent for proposal in rank.with_cost}
+        for rank in ranks
+    ):
         return False
     cost = max(map(_total_cost, ranks), default=math.inf)
     if cost > _MAX_FINAL_PART * time.seconds_left:
@@ -178,7 +188,7 @@ def _accepted(rank: _RankProposals, rates: Mapping[str, float], time: SliceBudge
     """Return the proposals with a cost that a rank accepts, in descending order of gain per second."""
     min_rate = 0.0 if ends_run else _open_ended_rate(rank, rates, time)
     accepted = [proposal for proposal in rank.with_cost if _rate(proposal, rates) >= min_rate]
-    return sorted(accepted, key=lambda o: (-_rate(o, rates), o.agent or 0))
+    return sorted(accepted, key=lambda proposal: (-_rate(proposal, rates), proposal.agent or 0))
 
 
 def _slice_length(rank: _RankProposals, rates: Mapping[str, float], time: SliceBudget, ends_run: bool) -> float:
@@ -204,10 +214,17 @@ def _allocate_rank(
             agents_done.add(proposal.agent)
             free_seconds -= seconds
     free_seconds -= search_share * slice_length
-    open_ended = [(o, o.gain * rates.get(o.improver, 1.0)) for o in rank.open_ended if o.agent not in agents_done]
+    open_ended = [
+        (proposal, proposal.gain * rates.get(proposal.improver, 1.0))
+        for proposal in rank.open_ended
+        if proposal.agent not in agents_done
+    ]
     gain_sum = sum(gain for _, gain in open_ended)
     if not ends_run and free_seconds >= _MIN_SECONDS and gain_sum > 0:
-        allocations += [Allocation(o.improver, o.agent, free_seconds * gain / gain_sum) for o, gain in open_ended]
+        allocations += [
+            Allocation(proposal.improver, proposal.agent, free_seconds * gain / gain_sum)
+            for proposal, gain in open_ended
+        ]
     return allocations
 
 

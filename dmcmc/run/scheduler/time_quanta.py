@@ -1,4 +1,8 @@
-"""Defer short time quanta: work that starts anew in each quantum gets the seconds of several slices at once."""
+"""Defer short time quanta: work that starts anew in each quantum gets the seconds of several slices at once.
+
+The scheduler divides each time slice (the time between two combinations) into quanta per agent and improver. Dual
+ascent and sampling lose time at every start, so a quantum that is too short is saved up.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +23,7 @@ class DeferredQuanta:
     Attributes
     ----------
     owed_seconds : dict of float
-        By rank and improver.
+        By (rank, improver).
     """
 
     owed_seconds: dict[tuple[int, str], float] = field(default_factory=dict)
@@ -27,7 +31,7 @@ class DeferredQuanta:
     def defer_short(
         self, allocations: Sequence[Allocation], owner: Sequence[int], seconds: float
     ) -> tuple[Allocation, ...]:
-        """Return the allocations of a slice without the short ones, which are deferred; others use that time.
+        """Return the allocations of a slice without those that are too short; other improvers use that time.
 
         Parameters
         ----------
@@ -39,22 +43,28 @@ class DeferredQuanta:
             Length of the slice.
         """
         ranks = sorted({owner[allocation.agent] for allocation in allocations if allocation.agent is not None})
-        kept = [
+        result = [
             allocation
             for allocation in allocations
             if allocation.agent is None or allocation.improver not in _OPEN_ENDED
         ]
         for rank in ranks:
             rank_allocations = [
-                one
-                for one in allocations
-                if one.agent is not None and owner[one.agent] == rank and one.improver in _OPEN_ENDED
+                allocation
+                for allocation in allocations
+                if allocation.agent is not None
+                and owner[allocation.agent] == rank
+                and allocation.improver in _OPEN_ENDED
             ]
-            kept += self._allocate_rank(rank, rank_allocations, min(_MIN_SLICE_PART * seconds, _SUFFICIENT_SECONDS))
-        return tuple(kept)
+            result += self._allocate_rank(rank, rank_allocations, min(_MIN_SLICE_PART * seconds, _SUFFICIENT_SECONDS))
+        return tuple(result)
 
     def _allocate_rank(self, rank: int, allocations: Sequence[Allocation], min_seconds: float) -> list[Allocation]:
-        """Return the open-ended allocations of a rank; their seconds add up to those that were allocated."""
+        """Return the open-ended allocations of a rank after deferral.
+
+        An improver that restarts, and is due less than ``min_seconds``, waits, unless all would wait. The others are
+        scaled so that their seconds add up to those that were allocated.
+        """
         allocated: dict[str, float] = {}
         for allocation in allocations:
             allocated[allocation.improver] = allocated.get(allocation.improver, 0.0) + allocation.seconds

@@ -1,4 +1,7 @@
-"""Marginals of every variable: probabilities, or the best objective that each value allows."""
+"""Marginals of every variable: probabilities, or the best objective that each value allows.
+
+Both are read from a junction tree (Shenoy-Shafer message passing) over the whole problem, on one process.
+"""
 
 import math
 import time
@@ -42,12 +45,12 @@ def marginals(problem: Problem, config: Settings, task: Literal["mar", "max-marg
     planning = time.perf_counter() - start
     total = tree.total()
     feasible = math.isfinite(total)
-    found = tree.marginals() if feasible else {}
+    marginals_by_variable = tree.marginals() if feasible else {}
     ln = float(total) if feasible and task == "mar" else None
     return Marginals(
         task=task,
         status="exact" if feasible else "infeasible",
-        marginals=found,
+        marginals=marginals_by_variable,
         ln=ln,
         log10=None if ln is None else ln / _LN_10,
         objective=total if feasible and task == "max-marginals" else None,

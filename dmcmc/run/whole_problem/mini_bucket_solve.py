@@ -68,12 +68,14 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
     search = begin(parts, world, stop, start, no_progress)
     ending.best = search.best_so_far
     with ending.deliver_if_late(stop):
-        found = _eliminate_and_decode(parts, search, stop)
-        proof = _proof(found, parts)
+        elimination = _eliminate_and_decode(parts, search, stop)
+        proof = _proof(elimination, parts)
     outcome = judge(problem, search.worth, parts.division.constants, proof)
     seconds = time.perf_counter() - start
-    method = "given up" if found is None else "exact" if found.z is None else f"mini-bucket, z = {found.z}"
-    timed_out = (found is None or stop.over) and outcome.status not in ("optimal", "infeasible")
+    method = (
+        "given up" if elimination is None else "exact" if elimination.z is None else f"mini-bucket, z = {elimination.z}"
+    )
+    timed_out = (elimination is None or stop.over) and outcome.status not in ("optimal", "infeasible")
     return Result(
         status="timeout" if timed_out else outcome.status,
         objective=outcome.objective,
@@ -84,7 +86,7 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
         sense=problem.sense,
         time=seconds,
         simulated_time=seconds,
-        agents=(_metrics(problem, found, seconds),),
+        agents=(_metrics(problem, elimination, seconds),),
         note=search.incumbent.note,
         trace=(*search.incumbent.trace, TracePoint(seconds, outcome.objective, outcome.bound)),
         provenance=provenance(
@@ -99,35 +101,35 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
 
 def _eliminate_and_decode(parts: DividedProblem, search: IncumbentSearch, stop: Deadline) -> RelaxedElimination | None:
     """Eliminate all variables and record the decoded assignment; return None if the elimination was given up."""
-    timed, found = parts.timed, None
+    timed, elimination = parts.timed, None
     try:
-        found = _eliminate(parts, stop)
-        _decode(found, search, stop.left if timed else None)
+        elimination = _eliminate(parts, stop)
+        _decode(elimination, search, stop.left if timed else None)
     except (OutOfTime, OutOfMemory) as error:
         if isinstance(error, OutOfMemory) and not timed:
             raise
         search.incumbent.give_up(error)
         if isinstance(error, OutOfMemory):
             search.use_remaining_time()
-    return found
+    return elimination
 
 
-def _proof(found: RelaxedElimination | None, parts: DividedProblem) -> BoundProof:
+def _proof(elimination: RelaxedElimination | None, parts: DividedProblem) -> BoundProof:
     """Return the bound of the elimination, or the sum of all factors' largest entries if it was given up."""
     factors, arithmetic = [f for f in parts.problem.factors if f.scope], parts.arithmetic
-    if found is None:
+    if elimination is None:
         return BoundProof([largest_sum(factors, arithmetic)], arithmetic, len(parts.problem.factors))
-    return BoundProof([found.elimination.total()], arithmetic, len(parts.problem.factors), found.margin)
+    return BoundProof([elimination.elimination.total()], arithmetic, len(parts.problem.factors), elimination.margin)
 
 
-def _decode(found: RelaxedElimination, search: IncumbentSearch, seconds: float | None) -> None:
+def _decode(elimination: RelaxedElimination, search: IncumbentSearch, seconds: float | None) -> None:
     """Record the elimination's assignment, and search for a better one if the elimination was not exact."""
     values = np.zeros(search.parts.problem.n_variables, dtype=np.int64)
-    found.elimination.choose(values)
+    elimination.elimination.choose(values)
     search.make_1_optimal(values)
-    if found.z is not None and seconds is None and not search.decodes_only:
+    if elimination.z is not None and seconds is None and not search.decodes_only:
         search.improve(None, SWEEPS)
-    elif found.z is not None and seconds is not None:
+    elif elimination.z is not None and seconds is not None:
         search.improve_while_it_pays(seconds)
 
 
@@ -149,22 +151,22 @@ def _eliminate(parts: DividedProblem, stop: Deadline) -> RelaxedElimination:
 
 def _eliminate_tiny(problem: Problem, config: Settings) -> None:
     """Eliminate a tiny problem as a run would, which compiles the kernels."""
-    done = _eliminate(
+    elimination = _eliminate(
         divide_problem(problem, config, World()), Deadline(time.perf_counter() + COMPILE_LIMIT)
     ).elimination
-    done.choose(np.zeros(problem.n_variables, dtype=np.int64))
+    elimination.choose(np.zeros(problem.n_variables, dtype=np.int64))
 
 
-def _metrics(problem: Problem, found: RelaxedElimination | None, seconds: float) -> AgentMetrics:
+def _metrics(problem: Problem, elimination: RelaxedElimination | None, seconds: float) -> AgentMetrics:
     """Return the metrics of the one agent."""
     return AgentMetrics(
         name=problem.agents[0],
-        method="exact" if found is not None and found.z is None else "mini-bucket",
-        exact=found is not None and found.z is None,
+        method="exact" if elimination is not None and elimination.z is None else "mini-bucket",
+        exact=elimination is not None and elimination.z is None,
         variables=problem.n_variables,
         interface=0,
         rows=1,
-        cells=0 if found is None else found.elimination.plan.cells,
+        cells=0 if elimination is None else elimination.elimination.plan.cells,
         time=seconds,
-        z=None if found is None else found.z,
+        z=None if elimination is None else elimination.z,
     )

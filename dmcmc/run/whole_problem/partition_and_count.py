@@ -1,4 +1,7 @@
-"""Sums over all assignments of a problem: the partition function, and the number of solutions."""
+"""Sums over all assignments of a problem: the partition function, and the number of solutions.
+
+Both are computed by variable elimination over the whole problem, on one process.
+"""
 
 import math
 import time

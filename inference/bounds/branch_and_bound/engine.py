@@ -1,4 +1,8 @@
-"""Engines that process batches of nodes, of several agents at once: on threads here, on a GPU in ``cuda.engine``."""
+"""Engines, which store and process the search nodes of one agent, and runners of the batches of several engines.
+
+The CPU engine of this module processes nodes on threads; ``cuda.engine`` has one for a GPU. ``row_search`` calls
+``run_batches`` with one batch per agent.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -30,13 +34,13 @@ BATCH_SIZE = 64  # nodes that a batch branches on the CPU, independent of the nu
 class BatchRunner(Protocol):
     """Runs the batches of several engines together."""
 
-    def run(self, waves: "Sequence[tuple[NodeEngine, SearchBatch]]", stop: Deadline) -> list[BatchResult]:
-        """Process a batch of each engine; nodes that are not reached before the deadline stay unprocessed."""
+    def run(self, work: "Sequence[tuple[NodeEngine, SearchBatch]]", stop: Deadline) -> list[BatchResult]:
+        """Process one batch of each engine; nodes that are not reached before ``stop`` stay unprocessed."""
         ...
 
 
 class NodeEngine(Protocol):
-    """Stores and processes the nodes of one agent."""
+    """Stores and processes the search nodes of one agent."""
 
     @property
     def capacity(self) -> int:
@@ -55,19 +59,19 @@ class NodeEngine(Protocol):
 
 
 class CpuBatchRunner:
-    """Runs batches on threads; each thread takes the next group of jobs of any agent."""
+    """Runs batches on threads; a thread that becomes free takes the next group of jobs of any agent."""
 
-    def run(self, waves: "Sequence[tuple[NodeEngine, SearchBatch]]", stop: Deadline) -> list[BatchResult]:
+    def run(self, work: "Sequence[tuple[NodeEngine, SearchBatch]]", stop: Deadline) -> list[BatchResult]:
         """Process a batch of each engine."""
-        halt, tasks, found, threads = np.zeros(1, dtype=np.uint8), list[Callable[[], None]](), list[BatchResult](), 1
-        for engine, batch in waves:
+        halt, tasks, results, threads = np.zeros(1, dtype=np.uint8), list[Callable[[], None]](), list[BatchResult](), 1
+        for engine, batch in work:
             assert isinstance(engine, CpuNodeEngine)
-            group_tasks, results = engine.tasks(batch, halt)
+            group_tasks, batch_results = engine.tasks(batch, halt)
             tasks += group_tasks
-            found.append(results)
+            results.append(batch_results)
             threads = max(threads, engine.state.backend.threads)
         run_watched(tasks, threads, stop, halt)
-        return found
+        return results
 
 
 _CPU_RUNNER = CpuBatchRunner()
@@ -93,7 +97,21 @@ class CpuNodeEngine:
         self._free_tables = list[WorkingTables]()  # those that no thread uses at the moment
 
     def tasks(self, batch: SearchBatch, halt: NDArray[np.uint8]) -> tuple[list[Callable[[], None]], BatchResult]:
-        """Return one call per group of a batch, and the arrays that will hold the results."""
+        """Prepare a batch for threads.
+
+        Parameters
+        ----------
+        batch : SearchBatch
+        halt : (1,) uint8
+            The tasks end early once this is 1.
+
+        Returns
+        -------
+        tasks : list of callables
+            One call per group of jobs.
+        results : BatchResult
+            Arrays that the calls write their results to; ``NOT_PROCESSED`` before.
+        """
         state, layout, width = self.state, self.state.layout, self.state.width
         count = len(batch.jobs)
         results = BatchResult(
@@ -102,12 +120,13 @@ class CpuNodeEngine:
             np.full(count, NO_VARIABLE, dtype=np.int64),
             np.zeros((count, width), dtype=np.bool_),
         )
-        kernel, shares = cast(Callable[..., None], node_kernels.run_nodes), state.potentials
+        kernel, potentials = cast(Callable[..., None], node_kernels.run_nodes), state.potentials
 
         def process_group(first: int, last: int) -> None:
+            """Process the jobs ``first`` to ``last`` - 1, a group, with working tables that no other thread uses."""
             tables = self._free_tables.pop() if self._free_tables else make_working_tables(layout.hidden, width)
             kernel(
-                layout.whole, shares, layout.hidden, layout.sliced_factors, self._shape, self._buffer, tables,
+                layout.whole, potentials, layout.hidden, layout.sliced_factors, self._shape, self._buffer, tables,
                 batch.jobs[first:last], results.masks[first:last], results.bounds[first:last],
                 results.variables[first:last], results.first_values[first:last], state.row_temperature,
                 np.zeros((SCRATCH_TABLES, width, width), dtype=np.int32), halt,
@@ -117,11 +136,11 @@ class CpuNodeEngine:
         return [partial(process_group, first, last) for first, last in pairwise(batch.groups.tolist())], results
 
 
-def run_batches(waves: Sequence[tuple[NodeEngine, SearchBatch]], stop: Deadline) -> list[BatchResult]:
-    """Process batches of engines, those with the same runner together."""
-    found: list[BatchResult | None] = [None] * len(waves)
-    for runner in {id(engine.runner): engine.runner for engine, _ in waves}.values():
-        indices = [k for k, (engine, _) in enumerate(waves) if engine.runner is runner]
-        for k, one in zip(indices, runner.run([waves[k] for k in indices], stop), strict=True):
-            found[k] = one
-    return [one for one in found if one is not None]
+def run_batches(work: Sequence[tuple[NodeEngine, SearchBatch]], stop: Deadline) -> list[BatchResult]:
+    """Process one batch of each engine, those with the same runner together; return one result per batch, in order."""
+    results: list[BatchResult | None] = [None] * len(work)
+    for runner in {id(engine.runner): engine.runner for engine, _ in work}.values():
+        indices = [k for k, (engine, _) in enumerate(work) if engine.runner is runner]
+        for k, result in zip(indices, runner.run([work[k] for k in indices], stop), strict=True):
+            results[k] = result
+    return [result for result in results if result is not None]

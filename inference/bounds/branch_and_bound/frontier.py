@@ -1,4 +1,9 @@
-"""The open nodes of a branch and bound over an agent's rows, in best-first order, and the bounds of the rows."""
+"""The open nodes of a branch and bound over an agent's rows, in best-first order, and the bounds of the rows.
+
+``BoundarySearch`` takes batches of nodes from a ``Frontier`` and returns their results. All bounds, thresholds and
+cutoffs here are int64 in the agent's integer scale (``Scale``). n is the number of hidden variables, W the number of
+columns of a table.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -55,14 +60,14 @@ class _OpenNodes(NamedTuple):
     mask: NDArray[np.uint8]
 
     def where(self, chosen: NDArray[np.bool_]) -> "_OpenNodes":
-        """Return the chosen nodes."""
+        """Return the nodes where ``chosen`` (k,) is true."""
         parts: list[Any] = [part[chosen] for part in self]
         return _OpenNodes(*parts)
 
     def joined(self, others: "_OpenNodes") -> "_OpenNodes":
-        """Return these nodes followed by others."""
-        own, more = list[Any](self), list[Any](others)
-        parts = [np.concatenate(pair) for pair in zip(own, more, strict=True)]
+        """Return these nodes followed by the nodes of ``others``."""
+        these, those = list[Any](self), list[Any](others)
+        parts = [np.concatenate(pair) for pair in zip(these, those, strict=True)]
         return _OpenNodes(*parts)
 
 
@@ -78,12 +83,12 @@ class Frontier:
     scale : Scale
         The agent's scale.
     capacity : int
-        Number of buffer entries, at least 3.
+        Number of buffer entries, at least 3. A buffer entry stores the tables of one node.
 
     Attributes
     ----------
     thresholds : (rows,) int64
-        Nodes with a lower bound than their row's threshold are closed.
+        Nodes whose upper bound is below their row's threshold are closed.
     nodes : int
         Number of nodes processed.
     leaves : LeafAssignments
@@ -109,21 +114,23 @@ class Frontier:
         return int(self._open_nodes.row.size)
 
     def begin(self, bounds: Ints, rows: Ints, thresholds: Ints, cutoffs: Ints) -> None:
-        """Open rows that were not opened before, and raise thresholds; close the nodes that do not reach them.
+        """Open the given rows that are new, raise thresholds, and close the nodes that do not reach them.
 
         Parameters
         ----------
         bounds : (all rows,) int64
             Current upper bounds.
         rows : (k,) int64
-            Rows that matter.
-        thresholds, cutoffs : (k,) int64
-            Thresholds and cutoffs of these rows. The row whose bound is furthest above its cutoff goes first.
+            Rows that still matter; the nodes of all other rows are closed.
+        thresholds : (k,) int64
+            Upper bounds below which nodes of these rows are closed.
+        cutoffs : (k,) int64
+            Utilities that these rows have to exceed. Nodes are taken in the order of their bounds above these cutoffs.
         """
         irrelevant = np.ones(bounds.size, dtype=np.bool_)
         irrelevant[rows] = False
         np.maximum.at(self.thresholds, rows, thresholds)
-        self.thresholds[irrelevant] = -MINUS_INFINITY
+        self.thresholds[irrelevant] = -MINUS_INFINITY  # plus infinity: closes all nodes of these rows
         self._cutoffs[rows] = cutoffs
         self._initial_bounds = bounds.copy()
         self._open_nodes = self._open_nodes._replace(
@@ -136,19 +143,19 @@ class Frontier:
 
     def bounds(self) -> tuple[Ints, Ints]:
         """Return the opened rows and their upper bounds."""
-        found = self._closed_bounds.copy()
-        np.maximum.at(found, self._open_nodes.row, self._open_nodes.bound)
+        row_bounds = self._closed_bounds.copy()
+        np.maximum.at(row_bounds, self._open_nodes.row, self._open_nodes.bound)
         rows = np.flatnonzero(self._opened)
-        return rows, found[rows]
+        return rows, row_bounds[rows]
 
     def next_batch(
         self, max_nodes: int, root_sweeps: int, restore_sweeps: int, sweeps: int
     ) -> tuple[Ints, SearchBatch]:
-        """Select the best nodes for which buffer entries suffice, and build the batch that branches them.
+        """Select the best nodes for which buffer entries suffice, and build the batch that bounds their branches.
 
-        A new row has a single job, which starts from the row. Any other node has one job per branch. The first branch
-        gets a new buffer entry; the second one overwrites the node's. If the node's tables are not stored, a job that
-        restores them from the row comes first.
+        A row that has just been opened has a single job, which starts from the row. Any other node has one job per
+        branch. The first branch gets a new buffer entry; the second one overwrites that of the node. If the node's
+        tables are not stored, a job that computes them again from the row comes first.
 
         Parameters
         ----------
@@ -160,7 +167,7 @@ class Frontier:
         Returns
         -------
         chosen : (k,) int64
-            Indices of the nodes.
+            Indices of the selected nodes among the open nodes.
         batch : SearchBatch
             Their jobs, one group per node.
         """
@@ -195,45 +202,55 @@ class Frontier:
         jobs[:, JOB_SWEEPS] = np.where(from_row, np.where(is_new[node_of], root_sweeps, restore_sweeps), sweeps)
         return chosen, SearchBatch(jobs, groups.astype(np.int64), masks)
 
-    def record(self, chosen: Ints, batch: SearchBatch, found: BatchResult) -> None:
-        """Replace the nodes of a batch by their branches."""
+    def record(self, chosen: Ints, batch: SearchBatch, results: BatchResult) -> None:
+        """Replace the nodes of a batch by their branches.
+
+        Parameters
+        ----------
+        chosen, batch
+            As ``next_batch`` returned them.
+        results : BatchResult
+            Results of the batch. Nodes with a job that was not processed stay open.
+        """
         nodes, node_of = self._open_nodes, np.repeat(np.arange(chosen.size), np.diff(batch.groups))
         undone = np.zeros(chosen.size, dtype=np.bool_)
-        undone[node_of[found.bounds == NOT_PROCESSED]] = True
-        jobs, node_of, masks, found = _branches(batch, node_of, found)
-        failed = found.bounds == OUT_OF_RANGE
-        parents = nodes.bound[chosen]
-        bounds = np.where(failed, parents[node_of], np.minimum(parents[node_of], found.bounds))
-        not_branchable, leaf = found.variables < LEAF, found.variables == LEAF
+        undone[node_of[results.bounds == NOT_PROCESSED]] = True
+        jobs, node_of, masks, results = _branches(batch, node_of, results)
+        failed = results.bounds == OUT_OF_RANGE
+        parent_bounds = nodes.bound[chosen]
+        bounds = np.where(failed, parent_bounds[node_of], np.minimum(parent_bounds[node_of], results.bounds))
+        not_branchable, leaf = results.variables < LEAF, results.variables == LEAF
         done = ~undone[node_of]
         self.nodes += int(done.sum())
         rows = jobs[:, JOB_ROW]
         # Values below the threshold are removed without their bound, so the row may still attain anything below it.
         np.maximum.at(self._closed_bounds, rows[done], jobs[done, JOB_THRESHOLD] - 1)
-        last = done & (leaf | (not_branchable & (jobs[:, JOB_SOURCE] < 0)))
-        np.maximum.at(self._closed_bounds, rows[last], bounds[last])
-        attained = last & leaf
+        final = done & (leaf | (not_branchable & (jobs[:, JOB_SOURCE] < 0)))
+        np.maximum.at(self._closed_bounds, rows[final], bounds[final])
+        attained = final & leaf
         self._raise_thresholds(rows[attained], bounds[attained])
-        self.leaves.add(rows[attained], bounds[attained], found.masks[attained])
-        restart = done & not_branchable & ~last  # entries left the integer range: start again from the row
-        keep = done & ~last
-        masks = np.where(failed[:, None, None], masks, found.masks)
+        self.leaves.add(rows[attained], bounds[attained], results.masks[attained])
+        # The node is closed by its bound (see _close_nodes), or its entries left the integer range and it starts again.
+        restart = done & not_branchable & ~final
+        is_child = done & ~final
+        masks = np.where(failed[:, None, None], masks, results.masks)
         entries = np.where(restart, _NO_ENTRY, jobs[:, JOB_TARGET])
         # A node that was not processed keeps its tables.
         still_used = undone[node_of] & (jobs[:, JOB_TARGET] == nodes.entry[chosen][node_of])
-        self._free_entries += [int(e) for e in jobs[(~keep & ~still_used) | restart, JOB_TARGET]]
-        stay = np.ones(nodes.row.size, dtype=np.bool_)
-        stay[chosen[~undone]] = False
+        self._free_entries += [int(e) for e in jobs[(~is_child & ~still_used) | restart, JOB_TARGET]]
+        remains = np.ones(nodes.row.size, dtype=np.bool_)
+        remains[chosen[~undone]] = False
         children = _OpenNodes(
-            rows[keep], bounds[keep], entries[keep], np.where(not_branchable, _UNPROCESSED, found.variables)[keep],
-            np.packbits(found.first_values[keep], axis=1),
-            np.packbits(masks[keep].reshape(-1, self._shape[0] * self._shape[1]), axis=1),
+            rows[is_child], bounds[is_child], entries[is_child],
+            np.where(not_branchable, _UNPROCESSED, results.variables)[is_child],
+            np.packbits(results.first_values[is_child], axis=1),
+            np.packbits(masks[is_child].reshape(-1, self._shape[0] * self._shape[1]), axis=1),
         )  # fmt: skip
-        self._open_nodes = nodes.where(stay).joined(children)
+        self._open_nodes = nodes.where(remains).joined(children)
         self._close_nodes()
 
     def _roots(self, rows: Ints) -> _OpenNodes:
-        """Return rows as new nodes."""
+        """Return the given rows as new nodes that have not been bounded yet."""
         k = rows.size
         return _OpenNodes(
             rows,
@@ -251,23 +268,23 @@ class Frontier:
         return bits.astype(np.bool_).reshape(-1, n, width)
 
     def _excesses(self) -> Ints:
-        """Return each node's bound minus its row's cutoff: by how much it raises the bound of the whole problem."""
+        """Return each node's bound minus its row's cutoff: the amount by which it raises the whole problem's bound."""
         excess: Ints = self._open_nodes.bound - self._cutoffs[self._open_nodes.row]
         return excess
 
     def _best(self, max_nodes: int) -> Ints:
-        """Return the nodes with the largest excess, in order; the oldest first among equal ones.
+        """Return the indices of at most ``max_nodes`` nodes with the largest excess, in order; ties: oldest first.
 
-        If too many nodes are open, return the newest ones instead. The search is then depth first, which keeps the
-        number of open nodes small.
+        If more than ``MAX_OPEN_NODES`` nodes are open, return the newest ones instead. The search is then depth first,
+        which keeps the number of open nodes small.
         """
         if self.size > MAX_OPEN_NODES:
             return np.arange(self.size - 1, max(-1, self.size - 1 - max_nodes), -1)
         excess = self._excesses()
         if self.size > 4 * max_nodes:  # sorting all of them would take longer than processing a batch
-            least = np.partition(excess, self.size - max_nodes)[self.size - max_nodes]
-            among = np.flatnonzero(excess >= least)
-            return among[np.argsort(-excess[among], kind="stable")][:max_nodes]
+            smallest_excess = np.partition(excess, self.size - max_nodes)[self.size - max_nodes]
+            candidates = np.flatnonzero(excess >= smallest_excess)
+            return candidates[np.argsort(-excess[candidates], kind="stable")][:max_nodes]
         return np.argsort(-excess, kind="stable")[:max_nodes]
 
     @property
@@ -278,12 +295,22 @@ class Frontier:
         return max(0.0, math.ldexp(float(self._excesses().max()), -self._scale.shift))
 
     def _reserve_entries(self, chosen: Ints, needed: Ints) -> int:
-        """Free the buffer entries of the worst nodes if needed; return how many chosen nodes can be processed."""
+        """Make buffer entries available for chosen nodes; return how many of these nodes can be processed, at least 1.
+
+        Entries are taken from the open nodes with the smallest excess that are not chosen, whose tables are lost.
+
+        Parameters
+        ----------
+        chosen : (k,) int64
+            Indices of nodes, best first.
+        needed : (k,) int64
+            Number of new buffer entries that each of them needs.
+        """
         missing = int(needed.sum()) - len(self._free_entries)
         if missing > 0:
-            entries, others = self._open_nodes.entry, np.ones(self._open_nodes.row.size, dtype=np.bool_)
-            others[chosen] = False
-            holders = np.flatnonzero((entries >= 0) & others)
+            entries, is_other = self._open_nodes.entry, np.ones(self._open_nodes.row.size, dtype=np.bool_)
+            is_other[chosen] = False
+            holders = np.flatnonzero((entries >= 0) & is_other)
             worst = holders[np.argsort(self._excesses()[holders], kind="stable")][:missing]
             self._free_entries += [int(e) for e in entries[worst]]
             entries[worst] = _NO_ENTRY
@@ -296,7 +323,7 @@ class Frontier:
         return fitting
 
     def _raise_thresholds(self, rows: Ints, bounds: Ints) -> None:
-        """Raise the thresholds of rows above utilities that an assignment attains."""
+        """Raise the thresholds of rows above the utilities ``bounds`` that leaves of these rows attain."""
         step = 1 << max(0, self._scale.shift) if self._scale.integral else 1
         np.maximum.at(self.thresholds, rows, (bounds // step + 1) * step)
 
@@ -312,12 +339,21 @@ class Frontier:
 
 
 def _branches(
-    batch: SearchBatch, node_of: Ints, found: BatchResult
+    batch: SearchBatch, node_of: Ints, results: BatchResult
 ) -> tuple[Ints, Ints, NDArray[np.bool_], BatchResult]:
-    """Return the jobs that create nodes, the index of each one's parent, their masks, and their results.
+    """Select the jobs that create nodes; the other jobs only restore a node's tables.
 
-    The other jobs only restore a node's tables.
+    Returns
+    -------
+    jobs : (k, JOB_FIELDS) int64
+        The selected jobs.
+    node_of : (k,) int64
+        Index of each one's parent among the nodes of the batch.
+    masks : (k, n, W) bool
+        Values that each new node may take.
+    results : BatchResult
+        Results of these jobs.
     """
-    kept = (batch.jobs[:, JOB_SOURCE] >= 0) | (np.diff(batch.groups)[node_of] == 1)
-    parts: list[Any] = [part[kept] for part in found]
-    return batch.jobs[kept], node_of[kept], batch.masks[kept], BatchResult(*parts)
+    creates_node = (batch.jobs[:, JOB_SOURCE] >= 0) | (np.diff(batch.groups)[node_of] == 1)
+    parts: list[Any] = [part[creates_node] for part in results]
+    return batch.jobs[creates_node], node_of[creates_node], batch.masks[creates_node], BatchResult(*parts)

@@ -1,4 +1,4 @@
-"""Assignments that a branch and bound reaches: leaves, where every variable has one value left."""
+"""Complete assignments that a branch and bound has found: leaves, where every hidden variable has one value left."""
 
 from typing import Any
 
@@ -9,18 +9,20 @@ from dmcmc.inference.runtime.types import Ints
 
 
 class LeafAssignments:
-    """The best assignment of each row since the last call of ``pop_all``."""
+    """Collects the best assignment of each row that was added since the last call of ``pop_all``."""
 
     def __init__(self) -> None:
         self._best: dict[int, tuple[int, NDArray[Any]]] = {}
 
     def add(self, rows: Ints, bounds: Ints, masks: NDArray[np.bool_]) -> None:
-        """Add assignments.
+        """Add leaves; of several leaves of a row, the one with the largest utility is retained.
 
         Parameters
         ----------
-        rows, bounds : (k,) int64
-            Rows of the assignments, and their utilities in the agent's scale.
+        rows : (k,) int64
+            Row of each leaf.
+        bounds : (k,) int64
+            Utility of each leaf in the agent's integer scale; its upper bound is exact.
         masks : (k, n, W) bool
             Remaining values of each hidden variable, exactly one per variable.
         """

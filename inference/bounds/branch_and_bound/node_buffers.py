@@ -1,8 +1,12 @@
 """Records of the branch and bound: stored tables of nodes, working tables, batches of jobs, and their results.
 
-W is the number of columns of a table, the largest padded domain size; n is the number of hidden variables and t that
-of triplet regions. The tables are the reparametrised potentials of a dual ascent, see
-``dmcmc.inference.bounds.dual.graph.DualPotentials``.
+A node is a row (an assignment of the agent's boundary variables) with the values that each hidden variable may take. A
+job bounds one node. A node's tables are the reparametrised potentials of a dual ascent over its n hidden variables,
+see ``dmcmc.inference.bounds.dual.graph.DualPotentials``. W is the number of columns of a table: the largest domain
+size, rounded up to a multiple of 8. A triplet region is a triangle a, b, c of three pairs; t is the number of them.
+
+Tables are compacted on the CPU: the values of a variable that remain are moved to its first positions. ``value_of``
+gives the original value of each position. Masks are always indexed by original values.
 """
 
 from typing import NamedTuple
@@ -14,12 +18,14 @@ from dmcmc.inference.bounds.dual.graph import DualGraph
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.runtime.types import Ints
 
-# Fields of a job: row, buffer entry to inherit tables from (-1: start from the row), buffer entry of the node, pruning
-# threshold, sweeps; on a GPU also the agent.
+# Columns of a job: row number, buffer entry to inherit tables from (-1: start from the row), buffer entry that receives
+# the node's tables, pruning threshold in the integer scale, sweeps of dual ascent, and, on a GPU, the agent's index in
+# its device group. JOB_FIELDS is the number of columns.
 JOB_ROW, JOB_SOURCE, JOB_TARGET, JOB_THRESHOLD, JOB_SWEEPS, JOB_AGENT, JOB_FIELDS = range(7)
-# If the values of the branching variable lie on average less than 2^-BRANCH_GAP_BITS of the node's margin below the
-# best one, the first branch takes the best 1 / BRANCH_SHARE of them: removing the best value alone would hardly lower
-# the bound of the other branch. Otherwise the first branch takes the best value.
+# A node's margin is its bound minus the threshold: the amount by which the bound has to fall to close the node. If the
+# branching variable's values lie on average less than margin / 2^BRANCH_GAP_BITS below the best one, the first branch
+# takes the best 1 / BRANCH_SHARE of them: removing the best value alone would hardly lower the bound of the second
+# branch. Otherwise the first branch takes the best value only.
 BRANCH_GAP_BITS = 4
 BRANCH_SHARE = 6
 LEAF = -1  # in place of a branching variable: every variable has one value
@@ -29,7 +35,7 @@ NOT_PROCESSED = MINUS_INFINITY + 2  # in place of a bound: the time was over bef
 
 
 class WorkingTables(NamedTuple):
-    """Working memory for one node: the reparametrised tables of its hidden graph, int32.
+    """Working memory for one node: the reparametrised tables of its hidden variables.
 
     Attributes
     ----------
@@ -38,11 +44,13 @@ class WorkingTables(NamedTuple):
     pair : (pairs, W, W) int32
         Pairwise tables.
     triplet : (t, 3, W, W) int32
-        Tables of the triplet regions, one per pair of each region.
-    higher_order : int32
-        Tables of the higher-order factors, one after the other.
-    domains, widths : (n,) int64
-        Domain sizes of the compacted tables, and the same padded.
+        Tables of the triplet regions, over the pairs ab, ac and bc of each region.
+    higher_order : (entries,) int32
+        Tables of the factors of three or more variables, one after the other.
+    domains : (n,) int64
+        Domain sizes of the compacted tables.
+    widths : (n,) int64
+        The same domain sizes, rounded up to a multiple of 8.
     value_of : (n, W) int16
         Original value of each position in a variable's compacted tables.
     """
@@ -94,10 +102,10 @@ class SearchBatch(NamedTuple):
     Attributes
     ----------
     jobs : (k, JOB_FIELDS) int64
-        One job per node to bound.
+        One job per node to bound; the columns are ``JOB_ROW``, ``JOB_SOURCE`` and so on.
     groups : (g + 1,) int64
-        The jobs ``groups[i]`` to ``groups[i + 1] - 1`` run in order on one thread or block, since a job may overwrite
-        the buffer entry that the one before it inherits from.
+        The jobs ``groups[i]`` to ``groups[i + 1] - 1`` run in order on one thread or thread block, since a job may
+        inherit tables from the job before it, or overwrite a buffer entry that the job before it has inherited from.
     masks : (k, n, W) bool
         Values that each node may take.
     """
@@ -113,13 +121,14 @@ class BatchResult(NamedTuple):
     Attributes
     ----------
     bounds : (k,) int64
-        Upper bound of the node, including the row's constant; or ``OUT_OF_RANGE`` or ``NOT_PROCESSED``.
+        Upper bound of the node in the agent's integer scale, ``MINUS_INFINITY`` if it is infeasible; or
+        ``OUT_OF_RANGE`` or ``NOT_PROCESSED``.
     masks : (k, n, W) bool
         Values that remain.
     variables : (k,) int64
         Branching variable; or ``LEAF`` or ``NO_VARIABLE``.
     first_values : (k, W) bool
-        Values of the branching variable in the first branch; the other branch has the rest.
+        Values of the branching variable in the first branch; the second branch has its remaining values.
     """
 
     bounds: Ints
@@ -129,14 +138,14 @@ class BatchResult(NamedTuple):
 
 
 def entry_bytes(hidden: DualGraph, width: int) -> int:
-    """Return the bytes of a buffer entry."""
+    """Return the bytes of a buffer entry for a hidden graph whose tables have ``width`` columns."""
     n, table_size = hidden.domains.size, width * width
     entries = n * width + len(hidden.pairs) * table_size + int(hidden.entry_start[-1])
     return 4 * entries + 6 * len(hidden.triangles) * table_size + n * (2 * width + 8) + 24
 
 
 def make_node_buffer(hidden: DualGraph, width: int, capacity: int) -> NodeTableBuffer:
-    """Allocate a buffer; the operating system assigns memory as entries are used."""
+    """Allocate a buffer of ``capacity`` entries; the operating system assigns memory as entries are used."""
     n, m, t = hidden.domains.size, len(hidden.pairs), len(hidden.triangles)
     return NodeTableBuffer(
         np.empty((capacity, n, width), dtype=np.int32),

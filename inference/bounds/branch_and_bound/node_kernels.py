@@ -1,11 +1,13 @@
 # mypy: ignore-errors
 """CPU kernels for a node: inherit the parent's tables, remove values, ascend, prune, choose a branching variable.
 
-A node is a row (an assignment of the boundary variables) together with a mask of the values that each hidden variable
-may take. Its tables are the reparametrised potentials of its hidden variables, and its bound is the sum of their
-maxima. Values that are removed become forbidden in the unary and the pairwise tables. Tables are compacted, so that the
-remaining values come first, whenever this makes a domain smaller. Neither changes the effect of a sweep on the
-remaining values.
+``engine`` calls ``run_nodes``, which processes one group of jobs. A node is a row (an assignment of the boundary
+variables) together with a mask of the values that each hidden variable may take. Its tables are the reparametrised
+potentials of its hidden variables, and its bound is the sum of their maxima. Values that are removed become forbidden
+in the unary and the pairwise tables. Tables are compacted: the remaining values of a variable are moved to its first
+positions whenever it loses values. Neither step changes the effect of a sweep on the remaining values.
+
+Bounds and thresholds are int64 in the agent's integer scale. Table entries below ``FORBIDDEN_BELOW`` are forbidden.
 
 Arguments that several kernels share (n hidden variables; W is the largest padded domain size):
 
@@ -69,11 +71,11 @@ def run_nodes(
     Parameters
     ----------
     whole, hidden : DualGraph
-        The agent's graph, and that of its hidden variables.
+        The agent's graph over all variables, and that over its hidden variables.
     potentials : DualPotentials
         Reparametrised tables of the whole graph, from which rows start.
     sliced_factors : (higher-order factors of the hidden graph,) int64
-        How to condition higher-order tables on a row, see ``row_kernels.condition``.
+        The higher-order factor of ``whole`` that each one is a slice of.
     shape : (interface,) int64
         Domain sizes of the boundary variables.
     buffer : NodeTableBuffer
@@ -83,13 +85,13 @@ def run_nodes(
     jobs : (k, JOB_FIELDS) int64
         The jobs of one group, see ``node_buffers``; only the first one may start from a row.
     masks : (k, n, W) bool
-        In: values that a node may take. Out: values that remain.
+        In: values that a node may take. Out: values that remain. Indexed by original values.
     bounds : (k,) int64
-        Output: upper bounds, MINUS_INFINITY for an infeasible node, or OUT_OF_RANGE.
+        Output: upper bounds, ``MINUS_INFINITY`` for an infeasible node, or ``OUT_OF_RANGE``.
     variables : (k,) int64
-        Output: branching variables, or LEAF or NO_VARIABLE.
+        Output: branching variables, or ``LEAF`` or ``NO_VARIABLE``.
     first_values : (k, W) bool
-        Output: values of the first branch.
+        Output: values of the branching variable in the first branch.
     temperature : float32
         Smoothing temperature of a node's first sweep.
     """
@@ -166,12 +168,12 @@ def run_nodes(
 def _bound_node(graph, tables, value_of, constant, sweeps_made, threshold, sweeps, temperature, scratch, halt):
     """Alternate sweeps of dual ascent with the removal of values whose bound is below the threshold.
 
-    Stops as soon as the bound of the node is below the threshold.
+    The loop ends as soon as the bound of the node is below the threshold.
 
     Parameters
     ----------
     constant : int64
-        Utility of the row without hidden variables, which is added to the bound of the tables.
+        Utility of the factors over boundary variables alone, which is added to the bound of the tables.
     sweeps_made : int64
         Sweeps made since the row was fixed, including those of the node's ancestors.
     threshold : int64
@@ -184,7 +186,7 @@ def _bound_node(graph, tables, value_of, constant, sweeps_made, threshold, sweep
     Returns
     -------
     best : int64
-        Upper bound, or MINUS_INFINITY if the node is infeasible.
+        Upper bound, or ``MINUS_INFINITY`` if the node is infeasible.
     sweeps_made : int64
         Total number of sweeps, including those made before.
     in_range : bool
@@ -261,16 +263,16 @@ def _propagate_removals(graph, tables, value_of):
 
 @njit(nogil=True)
 def _compact(table, u, v, kept_positions, kept_counts, shrinks, old_domains):
-    """Move the kept entries of a table over u and v to its front; the other entries become forbidden.
+    """Move the retained entries of a table over u and v to its front; all other entries become forbidden.
 
     Parameters
     ----------
     table : (W, W) int32
         The table; rows are values of u.
     kept_positions : (n, W) int64
-        For each variable, the old positions of its kept values.
+        For each variable, the old positions of its retained values, in ascending order.
     kept_counts, old_domains : (n,) int64
-        Number of kept values, and domain size before.
+        Number of retained values, and domain size before.
     shrinks : (n,) bool
         Whether the variable loses values.
     """

@@ -1,9 +1,18 @@
 # mypy: ignore-errors
-"""CPU kernels that store a node's tables in a buffer entry and fetch them, without changing any sum of entries.
+"""CPU kernels that store the tables of a search node in a buffer entry and fetch them again.
 
-Triplet tables are stored in 16 bits, as multiples of a power of two that all triplet tables of a node share. The
-remainder of each entry moves to the pairwise table over the same variables. Entries are rounded down, so the maximum
-of a triplet region stays at most 0. The power is 1 for most nodes.
+A branch and bound stores the tables of its open nodes, so that the children can continue the dual ascent of their
+parent. The arguments are:
+
+* buffer : NodeTableBuffer, the stored tables
+* entry : int, a buffer entry, which holds one node
+* workspace : WorkingTables, the tables of the node that is being processed
+* graph : DualGraph of the hidden variables
+
+A triangle (triplet region) has three int32 tables, over its pairs ab, ac and bc: the triplet tables. They are stored in
+16 bits, divided by 2^shift, with the same shift for all triplet tables of a node; it is 0 for most nodes. The
+remainder of each entry moves to the pairwise table over the same two variables, so the utility of every assignment
+stays the same. Entries are rounded down, so the maximum of a triangle stays at most 0, as the bound assumes.
 """
 
 import numpy as np
@@ -27,14 +36,17 @@ def shift_for(largest):
 
 @njit(nogil=True)
 def store(buffer, entry, workspace, graph):
-    """Store the working tables in a buffer entry; the working tables are invalid afterwards."""
-    unpacked, packed = workspace.triplet.reshape(-1), buffer.triplet[entry].reshape(-1)
-    largest = np.int32(0)
-    for i in range(unpacked.size):
-        largest = max(largest, magnitude_of(unpacked[i]))
-    shift = shift_for(largest)
-    for i in range(unpacked.size):
-        packed[i] = np.int16(FORBIDDEN_INT16) if unpacked[i] < FORBIDDEN_BELOW else np.int16(unpacked[i] >> shift)
+    """Store the working tables in a buffer entry; the working tables are invalid afterwards.
+
+    The shift is the smallest one after which all triplet entries fit into 16 bits.
+    """
+    triplets, stored = workspace.triplet.reshape(-1), buffer.triplet[entry].reshape(-1)
+    largest_magnitude = np.int32(0)
+    for i in range(triplets.size):
+        largest_magnitude = max(largest_magnitude, magnitude_of(triplets[i]))
+    shift = shift_for(largest_magnitude)
+    for i in range(triplets.size):
+        stored[i] = np.int16(FORBIDDEN_INT16) if triplets[i] < FORBIDDEN_BELOW else np.int16(triplets[i] >> shift)
     if shift > 0:
         for t in range(graph.triangles.shape[0]):
             for k in range(3):
@@ -50,23 +62,26 @@ def store(buffer, entry, workspace, graph):
 
 
 @njit(nogil=True)
-def _add_remainder(unpacked, pair, bit_mask):
-    """Add the low bits of a triplet table's entries, selected by ``bit_mask``, to the pairwise table."""
-    for i in range(unpacked.shape[0]):
-        for j in range(unpacked.shape[1]):
-            x = pair[i, j]
-            remainder = np.int32(0) if unpacked[i, j] < FORBIDDEN_BELOW else np.int32(unpacked[i, j] & bit_mask)
-            pair[i, j] = FORBIDDEN if x < FORBIDDEN_BELOW else np.int32(x + remainder)
+def _add_remainder(triplet, pair, bit_mask):
+    """Add the remainders of a triplet table's entries to the pairwise table over the same variables.
+
+    ``unpacked`` and ``pair`` are (W, W) int32. ``bit_mask`` selects the low bits of an entry that the shift removes.
+    """
+    for i in range(triplet.shape[0]):
+        for j in range(triplet.shape[1]):
+            pair_entry = pair[i, j]
+            remainder = np.int32(0) if triplet[i, j] < FORBIDDEN_BELOW else np.int32(triplet[i, j] & bit_mask)
+            pair[i, j] = FORBIDDEN if pair_entry < FORBIDDEN_BELOW else np.int32(pair_entry + remainder)
 
 
 @njit(nogil=True)
 def fetch(buffer, entry, workspace):
     """Copy a buffer entry to the working tables."""
-    packed, unpacked = buffer.triplet[entry].reshape(-1), workspace.triplet.reshape(-1)
+    stored, triplets = buffer.triplet[entry].reshape(-1), workspace.triplet.reshape(-1)
     shift = np.int32(buffer.bit_shifts[entry])
-    for i in range(packed.size):
-        x = np.int32(packed[i])
-        unpacked[i] = FORBIDDEN if x == FORBIDDEN_INT16 else np.int32(x << shift)
+    for i in range(stored.size):
+        x = np.int32(stored[i])
+        triplets[i] = FORBIDDEN if x == FORBIDDEN_INT16 else np.int32(x << shift)
     copy_entries(buffer.pair[entry].reshape(-1), workspace.pair.reshape(-1))
     copy_entries(buffer.unary[entry].reshape(-1), workspace.unary.reshape(-1))
     copy_entries(buffer.higher_order[entry], workspace.higher_order)

@@ -34,10 +34,12 @@ _MIN_GAIN_SHARE = 0.25  # of the agents' mean gain per node: lower limit of an a
 class BoundarySearch:
     """Branch and bound over the rows of one agent.
 
+    A search is used in rounds: ``begin``, then any number of ``next_batch`` and ``record``, then ``end``.
+
     Parameters
     ----------
     state : DualState
-        The agent's dual ascent; its bounds are lowered, its layout must not change any more.
+        The agent's dual ascent. The search lowers its bounds; its layout must not change any more.
     engine : NodeEngine
         Stores and processes the nodes.
     """
@@ -75,22 +77,22 @@ class BoundarySearch:
             Rows that still matter; None for all.
         """
         chosen, scale = self.state.rows(rows), self.state.layout.scale
-        encoded = [scale.encode_all(np.asarray(each)[chosen]) for each in (thresholds, cutoffs)]
+        encoded = [scale.encode_all(np.asarray(utilities)[chosen]) for utilities in (thresholds, cutoffs)]
         self._frontier.begin(self.state.bounds, chosen, *encoded)
 
     def next_batch(self, max_nodes: int) -> tuple[Ints, SearchBatch]:
         """Return the best open nodes, at most ``max_nodes``, and the batch that branches them."""
         return self._frontier.next_batch(max_nodes, ROOT_SWEEPS, _RESTORE_SWEEPS, NODE_SWEEPS)
 
-    def record(self, chosen: Ints, batch: SearchBatch, found: BatchResult) -> None:
-        """Replace the nodes of a batch by its results."""
+    def record(self, chosen: Ints, batch: SearchBatch, results: BatchResult) -> None:
+        """Replace the nodes of a batch by their branches; the arguments are as in ``Frontier.record``."""
         excess_before, nodes_before = self._frontier.excess, self.nodes
-        self._frontier.record(chosen, batch, found)
+        self._frontier.record(chosen, batch, results)
         self._recent_gain = _GAIN_DECAY * self._recent_gain + max(0.0, excess_before - self._frontier.excess)
         self._recent_nodes = _GAIN_DECAY * self._recent_nodes + self.nodes - nodes_before
 
     def leaves(self) -> tuple[Ints, Ints] | None:
-        """Return and forget the assignments found: rows (k,) and hidden values (k, n); None if there are none."""
+        """Return and remove the assignments found: rows (k,) and hidden values (k, n); None if there are none."""
         return self._frontier.leaves.pop_all()
 
     def end(self) -> None:
@@ -100,7 +102,7 @@ class BoundarySearch:
 
 
 class BoundarySearchRequest(NamedTuple):
-    """A search with the rows to bound.
+    """One agent's part in ``run_boundary_searches``.
 
     Attributes
     ----------
@@ -130,9 +132,10 @@ def run_boundary_searches(
     requests : sequence of BoundarySearchRequest
         One per agent.
     seconds : float or None
-        Time budget.
+        Time budget; None for no limit.
     batches : int or None
-        Number of batches, in place of a time budget. The result then does not depend on the number of threads.
+        Maximum number of batches; None for no limit. With a number instead of a time budget, the result does not depend
+        on the number of threads.
     """
     for request in requests:
         request.search.begin(request.thresholds, request.cutoffs, request.rows)
@@ -148,8 +151,8 @@ def run_boundary_searches(
             break
         selected = [search.next_batch(count) for search, count in zip(active, _nodes_per_search(active), strict=True)]
         work = [(search.engine, batch) for search, (_, batch) in zip(active, selected, strict=True)]
-        for search, (chosen, batch), found in zip(active, selected, run_batches(work, stop), strict=True):
-            search.record(chosen, batch, found)
+        for search, (chosen, batch), results in zip(active, selected, run_batches(work, stop), strict=True):
+            search.record(chosen, batch, results)
         batches_left -= 1
     for search in searches:
         search.end()
@@ -157,13 +160,13 @@ def run_boundary_searches(
 
 def _nodes_per_search(searches: Sequence[BoundarySearch]) -> list[int]:
     """Return the number of nodes that each search branches in a batch, by its gain per node; at least 1."""
-    batch_size, known = (
+    batch_size, gains_or_none = (
         max(search.engine.batch_size for search in searches),
         [search.gain_per_node for search in searches],
     )
-    gains = [gain for gain in known if gain is not None]
+    gains = [gain for gain in gains_or_none if gain is not None]
     mean = sum(gains) / len(gains) if gains else 0.0
-    weights = [max(_MIN_GAIN_SHARE * mean, mean if gain is None else gain) or 1.0 for gain in known]
+    weights = [max(_MIN_GAIN_SHARE * mean, mean if gain is None else gain) or 1.0 for gain in gains_or_none]
     return [max(1, int(batch_size * weight / sum(weights))) for weight in weights]
 
 

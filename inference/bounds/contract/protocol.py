@@ -64,7 +64,7 @@ class BoundState(Protocol):
 
         Returns
         -------
-        tuple of Table
+        tuple of EncodedTable
             Each table's scope is a subset of the interface.
         """
         ...
@@ -162,7 +162,7 @@ class BoundRequest(NamedTuple):
     thresholds: NDArray[Any] | None = None
 
     def carry_out(self, seconds: float | None = None, sweeps: int | None = None) -> Pruned | None:
-        """Tighten the bound; return the remaining rows and values, or None if none were to be removed.
+        """Tighten the bound; return the remaining rows and values, or None if no values were to be removed.
 
         Parameters
         ----------

@@ -32,14 +32,14 @@ def row_thresholds(
 
     Parameters
     ----------
-    tables : sequence of Table
-        Crossing factors and the bounds of all other agents, encoded.
+    tables : sequence of EncodedTable
+        Crossing factors (those that join several agents) and the bounds of all other agents, encoded.
     interface : sequence of int
         The agent's boundary variables. Rows are numbered in C order over them.
     domains : (variables,) int64
         Domain sizes.
     arithmetic : Arithmetic
-        Of the tables.
+        The number type and encoding of the tables.
     target : int or float
         A utility. With the best known utility plus 1 (for integers), assignments below the thresholds cannot improve
         on it.

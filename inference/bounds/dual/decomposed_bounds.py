@@ -1,4 +1,8 @@
-"""Bounds as sums of small tables over parts of an interface that has too many rows to enumerate."""
+"""Bounds as sums of small tables over parts of an interface that has too many rows to enumerate.
+
+Such a bound is a list of summands, each a table over a few interface variables (or a constant); the bound of a row is
+the sum of the entries that it selects. ``DualState`` and the mini-bucket bound use it.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -24,7 +28,7 @@ BoundSummand = tuple[
 def encode_parts(
     parts: Sequence[BoundSummand], scale: Scale, local: LocalProblem, arithmetic: Arithmetic
 ) -> tuple[EncodedTable, ...]:
-    """Encode summands of a bound as tables, each entry rounded up.
+    """Encode the summands of a bound as tables, each entry rounded up.
 
     If messages have made the entries too large for the arithmetic, given the other agents' tables, the result is a
     single constant: the sum of the factors' maxima.
@@ -32,26 +36,29 @@ def encode_parts(
     Parameters
     ----------
     parts : sequence of (scope, int64 array)
-        In the integer scale; entries below ``FORBIDDEN_BELOW`` stand for minus infinity.
+        The summands, in the integer scale; entries below ``FORBIDDEN_BELOW`` stand for minus infinity.
     scale : Scale
+        Converts the entries to utilities.
     local : LocalProblem
+        The agent's factors.
     arithmetic : Arithmetic
+        The number type and encoding of the result's entries.
     """
-    tables, size = [], 0.0
+    tables, total_magnitude = [], 0.0
     for scope, values in parts:
         is_forbidden = (values < FORBIDDEN_BELOW).ravel()
-        finite = [
-            0 if excluded else scale.decode_up(b)
-            for excluded, b in zip(is_forbidden, values.ravel().tolist(), strict=True)
+        utilities = [
+            0 if forbidden_entry else scale.decode_up(b)
+            for forbidden_entry, b in zip(is_forbidden, values.ravel().tolist(), strict=True)
         ]
-        size += max((abs(x) for x in finite), default=0)
-        numbers = [
-            arithmetic.lowest if excluded else encode_bound(x, arithmetic)
-            for excluded, x in zip(is_forbidden, finite, strict=True)
+        total_magnitude += max((abs(x) for x in utilities), default=0)
+        entries = [
+            arithmetic.lowest if forbidden_entry else encode_bound(x, arithmetic)
+            for forbidden_entry, x in zip(is_forbidden, utilities, strict=True)
         ]
-        tables.append(EncodedTable(scope, np.array(numbers, dtype=arithmetic.dtype).reshape(values.shape)))
+        tables.append(EncodedTable(scope, np.array(entries, dtype=arithmetic.dtype).reshape(values.shape)))
     local_total = sum(int(magnitude(f.table)) for f in local.factors)
-    if arithmetic.exact and size > local_total * max(
+    if arithmetic.exact and total_magnitude > local_total * max(
         1, magnitude_limit_of(arithmetic) // max(1, int(arithmetic.total))
     ):
         return (EncodedTable((), np.array(scale.ceiling, dtype=arithmetic.dtype)),)
@@ -59,7 +66,16 @@ def encode_parts(
 
 
 def local_maxima(layout: DualLayout, potentials: DualPotentials, interface: Sequence[int]) -> list[BoundSummand]:
-    """Return the maximum over the hidden variables of every table taken alone, as summands of a bound."""
+    """Return a bound as summands: every table is maximised over the hidden variables separately.
+
+    Parameters
+    ----------
+    layout : DualLayout
+    potentials : DualPotentials
+        Of ``layout.whole``.
+    interface : sequence of int
+        The problem's variable for each interface variable of the graph.
+    """
     whole, n_hidden, domains = layout.whole, layout.n_hidden, layout.whole.domains.tolist()
     constant, summands = 0, list[BoundSummand]()
     for v, d in enumerate(domains):

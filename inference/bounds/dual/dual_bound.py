@@ -3,7 +3,7 @@
 A row is one assignment of the agent's interface (boundary) variables. The ascent on the whole graph leaves the
 interface variables free. Every row starts from its potentials, so the messages that help all rows are found once. The
 potentials of a row are discarded; with more time, rows are ascended again with more sweeps and from better initial
-potentials.
+potentials. ``row_kernels`` has the kernels, ``row_ascent`` runs them for rows.
 """
 
 import time
@@ -56,18 +56,18 @@ _TIMED_CALLS = 3  # recent calls whose sweeps are timed; the least counts, since
 _MIN_PAIRS_PER_TRIANGLE = 4  # with fewer pairs per triangle, more triangles cost more time than they gain
 _MIN_RELATIVE_GAIN = 0.05  # triangles are added while the bound falls per sweep by this fraction of its earlier rate
 _MAX_ALLOWED_BYTES = 1 << 26  # memory for the allowed values of rows
-_AllowedRows = tuple[NDArray[np.int64], NDArray[np.bool_]]  # positions of rows, and the allowed values of each
+_RowsWithValues = tuple[NDArray[np.int64], NDArray[np.bool_]]  # positions of rows, and the allowed values of each
 
 
 class RemotePotentials(Protocol):
-    """Potentials of a bound that are held on a device, which also makes the sweeps there."""
+    """Current potentials of a bound on a device, which also makes the sweeps; see ``cuda.device_ascent``."""
 
     def potentials(self) -> DualPotentials:
         """Copy the potentials back from the device."""
         ...
 
 
-def _concatenated(groups: Sequence[_AllowedRows]) -> _AllowedRows:
+def _concatenated(groups: Sequence[_RowsWithValues]) -> _RowsWithValues:
     """Concatenate the positions and allowed values of several groups of rows."""
     return np.concatenate([positions for positions, _ in groups]), np.concatenate([values for _, values in groups])
 
@@ -116,12 +116,13 @@ class DualState:
         self.backend = CPU  # the first sweep has no deadline
         self.layout: DualLayout = lay_out(local, triangles)
         self._potentials = self.layout.potentials
-        self._stale = False  # whether the potentials on the device are newer
+        self._device_is_newer = False  # whether the potentials on the device are newer
         self.remote: RemotePotentials | None = None
         self.helpers: RowHelpers | None = None
         self.sweeps_done = 0
         self.in_range = True
         self.layout_fixed = not triangles
+        # At the last call of tighten that added triangles: sweeps made, bound, and decrease of the bound per sweep.
         self._last_tightening: tuple[int, float, float] | None = None
         self._sweep_seconds: tuple[float, ...] = ()  # seconds per sweep on the whole graph, in the last calls
         self._annealed_sweeps = (
@@ -151,16 +152,19 @@ class DualState:
     @property
     def potentials(self) -> DualPotentials:
         """The potentials of the whole graph; copied from the device first if they are newer there."""
-        if self._stale and self.remote is not None:
-            self._potentials, self._stale = self.remote.potentials(), False
+        if self._device_is_newer and self.remote is not None:
+            self._potentials, self._device_is_newer = self.remote.potentials(), False
         return self._potentials
 
-    def record_device_sweeps(self, done: int, in_range: bool) -> None:
-        """Record that the device has made ``sweeps_done`` sweeps in all; potentials are copied when next needed."""
-        self.sweeps_done, self.in_range, self._stale = done, in_range, True
+    def record_device_sweeps(self, sweeps_done: int, in_range: bool) -> None:
+        """Record that the device has made ``sweeps_done`` sweeps in all; potentials are copied when next needed.
+
+        ``in_range`` says whether all entries stayed within ±``MAX_MAGNITUDE``.
+        """
+        self.sweeps_done, self.in_range, self._device_is_newer = sweeps_done, in_range, True
 
     def fetch_potentials(self) -> None:
-        """Copy the potentials from the device and stop using the copy there."""
+        """Copy the potentials from the device, whose copy is not used any more."""
         self._potentials, self.remote = self.potentials, None
 
     @property
@@ -266,16 +270,35 @@ class DualState:
         seconds: float | None,
         sweeps: int | None,
         cutoffs: NDArray[np.int64] | None,
-    ) -> _AllowedRows:
-        """Ascend on the whole graph, then in the chosen rows; return the rows' allowed values if there are cutoffs."""
+    ) -> _RowsWithValues:
+        """Ascend on the whole graph, then in the chosen rows.
+
+        Parameters
+        ----------
+        chosen : (k,) int64
+            Row numbers.
+        seconds : float or None
+            Time budget.
+        sweeps : int or None
+            Sweeps per row without a time budget; 10 if None.
+        cutoffs : (k,) int64 or None
+            Cutoffs of the chosen rows in the integer scale; None removes no values.
+
+        Returns
+        -------
+        positions : (r,) int64
+            Positions in ``chosen`` of rows that reach their cutoffs; none without cutoffs.
+        allowed : (r, hidden, W) bool
+            The values that remain in each.
+        """
         if seconds is None:
-            wanted = 10 if sweeps is None else sweeps
-            self._sweep_whole(WHOLE_SWEEPS_PER_ROW_SWEEP * wanted - self.sweeps_done)
-            return self._bound_rows(chosen, wanted, cutoffs)
-        start, parallel = time.perf_counter(), self._parallel_rows(chosen)
+            row_sweeps_wanted = 10 if sweeps is None else sweeps
+            self._sweep_whole(WHOLE_SWEEPS_PER_ROW_SWEEP * row_sweeps_wanted - self.sweeps_done)
+            return self._bound_rows(chosen, row_sweeps_wanted, cutoffs)
+        start, rows_at_once = time.perf_counter(), self._parallel_rows(chosen)
         self.tighten()
         whole_fraction = (
-            WHOLE_SWEEPS_PER_ROW_SWEEP / (WHOLE_SWEEPS_PER_ROW_SWEEP + chosen.size / parallel)
+            WHOLE_SWEEPS_PER_ROW_SWEEP / (WHOLE_SWEEPS_PER_ROW_SWEEP + chosen.size / rows_at_once)
             if self.layout.n_hidden
             else 1.0
         )
@@ -298,25 +321,30 @@ class DualState:
         )
         groups = [self._no_rows()]
         rows_done, sweeps_made, rows_begin = 0, 0.0, time.perf_counter()
-        for part in np.array_split(chosen, min(_ROW_BATCHES, -(-chosen.size // parallel))) if chosen.size else []:
+        for part in np.array_split(chosen, min(_ROW_BATCHES, -(-chosen.size // rows_at_once))) if chosen.size else []:
             if self.backend.stop.over:
                 break
             # The average of all batches so far, since other processes use the cores from time to time.
             seconds_left = start + seconds - time.perf_counter()
             row_sweeps = max(
-                0, int(0.25 + seconds_left / max(seconds_per_sweep, 1e-9) / -(-(chosen.size - rows_done) // parallel))
+                0,
+                int(0.25 + seconds_left / max(seconds_per_sweep, 1e-9) / -(-(chosen.size - rows_done) // rows_at_once)),
             )
             positions, values = self._bound_rows(
                 part, row_sweeps, None if cutoffs is None else cutoffs[rows_done : rows_done + part.size]
             )
             groups.append((positions + rows_done, values))
             rows_done += part.size
-            sweeps_made += (row_sweeps + _CONDITIONING_COST) * -(-part.size // parallel)
+            sweeps_made += (row_sweeps + _CONDITIONING_COST) * -(-part.size // rows_at_once)
             seconds_per_sweep = (time.perf_counter() - rows_begin) / sweeps_made
         return _concatenated(groups)
 
     def tighten(self) -> None:
-        """Add triangles for four-cycles where the graph has few, as long as the bound keeps falling fast."""
+        """Add triangles for four-cycles if the graph has few, as long as the bound keeps falling fast.
+
+        Triangles are added again if, since the last time, the bound has fallen per sweep by more than
+        ``_MIN_RELATIVE_GAIN`` of its earlier rate; otherwise ``layout_fixed`` becomes True.
+        """
         whole = self.layout.whole
         if self.layout_fixed or not self.in_range or self.sweeps_done < INITIAL_SWEEPS:
             return
@@ -324,8 +352,8 @@ class DualState:
             self.layout_fixed = True
             return
         self.fetch_potentials()
-        current, previous = float(kernels.bound(whole, self.potentials)), self._last_tightening
-        rate = (previous[1] - current) / max(1, self.sweeps_done - previous[0]) if previous is not None else 0.0
+        current_bound, previous = float(kernels.bound(whole, self.potentials)), self._last_tightening
+        rate = (previous[1] - current_bound) / max(1, self.sweeps_done - previous[0]) if previous is not None else 0.0
         if previous is not None and rate <= _MIN_RELATIVE_GAIN * previous[2]:
             self.layout_fixed = True
             return
@@ -339,7 +367,7 @@ class DualState:
         )
         self.layout_fixed, self._last_tightening, self._sweep_seconds = (
             not triples,
-            (self.sweeps_done, current, rate),
+            (self.sweeps_done, current_bound, rate),
             (),
         )
         self.layout, self._potentials = add_triangles(self.layout, self.potentials, triples)
@@ -366,7 +394,10 @@ class DualState:
                 self._sweep_seconds = (*self._sweep_seconds[1 - _TIMED_CALLS :], (time.perf_counter() - start) / count)
 
     def _ascend(self, sweeps: int) -> int:
-        """Make sweeps on the whole graph in one kernel call; return the number of sweeps made so far in all."""
+        """Make sweeps on the whole graph in one kernel call; return the number of sweeps made so far in all.
+
+        Sets ``sweeps_done`` and ``in_range``.
+        """
         halt, results = np.zeros(1, dtype=np.uint8), list[int]()
         whole, potentials, first = self.layout.whole, self.potentials, self.sweeps_done
         kernel = cast(Callable[..., int], rows.ascend)
@@ -392,14 +423,15 @@ class DualState:
         self.in_range = self.sweeps_done == first + sweeps  # False as well at the deadline
         return self.sweeps_done
 
-    def _no_rows(self) -> _AllowedRows:
+    def _no_rows(self) -> _RowsWithValues:
         """Return no rows and no values."""
         return np.zeros(0, dtype=np.int64), np.zeros((0, self.layout.n_hidden, self.width), dtype=np.bool_)
 
-    def _bound_rows(self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None) -> _AllowedRows:
-        """Lower the bounds of some rows; return the allowed values of the rows that reach their cutoffs.
+    def _bound_rows(self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None) -> _RowsWithValues:
+        """Lower the bounds of some rows; return the rows that reach their cutoffs, and the allowed values of each.
 
-        At most ``_MAX_ALLOWED_BYTES`` of values are returned; beyond that, rows only have their bounds lowered.
+        The arguments and the results are as in ``_improve_rows``. At most ``_MAX_ALLOWED_BYTES`` of values are
+        returned; beyond that, rows only have their bounds lowered.
         """
         if cutoffs is None:
             self._bound_part(chosen, sweeps, None)
@@ -420,7 +452,10 @@ class DualState:
     def _bound_part(
         self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None
     ) -> NDArray[np.bool_]:
-        """Lower the bounds of some rows; return the allowed values of each if there are cutoffs."""
+        """Lower the bounds of some rows, with the help of other processes if there are any.
+
+        Return the allowed values of each row, (k, hidden, W) bool, if there are cutoffs.
+        """
         task = self._row_task(chosen, sweeps, cutoffs)
         if self.helpers is not None and self.helpers.wanted(task):
             return self.helpers.ascend(task, self.bounds, self.backend)
@@ -448,5 +483,5 @@ class DualState:
         return self.backend.threads * (self.helpers.size if self.helpers is not None and uses_helpers else 1)
 
     def decomposed_bound(self) -> list[BoundSummand]:
-        """Return the bound as summands: the maximum over the hidden variables of every table taken alone."""
+        """Return the bound as summands: every table is maximised over the hidden variables separately."""
         return local_maxima(self.layout, self.potentials, self.local.interface)

@@ -118,6 +118,9 @@ def table_width(local: LocalProblem) -> int:
 def lay_out(local: LocalProblem, triangles: bool) -> DualLayout:
     """Build the graph and the initial potentials of an agent.
 
+    Factors of one or two variables over the same variables are added up to one table; every factor of three or more
+    variables has its own table.
+
     Parameters
     ----------
     local : LocalProblem
@@ -157,7 +160,7 @@ def lay_out(local: LocalProblem, triangles: bool) -> DualLayout:
         for i, (scope, _) in enumerate(large_factors)
         if any(v < n_hidden for v in scope)
     ]
-    shares = DualPotentials(
+    potentials = DualPotentials(
         unary,
         np.array([matrices[p] for p in pairs], dtype=np.int32).reshape(-1, width, width),
         _zero_triangle_tables(triples, domains, width),
@@ -172,7 +175,7 @@ def lay_out(local: LocalProblem, triangles: bool) -> DualLayout:
             [c for c in triples if c[2] < n_hidden],
             [scope for _, scope in hidden_scopes],
         ),
-        potentials=shares,
+        potentials=potentials,
         n_hidden=n_hidden,
         scale=scale,
         sliced_factors=np.array([i for i, _ in hidden_scopes], dtype=np.int64),
@@ -235,7 +238,7 @@ def _add_tables(left: NDArray[np.int32], right: NDArray[np.int32]) -> NDArray[np
 
 
 def _find_triangles(pairs: Sequence[tuple[int, int]], n: int, n_hidden: int) -> list[tuple[int, int, int]]:
-    """Return the triangles of a graph, those among the first ``n_hidden`` variables first."""
+    """Return the triangles a < b < c of a graph, those among the first ``n_hidden`` variables first."""
     later_neighbours: list[set[int]] = [set() for _ in range(n)]
     for a, b in pairs:
         later_neighbours[a].add(b)
@@ -259,7 +262,7 @@ def _graph(
     triples: Sequence[tuple[int, int, int]],
     scopes: Sequence[tuple[int, ...]],
 ) -> DualGraph:
-    """Build the index arrays of a graph."""
+    """Build the index arrays of a graph; ``scopes`` are those of the higher-order factors."""
     index = {p: i for i, p in enumerate(pairs)}
     incident: list[list[int]] = [[] for _ in domains]
     for i, (a, b) in enumerate(pairs):

@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""Dual ascent between a factor of three or more variables and its variables; see ``pair_kernels`` for the method."""
+"""Dual ascent between a factor of three or more variables and its variables; see ``pair_kernels`` for the method.
+
+``row_kernels.sweep`` calls ``higher_order_pass``. A factor's entries are flat, in C order over the domains of its
+scope, without padding. Entries below ``FORBIDDEN_BELOW`` are forbidden.
+"""
 
 import numpy as np
 
@@ -10,6 +14,9 @@ from dmcmc.inference.runtime.compile import njit
 @njit(nogil=True)
 def higher_order_pass(graph, potentials, message, halt):
     """Add the unary tables to every higher-order factor and send its max-marginals back in equal portions.
+
+    With k variables still to be served, a variable receives 1 / k of the factor's max-marginal over it, and this
+    message is subtracted from the factor.
 
     Parameters
     ----------
@@ -59,7 +66,21 @@ def higher_order_pass(graph, potentials, message, halt):
 def _add_along_axis(domains, scope, axis, entries, vector, sign):
     """Add ``sign * vector`` along one axis of a factor's entries; return whether all stayed in range.
 
-    An entry becomes forbidden where the vector is. ``entries`` is flat, in C order over the domains of ``scope``.
+    An entry becomes forbidden where the vector is.
+
+    Parameters
+    ----------
+    domains : (n,) int64
+        Domain sizes of all variables.
+    scope : (arity,) int64
+        Variables of the factor.
+    axis : int
+        The vector is indexed by the value of ``scope[axis]``.
+    entries : (product of the domain sizes,) int32
+        Changed in place.
+    vector : (W,) int32
+    sign : int32
+        1 or -1.
     """
     inner = 1
     for k in range(axis + 1, scope.size):
@@ -79,7 +100,7 @@ def _add_along_axis(domains, scope, axis, entries, vector, sign):
 
 @njit(nogil=True)
 def _max_marginal(domains, scope, axis, entries, message):
-    """Write a factor's max-marginal over one axis of its scope to ``message``."""
+    """Write a factor's max-marginal over one axis of its scope to ``message`` (arguments as in ``_add_along_axis``)."""
     inner = 1
     for k in range(axis + 1, scope.size):
         inner *= domains[scope[k]]

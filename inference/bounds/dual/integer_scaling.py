@@ -1,8 +1,8 @@
 """Scale utilities to small integers, so that dual ascent can move them between tables without rounding errors.
 
-The unit is a power of two: integer utilities are multiplied where their range permits, to gain resolution, and divided
-where they are too large. Entries are rounded
-up, so no entry becomes smaller, and neither does a bound that is converted back.
+The unit is a power of two. Integer utilities are multiplied where their range permits, to gain resolution, and divided
+where they are too large. Entries are rounded up, so no entry becomes smaller, and a bound that is converted back to a
+utility stays an upper bound.
 """
 
 import math
@@ -46,8 +46,8 @@ class Scale(NamedTuple):
     def decode(self, bound: int) -> int | float:
         """Convert a bound to a utility, rounded down to an integer where all utilities are integers.
 
-        The result is -inf if the row is infeasible or the bound is below every possible sum, and at most
-        ``ceiling``."""
+        The result is -inf if the row is infeasible or the bound is below every possible sum, and at most ``ceiling``.
+        """
         if bound <= MINUS_INFINITY:
             return -math.inf
         value: int | float
@@ -85,13 +85,13 @@ class Scale(NamedTuple):
             return -MINUS_INFINITY
         if self.integral:
             integer = math.ceil(threshold)
-            found = integer << self.shift if self.shift >= 0 else -(-integer >> -self.shift)
+            cutoff = integer << self.shift if self.shift >= 0 else -(-integer >> -self.shift)
         else:
             try:
-                found = math.floor(math.ldexp(threshold, self.shift))
+                cutoff = math.floor(math.ldexp(threshold, self.shift))
             except OverflowError:
-                found = MINUS_INFINITY if threshold < 0 else -MINUS_INFINITY
-        return min(max(found, MINUS_INFINITY), -MINUS_INFINITY)
+                cutoff = MINUS_INFINITY if threshold < 0 else -MINUS_INFINITY
+        return min(max(cutoff, MINUS_INFINITY), -MINUS_INFINITY)
 
     def encode_all(self, thresholds: NDArray[Any]) -> NDArray[np.int64]:
         """Apply ``encode`` to an array of thresholds; in an int64 array, the largest int64 stands for infinity."""
@@ -99,8 +99,8 @@ class Scale(NamedTuple):
             return np.array([self.encode(t) for t in thresholds.tolist()], dtype=np.int64)
         if not self.integral:
             with np.errstate(over="ignore"):
-                found = np.floor(np.ldexp(thresholds.astype(np.float64), self.shift))
-            cutoffs: NDArray[np.int64] = np.clip(found, MINUS_INFINITY, -MINUS_INFINITY).astype(np.int64)
+                scaled = np.floor(np.ldexp(thresholds.astype(np.float64), self.shift))
+            cutoffs: NDArray[np.int64] = np.clip(scaled, MINUS_INFINITY, -MINUS_INFINITY).astype(np.int64)
             return cutoffs
         numbers = thresholds if thresholds.dtype.kind == "i" else np.ceil(thresholds)
         largest = -MINUS_INFINITY >> max(0, self.shift)
@@ -112,7 +112,10 @@ class Scale(NamedTuple):
 
 
 def quantise(factors: Sequence[Factor]) -> tuple[Scale, list[NDArray[np.int32]]]:
-    """Choose a scale for some factors; return it and their tables in it, with ``FORBIDDEN`` for minus infinity."""
+    """Choose a scale for the factors; return it and their tables as int32, with ``FORBIDDEN`` for minus infinity.
+
+    The sum over the factors of the largest |entry| is at most ``_MAX_SCALED_TOTAL`` after scaling, up to rounding.
+    """
     all_integers = all(f.table.dtype.kind == "i" for f in factors)
     total = sum(magnitude(f.table) for f in factors)
     if all_integers:
@@ -160,11 +163,11 @@ def encode_bound(value: int | float, arithmetic: Arithmetic) -> int | float:
 def encode_bounds(bounds: NDArray[np.int64], scale: Scale, arithmetic: Arithmetic) -> Array:
     """Convert scaled bounds to numbers of the arithmetic, as ``decode`` and ``encode_bound`` do one by one."""
     if not arithmetic.exact:
-        found = np.empty(bounds.size, dtype=arithmetic.dtype)
+        encoded = np.empty(bounds.size, dtype=arithmetic.dtype)
         for first in range(0, bounds.size, _BOUNDS_PER_CHUNK):
             chunk = bounds[first : first + _BOUNDS_PER_CHUNK].tolist()
-            found[first : first + _BOUNDS_PER_CHUNK] = [encode_bound(scale.decode(b), arithmetic) for b in chunk]
-        return found
+            encoded[first : first + _BOUNDS_PER_CHUNK] = [encode_bound(scale.decode(b), arithmetic) for b in chunk]
+        return encoded
     infeasible = bounds <= MINUS_INFINITY
     values = np.where(infeasible, 0, bounds)
     if scale.shift >= 0:

@@ -8,18 +8,19 @@ block-coordinate ascent consists of three passes, each of which leaves the table
 
     triangles     a triangle adds its three pairwise tables to its own and sends its max-marginals back to them one
                   after another: a third, half of the remainder, all of the remainder (the order of generalised TRW-S,
-                  one triangle at a time)
-    higher-order  the same between a higher-order factor and its variables
+                  one triangle at a time); see ``triangle_kernels``
+    higher-order  the same between a factor of three or more variables and its variables; see ``higher_order_kernels``
     variables     a variable receives the max-marginals of its pairs and sends equal messages on to the pairs with
                   later variables, or with earlier ones in a backward sweep (Kolmogorov, "A new look at reweighted
-                  message passing", TPAMI 2015)
+                  message passing", TPAMI 2015); see ``variable_pass``
 
 Messages are integers, and a message is subtracted where it comes from, so rounding loses nothing. A forbidden entry
-stays forbidden and sends nothing. If an allowed entry leaves ±``MAX_MAGNITUDE``, the pass stops and returns False:
-the tables still bound the utility, but they must not be changed any further. Tables are padded with forbidden entries
-to whole vectors of eight.
+(below ``FORBIDDEN_BELOW``) stays forbidden and sends nothing. If an allowed entry leaves ±``MAX_MAGNITUDE``, the pass
+stops and returns False: the tables still bound the utility, but they must not be changed any further. Tables are padded
+with forbidden entries to whole vectors of eight.
 
-In all kernels ``graph`` is a ``DualGraph`` and ``potentials`` its ``DualPotentials``, W columns wide.
+In all kernels ``graph`` is a ``DualGraph`` and ``potentials`` its ``DualPotentials``, W columns wide. ``row_kernels``
+combines the passes to sweeps.
 """
 
 import numpy as np
@@ -44,7 +45,9 @@ FORBIDDEN_BELOW = np.int32(_FORBIDDEN_BELOW)
 
 @njit(nogil=True)
 def variable_pass(graph, potentials, forward, message):
-    """Visit the variables in ascending order, or in descending order, and equalise the max-marginals of their pairs.
+    """Make the variable pass of one sweep: visit the variables in order and equalise the max-marginals of their pairs.
+
+    A pair is behind the visited variable if its other variable has been visited already, else ahead of it.
 
     Parameters
     ----------
@@ -52,7 +55,7 @@ def variable_pass(graph, potentials, forward, message):
     potentials : DualPotentials
         Changed in place.
     forward : bool
-        True visits the variables in ascending order and sends messages to pairs with later variables.
+        True visits the variables in ascending order, False in descending order.
     message : (W,) int32
         Workspace.
 
@@ -66,19 +69,19 @@ def variable_pass(graph, potentials, forward, message):
         v = step if forward else n - 1 - step
         unary, d, width = potentials.unary[v], graph.domains[v], graph.widths[v]
         first, last = graph.incident_start[v], graph.incident_start[v + 1]
-        behind = 0
+        n_behind = 0
         for position in range(first, last):
             e = graph.incident[position]
             a, b = graph.pairs[e, 0], graph.pairs[e, 1]
             other = a + b - v
-            behind += (other < v) == forward
+            n_behind += (other < v) == forward
             if not _receive_max_marginal(potentials.pair[e], unary, message, v == a, graph.widths[other], d, width):
                 return False
-        ahead = last - first - behind
-        weight = np.float32(1 / max(1, behind, ahead))
+        n_ahead = last - first - n_behind
+        weight = np.float32(1 / max(1, n_behind, n_ahead))
         for i in range(width):
             message[i] = FORBIDDEN if unary[i] < FORBIDDEN_BELOW else np.int32(np.float32(unary[i]) * weight)
-            unary[i] = FORBIDDEN if unary[i] < FORBIDDEN_BELOW else np.int32(unary[i] - ahead * message[i])
+            unary[i] = FORBIDDEN if unary[i] < FORBIDDEN_BELOW else np.int32(unary[i] - n_ahead * message[i])
         fits = True
         for position in range(first, last):
             e = graph.incident[position]
@@ -103,8 +106,25 @@ def magnitude_of(x):
 def _receive_max_marginal(table, unary, message, is_first, other_width, d, width):
     """Subtract a pair's max-marginal over one of its variables from the pair and add it to the variable's table.
 
-    ``is_first`` says whether the variable indexes the rows. The variable has ``d`` values, ``width`` with padding,
-    and the other variable ``other_width`` with padding. Return whether all entries stayed in range.
+    Parameters
+    ----------
+    table : (W, W) int32
+        The pair's table.
+    unary : (W,) int32
+        The variable's table.
+    message : (W,) int32
+        Receives the max-marginal.
+    is_first : bool
+        Whether the variable indexes the rows of the pair's table.
+    other_width : int
+        Padded domain size of the other variable.
+    d, width : int
+        Domain size of the variable, and the same padded.
+
+    Returns
+    -------
+    bool
+        Whether all entries stayed in range.
     """
     fits = (
         subtract_row_maxima(table, d, other_width, message)
@@ -150,7 +170,7 @@ def remove_values(graph, potentials, message, constant, threshold):
     """Forbid every value whose bound is below ``threshold``; return the number of removed values.
 
     The bound of value i of variable v is: the bound without v and its pairs, plus v's own entry at i, plus the
-    maximum at i of each of its pairs.
+    max-marginal at i of each of its pairs.
 
     Parameters
     ----------
@@ -188,7 +208,9 @@ def remove_values(graph, potentials, message, constant, threshold):
                 highest = max(highest, message[i])
             bound_without_v -= highest
         for i in range(d):
-            if unary[i] >= FORBIDDEN_BELOW and (value_bound[i] < FORBIDDEN_BELOW or bound_without_v + value_bound[i] < threshold):
+            if unary[i] >= FORBIDDEN_BELOW and (
+                value_bound[i] < FORBIDDEN_BELOW or bound_without_v + value_bound[i] < threshold
+            ):
                 unary[i] = FORBIDDEN
                 removed += 1
         if unary[:d].max() < FORBIDDEN_BELOW:

@@ -8,12 +8,20 @@ from dmcmc.inference.execution.backend import CPU, Backend
 class DualProvider:
     """Provide bounds by dual ascent on the factors, or on the triangles of the factor graph as well.
 
+    Parameters
+    ----------
+    name, summary : str
+        The attributes.
+    triangles : bool
+        Whether the dual ascent uses triangles.
+
     Attributes
     ----------
     name : str
         Name in the configuration.
     summary : str
-        One line of help."""
+        One line of help.
+    """
 
     def __init__(self, name: str, summary: str, triangles: bool) -> None:
         self.name = name

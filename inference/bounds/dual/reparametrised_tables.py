@@ -1,4 +1,4 @@
-"""Convert the potentials of a dual ascent to tables, for instance as input of mini-bucket elimination."""
+"""Convert the potentials of a dual ascent to tables, as input of mini-bucket elimination or of rounding."""
 
 from collections.abc import Sequence
 
@@ -13,12 +13,13 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 def tables_of(
     graph: DualGraph, potentials: DualPotentials, names: Sequence[int], lowest: int, as_triplets: bool
 ) -> list[EncodedTable]:
-    """Return tables whose sum equals that of the agent's factors, in the integer scale.
+    """Return tables whose sum equals the sum of the agent's factors, in the integer scale.
 
     Parameters
     ----------
     graph : DualGraph
     potentials : DualPotentials
+        Of ``graph``.
     names : sequence of int
         The problem's variable for each variable of the graph.
     lowest : int
@@ -29,32 +30,32 @@ def tables_of(
 
     Returns
     -------
-    list of Table
+    list of EncodedTable
         With int64 entries.
     """
     domains = graph.domains.tolist()
 
-    def encoded(values: NDArray[np.int32]) -> NDArray[np.int64]:
+    def to_int64(values: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return entries as int64, with ``lowest`` for forbidden ones."""
         return np.where(values < FORBIDDEN_BELOW, lowest, values.astype(np.int64))
 
-    def added(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+    def add(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return an entrywise sum that keeps ``lowest``."""
         return np.where((left == lowest) | (right == lowest), lowest, left + right)
 
-    pairs = encoded(potentials.pair) if as_triplets else _pairs_with_triangles(graph, potentials, lowest)
-    tables = [EncodedTable((names[v],), encoded(potentials.unary[v, :d])) for v, d in enumerate(domains)]
+    pairs = to_int64(potentials.pair) if as_triplets else _pairs_with_triangles(graph, potentials, lowest)
+    tables = [EncodedTable((names[v],), to_int64(potentials.unary[v, :d])) for v, d in enumerate(domains)]
     for e, (a, b) in enumerate(graph.pairs.tolist()):
         tables.append(EncodedTable((names[a], names[b]), pairs[e, : domains[a], : domains[b]]))
     for t, (a, b, c) in enumerate(graph.corners.tolist() if as_triplets else ()):
-        ab, ac, bc = encoded(potentials.triangle[t])
+        ab, ac, bc = to_int64(potentials.triangle[t])
         ab, ac, bc = ab[: domains[a], : domains[b]], ac[: domains[a], : domains[c]], bc[: domains[b], : domains[c]]
-        triplet_table = added(added(ab[:, :, None], ac[:, None, :]), bc[None])
+        triplet_table = add(add(ab[:, :, None], ac[:, None, :]), bc[None])
         tables.append(EncodedTable((names[a], names[b], names[c]), triplet_table))
     for s in range(graph.entry_start.size - 1):
         scope = graph.scope_variables[graph.scope_start[s] : graph.scope_start[s + 1]].tolist()
         entries = potentials.higher_order[graph.entry_start[s] : graph.entry_start[s + 1]]
-        values = encoded(entries).reshape([domains[v] for v in scope])
+        values = to_int64(entries).reshape([domains[v] for v in scope])
         tables.append(EncodedTable(tuple(names[v] for v in scope), values))
     return tables
 

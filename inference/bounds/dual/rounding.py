@@ -1,7 +1,8 @@
-"""Round the potentials of a dual ascent to assignments, one variable after the other.
+"""Round the potentials of a dual ascent to assignments, one variable after another.
 
 The tighter the bound, the better the potentials identify an optimal assignment (sequential rounding: Kolmogorov 2006,
-section 3).
+section 3). Noise on the scores gives further assignments (perturb and MAP). ``rounding_kernels`` describes the
+procedure.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +33,7 @@ class Rounding:
 
     Parameters
     ----------
-    tables : sequence of Table
+    tables : sequence of EncodedTable
         int64 tables over at least one variable each.
     domains : (n,) int64
         Domain sizes of the free variables, then of those that a row fixes.
@@ -47,7 +48,7 @@ class Rounding:
         The tables in flat arrays.
     marginal_entries : int
         Number of max-marginal entries: the sum of the domain sizes over all scopes.
-    widest : int
+    max_arity : int
         Largest number of variables of a table.
     """
 
@@ -61,7 +62,7 @@ class Rounding:
             np.repeat(np.arange(flat.scope_start.size - 1), np.diff(flat.scope_start)), np.cumsum(sizes) - sizes,
         )  # fmt: skip
         self.free, self.noise = free, noise
-        self.marginal_entries, self.widest = int(sizes.sum()), int(np.diff(flat.scope_start).max(initial=1))
+        self.marginal_entries, self.max_arity = int(sizes.sum()), int(np.diff(flat.scope_start).max(initial=1))
 
     @property
     def work(self) -> int:
@@ -69,29 +70,36 @@ class Rounding:
         return self.marginal_entries + self.tables.data.size
 
     def rows(self, rows: Ints, backend: Backend = CPU) -> Ints:
-        """Round some rows on the backend's threads.
+        """Round some rows on the backend's threads; ``rows`` are row numbers in C order over the fixed variables.
 
         Returns
         -------
         (rows, free) int64
             Values of the free variables; 0 for rows that are not reached before the deadline.
         """
-        found = np.zeros((rows.size, self.free), dtype=np.int64)
-        halt, parts = np.zeros(1, dtype=np.uint8), max(1, min(backend.threads, rows.size))
-        slices = [slice(rows.size * i // parts, rows.size * (i + 1) // parts) for i in range(parts)]
+        assignments = np.zeros((rows.size, self.free), dtype=np.int64)
+        halt, n_parts = np.zeros(1, dtype=np.uint8), max(1, min(backend.threads, rows.size))
+        slices = [slice(rows.size * i // n_parts, rows.size * (i + 1) // n_parts) for i in range(n_parts)]
         tasks = [
             partial(
-                round_rows, self.tables, self.free, rows[part], self.noise, self._new_workspace(), found[part], halt
+                round_rows,
+                self.tables,
+                self.free,
+                rows[part],
+                self.noise,
+                self._new_workspace(),
+                assignments[part],
+                halt,
             )
             for part in slices
         ]
         run_watched(tasks, backend.threads, backend.stop, halt)
-        return found
+        return assignments
 
     def _new_workspace(self) -> RoundingWorkspace:
         """Return a zeroed workspace for one thread."""
         n = self.tables.domains.size
-        sizes = (n, self.noise.shape[1:], self.marginal_entries, n, n, self.widest)
+        sizes = (n, self.noise.shape[1:], self.marginal_entries, n, n, self.max_arity)
         return RoundingWorkspace(*(np.zeros(size, dtype=np.int64) for size in sizes))
 
 
@@ -102,10 +110,10 @@ def rounding_of(state: DualState, seed: int, given: bool = False) -> Rounding | 
     ----------
     state : DualState
     seed : int
-        Seed of the noise.
+        Seed of the noise, which is Gumbel distributed.
     given : bool
-        True if rows fix the interface variables, without noise. False leaves all variables free, and the row number
-        selects the amount of noise.
+        True if rows fix the interface variables; there is no noise then. False leaves all variables free, and the row
+        number selects the amount of noise, from none to the largest.
     """
     whole = state.layout.whole
     n = whole.domains.size

@@ -1,8 +1,12 @@
 # mypy: ignore-errors
-"""Sequential rounding of tables to assignments: the variable with the clearest best value is fixed first, and so on.
+"""Sequential rounding of tables to an assignment, guided by max-marginals.
 
-All numbers are integers, so the order of additions does not matter: CPU and GPU run the same functions and find the
-same assignments.
+The score of a value is the sum of the max-marginals of all tables at that value, plus noise. The margin of a variable
+is the score of its best value minus that of its second-best. The free variable with the largest margin is fixed to its
+best value, the scores of the variables that share a table with it are updated, and so on until no variable is free.
+
+``rounding`` runs these kernels on threads, ``cuda.rounding`` on a GPU. All numbers are integers, so the order of
+additions does not matter: CPU and GPU run the same functions and find the same assignments.
 """
 
 from typing import NamedTuple
@@ -83,26 +87,30 @@ class RoundingWorkspace(NamedTuple):
 
 @njit(nogil=True)
 def add_max_marginals(tables, t, workspace):
-    """Compute table t's max-marginals over its free variables, given the fixed ones, and add them to the scores."""
+    """Compute table t's max-marginals over its free variables, given the fixed ones, and add them to the scores.
+
+    A variable v is free if ``workspace.values[v]`` is -1. The entries that agree with the fixed variables are visited
+    by a mixed-radix counter over the free variables of the table.
+    """
     begin, end = tables.scope_start[t], tables.scope_start[t + 1]
     offset = tables.entry_start[t]
-    last = begin - 1
+    last_free = begin - 1
     for i in range(begin, end):
         v = tables.scope[i]
         workspace.counter[i - begin] = 0
         if workspace.values[v] >= 0:
             offset += workspace.values[v] * tables.stride[i]
             continue
-        last = i
+        last_free = i
         for x in range(tables.domains[v]):
             workspace.marginals[tables.marginal_start[i] + x] = _LOWEST
-    while last >= begin:
+    while last_free >= begin:
         entry = tables.data[offset]
-        for i in range(begin, last + 1):
+        for i in range(begin, last_free + 1):
             if workspace.values[tables.scope[i]] < 0:
-                place = tables.marginal_start[i] + workspace.counter[i - begin]
-                workspace.marginals[place] = max(workspace.marginals[place], entry)
-        i = last
+                position = tables.marginal_start[i] + workspace.counter[i - begin]
+                workspace.marginals[position] = max(workspace.marginals[position], entry)
+        i = last_free
         while i >= begin:
             v = tables.scope[i]
             if workspace.values[v] < 0:
@@ -115,7 +123,7 @@ def add_max_marginals(tables, t, workspace):
             i -= 1
         if i < begin:
             break
-    for i in range(begin, last + 1):
+    for i in range(begin, last_free + 1):
         v = tables.scope[i]
         if workspace.values[v] < 0:
             for x in range(tables.domains[v]):
@@ -125,15 +133,15 @@ def add_max_marginals(tables, t, workspace):
 @njit(nogil=True)
 def update_margin(tables, v, workspace):
     """Update the margin and the best value of variable v; ties go to the lowest value."""
-    first, second, best = np.int64(_LOWEST), np.int64(_LOWEST), np.int64(0)
+    best_score, second_score, best_value = np.int64(_LOWEST), np.int64(_LOWEST), np.int64(0)
     for x in range(tables.domains[v]):
         score = workspace.scores[v, x]
-        if x == 0 or score > first:
-            first, second, best = score, first, np.int64(x)
-        elif score > second:
-            second = score
-    workspace.margins[v] = first - second if tables.domains[v] > 1 else np.int64(_INFINITE_MARGIN)
-    workspace.best_values[v] = best
+        if x == 0 or score > best_score:
+            best_score, second_score, best_value = score, best_score, np.int64(x)
+        elif score > second_score:
+            second_score = score
+    workspace.margins[v] = best_score - second_score if tables.domains[v] > 1 else np.int64(_INFINITE_MARGIN)
+    workspace.best_values[v] = best_value
 
 
 @njit(nogil=True)
@@ -193,8 +201,8 @@ def round_row(tables, free, row, noise, workspace):
 
 
 @njit(nogil=True)
-def round_rows(tables, free, rows, noise, workspace, found, halt):
-    """Round rows one after the other; ``found`` is unchanged for rows that are not reached before ``halt`` becomes 1.
+def round_rows(tables, free, rows, noise, workspace, assignments, halt):
+    """Round rows one after another; ``assignments`` is unchanged for rows not reached before ``halt`` becomes 1.
 
     Parameters
     ----------
@@ -204,7 +212,7 @@ def round_rows(tables, free, rows, noise, workspace, found, halt):
     rows : (k,) int64
     noise : (k, n, largest domain size) int64
     workspace : RoundingWorkspace
-    found : (k, free) int64
+    assignments : (k, free) int64
         Receives the values of the free variables.
     halt : (1,) uint8
     """
@@ -213,4 +221,4 @@ def round_rows(tables, free, rows, noise, workspace, found, halt):
             return
         round_row(tables, free, rows[i], noise, workspace)
         for v in range(free):
-            found[i, v] = workspace.values[v]
+            assignments[i, v] = workspace.values[v]

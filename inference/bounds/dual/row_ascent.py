@@ -1,7 +1,9 @@
 """Dual ascent of an agent's rows from the potentials of the whole graph, on this process or split over several.
 
-The task consists of arrays only, so a process can carry it out that knows nothing else about the agent. Rows are
-independent: their bounds are identical to the bit, whichever process or thread computes them.
+A row is one assignment of the agent's interface (boundary) variables. ``DualState`` creates a ``RowAscentTask`` and
+calls ``ascend_rows``, or ``RowHelpers`` if other processes take a part of the rows. The task consists of arrays only,
+so a process can carry it out that knows nothing else about the agent. Rows are independent: their bounds are identical
+to the bit, whichever process or thread computes them.
 """
 
 import itertools
@@ -75,7 +77,7 @@ class RowAscentTask(NamedTuple):
 
     @property
     def untouched(self) -> AllowedValues:
-        """Return the values that are allowed in rows that no work has been done on: (k, hidden, W) bool."""
+        """The values that are allowed before a row is bounded, the same for all rows: (k, hidden, W) bool."""
         hidden = self.hidden.domains.size
         return np.broadcast_to(
             self.potentials.unary[:hidden] >= FORBIDDEN_BELOW, (self.rows.size, hidden, self.potentials.unary.shape[1])
@@ -98,7 +100,7 @@ class RowHelpers(Protocol):
         ...
 
     def ascend(self, work: RowAscentTask, bounds: Ints, backend: Backend) -> AllowedValues:
-        """Do the work of ``ascend_rows`` together with the other processes."""
+        """Do the work of ``ascend_rows`` together with the other processes; return the values that remain allowed."""
         ...
 
 
@@ -123,8 +125,8 @@ def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> tuple[Al
     width, prune, count = work.potentials.unary.shape[1], work.cutoffs is not None, work.rows.size
     allowed: AllowedValues = np.zeros((count, work.hidden.domains.size, width) if prune else (0, 0, 0), dtype=np.bool_)
     cutoffs = np.full(count, MINUS_INFINITY, dtype=np.int64) if work.cutoffs is None else work.cutoffs
-    parts = max(1, min(backend.threads, count))
-    cuts = [count * i // parts for i in range(parts + 1)]
+    n_parts = max(1, min(backend.threads, count))
+    part_bounds = [count * i // n_parts for i in range(n_parts + 1)]
     kernel, halt = cast(Callable[..., None], rows.bound_rows), np.zeros(1, dtype=np.uint8)
 
     def bound_part(first: int, last: int) -> None:
@@ -146,7 +148,7 @@ def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> tuple[Al
             halt,
         )
 
-    tasks = [partial(bound_part, a, b) for a, b in itertools.pairwise(cuts)]
+    tasks = [partial(bound_part, a, b) for a, b in itertools.pairwise(part_bounds)]
     return allowed, run_watched(tasks, backend.threads, backend.stop, halt)
 
 

@@ -1,8 +1,13 @@
 # mypy: ignore-errors
-"""Bound one interface assignment (row) after another: condition on the interface and ascend on the hidden variables.
+"""Sweeps of dual ascent, and the bounds of interface assignments (rows), one row after another.
 
-In all kernels ``whole`` is the graph over hidden and interface variables, ``hidden`` the one over the hidden variables
-(``DualGraph``), and ``potentials`` belongs to ``whole`` unless stated otherwise. W is the number of columns of a table.
+For each row the potentials are conditioned on the values of the interface (boundary) variables; then the ascent
+continues on the hidden variables. ``row_ascent`` and ``dual_bound`` call the kernels; ``pair_kernels`` describes the
+method.
+
+In all kernels ``whole`` is the graph over hidden and interface variables, ``hidden`` the graph over the hidden
+variables (both ``DualGraph``), and ``potentials`` belongs to ``whole`` unless stated otherwise. The hidden variables
+have the lowest numbers. W is the number of columns of a table. Bounds and cutoffs are int64 in the integer scale.
 """
 
 import numpy as np
@@ -80,15 +85,15 @@ def ascend(graph, potentials, first, last, initial_temperature, begin, sweeps, s
     halt : (1,) uint8
         Ends the ascent when it becomes 1.
     """
-    for step in range(first, last):
+    for number in range(first, last):
         temperature = (
-            annealed_temperature(initial_temperature, begin + step - first, sweeps)
+            annealed_temperature(initial_temperature, begin + number - first, sweeps)
             if initial_temperature > 0
             else np.float32(0)
         )
-        if halt[0] != 0 or not sweep(graph, potentials, step % 2 == 0, temperature, scratch, halt):
-            return step
-        if step % RECENTRE_EVERY == RECENTRE_EVERY - 1:
+        if halt[0] != 0 or not sweep(graph, potentials, number % 2 == 0, temperature, scratch, halt):
+            return number
+        if number % RECENTRE_EVERY == RECENTRE_EVERY - 1:
             recentre(graph, potentials)
     return last
 
@@ -140,17 +145,17 @@ def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
         a, b, c = whole.corners[t, 0], whole.corners[t, 1], whole.corners[t, 2]
         ab, ac, bc = potentials.triangle[t, 0], potentials.triangle[t, 1], potentials.triangle[t, 2]
         if b < n:
-            into = conditioned.pair[whole.triangles[t, 0]]
-            first, fits = np.int64(0), _add_table(into, ab)
+            target = conditioned.pair[whole.triangles[t, 0]]
+            ab_entry, fits = np.int64(0), _add_table(target, ab)
         else:
-            first, fits = _condition_pair(a, b, n, digits, ab, conditioned.unary)
-        second, fits_second = _condition_pair(a, c, n, digits, ac, conditioned.unary)
-        third, fits_third = _condition_pair(b, c, n, digits, bc, conditioned.unary)
-        if min(first, second, third) < FORBIDDEN_BELOW:
+            ab_entry, fits = _condition_pair(a, b, n, digits, ab, conditioned.unary)
+        ac_entry, ac_fits = _condition_pair(a, c, n, digits, ac, conditioned.unary)
+        bc_entry, bc_fits = _condition_pair(b, c, n, digits, bc, conditioned.unary)
+        if min(ab_entry, ac_entry, bc_entry) < FORBIDDEN_BELOW:
             return MINUS_INFINITY, True
-        if not (fits and fits_second and fits_third):
+        if not (fits and ac_fits and bc_fits):
             return MINUS_INFINITY, False
-        constant += first + second + third
+        constant += ab_entry + ac_entry + bc_entry
     next_sliced = 0
     for s in range(whole.entry_start.size - 1):
         scope = whole.scope_variables[whole.scope_start[s] : whole.scope_start[s + 1]]
@@ -176,38 +181,72 @@ def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
 
 
 @njit(nogil=True)
-def _add_table(into, table):
-    """Add a table to the pairwise table ``into``; return whether all entries stayed in range."""
+def _add_table(target, table):
+    """Add a (W, W) int32 table to the pairwise table ``into``; return whether all entries stayed in range."""
     largest = np.int32(0)
-    for i in range(into.shape[0]):
-        for j in range(into.shape[1]):
-            x = np.int32(into[i, j] + table[i, j])
-            into[i, j] = FORBIDDEN if x < FORBIDDEN_BELOW else x
-            largest = max(largest, magnitude_of(x))
+    for i in range(target.shape[0]):
+        for j in range(target.shape[1]):
+            total = np.int32(target[i, j] + table[i, j])
+            target[i, j] = FORBIDDEN if total < FORBIDDEN_BELOW else total
+            largest = max(largest, magnitude_of(total))
     return largest <= MAX_MAGNITUDE
 
 
 @njit(nogil=True)
 def _condition_pair(a, b, n, digits, table, unary):
-    """Condition a table over a and b on b's value and add the column to a's unary table.
+    """Condition a table over a and b on the value of b, an interface variable, and add the column to a's unary table.
 
-    Return the selected entry (0 if a is hidden) and whether all entries stayed in range. If a is fixed too, only the
-    entry is selected.
+    If a is an interface variable too, nothing is added and the selected entry is returned.
+
+    Parameters
+    ----------
+    a, b : int
+        Variables, a < b.
+    n : int
+        Number of hidden variables, which is the number of the first interface variable.
+    digits : (interface,) int64
+        The value of each interface variable.
+    table : (W, W) int32
+    unary : (n, W) int32
+        Unary tables of the hidden variables; changed in place.
+
+    Returns
+    -------
+    entry : int64
+        The selected entry; 0 if a is hidden.
+    fits : bool
+        Whether all entries stayed in range.
     """
     y = digits[b - n]
     if a >= n:
         return np.int64(table[digits[a - n], y]), True
     largest = np.int32(0)
     for i in range(unary.shape[1]):
-        x = np.int32(unary[a, i] + table[i, y])
-        unary[a, i] = FORBIDDEN if x < FORBIDDEN_BELOW else x
-        largest = max(largest, magnitude_of(x))
+        total = np.int32(unary[a, i] + table[i, y])
+        unary[a, i] = FORBIDDEN if total < FORBIDDEN_BELOW else total
+        largest = max(largest, magnitude_of(total))
     return np.int64(0), largest <= MAX_MAGNITUDE
 
 
 @njit(nogil=True)
 def _slice(domains, scope, n, digits, table, out):
-    """Copy the entries of a higher-order factor that agree with the interface assignment."""
+    """Copy the entries of a higher-order factor that agree with the interface assignment.
+
+    Parameters
+    ----------
+    domains : (variables,) int64
+        Domain sizes.
+    scope : (arity,) int64
+        Variables of the factor.
+    n : int
+        Number of hidden variables, which have the lowest numbers.
+    digits : (interface,) int64
+        The value of each interface variable.
+    table : (entries,) int32
+        Entries of the factor, in C order over its scope.
+    out : (entries of the slice,) int32
+        Receives the entries, in C order over the hidden variables of the scope.
+    """
     counter = np.zeros(scope.size, dtype=np.int64)
     for k in range(scope.size):
         if scope[k] >= n:
@@ -277,10 +316,10 @@ def bound_rows(
     for r in range(rows.size):
         if halt[0] != 0:
             return
-        number = rows[r]
+        remaining_digits = rows[r]
         for k in range(shape.size - 1, -1, -1):
-            digits[k] = number % shape[k]
-            number //= shape[k]
+            digits[k] = remaining_digits % shape[k]
+            remaining_digits //= shape[k]
         constant, fits = condition(whole, potentials, hidden, conditioned, sliced_factors, digits)
         if not fits:
             for v in range(allowed.shape[1]):  # nothing is known about this row
@@ -291,19 +330,32 @@ def bound_rows(
             bounds[rows[r]] = MINUS_INFINITY
             continue
         prune = cutoffs[r] > MINUS_INFINITY
-        done = 0
+        sweeps_done = 0
         while True:
             row_bound = bound(hidden, conditioned)
             if row_bound == MINUS_INFINITY or (prune and constant + row_bound < cutoffs[r]):
                 break
             if prune:
                 remove_values(hidden, conditioned, scratch[0, 0], constant, cutoffs[r])
-            if done >= sweeps or not fits:
+            if sweeps_done >= sweeps or not fits:
                 row_bound = bound(hidden, conditioned)
                 break
-            until = min(sweeps, done + PRUNE_EVERY) if prune else sweeps
-            fits = ascend(hidden, conditioned, done, until, initial_temperature, done, sweeps, scratch, halt) == until
-            done = until
+            next_check = min(sweeps, sweeps_done + PRUNE_EVERY) if prune else sweeps
+            fits = (
+                ascend(
+                    hidden,
+                    conditioned,
+                    sweeps_done,
+                    next_check,
+                    initial_temperature,
+                    sweeps_done,
+                    sweeps,
+                    scratch,
+                    halt,
+                )
+                == next_check
+            )
+            sweeps_done = next_check
         if row_bound != MINUS_INFINITY:
             row_bound += constant
         if prune:

@@ -1,18 +1,20 @@
 # mypy: ignore-errors
 """Smoothed max-marginals of triangles: dual ascent at a positive temperature.
 
-Block-coordinate ascent on the maxima stops where no single table lets the bound fall, which may be far above the
-minimum that several tables together allow. With log-sum-exp in place of the maximum the bound is smooth, and the same
-messages converge to its minimum; as the temperature is annealed to 0, that minimum becomes the one of the bound
-(Savchynskyy, Schmidt, Kappes, Schnörr, UAI 2012).
+Block-coordinate ascent on the maxima gets stuck where no change of a single table lowers the bound, which may be far
+above the minimum that changes of several tables together reach. With log-sum-exp in place of the maximum the bound is
+smooth, and the same messages converge to its minimum. As the temperature is annealed to 0, that minimum becomes the
+minimum of the exact bound (Savchynskyy, Schmidt, Kappes, Schnörr, UAI 2012).
 
-The messages never change the sum of the tables, whatever they are. A triangle that sends at least its max-marginals is
-left with no entry above 0, as the bound assumes. So the smoothed products only have to be at least the exact maxima.
+Messages never change the sum of the tables, whatever their values are. After it has sent at least its max-marginals, a
+triangle has no entry above 0, as the bound assumes. So the smoothed products only have to be at least the exact maxima.
 
 Exponentials and logarithms are piecewise linear between powers of two, as a float's bit pattern is (Schraudolph, Neural
-Computation 11, 1999). Let E(2^a (1 + x)) = a + x for 0 <= x < 1. Then the logarithm of a product is never below the sum
-of the logarithms: (1 + x)(1 + y) = 1 + x + y + xy, and where that is 2 or more, its half exceeds x + y by
-(1 - x)(1 - y) / 2.
+Computation 11, 1999). Let E(2^a (1 + x)) = a + x for 0 <= x < 1 be this approximate binary logarithm. Then the
+logarithm of a product is never below the sum of the logarithms: (1 + x)(1 + y) = 1 + x + y + xy, and where that is 2 or
+more, its half exceeds x + y by (1 - x)(1 - y) / 2.
+
+``triangle_kernels`` calls the two products. W is the number of columns of a table.
 """
 
 import numpy as np
@@ -103,7 +105,10 @@ def smoothed_max_plus(left, right, out, rows, inner, columns, temperature, works
 
 @njit(nogil=True, error_model="numpy")
 def smoothed_max_plus_transposed(transposed, right, out, rows, inner, columns, temperature, workspace):
-    """Compute ``smoothed_max_plus`` with a left table that is given transposed, as (>= inner, >= rows) int32."""
+    """Compute ``smoothed_max_plus`` with a left table that is given transposed, as (>= inner, >= rows) int32.
+
+    The other arguments are as for ``smoothed_max_plus``.
+    """
     bits_per_unit = np.float32(BITS_PER_DOUBLING * _LOG2_E / temperature)
     exponentiate_columns(transposed, inner, padded_size(rows), bits_per_unit, workspace[3, 0], workspace[0])
     exponentiate_columns(right, inner, columns, bits_per_unit, workspace[3, 1], workspace[1])
@@ -120,7 +125,12 @@ def smoothed_max_plus_transposed(transposed, right, out, rows, inner, columns, t
 
 @njit(nogil=True, error_model="numpy")
 def _take_logarithms(left, right, out, rows, inner, columns, temperature, bits_per_unit, workspace):
-    """Write the logarithms of the sums in ``workspace[2]``, or exact maxima where all terms of a sum are too small."""
+    """Write the logarithms of the sums in ``workspace[2]`` to ``out``, or exact maxima where a sum is too small.
+
+    The tables are as for ``smoothed_max_plus``. On entry ``workspace[2]`` holds the float32 sums of products of
+    exponentials, ``workspace[3, 0]`` the maxima of the rows of ``left``, and ``workspace[3, 1]`` the maxima of the
+    columns of ``right``. ``bits_per_unit`` is the increase of an exponential's bit pattern per unit of an entry.
+    """
     units_per_bit, margin = np.float32(1 / bits_per_unit), np.int32(temperature * ROUNDING_MARGIN) + np.int32(1)
     exact, bits, row_maxima, column_maxima = workspace[0], workspace[2], workspace[3, 0], workspace[3, 1]
     for i in range(0, rows, TILE_ROWS):

@@ -1,10 +1,14 @@
 # mypy: ignore-errors
 """Dual ascent between triangles and their pairs; see ``pair_kernels`` for the method.
 
-The utility of a triangle a, b, c is the sum of three tables, so its max-marginal over ab is a max-plus product of the
-other two:
+A triangle is a triplet region: variables a < b < c and the pairs ab, ac and bc. Its utility is the sum of three tables
+over these pairs, so its max-marginal over ab is its own table plus a max-plus product of the other two:
 
     M(a, b) = ab(a, b) + max over c of [ac(a, c) + bc(b, c)]
+
+``row_kernels`` calls ``triangle_pass`` in every sweep, and ``recentre`` from time to time. At a positive temperature
+the maximum over c is smoothed, see ``smoothed_triangle_kernels``. W is the number of columns of a table; entries below
+``FORBIDDEN_BELOW`` are forbidden.
 """
 
 import numpy as np
@@ -30,7 +34,7 @@ def combine_over_third(left, right, out, rows, inner, columns, temperature, work
     right : (>= inner, >= columns) int32
     out : (>= rows, >= columns) int32
     rows, inner, columns : int
-        As for ``max_plus``; ``inner`` is the domain size of the third variable.
+        As for ``max_plus``; ``inner`` is the domain size of the third variable, over which the maximum is taken.
     temperature : float32
         0 for exact maxima.
     workspace : (4, W, W) int32
@@ -104,29 +108,30 @@ def triangle_pass(graph, potentials, temperature, scratch, halt):
 def recentre(graph, potentials):
     """Equalise the maxima of a triangle's two tables at each value of each of its variables.
 
-    The sum of the three tables does not change. Without this step they drift apart a little in every pass, because
-    one pair brings a triangle more than it takes back, and would leave the range.
+    At value i of variable a, for instance, half the difference of the maxima of ab(i, .) and ac(i, .) moves from one
+    table to the other. The sum of the three tables does not change. Without this step they drift apart a little in
+    every pass, because one pair brings a triangle more than it takes back, and would leave the range.
     """
     left_maxima, right_maxima = np.empty((2, potentials.unary.shape[1]), dtype=np.int32)
     for t in range(graph.triangles.shape[0]):
         corners = graph.corners[t]
-        a, b, c = graph.widths[corners[0]], graph.widths[corners[1]], graph.widths[corners[2]]
+        wa, wb, wc = graph.widths[corners[0]], graph.widths[corners[1]], graph.widths[corners[2]]
         ab, ac, bc = potentials.triangle[t, 0], potentials.triangle[t, 1], potentials.triangle[t, 2]
-        row_maxima(ab, a, b, left_maxima)
-        row_maxima(ac, a, c, right_maxima)
-        _halve_differences(left_maxima, right_maxima, a)
-        add_to_rows(ab, a, b, left_maxima)
-        add_to_rows(ac, a, c, right_maxima)
-        column_maxima(ab, a, b, left_maxima)
-        row_maxima(bc, b, c, right_maxima)
-        _halve_differences(left_maxima, right_maxima, b)
-        add_to_columns(ab, a, b, left_maxima)
-        add_to_rows(bc, b, c, right_maxima)
-        column_maxima(ac, a, c, left_maxima)
-        column_maxima(bc, b, c, right_maxima)
-        _halve_differences(left_maxima, right_maxima, c)
-        add_to_columns(ac, a, c, left_maxima)
-        add_to_columns(bc, b, c, right_maxima)
+        row_maxima(ab, wa, wb, left_maxima)
+        row_maxima(ac, wa, wc, right_maxima)
+        _halve_differences(left_maxima, right_maxima, wa)
+        add_to_rows(ab, wa, wb, left_maxima)
+        add_to_rows(ac, wa, wc, right_maxima)
+        column_maxima(ab, wa, wb, left_maxima)
+        row_maxima(bc, wb, wc, right_maxima)
+        _halve_differences(left_maxima, right_maxima, wb)
+        add_to_columns(ab, wa, wb, left_maxima)
+        add_to_rows(bc, wb, wc, right_maxima)
+        column_maxima(ac, wa, wc, left_maxima)
+        column_maxima(bc, wb, wc, right_maxima)
+        _halve_differences(left_maxima, right_maxima, wc)
+        add_to_columns(ac, wa, wc, left_maxima)
+        add_to_columns(bc, wb, wc, right_maxima)
 
 
 @njit(nogil=True)

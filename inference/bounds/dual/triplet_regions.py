@@ -1,7 +1,9 @@
 """Choose additional triplet regions: two triangles for each chordless cycle of four variables whose tables disagree.
 
-A cycle a, b, c, d without a chord gets the pair ac, with a zero table, and the triangles abc and acd. Taken alone, the
-cycle can lower the bound by the sum of its tables' maxima minus the best value of its four variables.
+``DualState.tighten`` calls this where a graph has few triangles. A cycle a, b, c, d without a chord gets the pair ac,
+with a zero table, and the triangles abc and acd. Its gain is the amount by which these can lower the bound if the cycle
+is taken alone: the sum of its tables' maxima minus the best value of its four variables. A cycle with a positive gain
+is called frustrated (Sontag, Choe and Li, "Efficiently searching for frustrated cycles in MAP inference", UAI 2012).
 """
 
 from collections import defaultdict
@@ -36,7 +38,7 @@ def frustrated_cycle_triangles(
         Variables a < b < c of each triangle. Cycles are examined in the order of the variables, up to ``_MAX_SUMS``
         sums.
     """
-    whole, sums_left = layout.whole, _MAX_SUMS
+    whole, remaining_sums = layout.whole, _MAX_SUMS
     pair_index = {(a, b): i for i, (a, b) in enumerate(whole.pairs.tolist())}
     neighbours = defaultdict[int, list[int]](list)
     for a, b in pair_index:
@@ -52,15 +54,15 @@ def frustrated_cycle_triangles(
     for (a, c), middles in middles_of.items():
         if len(middles) < 2:
             continue
-        candidates = middles[:_MAX_MIDDLES]
-        sums_left -= sizes[a] * sizes[c] * (sum(sizes[v] for v in candidates) + len(candidates) ** 2)
-        if sums_left < 0:
+        middle_candidates = middles[:_MAX_MIDDLES]
+        remaining_sums -= sizes[a] * sizes[c] * (sum(sizes[v] for v in middle_candidates) + len(middle_candidates) ** 2)
+        if remaining_sums < 0:
             break
-        tables = [_max_over_middle(layout, potentials, pair_index, a, v, c) for v in candidates]
-        best = max((_gain(tables[i], tables[j]), i, j) for i, j in combinations(range(len(candidates)), 2))
+        tables = [_max_over_middle(layout, potentials, pair_index, a, v, c) for v in middle_candidates]
+        best = max((_gain(tables[i], tables[j]), i, j) for i, j in combinations(range(len(middle_candidates)), 2))
         if best[0] > 0:
-            cycles.append((best[0], (a, c, candidates[best[1]], candidates[best[2]])))
-    cycles.sort(key=lambda one: (-one[0], one[1]))
+            cycles.append((best[0], (a, c, middle_candidates[best[1]], middle_candidates[best[2]])))
+    cycles.sort(key=lambda cycle: (-cycle[0], cycle[1]))
     triples, closed = dict[tuple[int, int, int], None](), set[frozenset[int]]()
     for _, (a, c, b, d) in cycles:
         if frozenset((a, b, c, d)) in closed:
@@ -77,7 +79,10 @@ def frustrated_cycle_triangles(
 def _max_over_middle(
     layout: DualLayout, potentials: DualPotentials, pair_index: dict[tuple[int, int], int], a: int, v: int, c: int
 ) -> NDArray[np.int64]:
-    """Return the max-plus product of the tables av and vc over v: (domain size of a, domain size of c) int64."""
+    """Return the max-plus product of the tables av and vc over v: (domain size of a, domain size of c) int64.
+
+    ``pair_index`` maps each pair (u, v) with u < v to its number in the graph.
+    """
     left, right = _table(layout, potentials, pair_index, a, v), _table(layout, potentials, pair_index, v, c)
     product: NDArray[np.int64] = (left[:, :, None] + right[None]).max(axis=1)
     return product
@@ -94,6 +99,6 @@ def _table(
 
 
 def _gain(left: NDArray[np.int64], right: NDArray[np.int64]) -> int:
-    """Return the sum of two tables' maxima minus the maximum of their sum; 0 if the whole sum is forbidden."""
+    """Return the sum of two tables' maxima minus the maximum of their sum; 0 if the sum is forbidden everywhere."""
     sum_of_maxima, maximum_of_sum = int(left.max()) + int(right.max()), int((left + right).max())
     return 0 if maximum_of_sum < FORBIDDEN_BELOW else sum_of_maxima - maximum_of_sum

@@ -1,10 +1,13 @@
 """Steps of the descents of several agents at once, for any array library; they equal those of ``descent.Descent``.
 
-All agents' arrays are padded to the same size: h variables of d values each, n = h·d values, rank r, o values of the
-boundary variables and k rows. Padding changes no sum: padded vector entries are zero and stay zero, padded values are
-forbidden, padded variables have no pairs, and padded rows lie far below their cutoffs.
+``descent_batch.DescentBatch`` pads the agents' arrays and calls ``BatchedSteps``. All agents' arrays have the same
+size: h hidden variables of d values each, n = h·d values, rank r (components of a factor vector), o values of the
+boundary variables and k rows (assignments of the boundary variables). Padding changes no sum: padded vector entries
+are zero and stay zero, padded values are forbidden, padded variables have no pairs, and padded rows lie far below
+their cutoffs.
 
-A schedule is an array (steps, agents, 4) float32 of the fields of ``descent.StepParameters``.
+A schedule is an array (steps, agents, 4) float32 of the fields of ``descent.StepParameters``. The excess of a row is
+its bound minus its cutoff; a descent minimises the largest excess of an agent's rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,13 +56,14 @@ class BatchArrays(Protocol):
         ...
 
     def smooth(self, inputs: tuple[Any, ...], outputs: tuple[Any, ...], shape: tuple[int, int, int]) -> StepLaunch:
-        """Return a launch that computes weights, marginals and maxima of all pairwise tables for a step.
+        """Return a launch that computes the softmax weights, their marginals and the maxima of all pairwise tables.
 
         Parameters
         ----------
         inputs : tuple
             utilities and products (agents, n, n) float32, messages (agents, h, n) float32, sizes (agents, h) int32,
-            schedule.
+            schedule. Their meaning is that of ``pair_kernels.smooth_pairs``; sizes are the domain sizes, 0 for a padded
+            variable.
         outputs : tuple
             weights (agents, n, n), marginals (agents, h, n) and maxima (agents, h, h), all float32.
         shape : tuple of int
@@ -161,8 +165,8 @@ class BatchedSteps:
         Sizes of the arrays.
     given : BatchInputs
         Constant arrays.
-    points : sequence
-        The iterates and Adam's first and second moments. Each is a list of the factor vectors of the hidden values
+    points : sequence of three lists
+        The iterates, and Adam's first and second moments. Each is a list of the factor vectors of the hidden values
         (agents, n, r), those of the boundary values (agents, o, r), and the messages (agents, h, n), all float32.
     arrays : BatchArrays
         The array library.
@@ -171,12 +175,12 @@ class BatchedSteps:
     ----------
     shape : BatchShape
         Sizes of the arrays.
-    iterates : sequence
-        The arrays given as ``iterates``, updated in place.
+    iterates : sequence of three lists
+        The arrays given as ``points``, updated in place.
     best : list of arrays
-        Vectors and messages with the smallest excess that a check has found.
+        Vectors and messages of the check with the smallest excess, laid out as ``points[0]``.
     least_excess : (agents,) float64
-        That excess, in units.
+        The smallest excess of each agent, in units.
     """
 
     def __init__(
@@ -220,7 +224,7 @@ class BatchedSteps:
         self._update_best(self._evaluate(self._launches(parameters)[0], parameters, 0, low_precision))
 
     def _update_best(self, excess: Any) -> None:
-        """Copy the current points of the agents whose excess is smaller than before."""
+        """Store the current points of the agents whose excess is the smallest so far."""
         xp, improved = self._arrays.module, excess < self.least_excess
         self.least_excess = xp.where(improved, excess, self.least_excess)
         for best, current in zip(self.best, self.iterates[0], strict=True):
@@ -235,7 +239,11 @@ class BatchedSteps:
         return smooth, [self._arrays.adam(array, parameters, agents) for array in parts]
 
     def _evaluate(self, smooth: StepLaunch, parameters: Any, step: int, low_precision: bool) -> Any:
-        """Compute the gradients at the current points; return each agent's approximate largest excess, (agents,)."""
+        """Compute the gradients at the current points; return each agent's approximate largest excess, (agents,).
+
+        The softmax over rows weights the rows of an agent, and the softmax over a variable's values weights its values
+        in each row. The gradients are products of these weights and the factor vectors.
+        """
         xp, shape, given = self._arrays.module, self.shape, self._given
         hidden, interface, messages = self.iterates[0]
         gradient_hidden, gradient_interface, gradient_messages = self._gradients
@@ -267,9 +275,8 @@ class BatchedSteps:
         value_weights = value_weights.reshape(agents, k, shape.n)
         value_totals = value_weights.sum(axis=1)
 
-        self._weights.reshape(agents, -1)[:, :: shape.n + 1] = (
-            value_totals  # the diagonal holds the weights of the values' squared norms
-        )
+        # the diagonal holds the weights of the values' squared norms
+        self._weights.reshape(agents, -1)[:, :: shape.n + 1] = value_totals
         product(self._weights, hidden, gradient_hidden)
         gradient_hidden += xp.matmul(value_weights.transpose(0, 2, 1), row_vectors)
         row_gradient = xp.matmul(value_weights, hidden)

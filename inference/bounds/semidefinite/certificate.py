@@ -1,8 +1,14 @@
 """Turn the result of a descent into a proof, by rounding it to integers and computing exactly from there.
 
-Take any vector l_a for each value a of a hidden variable, w_b for each row b, and messages φ. Every assignment h has
-Σ θ(b, h) ≤ Σ θ(b, h) + |w_b + Σ_u l_{h_u}|². The right-hand side is a sum of tables over single variables and over
-pairs, so the sum of their maxima bounds the row, whatever the vectors are. No eigenvalue has to be certified.
+A row b is an assignment of the agent's boundary variables, y is an assignment of its hidden variables, and θ(b, y) is
+their utility. Take any vector l_a for each value a of a hidden variable, any vector w_b for each row, and any messages
+φ. The squared norm in
+
+    θ(b, y) ≤ θ(b, y) + |w_b + Σ_u l_{y_u}|²
+
+is not negative. The right-hand side is a sum of tables over single variables and over pairs, between which the messages
+move utility. The sum of the tables' maxima therefore bounds the row, whatever the vectors are. No eigenvalue has to be
+certified.
 """
 
 import math
@@ -31,8 +37,8 @@ def certified_bounds(matrix: UtilityMatrix, vectors: Floats, messages: Floats, r
     matrix : UtilityMatrix
         The agent's utilities.
     vectors : (n + interface values, r) float64
-        Factor vectors l of the hidden values, then of the boundary variables' values, in square roots of the scale. The
-        vector w_b of row b is the sum of those of its boundary values.
+        Factor vectors l of the n hidden values, then of the boundary variables' values, in square roots of the scale.
+        The vector w_b of row b is the sum of those of its boundary values.
     messages : (h, n) float64
         Messages in the scale, see ``pair_kernels.smooth_pairs``.
     rows : (k,) int64
@@ -41,7 +47,7 @@ def certified_bounds(matrix: UtilityMatrix, vectors: Floats, messages: Floats, r
     Returns
     -------
     (k,) int64 or None
-        NEVER for a row that is proven infeasible.
+        ``MINUS_INFINITY`` for a row that is proven infeasible.
     """
     term = round_psd_term(matrix, vectors, messages)
     return None if term is None else bounds_with_term(matrix, term, rows)
@@ -90,23 +96,25 @@ def round_psd_term(matrix: UtilityMatrix, vectors: Floats, messages: Floats) -> 
 
 def bounds_with_term(matrix: UtilityMatrix, term: PsdTerm, rows: Ints) -> Ints:
     """Return exact upper bounds of the given rows with a rounded term, in the matrix's scale, rounded up."""
-    hidden, outer, messages, bits = term
+    hidden_vectors, interface_vectors, messages, bits = term
     n = matrix.variable_of.size
-    pair_sum = _pair_maxima_sum(matrix, hidden, messages, 2 * bits)
+    pair_sum = _pair_maxima_sum(matrix, hidden_vectors, messages, 2 * bits)
     if pair_sum == MINUS_INFINITY:
         return np.full(rows.size, MINUS_INFINITY, dtype=np.int64)
     unary_terms = term.unary_terms
-    found = np.empty(rows.size, dtype=np.int64)
+    bounds = np.empty(rows.size, dtype=np.int64)
     batch = max(1, _MAX_ENTRIES_PER_BATCH // n)
     for first in range(0, rows.size, batch):
         digits = matrix.digits(rows[first : first + batch])
-        found[first : first + batch] = _row_bounds(matrix, digits, hidden, outer, unary_terms, pair_sum, 2 * bits)
-    return found
+        bounds[first : first + batch] = _row_bounds(
+            matrix, digits, hidden_vectors, interface_vectors, unary_terms, pair_sum, 2 * bits
+        )
+    return bounds
 
 
-def row_vectors(matrix: UtilityMatrix, outer: Floats, digits: Ints) -> Floats:
+def row_vectors(matrix: UtilityMatrix, interface_vectors: Floats, digits: Ints) -> Floats:
     """Return the vector w of each row: the sum of its boundary values' factor vectors, (rows, r)."""
-    found: Floats = outer[interface_positions(matrix, digits)].sum(axis=1)
+    found: Floats = interface_vectors[interface_positions(matrix, digits)].sum(axis=1)
     return found
 
 
@@ -150,11 +158,14 @@ def fraction_bits_for(longest_norm: float, largest_message: float, h: int) -> in
     return bits if bits >= _MIN_FRACTION_BITS else None
 
 
-def _pair_maxima_sum(matrix: UtilityMatrix, hidden: Floats, messages: Ints, bits: int) -> int:
-    """Return the sum of the maxima of all pairwise tables, in multiples of 2^-bits; NEVER if a table is forbidden."""
+def _pair_maxima_sum(matrix: UtilityMatrix, hidden_vectors: Floats, messages: Ints, bits: int) -> int:
+    """Return the sum of the maxima of all pairwise tables, in multiples of 2^-bits of a utility.
+
+    The result is ``MINUS_INFINITY`` if a table has no allowed entry.
+    """
     pair_sum, starts = 0, matrix.starts
     for u in range(starts.size - 2):
-        products = hidden[starts[u] : starts[u + 1]] @ hidden[starts[u + 1] :].T
+        products = hidden_vectors[starts[u] : starts[u + 1]] @ hidden_vectors[starts[u + 1] :].T
         pair_maxima_of_u = int(pair_maxima(matrix.pairs, products, messages, bits, starts, u))
         if pair_maxima_of_u == MINUS_INFINITY:
             return MINUS_INFINITY
@@ -163,12 +174,32 @@ def _pair_maxima_sum(matrix: UtilityMatrix, hidden: Floats, messages: Ints, bits
 
 
 def _row_bounds(
-    matrix: UtilityMatrix, digits: Ints, hidden: Floats, outer: Floats, unary_terms: Ints, pair_sum: int, bits: int
+    matrix: UtilityMatrix,
+    digits: Ints,
+    hidden_vectors: Floats,
+    interface_vectors: Floats,
+    unary_terms: Ints,
+    pair_sum: int,
+    bits: int,
 ) -> Ints:
-    """Return the bounds of rows from their digits and the sum of the pairwise maxima."""
-    interface_sums = row_vectors(matrix, outer, digits)
+    """Return the bounds of rows, (rows,) int64 in the matrix's scale, rounded up.
+
+    Parameters
+    ----------
+    digits : (rows, interface) int64
+        Values of the boundary variables in each row.
+    hidden_vectors, interface_vectors : float64
+        Factor vectors, see ``PsdTerm``.
+    unary_terms : (n,) int64
+        What the term and the messages add to each hidden value, in multiples of 2^-bits.
+    pair_sum : int
+        Sum of the maxima of the pairwise tables, in multiples of 2^-bits.
+    bits : int
+        Fraction bits of products of vector entries.
+    """
+    interface_sums = row_vectors(matrix, interface_vectors, digits)
     utilities, constants = matrix.value_utilities(digits), matrix.interface_utilities(digits)
-    entries = (utilities << bits) + unary_terms + 2 * (interface_sums @ hidden.T).astype(np.int64)
+    entries = (utilities << bits) + unary_terms + 2 * (interface_sums @ hidden_vectors.T).astype(np.int64)
     entries[utilities < FORBIDDEN_BELOW] = MINUS_INFINITY
     best = np.maximum.reduceat(entries, matrix.starts[:-1], axis=1)
     infeasible = (best == MINUS_INFINITY).any(axis=1) | (constants < FORBIDDEN_BELOW)

@@ -1,9 +1,10 @@
-"""Find the square that bounds rows best, by gradient descent in single precision; ``certificate`` proves the result.
+"""Find the positive semidefinite term that bounds rows best, by gradient descent in single precision.
 
-The bound is a sum of maxima, convex in the Gram matrix S = L Lᵀ of the factor vectors. If L has at least as many
-columns as the optimal S has rank, descent in L finds the minimum without eigenvalue computations (Burer and Monteiro,
-Math. Program. 95, 2003). The maxima are smoothed with a temperature that decreases. The softmax weights of their
-entries give the gradient, and the steps are those of Adam (Kingma and Ba, 2015).
+The descent minimises the bounds that ``certificate`` then proves; the term is the squared norm defined there. A bound
+is a sum of maxima, convex in the Gram matrix S = L Lᵀ of the factor vectors. If L has at least as many columns as the
+optimal S has rank, descent in L finds the minimum without eigenvalue computations (Burer and Monteiro, Math. Program.
+95, 2003). The maxima are smoothed with a temperature that decreases. The softmax weights of their entries give the
+gradient, and the steps are those of Adam (Kingma and Ba, 2015).
 
 A row is an assignment of the agent's boundary variables (its interface). The excess of a row is its bound minus its
 cutoff.
@@ -214,9 +215,9 @@ class Descent:
 
     def in_units(self, integers: Ints | NDArray[np.int32]) -> Float32Array:
         """Return integers of the matrix's scale in units; forbidden entries become ``FORBIDDEN_UTILITY``."""
-        found: Float32Array = integers.astype(np.float32) * np.float32(1 / self.unit)
-        found[integers < FORBIDDEN_BELOW] = FORBIDDEN_UTILITY
-        return found
+        scaled_values: Float32Array = integers.astype(np.float32) * np.float32(1 / self.unit)
+        scaled_values[integers < FORBIDDEN_BELOW] = FORBIDDEN_UTILITY
+        return scaled_values
 
     @property
     def next_trial_check(self) -> int | None:

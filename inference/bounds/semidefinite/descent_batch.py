@@ -1,4 +1,8 @@
-"""Run the descents of several agents as one batch: pad their arrays for ``batched_steps`` and take back the results."""
+"""Run the descents of several agents as one batch: pad their arrays for ``batched_steps`` and take back the results.
+
+The letters of array sizes are those of ``batched_steps.BatchShape``: h hidden variables of d values, n = h·d, rank r, o
+values of the boundary variables, and k rows (assignments of the boundary variables).
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,9 +21,8 @@ from dmcmc.inference.bounds.semidefinite.descent import (
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.runtime.types import Array, Ints
 
-LOW_PRECISION_STEPS = (
-    1000  # first steps of a descent, whose products may be rounded to 11 bits; later the rounding costs progress
-)
+# first steps of a descent, whose products may be rounded to 11 bits; later the rounding costs progress
+LOW_PRECISION_STEPS = 1000
 _EXCLUDED_ROW_CUTOFF = 1e15  # units: puts padding rows far below their cutoffs
 _RANK_MULTIPLE = 8  # the rank is padded to a multiple of this
 
@@ -86,9 +89,8 @@ class DescentBatch:
             utilities[b][np.ix_(columns, columns)] = descent.in_units(descent.matrix.pairs)
         sizes = domain_sizes([descent.matrix for descent in descents], h)
         exists = sizes > 0
-        message_mask = put(
-            np.repeat(distinct_pairs(exists), d, axis=2).astype(np.float32)
-        )  # messages between two existing variables
+        # messages between two existing variables
+        message_mask = put(np.repeat(distinct_pairs(exists), d, axis=2).astype(np.float32))
         variable_mask = put(exists.astype(np.float32)[:, None, :])
         given = BatchInputs(put(utilities), put(sizes), variable_mask, message_mask, *self._row_inputs(targets))
         self.steps = BatchedSteps(shape, given, points, arrays)
@@ -136,9 +138,9 @@ class DescentBatch:
         row_values = np.full((agents, k, n), FORBIDDEN_UTILITY, dtype=np.float32)
         constants = np.full((agents, k), -_EXCLUDED_ROW_CUTOFF)
         for b, (descent, target) in enumerate(zip(self.descents, targets, strict=True)):
-            matrix, n_own = descent.matrix, target.cutoffs.size
-            row_values[b, :n_own, self._columns[b]] = descent.in_units(matrix.value_utilities(target.digits)).T
-            constants[b, :n_own] = (matrix.interface_utilities(target.digits) - target.cutoffs) / descent.unit
+            matrix, n_rows = descent.matrix, target.cutoffs.size
+            row_values[b, :n_rows, self._columns[b]] = descent.in_units(matrix.value_utilities(target.digits)).T
+            constants[b, :n_rows] = (matrix.interface_utilities(target.digits) - target.cutoffs) / descent.unit
             for row, column in np.ndindex(*target.digits.shape):
                 interface_one_hot[b, row, sum(matrix.shape[:column]) + target.digits[row, column]] = 1
         put = self._arrays.put
@@ -159,9 +161,9 @@ class DescentBatch:
         sizes = (agents, n, r), (agents, o, r), (agents, h, n)
         parts = [np.zeros(shape, dtype=np.float32) for shape in sizes]
         for b, (point, columns) in enumerate(zip(points, self._columns, strict=True)):
-            n_own, rank = columns.size, point.vectors.shape[1]
-            parts[0][b, columns, :rank] = point.vectors[:n_own]
-            parts[1][b, : len(point.vectors) - n_own, :rank] = point.vectors[n_own:]
+            n_values, rank = columns.size, point.vectors.shape[1]
+            parts[0][b, columns, :rank] = point.vectors[:n_values]
+            parts[1][b, : len(point.vectors) - n_values, :rank] = point.vectors[n_values:]
             parts[2][b][: len(point.messages), columns] = point.messages
         return [self._arrays.put(part) for part in parts]
 
@@ -189,11 +191,11 @@ def domain_sizes(matrices: Sequence[UtilityMatrix], h: int) -> NDArray[np.int32]
 
 def distinct_pairs(exists: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which pairs consist of two different existing variables, (agents, h, h), given which variables exist."""
-    found: NDArray[np.bool_] = exists[:, :, None] & exists[:, None, :] & ~np.eye(exists.shape[1], dtype=bool)
-    return found
+    are_distinct: NDArray[np.bool_] = exists[:, :, None] & exists[:, None, :] & ~np.eye(exists.shape[1], dtype=bool)
+    return are_distinct
 
 
 def value_columns(matrix: UtilityMatrix, d: int) -> Ints:
     """Return the positions of an agent's values in padded arrays with d values per variable, (n,) int64."""
-    found: Ints = matrix.variable_of * d + np.arange(matrix.variable_of.size) - matrix.starts[matrix.variable_of]
-    return found
+    columns: Ints = matrix.variable_of * d + np.arange(matrix.variable_of.size) - matrix.starts[matrix.variable_of]
+    return columns

@@ -1,4 +1,4 @@
-"""State of an agent's per-row semidefinite bounds."""
+"""State of an agent's semidefinite bounds of single rows; ``per_row`` updates it, ``relaxation`` holds it."""
 
 from dataclasses import dataclass, field
 from typing import Protocol

@@ -1,8 +1,9 @@
 """Compute the factor vectors and messages that a descent starts from, by an eigenvalue decomposition.
 
-The square adds 2 L Lᵀ to the pairwise utilities. The start sets L Lᵀ to minus half the negative semidefinite part of
-their matrix, which cancels that part. A random start needs about fifty steps to get as far; the decomposition takes as
-long as about eight steps.
+The bound adds a positive semidefinite term to the utilities, which adds 2 L Lᵀ to the matrix of pairwise utilities; the
+rows of L are the values' factor vectors. The start sets L Lᵀ to minus half the negative semidefinite part of that
+matrix, which cancels that part. A random start needs about fifty steps to get as far; the decomposition takes as long
+as about eight steps.
 """
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 
-_NEGATIVE_SHARE = 0.5  # of the negative semidefinite part: the square counts twice
+_NEGATIVE_SHARE = 0.5  # of the negative semidefinite part: the term adds its Gram matrix twice
 _MIN_EIGENVALUE_RATIO = 1 / 64  # of the most negative eigenvalue: smaller ones cost more time than they gain
 EQUIVALENT_STEPS = 10  # upper estimate of the duration of the decomposition, in descent steps
 

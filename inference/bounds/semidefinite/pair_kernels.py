@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""CPU kernels for the maxima of all pairwise tables: smoothed in single precision with their weights, and exact."""
+"""CPU kernels for the maxima of all pairwise tables: smoothed in single precision with their weights, and exact.
+
+A descent calls ``smooth_pairs`` in every step; a certificate calls ``pair_maxima`` once per hidden variable. An agent
+has h hidden variables. Their values are numbered consecutively, n in all, as in ``UtilityMatrix``.
+"""
 
 import numpy as np
 
@@ -13,26 +17,27 @@ POWER = 32
 
 @njit(nogil=True, fastmath=True)
 def smooth_pairs(utilities, products, messages, inverse_temperature, starts, weights, marginals):
-    """Compute each entry's weight in the smoothed maximum of its pair's table; return the sum of the exact maxima.
+    """Compute the softmax weights of each pairwise table's entries; return the sum of the tables' exact maxima.
 
     The table of the pair (u, v) is ``utilities + 2 * products`` minus the messages of both variables.
 
     Parameters
     ----------
     utilities : (n, n) float32
-        Pairwise utilities, in units.
+        Pairwise utilities, in units of the descent.
     products : (n, n) float32
         Inner products of the values' factor vectors.
     messages : (h, n) float32
-        ``messages[v, a]`` is subtracted from the table of the pair (u, v) and added to value a of u.
+        ``messages[v, a]``, for a value a of u, is subtracted from the row of a in the table of the pair (u, v). The
+        caller adds it to the unary utility of a.
     inverse_temperature : float
-        Inverse temperature of the smoothing.
+        Inverse temperature of the softmax, per unit.
     starts : (h + 1,) int64
         First value of each hidden variable.
     weights : (n, n) float32
         Output, symmetric. The entries of each pair's block sum to one; blocks of a single variable are not written.
     marginals : (h, n) float32
-        Output, laid out as ``messages``: sums of the weights over the other variable of the pair.
+        Output, laid out as ``messages``: sums of the weights over the values of the pair's other variable.
     """
     h, widest = starts.size - 1, 0
     for u in range(h):
@@ -82,16 +87,18 @@ def smooth_pairs(utilities, products, messages, inverse_temperature, starts, wei
 
 @njit(nogil=True)
 def pair_maxima(utilities, products, messages, bits, starts, u):
-    """Return the exact sum of the maxima of u's pairs with later variables; NEVER if a table has no allowed entry.
+    """Return the sum of the exact maxima of u's pairwise tables with later variables.
+
+    The result is ``MINUS_INFINITY`` if one of these tables has no allowed entry.
 
     Parameters
     ----------
     utilities : (n, n) int32
-        Pairwise utilities.
+        Pairwise utilities; entries below ``FORBIDDEN_BELOW`` are forbidden.
     products : (d, values of later variables) float64
-        Integer inner products of u's values with all later values, in multiples of 2^-bits of a utility.
+        Integer inner products of u's d values with all later values, in multiples of 2^-bits of a utility.
     messages : (h, n) int64
-        Messages, in multiples of 2^-bits of a utility; see ``smooth_pairs``.
+        Messages, in multiples of 2^-bits of a utility; laid out as in ``smooth_pairs``.
     bits : int
         Fraction bits of products and messages.
     starts : (h + 1,) int64

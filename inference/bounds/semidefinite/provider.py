@@ -63,8 +63,8 @@ class SemidefiniteState:
         sweeps: int | None = None,
     ) -> Pruned:
         """Tighten the bound, and remove values with which a row cannot reach its threshold."""
-        left = self._improve_relaxation(seconds, sweeps, rows, thresholds)
-        return replace(self.dual.prune(thresholds, rows, left, sweeps), state=self)
+        seconds_left = self._improve_relaxation(seconds, sweeps, rows, thresholds)
+        return replace(self.dual.prune(thresholds, rows, seconds_left, sweeps), state=self)
 
     def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
         """Take over upper bounds that are known from another source, one per row."""
@@ -86,7 +86,11 @@ class SemidefiniteState:
 
 
 class Semidefinite:
-    """Provider that adds the square of a linear function, chosen such that the sum of the tables' maxima is small."""
+    """Bound provider that adds a positive semidefinite term to the utilities.
+
+    The term is the squared norm of a linear function of the assignment, so no utility falls. The function is chosen
+    such that the sum of the maxima of the resulting tables is small.
+    """
 
     name = "semidefinite"
     summary = "the semidefinite relaxation, by descent: for many variables that nearly all share factors"

@@ -1,4 +1,9 @@
-"""Semidefinite upper bounds of the rows of a dual ascent: tighter for dense agents with many hidden variables."""
+"""Semidefinite upper bounds of the rows of a dual ascent: tighter for dense agents with many hidden variables.
+
+A row is an assignment of an agent's boundary variables; its cutoff is the utility that it has to exceed to matter. One
+improvement runs a descent for the rows furthest above their cutoffs, certifies the result for all rows, and may follow
+it with a dual ascent of single rows.
+"""
 
 import time
 from typing import NamedTuple
@@ -29,7 +34,8 @@ _MIN_DENSITY = 0.2  # share of the variable pairs with a factor; below it, trian
 _MIN_HIDDEN_VARIABLES = 30  # hidden variables of an agent, at least
 _MIN_HIDDEN_VARIABLES_ON_GPU = 16  # hidden variables of an agent, at least, on a GPU
 MAX_ROWS_PER_DESCENT = 64  # rows per descent: those furthest above their cutoffs
-_EXTRAPOLATION = 2.0  # the rest of a descent gains at most this many times what the second half of its trial gained
+# After its trial, a descent is expected to gain at most this many times the gain of the trial's second half.
+_EXTRAPOLATION = 2.0
 _MIN_TIMED_STEPS = 5  # steps before their measured duration is used
 _MIN_STEPS = 8  # a call with time for fewer steps does nothing
 _CERTIFICATE_STEPS = 3  # estimated duration of a certificate, in steps
@@ -161,7 +167,7 @@ class SemidefiniteRelaxation:
             task = self.prepare(rows, cutoffs)
             if task is None:
                 return
-            first, stop = [start], self.state.backend.stop
+            first_step_time, stop = [start], self.state.backend.stop
             will_ascend = self.will_ascend(task, seconds)
 
             def should_continue(made: int) -> bool:
@@ -169,9 +175,9 @@ class SemidefiniteRelaxation:
                     return made < (TRIAL_STEPS if steps is None else steps) and not stop.over
                 now = time.perf_counter()
                 if not made:
-                    first[0] = now
+                    first_step_time[0] = now
                 elif made >= _MIN_TIMED_STEPS:
-                    self._measured_step_seconds = (now - first[0]) / made
+                    self._measured_step_seconds = (now - first_step_time[0]) / made
                 return now + self.finishing_seconds(task, will_ascend) < start + seconds and not stop.over
 
             self.finish(task, task.descent.run(task.target, should_continue), will_ascend)
@@ -199,8 +205,8 @@ class SemidefiniteRelaxation:
             self.exhausted = True
             return None
         encoded = self._encoded_cutoffs(selected, cutoffs)
-        first = np.sort(np.argsort(encoded - state.bounds[selected], kind="stable")[:MAX_ROWS_PER_DESCENT])
-        target = Target(self._descent.matrix.digits(selected[first]), encoded[first])
+        furthest = np.sort(np.argsort(encoded - state.bounds[selected], kind="stable")[:MAX_ROWS_PER_DESCENT])
+        target = Target(self._descent.matrix.digits(selected[furthest]), encoded[furthest])
         return RelaxationTask(self._descent, target, selected, encoded)
 
     def will_ascend(self, task: RelaxationTask, seconds: float | None) -> bool:
@@ -246,17 +252,17 @@ class SemidefiniteRelaxation:
     def _ascend(self, matrix: UtilityMatrix, term: PsdTerm, selected: Ints, cutoffs: Floats) -> None:
         """Improve the rows furthest above their cutoffs by dual ascent; switch the ascent off if no row gains."""
         state, start = self.state, time.perf_counter()
-        first = np.sort(np.argsort(cutoffs - state.bounds[selected], kind="stable")[:MAX_ROWS_PER_DESCENT])
-        rows = selected[first][state.bounds[selected[first]] > MINUS_INFINITY]
+        furthest = np.sort(np.argsort(cutoffs - state.bounds[selected], kind="stable")[:MAX_ROWS_PER_DESCENT])
+        rows = selected[furthest][state.bounds[selected[furthest]] > MINUS_INFINITY]
         if rows.size:
             self._ascent_helps = self.tighten(rows, ascent_bounds(state.local, matrix, term, rows, state.backend.stop))
             self._last_ascent_seconds = time.perf_counter() - start
 
-    def tighten(self, rows: Ints, found: Ints) -> bool:
+    def tighten(self, rows: Ints, new_bounds: Ints) -> bool:
         """Lower the bounds of rows to the given ones; return whether any bound fell."""
         bounds = self.state.bounds
-        any_fell = bool((found < bounds[rows]).any())
-        bounds[rows] = np.minimum(bounds[rows], found)
+        any_fell = bool((new_bounds < bounds[rows]).any())
+        bounds[rows] = np.minimum(bounds[rows], new_bounds)
         return any_fell
 
 
@@ -278,8 +284,8 @@ def is_suitable(local: LocalProblem, on_gpu: bool = False) -> bool:
     on_gpu : bool
         Whether the relaxation would run on a GPU, where it pays for smaller agents.
     """
-    hidden, least = set(local.hidden), _MIN_HIDDEN_VARIABLES_ON_GPU if on_gpu else _MIN_HIDDEN_VARIABLES
-    if len(hidden) < least or local.rows > _MAX_ROWS or not is_pairwise(local):
+    hidden, min_variables = set(local.hidden), _MIN_HIDDEN_VARIABLES_ON_GPU if on_gpu else _MIN_HIDDEN_VARIABLES
+    if len(hidden) < min_variables or local.rows > _MAX_ROWS or not is_pairwise(local):
         return False
     pairs = {frozenset(hidden.intersection(factor.scope)) for factor in local.factors}
     return sum(len(pair) == 2 for pair in pairs) >= _MIN_DENSITY * len(hidden) * (len(hidden) - 1) / 2

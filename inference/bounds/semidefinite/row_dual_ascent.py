@@ -1,10 +1,11 @@
 """Improve the semidefinite bounds of single rows by dual ascent on the agent with the positive semidefinite term added.
 
-The certificate adds a squared norm |w_b + Σ_u l_{h_u}|² to the utility of every assignment (see ``certificate``). The
-norm expands into unary and pairwise tables, so the sum is the utility of another agent over the same variables, with
-integer entries. No assignment has a lower utility there, so an upper bound for that agent also holds for the original
-agent. The semidefinite descent uses the same messages φ for all rows; a few sweeps of dual ascent adapt them to each
-row.
+A row b is an assignment of the agent's boundary variables, and y is an assignment of its hidden variables. The
+certificate adds a squared norm |w_b + Σ_u l_{y_u}|² of factor vectors to the utility of every assignment (see
+``certificate``). The norm expands into unary and pairwise tables, so the sum is the utility of another agent over the
+same variables, with integer entries. No assignment has a lower utility there, so an upper bound for that agent also
+holds for the original agent. The semidefinite descent uses the same messages φ for all rows; a few sweeps of dual
+ascent adapt them to each row.
 """
 
 from itertools import combinations, pairwise
@@ -31,9 +32,22 @@ _FORBIDDEN = forbidden_value(np.dtype(np.int64))
 def ascent_bounds(
     local: LocalProblem, matrix: UtilityMatrix, term: PsdTerm, rows: Ints, stop: Deadline = NO_DEADLINE
 ) -> Ints:
-    """Return upper bounds of the given rows in the matrix's scale, rounded up.
+    """Return upper bounds of the given rows in the matrix's scale, rounded up, by a few sweeps of dual ascent.
 
     A row that is proven infeasible has the bound ``MINUS_INFINITY``.
+
+    Parameters
+    ----------
+    local : LocalProblem
+        The agent's problem.
+    matrix : UtilityMatrix
+        The agent's utilities.
+    term : PsdTerm
+        The positive semidefinite term and the messages of the certificate.
+    rows : (k,) int64
+        Numbers of the rows.
+    stop : Deadline
+        The deadline; bounds are valid even if it ends the ascent.
     """
     state = DualState(add_psd_term(local, matrix, term), triangles=False, backend=Backend(stop=stop))
     state.improve(sweeps=_SWEEPS_PER_ROW, rows=rows)

@@ -1,4 +1,9 @@
-"""Search tree of a row: its leaves fix variables or restrict a domain, and the largest leaf bound bounds the row."""
+"""Search tree of a row for branch and bound with per-row semidefinite bounds.
+
+A row is an assignment of an agent's boundary variables. A leaf fixes some hidden variables and may restrict the domain
+of the next one. The leaves cover all assignments of the hidden variables that are not excluded, so the largest leaf
+bound bounds the row.
+"""
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Choose the number of steps per device call such that a call stays short even if the device becomes slow."""
+"""Choose the number of descent steps per device call such that a call stays short even if the device becomes slow."""
 
 import time
 from collections.abc import Callable

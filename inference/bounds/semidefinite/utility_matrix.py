@@ -1,6 +1,7 @@
 """Lay out an agent's factors as one matrix over all values of its hidden variables, plus the terms that a row adds.
 
-A row is an assignment of the agent's boundary variables (its interface).
+A row is an assignment of the agent's boundary variables (its interface). The hidden variables are the agent's other
+variables, over which its rows are maximised. The semidefinite bounds read utilities only from this matrix.
 """
 
 from typing import NamedTuple
@@ -121,7 +122,11 @@ def build_utility_matrix(local: LocalProblem) -> UtilityMatrix:
 
 
 def _add_pair_table(pairs: NDArray[np.int32], rows: slice, columns: slice, table: NDArray[np.int32]) -> None:
-    """Add a table over two hidden variables to both triangles of ``pairs``; sums below THRESHOLD become forbidden."""
+    """Add a table over two hidden variables to both triangles of ``pairs``.
+
+    ``rows`` and ``columns`` are the positions of the two variables' values. A sum below ``FORBIDDEN_BELOW`` becomes
+    ``FORBIDDEN``.
+    """
     total = pairs[rows, columns] + table
     total[total < FORBIDDEN_BELOW] = FORBIDDEN
     pairs[rows, columns] = total

@@ -48,11 +48,11 @@ class BatchLayout:
 
     @cached_property
     def ranges(self) -> NDArray[np.int64]:
-        """First bucket of each plan within the groups A, G and C, (3, plans + 1) int64."""
-        h, start = self.hybrid, self.merged.bucket_start
-        given = h.plan.tables - h.plan.buckets
-        merged_order = np.argsort(h.renumbered[given:])  # the merged plan's number of each bucket
-        edges = (0, h.first, h.last, h.plan.buckets)
+        """First bucket of each plan within the groups A, G and C of ``divide_work``, (3, plans + 1) int64."""
+        hybrid, start = self.hybrid, self.merged.bucket_start
+        given = hybrid.plan.tables - hybrid.plan.buckets
+        merged_order = np.argsort(hybrid.renumbered[given:])  # the merged plan's number of each bucket
+        edges = (0, hybrid.first, hybrid.last, hybrid.plan.buckets)
         return np.array([a + np.searchsorted(merged_order[a:b], start) for a, b in pairwise(edges)])
 
     @cached_property
@@ -70,16 +70,16 @@ class BatchLayout:
 
         Row r holds assignment number r of every plan. One launch for all rows takes hardly longer than for one row.
         """
-        most = max(prod(shape) for _, shape in self.kept_scopes)
-        h, variables = self.hybrid, self.hybrid.plan.program.domains.size
-        on_cpu = h.plan.buckets - (h.last - h.first)
+        max_rows = max(prod(shape) for _, shape in self.kept_scopes)
+        hybrid, variables = self.hybrid, self.hybrid.plan.program.domains.size
+        on_cpu = hybrid.plan.buckets - (hybrid.last - hybrid.first)
         if (
-            most * variables > _MAX_VALUES
-            or most * on_cpu > _MAX_LOOKUPS_PER_PLAN * len(self.plans)
+            max_rows * variables > _MAX_VALUES
+            or max_rows * on_cpu > _MAX_LOOKUPS_PER_PLAN * len(self.plans)
             or len(self.plans) >= 1 << 16
         ):
             return None
-        values = np.zeros((most, variables), dtype=np.int64)
+        values = np.zeros((max_rows, variables), dtype=np.int64)
         for kept_variables, shape in self.kept_scopes:
             if kept_variables:
                 values[: prod(shape), kept_variables] = np.indices(shape).reshape(len(shape), -1).T
@@ -93,7 +93,7 @@ class EliminationBatch:
     ----------
     layout
         The position of each plan in the merged plan.
-    whole
+    merged_elimination
         The elimination of the merged plan.
     """
 

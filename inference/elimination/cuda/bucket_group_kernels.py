@@ -16,34 +16,42 @@ def group_buckets(variable, input_start, inputs, cells, given, threshold):
     """Return each bucket's group, and the bucket that consumes its message (−1 if none), both (buckets,) int64.
 
     Group 0 (A) runs on the CPU before the GPU, group 1 (G) on the GPU, group 2 (C) on the CPU afterwards. Buckets with
-    at least ``threshold`` joined cells go to the GPU, and with them all buckets between two of them.
+    at least ``threshold`` joined cells go to the GPU, and with them all buckets between two of them. All mini-buckets
+    of a variable are in the same group.
+
+    Parameters
+    ----------
+    variable, input_start, inputs, cells, given
+        See the module.
+    threshold : int
+        Joined cells from which a bucket goes to the GPU.
     """
-    n = variable.size
-    consumer = np.full(n, -1, dtype=np.int64)
-    for b in range(n):
+    n_buckets = variable.size
+    consumer = np.full(n_buckets, -1, dtype=np.int64)
+    for b in range(n_buckets):
         for i in range(input_start[b], input_start[b + 1]):
             if inputs[i] >= given:
                 consumer[inputs[i] - given] = b
     large = cells >= threshold
-    for b in range(1, n):  # the mini-buckets of a variable stay together
+    for b in range(1, n_buckets):  # the mini-buckets of a variable stay together
         if variable[b] == variable[b - 1]:
             large[b] |= large[b - 1]
-    for b in range(n - 2, -1, -1):
+    for b in range(n_buckets - 2, -1, -1):
         if variable[b] == variable[b + 1]:
             large[b] |= large[b + 1]
     # whether a bucket of G consumes the message, directly or through other buckets
-    needed = np.zeros(n, dtype=np.bool_)
-    for b in range(n - 1, -1, -1):
+    needed = np.zeros(n_buckets, dtype=np.bool_)
+    for b in range(n_buckets - 1, -1, -1):
         if consumer[b] >= 0:
             needed[b] = large[consumer[b]] or needed[consumer[b]]
-    for b in range(n - 2, -1, -1):
+    for b in range(n_buckets - 2, -1, -1):
         if variable[b] == variable[b + 1]:
             needed[b] |= needed[b + 1]
-    group = np.zeros(n, dtype=np.int64)
+    group = np.zeros(n_buckets, dtype=np.int64)
     b = 0
-    while b < n:
+    while b < n_buckets:
         end = b + 1
-        while end < n and variable[end] == variable[b]:
+        while end < n_buckets and variable[end] == variable[b]:
             end += 1
         has_gpu_input, any_large, any_needed = False, False, False
         for c in range(b, end):
@@ -75,16 +83,16 @@ def bucket_levels(input_start, inputs, given, group):
 
 
 @njit(nogil=True)
-def best_threshold(variable, input_start, inputs, cells, given, thresholds, cell, wave):
+def best_threshold(variable, input_start, inputs, cells, given, thresholds, seconds_per_cell, seconds_per_wave):
     """Return the threshold of the cheapest division between CPU and GPU, and its estimated seconds.
 
     Parameters
     ----------
     thresholds : (candidates,) int64
         Candidate thresholds: joined cells from which a bucket goes to the GPU.
-    cell
+    seconds_per_cell
         Seconds per joined cell on the CPU. The GPU's time per cell is neglected.
-    wave
+    seconds_per_wave
         Seconds per wave for its launches.
     """
     best, best_seconds = thresholds[0], np.inf
@@ -95,8 +103,8 @@ def best_threshold(variable, input_start, inputs, cells, given, thresholds, cell
         for b in range(group.size):
             n_waves = max(n_waves, level[b] + 1)
             if group[b] != 1:
-                seconds += cell * cells[b]
-        seconds += wave * n_waves
+                seconds += seconds_per_cell * cells[b]
+        seconds += seconds_per_wave * n_waves
         if seconds < best_seconds:
             best, best_seconds = threshold, seconds
     return best, best_seconds

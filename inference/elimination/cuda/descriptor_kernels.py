@@ -3,7 +3,8 @@
 
 Shared arguments: ``program`` is a :class:`dmcmc.inference.elimination.plan.BucketProgram`; ``meta`` (int64) holds the
 descriptors in the layout of :mod:`dmcmc.inference.elimination.cuda.descriptors`. h and l are the leading and trailing
-separator variables of a bucket.
+separator variables of a bucket that eliminates x. The kernels store two sums: S[x, h] of the tables that depend on h
+only, and B[x, l] of those that depend on l only.
 """
 
 import numpy as np
@@ -25,50 +26,54 @@ _BEST_WIDTH = 10.0  # log2 of the width for which the kernel is fastest
 
 
 @njit(nogil=True)
-def choose_low(program, b):
-    """Return how many trailing separator variables form l on the GPU, so that few tables depend on both h and l."""
+def choose_low_axes(program, b):
+    """Return how many trailing separator variables form l on the GPU, so that few tables depend on both h and l.
+
+    Every number is rated by a heuristic cost: tables that depend on both, an l narrower than a tile, and few rows are
+    expensive.
+    """
     output = program.at.size - program.variable.size + b
     first, last = program.scope_start[output], program.scope_start[output + 1]
     best, best_cost = 0, np.inf
     width = 1.0
     rows = float(program.cells[b] // program.domains[program.variable[b]])
-    for low in range(last - first + 1):
-        if low > 0:
-            width *= program.domains[program.scope[last - low]]
+    for n_low in range(last - first + 1):
+        if n_low > 0:
+            width *= program.domains[program.scope[last - n_low]]
         if width > _SUITABLE_WIDTHS[1] and best > 0:
             break
-        both = 0
+        n_both = 0
         for i in range(program.input_start[b], program.input_start[b + 1]):
             t = program.inputs[i]
-            inside = 0
+            n_in_low = 0
             position = last - 1
             for s in range(program.scope_start[t + 1] - 1, program.scope_start[t], -1):
                 while program.scope[position] != program.scope[s]:
                     position -= 1
-                if position >= last - low:
-                    inside += 1
-            if 0 < inside < program.scope_start[t + 1] - program.scope_start[t] - 1:
-                both += 1
-        if both > _MAX_BOTH_TABLES:
+                if position >= last - n_low:
+                    n_in_low += 1
+            if 0 < n_in_low < program.scope_start[t + 1] - program.scope_start[t] - 1:
+                n_both += 1
+        if n_both > _MAX_BOTH_TABLES:
             continue  # low = 0 has no such table
         narrow = max(0.0, np.log2(_SUITABLE_WIDTHS[0]) - np.log2(width))
         few_rows = max(0.0, 7.0 - np.log2(rows / width))
-        cost = 4.0 * both + 2.0 * narrow + few_rows + 0.5 * abs(np.log2(width) - _BEST_WIDTH)
+        cost = 4.0 * n_both + 2.0 * narrow + few_rows + 0.5 * abs(np.log2(width) - _BEST_WIDTH)
         if cost < best_cost:
-            best, best_cost = low, cost
+            best, best_cost = n_low, cost
     return best
 
 
 @njit(nogil=True)
 def choose_lows(program, first, last):
-    """Set ``program.row_axes`` of buckets ``first`` to ``last`` − 1 by :func:`choose_low`."""
+    """Set ``program.row_axes`` of buckets ``first`` to ``last`` − 1 by :func:`choose_low_axes`."""
     for b in range(first, last):
-        program.row_axes[b] = choose_low(program, b)
+        program.row_axes[b] = choose_low_axes(program, b)
 
 
 @njit(nogil=True)
 def merge_axes(sizes, strides):
-    """Merge neighbouring axes if every table steps through both with a single stride.
+    """Merge neighbouring axes if every table steps through both with a single stride: kernels divide once per axis.
 
     Parameters
     ----------
@@ -131,7 +136,7 @@ def describe(program, first, last, device_begin):
             meta[at + w.HEADER + kh + j] = low[j]
         meta[at + w.MESSAGE] = program.at[program.at.size - program.variable.size + b] - device_begin
         record = at + w.HEADER + kh + kl
-        for kind in range(3):
+        for kind in range(3):  # tables that depend on h only (0), on l only or on neither (1), on both (2)
             for i in range(strides.shape[0]):
                 table_kind = 1
                 if strides[i, 1 : 1 + k].any():
@@ -149,22 +154,25 @@ def describe(program, first, last, device_begin):
 
 
 @njit(nogil=True)
-def _kernel_number(meta, b, big):
-    """Return the number of the kernel that joins a bucket; ``big`` if its wave has large messages."""
-    both = meta[b + w.BOTH_TABLES]
-    if both == 0:
-        return _LARGE if big else 0
-    if both >= _ANY:
+def _kernel_number(meta, b, has_large):
+    """Return the number of the kernel that joins a bucket, as defined by ``join_kernels.join_kernel``.
+
+    ``b`` is the position of the bucket's descriptor; ``has_large`` says whether its wave has large messages.
+    """
+    n_both = meta[b + w.BOTH_TABLES]
+    if n_both == 0:
+        return _LARGE if has_large else 0
+    if n_both >= _ANY:
         return _ANY
     axes = meta[b + w.HIGH_AXES] + meta[b + w.LOW_AXES]
-    others = meta[b + w.HIGH_TABLES] + meta[b + w.LOW_TABLES]
-    for t in range(others, others + both):
+    n_single = meta[b + w.HIGH_TABLES] + meta[b + w.LOW_TABLES]
+    for t in range(n_single, n_single + n_both):
         record, span = b + w.HEADER + axes + t * (w.STRIDES + axes), 0
         for j in range(axes):
             span += (meta[b + w.HEADER + j] - 1) * meta[record + w.STRIDES + j]
         if span >= _FAR:
             return _ANY
-    return both
+    return n_both
 
 
 @njit(nogil=True)
@@ -194,58 +202,63 @@ def wave_tables(meta, positions, level, heights, width, large, max_sums, enough_
         The launches' tables, to be appended to ``meta``.
     launches : (launches, 3) int64
         Number of the kernel (−1 prepares), position of its table, number of blocks.
-    sums, start : int
-        Entries of the two workspaces.
+    largest_sums, largest_starts : int
+        Entries of the two workspaces, ``sums`` and ``start``: those of the wave that needs most.
     """
     n = level.size
     order = np.argsort(level, kind="mergesort")
     tables = np.zeros(8 * n, dtype=np.int64)
     launches = np.zeros((2 * n, 3), dtype=np.int64)
-    at, count, sums_most, start_most, i = 0, 0, 0, 0, 0
+    at, count, largest_sums, largest_starts, i = 0, 0, 0, 0, 0
     while i < n:
-        wave_begin, sums, starts, big = i, 0, 0, False
+        wave_begin, sums, starts, has_large = i, 0, 0, False
         while i < n and level[order[i]] == level[order[wave_begin]]:
             b = positions[order[i]]
             x_size, rows = meta[b + w.DOMAIN], meta[b + w.ROWS]
-            row_width, both = meta[b + w.WIDTH], meta[b + w.BOTH_TABLES]
+            row_width, n_both = meta[b + w.WIDTH], meta[b + w.BOTH_TABLES]
             if i > wave_begin and sums + x_size * (rows + row_width) > max_sums:
                 break
             meta[b + w.HIGH_SUMS], meta[b + w.LOW_SUMS] = sums, sums + x_size * rows
-            meta[b + w.ROW_STARTS], meta[b + w.COLUMN_STARTS] = starts, starts + both * rows
+            meta[b + w.ROW_STARTS], meta[b + w.COLUMN_STARTS] = starts, starts + n_both * rows
             sums += x_size * (rows + row_width)
-            starts += both * (rows + row_width)
-            big |= both == 0 and rows * row_width >= large
+            starts += n_both * (rows + row_width)
+            has_large |= n_both == 0 and rows * row_width >= large
             i += 1
-        sums_most, start_most = max(sums_most, sums), max(start_most, starts)
-        for number in range(-1, heights.size):
-            members = 0
+        largest_sums, largest_starts = max(largest_sums, sums), max(largest_starts, starts)
+        for kernel_number in range(-1, heights.size):
+            n_members = 0
             for pass_number in range(2):  # first count, then write
-                blocks, written = 0, 0
+                blocks, n_written = 0, 0
                 for j in range(wave_begin, i):
                     b = positions[order[j]]
                     x_size, rows = meta[b + w.DOMAIN], meta[b + w.ROWS]
-                    row_width, both = meta[b + w.WIDTH], meta[b + w.BOTH_TABLES]
-                    if number >= 0 and number != _kernel_number(meta, b, big):
+                    row_width, n_both = meta[b + w.WIDTH], meta[b + w.BOTH_TABLES]
+                    if kernel_number >= 0 and kernel_number != _kernel_number(meta, b, has_large):
                         continue
                     if pass_number == 0:
-                        members += 1
+                        n_members += 1
                         continue
-                    tables[at + w.FIRST_BLOCK + written] = blocks
-                    tables[at + w.AFTER + members + written] = b
-                    written += 1
-                    if number < 0:
-                        work = max((x_size + _VALUES_PER_THREAD - 1) // _VALUES_PER_THREAD, both) * max(rows, row_width)
-                        blocks += min((work + 255) // 256, 4096)
+                    tables[at + w.FIRST_BLOCK + n_written] = blocks
+                    tables[at + w.AFTER + n_members + n_written] = b
+                    n_written += 1
+                    if kernel_number < 0:
+                        n_sums = max((x_size + _VALUES_PER_THREAD - 1) // _VALUES_PER_THREAD, n_both) * max(
+                            rows, row_width
+                        )
+                        blocks += min((n_sums + 255) // 256, 4096)
                     else:
-                        across, down = (row_width + width - 1) // width, (rows + heights[number] - 1) // heights[number]
+                        across, down = (
+                            (row_width + width - 1) // width,
+                            (rows + heights[kernel_number] - 1) // heights[kernel_number],
+                        )
                         tiles = max(1, min(across, down * across // enough_blocks))
                         meta[b + w.TILES] = tiles
                         blocks += down * ((across + tiles - 1) // tiles)
-                if members == 0:
+                if n_members == 0:
                     break
                 if pass_number == 1:
-                    tables[at + w.BUCKETS], tables[at + w.FIRST_BLOCK + members] = members, blocks
-                    launches[count, 0], launches[count, 1], launches[count, 2] = number, meta.size + at, blocks
-                    at += w.AFTER + 2 * members
+                    tables[at + w.BUCKETS], tables[at + w.FIRST_BLOCK + n_members] = n_members, blocks
+                    launches[count, 0], launches[count, 1], launches[count, 2] = kernel_number, meta.size + at, blocks
+                    at += w.AFTER + 2 * n_members
                     count += 1
-    return tables[:at], launches[:count], sums_most, start_most
+    return tables[:at], launches[:count], largest_sums, largest_starts

@@ -1,8 +1,9 @@
 """Layout of the int64 descriptors of buckets that GPU kernels read: one upload serves all eliminations of a batch.
 
-A bucket's descriptor is a header, the sizes of the axes of h and of l, and a record for each table: first the tables
-that depend on h only, then on l only, then on both. h and l are defined in
-:mod:`dmcmc.inference.elimination.cuda.join_kernels`;
+The constants are positions within a descriptor. A bucket's descriptor is a header, the sizes of the axes of h and of l,
+and a record for each table: first the tables that depend on h only, then on l only, then on both. x is the variable
+that the bucket eliminates; h and l are the leading and trailing variables of its separator, see
+:mod:`dmcmc.inference.elimination.cuda.join_kernels`.
 :mod:`dmcmc.inference.elimination.cuda.descriptor_kernels` writes the descriptors.
 """
 
@@ -19,7 +20,8 @@ OFFSET, X_STRIDE, STRIDES = range(3)
 # the positions of the buckets' descriptors (n values). Launches of max-marginals append the positions of their results
 # (n values).
 BUCKETS, FIRST_BLOCK, AFTER = range(3)
-# A program for looking maximising values up: lengths of its arrays, the shift of every offset, then the arrays.
+# A program for looking maximising values up (``choose_kernel``): lengths of the seven arrays of a ``BucketProgram``
+# that it reads, a shift that is added to every offset, then the arrays.
 (
     DOMAINS, SCOPE_STARTS, SCOPES, OFFSETS, VARIABLES, INPUT_STARTS, INPUTS, SHIFT, ARRAYS,
 ) = range(9)  # fmt: skip

@@ -70,7 +70,7 @@ class HybridPlan:
         return found
 
 
-def divide_work(plan: EliminationPlan, threshold: int, stays: int = NEVER_RESIDENT) -> HybridPlan:
+def divide_work(plan: EliminationPlan, threshold: int, min_resident: int = NEVER_RESIDENT) -> HybridPlan:
     """Assign buckets to CPU or GPU; the result is cached in the plan.
 
     Buckets of at least ``threshold`` joined cells, and the buckets between two of them, go to the GPU.
@@ -81,16 +81,16 @@ def divide_work(plan: EliminationPlan, threshold: int, stays: int = NEVER_RESIDE
         The plan to divide.
     threshold
         Joined cells from which a bucket goes to the GPU.
-    stays
+    min_resident
         Number of entries from which a remaining table is left on the device.
     """
-    found: HybridPlan | None = plan.derived_plans.get((threshold, stays))
+    found: HybridPlan | None = plan.derived_plans.get((threshold, min_resident))
     if found is None:
-        plan.derived_plans[threshold, stays] = found = _divide(plan, threshold, stays)
+        plan.derived_plans[threshold, min_resident] = found = _divide(plan, threshold, min_resident)
     return found
 
 
-def _divide(plan: EliminationPlan, threshold: int, stays: int) -> HybridPlan:
+def _divide(plan: EliminationPlan, threshold: int, min_resident: int) -> HybridPlan:
     """Compute the division for :func:`divide_work`."""
     program = plan.program
     given = plan.tables - plan.buckets
@@ -102,10 +102,10 @@ def _divide(plan: EliminationPlan, threshold: int, stays: int) -> HybridPlan:
     new_bucket = np.empty_like(bucket_order)
     new_bucket[bucket_order] = np.arange(bucket_order.size)
     renumbered = np.concatenate([np.arange(given), given + new_bucket]).astype(np.int64)
-    # the host reads remaining tables, unless they are large
-    remaining_group = np.where(plan.sizes[given:] >= stays, 3, 2)
+    # Remaining tables count as consumed by the CPU (2), since the host reads them; large ones stay on the device (3).
+    remaining_group = np.where(plan.sizes[given:] >= min_resident, 3, 2)
     consumer_group = np.where(consumer >= 0, group[consumer], remaining_group)
-    # The section of the address space of each table of the original plan.
+    # The section of the address space of each table of the original plan, numbered 0 to 5 in the order of the diagram.
     section = np.empty(plan.tables, dtype=np.int64)
     section[:given] = 2
     section[given:] = np.select(
@@ -115,7 +115,7 @@ def _divide(plan: EliminationPlan, threshold: int, stays: int) -> HybridPlan:
     ends = np.cumsum(plan.sizes[order])
     at = np.empty(plan.tables, dtype=np.int64)
     at[order] = ends - plan.sizes[order]
-    edge = [int(plan.sizes[section <= s].sum()) for s in range(6)]
+    section_end = [int(plan.sizes[section <= s].sum()) for s in range(6)]
     tables = np.concatenate([np.arange(given), given + bucket_order]).astype(np.int64)  # new number -> old
     input_start, input_index = _gather(program.input_start, bucket_order)
     scope_start, scope_index = _gather(program.scope_start, tables)
@@ -136,15 +136,30 @@ def _divide(plan: EliminationPlan, threshold: int, stays: int) -> HybridPlan:
         first,
         last,
         renumbered,
-        edge[1],
-        edge[3],
-        edge[4],
-        edge[5],
+        section_end[1],
+        section_end[3],
+        section_end[4],
+        section_end[5],
     )
 
 
 def _gather(start: Ints, chosen: Ints) -> tuple[Ints, Ints]:
-    """Return the starts of the chosen pieces when concatenated, and the source index of each of their elements."""
+    """Select pieces of a concatenated array.
+
+    Parameters
+    ----------
+    start : (pieces + 1,) int64
+        Start of each piece.
+    chosen : (chosen,) int64
+        The pieces to select, in order.
+
+    Returns
+    -------
+    begin : (chosen + 1,) int64
+        Starts of the chosen pieces when concatenated.
+    index : (elements,) int64
+        Source index of each of their elements.
+    """
     lengths = np.diff(start)[chosen]
     begin = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return begin, np.repeat(start[:-1][chosen] - begin[:-1], lengths) + np.arange(begin[-1])

@@ -56,8 +56,10 @@ class GpuElimination(Elimination):
 
     def choose_all(self, values: NDArray[np.int64]) -> None:
         """Set the maximising values for several assignments; see :meth:`Elimination.choose_all`."""
-        h = self.hybrid
-        self.choose_rows(values, np.array([[0, h.first], [h.first, h.last], [h.last, h.plan.buckets]]))
+        hybrid = self.hybrid
+        self.choose_rows(
+            values, np.array([[0, hybrid.first], [hybrid.first, hybrid.last], [hybrid.last, hybrid.plan.buckets]])
+        )
 
     def choose_rows(self, values: NDArray[np.int64], ranges: NDArray[np.int64]) -> None:
         """Set the maximising values for several assignments of the kept variables in one launch.
@@ -70,13 +72,13 @@ class GpuElimination(Elimination):
             Boundaries of consecutive ranges of buckets, for each of A, G and C. No range reads a variable that another
             sets.
         """
-        h, program = self.hybrid, self.plan.program
+        hybrid, program = self.hybrid, self.plan.program
         (first_a, last_a), (first_g, last_g), (first_c, last_c) = ranges[:, [0, -1]].tolist()
         lowest = self.arithmetic.dtype.type(self.arithmetic.lowest)
         if last_c > first_c:
             choose_rows(program, self.arena, values, lowest, first_c, last_c)
         if last_g > first_g:
-            descriptor = self.device.upload("words", _choose_descriptor(h))
+            descriptor = self.device.upload("words", _choose_descriptor(hybrid))
             device_values = self.device.upload("values", values.reshape(-1))
             device_ranges = self.device.upload("ranges", ranges[1])
             grid = (values.shape[0], ranges.shape[1] - 1)

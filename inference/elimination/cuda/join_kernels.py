@@ -53,12 +53,20 @@ ANY = 3  # number of the kernel for any number of tables, see :func:`join_kernel
 LARGE = 4  # number of the kernel for large messages, see :func:`join_kernel`
 VALUES_PER_THREAD = 8  # values of x that one thread prepares
 FAR = 1 << 32  # entries between two values of x from which a 32-bit distance does not suffice
-# most tables that depend on both h and l; choose_low never splits a separator so that there are more
+# most tables that depend on both h and l; choose_low_axes never splits a separator so that there are more
 MAX_BOTH_TABLES = 8
 
 
 class JoinKernel(NamedTuple):
-    """A compiled join kernel, and the height ``th`` and width ``tl`` of a block's tile in cells."""
+    """A compiled join kernel and the size of a block's tile.
+
+    Attributes
+    ----------
+    launch : kernel
+        The compiled kernel.
+    th, tl : int
+        Height and width of a tile: assignments of h, and assignments of l.
+    """
 
     launch: Any
     th: int
@@ -100,7 +108,19 @@ def find_bucket(meta, table, block, thread, threads):
 
 
 def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
-    """Compile the join kernel with its sizes as constants, so that loops are unrolled and cells stay in registers."""
+    """Compile the join kernel with its sizes as constants, so that loops are unrolled and cells stay in registers.
+
+    Parameters
+    ----------
+    number
+        The scalar type of the tables.
+    both
+        Number of tables that depend on both h and l; ``ANY`` for any number.
+    operation
+        The ⊕ of the semiring.
+    rh, rl
+        Rows and columns of a thread's cells. A tile has GROUPS · rh rows and LANES · rl columns.
+    """
     th, tl = GROUPS * rh, LANES * rl
     slice_x = 32 if np.dtype(number).itemsize == 4 else 16
     slice_h, slice_l, cells = slice_x * th, slice_x * tl, rh * rl
@@ -112,7 +132,11 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
 
     @cuda_jit(max_registers=128)  # two blocks per multiprocessor
     def join(arena, meta, table, sums, start, lowest, half):
-        """Join the tiles of a launch; one block per row of tiles side by side."""
+        """Join the tiles of a launch; a block joins a few tiles side by side.
+
+        Thread (tx, ty) holds the rows ty + GROUPS · i and the columns tx + LANES · j of a tile. ``cell`` holds the
+        maxima so far; for log-sum-exp, ``mass`` holds the sum of the exponentials relative to them.
+        """
         shared_h = cuda.shared.array(slice_h, number)
         shared_l = cuda.shared.array(slice_l, number)
         shared_start = cuda.shared.array(n_starts, np.int64)
@@ -136,15 +160,15 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
         rows_at, columns_at = meta[bucket_at + w.ROW_STARTS], meta[bucket_at + w.COLUMN_STARTS]
         tiles, down = np.int32(meta[bucket_at + w.TILES]), np.uint32((rows + (th - 1)) // th)
         record = w.STRIDES + meta[bucket_at + w.HIGH_AXES] + meta[bucket_at + w.LOW_AXES]
-        others = meta[bucket_at + w.HIGH_TABLES] + meta[bucket_at + w.LOW_TABLES]
-        first_both = bucket_at + w.HEADER + record - w.STRIDES + others * record
+        n_single = meta[bucket_at + w.HIGH_TABLES] + meta[bucket_at + w.LOW_TABLES]
+        first_both = bucket_at + w.HEADER + record - w.STRIDES + n_single * record
         n_both = np.int32(meta[bucket_at + w.BOTH_TABLES]) if general else np.int32(both)
         row = np.int64(block % down) * th
         stride_0 = meta[first_both + w.X_STRIDE] if n_direct >= 1 else 0
         stride_1 = meta[first_both + record + w.X_STRIDE] if n_direct == 2 else 0
         begin_0 = meta[first_both + w.OFFSET] if n_direct >= 1 else 0
         begin_1 = meta[first_both + record + w.OFFSET] if n_direct == 2 else 0
-        first, second = arena, arena
+        table_0, table_1 = arena, arena  # views that begin at the entry of each table for the current x
         for i in range(tid, n_both * th, threads):
             shared_start[i] = start[rows_at + (i // th) * rows + min(row + i % th, rows - 1)]
         cuda.syncthreads()
@@ -165,8 +189,8 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
                     if n_direct >= 1:
                         distance[i * rl + j] = np.uint32(shared_start[ty + GROUPS * i] - begin_0 + column_offset[j])
                     if n_direct == 2:
-                        other = shared_start[th + ty + GROUPS * i] - begin_1
-                        distance[cells + i * rl + j] = np.uint32(other + column_offset[rl + j])
+                        distance_1 = shared_start[th + ty + GROUPS * i] - begin_1
+                        distance[cells + i * rl + j] = np.uint32(distance_1 + column_offset[rl + j])
             for x0 in range(0, x_size, slice_x):
                 slice_size = min(np.int32(slice_x), np.int32(x_size - x0))
                 cuda.syncthreads()
@@ -182,9 +206,9 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
                 cuda.syncthreads()
                 for x in range(slice_size):
                     if n_direct >= 1:
-                        first = arena[np.uint64(begin_0 + (x0 + x) * stride_0) :]
+                        table_0 = arena[np.uint64(begin_0 + (x0 + x) * stride_0) :]
                     if n_direct == 2:
-                        second = arena[np.uint64(begin_1 + (x0 + x) * stride_1) :]
+                        table_1 = arena[np.uint64(begin_1 + (x0 + x) * stride_1) :]
                     # unsigned: no test for negative indices
                     at_l, at_h = np.uint64(x * tl + tx), np.uint64(x * th + ty)
                     for j in range(rl):
@@ -194,20 +218,20 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
                         for j in range(rl):
                             value = number(s_value + base[j])
                             if n_direct >= 1:
-                                value = number(value + first[np.uint64(distance[i * rl + j])])
+                                value = number(value + table_0[np.uint64(distance[i * rl + j])])
                             if n_direct == 2:
-                                value = number(value + second[np.uint64(distance[cells + i * rl + j])])
+                                value = number(value + table_1[np.uint64(distance[cells + i * rl + j])])
                             if general:
                                 for v in range(n_both):
                                     at = shared_start[v * th + ty + GROUPS * i] + column_offset[v * rl + j]
                                     entry = arena[at + (x0 + x) * meta[first_both + v * record + w.X_STRIDE]]
                                     value = max(number(value + entry), lowest)
                             if log_sum:
-                                top = max(cell[i * rl + j], value)
-                                if top > lowest:
-                                    before, now = math.exp(cell[i * rl + j] - top), math.exp(value - top)
+                                maximum = max(cell[i * rl + j], value)
+                                if maximum > lowest:
+                                    before, now = math.exp(cell[i * rl + j] - maximum), math.exp(value - maximum)
                                     mass[i * rl + j] = mass[i * rl + j] * before + now
-                                    cell[i * rl + j] = top
+                                    cell[i * rl + j] = maximum
                             else:
                                 cell[i * rl + j] = max(cell[i * rl + j], value)
             for i in range(rh):
@@ -238,11 +262,14 @@ def offset_of(meta, sizes, strides, axes, index):
 
 
 @cuda.jit(device=True)
-def sum_up(arena, meta, sums, out, span, x_size, sizes, axes, at, record, shift, count, lowest, block, blocks):
-    """Write sums of tables for every x and assignment of some axes, (x_size, span), to ``sums`` from ``out`` on.
+def sum_single_tables(
+    arena, meta, sums, out, span, x_size, sizes, axes, at, record, shift, count, lowest, block, blocks
+):
+    """Write sums of tables that depend on only h or only l, for every x and assignment, to ``sums`` from ``out`` on.
 
-    One thread handles one assignment and ``VALUES_PER_THREAD`` values of x, because the offset of an assignment costs
-    more than the additions. The number of such parts stays below 2^32 if ``sums`` has fewer than 2^40 entries.
+    The sums are laid out as (x_size, span). One thread handles one assignment and ``VALUES_PER_THREAD`` values of x,
+    because the offset of an assignment costs more than the additions. The number of such parts stays below 2^32 if
+    ``sums`` has fewer than 2^40 entries.
 
     Parameters
     ----------
@@ -264,15 +291,15 @@ def sum_up(arena, meta, sums, out, span, x_size, sizes, axes, at, record, shift,
     )
     part, parts = np.uint32(block), np.uint32((span + lanes - 1) // lanes * chunks)
     while part < parts:
-        first, i = np.int64(part % chunks) * VALUES_PER_THREAD, np.int64(part // chunks) * lanes + cuda.threadIdx.x
+        first_x, i = np.int64(part % chunks) * VALUES_PER_THREAD, np.int64(part // chunks) * lanes + cuda.threadIdx.x
         if i < span:
-            for x in range(first, min(first + VALUES_PER_THREAD, x_size)):
+            for x in range(first_x, min(first_x + VALUES_PER_THREAD, x_size)):
                 sums[np.uint64(out + x * span + i)] = 0
             for t in range(count):
                 table_at = at + t * record
                 step = meta[table_at + w.X_STRIDE]
                 offset = meta[table_at + w.OFFSET] + offset_of(meta, sizes, table_at + w.STRIDES + shift, axes, i)
-                for x in range(first, min(first + VALUES_PER_THREAD, x_size)):
+                for x in range(first_x, min(first_x + VALUES_PER_THREAD, x_size)):
                     target = np.uint64(out + x * span + i)
                     sums[target] = max(number(sums[target] + arena[np.uint64(offset + x * step)]), lowest)
         part = np.uint32(part + np.uint32(blocks))
@@ -298,12 +325,16 @@ def prepare(arena, meta, table, sums, start, lowest):
     n_high, n_low = np.int32(meta[bucket_at + w.HIGH_TABLES]), np.int32(meta[bucket_at + w.LOW_TABLES])
     rows_at, columns_at = meta[bucket_at + w.ROW_STARTS], meta[bucket_at + w.COLUMN_STARTS]
     high, record = bucket_at + w.HEADER, w.STRIDES + kh + kl
-    low, tables = high + kh, high + kh + kl
-    s_at, b_at, others = meta[bucket_at + w.HIGH_SUMS], meta[bucket_at + w.LOW_SUMS], tables + n_high * record
-    sum_up(arena, meta, sums, s_at, rows, x_size, high, kh, tables, record, 0, n_high, lowest, block, blocks)
-    sum_up(arena, meta, sums, b_at, width, x_size, low, kl, others, record, kh, n_low, lowest, block, blocks)
+    low, high_tables = high + kh, high + kh + kl
+    s_at, b_at, low_tables = meta[bucket_at + w.HIGH_SUMS], meta[bucket_at + w.LOW_SUMS], high_tables + n_high * record
+    sum_single_tables(
+        arena, meta, sums, s_at, rows, x_size, high, kh, high_tables, record, 0, n_high, lowest, block, blocks
+    )
+    sum_single_tables(
+        arena, meta, sums, b_at, width, x_size, low, kl, low_tables, record, kh, n_low, lowest, block, blocks
+    )
     for v in range(np.int32(meta[bucket_at + w.BOTH_TABLES])):
-        at = others + (n_low + v) * record
+        at = low_tables + (n_low + v) * record
         for i in range(first, rows, step):
             start[rows_at + v * rows + i] = meta[at + w.OFFSET] + offset_of(meta, high, at + w.STRIDES, kh, i)
         for i in range(first, width, step):
@@ -322,19 +353,22 @@ def choose_kernel(arena, descriptor, ranges, values, lowest, scores):
         All tables on the device.
     descriptor : int64
         Lengths of a program's arrays, a number that is added to every offset, and the arrays: domains, scope_start,
-        scope, at, variable, input_start, inputs.
+        scope, at, variable, input_start, inputs. The arrays are the fields of
+        :class:`dmcmc.inference.elimination.plan.BucketProgram`.
     ranges : (ranges + 1,) int64
         Range i is the buckets ``ranges[i]`` to ``ranges[i + 1]`` − 1; no range reads a variable that another one sets.
     values : (rows · variables,) int64
         The assignments; maximising values are written in place.
+    lowest
+        The −∞ of the arithmetic, to which sums are clamped.
     scores : (blocks · largest domain,)
-        Workspace, in the dtype of the arithmetic.
+        Workspace, in the dtype of the arithmetic: the sum of each value of a variable.
     """
     domains = w.ARRAYS
     starts = domains + descriptor[w.DOMAINS]
     scope = starts + descriptor[w.SCOPE_STARTS]
-    ats = scope + descriptor[w.SCOPES]
-    variables = ats + descriptor[w.OFFSETS]
+    offsets = scope + descriptor[w.SCOPES]
+    variables = offsets + descriptor[w.OFFSETS]
     input_start = variables + descriptor[w.VARIABLES]
     inputs = input_start + descriptor[w.INPUT_STARTS]
     number = scores.dtype.type
@@ -351,10 +385,10 @@ def choose_kernel(arena, descriptor, ranges, values, lowest, scores):
             end -= 1
         for x in range(cuda.threadIdx.x, size, cuda.blockDim.x):
             total = number(0)
-            for mini in range(b, end - 1, -1):  # the order of the CPU kernel: it matters for sums with −∞
-                for i in range(descriptor[input_start + mini], descriptor[input_start + mini + 1]):
+            for mini_bucket in range(b, end - 1, -1):  # the order of the CPU kernel: it matters for sums with −∞
+                for i in range(descriptor[input_start + mini_bucket], descriptor[input_start + mini_bucket + 1]):
                     t = descriptor[inputs + i]
-                    offset, step = descriptor[ats + t] + descriptor[w.SHIFT], np.int64(1)
+                    offset, step = descriptor[offsets + t] + descriptor[w.SHIFT], np.int64(1)
                     for q in range(descriptor[starts + t + 1] - 1, descriptor[starts + t], -1):
                         u = descriptor[scope + q]
                         offset += values[row + u] * step

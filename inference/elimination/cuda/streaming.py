@@ -128,26 +128,48 @@ class _ChunkDescription(NamedTuple):
 
 
 class _BucketStream:
-    """A bucket that is processed in chunks on the device, with its buffers and descriptors."""
+    """A bucket that is processed in chunks on the device, with its buffers and descriptors.
+
+    Attributes
+    ----------
+    chunking : Chunking
+        The division into chunks.
+    queues : list of LaunchQueue
+        One queue per set of device buffers.
+    separator, sizes
+        Variables of the bucket's message, and their domain sizes.
+    prefix : tuple of int
+        The first variables of the separator, which a chunk fixes or takes a range of.
+    x_size : int
+        Domain size of the eliminated variable.
+    sliced_inputs : list of int
+        Input tables of which a chunk reads a part; all chunks share the other inputs.
+    buffers : device array
+        The shared inputs, then one part per set of buffers.
+    resident_at : dict
+        Device offset of each shared input, by table number.
+    """
 
     def __init__(
-        self, work: Elimination, b: int, chunking: Chunking, device: Device, lowest: Any, stop: Deadline
+        self, elimination: Elimination, b: int, chunking: Chunking, device: Device, lowest: Any, stop: Deadline
     ) -> None:
-        plan, arena = work.plan, work.arena
+        plan, arena = elimination.plan, elimination.arena
         self.plan, self.b, self.arena, self.device, self.lowest = plan, b, arena, device, lowest
         self.chunking = chunking
-        self.queues = [LaunchQueue(device, stream, str(slot), stop) for slot, stream in enumerate(device.streams)]
+        self.queues = [
+            LaunchQueue(device, stream, str(buffer_set), stop) for buffer_set, stream in enumerate(device.streams)
+        ]
         program = plan.program
         self.separator = plan.scope(plan.output(b))
         self.sizes = [int(program.domains[v]) for v in self.separator]
         self.prefix = self.separator[: chunking.fixed + 1]
         self.x_size = int(program.domains[program.variable[b]])
-        self.moving = [t for t in plan.inputs(b) if set(plan.scope(t)) & set(self.prefix)]
+        self.sliced_inputs = [t for t in plan.inputs(b) if set(plan.scope(t)) & set(self.prefix)]
         self.buffers = device.buffer("chunks", chunking.resident + _BUFFER_SETS * chunking.entries, arena.dtype)
         self.resident_at: dict[int, int] = {}
         at = 0
         for t in plan.inputs(b):
-            if t not in self.moving:
+            if t not in self.sliced_inputs:
                 size = int(plan.sizes[t])
                 first = int(program.at[t])
                 for begin in range(0, size, _MAX_CHUNK_ENTRIES):
@@ -162,21 +184,21 @@ class _BucketStream:
         device.streams[0].synchronize()
         self._descriptions: dict[tuple[int, int], _ChunkDescription] = {}
 
-    def _description(self, slot: int, count: int, operation: int) -> "_ChunkDescription":
-        """Return the description of a chunk of ``count`` values in buffer set ``slot``; cached."""
-        key = (slot, count)
+    def _description(self, buffer_set: int, count: int, operation: int) -> "_ChunkDescription":
+        """Return the description of a chunk of ``count`` values in a set of device buffers; cached."""
+        key = (buffer_set, count)
         if key not in self._descriptions:
             program = self.plan.program
             domains = program.domains.copy()
             domains[list(self.prefix[:-1])] = 1
             domains[self.prefix[-1]] = count
             at = program.at.copy()
-            offset = self.chunking.resident + slot * self.chunking.entries
+            offset = self.chunking.resident + buffer_set * self.chunking.entries
             for t, resident in self.resident_at.items():
                 at[t] = resident
-            size = {t: prod(int(domains[v]) for v in self.plan.scope(t)) for t in self.moving}
+            size = {t: prod(int(domains[v]) for v in self.plan.scope(t)) for t in self.sliced_inputs}
             starts = {}
-            for t in sorted(self.moving, key=lambda t: size[t] >= _MIN_COPY_ENTRIES):
+            for t in sorted(self.sliced_inputs, key=lambda t: size[t] >= _MIN_COPY_ENTRIES):
                 at[t] = starts[t] = offset
                 offset += size[t]
             at[self.plan.output(self.b)] = offset
@@ -184,17 +206,19 @@ class _BucketStream:
             cells[self.b] = prod(int(domains[v]) for v in self.separator) * self.x_size
             chunk = program._replace(domains=domains, at=at, cells=cells)
             waves = describe_waves(chunk, self.b, self.b + 1, 0, self.arena.dtype, operation)
-            meta = self.device.upload(f"meta{slot}/{count}", waves.descriptors)
+            meta = self.device.upload(f"meta{buffer_set}/{count}", waves.descriptors)
             self._descriptions[key] = _ChunkDescription(waves, meta, starts, offset)
         return self._descriptions[key]
 
-    def run(self, chunk: tuple[tuple[int, ...], int, int], slot: int, semiring: Semiring) -> None:
+    def run(self, chunk: tuple[tuple[int, ...], int, int], buffer_set: int, semiring: Semiring) -> None:
         """Queue one chunk: upload its inputs, join, download its part of the message."""
-        head, first, end = chunk
-        stream = self.device.streams[slot]
+        fixed_values, first, end = chunk
+        stream = self.device.streams[buffer_set]
         count = end - first
-        waves, meta, starts, out_at = self._description(slot, count, semiring.operation)
-        values = {v: (i, i + 1) for v, i in zip(self.prefix[:-1], head, strict=True)} | {self.prefix[-1]: (first, end)}
+        waves, meta, starts, out_at = self._description(buffer_set, count, semiring.operation)
+        values = {v: (i, i + 1) for v, i in zip(self.prefix[:-1], fixed_values, strict=True)} | {
+            self.prefix[-1]: (first, end)
+        }
         small: list[NDArray[Any]] = []
         for t, start in starts.items():
             pieces = self._pieces(t, values)
@@ -206,17 +230,22 @@ class _BucketStream:
                 to = start + x * pieces.shape[1]
                 self.buffers[to : to + pieces.shape[1]].copy_to_device(pieces[x], stream=stream)
         if small:
-            begin = self.chunking.resident + slot * self.chunking.entries
+            begin = self.chunking.resident + buffer_set * self.chunking.entries
             entries = sum(part.size for part in small)
-            staged = self.device.pinned(f"staged{slot}", _MIN_COPY_ENTRIES * len(starts), self.arena.dtype)[:entries]
+            staged = self.device.pinned(f"staged{buffer_set}", _MIN_COPY_ENTRIES * len(starts), self.arena.dtype)[
+                :entries
+            ]
             np.concatenate(small, out=staged)
             self.buffers[begin : begin + entries].copy_to_device(staged, stream=stream)
-        run_waves(self.queues[slot], self.buffers, waves, meta, self.lowest, semiring.operation)
+        run_waves(self.queues[buffer_set], self.buffers, waves, meta, self.lowest, semiring.operation)
         message, entries = self.message(chunk)
         self.buffers[out_at : out_at + entries].copy_to_host(self.arena[message : message + entries], stream=stream)
 
     def _pieces(self, t: int, values: dict[int, tuple[int, int]]) -> NDArray[Any]:
-        """Return a chunk's part of an input, (x_size, entries), as a view of the arena."""
+        """Return a chunk's part of an input, (x_size, entries), as a view of the arena.
+
+        ``values`` holds the first and the end value of each variable of the prefix.
+        """
         scope, domains = self.plan.scope(t), self.plan.program.domains
         fixed = [v for v in scope[1:] if v in values]  # these axes come first
         width = prod(int(domains[v]) for v in scope[1 + len(fixed) :])
@@ -230,16 +259,16 @@ class _BucketStream:
 
     def message(self, chunk: tuple[tuple[int, ...], int, int]) -> tuple[int, int]:
         """Return the arena offset of a chunk's part of the message on the host, and its number of entries."""
-        head, first, end = chunk
+        fixed_values, first, end = chunk
         at = 0
-        for size, i in zip(self.sizes, (*head, first), strict=False):
+        for size, i in zip(self.sizes, (*fixed_values, first), strict=False):
             at = at * size + i
-        row_entries = prod(self.sizes[len(head) + 1 :])
+        row_entries = prod(self.sizes[len(fixed_values) + 1 :])
         return int(self.plan.program.at[self.plan.output(self.b)]) + at * row_entries, (end - first) * row_entries
 
 
 def stream_bucket(
-    work: Elimination,
+    elimination: Elimination,
     b: int,
     semiring: Semiring,
     threads: int,
@@ -252,7 +281,7 @@ def stream_bucket(
 
     Parameters
     ----------
-    work
+    elimination
         The elimination; its arena holds all inputs. Page-locked memory lets copies and kernels overlap.
     b
         The bucket.
@@ -274,12 +303,14 @@ def stream_bucket(
     OutOfTime
         If the deadline passes.
     """
-    plan, lowest = work.plan, work.arithmetic.dtype.type(work.arithmetic.lowest)
-    chunking = cut(plan, b, limit // work.arithmetic.dtype.itemsize)
-    stream = _BucketStream(work, b, chunking, device, lowest, stop)
+    plan, lowest = elimination.plan, elimination.arithmetic.dtype.type(elimination.arithmetic.lowest)
+    chunking = cut(plan, b, limit // elimination.arithmetic.dtype.itemsize)
+    stream = _BucketStream(elimination, b, chunking, device, lowest, stop)
     waiting = deque(chunking.chunks)
     done = {"gpu": 0, "cpu": 0}
-    helper = _start_helper(waiting, stream, work, b, semiring, threads, done, stop) if share and threads > 1 else None
+    helper = (
+        _start_helper(waiting, stream, elimination, b, semiring, threads, done, stop) if share and threads > 1 else None
+    )
     count = 0
     try:
         while True:
@@ -287,10 +318,10 @@ def stream_bucket(
                 chunk = waiting.popleft()
             except IndexError:
                 break
-            slot = count % _BUFFER_SETS
+            buffer_set = count % _BUFFER_SETS
             stop.check()
-            device.streams[slot].synchronize()  # its buffers are free again
-            stream.run(chunk, slot, semiring)
+            device.streams[buffer_set].synchronize()  # its buffers are free again
+            stream.run(chunk, buffer_set, semiring)
             done["gpu"] += 1
             count += 1
         device.synchronize()
@@ -312,28 +343,31 @@ _HELPER_POOL = ThreadPoolExecutor(1, thread_name_prefix="dmcmc-chunks")
 def _start_helper(
     waiting: deque[Any],
     stream: _BucketStream,
-    work: Elimination,
+    elimination: Elimination,
     b: int,
     semiring: Semiring,
     threads: int,
     done: dict[str, int],
     stop: Deadline,
 ) -> Future[None]:
-    """Start a CPU thread that takes chunks from the end of the list."""
+    """Start a CPU thread that takes chunks from the end of the list.
 
-    def take() -> None:
+    ``waiting`` is the list of chunks, which the GPU's thread takes from the front; ``done`` counts the chunks joined.
+    """
+
+    def join_chunks() -> None:
         """Join chunks until none is left."""
-        start = int(work.plan.program.at[work.plan.output(b)])
+        start = int(elimination.plan.program.at[elimination.plan.output(b)])
         while True:
             try:
                 chunk = waiting.pop()
             except IndexError:
                 return
             first, entries = stream.message(chunk)
-            run_rows(work, b, semiring, threads, (first - start, first - start + entries), stop)
+            run_rows(elimination, b, semiring, threads, (first - start, first - start + entries), stop)
             done["cpu"] += 1
 
-    return _HELPER_POOL.submit(take)
+    return _HELPER_POOL.submit(join_chunks)
 
 
 def eliminate_streamed(

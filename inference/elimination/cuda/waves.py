@@ -41,12 +41,12 @@ class Waves(NamedTuple):
 
     Attributes
     ----------
-    meta : int64
+    descriptors : int64
         Descriptors of the buckets, then the tables of the launches.
     launches : (launches, 3) int64
         Number of the kernel (−1 prepares), position of its table in ``descriptors``, number of blocks.
     sums, start : int
-        Entries of the two workspaces.
+        Entries that the workspaces of these names need.
     cells : (launches,) float64
         Joined cells of each launch.
     """
@@ -67,14 +67,14 @@ class LaunchQueue:
         The device.
     stream
         The stream of the launches.
-    slot : str
+    workspace : str
         Name of the workspace. Queues that run concurrently need different workspaces.
     stop : Deadline
         The deadline.
     """
 
-    def __init__(self, device: Device, stream: Any = 0, slot: str = "", stop: Deadline = NO_DEADLINE) -> None:
-        self.device, self.stream, self.slot, self.stop = device, stream, slot, stop
+    def __init__(self, device: Device, stream: Any = 0, workspace: str = "", stop: Deadline = NO_DEADLINE) -> None:
+        self.device, self.stream, self.workspace, self.stop = device, stream, workspace, stop
         self._cells = 0.0
 
     def add(self, cells: float) -> None:
@@ -200,13 +200,13 @@ def run_waves(queue: LaunchQueue, arena: Any, waves: Waves, meta: Any, lowest: A
     Raises
     ------
     OutOfTime
-        If the deadline passes; the queue is empty then.
+        If the deadline passes; all queued launches are complete then.
     """
-    device, stream, slot = queue.device, queue.stream, queue.slot
+    device, stream, workspace = queue.device, queue.stream, queue.workspace
     dtype = np.dtype(type(lowest))
     half = dtype.type(lowest // 2) if dtype.kind == "i" else lowest  # sums below it mean −∞
-    sums = device.buffer("sums" + slot, waves.sums, dtype)
-    start = device.buffer("start" + slot, waves.start, np.dtype(np.int64))
+    sums = device.buffer("sums" + workspace, waves.sums, dtype)
+    start = device.buffer("start" + workspace, waves.start, np.dtype(np.int64))
     prepared: dict[int, Callable[[int, int, int | tuple[int, int]], None]] = {}
     default_stream = stream == 0  # Numba takes longer to launch a kernel than a small kernel runs
     for (number, table, blocks), cells in zip(waves.launches.tolist(), waves.cells.tolist(), strict=True):

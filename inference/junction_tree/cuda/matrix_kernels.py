@@ -1,14 +1,22 @@
 # mypy: ignore-errors
 """Messages that are matrix products, on an NVIDIA GPU.
 
-This applies if no table with eliminated variables (x) depends on both rows (h) and columns (l) of a message::
+This applies if no table with eliminated variables (x) depends on both rows (h) and columns (l) of a
+message::
 
-    message[h, l] = Π tables of h, l · Σ over x of S[x, h] · B[x, l]     S = Π tables of x, h     B = Π tables of x, l
+    message[h, l] = Π tables of h, l · Σ over x of left[x, h] · right[x, l]
+    left = Π tables of x, h     right = Π tables of x, l
 
-A block computes a tile of SIDE × SIDE entries. Slices of S and B are accumulated in shared memory, and each thread
-keeps some rows of one column in registers. A table entry is read once per block instead of once per row or column. A
-table whose innermost eliminated axis is contiguous is read along it, the others along rows or columns. Maxima of sums
-are computed in the same way. The arguments are those of :mod:`dmcmc.inference.junction_tree.cuda.message_kernels`.
+This is a tiled matrix product. A block computes a tile of SIDE × SIDE entries. Slices of ``left`` and
+``right`` are accumulated in shared memory, and each thread keeps ROWS entries of one column in registers. A
+table entry is read once per block instead of once per row or column. A table whose innermost eliminated
+axis is contiguous is read along it, the others along rows or columns. Maxima of sums are computed in the
+same way.
+
+The arguments are those of :mod:`dmcmc.inference.junction_tree.cuda.message_kernels`: ``arena`` with all
+tables, ``descriptor`` in the layout of ``cuda/descriptors.py`` (imported as ``w``), ``launch`` the position
+of the launch's table in it, ``state`` with the tables' extremes, and ``lowest`` and ``half``, the −∞ and
+the bound below which a sum means −∞.
 """
 
 from functools import lru_cache
@@ -27,7 +35,7 @@ MIN_SIDE = SIDE // 2  # fewer rows or columns do not repay a matrix product
 GROUPS = THREADS // SIDE  # distance between two rows of a thread
 ROWS = SIDE // GROUPS  # rows per thread, and entries that it loads per slice
 _ROW_LENGTH = SIDE + 1  # row length of a slice in shared memory: no bank conflicts in either direction of reading
-_TABLES = MATRIX_TABLES + 1
+_TABLES = MATRIX_TABLES + 1  # the joined tables and the target
 
 
 @lru_cache
@@ -35,23 +43,23 @@ def _gatherer(number, sums):
     """Return the device function that multiplies (adds) entries of some tables into a slice in shared memory."""
 
     @cuda.jit(device=True)
-    def gather(arena, descriptor, records, tables, starts, reach, contiguous, slice_, tid, lowest):
+    def gather(arena, descriptor, records, tables, kept_offset, eliminated_offset, contiguous, slice_, tid, lowest):
         """Multiply (add) entries of tables ``tables[0]`` to ``tables[1]`` − 1 into a slice (SIDE, SIDE).
 
         ``starts`` (tables, SIDE) and ``reach`` (tables, SIDE) int64 hold the tables' offsets per row or column and per
         eliminated assignment; only tables with the given contiguity are processed.
         """
         value = cuda.local.array(ROWS, number)
-        first, record = records
+        records_at, record_length = records
         major, minor = tid // SIDE, tid % SIDE
         for e in range(ROWS):
             x, y = (minor, major + e * GROUPS) if contiguous else (major + e * GROUPS, minor)
             value[e] = slice_[x, y]
         for t in range(tables[0], tables[1]):
-            if (descriptor[first + t * record + w.STEP] == 1) == contiguous:
+            if (descriptor[records_at + t * record_length + w.STEP] == 1) == contiguous:
                 for e in range(ROWS):
                     x, y = (minor, major + e * GROUPS) if contiguous else (major + e * GROUPS, minor)
-                    entry = arena[np.uint64(starts[t, y] + reach[t, x])]
+                    entry = arena[np.uint64(kept_offset[t, y] + eliminated_offset[t, x])]
                     value[e] = value[e] * entry if sums else max(number(value[e] + entry), lowest)
         for e in range(ROWS):
             x, y = (minor, major + e * GROUPS) if contiguous else (major + e * GROUPS, minor)
@@ -64,7 +72,7 @@ def _gatherer(number, sums):
 def matrix_kernel(number, operation):
     """Return the kernel whose blocks compute SIDE × SIDE entries, for a number type."""
     sums = operation == LOG_SUM
-    one, nothing = number(1 if sums else 0), number(0)
+    one, zero_of_sum = number(1 if sums else 0), number(0)
     gather = _gatherer(number, sums)
 
     @cuda_jit()
@@ -74,8 +82,8 @@ def matrix_kernel(number, operation):
         right = cuda.shared.array((SIDE, _ROW_LENGTH), number)
         row_start = cuda.shared.array((_TABLES, SIDE), np.int64)
         column_start = cuda.shared.array((_TABLES, SIDE), np.int64)
-        reach = cuda.shared.array((MATRIX_TABLES, SIDE), np.int64)
-        cell = cuda.local.array(ROWS, number)
+        x_offset = cuda.shared.array((MATRIX_TABLES, SIDE), np.int64)
+        result = cuda.local.array(ROWS, number)
         tid = np.int32(cuda.threadIdx.x)
         tx, ty = tid % np.int32(SIDE), tid // np.int32(SIDE)
         at, block = find_message(descriptor, launch, np.int64(cuda.blockIdx.x))
@@ -83,20 +91,21 @@ def matrix_kernel(number, operation):
         low, high_axes = descriptor[at + w.ENTRIES] // high, descriptor[at + w.HIGH_AXES]
         axes, outer_axes = descriptor[at + w.AXES], descriptor[at + w.OUTER_AXES]
         eliminated, inner = descriptor[at + w.ELIMINATED], np.uint32(descriptor[at + w.INNER])
-        of_rows, zero = np.int32(descriptor[at + w.HIGH_TABLES]), np.int32(0)
-        joined = of_rows + np.int32(descriptor[at + w.LOW_TABLES])
+        row_tables, zero = np.int32(descriptor[at + w.HIGH_TABLES]), np.int32(0)
+        summed_tables = row_tables + np.int32(descriptor[at + w.LOW_TABLES])
         sizes, outer_sizes = at + w.HEADER, at + w.HEADER + axes
-        first, record = outer_sizes + outer_axes, w.STRIDES + axes + outer_axes
+        records_at, record_length = outer_sizes + outer_axes, w.STRIDES + axes + outer_axes
         target, row_tiles = descriptor[at + w.TABLE], (high + SIDE - 1) // SIDE
         row, column = block % row_tiles * SIDE, block // row_tiles * SIDE
         scale = 1.0
         if sums:
-            scale = scale_of(descriptor, first, record, tables, state, target, block == 0 and tid == 0)
-        mixed = False
-        for t in range(joined):
-            mixed |= descriptor[first + t * record + w.STEP] == 1
+            scale = scale_of(descriptor, records_at, record_length, tables, state, target, block == 0 and tid == 0)
+        any_contiguous = False
+        for t in range(summed_tables):
+            any_contiguous |= descriptor[records_at + t * record_length + w.STEP] == 1
+        # Offsets of each table, the target last, in the rows and in the columns of this tile.
         for i in range(tid, (tables + 1) * SIDE, THREADS):
-            record_at = first + i // SIDE * record
+            record_at = records_at + i // SIDE * record_length
             index = offset_of(descriptor, sizes, record_at + w.STRIDES, high_axes, min(row + i % SIDE, high - 1))
             row_start[i // SIDE, i % SIDE] = descriptor[record_at + w.AT] + index
             column_strides, index = record_at + w.STRIDES + high_axes, min(column + i % SIDE, low - 1)
@@ -104,48 +113,91 @@ def matrix_kernel(number, operation):
                 descriptor, sizes + high_axes, column_strides, axes - high_axes, index
             )
         cuda.syncthreads()
-        for i in range(tid, (joined - of_rows) * SIDE, THREADS):  # a table of columns has the same offset in every row
-            column_start[of_rows + i // SIDE, i % SIDE] += row_start[of_rows + i // SIDE, 0]
+        # A table of columns has the same offset in every row.
+        for i in range(tid, (summed_tables - row_tables) * SIDE, THREADS):
+            column_start[row_tables + i // SIDE, i % SIDE] += row_start[row_tables + i // SIDE, 0]
         for i in range(ROWS):
-            cell[i] = nothing if sums else lowest
+            result[i] = zero_of_sum if sums else lowest
+        # Slice by slice of the eliminated assignments: load left and right, then multiply and add.
         for x0 in range(0, eliminated, SIDE):
             cuda.syncthreads()
-            for i in range(tid, joined * SIDE, THREADS):
-                record_at, x = first + i // SIDE * record, np.uint32(min(x0 + i % SIDE, eliminated - 1))
+            for i in range(tid, summed_tables * SIDE, THREADS):
+                record_at, x = records_at + i // SIDE * record_length, np.uint32(min(x0 + i % SIDE, eliminated - 1))
                 outer = offset_of(descriptor, outer_sizes, record_at + w.STRIDES + axes, outer_axes, x // inner)
-                reach[i // SIDE, i % SIDE] = np.int64(x % inner) * descriptor[record_at + w.STEP] + outer
+                x_offset[i // SIDE, i % SIDE] = np.int64(x % inner) * descriptor[record_at + w.STEP] + outer
             for e in range(ROWS):
                 x = ty + e * GROUPS
                 right[x, tx] = one
                 if x0 + x < eliminated:
                     left[x, tx] = one
                 else:
-                    left[x, tx] = nothing if sums else lowest
+                    left[x, tx] = zero_of_sum if sums else lowest
             cuda.syncthreads()
-            gather(arena, descriptor, (first, record), (zero, of_rows), row_start, reach, False, left, tid, lowest)
             gather(
-                arena, descriptor, (first, record), (of_rows, joined), column_start, reach, False, right, tid, lowest
+                arena,
+                descriptor,
+                (records_at, record_length),
+                (zero, row_tables),
+                row_start,
+                x_offset,
+                False,
+                left,
+                tid,
+                lowest,
             )
-            if mixed:
+            gather(
+                arena,
+                descriptor,
+                (records_at, record_length),
+                (row_tables, summed_tables),
+                column_start,
+                x_offset,
+                False,
+                right,
+                tid,
+                lowest,
+            )
+            if any_contiguous:
                 cuda.syncthreads()
-                gather(arena, descriptor, (first, record), (zero, of_rows), row_start, reach, True, left, tid, lowest)
                 gather(
-                    arena, descriptor, (first, record), (of_rows, joined), column_start, reach, True, right, tid, lowest
+                    arena,
+                    descriptor,
+                    (records_at, record_length),
+                    (zero, row_tables),
+                    row_start,
+                    x_offset,
+                    True,
+                    left,
+                    tid,
+                    lowest,
+                )
+                gather(
+                    arena,
+                    descriptor,
+                    (records_at, record_length),
+                    (row_tables, summed_tables),
+                    column_start,
+                    x_offset,
+                    True,
+                    right,
+                    tid,
+                    lowest,
                 )
             cuda.syncthreads()
             for x in range(SIDE):
-                record_at = right[np.uint32(x), np.uint32(tx)]
+                b = right[np.uint32(x), np.uint32(tx)]
                 for i in range(ROWS):
-                    other = left[np.uint32(x), np.uint32(ty + i * GROUPS)]
+                    s = left[np.uint32(x), np.uint32(ty + i * GROUPS)]
                     if sums:
-                        cell[i] += other * record_at
+                        result[i] += s * b
                     else:
-                        cell[i] = max(cell[i], number(other + record_at))
+                        result[i] = max(result[i], number(s + b))
+        # Multiply by the tables without eliminated variables, and write the entries.
         largest, smallest = 0.0, np.inf
         for i in range(ROWS):
             h = ty + i * GROUPS
-            value = cell[i]
-            for t in range(joined, tables):
+            value = result[i]
+            for t in range(summed_tables, tables):
                 entry = arena[np.uint64(row_start[t, h] + column_start[t, tx])]
                 value = value * entry if sums else max(number(value + entry), lowest)
             if row + h < high and column + tx < low:

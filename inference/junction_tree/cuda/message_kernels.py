@@ -37,14 +37,14 @@ from dmcmc.inference.junction_tree.cuda.descriptor_kernels import TABLE_COUNTS
 from dmcmc.inference.runtime.compile import cuda_jit
 
 THREADS = 8 if config.ENABLE_CUDASIM else 256  # threads per block
-MAX_AXES = 24  # most axes that are eliminated
+MAX_AXES = 24  # largest number of eliminated axes
 PEAK, LOW, SHIFT, UNDERFLOW = range(4)  # rows of ``state``
-_MAX_RANGE = 600.0
+_MAX_RANGE = 600.0  # largest admissible −ln(product / largest product); a float64 allows 708
 
 
 @cuda.jit(device=True)
 def find_message(descriptor, launch, block):
-    """Return the position of the descriptor of a block's message, and the block's index within the message."""
+    """Return the position of the descriptor of a block's message, and the block's index within it, by bisection."""
     n = descriptor[launch + w.MESSAGES]
     low, high = np.int64(0), n - 1
     while low < high:
@@ -58,7 +58,10 @@ def find_message(descriptor, launch, block):
 
 @cuda.jit(device=True)
 def offset_of(descriptor, sizes, strides, axes, index):
-    """Return a table's offset for an assignment; ``sizes`` and ``strides`` are positions in ``descriptor``."""
+    """Return a table's offset for an assignment, given by its C-order index.
+
+    ``sizes`` and ``strides`` are the positions in ``descriptor`` of the lists of ``axes`` sizes and strides.
+    """
     offset, remainder = np.int64(0), np.uint32(index)
     for j in range(axes - 1, -1, -1):
         size = np.uint32(descriptor[sizes + j])
@@ -68,28 +71,37 @@ def offset_of(descriptor, sizes, strides, axes, index):
 
 
 @cuda.jit(device=True)
-def scale_of(descriptor, first, record, tables, state, target, leader):
-    """Return the factor of products; the first thread of a message records its shift and a possible underflow."""
+def scale_of(descriptor, records_at, record_length, tables, state, target, leader):
+    """Return the factor 1 / Π peaks of a message's products; the leader records the shift and a possible underflow.
+
+    The ``leader`` is one thread per message.
+
+    ``records_at`` and ``record_length`` say where the records of the ``tables`` joined tables are in
+    ``descriptor``.
+    """
     scale, peak, low = 1.0, state[PEAK], state[LOW]
     for t in range(tables):
-        top = peak[descriptor[first + t * record + w.NUMBER]]
+        top = peak[descriptor[records_at + t * record_length + w.NUMBER]]
         scale = scale / top if top > 0.0 else 0.0
     if leader:
-        total, reach = 0.0, 0.0
+        total, total_range = 0.0, 0.0
         for t in range(tables):
-            number = descriptor[first + t * record + w.NUMBER]
+            number = descriptor[records_at + t * record_length + w.NUMBER]
             if peak[number] > 0.0:
                 total += state[SHIFT, number] + math.log(peak[number])
-                reach += math.log(peak[number]) - math.log(low[number])
+                total_range += math.log(peak[number]) - math.log(low[number])
         state[SHIFT, target] = total
-        if not reach < _MAX_RANGE:
+        if not total_range < _MAX_RANGE:
             state[UNDERFLOW, 0] = 1.0
     return scale
 
 
 @cuda.jit(device=True)
 def note_extremes(state, target, top, least, tid):
-    """Combine the largest and the least entries of a block's threads with those of a table."""
+    """Combine the largest and the least entries of a block's threads with those of a table.
+
+    ``top`` and ``least`` (THREADS,) float64 are shared memory with one entry per thread; all threads call this.
+    """
     cuda.syncthreads()
     distance = THREADS // 2
     while distance > 0:
@@ -128,15 +140,15 @@ def per_thread_kernel(number, width, operation):
         axes, outer_axes = descriptor[at + w.AXES], descriptor[at + w.OUTER_AXES]
         entry, inner = block * THREADS + cuda.threadIdx.x, descriptor[at + w.INNER]
         sizes, outer_sizes = at + w.HEADER, at + w.HEADER + axes
-        first, record = outer_sizes + outer_axes, w.STRIDES + axes + outer_axes
+        records_at, record_length = outer_sizes + outer_axes, w.STRIDES + axes + outer_axes
         target = descriptor[at + w.TABLE]
         scale = 1.0
         if sums:
             leader = block == 0 and cuda.threadIdx.x == 0
-            scale = scale_of(descriptor, first, record, descriptor[at + w.TABLES], state, target, leader)
+            scale = scale_of(descriptor, records_at, record_length, descriptor[at + w.TABLES], state, target, leader)
         active = entry < descriptor[at + w.ENTRIES]
         for t in range(tables):
-            record_at = first + t * record
+            record_at = records_at + t * record_length
             offset[t] = descriptor[record_at + w.AT]
             if active:
                 offset[t] += offset_of(descriptor, sizes, record_at + w.STRIDES, axes, entry)
@@ -159,15 +171,15 @@ def per_thread_kernel(number, width, operation):
             j = outer_axes - 1
             while j >= 0:
                 digit[j] += 1
-                back = digit[j] == descriptor[outer_sizes + j]
+                wraps = digit[j] == descriptor[outer_sizes + j]
                 for t in range(tables):
-                    stride = descriptor[first + t * record + w.STRIDES + axes + j]
-                    offset[t] += stride * (1 - digit[j]) if back else stride
-                if not back:
+                    stride = descriptor[records_at + t * record_length + w.STRIDES + axes + j]
+                    offset[t] += stride * (1 - digit[j]) if wraps else stride
+                if not wraps:
                     break
                 digit[j] = 0
                 j -= 1
-        record_at = first + tables * record
+        record_at = records_at + tables * record_length
         if active:
             target_at = descriptor[record_at + w.AT] + offset_of(descriptor, sizes, record_at + w.STRIDES, axes, entry)
             if sums:
@@ -202,17 +214,17 @@ def per_block_kernel(number, width, operation):
         n_parts, inner, eliminated = descriptor[at + w.PARTS], descriptor[at + w.INNER], descriptor[at + w.ELIMINATED]
         entry, part = block // n_parts, block % n_parts
         sizes, outer_sizes = at + w.HEADER, at + w.HEADER + axes
-        first, record = outer_sizes + outer_axes, w.STRIDES + axes + outer_axes
+        records_at, record_length = outer_sizes + outer_axes, w.STRIDES + axes + outer_axes
         tid = np.int64(cuda.threadIdx.x)
         for t in range(tables):
-            record_at = first + t * record
+            record_at = records_at + t * record_length
             offset[t] = descriptor[record_at + w.AT] + offset_of(descriptor, sizes, record_at + w.STRIDES, axes, entry)
         result = number(0.0) if sums else lowest
         for i in range(eliminated * part // n_parts + tid, eliminated * (part + 1) // n_parts, THREADS):
             x, outer = i % inner, i // inner
             value = number(1.0) if sums else number(0.0)
             for t in range(tables):
-                record_at = first + t * record
+                record_at = records_at + t * record_length
                 entry_at = offset[t] + x * descriptor[record_at + w.STEP]
                 entry_at += offset_of(descriptor, outer_sizes, record_at + w.STRIDES + axes, outer_axes, outer)
                 if sums:
@@ -250,13 +262,13 @@ def finish_kernel(number, operation):
         """Combine the parts of a message's entries; one thread per entry at a time."""
         at = descriptor[launch + w.FIRST_BLOCK + descriptor[launch + w.MESSAGES] + 1 + cuda.blockIdx.x]
         axes, outer_axes, n_parts = descriptor[at + w.AXES], descriptor[at + w.OUTER_AXES], descriptor[at + w.PARTS]
-        sizes, record = at + w.HEADER, w.STRIDES + axes + outer_axes
-        first, target = sizes + axes + outer_axes, descriptor[at + w.TABLE]
+        sizes, record_length = at + w.HEADER, w.STRIDES + axes + outer_axes
+        records_at, target = sizes + axes + outer_axes, descriptor[at + w.TABLE]
         scale = 1.0
         if sums:
             leader = cuda.threadIdx.x == 0
-            scale = scale_of(descriptor, first, record, descriptor[at + w.TABLES], state, target, leader)
-        record_at = first + tables * record
+            scale = scale_of(descriptor, records_at, record_length, descriptor[at + w.TABLES], state, target, leader)
+        record_at = records_at + tables * record_length
         for entry in range(cuda.threadIdx.x, descriptor[at + w.ENTRIES], cuda.blockDim.x):
             result = number(0.0) if sums else lowest
             for part in range(n_parts):

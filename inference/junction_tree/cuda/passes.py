@@ -69,30 +69,30 @@ class CudaPasses:
         if entries * 9 > limit or inputs.max(initial=0) > TABLE_COUNTS[-1] or axes > MAX_AXES:
             raise TreeExceedsDevice
         self._reverse = transposed(program, tree.position)
-        tables, self._one_at = program.at.size - 1, entries
+        tables, self._neutral_at = program.at.size - 1, entries
         self._arena = device.lease(entries + 1, host.arena.dtype, self)
         factor_entries = int(program.at[len(host.layout.factors)])
         state = np.array([[1.0], [1.0], [0.0], [0.0]]).repeat(tables + 1, axis=1)
         peak, low, shift = state[:3]
-        first = host.arena[:factor_entries]
+        factor_values = host.arena[:factor_entries]
         if self.sums:
             numbers, factors = np.empty(factor_entries), np.arange(len(host.layout.factors))
-            top, range_below = np.zeros((2, tables))
-            linearise(program, host.arena, numbers, top, range_below, factors)
+            peak_log, range_below = np.zeros((2, tables))
+            linearise(program, host.arena, numbers, peak_log, range_below, factors)
             low[factors] = np.exp(-range_below[factors])
-            shift[factors] = top[factors]
-            peak[factors] = np.where(np.isfinite(top[factors]), 1.0, 0.0)
-            first = numbers
+            shift[factors] = peak_log[factors]
+            peak[factors] = np.where(np.isfinite(peak_log[factors]), 1.0, 0.0)
+            factor_values = numbers
         if factor_entries:
-            self._arena[:factor_entries].copy_to_device(np.ascontiguousarray(first))
-        one = np.array([1.0 if self.sums else 0], dtype=host.arena.dtype)
-        self._arena[entries : entries + 1].copy_to_device(one)
+            self._arena[:factor_entries].copy_to_device(np.ascontiguousarray(factor_values))
+        neutral = np.array([1.0 if self.sums else 0], dtype=host.arena.dtype)
+        self._arena[entries : entries + 1].copy_to_device(neutral)
         device_state = device.lease(state.size, state.dtype, self)
         self._state = device_state[: state.size].reshape(state.shape)
         self._state.copy_to_device(state)
 
-    def run(self, what: int, cliques: Ints) -> None:
-        """Compute UP, DOWN, MARGINAL or SEPARATOR_MARGINAL for these cliques, in this order.
+    def run(self, table_kind: int, cliques: Ints) -> None:
+        """Compute messages (UP, DOWN) or variables' tables (MARGINAL, SEPARATOR_MARGINAL) for cliques in this order.
 
         Raises
         ------
@@ -104,7 +104,7 @@ class CudaPasses:
         program, stop = self.host.layout.program, self.host.stop
         tables = program.at.size - 1
         descriptor, launches, parts, targets = describe_messages(
-            program, self._reverse, what, cliques, tables, self._one_at, (THREADS, SIDE, MIN_SIDE)
+            program, self._reverse, table_kind, cliques, tables, self._neutral_at, (THREADS, SIDE, MIN_SIDE)
         )
         if not targets.size:
             return
@@ -136,28 +136,28 @@ class CudaPasses:
             if kind == PER_BLOCK:
                 arguments = (*common[:2], table, *common[3:], parts_buffer, TABLE_COUNTS[width])
                 finish_kernel(number.type, operation)[int(descriptor[table]), THREADS](*arguments)
-        self._fetch(what, cliques, targets)
+        self._fetch(table_kind, cliques, targets)
 
-    def _fetch(self, what: int, cliques: Ints, targets: Ints) -> None:
+    def _fetch(self, table_kind: int, cliques: Ints, targets: Ints) -> None:
         """Copy totals and marginals to the host."""
         program, layout = self.host.layout.program, self.host.layout
-        if what == UP:
+        if table_kind == UP:
             wanted = [layout.up_message(c) for c in cliques.tolist() if program.parent[c] < 0]
         else:
-            wanted = sorted(targets.tolist()) if what >= MARGINAL else []
+            wanted = sorted(targets.tolist()) if table_kind >= MARGINAL else []
         if not wanted:
             return
         for first, last in _consecutive(wanted):
             begin, end = int(program.at[first]), int(program.at[last + 1])
             self._arena[begin:end].copy_to_host(self.host.arena[begin:end])
-        if what >= MARGINAL:
+        if table_kind >= MARGINAL:
             self._clear_unobserved(wanted)
         if not self.sums:
             return
         state = self._state.copy_to_host()
         if state[UNDERFLOW, 0]:
             raise ProductUnderflow
-        if what == UP:
+        if table_kind == UP:
             for t in wanted:
                 at = int(program.at[t])
                 with np.errstate(divide="ignore"):

@@ -47,7 +47,7 @@ CHUNKS, TO, FINAL, FROM, KEYS, VALUES, ADDED, OBSERVED, HEADER = range(9)
 
 @cuda.jit(device=True)
 def find(descriptor, thread):
-    """Return the position of the record of a thread's message, and its chunk; −1 for a surplus thread."""
+    """Return the position of the record of a thread's message, and its chunk there; −1 for a thread without a chunk."""
     n = descriptor[0]
     if thread >= descriptor[1 + n]:
         return np.int64(-1), np.int64(0)
@@ -82,16 +82,19 @@ def row_value(row, descriptor, at, keys, values, ints, messages, lowest):
 
 
 @cuda.jit(device=True)
-def merge_terms(top, total, other, more):
-    """Return the larger of two largest terms, and the sum of both relative to it."""
-    if other > top:
-        return other, more + (total * math.exp(float(top - other)) if total > 0.0 else 0.0)
-    return top, total + (more * math.exp(float(other - top)) if more > 0.0 else 0.0)
+def merge_terms(top, total, other_top, other_total):
+    """Merge two partial log-sum-exps, each a largest term and the sum of its terms relative to it."""
+    if other_top > top:
+        return other_top, other_total + (total * math.exp(float(top - other_top)) if total > 0.0 else 0.0)
+    return top, total + (other_total * math.exp(float(other_top - top)) if other_total > 0.0 else 0.0)
 
 
 @cuda.jit(device=True)
 def write(descriptor, at, chunk, top, total, sums, lowest, half, messages, tops, totals):
-    """Write the result of a chunk."""
+    """Write the result of a chunk: to ``messages`` if it is final, otherwise to ``tops`` and ``totals``.
+
+    ``at`` is the position of the message's record in ``descriptor``.
+    """
     target = descriptor[at + TO] + chunk
     if descriptor[at + FINAL] == 0:
         tops[target] = top

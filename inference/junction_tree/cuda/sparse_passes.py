@@ -1,4 +1,9 @@
-"""Passes over sparse cliques on an NVIDIA GPU: rows and messages stay there, requested results are copied back."""
+"""Passes over sparse cliques on an NVIDIA GPU: rows and messages stay there, requested results are copied back.
+
+All messages and marginals are described once; a run launches the kernels of
+:mod:`dmcmc.inference.junction_tree.cuda.sparse_message_kernels` wave by wave. A chunk is a range of rows,
+or of results of chunks, that one thread reduces to one number.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -34,15 +39,15 @@ class RowSource(NamedTuple):
 
 
 class RowGroups(NamedTuple):
-    """The rows grouped by target entry and cut into chunks, as positions in the device's ``ints``.
+    """The rows grouped by target entry and cut into chunks; positions are in ``ints``, the device's int32 array.
 
     Attributes
     ----------
     order : int
-        Position of the rows in the order of their groups.
+        Position of the list of rows, ordered by group.
     levels : sequence of (int, int)
-        Position and number of the chunks: first of rows, then of chunks of the previous level; the last has one per
-        entry.
+        Position of the list of chunk starts, and number of chunks, per level: first chunks of rows, then chunks
+        of the previous level's results; the last level has one chunk per entry of the target.
     """
 
     order: int
@@ -92,19 +97,21 @@ class CudaSparsePasses:
         self.host, self.device = host, device
         self._ints: list[Array] = []
         self._n_ints = 0
-        self._begin = np.cumsum([0, *(keys.size for keys in host.separators)])  # offset of each separator's message
+        self._message_at = np.cumsum(
+            [0, *(keys.size for keys in host.separators)]
+        )  # offset of each separator's message
         rows = [table.keys for table in host.cliques]
         offsets = np.cumsum([0, *(keys.size for keys in (*rows, *host.separators))]).tolist()
         cliques = [RowSource(table.scope, offsets[c], offsets[c]) for c, table in enumerate(host.cliques)]
         separator_rows = [RowSource(scope, offsets[len(rows) + c], -1) for c, scope in enumerate(host.tree.separators)]
-        self._above = [self._store(place) for place in host.above]
-        self._below = [self._store(place) for place in host.below]
-        self._shown: dict[int, int] = {}
+        self._above_at = [self._store(place) for place in host.clique_to_separator]
+        self._below_at = [self._store(place) for place in host.parent_to_separator]
+        self._marginal_at: dict[int, int] = {}
         self._messages_of = self._messages(cliques, separator_rows)
         ints = np.concatenate([np.zeros(0, dtype=np.int32), *self._ints])
         self._ints.clear()
-        entries = 2 * int(self._begin[-1]) + int(host.domains.sum())
-        chunks = max((m.groups.levels[0][1] for made in self._messages_of.values() for m in made), default=0)
+        entries = 2 * int(self._message_at[-1]) + int(host.domains.sum())
+        chunks = max((m.groups.levels[0][1] for messages in self._messages_of.values() for m in messages), default=0)
         item = host.arithmetic.dtype.itemsize
         if 4 * ints.size + (8 + item) * offsets[-1] + item * entries + 32 * chunks > limit or self._n_ints >= 1 << 31:
             raise TreeExceedsDevice
@@ -113,7 +120,7 @@ class CudaSparsePasses:
         self._values, self._device_ints = self._copy_to_device(np.concatenate(values)), self._copy_to_device(ints)
         self._state = device.lease(max(1, entries), host.arithmetic.dtype, self)
 
-    def run(self, what: int, cliques: Ints) -> None:
+    def run(self, table_kind: int, cliques: Ints) -> None:
         """Compute UP, DOWN, MARGINAL or SEPARATOR_MARGINAL for these cliques, in this order.
 
         Raises
@@ -121,41 +128,45 @@ class CudaSparsePasses:
         OutOfTime
             If the deadline passes.
         """
-        for wave in self._waves(what, cliques.tolist()):
+        for wave in self._waves(table_kind, cliques.tolist()):
             self.host.stop.check()
-            self._compute([message for clique in wave for message in self._messages_of.get((what, clique), ())])
-        self._fetch(what, cliques.tolist())
+            self._compute([message for clique in wave for message in self._messages_of.get((table_kind, clique), ())])
+        self._fetch(table_kind, cliques.tolist())
 
     def _messages(
         self, cliques: Sequence[RowSource], separator_rows: Sequence[RowSource]
     ) -> dict[tuple[int, int], list[SparseMessage]]:
         """Describe all messages and marginals, by what is computed and the clique."""
         host, messages = self.host, dict[tuple[int, int], list[SparseMessage]]()
-        tree, separators = host.tree, int(self._begin[-1])
+        tree, separators = host.tree, int(self._message_at[-1])
         offset = 2 * separators
         for c, (parent, size) in enumerate(zip(tree.parent, map(len, host.separators), strict=True)):
-            children = [(self._below[child], int(self._begin[child])) for child in tree.children[c]]
+            children = [(self._below_at[child], int(self._message_at[child])) for child in tree.children[c]]
             messages[UP, c] = [
-                SparseMessage(cliques[c], children, self._groups(host.above[c], size), int(self._begin[c]))
+                SparseMessage(
+                    cliques[c], children, self._groups(host.clique_to_separator[c], size), int(self._message_at[c])
+                )
             ]
-            from_parent = [(self._above[c], separators + int(self._begin[c]))] if parent >= 0 else []
+            from_parent = [(self._above_at[c], separators + int(self._message_at[c]))] if parent >= 0 else []
             if parent >= 0:
-                others = [(self._below[d], int(self._begin[d])) for d in tree.children[parent] if d != c]
+                to_parent = [(self._below_at[d], int(self._message_at[d])) for d in tree.children[parent] if d != c]
                 if tree.parent[parent] >= 0:
-                    others.append((self._above[parent], separators + int(self._begin[parent])))
-                groups = self._groups(host.below[c], size)
-                messages[DOWN, c] = [SparseMessage(cliques[parent], others, groups, separators + int(self._begin[c]))]
-            both = [(-1, int(self._begin[c])), (-1, separators + int(self._begin[c]))]
-            for what, source, added in (
+                    to_parent.append((self._above_at[parent], separators + int(self._message_at[parent])))
+                groups = self._groups(host.parent_to_separator[c], size)
+                messages[DOWN, c] = [
+                    SparseMessage(cliques[parent], to_parent, groups, separators + int(self._message_at[c]))
+                ]
+            both_messages = [(-1, int(self._message_at[c])), (-1, separators + int(self._message_at[c]))]
+            for table_kind, source, added in (
                 (MARGINAL, cliques[c], [*children, *from_parent]),
-                (SEPARATOR_MARGINAL, separator_rows[c], both),
+                (SEPARATOR_MARGINAL, separator_rows[c], both_messages),
             ):
-                keys = host.cliques[c].keys if what == MARGINAL else host.separators[c]
-                for v in host.made[c + (len(cliques) if what == SEPARATOR_MARGINAL else 0)]:
+                keys = host.cliques[c].keys if table_kind == MARGINAL else host.separators[c]
+                for v in host.variables_from[c + (len(cliques) if table_kind == SEPARATOR_MARGINAL else 0)]:
                     indices, size_of_v = values_of(v, source.scope, keys, host.domains), int(host.domains[v])
                     message = SparseMessage(source, added, self._groups(indices, size_of_v), offset)
-                    messages.setdefault((what, c), []).append(message)
-                    self._shown[v] = offset
+                    messages.setdefault((table_kind, c), []).append(message)
+                    self._marginal_at[v] = offset
                     offset += size_of_v
         return messages
 
@@ -165,10 +176,12 @@ class CudaSparsePasses:
         order, levels = self._store(np.argsort(entry, kind="stable")), list[tuple[int, int]]()
         while True:
             chunks = np.maximum(1, -(-counts // _CHUNK_SIZE))
-            first = np.repeat(np.cumsum(counts) - counts, chunks)
-            inside = np.arange(first.size) - np.repeat(np.cumsum(chunks) - chunks, chunks)
-            levels.append((self._store(np.append(first + _CHUNK_SIZE * inside, counts.sum())), first.size))
-            if first.size == size:
+            first_row = np.repeat(np.cumsum(counts) - counts, chunks)
+            chunk_in_group = np.arange(first_row.size) - np.repeat(np.cumsum(chunks) - chunks, chunks)
+            levels.append(
+                (self._store(np.append(first_row + _CHUNK_SIZE * chunk_in_group, counts.sum())), first_row.size)
+            )
+            if first_row.size == size:
                 return RowGroups(order, levels)
             counts = chunks
 
@@ -185,13 +198,13 @@ class CudaSparsePasses:
             buffer[: data.size].copy_to_device(data)
         return buffer
 
-    def _waves(self, what: int, cliques: Sequence[int]) -> list[list[int]]:
+    def _waves(self, table_kind: int, cliques: Sequence[int]) -> list[list[int]]:
         """Return waves of cliques: the messages of one wave depend only on earlier waves."""
-        if what not in (UP, DOWN):
+        if table_kind not in (UP, DOWN):
             return [list(cliques)]
         waves, wave_of, tree = list[list[int]](), dict[int, int](), self.host.tree
         for c in cliques:
-            dependencies = tree.children[c] if what == UP else (tree.parent[c],)
+            dependencies = tree.children[c] if table_kind == UP else (tree.parent[c],)
             wave_of[c] = 1 + max((wave_of.get(other, -1) for other in dependencies), default=-1)
             if wave_of[c] == len(waves):
                 waves.append([])
@@ -205,7 +218,7 @@ class CudaSparsePasses:
         device, numbers = self.device, self.host.arithmetic
         sums, lowest = not self.host.maximise, numbers.dtype.type(numbers.lowest)
         half = numbers.dtype.type(numbers.lowest // 2) if numbers.exact else lowest
-        levels, results_so_far, begin = max(len(m.groups.levels) for m in messages), 0, list[int]()
+        levels, results_so_far, first_results = max(len(m.groups.levels) for m in messages), 0, list[int]()
         capacity = sum(chunks for m in messages for _, chunks in m.groups.levels)
         tops = device.buffer("junction/tops", capacity, numbers.dtype)
         totals = device.buffer("junction/totals", capacity if sums else 1, np.dtype(np.float64))
@@ -214,7 +227,7 @@ class CudaSparsePasses:
             final = [level + 1 == len(m.groups.levels) for m in active]
             counts = [m.groups.levels[level][1] for m in active]
             positions = results_so_far + np.cumsum([0, *counts])
-            start = [m.groups.order for m in active] if level == 0 else begin
+            start = [m.groups.order for m in active] if level == 0 else first_results
             records = []
             for m, is_final, position, source in zip(active, final, positions.tolist(), start, strict=False):
                 header = [m.groups.levels[level][0], m.to if is_final else position, int(is_final), source]
@@ -227,7 +240,9 @@ class CudaSparsePasses:
                 )
             elif blocks:
                 reduce_chunks[blocks, THREADS](descriptor, self._device_ints, self._state, *common)
-            begin = [position for position, is_final in zip(positions.tolist(), final, strict=False) if not is_final]
+            first_results = [
+                position for position, is_final in zip(positions.tolist(), final, strict=False) if not is_final
+            ]
             results_so_far = int(positions[-1])
 
     def _row_record(self, message: SparseMessage) -> list[int]:
@@ -242,23 +257,23 @@ class CudaSparsePasses:
         assert len(record) == HEADER - 4 + len(added) + len(evidence)
         return record
 
-    def _fetch(self, what: int, cliques: Sequence[int]) -> None:
+    def _fetch(self, table_kind: int, cliques: Sequence[int]) -> None:
         """Copy totals and marginals to the host."""
         host = self.host
-        if what == UP:
+        if table_kind == UP:
             for c in cliques:
                 if host.tree.parent[c] < 0 and host.up[c].size:
-                    begin = int(self._begin[c])
+                    begin = int(self._message_at[c])
                     self._state[begin : begin + 1].copy_to_host(host.up[c])
-        if what not in (MARGINAL, SEPARATOR_MARGINAL):
+        if table_kind not in (MARGINAL, SEPARATOR_MARGINAL):
             return
-        offset = len(host.cliques) if what == SEPARATOR_MARGINAL else 0
-        variables = [v for c in cliques for v in host.made[c + offset]]
+        offset = len(host.cliques) if table_kind == SEPARATOR_MARGINAL else 0
+        variables = [v for c in cliques for v in host.variables_from[c + offset]]
         if variables:
-            first = 2 * int(self._begin[-1])
+            first = 2 * int(self._message_at[-1])
             marginals = self._state[first : first + int(host.domains.sum())].copy_to_host()
             for v in variables:
-                at = self._shown[v] - first
+                at = self._marginal_at[v] - first
                 host.store_marginal(v, marginals[at : at + int(host.domains[v])].copy())
 
 

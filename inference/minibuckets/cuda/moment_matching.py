@@ -136,9 +136,9 @@ class _VariableLaunches(NamedTuple):
 
 
 class GpuMatching:
-    """The GPU's part of a matched elimination, and which of its data the other side has.
+    """The GPU's part of a matched elimination, and which messages host and device have exchanged.
 
-    All four attributes are offsets in the common address space.
+    The four attributes below that end in ``_end`` are offsets in the common address space of ``divide_work``.
 
     Attributes
     ----------
@@ -146,6 +146,17 @@ class GpuMatching:
         Entries between them were made by the host and are not uploaded yet.
     downloaded_end, device_end : int
         Entries between them were made by the device and are not downloaded yet.
+    waiting : list of (int, int)
+        Bucket ranges of the variables whose messages' magnitudes are not downloaded yet.
+    launches : dict of int to _VariableLaunches
+        The launches of each variable on the GPU, by its first bucket.
+    results : (entries,) ndarray
+        Host copy of the numbers that the kernels return: max-marginals and magnitudes, in the order of the buckets.
+    spans : (3 · buckets on the GPU,) int64
+        Offset in the device's arena, entries and position in ``results`` of each message (``BEGIN``, ``ENTRIES``,
+        ``RESULT``).
+    n_downloaded : int
+        Number of entries of ``results`` that were downloaded.
     """
 
     def __init__(self, done: GpuElimination, tracker: MagnitudeTracker, stop: Deadline = NO_DEADLINE) -> None:
@@ -184,9 +195,9 @@ class GpuMatching:
             launches = _VariableLaunches(waves, [], at)
             if last - first > 1:
                 x_size = int(program.domains[program.variable[first]])
-                slots = range(at, at + 2 * x_size * (last - first), 2 * x_size)
-                launches = _VariableLaunches(*add_marginals(waves, slots), at)
-                parts.append(np.full(len(slots) * 2 * x_size, self.lowest, dtype=dtype))
+                result_positions = range(at, at + 2 * x_size * (last - first), 2 * x_size)
+                launches = _VariableLaunches(*add_marginals(waves, result_positions), at)
+                parts.append(np.full(len(result_positions) * 2 * x_size, self.lowest, dtype=dtype))
                 at += parts[-1].size
             self.launches[first] = launches
             spans[first - h.first : last - h.first, w.RESULT] = at + np.arange(last - first)

@@ -1,9 +1,11 @@
 # mypy: ignore-errors
 """Max-marginals of mini-buckets and magnitudes of messages on an NVIDIA GPU, without writing a joined table.
 
-The mini-buckets were prepared as S, B and start and are described in ``meta``; see
-:mod:`dmcmc.inference.elimination.cuda.join_kernels`, also for the arguments ``arena``, ``meta``, ``table``, ``sums``,
-``start``, ``lowest`` and ``half``. While elimination takes the maximum over x of
+The arguments ``arena``, ``meta``, ``table``, ``sums``, ``start``, ``lowest`` and ``half`` are those of
+:mod:`dmcmc.inference.elimination.cuda.join_kernels`, whose kernel ``prepare`` runs first. For the leading variables h
+and the trailing variables l of a separator, it writes S[x, h], the sum of the tables that depend on h only, and B[x,
+l], the sum of those that depend on l only, to ``sums``, and offsets of the other tables to ``start``. While elimination
+takes the maximum over x of
 
     S[x, h] + B[x, l] + Σ tables that depend on both h and l,
 
@@ -15,7 +17,7 @@ their results by an atomic maximum, which does not depend on their order.
 ``results`` (entries,) receives the numbers that leave the device: for each mini-bucket of a matched variable two rows
 over x whose sum is its max-marginal (initially −∞), and for each message its largest finite |entry|.
 
-A launch's table is that of :mod:`dmcmc.inference.elimination.cuda.join_kernels`, followed by the position of each
+A launch's table is that of :mod:`dmcmc.inference.elimination.cuda.descriptors`, followed by the position of each
 bucket's rows in ``results``.
 """
 
@@ -74,39 +76,45 @@ def add_marginals(
         Kernel (−1 prepares, otherwise see :func:`marginal_kernel`), position of its table, number of blocks, groups per
         block, joined cells. Large launches are split as those of the joins.
     """
-    meta, at = waves.meta, waves.meta.size
+    meta, tables_at = waves.meta, waves.meta.size
     launches: list[tuple[int, int, int, int, float]] = []
     tables: list[int] = []
-    other_results = list(result_positions)
+    remaining_results = list(result_positions)
     for number, table, blocks in waves.launches.tolist():
         if number >= 0:
             continue
         launches.append((number, table, blocks, 0, 0.0))
         n = int(meta[table + w.BUCKETS])
         members = meta[table + w.AFTER + n : table + w.AFTER + 2 * n].tolist()
-        bucket_results, other_results = other_results[:n], other_results[n:]
+        bucket_results, remaining_results = remaining_results[:n], remaining_results[n:]
         for both in range(4):
             members_of_kernel = [i for i, b in enumerate(members) if min(int(meta[b + w.BOTH_TABLES]), 3) == both]
             if not members_of_kernel:
                 continue
             sizes = (w.DOMAIN, w.ROWS, w.WIDTH, w.BOTH_TABLES)
-            work = [_work(*(int(meta[members[i] + word]) for word in sizes)) for i in members_of_kernel]
-            groups = min(GROUPS, max(lines for lines, _ in work))
-            counts = [least * split_blocks(lines, least, groups) for lines, least in work]
+            lines_and_blocks = [_work(*(int(meta[members[i] + field]) for field in sizes)) for i in members_of_kernel]
+            groups = min(GROUPS, max(lines for lines, _ in lines_and_blocks))
+            counts = [min_blocks * split_blocks(lines, min_blocks, groups) for lines, min_blocks in lines_and_blocks]
             begin = np.cumsum([0, *counts]).tolist()
             inner = (w.DOMAIN, w.ROWS, w.WIDTH)
             cells = (
-                sum(prod(float(meta[members[i] + word]) for word in inner) for i in members_of_kernel) if both else 0.0
+                sum(prod(float(meta[members[i] + field]) for field in inner) for i in members_of_kernel)
+                if both
+                else 0.0
             )
             for first, count in split_launch(begin[-1], cells):
-                launches.append((both, at + len(tables), count, groups, cells * count / begin[-1]))
+                launches.append((both, tables_at + len(tables), count, groups, cells * count / begin[-1]))
                 tables += [len(members_of_kernel), *(b - first for b in begin)]
                 tables += [*(members[i] for i in members_of_kernel), *(bucket_results[i] for i in members_of_kernel)]
     return waves._replace(meta=np.concatenate([meta, np.array(tables, dtype=np.int64)])), launches
 
 
 def _work(x_size: int, rows: int, width: int, both: int) -> tuple[int, int]:
-    """Return a bucket's number of lines and its smallest number of blocks."""
+    """Return a bucket's number of lines of work and its smallest number of blocks.
+
+    ``both`` is the number of tables that depend on both h and l. A line is one step of a group of threads: 32 entries
+    of S or B if there is no such table, otherwise one row of a tile of columns.
+    """
     if both == 0:
         return -(-max(rows, width) // LANES), x_size
     return rows, x_size * -(-width // TILE)
@@ -114,7 +122,10 @@ def _work(x_size: int, rows: int, width: int, both: int) -> tuple[int, int]:
 
 @cuda.jit(device=True)
 def block_maximum(results, result_at, value, shared):
-    """Raise ``results[slot]`` to the maximum of ``value`` over a block; called by all its threads."""
+    """Raise ``results[result_at]`` to the maximum of ``value`` over a block; called by all its threads.
+
+    ``shared`` (THREADS,) is shared memory, overwritten.
+    """
     lane = cuda.threadIdx.x
     cuda.syncthreads()  # wait until no thread reads the previous contents
     shared[cuda.threadIdx.y * LANES + lane] = value
@@ -141,7 +152,10 @@ def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
 
     @cuda_jit()
     def separate(arena, meta, table, sums, start, results, lowest, half):
-        """Raise the maxima over h and over l if no table depends on both; one block per part of an x."""
+        """Raise the maxima of S over h and of B over l, if no table depends on both; one block per part of an x.
+
+        The results are the two rows of the mini-bucket in ``results``.
+        """
         shared = cuda.shared.array(THREADS, number)
         thread = np.int32(cuda.threadIdx.y * LANES + cuda.threadIdx.x)
         threads = cuda.blockDim.y * LANES
@@ -165,7 +179,10 @@ def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
 
     @cuda_jit()
     def joined(arena, meta, table, sums, start, results, lowest, half):
-        """Raise the maximum over (h, l); one block per part of an x and tile of columns."""
+        """Raise the maximum over (h, l); one block per part of an x and tile of columns.
+
+        The result is the first row of the mini-bucket in ``results``; the second row is set to zero.
+        """
         shared = cuda.shared.array(THREADS, number)
         column_offset = cuda.local.array(n_columns, np.int32)
         base = cuda.local.array(COLUMNS_PER_THREAD, number)
@@ -233,7 +250,7 @@ def magnitude_kernel(dtype: np.dtype[Any]) -> Any:
 
     @cuda_jit()
     def bound(arena, spans, first, results, lowest, half):
-        """Raise the magnitude of a message; one block per part of a message."""
+        """Raise the magnitude of a message to its largest finite |entry|; one block per part of a message."""
         shared = cuda.shared.array(THREADS, number)
         span = w.SPAN * (first + cuda.blockIdx.y)
         at, size = spans[span + w.BEGIN], spans[span + w.ENTRIES]

@@ -11,9 +11,9 @@ from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.types import Array
 
-NEVER_RESIDENT = 1 << 62
+NEVER_RESIDENT = 1 << 62  # a minimum number of entries that no table has: all tables are copied to the host
 _MIN_RESIDENT_ENTRIES = 1 << 16  # tables of fewer entries are copied to the host, together with others in one transfer
-_THREADS = 256
+_THREADS = 256  # threads per block
 
 
 class DeviceTable(EncodedTable):

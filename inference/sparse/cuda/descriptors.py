@@ -1,16 +1,22 @@
 """Layout of the int64 descriptor of one step of making rows on the GPU.
 
-A header is followed by lists: for each dense table its offset, its strides of the bucket's variable and of the added
-variable, and the index of its first field (tables + 1 values); then shift, mask and stride of each field; then shift,
-mask and target shift of the fields that rows share with a partner.
+The header has the entries KIND to SHARED_TO. The names of lists stand for the position of the list in the descriptor:
+
+* per dense table: OFFSET (its offset), X_STRIDE and Y_STRIDE (its strides of the bucket's variable x and of the added
+  variable y; 0 if it does not depend on it), FIELD_START (index of its first field; tables + 1 values);
+* per field, that is, per pair of a dense table and a variable in the row's key: SHIFT and MASK of the variable in the
+  key, STRIDE of the table;
+* per variable that rows share with a join partner: SHARED_SHIFT and SHARED_MASK in the row's key, SHARED_TO: shift in
+  the packed shared values.
 """
 
-# The candidates: vectors of the first table, rows with each value of a variable, or rows with their partners.
+# Values of KIND: the candidates are vectors of the first table, rows with each value of a new variable, or rows with
+# their partners.
 FIRST, EXTEND, JOIN = range(3)
-# The header. X_SIZE: domain size of the bucket's variable; SIZE, BITS: number of values that extend each row, and bits
-# added to its key; EXACT, TABLES, SHARED: numbers of exact tables, of all tables, of shared fields; the rest: position
-# of each list.
+# The header. X_SIZE: domain size of the bucket's variable; SIZE: number of values that extend each row; BITS: bits that
+# are added to its key; EXACT: number of tables that are added; TABLES: number of all tables (the others are bounds);
+# SHARED: number of shared variables; HEADER: length of the header; other names: position of each list.
 (
-    KIND, X_SIZE, SIZE, BITS, EXACT, TABLES, AT, OF_X, OF_Y, FIELD_START, SHIFT, MASK, STRIDE, SHARED, SHARED_SHIFT,
-    SHARED_MASK, SHARED_TO, HEADER,
+    KIND, X_SIZE, SIZE, BITS, EXACT, TABLES, OFFSET, X_STRIDE, Y_STRIDE, FIELD_START, SHIFT, MASK, STRIDE, SHARED,
+    SHARED_SHIFT, SHARED_MASK, SHARED_TO, HEADER,
 ) = range(18)  # fmt: skip

@@ -22,15 +22,15 @@ from dmcmc.inference.sparse.cuda.row_kernels import (
     THREADS,
     best_rows,
     count_partners,
-    judge_rows,
+    flag_candidates,
     scan_sums,
     scan_tiles,
     write_rows,
 )
 from dmcmc.inference.sparse.join_steps import JoinStep
 
-_MAX_WINDOW = 1 << 22  # most rows of a step's buffer: some milliseconds of a kernel
-_MIN_WINDOW = 1 << 12  # least rows of a step's buffer: with fewer the launches cost more than the work
+_MAX_WINDOW = 1 << 22  # largest number of rows of a step's buffer: some milliseconds of a kernel
+_MIN_WINDOW = 1 << 12  # smallest number of rows of a step's buffer: with fewer the launches cost more than the work
 _LONGS = np.dtype(np.int64)
 _INTS = np.dtype(np.int32)
 _FLAGS = np.dtype(np.uint8)
@@ -51,16 +51,31 @@ class _DeviceRows(NamedTuple):
 
 @dataclass(frozen=True)
 class _DeviceStepTables:
-    """The tables of a step on the device; see :mod:`dmcmc.inference.sparse.cuda.row_kernels`."""
+    """The tables of a step on the device.
+
+    Attributes
+    ----------
+    descriptor : int64
+        The step, see :mod:`dmcmc.inference.sparse.cuda.descriptors`.
+    data
+        The entries of the dense tables.
+    new_values, start, xs, values
+        The joined table (or the first one) as vectors over the bucket's variable: packed values of the new variables,
+        start of each vector's entries, and for each entry its value x and its utility.
+    shared, group_start
+        Packed values of the variables that the joined table shares with the rows, and first vector for each of them.
+    groups : int
+        Number of entries of ``shared``.
+    """
 
     descriptor: Any
     data: Any
-    fresh: Any
+    new_values: Any
     start: Any
     xs: Any
     values: Any
     shared: Any
-    group: Any
+    group_start: Any
     groups: int
 
 
@@ -88,27 +103,27 @@ class GpuRowExtender:
         fixed = sum(_bytes_of(step) for step in steps)
         # Bytes per row: keys, vectors, first partners and counts of each step; a window's part of the first table, its
         # flags, and the results. All buffers are allocated a little larger.
-        row, item = 8 + builder.size * self.dtype.itemsize, self.dtype.itemsize
-        bytes_per_row = (len(steps) + 1) * (row + 16) + 16 + builder.size * (4 + item) + item + 4
+        bytes_of_row, item = 8 + builder.size * self.dtype.itemsize, self.dtype.itemsize
+        bytes_per_row = (len(steps) + 1) * (bytes_of_row + 16) + 16 + builder.size * (4 + item) + item + 4
         self.window = int(min(_MAX_WINDOW, (limit - fixed) // (bytes_per_row + bytes_per_row // 7)))
-        most_tables = max(step.look.at.size for step in steps)
+        max_tables = max(step.lookups.offset.size for step in steps)
         if (
             self.window < _MIN_WINDOW
-            or most_tables > MAX_TABLES
-            or any(step.look.data.size >= 1 << 31 for step in steps)
+            or max_tables > MAX_TABLES
+            or any(step.lookups.data.size >= 1 << 31 for step in steps)
         ):
             raise RowsExceedDevice
         self._tables = [None if j == 0 else self._upload(j, step) for j, step in enumerate(steps)]
 
     def carry(self, begin: int, end: int, start: tuple[int, Rows] | None, stop: Deadline) -> list[Rows]:
-        """Return what becomes of rows ``begin`` to ``end`` − 1 after all steps.
+        """Return the finished rows that rows ``begin`` to ``end`` − 1 become after all steps, in blocks.
 
         Parameters
         ----------
         begin, end
             The range of initial rows.
         start
-            The first step and the rows before it; None: the vectors of the first table.
+            The index of the first step and the initial rows; None: they are the vectors of the first table.
         stop
             The deadline.
 
@@ -123,7 +138,9 @@ class GpuRowExtender:
             if start is None:
                 tables, count = self._first(first, last)
                 rows = self._buffer(0)
-                survivors = self._make(tables, _DeviceRows(count, tables.fresh, tables.values, 1), 0, count, rows, 0)
+                survivors = self._make(
+                    tables, _DeviceRows(count, tables.new_values, tables.values, 1), 0, count, rows, 0
+                )
                 self._run_steps(1, rows._replace(rows=survivors), into, stop)
             else:
                 keys, vectors = start[1][0][first:last], start[1][1][first:last]
@@ -161,7 +178,14 @@ class GpuRowExtender:
         begin, counts, sums = self._scratch(j, rows_in.rows)
         blocks, total = -(-rows_in.rows // THREADS), self.device.buffer("rows/total", 1, _LONGS)
         count_partners[blocks, THREADS](
-            rows_in.keys, rows_in.rows, tables.descriptor, tables.groups, tables.shared, tables.group, begin, counts
+            rows_in.keys,
+            rows_in.rows,
+            tables.descriptor,
+            tables.groups,
+            tables.shared,
+            tables.group_start,
+            begin,
+            counts,
         )
         scan_tiles[blocks, THREADS](counts, rows_in.rows, sums)
         scan_sums[1, THREADS](sums, blocks, total)
@@ -184,14 +208,14 @@ class GpuRowExtender:
         flags, sums = device.buffer("rows/flags", self.window, _FLAGS), self._sums("window", self.window)
         total = device.buffer("rows/total", 1, _LONGS)
         begin, counts, before = self._scratch(j, rows_in.rows)
-        common = (
+        arguments = (
             tables.descriptor, tables.data, rows_in.keys, rows_in.vectors, rows_in.stride, rows_in.rows, begin, counts,
-            before, tables.fresh, tables.start, tables.xs, tables.values, first, count, lowest, half, threshold,
+            before, tables.new_values, tables.start, tables.xs, tables.values, first, count, lowest, half, threshold,
             flags, sums,
         )  # fmt: skip
-        judge_rows[blocks, THREADS](*common)
+        flag_candidates[blocks, THREADS](*arguments)
         scan_sums[1, THREADS](sums, blocks, total)
-        write_rows[blocks, THREADS](*common, n_made, out.keys, out.vectors, out.stride)
+        write_rows[blocks, THREADS](*arguments, n_made, out.keys, out.vectors, out.stride)
         return int(total[:1].copy_to_host()[0])
 
     def _best(self, rows_in: _DeviceRows) -> Rows:
@@ -223,7 +247,7 @@ class GpuRowExtender:
         return self.device.buffer(f"rows/sums{name}", -(-rows // THREADS), _LONGS)
 
     def _first(self, begin: int, end: int) -> tuple[_DeviceStepTables, int]:
-        """Return vectors of the first table on the device, with keys in place of ``fresh``, and their number."""
+        """Return vectors of the first table on the device, with keys in place of ``new_values``, and their number."""
         step = self.builder.steps[0]
         table = step.table
         assert table is not None
@@ -238,22 +262,24 @@ class GpuRowExtender:
         lists: tuple[Ints, Ints, Ints, Array] = (*none, np.zeros(0, dtype=self.dtype))
         partner = step.partner
         if partner is not None:
-            lists = partner.fresh, partner.start, partner.x, partner.values
+            lists = partner.new_values, partner.start, partner.x, partner.values
         tables = self._on_device(str(j), step, lists)
         if partner is None:
             return tables
-        shared, group = self._copy(f"shared{j}", partner.shared), self._copy(f"group{j}", partner.group)
-        return replace(tables, shared=shared, group=group, groups=partner.shared.size)
+        shared, group = self._copy(f"shared{j}", partner.shared), self._copy(f"group{j}", partner.group_start)
+        return replace(tables, shared=shared, group_start=group, groups=partner.shared.size)
 
     def _on_device(self, name: str, step: JoinStep, lists: tuple[Ints, Ints, Ints, Array]) -> _DeviceStepTables:
         """Copy the descriptor, the dense tables and the given lists of a step to the device."""
         descriptor, data = (
             self._copy("words" + name, _step_descriptor(step, self.builder.size)),
-            self._copy("data" + name, step.look.data),
+            self._copy("data" + name, step.lookups.data),
         )
-        fresh, start = self._copy("fresh" + name, lists[0]), self._copy("start" + name, lists[1])
+        new_values, start = self._copy("new_values" + name, lists[0]), self._copy("start" + name, lists[1])
         xs, values = self._copy("xs" + name, lists[2].astype(np.int32)), self._copy("values" + name, lists[3])
-        return _DeviceStepTables(descriptor, data, fresh, start, xs, values, shared=fresh, group=start, groups=0)
+        return _DeviceStepTables(
+            descriptor, data, new_values, start, xs, values, shared=new_values, group_start=start, groups=0
+        )
 
     def _copy(self, name: str, data: Array) -> Any:
         """Copy an array to a named buffer on the device."""
@@ -266,12 +292,12 @@ def load_kernels(arithmetic: Arithmetic) -> None:
     tables, longs, ints, flags = (device.buffer("kernels", 1, kind) for kind in (dtype, _LONGS, _INTS, _FLAGS))
     number = dtype.type(0)
     threshold = np.int64(0) if arithmetic.exact else np.float64(0)
-    common = (
+    arguments = (
         longs, tables, longs, tables, 0, 0, longs, longs, longs, longs, longs, ints, tables, 0, 0, number, number,
         threshold, flags, longs,
     )  # fmt: skip
-    device.load(judge_rows, common)
-    device.load(write_rows, (*common, 0, longs, tables, 0))
+    device.load(flag_candidates, arguments)
+    device.load(write_rows, (*arguments, 0, longs, tables, 0))
     device.load(count_partners, (longs, 0, longs, 0, longs, longs, longs, longs))
     device.load(scan_tiles, (longs, 0, longs))
     device.load(scan_sums, (longs, 0, longs))
@@ -280,30 +306,40 @@ def load_kernels(arithmetic: Arithmetic) -> None:
 
 def _bytes_of(step: JoinStep) -> int:
     """Return the device memory of a step's tables in bytes."""
-    memory = step.look.data.nbytes + (1 << 12)
+    memory = step.lookups.data.nbytes + (1 << 12)
     if step.partner is not None:
         partner = step.partner
-        memory += sum(a.nbytes for a in (partner.shared, partner.group, partner.fresh, partner.start, partner.values))
+        memory += sum(
+            a.nbytes for a in (partner.shared, partner.group_start, partner.new_values, partner.start, partner.values)
+        )
         memory += partner.x.size * 4
     return memory + memory // 8  # buffers are allocated a little larger
 
 
 def _step_descriptor(step: JoinStep, x_size: int) -> Ints:
     """Return the descriptor of a step."""
-    look, partner = step.look, step.partner
-    lists: Sequence[Ints] = (look.at, look.of_x, look.of_y, look.first, look.shift, look.mask, look.stride)
+    lookups, partner = step.lookups, step.partner
+    lists: Sequence[Ints] = (
+        lookups.offset,
+        lookups.x_stride,
+        lookups.y_stride,
+        lookups.field_start,
+        lookups.shift,
+        lookups.mask,
+        lookups.stride,
+    )
     header = np.zeros(w.HEADER, dtype=np.int64)
     header[w.KIND] = w.FIRST if step.table is not None else w.EXTEND if partner is None else w.JOIN
     header[w.X_SIZE], header[w.SIZE] = x_size, step.size
     header[w.BITS] = step.bits if partner is None else partner.bits
-    header[w.EXACT], header[w.TABLES] = look.exact, look.at.size
+    header[w.EXACT], header[w.TABLES] = lookups.exact, lookups.offset.size
     if partner is not None:
         header[w.SHARED] = partner.shift.size
-        lists = (*lists, partner.shift, partner.mask, partner.to)
+        lists = (*lists, partner.shift, partner.mask, partner.target_shift)
     header_entries = (
-        w.AT,
-        w.OF_X,
-        w.OF_Y,
+        w.OFFSET,
+        w.X_STRIDE,
+        w.Y_STRIDE,
         w.FIELD_START,
         w.SHIFT,
         w.MASK,

@@ -1,33 +1,45 @@
 # mypy: ignore-errors
 """Extend, join and filter rows of sparse tables on an NVIDIA GPU (CUBE §IV, Algorithms 3–5).
 
-A step makes candidates from rows: one per value of a new variable, or one per partner with the same shared values. The
-candidates of each row are counted (rows without partner have none), and prefix sums give the first candidate of each
-row. One thread processes one candidate and finds its row by bisection, so the numbers per row may be arbitrarily
-uneven. First all candidates are checked and the survivors are counted per block; then the survivors are written in
-order at the position that prefix sums give.
+A step makes candidates from rows: one per value y of a new variable, or one per partner with the same
+shared values. The candidates of each row are counted (rows without partner have none), and prefix sums give
+the first candidate of each row. One thread processes one candidate and finds its row by bisection, so the
+numbers per row may be arbitrarily uneven. First all candidates of a window are checked and the survivors
+are counted per block; then the survivors are written in order, at the positions that prefix sums give.
 
-Rows have a key and a vector over the bucket's variable, as on the CPU. Value x of row i is at ``x · stride + i``, so
-that neighbouring threads of a block access neighbouring entries. Every number is computed by the same additions in the
-same order as in :mod:`dmcmc.inference.sparse.row_kernels`.
+A row has a packed key and a vector with one utility per value x of the variable that the bucket eliminates,
+as on the CPU. Value x of row i is at ``x · stride + i``, so that neighbouring threads of a block access
+neighbouring entries. Every number is computed by the same additions in the same order as in
+:mod:`dmcmc.inference.sparse.row_kernels`.
+
+The first ``EXACT`` dense tables of a step are added to the candidate. The sum of the others is an upper
+bound on everything that is not in it yet. A candidate survives if its utility plus this bound exceeds the
+threshold for an x.
 
 Shared arguments
 ----------------
 descriptor : int64
-    The step, in the layout of :mod:`dmcmc.inference.sparse.cuda.descriptors`.
+    The step, in the layout of :mod:`dmcmc.inference.sparse.cuda.descriptors` (imported as ``w``).
 data : (entries,)
-    The dense tables of the step.
+    The entries of the step's dense tables, in the dtype of the arithmetic.
 keys : (n,) int64; vectors : (x_size · stride,)
     The rows, and their number ``n`` and ``stride``.
 begin, counts : (n,) int64; sums : (parts,) int64
-    First partner of each row, prefix sum of the numbers of partners within its block, and prefix sums of blocks.
-fresh, start, xs, values
-    The partner (or first) table: packed new values, start of each vector, values of the bucket's variable (int32),
-    utilities.
+    For a join: first partner of each row; number of candidates of preceding rows in the row's part of
+    THREADS rows; number of candidates of preceding parts.
+new_values : (vectors,) int64; start : (vectors + 1,) int64; xs : int32; values
+    The joined table (or the first one), as vectors over the bucket's variable: packed values of the new
+    variables, start of each vector's entries, and for each entry x and its utility.
+base : (tables,) int32
+    Offset in ``data`` of a candidate's entry in each dense table, for x = 0; local to a thread.
+first, count : int
+    The window: candidates ``first`` to ``first + count`` − 1.
 lowest, half, threshold
-    −∞, the bound below which a sum means −∞, and the number that a row's bound must exceed.
+    −∞, the bound below which a sum means −∞, and the number that a candidate's bound must exceed.
 flags : (candidates,) uint8; blocks : (blocks,) int64
-    Whether each candidate survives, and the survivors per block, later their prefix sums.
+    Whether each candidate of the window survives; number of survivors per block, later their prefix sums.
+out_at, out_keys, out_vectors, out_stride
+    The output rows, written from row ``out_at`` on.
 """
 
 import numpy as np
@@ -46,13 +58,13 @@ def sum_before(value, shared):
     thread = cuda.threadIdx.x
     shared[thread] = value
     cuda.syncthreads()
-    step = 1
-    while step < THREADS:
-        other = shared[thread - step] if thread >= step else 0
+    distance = 1
+    while distance < THREADS:
+        preceding = shared[thread - distance] if thread >= distance else 0
         cuda.syncthreads()
-        shared[thread] += other
+        shared[thread] += preceding
         cuda.syncthreads()
-        step *= 2
+        distance *= 2
     before, total = shared[thread] - value, shared[THREADS - 1]
     cuda.syncthreads()
     return before, total
@@ -60,7 +72,10 @@ def sum_before(value, shared):
 
 @cuda_jit()
 def scan_tiles(counts, n, sums):
-    """Replace ``counts`` by prefix sums within each block's part, and write each part's total to ``sums``."""
+    """Replace ``counts`` by exclusive prefix sums within each part of THREADS rows, and write the parts' totals.
+
+    ``sums`` receives one total per part. One thread per row, one block per part.
+    """
     shared = cuda.shared.array(THREADS, np.int64)
     i = cuda.blockIdx.x * THREADS + cuda.threadIdx.x
     count = counts[i] if i < n else 0
@@ -73,23 +88,27 @@ def scan_tiles(counts, n, sums):
 
 @cuda_jit()
 def scan_sums(sums, n, total):
-    """Replace ``sums`` by prefix sums, and write their total to ``total``; runs in one block."""
+    """Replace ``sums`` (n,) by exclusive prefix sums, and write their total to ``total`` (1,); runs in one block."""
     shared = cuda.shared.array(THREADS, np.int64)
-    done = np.int64(0)
+    preceding = np.int64(0)
     for first in range(0, n, THREADS):
         i = first + cuda.threadIdx.x
         count = sums[i] if i < n else 0
-        before, part = sum_before(count, shared)
+        before, tile_total = sum_before(count, shared)
         if i < n:
-            sums[i] = done + before
-        done += part
+            sums[i] = preceding + before
+        preceding += tile_total
     if cuda.threadIdx.x == 0:
-        total[0] = done
+        total[0] = preceding
 
 
 @cuda_jit()
 def count_partners(keys, n, descriptor, groups, shared, group, begin, counts):
-    """Write the number of partners of each row, and the first of them; one thread per row."""
+    """Write the first partner of each row and the number of its partners; one thread per row.
+
+    ``shared`` (groups,) int64 holds the ascending packed values of the shared variables in the joined table,
+    and ``group`` (groups + 1,) int64 the first vector of each group.
+    """
     i = cuda.grid(1)
     if i >= n:
         return
@@ -132,10 +151,10 @@ def row_of(candidate, counts, sums, n):
 
 
 @cuda.jit(device=True)
-def bases(key, y, descriptor, base):
-    """Write the offset of a row's entries in each table, with value y of the added variable."""
+def find_entries(key, y, descriptor, base):
+    """Write to ``base`` where the entries of a key with value y of the added variable begin in each dense table."""
     for t in range(descriptor[w.TABLES]):
-        at = descriptor[descriptor[w.AT] + t] + y * descriptor[descriptor[w.OF_Y] + t]
+        at = descriptor[descriptor[w.OFFSET] + t] + y * descriptor[descriptor[w.Y_STRIDE] + t]
         for f in range(descriptor[descriptor[w.FIELD_START] + t], descriptor[descriptor[w.FIELD_START] + t + 1]):
             field = (key >> descriptor[descriptor[w.SHIFT] + f]) & descriptor[descriptor[w.MASK] + f]
             at += field * descriptor[descriptor[w.STRIDE] + f]
@@ -144,32 +163,47 @@ def bases(key, y, descriptor, base):
 
 @cuda.jit(device=True)
 def bound_outside(descriptor, data, base, lowest):
-    """Return the sum of the bounds that do not depend on the bucket's variable."""
+    """Return the sum of those bounds that do not depend on the bucket's variable."""
     outside = data.dtype.type(0)
     for t in range(descriptor[w.EXACT], descriptor[w.TABLES]):
-        if descriptor[descriptor[w.OF_X] + t] == 0:
+        if descriptor[descriptor[w.X_STRIDE] + t] == 0:
             outside = max(outside + data[base[t]], lowest)
     return outside
 
 
 @cuda.jit(device=True)
-def judge(value, x, outside, descriptor, data, base, lowest, half, threshold):
-    """Return a value plus the exact tables; −∞ if its bound does not exceed the threshold."""
+def filter_value(value, x, outside, descriptor, data, base, lowest, half, threshold):
+    """Return a utility for x plus the exact tables; −∞ if its bound does not exceed the threshold.
+
+    ``outside`` is what :func:`bound_outside` returns.
+    """
     total = value
     for t in range(descriptor[w.EXACT]):
-        total = max(total + data[base[t] + x * descriptor[descriptor[w.OF_X] + t]], lowest)
+        total = max(total + data[base[t] + x * descriptor[descriptor[w.X_STRIDE] + t]], lowest)
     bound = max(total + outside, lowest)
     if total > half and bound > half:
         for t in range(descriptor[w.EXACT], descriptor[w.TABLES]):
-            step = descriptor[descriptor[w.OF_X] + t]
+            step = descriptor[descriptor[w.X_STRIDE] + t]
             if step > 0:
                 bound = max(bound + data[base[t] + x * step], lowest)
     return total if total > half and bound > threshold else lowest
 
 
 @cuda.jit(device=True)
-def locate(candidate, descriptor, keys, n, begin, counts, sums, fresh):
-    """Return a candidate's row, its vector in a table, its added value and its key; −1 for no row or no vector."""
+def locate(candidate, descriptor, keys, n, begin, counts, sums, new_values):
+    """Return how a candidate is made.
+
+    Returns
+    -------
+    i : int64
+        Its row; −1 for a vector of the first table.
+    e : int64
+        Its vector in the joined (or first) table; −1 if a variable is added.
+    y : int64
+        Value of the added variable; 0 if there is none.
+    key : int64
+        Its key, without y.
+    """
     kind = descriptor[w.KIND]
     if kind == w.FIRST:
         return np.int64(-1), candidate, np.int64(0), keys[candidate]
@@ -178,12 +212,15 @@ def locate(candidate, descriptor, keys, n, begin, counts, sums, fresh):
         return i, np.int64(-1), y, keys[i]
     i, at = row_of(candidate, counts, sums, n)
     e = begin[i] + candidate - at
-    return np.int64(i), e, np.int64(0), (keys[i] << descriptor[w.BITS]) | fresh[e]
+    return np.int64(i), e, np.int64(0), (keys[i] << descriptor[w.BITS]) | new_values[e]
 
 
 @cuda.jit(device=True)
 def entry_of(r, i, e, vectors, stride, xs, values, lowest):
-    """Return the value of the bucket's variable of entry r of a candidate, and its utility."""
+    """Return x and its utility for entry ``r`` of a candidate that :func:`locate` described by ``i`` and ``e``.
+
+    ``r`` is x itself if there is no vector (``e`` < 0), otherwise an index of ``xs`` and ``values``.
+    """
     if e < 0:
         return np.int64(r), vectors[r * stride + i]
     if i < 0:
@@ -193,11 +230,11 @@ def entry_of(r, i, e, vectors, stride, xs, values, lowest):
 
 
 @cuda_jit()
-def judge_rows(
-    descriptor, data, keys, vectors, stride, n, begin, counts, sums, fresh, start, xs, values, first, count, lowest,
-    half, threshold, flags, blocks,
+def flag_candidates(
+    descriptor, data, keys, vectors, stride, n, begin, counts, sums, new_values, start, xs, values, first, count,
+    lowest, half, threshold, flags, blocks,
 ):  # fmt: skip
-    """Flag the candidates from ``first`` on that can win, and count them per block; one thread per candidate."""
+    """Flag the candidates of the window that survive, and count them per block; one thread per candidate."""
     base = cuda.local.array(MAX_TABLES, np.int32)
     survivors = cuda.shared.array(1, np.int32)
     t = cuda.threadIdx.x
@@ -206,14 +243,14 @@ def judge_rows(
     cuda.syncthreads()
     c = cuda.blockIdx.x * THREADS + t
     if c < count:
-        i, e, y, key = locate(first + c, descriptor, keys, n, begin, counts, sums, fresh)
-        bases(key, y, descriptor, base)
+        i, e, y, key = locate(first + c, descriptor, keys, n, begin, counts, sums, new_values)
+        find_entries(key, y, descriptor, base)
         outside = bound_outside(descriptor, data, base, lowest)
         r, end = (np.int64(0), descriptor[w.X_SIZE]) if e < 0 else (np.int64(start[e]), np.int64(start[e + 1]))
         can_win = False
         while r < end and not can_win:
             x, value = entry_of(r, i, e, vectors, stride, xs, values, lowest)
-            can_win = judge(value, x, outside, descriptor, data, base, lowest, half, threshold) > half
+            can_win = filter_value(value, x, outside, descriptor, data, base, lowest, half, threshold) > half
             r += 1
         flags[c] = 1 if can_win else 0
         if can_win:
@@ -225,10 +262,10 @@ def judge_rows(
 
 @cuda_jit()
 def write_rows(
-    descriptor, data, keys, vectors, stride, n, begin, counts, sums, fresh, start, xs, values, first, count, lowest,
-    half, threshold, flags, blocks, out_at, out_keys, out_vectors, out_stride,
+    descriptor, data, keys, vectors, stride, n, begin, counts, sums, new_values, start, xs, values, first, count,
+    lowest, half, threshold, flags, blocks, out_at, out_keys, out_vectors, out_stride,
 ):  # fmt: skip
-    """Write the flagged candidates from row ``out_at`` on; ``blocks`` holds prefix sums. One thread per candidate."""
+    """Write the flagged candidates to the output rows; ``blocks`` holds prefix sums. One thread per candidate."""
     base = cuda.local.array(MAX_TABLES, np.int32)
     shared = cuda.shared.array(THREADS, np.int64)
     c = cuda.blockIdx.x * THREADS + cuda.threadIdx.x
@@ -237,14 +274,14 @@ def write_rows(
     if flag == 0:
         return
     target = out_at + blocks[cuda.blockIdx.x] + before
-    i, e, y, key = locate(first + c, descriptor, keys, n, begin, counts, sums, fresh)
-    bases(key, y, descriptor, base)
+    i, e, y, key = locate(first + c, descriptor, keys, n, begin, counts, sums, new_values)
+    find_entries(key, y, descriptor, base)
     outside = bound_outside(descriptor, data, base, lowest)
     r, end = (np.int64(0), descriptor[w.X_SIZE]) if e < 0 else (np.int64(start[e]), np.int64(start[e + 1]))
     next_x = np.int64(0)  # next value of the bucket's variable to be written
     while r < end:
         x, value = entry_of(r, i, e, vectors, stride, xs, values, lowest)
-        total = judge(value, x, outside, descriptor, data, base, lowest, half, threshold)
+        total = filter_value(value, x, outside, descriptor, data, base, lowest, half, threshold)
         while next_x < x:
             out_vectors[next_x * out_stride + target] = lowest
             next_x += 1
@@ -258,7 +295,7 @@ def write_rows(
 
 @cuda_jit()
 def best_rows(vectors, stride, n, size, out):
-    """Write the largest value of each vector to ``out``; one thread per row."""
+    """Write the largest of the ``size`` utilities of each row to ``out`` (n,); one thread per row."""
     i = cuda.grid(1)
     if i < n:
         best = vectors[i]

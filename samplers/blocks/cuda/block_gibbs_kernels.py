@@ -3,20 +3,25 @@
 
 A move is the one of :mod:`dmcmc.samplers.blocks.block_gibbs_kernels`. The block's factors are conditioned on all other
 values, the tables of each bucket are joined and projected, and values are drawn backwards. The joined tables stay in
-the arena, so that the draw of a variable reads one row of its bucket's table. A draw adds Gumbel noise, keyed by chain,
-move, variable and value; at temperature 0 a best value is taken, and the noise breaks ties. The threads of a block
-share the factors, the cells of a table, or the values of a variable.
+the arena, so that the draw of a variable reads one row of its bucket's table. Values are drawn by the Gumbel-max trick:
+Gumbel noise, keyed by chain, move, variable and value, is added to each score, and the largest sum wins. At temperature
+0 a best value is taken, and the noise breaks ties. The threads of a thread block share the factors, the cells of a
+table, or the values of a variable.
 
 Arguments that several functions share:
 
 descriptor : (words,) int64
-    Moves, see ``descriptors``; ``p`` is the offset of the move and ``r`` of a record.
+    All moves of the launch, one after another. ``p`` is the offset of a move, and ``r`` that of one of its records: one
+    record per factor and one per bucket. ``field.NAME`` is the offset of a word within the move or record; the names
+    are explained in :mod:`dmcmc.samplers.blocks.cuda.descriptors`.
 z : (n,) int32
     The chain's state.
 data : (entries,) float64
     Tables of all factors.
 arena : (entries,) float64
     Tables of the move's elimination.
+temperature : float
+    Tables are divided by it; 0 maximises.
 """
 
 import math
@@ -30,8 +35,8 @@ from dmcmc.samplers.model.rng_kernels import philox, uniform
 
 THREADS = 4 if config.ENABLE_CUDASIM else 128  # threads per chain
 MAX_DOMAIN = 1024  # maximum domain size
-SALT = 4  # low bits of a random-number counter: no other draw with this key uses this salt
-SHIFT = 3  # bits of the salt
+DRAW_SALT = 4  # low bits of the second counter word of the random numbers: no other draw with this key has these bits
+SALT_BITS = 3  # number of these bits; the number of the move is in the bits above
 
 
 @cuda.jit(device=True)
@@ -50,7 +55,7 @@ def sum_over_threads(value, shared):
 
 @cuda.jit(device=True)
 def utility_of_factors(descriptor, p, data, z):
-    """Return the utility of this thread's share of the factors of a move."""
+    """Return the utility, at ``z``, of this thread's share of the factors of the move at offset p."""
     utility = 0.0
     for t in range(cuda.threadIdx.x, descriptor[p + field.GIVEN], THREADS):
         r = p + descriptor[p + field.RECORDS + t]
@@ -67,7 +72,7 @@ def utility_of_factors(descriptor, p, data, z):
 
 @cuda.jit(device=True)
 def condition(descriptor, p, data, z, arena, temperature):
-    """Write the factors of a move to the arena, conditioned on all variables outside the block."""
+    """Write the factors of the move at offset p to the arena, conditioned on all variables outside the block."""
     for t in range(descriptor[p + field.GIVEN]):
         r = p + descriptor[p + field.RECORDS + t]
         base, pair = descriptor[r + field.DATA], r + field.FACTOR
@@ -88,7 +93,7 @@ def condition(descriptor, p, data, z, arena, temperature):
 
 @cuda.jit(device=True)
 def join(descriptor, r, arena):
-    """Write the sum of a bucket's inputs to the arena."""
+    """Write the sum of the inputs of the bucket at offset r to the arena, with the bucket's variable as last axis."""
     axes, domain = np.int32(descriptor[r + field.AXES]), np.int32(descriptor[r + field.DOMAIN])
     scope = r + field.BUCKET
     for i in range(cuda.threadIdx.x, descriptor[r + field.CELLS], THREADS):
@@ -126,7 +131,11 @@ def project(descriptor, r, arena, temperature):
 
 @cuda.jit(device=True)
 def draw(descriptor, r, arena, z, temperature, noise, key0, key1, chain, number):
-    """Draw a bucket's variable given those drawn before it; ``noise``, (MAX_DOMAIN,) float64, is shared memory."""
+    """Draw a bucket's variable given those drawn before it, and write its value to ``z``.
+
+    ``noise``, (MAX_DOMAIN,) float64, is shared memory. ``key0``, ``key1`` are the key of the random numbers; ``chain``
+    and ``number``, the number of the move, belong to their counter.
+    """
     domain, v = descriptor[r + field.DOMAIN], descriptor[r + field.VARIABLE]
     at, pair = np.int64(0), r + field.BUCKET
     for _ in range(descriptor[r + field.AXES]):
@@ -134,17 +143,17 @@ def draw(descriptor, r, arena, z, temperature, noise, key0, key1, chain, number)
         pair += 2
     at = descriptor[r + field.JOINED] + at * domain
     for x in range(cuda.threadIdx.x, domain, THREADS):
-        word = philox(key0, key1, chain, number << SHIFT | SALT, v, x)[0]
+        word = philox(key0, key1, chain, number << SALT_BITS | DRAW_SALT, v, x)[0]
         noise[x] = -math.log(-math.log(uniform(word)))
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
         best = 0
         for x in range(1, domain):
-            one, other = arena[at + x], arena[at + best]
+            score, best_score = arena[at + x], arena[at + best]
             if temperature > 0:
-                better = one + noise[x] > other + noise[best]
+                better = score + noise[x] > best_score + noise[best]
             else:
-                better = one > other or (one == other and noise[x] > noise[best])
+                better = score > best_score or (score == best_score and noise[x] > noise[best])
             if better:
                 best = x
         z[v] = best
@@ -158,16 +167,24 @@ def redraw_chains(
 ):  # fmt: skip
     """Make the same moves in all chains; thread blocks loop over the chains.
 
+    A chain's utility is computed once, then updated by the difference of the moved factors before and after each move.
+
     Parameters
     ----------
     descriptor, begin : (words,), (moves,) int64
-        See :mod:`dmcmc.samplers.blocks.cuda.descriptors`; offset of each move.
+        The moves as described above; offset of each move.
     temperatures : (moves,) float64
         Temperature of each move.
     moves, first : int
         Number of moves, and number of the first move.
-    scope_start, scope, stride, table_at, data
-        The factors, all dense, as in :class:`dmcmc.samplers.blocks.block_workspace.PenalisedGraph`.
+    scope_start : (factors + 1,) int64
+        The variables of factor f are ``scope[scope_start[f]:scope_start[f + 1]]``; all factors are dense tables.
+    scope, stride : (scope entries,) int64
+        Variables of all factors, and the stride of each in its table, in entries.
+    table_at : (factors,) int64
+        Offset of each table in ``data``.
+    data : (entries,) float64
+        The tables; forbidden entries have a large finite loss.
     chains, n : int
         Number of chains and of variables.
     restart : bool
@@ -190,14 +207,14 @@ def redraw_chains(
     t = cuda.threadIdx.x
     arena = arenas[cuda.blockIdx.x * arena_size : (cuda.blockIdx.x + 1) * arena_size]
     for chain in range(cuda.blockIdx.x, chains, cuda.gridDim.x):
-        z, best, top = (
+        z, best_state, best_utility = (
             states[chain * n : (chain + 1) * n],
             best_states[chain * n : (chain + 1) * n],
             best_utilities[chain],
         )
         if restart:
             for v in range(t, n, THREADS):
-                z[v] = best[v]
+                z[v] = best_state[v]
         cuda.syncthreads()
         partial = 0.0
         for f in range(t, scope_start.size - 1, THREADS):
@@ -222,10 +239,10 @@ def redraw_chains(
                 r = p + descriptor[p + field.RECORDS + factors + b]
                 draw(descriptor, r, arena, z, temperature, noise, key0, key1, chain, first + m)
             utility += sum_over_threads(utility_of_factors(descriptor, p, data, z), shared)
-            if temperature <= 0 and utility > top + min_gain:
-                top = utility
+            if temperature <= 0 and utility > best_utility + min_gain:
+                best_utility = utility
                 for v in range(t, n, THREADS):
-                    best[v] = z[v]
+                    best_state[v] = z[v]
         if t == 0:
-            best_utilities[chain] = top
+            best_utilities[chain] = best_utility
         cuda.syncthreads()

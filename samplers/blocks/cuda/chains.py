@@ -21,13 +21,15 @@ from dmcmc.samplers.blocks.neighbourhood_search_kernels import SWEEP, choose_blo
 from dmcmc.samplers.blocks.sweep_kernels import typical_spread
 from dmcmc.samplers.model.rng_kernels import philox
 
-_SALT = 5  # counter of the random numbers that choose blocks
+_SALT = 5  # second counter word of the random numbers that choose blocks: no other draw with this key uses it
 _MIN_CHAINS = 1024  # fewer chains leave much of a GPU idle
-_MAX_COPIES = 64  # maximum of chains per row
+_MAX_COPIES = 64  # maximum number of chains per row
 _REGISTERS = 64  # per thread, estimated
-_MAX_MOVES = 32  # maximum per launch
+_MAX_MOVES = 32  # maximum number of moves per launch
 _LAUNCH_SECONDS = 0.2  # seconds per launch, about: a launch cannot be interrupted
-_READS_PER_LAUNCH = 1 << 17  # per chain, for draws of starts: a tenth of a second, as each read depends on the last
+_READS_PER_LAUNCH = (
+    1 << 17
+)  # reads per chain in a launch that draws starts: about 0.1 s, as each read depends on the last
 _MAX_CELLS = 1 << 31  # cells of a move, in all chains
 _CELLS_PER_VARIABLE = 3000  # cells that a block's variable is counted as, as on the CPU
 _ROUNDING = 1e-13  # relative to the loss of a violation: a smaller gain is rounding
@@ -68,31 +70,39 @@ class DeviceBlockChains:
         self.graph, self.key, self._device = graph, key, shared_device()
         self.rows, self.n = states.shape
         self.copies = min(_MAX_COPIES, -(-_MIN_CHAINS // self.rows))
-        self.chains, self._chosen, self._made = self.rows * self.copies, 0, 0
+        self.chains, self._choices_made, self._moves_made = self.rows * self.copies, 0, 0
         self._order = np.append(order, np.arange(graph.free, self.n))
         self._rank, self._workspace = np.argsort(self._order), new_workspace(graph, True)
         self._example, self._sweep = states[0].astype(np.int64), list[Move]()
-        every = np.repeat(states, self.copies, axis=0).reshape(-1)
-        up = self._device.upload
-        self._states = up("blocks z", every)
-        self._best_states = up("blocks best", every)
-        self._best_utilities = up("blocks tops", np.full(self.chains, -np.inf))
+        start_states = np.repeat(states, self.copies, axis=0).reshape(-1)
+        upload = self._device.upload
+        self._states = upload("blocks z", start_states)
+        self._best_states = upload("blocks best", start_states)
+        self._best_utilities = upload("blocks tops", np.full(self.chains, -np.inf))
         self._factors = tuple(
             self._device.upload_shaped(f"blocks {name}", getattr(graph, name))
             for name in ("scope_start", "scope", "stride", "at", "data")
         )
         _, processors, threads = gpu_limits(_REGISTERS)
-        self._resident = min(self.chains, processors * max(1, threads // THREADS))
-        self._entries = max(1 << 12, self._device.limit // 4 // 8 // self._resident)
+        self._resident_blocks = min(self.chains, processors * max(1, threads // THREADS))
+        self._arena_capacity = max(1 << 12, self._device.limit // 4 // 8 // self._resident_blocks)
 
     def start(self, starts: MiniBucketStarts, stop: Deadline = NO_DEADLINE) -> None:
-        """Draw a start for every chain; the states given to the constructor stay the best states if they are better."""
+        """Draw a start for every chain; the states given to the constructor stay the best states if they are better.
+
+        Parameters
+        ----------
+        starts : MiniBucketStarts
+            Draws starts from the tables of a mini-bucket elimination.
+        stop : Deadline
+            Ends the draws early; variables that have not been drawn keep their values.
+        """
         program, device = starts.done.plan.program, self._device
         numbers = np.arange(self.chains) % self.copies
         names = ("domains", "scope_start", "scope", "at", "variable", "input_start", "inputs")
         arrays = [device.upload_shaped(f"starts {name}", getattr(program, name)) for name in names]
         arena = device.upload_shaped("starts arena", starts.done.arena)
-        self._run([self._idle()], [0.0], restart=True)  # scores the given states
+        self._run([self._empty_move()], [0.0], restart=True)  # scores the given states
         temperatures = device.upload_shaped("starts temperatures", starts.temperatures(numbers))
         chain_arguments = (
             device.upload_shaped("starts numbers", numbers),
@@ -109,7 +119,7 @@ class DeviceBlockChains:
             )
             if stop.until < float("inf"):
                 device.synchronize()
-        self._run([self._idle()], [0.0], restart=False)
+        self._run([self._empty_move()], [0.0], restart=False)
 
     def anneal(self, work: int, stop: Deadline) -> None:
         """Make block moves until ``work`` cells are joined in every chain or the deadline passes.
@@ -139,21 +149,25 @@ class DeviceBlockChains:
         return best
 
     def _launches(self, work: int) -> Iterator[tuple[list[float], bool, list[Move]]]:
-        """Yield moves, their temperatures, and whether chains begin with their best states."""
+        """Yield for each launch the moves' temperatures, whether chains begin with their best states, and the moves.
+
+        Blocks are chosen with the state of one chain as an example of all chains. The next step takes another chain's
+        state.
+        """
         descent = int(DESCENT * work)
         steps = self._steps(work)
-        left, temperature, restart = descent, 0.0, False
+        step_work, temperature, restart = descent, 0.0, False
         while work > 0:
             moves, spent = list[Move](), 0
-            while len(moves) < _MAX_MOVES and spent < min(left, work):
+            while len(moves) < _MAX_MOVES and spent < min(step_work, work):
                 chosen = self._choose()
                 moves += chosen
                 spent += sum(cells + _CELLS_PER_VARIABLE * int(descriptor[0]) for descriptor, _, cells in chosen)
             yield [temperature] * len(moves), restart, moves
-            work, left, restart = work - spent, left - spent, False
-            if left <= 0:
-                left, temperature, restart = next(steps)
-                chain = self._chosen % self.chains
+            work, step_work, restart = work - spent, step_work - spent, False
+            if step_work <= 0:
+                step_work, temperature, restart = next(steps)
+                chain = self._choices_made % self.chains
                 self._example = self._states[chain * self.n : (chain + 1) * self.n].copy_to_host().astype(np.int64)
 
     def _steps(self, work: int) -> Iterator[tuple[int, float, bool]]:
@@ -167,14 +181,14 @@ class DeviceBlockChains:
     def _choose(self) -> list[Move]:
         """Return the next moves, the same in all chains: mostly one block, sometimes every single variable."""
         state = np.empty(1, dtype=np.uint64)
-        self._chosen += 1
-        words = philox(int(self.key[0]), int(self.key[1]), 0, _SALT, self._chosen, 0)
+        self._choices_made += 1
+        words = philox(int(self.key[0]), int(self.key[1]), 0, _SALT, self._choices_made, 0)
         state[0] = int(words[0]) << 32 | int(words[1]) | 1
         weights = np.cumsum([limit**-0.5 for limit in LIMITS])
         limit = LIMITS[int(np.searchsorted(weights, float(random_unit(state)) * weights[-1]))]
         move_type = int(4.5 * float(random_unit(state)))
         if move_type == SWEEP:
-            return self._singles()
+            return self._single_moves()
         cell_limit = _MAX_CELLS // self.chains // 16
         while True:
             limit_now = min(limit, cell_limit)
@@ -185,13 +199,13 @@ class DeviceBlockChains:
             )
             if size:
                 move: Move = encode_move(self.graph, self._workspace, size)
-                if move[1] <= self._entries and move[2] * self.chains <= _MAX_CELLS:
+                if move[1] <= self._arena_capacity and move[2] * self.chains <= _MAX_CELLS:
                     return [move]
             if limit <= 2:
-                return self._singles()
+                return self._single_moves()
             limit //= 2
 
-    def _singles(self) -> list[Move]:
+    def _single_moves(self) -> list[Move]:
         """Return one move per single variable."""
         if not self._sweep:
             for v in range(self.graph.free):
@@ -199,8 +213,8 @@ class DeviceBlockChains:
                 self._sweep.append(encode_move(self.graph, self._workspace, 1))
         return self._sweep
 
-    def _idle(self) -> Move:
-        """Return a move without variables."""
+    def _empty_move(self) -> Move:
+        """Return a move without variables: its launch computes only the utilities of the states."""
         return np.zeros(2, dtype=np.int64), 0, 0
 
     @property
@@ -209,22 +223,22 @@ class DeviceBlockChains:
         return int(self.key[0]), int(self.key[1])
 
     def _run(self, moves: list[Move], temperatures: list[float], restart: bool) -> None:
-        """Launch the kernel for some moves."""
+        """Launch the kernel for some moves, one temperature per move; ``restart`` begins with the best states."""
         device = self._device
         descriptors, begin = (
             [descriptor for descriptor, _, _ in moves],
             np.cumsum([0, *(descriptor.size for descriptor, _, _ in moves)]),
         )
         arena_size = max(1, *(entries for _, entries, _ in moves))
-        blocks = min(self._resident, max(1, self._entries * self._resident // arena_size))
+        blocks = min(self._resident_blocks, max(1, self._arena_capacity * self._resident_blocks // arena_size))
         arenas = device.buffer("blocks arenas", blocks * arena_size, np.dtype(np.float64))
         redraw_chains[blocks, THREADS](
             device.upload("blocks code", np.concatenate(descriptors)), device.upload("blocks begin", begin),
-            device.upload("blocks temperatures", np.array(temperatures)), len(moves), self._made, *self._factors,
+            device.upload("blocks temperatures", np.array(temperatures)), len(moves), self._moves_made, *self._factors,
             self.chains, self.n, restart, _ROUNDING * -self.graph.never, self._states, self._best_states,
             self._best_utilities, arenas, arena_size, *self._key_words,
         )  # fmt: skip
-        self._made += len(moves)
+        self._moves_made += len(moves)
 
 
 def pieces_of(program: BucketProgram, reads: int) -> list[tuple[int, int]]:

@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""Encode block moves as descriptors for the GPU kernel, see ``descriptors``; runs on the CPU."""
+"""Encode block moves as descriptors for the GPU kernel; this runs on the CPU.
+
+A descriptor is an array of int64 words: offsets of records, then a record per factor and per bucket. ``field.NAME`` is
+the offset of a word within the descriptor or a record; ``descriptors`` explains the names.
+"""
 
 import numpy as np
 
@@ -31,41 +35,41 @@ def encode_move(graph, workspace, size):
         Cells of all joined tables.
     """
     factors, start, scope = touching(graph, workspace, size)
-    given = factors.size
+    factor_count = factors.size
     domains = np.empty(size, dtype=np.int64)
     for i in range(size):
         domains[i] = graph.domains[workspace.block[i]]
     order = np.arange(size)
     begin, scopes, sizes, input_start, inputs, _, cells, _ = plan_buckets(start, scope, order, order, domains)
-    words = field.RECORDS + given + size
-    for t in range(given):
+    words = field.RECORDS + factor_count + size
+    for t in range(factor_count):
         words += field.FACTOR + 3 * (graph.scope_start[factors[t] + 1] - graph.scope_start[factors[t]])
     for b in range(size):
-        axes = begin[given + b + 1] - begin[given + b]
+        axes = begin[factor_count + b + 1] - begin[factor_count + b]
         words += field.BUCKET + 2 * axes + (2 + axes) * (input_start[b + 1] - input_start[b])
     descriptor = np.zeros(words, dtype=np.int64)
-    descriptor[field.SIZE], descriptor[field.GIVEN] = size, given
-    at = np.empty(given + size, dtype=np.int64)
-    arena = 0
-    for t in range(given + size):
-        at[t] = arena
-        arena += sizes[t]
-    r = field.RECORDS + given + size
-    for t in range(given):
+    descriptor[field.SIZE], descriptor[field.GIVEN] = size, factor_count
+    table_at = np.empty(factor_count + size, dtype=np.int64)
+    arena_size = 0
+    for t in range(factor_count + size):
+        table_at[t] = arena_size
+        arena_size += sizes[t]
+    r = field.RECORDS + factor_count + size
+    for t in range(factor_count):
         descriptor[field.RECORDS + t] = r
         r = encode_factor(
-            graph, workspace, factors[t], scopes[begin[t] : begin[t + 1]], domains, at[t], sizes[t], descriptor, r
+            graph, workspace, factors[t], scopes[begin[t] : begin[t + 1]], domains, table_at[t], sizes[t], descriptor, r
         )
     for b in range(size):
-        descriptor[field.RECORDS + given + b] = r
+        descriptor[field.RECORDS + factor_count + b] = r
         descriptor[r + field.VARIABLE], descriptor[r + field.DOMAIN] = workspace.block[b], domains[b]
         descriptor[r + field.JOINED], descriptor[r + field.CELLS], descriptor[r + field.MESSAGE] = (
-            arena,
+            arena_size,
             cells[b],
-            at[given + b],
+            table_at[factor_count + b],
         )
-        arena += cells[b]
-        separator = scopes[begin[given + b] : begin[given + b + 1]]
+        arena_size += cells[b]
+        separator = scopes[begin[factor_count + b] : begin[factor_count + b + 1]]
         descriptor[r + field.INPUTS], descriptor[r + field.AXES] = input_start[b + 1] - input_start[b], separator.size
         r += field.BUCKET
         for j in range(separator.size):
@@ -73,7 +77,7 @@ def encode_move(graph, workspace, size):
             r += 2
         for i in range(input_start[b], input_start[b + 1]):
             t, step = inputs[i], 1
-            descriptor[r] = at[t]
+            descriptor[r] = table_at[t]
             for s in range(begin[t + 1] - 1, begin[t], -1):
                 for j in range(separator.size):
                     if separator[j] == scopes[s]:
@@ -81,14 +85,23 @@ def encode_move(graph, workspace, size):
                 step *= domains[scopes[s]]
             descriptor[r + 1] = step
             r += 2 + separator.size
-    return descriptor, arena, cells.sum()
+    return descriptor, arena_size, cells.sum()
 
 
 @njit(nogil=True)
 def encode_factor(graph, workspace, f, scope, domains, at, entries, descriptor, r):
     """Write the record of factor f at word r; return the offset of the next word.
 
-    ``scope`` holds places in the block, the axes of the table in the arena; ``at`` and ``entries`` say where it lies.
+    Parameters
+    ----------
+    scope : (k,) int64
+        Places in the block (indices of its variables): the axes of the conditioned table in the arena.
+    domains : (block size,) int64
+        Domain sizes of the block's variables.
+    at, entries : int
+        Offset of the conditioned table in the arena, and its number of entries.
+    descriptor : (words,) int64
+        Written from word r on.
     """
     descriptor[r + field.DATA], descriptor[r + field.TO], descriptor[r + field.ENTRIES] = graph.at[f], at, entries
     descriptor[r + field.INSIDE] = scope.size

@@ -146,17 +146,19 @@ class BackgroundChains:
             )
             self._tournament = SuccessiveHalving(spans, max(1, chains.chains // 2))
         tournament = self._tournament
-        fits = (
+        affordable_sweeps = (
             tournament.sweeps if not self.seconds_per_sweep else int(min(self._stop.left, 1e9) / self.seconds_per_sweep)
         )
-        if fits < _MIN_SWEEPS:
+        if affordable_sweeps < _MIN_SWEEPS:
             return False
         spans = list(dict.fromkeys(entry.span for entry in tournament.entries))
         spread = float(typical_spread(graph, best, np.zeros((3, graph.widest)))) or 1.0
         of_chain = np.array([spans.index(entry.span) for entry in tournament.entries])
         states, scores = self._starts(chains, best)
         known = tuple(scores[-1].tolist())
-        chains.begin(states, scores[:-1], AnnealingSchedule(spans, of_chain, spread, min(tournament.sweeps, fits)))
+        chains.begin(
+            states, scores[:-1], AnnealingSchedule(spans, of_chain, spread, min(tournament.sweeps, affordable_sweeps))
+        )
         begun, waited, reported = time.perf_counter(), 0.0, time.perf_counter()
         while not chains.finished:
             if self._over:
@@ -170,7 +172,9 @@ class BackgroundChains:
             self._allowed -= used
             if time.perf_counter() - reported >= _REPORT_SECONDS or chains.finished:
                 reported, known = time.perf_counter(), self._report(chains, known)
-        self.seconds_per_sweep = max(1e-7, (time.perf_counter() - begun - waited) / min(tournament.sweeps, fits))
+        self.seconds_per_sweep = max(
+            1e-7, (time.perf_counter() - begun - waited) / min(tournament.sweeps, affordable_sweeps)
+        )
         self._advance(chains, tournament)
         self.rounds += 1
         return True

@@ -90,7 +90,7 @@ class DeviceAnnealingChains:
         Number of chains.
     n : int
         Number of variables.
-    turns, turn : int
+    steps, step : int
         Number of steps in the round, and steps made. A step draws the variables of one part of a sweep.
     """
 
@@ -106,16 +106,16 @@ class DeviceAnnealingChains:
         self.chains, self.steps, self.step, self._number = chains_of(self.layout, self.n), 0, 0, 0
         self.chains = self.chains if chains is None else chains(self.layout)
         self._stream, self._steps_per_launch = self._device.background_stream(), 1
-        up, arrays = self._device.upload, self.layout
+        upload, arrays = self._device.upload, self.layout
         self._integral = graph.data.dtype.kind == "i"
         forbidden_entry = int(graph.forbidden_entry) if self._integral else float(graph.forbidden_entry)
         self._problem = (
-            up("whole domains", graph.domains.astype(np.int32))[: self.n], up("whole data", graph.data),
-            forbidden_entry, up("whole order", arrays.order),
-            up("whole parts", arrays.part_start)[: arrays.part_start.size],
-            *(up(f"whole {name}", getattr(arrays, name)) for name in _LAYOUT_ARRAYS),
-            *(up(f"whole graph {name}", getattr(graph, name)) for name in ("scope_start", "scope", "stride")),
-            up("whole following", graph.following), int(graph.first_step),
+            upload("whole domains", graph.domains.astype(np.int32))[: self.n], upload("whole data", graph.data),
+            forbidden_entry, upload("whole order", arrays.order),
+            upload("whole parts", arrays.part_start)[: arrays.part_start.size],
+            *(upload(f"whole {name}", getattr(arrays, name)) for name in _LAYOUT_ARRAYS),
+            *(upload(f"whole graph {name}", getattr(graph, name)) for name in ("scope_start", "scope", "stride")),
+            upload("whole following", graph.following), int(graph.first_step),
         )  # fmt: skip
         self._device.synchronize()  # the chains' stream does not wait for these copies
 
@@ -136,16 +136,16 @@ class DeviceAnnealingChains:
         schedule : AnnealingSchedule
             Temperatures of the round.
         """
-        up, rates = self._device.upload, schedule.rates()
+        upload, rates = self._device.upload, schedule.rates()
         flat = states.astype(np.int32).reshape(-1)
-        self._states, self._best_states = up("whole z", flat), up("whole best z", flat)
+        self._states, self._best_states = upload("whole z", flat), upload("whole best z", flat)
         self._scores, self._best_scores = (
-            up("whole scores", scores.reshape(-1)),
-            up("whole best scores", np.full(scores.size, -np.inf)),
+            upload("whole scores", scores.reshape(-1)),
+            upload("whole best scores", np.full(scores.size, -np.inf)),
         )
         self._round = (
-            up("whole schedule", schedule.of_chain.astype(np.int32)), up("whole rates", rates.reshape(-1)),
-            up("whole penalties", schedule.penalties(self._integral)), rates.shape[1], self._unit,
+            upload("whole schedule", schedule.of_chain.astype(np.int32)), upload("whole rates", rates.reshape(-1)),
+            upload("whole penalties", schedule.penalties(self._integral)), rates.shape[1], self._unit,
         )  # fmt: skip
         self._device.synchronize()
         self._number += self.chains if self.steps else 0

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Greedy colouring of the variables: those of one colour share no factor, so they can be drawn simultaneously."""
+"""Greedy colouring of the variables: variables of one colour share no factor, so a GPU can draw them simultaneously."""
 
 import numpy as np
 

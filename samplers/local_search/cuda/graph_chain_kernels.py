@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Annealed Gibbs chains on a factor graph on an NVIDIA GPU: a block per chain, a group of threads per variable.
+"""Annealed Gibbs chains on a factor graph on an NVIDIA GPU: a thread block per chain, a group of threads per variable.
 
 Within a group each thread (lane) scores some values of the variable. Variables of one part share no factor, so the
 groups draw them simultaneously without a change of the result: with integer utilities a chain is bitwise equal to one
@@ -7,12 +7,18 @@ that draws the variables one by one. Draws use the integer weights of :func:`dmc
 
 Arguments that several functions share:
 
+v, d : uint32
+    A variable and one of its values.
 z : (n,) int32
     The state of the chain.
 data : (entries,) int32 or float64
     Tables and automaton utilities, see ``FactorGraph``; ``forbidden_entry`` marks forbidden entries.
-pair_start, pairs, wide_start, wide_at, wide : int32 arrays
-    Dense factors of the variables, see ``DeviceFactorGraph``.
+pair_start, pairs : (n + 1,), (4 · records,) int32
+    Records ``pair_start[v]`` to ``pair_start[v + 1]`` - 1 are the factors of v with one or two variables. Four words
+    each: offset of the table in ``data``, the other variable, its stride, the stride of v.
+wide_start, wide_at, wide : (n + 1,), (records + 1,), (words,) int32
+    Likewise the dense factors of v with three or more variables. Record k begins at ``wide[wide_at[k]]``: offset of
+    the table, the stride of v, then each other variable and its stride.
 """
 
 import numpy as np
@@ -23,7 +29,7 @@ from dmcmc.samplers.model.draw_kernels import weight_of
 from dmcmc.samplers.model.rng_kernels import philox
 
 REGISTERS = 64  # per thread
-SALT = 6  # last counter word of the random numbers; no other draw with this key uses it
+SALT = 6  # second counter word of the random numbers; no other draw with this key uses it
 
 
 @cuda.jit(device=True, inline="always")
@@ -40,13 +46,13 @@ def score_of(v, d, z, data, forbidden_entry, pair_start, pairs, wide_start, wide
 
     Four independent reads per loop iteration hide the memory latency.
     """
-    hard, total, value = np.int32(0), 0.0, np.uint32(d)
+    violations, total, value = np.int32(0), 0.0, np.uint32(d)
     i, last = np.uint32(4 * pair_start[v]), np.uint32(4 * pair_start[v + 1])
     while i + np.uint32(16) <= last:
         a, b = entry_of(i, value, z, data, pairs), entry_of(np.uint32(i + np.uint32(4)), value, z, data, pairs)
         c = entry_of(np.uint32(i + np.uint32(8)), value, z, data, pairs)
         e = entry_of(np.uint32(i + np.uint32(12)), value, z, data, pairs)
-        hard += (
+        violations += (
             np.int32(a == forbidden_entry)
             + np.int32(b == forbidden_entry)
             + np.int32(c == forbidden_entry)
@@ -59,7 +65,7 @@ def score_of(v, d, z, data, forbidden_entry, pair_start, pairs, wide_start, wide
         i = np.uint32(i + np.uint32(16))
     while i < last:
         a = entry_of(i, value, z, data, pairs)
-        hard += np.int32(a == forbidden_entry)
+        violations += np.int32(a == forbidden_entry)
         total += np.float64(a) if a != forbidden_entry else 0.0
         i = np.uint32(i + np.uint32(4))
     for k in range(wide_start[v], wide_start[v + 1]):
@@ -71,14 +77,19 @@ def score_of(v, d, z, data, forbidden_entry, pair_start, pairs, wide_start, wide
             at = np.uint32(at + np.uint32(other * np.uint32(wide[j + np.uint32(1)])))
             j = np.uint32(j + np.uint32(2))
         a = data[at]
-        hard += np.int32(a == forbidden_entry)
+        violations += np.int32(a == forbidden_entry)
         total += np.float64(a) if a != forbidden_entry else 0.0
-    return hard, total
+    return violations, total
 
 
 @cuda.jit(device=True)
-def pay(v, d, z, f, data, forbidden_entry, domains, scope_start, scope, stride, following, first_step):
-    """Return whether automaton f forbids value d of v (1 or 0), and its utility if not."""
+def score_automaton(v, d, z, f, data, forbidden_entry, domains, scope_start, scope, stride, following, first_step):
+    """Return whether automaton f forbids value d of v (1 or 0), and its utility if not.
+
+    The automaton reads the values of ``scope[scope_start[f]:scope_start[f + 1]]`` in turn. Transition
+    ``stride[s] + state · domain + value`` has its utility in ``data``, from ``first_step`` on, and its next state in
+    ``following``.
+    """
     state, total = 0, 0.0
     for s in range(scope_start[f], scope_start[f + 1]):
         w = scope[s]
@@ -95,7 +106,17 @@ def pay(v, d, z, f, data, forbidden_entry, domains, scope_start, scope, stride, 
 def choose(scores, first, weights, at, size, old, rate, word):
     """Return a value drawn by the weights as ``draw`` does; at temperature 0 the best value, the old one on a tie.
 
-    The variable's scores begin at ``scores[first]`` and its weights at ``weights[at]``.
+    Parameters
+    ----------
+    scores, weights : float64, int32 arrays in shared memory
+        The variable's scores begin at ``scores[first]`` and its weights at ``weights[at]``. The weight of ``old`` is
+        overwritten.
+    size, old : uint32
+        Domain size, and the present value.
+    rate : float32
+        log2(e) / temperature; 0 stands for temperature 0.
+    word : uint64
+        32 random bits.
     """
     if rate <= 0:
         best, d = np.uint32(0), np.uint32(1)
@@ -108,13 +129,13 @@ def choose(scores, first, weights, at, size, old, rate, word):
     while d < size:
         total = np.uint32(total + np.uint32(weights[np.uint32(at + d)]))
         d = np.uint32(d + np.uint32(1))
-    left = np.int64((word * np.uint64(total)) >> np.uint64(32)) - np.int64(weights[np.uint32(at + old)])
-    if left < 0:
+    remaining = np.int64((word * np.uint64(total)) >> np.uint64(32)) - np.int64(weights[np.uint32(at + old)])
+    if remaining < 0:
         return old
     weights[np.uint32(at + old)] = np.int32(0)
     new = np.uint32(0)
-    while new < size - np.uint32(1) and left >= weights[np.uint32(at + new)]:
-        left -= np.int64(weights[np.uint32(at + new)])
+    while new < size - np.uint32(1) and remaining >= weights[np.uint32(at + new)]:
+        remaining -= np.int64(weights[np.uint32(at + new)])
         new = np.uint32(new + np.uint32(1))
     return new
 
@@ -122,19 +143,26 @@ def choose(scores, first, weights, at, size, old, rate, word):
 @cuda_jit(max_registers=REGISTERS)
 def anneal_chains(
     domains, data, forbidden_entry, order, part_start, pair_start, pairs, wide_start, wide_at, wide, automaton_start,
-    automata, scope_start, scope, stride, following, first_step, schedule, rates, penalties, sweeps, unit, begin_step,
-    end_step, lanes, widest, number, key0, key1, states, best_states, chain_scores, best_scores,
+    automata, scope_start, scope, stride, following, first_step, schedule, rates, penalties, sweeps, best_weight,
+    begin_step, end_step, lanes, widest, number, key0, key1, states, best_states, chain_scores, best_scores,
 ):  # fmt: skip
-    """Advance all chains: block c runs chain c, and in each step draws the variables of one part.
+    """Advance all chains: thread block c runs chain c, and in each step draws the variables of one part.
+
+    A group of ``lanes`` threads draws one variable at a time. At the end of a sweep, a better state is stored as the
+    best.
 
     Parameters
     ----------
     domains : (n,) int32
         Domain sizes.
-    data, forbidden_entry, scope_start, scope, stride, following, first_step
-        See :class:`dmcmc.samplers.local_search.factor_graph.FactorGraph`.
-    order, part_start, pair_start, pairs, wide_start, wide_at, wide, automaton_start, automata
-        See :class:`dmcmc.samplers.local_search.cuda.layout.DeviceFactorGraph`.
+    order, part_start : (n,), (parts + 1,) int32
+        Variables in the order of a sweep; ``order[part_start[p]:part_start[p + 1]]`` share no factor.
+    data, forbidden_entry, pair_start, pairs, wide_start, wide_at, wide
+        See above.
+    automaton_start, automata : (n + 1,), (scope entries of automata,) int32
+        The automata of v are factors ``automata[automaton_start[v]:automaton_start[v + 1]]``.
+    scope_start, scope, stride, following, first_step
+        Scopes and transitions of the factors, see :class:`dmcmc.samplers.local_search.factor_graph.FactorGraph`.
     schedule : (chains,) int32
         Index of each chain's temperature schedule.
     rates : (schedules · sweeps,) float32
@@ -143,14 +171,14 @@ def anneal_chains(
         Penalty of a violation, representable as float32, so that its product with a small integer is exact.
     sweeps : int
         Sweeps per schedule.
-    unit : float32
-        Weight of the best value.
+    best_weight : float32
+        Integer weight of the best value in a draw.
     begin_step, end_step : int
         Steps to make: step t is part t mod parts of sweep t // parts.
     lanes, widest : int
         Threads per variable; largest domain size.
     number : int
-        Random-number index of the first chain.
+        Counter of the random numbers of the first chain; chain c has ``number`` + c.
     key0, key1 : uint64
         Key of the random numbers.
     states, best_states : (chains · n,) int32
@@ -168,7 +196,7 @@ def anneal_chains(
     violations_at = np.uint32(weights_at + groups * widest)
     z, best = states[chain * n : (chain + 1) * n], best_states[chain * n : (chain + 1) * n]
     own_schedule, penalty = schedule[chain], penalties[schedule[chain]]
-    hard_gain, gain = np.int32(0), 0.0
+    added_violations, gain = np.int32(0), 0.0
     for step in range(begin_step, end_step):
         sweep, part = step // parts, step % parts
         rate, begin, end = rates[own_schedule * sweeps + sweep], part_start[part], part_start[part + 1]
@@ -181,9 +209,11 @@ def anneal_chains(
                 size = np.uint32(domains[v])
             d = np.uint32(lane)
             while d < size:
-                hard, total = score_of(v, d, z, data, forbidden_entry, pair_start, pairs, wide_start, wide_at, wide)
+                violations, total = score_of(
+                    v, d, z, data, forbidden_entry, pair_start, pairs, wide_start, wide_at, wide
+                )
                 for k in range(automaton_start[v], automaton_start[v + np.uint32(1)]):
-                    extra_violations, automaton_utility = pay(
+                    extra_violations, automaton_utility = score_automaton(
                         v,
                         d,
                         z,
@@ -197,10 +227,10 @@ def anneal_chains(
                         following,
                         first_step,
                     )
-                    hard += extra_violations
+                    violations += extra_violations
                     total += automaton_utility
-                scores[np.uint32(first + d)] = total - penalty * np.float64(hard)
-                ints[np.uint32(violations_at + d)] = hard
+                scores[np.uint32(first + d)] = total - penalty * np.float64(violations)
+                ints[np.uint32(violations_at + d)] = violations
                 d = np.uint32(d + np.uint32(lanes))
             cuda.syncthreads()
             if rate > 0 and size > np.uint32(0):
@@ -211,7 +241,7 @@ def anneal_chains(
                 d = np.uint32(lane)
                 while d < size:
                     gap = np.float32(scores[np.uint32(first + d)] - top)
-                    ints[np.uint32(weights_at + d)] = weight_of(np.float32(gap * rate), unit)
+                    ints[np.uint32(weights_at + d)] = weight_of(np.float32(gap * rate), best_weight)
                     d = np.uint32(d + np.uint32(lanes))
             cuda.syncthreads()
             if lane == 0 and size > np.uint32(0):
@@ -224,7 +254,7 @@ def anneal_chains(
                     extra_violations = np.int32(
                         ints[np.uint32(violations_at + new)] - ints[np.uint32(violations_at + old)]
                     )
-                    hard_gain = np.int32(hard_gain + extra_violations)
+                    added_violations = np.int32(added_violations + extra_violations)
                     gain += (
                         scores[np.uint32(first + new)]
                         - scores[np.uint32(first + old)]
@@ -235,15 +265,15 @@ def anneal_chains(
             base += groups
         if part == parts - 1 or step == end_step - 1:
             if lane == 0:
-                scores[gains + 2 * group], scores[gains + 2 * group + 1] = np.float64(hard_gain), gain
-            hard_gain, gain = np.int32(0), 0.0
+                scores[gains + 2 * group], scores[gains + 2 * group + 1] = np.float64(added_violations), gain
+            added_violations, gain = np.int32(0), 0.0
             cuda.syncthreads()
-            now, utility = chain_scores[2 * chain], chain_scores[2 * chain + 1]
+            negated_violations, utility = chain_scores[2 * chain], chain_scores[2 * chain + 1]
             for g in range(groups):
-                now -= scores[gains + 2 * g]
+                negated_violations -= scores[gains + 2 * g]
                 utility += scores[gains + 2 * g + 1]
-            better = now > best_scores[2 * chain] or (
-                now == best_scores[2 * chain] and utility > best_scores[2 * chain + 1]
+            better = negated_violations > best_scores[2 * chain] or (
+                negated_violations == best_scores[2 * chain] and utility > best_scores[2 * chain + 1]
             )
             better = better and part == parts - 1
             cuda.syncthreads()
@@ -253,7 +283,7 @@ def anneal_chains(
                     best[i] = z[i]
                     i += threads
             if t == 0:
-                chain_scores[2 * chain], chain_scores[2 * chain + 1] = now, utility
+                chain_scores[2 * chain], chain_scores[2 * chain + 1] = negated_violations, utility
                 if better:
-                    best_scores[2 * chain], best_scores[2 * chain + 1] = now, utility
+                    best_scores[2 * chain], best_scores[2 * chain + 1] = negated_violations, utility
             cuda.syncthreads()

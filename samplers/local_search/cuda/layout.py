@@ -109,7 +109,10 @@ def lay_out(graph: FactorGraph, lanes: int | None = None, groups: int | None = N
 
 
 def _groups(at_once: float, widest: int, lanes: int) -> int:
-    """Return how many variables a chain draws simultaneously: a power of two, about the mean size of a colour."""
+    """Return how many variables a chain draws simultaneously: a power of two, about the mean size of a colour.
+
+    It is limited by the threads and the shared memory of a thread block.
+    """
     groups = 1
     while (
         groups < at_once
@@ -143,7 +146,10 @@ def _parts(colour: NDArray[np.int32], weight: NDArray[np.float64]) -> Ints:
 def _pairs(
     graph: FactorGraph, factor: NDArray[np.int64], position: NDArray[np.int64], arity: NDArray[np.int64]
 ) -> Ints:
-    """Return the records of factors with one or two variables; a unary factor's other has stride 0."""
+    """Return the records of factors with one or two variables, as ``DeviceFactorGraph.pairs`` describes them.
+
+    A unary factor has itself as the other variable, with stride 0.
+    """
     first = graph.scope_start[factor]
     other = np.where((position == first) & (arity == 2), first + 1, first)
     step = np.where(arity == 2, graph.stride[other], 0)
@@ -162,9 +168,9 @@ def _wide(graph: FactorGraph, factor: NDArray[np.int64], position: NDArray[np.in
     words = np.zeros(int(at[-1]), dtype=np.int32)
     words[at[:-1]], words[at[:-1] + 1] = graph.table_start[factor], graph.stride[position]
     record = np.repeat(np.arange(factor.size), arity)
-    place = np.arange(record.size) - (np.cumsum(arity) - arity)[record]
-    entry, own_place = first[record] + place, (position - first)[record]
-    others = place != own_place
-    target = (at[record] + 2 * (1 + place - (place > own_place)))[others]
+    axis = np.arange(record.size) - (np.cumsum(arity) - arity)[record]
+    entry, variable_axis = first[record] + axis, (position - first)[record]
+    others = axis != variable_axis
+    target = (at[record] + 2 * (1 + axis - (axis > variable_axis)))[others]
     words[target], words[target + 1] = graph.scope[entry[others]], graph.stride[entry[others]]
     return at.astype(np.int32), words

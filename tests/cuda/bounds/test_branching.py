@@ -45,7 +45,7 @@ def agent(seed, hard, scopes, largest):
 
 
 def frontier_of(state, capacity):
-    allowed = state.shares.unary[: state.layout.n_hidden] >= FORBIDDEN_BELOW
+    allowed = state.potentials.unary[: state.layout.n_hidden] >= FORBIDDEN_BELOW
     frontier = Frontier(allowed, state.bounds, state.layout.scale, capacity)
     rows = np.arange(state.bounds.size)
     cutoffs = np.full(rows.size, MINUS_INFINITY)

@@ -5,7 +5,7 @@ import pytest
 from support import naive
 from support.semidefinite.dense_agents import dense_agent
 from support.semidefinite.naive_batch import NaiveArrays, descents
-from support.semidefinite.naive_nodes import NaiveCases
+from support.semidefinite.naive_nodes import NaiveNodes
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation
@@ -117,7 +117,7 @@ def test_relaxations_on_the_gpu_bound_as_on_the_cpu_and_resume():
 def batch_of(arrays):
     """Return a batch of nodes of two agents of different sizes, with up to two variables fixed."""
     all_descents, _ = descents()
-    buffers, (u, v) = AgentBuffers(all_descents[:2], arrays, 2), branching_order(all_descents[0].network)[:2]
+    buffers, (u, v) = AgentBuffers(all_descents[:2], arrays, 2), branching_order(all_descents[0].matrix)[:2]
     nodes = [
         (0, RowNode(0)),
         (1, RowNode(1)),
@@ -131,7 +131,7 @@ def batch_of(arrays):
 def test_each_pass_of_a_step_equals_the_numpy_reference(passes):
     parameters = np.array([BRANCH_SCHEDULE.at(step) for step in range(3)], dtype=np.float32)
     works = []
-    for arrays in (NaiveCases(), DeviceNodeArrays()):
+    for arrays in (NaiveNodes(), DeviceNodeArrays()):
         steps = batch_of(arrays).steps
         for one in steps.passes(parameters)[:passes]:
             one(1)
@@ -152,7 +152,7 @@ def test_each_pass_of_a_step_equals_the_numpy_reference(passes):
 
 def test_nodes_end_where_the_reference_ends_and_certificates_equal_the_cpus():
     ends = []
-    for arrays in (NaiveCases(), DeviceNodeArrays()):
+    for arrays in (NaiveNodes(), DeviceNodeArrays()):
         batch = batch_of(arrays)
         assert batch.run(BRANCH_SCHEDULE._replace(steps=4), lambda made: 2) == 4
         bounds = certificates(batch)

@@ -69,11 +69,11 @@ def test_bounds_are_valid_and_close_to_the_cpus(seed, hard, temperature, alone, 
         all_together()
     here, there = smoothed_states(seed, hard, temperature)
     batch = place_on_device([there])[0].group
-    before = sums_of(there.shares)
+    before = sums_of(there.potentials)
     here._sweep_whole(2)
-    assert batch.sweep_whole([0], [there.done], [there.done + 2]) == [here.done]
-    there.record_device_sweeps(here.done, True)
-    after = sums_of(there.shares)
+    assert batch.sweep_whole([0], [there.sweeps_done], [there.sweeps_done + 2]) == [here.sweeps_done]
+    there.record_device_sweeps(here.sweeps_done, True)
+    after = sums_of(there.potentials)
     alive = before >= FORBIDDEN_BELOW
     assert (before[alive] == after[alive]).all()  # no utility changes, whatever the temperature
     rows = np.arange(1)
@@ -89,7 +89,7 @@ def test_bounds_of_nodes_are_valid_and_close_to_the_cpus():
     worth, found = naive.row_values(here.local).ravel().tolist(), []
     for state, engine in zip((here, there), engines, strict=True):
         rows, limits = np.arange(state.bounds.size), np.full(state.bounds.size, MINUS_INFINITY)
-        tree = Frontier(state.shares.unary[:3] >= FORBIDDEN_BELOW, state.bounds, state.layout.scale, 9)
+        tree = Frontier(state.potentials.unary[:3] >= FORBIDDEN_BELOW, state.bounds, state.layout.scale, 9)
         tree.begin(state.bounds, rows, limits, limits)
         for _ in range(2):  # a row, then both branches of it
             chosen, wave = tree.next_batch(1, MIN_ANNEALED_SWEEPS, MIN_ANNEALED_SWEEPS, MIN_ANNEALED_SWEEPS)

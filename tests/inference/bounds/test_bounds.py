@@ -287,7 +287,7 @@ def test_reparametrised_tables_add_up_to_the_factors():
     local = single_agent(factors, domains, ())
     state = registry.get("triangles").start(local)
     state.improve(sweeps=5)
-    graph, shares = state.layout.whole, state.shares
+    graph, shares = state.layout.whole, state.potentials
     expected = naive.join([(f.scope, f.table) for f in factors], local.hidden, local.domains)
     for clusters in (False, True):
         tables = tables_of(graph, shares, local.hidden, -(2**40), clusters)
@@ -300,9 +300,9 @@ def test_dual_ascent_uses_the_time_if_mini_buckets_take_too_long(monkeypatch):
     factors, domains = colouring(14)
     state = registry.get("triangles+mini-bucket").start(single_agent(factors, domains, ()))
     monkeypatch.setattr(mini_bucket.MiniBucketState, "estimated_seconds", math.inf)
-    sweeps = state.dual.done
+    sweeps = state.dual.sweeps_done
     state.improve(seconds=0.1)
-    assert state.dual.done > sweeps and not any(one.z for one in state.buckets)
+    assert state.dual.sweeps_done > sweeps and not any(one.z for one in state.buckets)
 
 
 @pytest.mark.parametrize(("provider", "prunes"), [(name, name != "mini-bucket") for name in PROVIDERS])

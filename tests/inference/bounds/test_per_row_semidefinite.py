@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from support.semidefinite.dense_agents import dense_agent
-from support.semidefinite.naive_nodes import NaiveCases
+from support.semidefinite.naive_nodes import NaiveNodes
 from support.semidefinite.row_searches import relaxations
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
@@ -32,8 +32,8 @@ from dmcmc.inference.bounds.semidefinite.step_throughput import step_allowance
 
 def batch_of(descents, capacity=50, buffers=None):
     """Return a batch of rows of all agents, and one of their branches; neither has made steps."""
-    buffers = buffers or AgentBuffers(descents, NaiveCases(), capacity)
-    rows = [(a, r) for a, x in enumerate(descents) for r in range(min(2, math.prod(x.network.shape)))]
+    buffers = buffers or AgentBuffers(descents, NaiveNodes(), capacity)
+    rows = [(a, r) for a, x in enumerate(descents) for r in range(min(2, math.prod(x.matrix.shape)))]
     first = RowNodeBatch(buffers, [NodeStart(agent, RowNode(row), agent) for agent, row in rows])
     starts = list[NodeStart]()
     for (agent, row), entry in zip(rows, buffers.store(first.steps.best, range(len(rows))), strict=True):
@@ -55,7 +55,7 @@ def test_fixing_a_variable_raises_no_bound(hard):
     known = {start[:2]: bound for start, bound in zip(rows.starts, certificates(rows), strict=True)}
     rounded = 0.01 * max(abs(bound) for bound in known.values())  # stored points have 11 bits
     for start, bound in zip(branches.starts, certificates(branches), strict=True):
-        assert bound <= known[start.agent, RowNode(start.case.row)] + rounded
+        assert bound <= known[start.agent, RowNode(start.node.row)] + rounded
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.15])
@@ -65,7 +65,7 @@ def test_batched_certificates_equal_single_ones(hard):
         batch.run(BRANCH_SCHEDULE._replace(steps=3), lambda made: 2)
         bounds = certificates(batch)
         for b, start in enumerate(batch.starts):
-            assert bounds[b] == certified_node_bound(descents[start.agent], start.case, batch.point(b))
+            assert bounds[b] == certified_node_bound(descents[start.agent], start.node, batch.point(b))
         assert MINUS_INFINITY not in bounds or hard
 
 
@@ -77,7 +77,7 @@ def test_numbers_that_are_too_large_are_not_certified():
     with np.errstate(over="ignore"):
         bounds = certificates(batch)
     assert bounds[1] is None and bounds[2] is None and bounds[0] is not None
-    assert certified_node_bound(descents[batch.starts[1].agent], batch.starts[1].case, batch.point(1)) is None
+    assert certified_node_bound(descents[batch.starts[1].agent], batch.starts[1].node, batch.point(1)) is None
 
 
 def test_a_batch_makes_the_steps_of_single_nodes():
@@ -85,10 +85,10 @@ def test_a_batch_makes_the_steps_of_single_nodes():
     batch_of_all, _ = batch_of(descents)
     assert batch_of_all.run(ROOT_SCHEDULE._replace(steps=6), lambda made: 4) == 6
     for b, start in enumerate(batch_of_all.starts):
-        single = RowNodeBatch(AgentBuffers([descents[start.agent]], NaiveCases(), 0), [NodeStart(0, start.case, 0)])
+        single = RowNodeBatch(AgentBuffers([descents[start.agent]], NaiveNodes(), 0), [NodeStart(0, start.node, 0)])
         single.run(ROOT_SCHEDULE._replace(steps=6), lambda made: 4)
         assert all(np.allclose(x, y, atol=0.01) for x, y in zip(single.point(0), batch_of_all.point(b), strict=True))
-        assert float(single.steps.least_bound[0]) == pytest.approx(float(batch_of_all.steps.least[b]), rel=1e-3)
+        assert float(single.steps.least_bound[0]) == pytest.approx(float(batch_of_all.steps.least_bound[b]), rel=1e-3)
 
 
 def test_the_descents_bound_matches_the_certificate_and_steps_lower_it():
@@ -97,7 +97,7 @@ def test_the_descents_bound_matches_the_certificate_and_steps_lower_it():
         before = certificates(batch)
         batch.run(BRANCH_SCHEDULE._replace(steps=30), lambda made: 30)
         after = certificates(batch)
-        for start, bound, least in zip(batch.starts, after, batch.steps.least.tolist(), strict=True):
+        for start, bound, least in zip(batch.starts, after, batch.steps.least_bound.tolist(), strict=True):
             assert bound / descents[start.agent].unit == pytest.approx(least, rel=5e-3, abs=5e-3)
         assert sum(after) < sum(before)
 
@@ -109,7 +109,7 @@ def test_gradients_match_finite_differences():
     passes = steps.passes(parameters)
     steps.advance(passes, 0, 1, 2)  # the messages are now those at the start of the next step
     rng, (b, n) = np.random.default_rng(0), (0, batch.shape.n)
-    existing = np.flatnonzero(steps.workspace.points[b].any(axis=1))
+    existing = np.flatnonzero(steps.workspace.vectors[b].any(axis=1))
 
     def smooth(points):
         """Return the smoothed unary part of a node's bound, with the current messages."""
@@ -130,7 +130,7 @@ def test_gradients_match_finite_differences():
 
     before = steps.workspace.shifts.copy()
     passes.multiply(1), passes.value_maxima(1), passes.update_messages(1)
-    points = steps.workspace.points[b].astype(np.float64)
+    points = steps.workspace.vectors[b].astype(np.float64)
     assert not np.array_equal(before, steps.workspace.shifts)
     gradient = unary_gradient(points)
     for _ in range(3):
@@ -160,7 +160,7 @@ def test_a_batch_has_the_utilities_of_its_nodes():
     first, second = batch_of(descents)
     for batch in (first, second):
         for b, start in enumerate(batch.starts):
-            (values,), (constant,) = node_utilities(descents[start.agent].network, [start.case])
+            (values,), (constant,) = node_utilities(descents[start.agent].matrix, [start.node])
             assert batch.constants[b] == constant
             assert (batch.values[b, batch.buffers.value_columns[start.agent]] == values).all()
 

@@ -65,7 +65,7 @@ def test_array_sizes_fit_the_largest_agent():
     all_descents, _ = descents()
     shape = batch_shape(all_descents, 5)
     assert isinstance(shape, BatchShape) and shape.agents == 3 and shape.h == 5 and shape.r % 8 == 0
-    assert shape.n >= max(x.network.variable_of.size for x in all_descents) and shape.bytes > 12 * 3 * shape.n**2
+    assert shape.n >= max(x.matrix.variable_of.size for x in all_descents) and shape.bytes > 12 * 3 * shape.n**2
 
 
 def test_step_sizes_and_temperatures_decrease():

@@ -183,7 +183,10 @@ def test_a_large_chain_is_replaced_by_one_variable_that_enumerates_the_tuples():
     assert (
         densify(automata, 2**24).problem.domains.tolist() == dense.domains.tolist()
     )  # they have few words, so the result is the same
-    assert [f.allowed_tuples()[1].size for f in densify(automata, 2**24, keep_sparse=True).problem.factors] == [600, 600]
+    assert [f.allowed_tuples()[1].size for f in densify(automata, 2**24, keep_sparse=True).problem.factors] == [
+        600,
+        600,
+    ]
     result = dmcmc.solve(problem, method="exact", device="cpu", memory="64MiB")
     assert result.status == "optimal"
     assert result.objective == pytest.approx(max(first.entry(row[:6]) + second.entry(row[3:]) for row in rows.tolist()))

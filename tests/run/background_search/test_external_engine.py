@@ -223,10 +223,10 @@ class FakeEngine:
     def __init__(self):
         self.went, self.left = [], False
 
-    def go(self, seconds=float("inf"), behind=False):
-        self.went.append(behind)
+    def begin(self, seconds=float("inf"), low_priority=False):
+        self.went.append(low_priority)
 
-    def leave(self):
+    def cancel(self):
         self.left = True
 
 

@@ -100,7 +100,7 @@ def test_order_search_is_compiled_if_orders_are_searched_at_once(agents, each, s
 def test_nothing_else_is_compiled_if_tables_soon_prove_the_optimum(monkeypatch):
     """The kernels of chains, rates and orders are compiled only when they are needed."""
     compiled = []
-    for name in ("warm_up_weighing", "warm_up_chains", "warm_up_orders"):
+    for name in ("measure_rates", "compile_local_search", "compile_orders"):
         monkeypatch.setattr(solving, name, lambda *rest, name=name: compiled.append(name) or 0.0)
     problem = dmcmc.generate("random", agents=2, variables_per_agent=4, domain_size=4, local_density=0.5)
     assert dmcmc.solve(problem, timeout=600, device="cpu", search="none").status == "optimal"

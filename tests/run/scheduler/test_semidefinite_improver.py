@@ -24,12 +24,8 @@ class FakeAgent:
 
     def __init__(self, known, quick=True, needs=0.0):
         self.may_improve = self.may_relax = True
-        self.awaits_relaxation, self.awaits_per_row_relaxation, self.relaxation_resumable, self.made = (
-            not known,
-            False,
-            False,
-            0,
-        )
+        self.awaits_relaxation, self.work_done = not known, 0
+        self.awaits_per_row_relaxation = self.relaxation_resumable = False
         self.relaxation_may_follow = False
         self.weight, self.left, self.seconds, self.charges = 1.0, 10.0, [], []
         self.upper = SimpleNamespace(
@@ -37,7 +33,7 @@ class FakeAgent:
             has_time_for_relaxation=lambda seconds: quick and seconds > needs,
             charge=self.charge,
         )
-        self.known, self.own = known, PerRowState(expected=True)
+        self.known, self.per_row = known, PerRowState(expected=True)
 
     def charge(self, seconds, gained):
         self.charges.append(gained)
@@ -48,7 +44,7 @@ class FakeAgent:
 
     def improve(self, seconds, steps, rows, cutoffs):
         self.seconds.append(seconds)
-        self.made += 1
+        self.work_done += 1
 
     def take_relaxation(self, row_cutoffs):
         self.left -= 4.0
@@ -109,7 +105,7 @@ def test_a_gpu_relaxes_all_agents_at_once_if_its_memory_is_enough(monkeypatch, f
     def relax_on_gpu(requests, backend, seconds):
         calls.append(([request.relaxation for request in requests], seconds))
         for request in requests:
-            request.relaxation.made += fits
+            request.relaxation.work_done += fits
         return fits
 
     monkeypatch.setattr(Backend, "bounds_on_gpu", lambda self, seconds: True)
@@ -120,7 +116,10 @@ def test_a_gpu_relaxes_all_agents_at_once_if_its_memory_is_enough(monkeypatch, f
     SemidefiniteImprover().carry_out(time_slice, [Allocation(SEMIDEFINITE, number, 1.5) for number in range(2)])
     assert calls == [(agents, 3.0)]
     assert [agent.seconds for agent in agents] == ([[], []] if fits else [[3.0], [3.0]]) and len(time_slice.gains) == 1
-    assert [agent.own.undecided for agent in agents] == [fits, fits]  # on the CPU, per-row relaxations are not awaited
+    assert [agent.per_row.undecided for agent in agents] == [
+        fits,
+        fits,
+    ]  # on the CPU, per-row relaxations are not awaited
 
 
 def test_time_too_short_for_one_step_is_not_charged(monkeypatch):
@@ -144,7 +143,7 @@ def test_other_bounds_of_the_same_rows_wait_until_per_row_relaxations_can_be_jud
     [(640, 6.0, True), (639, 6.0, None), (640, 5.0, False), (640, 0.0, False), (640, None, None)],
 )
 def test_searches_have_stalled_if_most_of_the_gap_is_open_after_some_nodes_per_row(nodes, left, stalled):
-    agents = [SimpleNamespace(local=SimpleNamespace(rows=rows), above=UpperTable(initial_gap=8.0)) for rows in (4, 6)]
+    agents = [SimpleNamespace(local=SimpleNamespace(rows=rows), upper=UpperTable(initial_gap=8.0)) for rows in (4, 6)]
     agents[1].upper.initial_gap = None  # its first search, with a gap of 4
     left_of = dict(zip(map(id, agents), (left, 1.0), strict=True))
     time_slice = TimeSlice({}, lambda agent: left_of[id(agent)], Backend(), *[lambda seconds: 0.0] * 3)
@@ -179,7 +178,7 @@ def test_searches_end_as_soon_as_they_make_no_progress_if_a_relaxation_may_follo
         gap[0] = max(0.0, gap[0] - closes)
         search.exhausted = len(calls) == 2 and closes == 8.0
 
-    monkeypatch.setattr(branch_and_bound, "search_rows", search_rows)
+    monkeypatch.setattr(branch_and_bound, "run_boundary_searches", search_rows)
     monkeypatch.setattr(
         UpperTable, "relaxation_may_follow", lambda self, local: follows and self.search_stalled is None
     )

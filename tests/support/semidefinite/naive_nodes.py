@@ -22,7 +22,7 @@ from dmcmc.inference.bounds.semidefinite.per_row.node_steps import (
 )
 
 
-class NaiveCases:
+class NaiveNodes:
     """NumPy arrays whose passes loop over pairs; implements the protocol of ``node_steps``."""
 
     module = np

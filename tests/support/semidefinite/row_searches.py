@@ -10,7 +10,7 @@ from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuff
 from dmcmc.inference.bounds.semidefinite.relaxation import ActiveRelaxation, SemidefiniteRelaxation
 from support import naive
 from support.semidefinite.dense_agents import dense_agent
-from support.semidefinite.naive_nodes import NaiveCases
+from support.semidefinite.naive_nodes import NaiveNodes
 
 
 def agents(hard=0.0, floats=False):
@@ -34,13 +34,13 @@ def relaxations(hard=0.0, floats=False, steps=5):
 
 def active_of(found, rows=None, cutoffs=None):
     """Return the relaxations that have a task; the others are proven infeasible."""
-    tasks = [(relaxation, relaxation.open(rows, cutoffs)) for relaxation in found if not relaxation.exhausted]
+    tasks = [(relaxation, relaxation.prepare(rows, cutoffs)) for relaxation in found if not relaxation.exhausted]
     return [ActiveRelaxation(*one) for one in tasks if one[1] is not None]
 
 
 def buffers_of(relaxations, capacity=200):
     """Return shared buffers for the agents of some relaxations."""
-    buffers = AgentBuffers([active.task.descent for active in relaxations], NaiveCases(), capacity)
+    buffers = AgentBuffers([active.task.descent for active in relaxations], NaiveNodes(), capacity)
     for number, active in enumerate(relaxations):
         active.relaxation.own.buffers, active.relaxation.own.agent = buffers, number
     return buffers

@@ -1,13 +1,15 @@
 # mypy: ignore-errors
 """Device functions by which a thread block chooses a node's branching variable; they agree with the CPU kernels.
 
+``run_nodes`` calls the three functions in their order here, with all threads of the block.
+
 Arguments that the functions share:
 
-* descriptors : int32, packed descriptors of the graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``
-* graph : int32, offset of the node's graph in ``descriptors``
-* tables : int32, working tables of the node
-* max_marginals : int64, n × W entries for the values, followed by n scores
-* octets : tuple, whose length is W / 8: makes the number W of columns a compile-time constant
+* descriptors : (entries,) int32, packed descriptors of the graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``
+* graph : int32, position of the header of the node's graph in ``descriptors``
+* tables : (entries,) int32, working tables of the node, unary tables (n, W) first
+* max_marginals : (n * W + n,) int64, max-marginal of each value, followed by one score per variable
+* octets : tuple of W / 8 zeros, whose length makes the number W of columns a compile-time constant
 """
 
 import numpy as np
@@ -32,7 +34,10 @@ from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
 
 @cuda.jit(device=True)
 def find_max_marginals(descriptors, graph, tables, max_marginals, octets):
-    """Compute the max-marginal of each value in its unary and pairwise tables, a thread per value; NEVER if removed."""
+    """Compute the max-marginal of each value in its unary and pairwise tables; ``MINUS_INFINITY`` for a removed value.
+
+    One thread computes one value at a time.
+    """
     width = np.int32(8 * len(octets))
     for task in range(np.int32(cuda.threadIdx.x), np.int32(descriptors[graph + N] * width), np.int32(cuda.blockDim.x)):
         v = np.int32(task // width)
@@ -46,14 +51,14 @@ def find_max_marginals(descriptors, graph, tables, max_marginals, octets):
             descriptors[descriptors[graph + INCIDENT_START] + v],
             descriptors[descriptors[graph + INCIDENT_START] + v + 1],
         ):
-            side = np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD)
-            is_first = descriptors[side + IS_FIRST] != 0
-            at = np.int32(descriptors[side + TABLE] + (i * width if is_first else i))
+            incidence = np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD)
+            is_first = descriptors[incidence + IS_FIRST] != 0
+            cell = np.int32(descriptors[incidence + TABLE] + (i * width if is_first else i))
             step = np.int32(1) if is_first else width
             best = FORBIDDEN
-            for _ in range(descriptors[descriptors[graph + DOMAINS] + descriptors[side + OTHER]]):
-                best = max(best, tables[np.uint32(at)])
-                at = np.int32(at + step)
+            for _ in range(descriptors[descriptors[graph + DOMAINS] + descriptors[incidence + OTHER]]):
+                best = max(best, tables[np.uint32(cell)])
+                cell = np.int32(cell + step)
             value += best
         max_marginals[task] = value
     cuda.syncthreads()
@@ -66,31 +71,36 @@ def score_variables(descriptors, graph, tables, max_marginals, octets):
     The gap of a value is the sum of the maxima of the unary and pairwise tables minus the value's max-marginal.
     """
     width, n = np.int32(8 * len(octets)), np.int32(descriptors[graph + N])
-    maxima = np.int32(descriptors[graph + MAXIMA_AT])
+    maxima_start = np.int32(descriptors[graph + MAXIMA_AT])
     for v in range(np.int32(cuda.threadIdx.x), n, np.int32(cuda.blockDim.x)):
-        total = np.int64(tables[np.uint32(maxima + v)])
+        sum_of_maxima = np.int64(tables[np.uint32(maxima_start + v)])
         for position in range(
             descriptors[descriptors[graph + INCIDENT_START] + v],
             descriptors[descriptors[graph + INCIDENT_START] + v + 1],
         ):
-            side = np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD)
-            e = np.int32((descriptors[side + TABLE] - descriptors[graph + PAIR_AT]) // (width * width))
-            total += tables[np.uint32(maxima + n + e)]
+            incidence = np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD)
+            e = np.int32((descriptors[incidence + TABLE] - descriptors[graph + PAIR_AT]) // (width * width))
+            sum_of_maxima += tables[np.uint32(maxima_start + n + e)]
         total_gap, n_allowed = np.int64(0), np.int32(0)
         for i in range(width):
             value = max_marginals[v * width + i]
             if value != MINUS_INFINITY:
                 n_allowed += np.int32(1)
-                total_gap += total - value
+                total_gap += sum_of_maxima - value
         max_marginals[n * width + v] = total_gap if n_allowed > 1 else np.int64(-1)
     cuda.syncthreads()
 
 
 @cuda.jit(device=True)
 def choose_variable(descriptors, graph, max_marginals, margin, in_first_branch, octets):
-    """Return the variable with the largest score, or LEAF; set ``in_first_branch`` (W,) to its best values.
+    """Return the variable with the largest score, or ``LEAF`` if every variable has one value.
 
-    ``margin`` is the distance by which the bound has to fall to close the node.
+    Parameters
+    ----------
+    margin : int64
+        Distance by which the bound has to fall to close the node.
+    in_first_branch : (W,) uint8
+        Output: 1 for the values of the first branch, which are the best ones; see ``node_buffers.BRANCH_GAP_BITS``.
     """
     width, n = np.int32(8 * len(octets)), np.int32(descriptors[graph + N])
     chosen, highest = np.int64(LEAF), np.int64(-1)
@@ -108,8 +118,8 @@ def choose_variable(descriptors, graph, max_marginals, margin, in_first_branch, 
                     if other > own_value or (other == own_value and j < i):
                         n_better += np.int32(1)
         if n_allowed > 0:
-            single = highest // n_allowed >= margin >> BRANCH_GAP_BITS
+            takes_best_only = highest // n_allowed >= margin >> BRANCH_GAP_BITS
             in_first_branch[i] = n_better < (
-                np.int32(1) if single else max(np.int32(1), np.int32(n_allowed // BRANCH_SHARE))
+                np.int32(1) if takes_best_only else max(np.int32(1), np.int32(n_allowed // BRANCH_SHARE))
             )
     return chosen

@@ -1,4 +1,9 @@
-"""GPU engine of the branch and bound: tables stay on the device, a launch processes nodes of several agents."""
+"""GPU engine of the branch and bound: tables stay on the device, and a launch processes nodes of several agents.
+
+Agents are placed on the device in groups (``DeviceDualAscent``), and the agents of a group share one
+``DeviceNodeBuffer``. The kernels are in ``node_kernels``; n is the number of hidden variables of an agent, W the number
+of columns of a table.
+"""
 
 import time
 from collections.abc import Sequence
@@ -36,7 +41,7 @@ _UINT8 = np.dtype(np.uint8)
 
 
 def load_kernels(width: int) -> None:
-    """Compile the kernel for tables of ``batch_size`` columns, or load it from disk."""
+    """Compile the kernel for tables of ``width`` columns, or load it from disk."""
     device = shared_device()
     ints, longs, bytes_ = (device.buffer("kernels", 1, np.dtype(t)) for t in (np.int32, np.int64, np.uint8))
     arguments = (ints, longs, ints, longs, longs, ints, ints, 0, ints, 0, longs, longs, longs, bytes_, bytes_, 0, longs)
@@ -44,11 +49,11 @@ def load_kernels(width: int) -> None:
 
 
 class DeviceNodeBuffer:
-    """Buffer on the device for the nodes of agents that are there together, in equal parts; a ``BatchRunner``.
+    """Buffer on the device for the search nodes of a group of agents, in equal parts; implements ``BatchRunner``.
 
     Parameters
     ----------
-    group : DeviceDuals
+    group : DeviceDualAscent
         The agents on the device.
     sharers : int
         Number of processes that share the device.
@@ -77,20 +82,20 @@ class DeviceNodeBuffer:
         self._entry_notes = self.device.lease(agents * self.capacity * node_kernels.NOTE_FIELDS, _INT64, self)
         self._agents_taken, self._groups_per_launch, self.busy = 0, self._blocks, 0.0
 
-    def take(self) -> int:
+    def assign_entries(self) -> int:
         """Assign a part of the buffer to an agent; return its first entry."""
         self._agents_taken += 1
         return (self._agents_taken - 1) * self.capacity
 
-    def run(self, waves: Sequence[tuple[NodeEngine, SearchBatch]], stop: Deadline) -> list[BatchResult]:
-        """Process a batch of each engine."""
-        engines = [cast(GpuNodeEngine, engine) for engine, _ in waves]
+    def run(self, work: Sequence[tuple[NodeEngine, SearchBatch]], stop: Deadline) -> list[BatchResult]:
+        """Process one batch of each engine; nodes that are not reached before the deadline stay unprocessed."""
+        engines = [cast(GpuNodeEngine, engine) for engine, _ in work]
         agent_places = place_on_device([engine.state for engine in engines], self._sharers)
-        results: list[BatchResult | None] = [None] * len(waves)
+        results: list[BatchResult | None] = [None] * len(work)
         for group in {id(place.group): place.group for place in agent_places}.values():
             indices = [k for k, place in enumerate(agent_places) if place.group is group]
-            work = [(engines[k], agent_places[k], waves[k][1]) for k in indices]
-            for k, result in zip(indices, self._run(group, work, stop), strict=True):
+            group_work = [(engines[k], agent_places[k], work[k][1]) for k in indices]
+            for k, result in zip(indices, self._run(group, group_work, stop), strict=True):
                 results[k] = result
         return [result for result in results if result is not None]
 
@@ -100,32 +105,32 @@ class DeviceNodeBuffer:
         work: "Sequence[tuple[GpuNodeEngine, DevicePlacement, SearchBatch]]",
         stop: Deadline,
     ) -> list[BatchResult]:
-        """Process the batches of the agents of a group as a single batch."""
+        """Process the batches of several agents of one device group as a single batch."""
         jobs = np.concatenate([batch.jobs for _, _, batch in work])
-        ends = [0, *accumulate(len(batch.jobs) for _, _, batch in work)]
+        offsets = [0, *accumulate(len(batch.jobs) for _, _, batch in work)]
         masks = np.zeros((len(jobs), self._mask_size), dtype=np.uint8)
-        groups = [np.zeros(1, dtype=np.int64)]
-        for (engine, place, batch), first, last in zip(work, ends[:-1], ends[1:], strict=True):
+        group_starts = [np.zeros(1, dtype=np.int64)]
+        for (engine, place, batch), first, last in zip(work, offsets[:-1], offsets[1:], strict=True):
             agent_jobs = jobs[first:last]
             agent_jobs[:, JOB_AGENT] = place.index
             agent_jobs[:, JOB_TARGET] += engine.first
             agent_jobs[agent_jobs[:, JOB_SOURCE] >= 0, JOB_SOURCE] += engine.first
             masks[first:last, : engine.entries] = batch.masks.reshape(-1, engine.entries)
-            groups.append(batch.groups[1:] + first)
-        order, group_starts = _longest_first(jobs, np.concatenate(groups))
+            group_starts.append(batch.groups[1:] + first)
+        order, sorted_starts = _longest_first(jobs, np.concatenate(group_starts))
         sorted_masks, original_order = masks[order], np.argsort(order)
-        numbers, first_values = self._launch(group, jobs[order], group_starts, sorted_masks, stop)
+        numbers, first_values = self._launch(group, jobs[order], sorted_starts, sorted_masks, stop)
         numbers, first_values, masks = (
             numbers[:, original_order],
             first_values[original_order],
             sorted_masks[original_order],
         )
         results = []
-        for (engine, _, batch), first, last in zip(work, ends[:-1], ends[1:], strict=True):
-            allowed = masks[first:last, : engine.entries].reshape(batch.masks.shape)
+        for (engine, _, batch), first, last in zip(work, offsets[:-1], offsets[1:], strict=True):
+            remaining = masks[first:last, : engine.entries].reshape(batch.masks.shape)
             bounds, variables = numbers[:, first:last]
             results.append(
-                BatchResult(bounds, allowed.astype(np.bool_), variables, first_values[first:last].astype(np.bool_))
+                BatchResult(bounds, remaining.astype(np.bool_), variables, first_values[first:last].astype(np.bool_))
             )
         return results
 
@@ -138,6 +143,19 @@ class DeviceNodeBuffer:
         stop: Deadline,
     ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Process jobs in launches of bounded duration.
+
+        Parameters
+        ----------
+        group : DeviceDualAscent
+            The agents.
+        jobs : (k, JOB_FIELDS) int64
+            The jobs; see ``node_buffers``.
+        groups : (g + 1,) int64
+            First job of each group of jobs.
+        masks : (k, mask size) uint8
+            In: values that each node may take. Out: values that remain.
+        stop : Deadline
+            No launch starts after it.
 
         Returns
         -------
@@ -188,7 +206,7 @@ class DeviceNodeBuffer:
 
 
 class GpuNodeEngine:
-    """Stores nodes on the GPU and processes them there; a ``NodeEngine``.
+    """Stores nodes on the GPU and processes them there; implements ``NodeEngine``.
 
     Parameters
     ----------
@@ -200,17 +218,17 @@ class GpuNodeEngine:
     first : int
         First buffer entry of the agent.
     entries : int
-        Number of entries of a node's mask.
+        Number of entries of a node's mask: n * W.
     """
 
     def __init__(self, state: DualState) -> None:
         sharers = state.backend.processes_per_gpu
         group = place_on_device([state], sharers)[0].group
-        if group.nodes is None:
-            group.nodes = DeviceNodeBuffer(group, sharers)
-        buffer = group.nodes
+        if group.node_buffer is None:
+            group.node_buffer = DeviceNodeBuffer(group, sharers)
+        buffer = group.node_buffer
         assert isinstance(buffer, DeviceNodeBuffer)
-        self.state, self.runner, self.first = state, buffer, buffer.take()
+        self.state, self.runner, self.first = state, buffer, buffer.assign_entries()
         self.capacity, self.batch_size = buffer.capacity, buffer.batch_size
         self.entries = state.layout.n_hidden * state.width
 
@@ -228,7 +246,7 @@ def _longest_first(jobs: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[
 
     Blocks take groups in this order, so that the longest ones do not start last.
     """
-    sizes, sweeps = np.diff(groups), np.add.reduceat(jobs[:, JOB_SWEEPS], groups[:-1])
+    job_counts, sweeps = np.diff(groups), np.add.reduceat(jobs[:, JOB_SWEEPS], groups[:-1])
     order = np.argsort(-sweeps, kind="stable")
-    group_starts = np.concatenate([[0], np.cumsum(sizes[order])])
-    return np.arange(len(jobs)) + np.repeat(groups[:-1][order] - group_starts[:-1], sizes[order]), group_starts
+    new_starts = np.concatenate([[0], np.cumsum(job_counts[order])])
+    return np.arange(len(jobs)) + np.repeat(groups[:-1][order] - new_starts[:-1], job_counts[order]), new_starts

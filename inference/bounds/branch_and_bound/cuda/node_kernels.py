@@ -3,14 +3,15 @@
 
 The results equal those of the CPU kernels to the bit if no sweep is smoothed; smoothed sweeps add in another order.
 Tables are not compacted here: their width is a compile-time constant, and skipping rows and columns costs more time
-than it saves.
+than it saves. Positions are unsigned and arithmetic is cast to 32 bits: Numba's default, signed 64-bit integers, is
+slower.
 
 Arguments that the functions share:
 
-* descriptors : int32, packed descriptors of the graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``
-* graph : int32, offset of the node's graph in ``descriptors``
-* node_tables : int32, working tables of the block
-* octets : tuple, whose length is W / 8: makes the number W of columns a compile-time constant
+* descriptors : (entries,) int32, packed descriptors of the graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``
+* graph : int32, position of the header of the node's graph in ``descriptors``
+* node_tables : (entries,) int32, working tables of the block: unary (n, W), pairs (m, W, W), triangles, and so on
+* octets : tuple of W / 8 zeros, whose length makes the number W of columns a compile-time constant
 * shared_entries : int32, size of the dynamic shared memory in int32
 """
 
@@ -69,19 +70,22 @@ NOTE_FIELDS = 3  # int64 per buffer entry: the row's constant, sweeps made, righ
 def propagate_removals(descriptors, graph, node_tables, octets):
     """Forbid the removed values in the pairwise tables; each thread handles one row or column of a table at a time."""
     width = np.uint32(8 * len(octets))
-    at, ends = np.uint32(descriptors[graph + PAIR_AT]), np.uint32(descriptors[graph + PAIR_VARIABLES])
+    pairs_start, pair_variables = (
+        np.uint32(descriptors[graph + PAIR_AT]),
+        np.uint32(descriptors[graph + PAIR_VARIABLES]),
+    )
     task, total = np.uint32(cuda.threadIdx.x), np.uint32(np.uint32(descriptors[graph + PAIRS]) * np.uint32(2 * width))
     while task < total:
         e = np.uint32(task // np.uint32(2 * width))
         i = np.uint32(task - e * np.uint32(2 * width))
-        second = i >= width
-        i = np.uint32(i - width) if second else i
-        v = np.uint32(descriptors[np.uint32(ends + e + e + (np.uint32(1) if second else np.uint32(0)))])
+        is_second = i >= width
+        i = np.uint32(i - width) if is_second else i
+        v = np.uint32(descriptors[np.uint32(pair_variables + e + e + (np.uint32(1) if is_second else np.uint32(0)))])
         if node_tables[np.uint32(v * width + i)] < FORBIDDEN_BELOW:
-            cell = np.uint32(at + e * width * width + (i if second else i * width))
+            cell = np.uint32(pairs_start + e * width * width + (i if is_second else i * width))
             for _ in range(8 * len(octets)):
                 node_tables[cell] = FORBIDDEN
-                cell = np.uint32(cell + (width if second else np.uint32(1)))
+                cell = np.uint32(cell + (width if is_second else np.uint32(1)))
         task = np.uint32(task + np.uint32(cuda.blockDim.x))
     cuda.syncthreads()
 
@@ -105,27 +109,27 @@ def bound_node(
 
     Parameters
     ----------
-    partial_sums : (PARTS,) int64
+    partial_sums : (MAX_PARTIAL_SUMS,) int64
         Shared memory for reductions.
-    tiles : int32
+    tiles : (shared_entries,) int32
         Dynamic shared memory of the sweeps.
     constant : int64
-        Utility of the row without hidden variables.
+        Utility of the factors over boundary variables alone, which is added to the bound of the tables.
     sweeps_made : int32
-        Sweeps made before.
+        Sweeps made since the row was fixed, including those of the node's ancestors.
     threshold : int64
-        Pruning threshold.
+        Pruning threshold of the bound.
     sweeps : int64
-        Sweeps to make.
+        Sweeps to make at this node.
     temperature : float32
         Smoothing temperature of the first sweep.
 
     Returns
     -------
     best : int64
-        Upper bound, or NEVER.
+        Upper bound, or ``MINUS_INFINITY`` if the node is infeasible.
     sweeps_made : int32
-        Total number of sweeps.
+        Total number of sweeps, including those made before.
     in_range : bool
         Whether all entries are within the integer range.
     """
@@ -183,29 +187,30 @@ def run_nodes(
 
     Parameters
     ----------
-    agents : int64
-        Records of the agents, AGENT fields each.
-    arena : int32
-        Reparametrised tables of all agents, with the interface free.
-    jobs : (k × JOB_FIELDS,) int64
-        The jobs, see ``node_buffers``.
+    agents : (agents * AGENT_SIZE,) int64
+        One record per agent; ``row_kernels`` defines its fields.
+    arena : (entries,) int32
+        Reparametrised tables of all agents' whole graphs, in which the boundary variables are free.
+    jobs : (k * JOB_FIELDS,) int64
+        The jobs; ``node_buffers`` defines their fields.
     groups : (g + 1,) int64
         First job of each group.
     counter : (1,) int32
         Next group; 0 at first.
-    workspaces : (blocks × workspace_size,) int32
+    workspaces : (blocks * workspace_size,) int32
         Working tables of the blocks.
-    buffer : (entries × entry_size,) int32
+    buffer : (entries * entry_size,) int32
         Stored tables.
-    entry_notes : (entries × NOTE_FIELDS,) int64
-        The row's constant, sweeps made, and bit shift of each entry.
+    entry_notes : (entries * NOTE_FIELDS,) int64
+        Record of each buffer entry: constant of its row, sweeps made, and bit shift of its triplet tables.
     bounds, variables : (k,) int64
-        Outputs: bounds, or OUT_OF_RANGE; branching variables, or LEAF or NO_VARIABLE.
-    first_values : (k × W,) uint8
-        Output: values of the first branch.
-    masks : (k × mask_size,) uint8
-        In: values that a node may take, n × W of the agent first. Out: values that remain.
-    marginals : (blocks × (mask_size + mask_size / W),) int64
+        Outputs: upper bounds, ``MINUS_INFINITY`` or ``OUT_OF_RANGE``; branching variables, ``LEAF`` or ``NO_VARIABLE``.
+    first_values : (k * W,) uint8
+        Output: values of the branching variable in the first branch.
+    masks : (k * mask_size,) uint8
+        In: values that a node may take. Out: values that remain. The first n * W entries of a job's mask are used,
+        where n is the number of hidden variables of its agent.
+    marginals : (blocks * (mask_size + mask_size / W),) int64
         Workspace for max-marginals and scores.
     """
     tiles = shared_array()
@@ -222,7 +227,7 @@ def run_nodes(
         group = next_index(counter, broadcast)
         if group >= groups.size - 1:
             break
-        missing = np.int64(0)
+        failed_row_bound = np.int64(0)
         for job in range(groups[group], groups[group + 1]):
             cuda.syncthreads()
             agent = jobs[job * JOB_FIELDS + JOB_AGENT] * AGENT_SIZE
@@ -233,25 +238,27 @@ def run_nodes(
             constant, sweeps_made = np.int64(0), np.int32(0)
             if source < 0:
                 if tid == 0:
-                    number = jobs[job * JOB_FIELDS + JOB_ROW]
+                    remaining_digits = jobs[job * JOB_FIELDS + JOB_ROW]
                     for k in range(agents[agent + INTERFACE_SIZE] - 1, -1, -1):
-                        sizes = descriptors[agents[agent + INTERFACE_SHAPE] + k]
-                        digits[k] = number % sizes
-                        number = number // sizes
+                        domain_size = descriptors[agents[agent + INTERFACE_SHAPE] + k]
+                        digits[k] = remaining_digits % domain_size
+                        remaining_digits = remaining_digits // domain_size
                 cuda.syncthreads()
                 constant, local_overflow = condition(
                     descriptors, whole, hidden, agent_tables, node_tables, octets, digits
                 )
                 overflow = any_thread(local_overflow)
                 if overflow or constant == MINUS_INFINITY:
-                    missing = np.int64(MINUS_INFINITY if constant == MINUS_INFINITY and not overflow else OUT_OF_RANGE)
+                    failed_row_bound = np.int64(
+                        MINUS_INFINITY if constant == MINUS_INFINITY and not overflow else OUT_OF_RANGE
+                    )
                     if tid == 0:
-                        bounds[job] = missing
+                        bounds[job] = failed_row_bound
                         variables[job] = NO_VARIABLE
                     continue
-            elif missing != 0:
+            elif failed_row_bound != 0:
                 if tid == 0:
-                    bounds[job] = missing
+                    bounds[job] = failed_row_bound
                     variables[job] = NO_VARIABLE
                 continue
             else:
@@ -269,7 +276,10 @@ def run_nodes(
                     octets,
                 )
             cuda.syncthreads()
-            mask, first = masks[job * mask_size : (job + 1) * mask_size], first_values[job * width : (job + 1) * width]
+            mask, first_branch = (
+                masks[job * mask_size : (job + 1) * mask_size],
+                first_values[job * width : (job + 1) * width],
+            )
             for i in range(tid, n_values, threads):
                 if mask[i] == 0:
                     node_tables[np.uint32(i)] = FORBIDDEN
@@ -295,7 +305,9 @@ def run_nodes(
             if in_range and best != MINUS_INFINITY and best >= threshold:
                 find_max_marginals(descriptors, hidden, node_tables, block_marginals, octets)
                 score_variables(descriptors, hidden, node_tables, block_marginals, octets)
-                branch_variable = choose_variable(descriptors, hidden, block_marginals, best - threshold, first, octets)
+                branch_variable = choose_variable(
+                    descriptors, hidden, block_marginals, best - threshold, first_branch, octets
+                )
             inherited = False
             if job + 1 < groups[group + 1] and source != target:
                 inherited = jobs[(job + 1) * JOB_FIELDS + JOB_SOURCE] == target

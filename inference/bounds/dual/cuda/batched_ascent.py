@@ -1,4 +1,8 @@
-"""Tighten the bounds of several agents at once on a GPU, where their providers use dual ascent."""
+"""Tighten the bounds of several agents at once on a GPU, where their providers use dual ascent.
+
+``tighten`` calls ``improve_on_gpu``. Agents whose tables have the same width are on the device together, as a group
+(``DeviceDualAscent``). The time is divided between sweeps on the agents' whole graphs and sweeps of their rows.
+"""
 
 import time
 from collections.abc import Sequence
@@ -61,7 +65,7 @@ def improve_on_gpu(
 
 
 class _BatchedAscent:
-    """One call: positions of the agents on the device, and the rows to bound.
+    """One call of ``improve_on_gpu``: the agents, their positions on the device, and the rows to bound.
 
     Attributes
     ----------
@@ -69,13 +73,13 @@ class _BatchedAscent:
     states : sequence of DualState
     places : sequence of DevicePlacement
     stop : Deadline
-        Deadline.
+        No launch starts after it.
     rows : list of (k,) int64
         Row numbers for each request.
     cutoffs : list of ((k,) int64 or None)
         Their cutoffs in the agents' integer scales.
     groups : dict
-        Indices of the requests in each device group.
+        Indices of the requests in each device group, by the identity (``id``) of the group.
     """
 
     def __init__(
@@ -99,7 +103,7 @@ class _BatchedAscent:
             self.groups.setdefault(id(places[k].group), []).append(k)
 
     def _device(self, group: Sequence[int]) -> "DeviceDualAscent":
-        """Return the device object of a group of requests."""
+        """Return the device object of a group, given the indices of its requests."""
         return self.places[group[0]].group
 
     def improve(self, seconds: float | None, sweeps: int | None) -> list[Pruned | None]:
@@ -109,28 +113,35 @@ class _BatchedAscent:
             self._sweep([WHOLE_SWEEPS_PER_ROW_SWEEP * row_sweeps - state.sweeps_done for state in self.states])
             return self._bound_rows(row_sweeps)
         start = time.perf_counter()
-        end, seconds_per_sweep, batch = start + seconds, 0.0, 1
+        deadline, seconds_per_sweep, sweeps_per_call = start + seconds, 0.0, 1
         while self._fewest_sweeps() < INITIAL_SWEEPS and time.perf_counter() < start + MAX_INITIAL_FRACTION * seconds:
-            seconds_per_sweep = self._timed_sweeps(batch)
-            batch = self._limit_sweeps(2 * batch, seconds_per_sweep)
-        begin = time.perf_counter()
+            seconds_per_sweep = self._timed_sweeps(sweeps_per_call)
+            sweeps_per_call = self._limit_sweeps(2 * sweeps_per_call, seconds_per_sweep)
+        trial_start = time.perf_counter()
         remaining = self._bound_rows(_TRIAL_SWEEPS)
-        seconds_per_row_sweep = (time.perf_counter() - begin) / _TRIAL_SWEEPS
+        seconds_per_row_sweep = (time.perf_counter() - trial_start) / _TRIAL_SWEEPS
         seconds_per_sweep = seconds_per_sweep or self._timed_sweeps(1)
         # The whole graphs get WHOLE_SWEEPS_PER_ROW_SWEEP sweeps per sweep of the rows; the rows come last.
-        max_count = max(1, int(_MAX_LAUNCH_SECONDS / (seconds_per_row_sweep * self._smallest_fraction())))
-        count = min(
-            int((end - time.perf_counter()) / (WHOLE_SWEEPS_PER_ROW_SWEEP * seconds_per_sweep + seconds_per_row_sweep)),
-            max_count,
+        max_row_sweeps = max(1, int(_MAX_LAUNCH_SECONDS / (seconds_per_row_sweep * self._smallest_fraction())))
+        row_sweeps_left = min(
+            int(
+                (deadline - time.perf_counter())
+                / (WHOLE_SWEEPS_PER_ROW_SWEEP * seconds_per_sweep + seconds_per_row_sweep)
+            ),
+            max_row_sweeps,
         )
-        if count <= _TRIAL_SWEEPS:
+        if row_sweeps_left <= _TRIAL_SWEEPS:
             return remaining
-        until = end - count * seconds_per_row_sweep
-        batch = self._limit_sweeps(_SWEEPS_PER_CALL, seconds_per_sweep)
-        while time.perf_counter() + batch * seconds_per_sweep < until and self._fewest_sweeps() < inf:
-            seconds_per_sweep = self._timed_sweeps(batch)
-        count = min(int((end - time.perf_counter()) / seconds_per_row_sweep), max_count)
-        return self._bound_rows(count) if count > _TRIAL_SWEEPS and not self.stop.over else remaining
+        final_rows_start = deadline - row_sweeps_left * seconds_per_row_sweep
+        sweeps_per_call = self._limit_sweeps(_SWEEPS_PER_CALL, seconds_per_sweep)
+        while (
+            time.perf_counter() + sweeps_per_call * seconds_per_sweep < final_rows_start and self._fewest_sweeps() < inf
+        ):
+            seconds_per_sweep = self._timed_sweeps(sweeps_per_call)
+        row_sweeps_left = min(int((deadline - time.perf_counter()) / seconds_per_row_sweep), max_row_sweeps)
+        return (
+            self._bound_rows(row_sweeps_left) if row_sweeps_left > _TRIAL_SWEEPS and not self.stop.over else remaining
+        )
 
     def _limit_sweeps(self, sweeps: int, seconds_per_sweep: float) -> int:
         """Limit a number of sweeps so that a launch takes at most ``_MAX_LAUNCH_SECONDS``."""
@@ -159,9 +170,9 @@ class _BatchedAscent:
             chosen = [k for k in group if sweeps[k] > 0 and self.states[k].in_range]
             firsts = [self.states[k].sweeps_done for k in chosen]
             lasts = [first + sweeps[k] for k, first in zip(chosen, firsts, strict=True)]
-            swept = self._device(group).sweep_whole([self.places[k].index for k in chosen], firsts, lasts)
-            for k, made, target in zip(chosen, swept, lasts, strict=True):
-                self.states[k].record_device_sweeps(made, made == target)
+            next_sweeps = self._device(group).sweep_whole([self.places[k].index for k in chosen], firsts, lasts)
+            for k, next_sweep, last in zip(chosen, next_sweeps, lasts, strict=True):
+                self.states[k].record_device_sweeps(next_sweep, next_sweep == last)
 
     def _bound_rows(self, sweeps: int) -> list[Pruned | None]:
         """Lower the bounds of all rows; return the remaining rows and values of each request."""
@@ -171,11 +182,11 @@ class _BatchedAscent:
             results = self._device(group).bound_rows(
                 [self.places[k].index for k in group], rows, sweeps, cutoffs, self.stop
             )
-            for k, own_rows, cutoff, (bounds, live) in zip(group, rows, cutoffs, results, strict=True):
+            for k, request_rows, cutoff, (bounds, allowed) in zip(group, rows, cutoffs, results, strict=True):
                 state, thresholds = self.states[k], self.requests[k].thresholds
-                state.bounds[own_rows] = np.minimum(state.bounds[own_rows], bounds)
+                state.bounds[request_rows] = np.minimum(state.bounds[request_rows], bounds)
                 if (
                     thresholds is not None and cutoff is not None and not self.stop.over
                 ):  # otherwise some rows were not reached
-                    remaining[k] = state.remaining_rows(own_rows, cutoff, thresholds, live)
+                    remaining[k] = state.remaining_rows(request_rows, cutoff, thresholds, allowed)
         return remaining

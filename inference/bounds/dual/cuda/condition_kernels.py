@@ -1,14 +1,17 @@
 # mypy: ignore-errors
 """Condition an agent's potentials on an interface assignment, by one block of GPU threads.
 
-All threads of the block call every function. The arguments are:
+The result is the reparametrised tables over the hidden variables alone, from which the ascent of a row starts. The
+hidden variables have the lowest numbers, and their pairs and triangles come first, so their tables are copied as a
+block. The other tables are conditioned and added to tables over fewer variables. All threads of the block call every
+function. The arguments are:
 
 descriptors : (entries,) int32
     Index arrays of all graphs; ``descriptors.py`` defines their layout.
 whole, hidden : int32
     Positions in ``descriptors`` of the headers of the graph over all variables and of its subgraph of hidden variables.
 tables : (entries,) int32
-    Tables of the whole graph.
+    Tables of the whole graph, W columns wide.
 conditioned : (entries,) int32
     Receives the tables of the hidden graph.
 octets : tuple of W / 8 zeros
@@ -79,8 +82,8 @@ def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
         np.int32(3 * triangles * square),
     )
     constant, overflow = np.int64(0), False
-    for x in range(n, descriptors[whole + N]):
-        unary_entry = tables[np.uint32(x * width + digits[x - n])]
+    for total in range(n, descriptors[whole + N]):
+        unary_entry = tables[np.uint32(total * width + digits[total - n])]
         if unary_entry < FORBIDDEN_BELOW:
             return np.int64(MINUS_INFINITY), overflow
         constant += unary_entry
@@ -101,35 +104,37 @@ def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
         a, b, c = descriptors[triangle + CORNER], descriptors[triangle + CORNER + 1], descriptors[triangle + CORNER + 2]
         if c < n:
             continue
-        at = np.int32(descriptors[triangle + TRIANGLE_TABLES])
-        first, pair_overflow = np.int64(0), False
+        table_start = np.int32(descriptors[triangle + TRIANGLE_TABLES])
+        ab_entry, pair_overflow = np.int64(0), False
         if b < n:
-            into = np.int32(
+            target = np.int32(
                 descriptors[hidden + PAIR_AT] + descriptors[triangle + TRIANGLE_PAIRS] - descriptors[whole + PAIR_AT]
             )
             for cell in range(tid, square, threads):
-                x = np.int32(conditioned[np.uint32(into + cell)] + tables[np.uint32(at + cell)])
-                x = FORBIDDEN if x < FORBIDDEN_BELOW else x
-                pair_overflow = pair_overflow or (x >= FORBIDDEN_BELOW and abs(x) > MAX_MAGNITUDE)
-                conditioned[np.uint32(into + cell)] = x
+                total = np.int32(conditioned[np.uint32(target + cell)] + tables[np.uint32(table_start + cell)])
+                total = FORBIDDEN if total < FORBIDDEN_BELOW else total
+                pair_overflow = pair_overflow or (total >= FORBIDDEN_BELOW and abs(total) > MAX_MAGNITUDE)
+                conditioned[np.uint32(target + cell)] = total
         else:
-            first, pair_overflow = condition_pair(tables, at, conditioned, a, b, n, width, digits)
-        second, second_overflow = condition_pair(tables, at + square, conditioned, a, c, n, width, digits)
-        third, third_overflow = condition_pair(tables, at + 2 * square, conditioned, b, c, n, width, digits)
-        if min(first, min(second, third)) < FORBIDDEN_BELOW:
+            ab_entry, pair_overflow = condition_pair(tables, table_start, conditioned, a, b, n, width, digits)
+        ac_entry, ac_overflow = condition_pair(tables, table_start + square, conditioned, a, c, n, width, digits)
+        bc_entry, bc_overflow = condition_pair(tables, table_start + 2 * square, conditioned, b, c, n, width, digits)
+        if min(ab_entry, min(ac_entry, bc_entry)) < FORBIDDEN_BELOW:
             return np.int64(MINUS_INFINITY), overflow
-        overflow = overflow or pair_overflow or second_overflow or third_overflow
-        constant += first + second + third
+        overflow = overflow or pair_overflow or ac_overflow or bc_overflow
+        constant += ab_entry + ac_entry + bc_entry
     next_sliced = np.int32(0)
     for s in range(descriptors[whole + FACTORS]):
         scope = np.int32(descriptors[whole + SCOPES] + descriptors[descriptors[whole + SCOPE_START] + s])
         end = np.int32(descriptors[whole + SCOPES] + descriptors[descriptors[whole + SCOPE_START] + s + 1])
-        at = np.int32(descriptors[whole + FACTOR_TABLES_AT] + descriptors[descriptors[whole + ENTRY_START] + s])
+        table_start = np.int32(
+            descriptors[whole + FACTOR_TABLES_AT] + descriptors[descriptors[whole + ENTRY_START] + s]
+        )
         if (
             next_sliced < descriptors[hidden + FACTORS]
             and descriptors[descriptors[hidden + SLICED_FACTORS] + next_sliced] == s
         ):
-            into = np.int32(
+            target = np.int32(
                 descriptors[hidden + FACTOR_TABLES_AT] + descriptors[descriptors[hidden + ENTRY_START] + next_sliced]
             )
             entries = (
@@ -147,7 +152,7 @@ def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
                     else:
                         position = np.int32(position + digits[u - n] * step)
                     step = np.int32(step * d)
-                conditioned[np.uint32(into + cell)] = tables[np.uint32(at + position)]
+                conditioned[np.uint32(target + cell)] = tables[np.uint32(table_start + position)]
             next_sliced = np.int32(next_sliced + 1)
             continue
         position = np.int32(0)
@@ -155,7 +160,7 @@ def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
             position = np.int32(
                 position * descriptors[descriptors[whole + DOMAINS] + descriptors[q]] + digits[descriptors[q] - n]
             )
-        entry = tables[np.uint32(at + position)]
+        entry = tables[np.uint32(table_start + position)]
         if entry < FORBIDDEN_BELOW:
             return np.int64(MINUS_INFINITY), overflow
         constant += entry
@@ -163,18 +168,36 @@ def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
 
 
 @cuda.jit(device=True)
-def copy(source, at, target, to, size):
-    """Copy ``size`` entries; thread i copies the entries i, i + threads, ... of the range."""
+def copy(source, source_start, target, target_start, size):
+    """Copy ``size`` entries of ``source``, from ``source_start`` on, to ``target``, from ``target_start`` on.
+
+    Thread i copies the entries i, i + threads, ... of the range.
+    """
     for i in range(np.int32(cuda.threadIdx.x), np.int32(size), np.int32(cuda.blockDim.x)):
-        target[np.uint32(to + i)] = source[np.uint32(at + i)]
+        target[np.uint32(target_start + i)] = source[np.uint32(source_start + i)]
 
 
 @cuda.jit(device=True)
 def condition_pair(tables, at, conditioned, a, b, n, width, digits):
-    """Condition the table at ``at``, over a and b, on the value of interface variable b and add it to a's unary table.
+    """Condition a table over a and b on the value of interface variable b, and add the column to a's unary table.
 
-    If a is an interface variable too, the selected entry is returned instead. Also return whether an entry left the
-    range.
+    If a is an interface variable too, nothing is added and the selected entry is returned.
+
+    Parameters
+    ----------
+    at : int32
+        Position of the table in ``tables``.
+    a, b : int32
+        Variables, a < b.
+    n, width : int32
+        Number of hidden variables, and number of columns of a table.
+
+    Returns
+    -------
+    entry : int64
+        The selected entry; 0 if a is hidden.
+    overflow : bool
+        Whether an entry left the range.
     """
     y = np.int32(digits[b - n])
     if a >= n:
@@ -185,9 +208,9 @@ def condition_pair(tables, at, conditioned, a, b, n, width, digits):
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     i = np.int32((tid - begin % threads + threads) % threads)
     while i < width:
-        x = np.int32(conditioned[np.uint32(begin + i)] + tables[np.uint32(at + i * width + y)])
-        x = FORBIDDEN if x < FORBIDDEN_BELOW else x
-        overflow = overflow or (x >= FORBIDDEN_BELOW and abs(x) > MAX_MAGNITUDE)
-        conditioned[np.uint32(begin + i)] = x
+        total = np.int32(conditioned[np.uint32(begin + i)] + tables[np.uint32(at + i * width + y)])
+        total = FORBIDDEN if total < FORBIDDEN_BELOW else total
+        overflow = overflow or (total >= FORBIDDEN_BELOW and abs(total) > MAX_MAGNITUDE)
+        conditioned[np.uint32(begin + i)] = total
         i = np.int32(i + threads)
     return np.int64(0), overflow

@@ -1,8 +1,10 @@
 """Describe a dual ascent's graph as one int32 array for the GPU.
 
-The array starts with a header of ``HEADER`` entries: the numbers of variables, pairs, triangles and higher-order
-factors; the starts of the tables, relative to the first unary entry; and the positions of the index lists, which
-follow the header. Positions are absolute: they count from the start of the array of all graphs' descriptors.
+A GPU kernel takes few arguments, so all index arrays of all graphs are concatenated to a single array ``descriptors``.
+The descriptor of a graph starts with a header of ``HEADER`` entries: the numbers of variables, pairs, triangles and
+higher-order factors; the starts of the tables, relative to the first unary entry; and the positions of the index lists,
+which follow the header. These positions are absolute: they count from the start of ``descriptors``. With ``graph`` the
+position of a header, the domain size of variable v is ``descriptors[descriptors[graph + DOMAINS] + v]``, for instance.
 
 Triangles are sorted into levels, and the triangles of a level are processed at the same time. They share no pair, and a
 triangle comes after all earlier ones that it shares a pair with. So each table entry receives the same messages in the
@@ -47,7 +49,10 @@ INCIDENCE_RECORD = 4
 
 
 def triangle_levels(triangles: Ints) -> Ints:
-    """Return each triangle's level, (t,) int64: one more than the highest of earlier triangles with a common pair."""
+    """Return each triangle's level, (t,) int64: one above the highest level of earlier triangles that share a pair.
+
+    ``triangles`` (t, 3) holds the pairs ab, ac, bc of each triangle.
+    """
     next_level: dict[int, int] = {}
     levels = np.zeros(len(triangles), dtype=np.int64)
     for t, pairs in enumerate(triangles.tolist()):
@@ -58,10 +63,11 @@ def triangle_levels(triangles: Ints) -> Ints:
 
 
 def triangle_colours(triangles: Ints, at_once: int) -> Ints:
-    """Return a colouring of the triangles, (t,) int64: those of one colour share no pair, and few colours are used.
+    """Return a colouring of the triangles, (t,) int64: triangles of one colour share no pair, and few colours are used.
 
-    This is greedy: triangles whose pairs occur in most others come first. The size limit of a colour is a multiple of
-    ``at_once``, the number of triangles that a block processes at the same time.
+    The colouring is greedy, and triangles whose pairs occur in most other triangles come first. The size limit of a
+    colour is a multiple of ``at_once``, the number of triangles that a block processes at the same time. ``triangles``
+    (t, 3) holds the pairs of each triangle.
     """
     occurrences = np.bincount(triangles.ravel(), minlength=1)
     min_colours = max(1, int(occurrences.max()))
@@ -123,11 +129,11 @@ def graph_descriptor(
         ],
         axis=1,
     )
-    owner = np.repeat(np.arange(n), np.diff(graph.incident_start))
-    other = graph.pairs[graph.incident].sum(axis=1) - owner
-    is_first = graph.pairs[graph.incident, 0] == owner
+    incident_variable = np.repeat(np.arange(n), np.diff(graph.incident_start))
+    other_variable = graph.pairs[graph.incident].sum(axis=1) - incident_variable
+    is_first = graph.pairs[graph.incident, 0] == incident_variable
     incidence_records = np.stack(
-        [header[PAIR_AT] + table_size * graph.incident, is_first, graph.widths[other], other], axis=1
+        [header[PAIR_AT] + table_size * graph.incident, is_first, graph.widths[other_variable], other_variable], axis=1
     )
     lists = {
         DOMAINS: graph.domains,
@@ -135,7 +141,7 @@ def graph_descriptor(
         PAIR_VARIABLES: graph.pairs,
         INCIDENT_START: graph.incident_start,
         INCIDENT: incidence_records,
-        LOWER_COUNT: np.bincount(owner[other < owner], minlength=n),
+        LOWER_COUNT: np.bincount(incident_variable[other_variable < incident_variable], minlength=n),
         LEVEL_START: level_start,
         TRIANGLE_LIST: triangle_records,
         SCOPE_START: graph.scope_start,

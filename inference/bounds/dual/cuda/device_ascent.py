@@ -1,4 +1,8 @@
-"""Dual ascent of several agents on a GPU: tables stay on the device, and all graphs and rows are processed at once."""
+"""Dual ascent of several agents on a GPU: tables stay on the device, and all graphs and rows are processed at once.
+
+``batched_ascent`` and the branch and bound on the GPU call it. Agents are placed on the device in groups whose tables
+have the same width, one ``DeviceDualAscent`` per group. The kernels are in ``row_kernels``.
+"""
 
 import time
 from collections.abc import Sequence
@@ -119,7 +123,7 @@ def place_on_device(states: Sequence[DualState], sharers: int = 1) -> list[Devic
 
 
 class DeviceDualAscent:
-    """Graphs and tables of some agents on the device.
+    """Graphs and tables of a group of agents on the device.
 
     Parameters
     ----------
@@ -131,18 +135,20 @@ class DeviceDualAscent:
 
     Attributes
     ----------
+    device : Device
+        The device and its buffers.
     layouts : list of DualLayout
         The layout of each agent.
     width : int
         Number of columns of a table.
     blocks : int
         Number of thread blocks that run at the same time.
-    nodes : object
+    node_buffer : DeviceNodeBuffer or None
         Buffers for the nodes of branch-and-bound searches over the agents' rows; None until there are any.
     """
 
     def __init__(self, states: Sequence[DualState], sharers: int = 1) -> None:
-        self.nodes: object = None
+        self.node_buffer: object = None
         self.device, self._sharers = shared_device(), sharers
         self.layouts, self.width = [state.layout for state in states], states[0].width
         self._octets = (0,) * (self.width // 8)
@@ -192,24 +198,24 @@ class DeviceDualAscent:
             start = int(self._agents[k, rows_cuda.TABLES_START])
             tables = np.concatenate([part.reshape(-1) for part in state.potentials])
             self._arena[start : start + tables.size].copy_to_device(tables)
-        self._descriptors = self._keep(np.concatenate(descriptors))
-        self._agent_records = self._keep(self._agents.reshape(-1))
+        self._descriptors = self._upload(np.concatenate(descriptors))
+        self._agent_records = self._upload(self._agents.reshape(-1))
 
-    def _keep(self, data: NDArray[Any]) -> Any:
+    def _upload(self, data: NDArray[Any]) -> Any:
         """Copy ``data`` to device memory that is held as long as this object exists."""
-        held = self.device.lease(data.size, data.dtype, self)
-        held[: data.size].copy_to_device(data)
-        return held
+        buffer = self.device.lease(data.size, data.dtype, self)
+        buffer[: data.size].copy_to_device(data)
+        return buffer
 
     def sweep_whole(self, indices: Sequence[int], firsts: Sequence[int], lasts: Sequence[int]) -> list[int]:
         """Make the sweeps ``firsts`` to ``lasts`` - 1 on agents' whole graphs; return each one's next sweep number."""
         device, next_sweeps = self.device, np.array(firsts, dtype=np.int64)
         if not len(indices):
             return []
-        device_sweeps = device.buffer("dual done", next_sweeps.size, np.dtype(np.int64))
+        device_sweeps = device.buffer("dual next sweeps", next_sweeps.size, np.dtype(np.int64))
         arguments = (
             device.upload(f"dual {name}", np.array(values, dtype=np.int64))
-            for name, values in (("places", indices), ("firsts", firsts), ("lasts", lasts))
+            for name, values in (("indices", indices), ("firsts", firsts), ("lasts", lasts))
         )
         self._launch(
             rows_cuda.sweep_graphs,
@@ -229,9 +235,9 @@ class DeviceDualAscent:
         host = np.empty(sum(part.size for part in tables), dtype=np.int32)
         if host.size:
             self._arena[start : start + host.size].copy_to_host(host)
-        ends = np.cumsum([part.size for part in tables])
-        pieces = np.split(host, ends[:-1])
-        return DualPotentials(*(piece.reshape(part.shape) for piece, part in zip(pieces, tables, strict=True)))
+        offsets = np.cumsum([part.size for part in tables])
+        tables_on_host = np.split(host, offsets[:-1])
+        return DualPotentials(*(table.reshape(part.shape) for table, part in zip(tables_on_host, tables, strict=True)))
 
     def bound_rows(
         self,
@@ -266,13 +272,13 @@ class DeviceDualAscent:
         jobs = np.full((sum(counts), rows_cuda.JOB_SIZE), MINUS_INFINITY, dtype=np.int64)
         jobs[:, rows_cuda.JOB_AGENT] = np.repeat(np.asarray(indices, dtype=np.int64), counts)
         jobs[:, rows_cuda.JOB_ROW] = np.concatenate([*rows, _EMPTY])
-        ends = np.cumsum([0, *counts])
-        for cutoff, (first, last) in zip(cutoffs, pairwise(ends.tolist()), strict=True):
+        offsets = np.cumsum([0, *counts])
+        for cutoff, (first, last) in zip(cutoffs, pairwise(offsets.tolist()), strict=True):
             if cutoff is not None:
                 jobs[first:last, rows_cuda.JOB_CUTOFF] = cutoff
         bounds, allowed = self._run_jobs(jobs, sweeps, any(cutoff is not None for cutoff in cutoffs), stop)
         results = []
-        for index, cutoff, (first, last) in zip(indices, cutoffs, pairwise(ends.tolist()), strict=True):
+        for index, cutoff, (first, last) in zip(indices, cutoffs, pairwise(offsets.tolist()), strict=True):
             hidden = self.layouts[index].n_hidden
             agent_allowed = allowed[first:last] if cutoff is not None else allowed[:0]
             results.append(
@@ -282,19 +288,19 @@ class DeviceDualAscent:
 
     def _run_jobs(self, jobs: Ints, sweeps: int, prune: bool, stop: Deadline) -> tuple[Ints, NDArray[np.bool_]]:
         """Bound rows in one launch, or in launches of about ``MAX_CHECK_INTERVAL`` seconds if there is a deadline."""
-        device, number = self.device, len(jobs)
-        host_bounds = np.full(number, rows_cuda.OUT_OF_RANGE, dtype=np.int64)
-        allowed = np.zeros((number if prune else 0, self._allowed_size), dtype=np.uint8)
-        if not number:
+        device, job_count = self.device, len(jobs)
+        host_bounds = np.full(job_count, rows_cuda.OUT_OF_RANGE, dtype=np.int64)
+        allowed = np.zeros((job_count if prune else 0, self._allowed_size), dtype=np.uint8)
+        if not job_count:
             return host_bounds, allowed.astype(np.bool_)
         max_blocks = max(1, device.limit // (2 * self._sharers) // (4 * self._block_entries))
-        blocks = min(number, self.blocks, max_blocks)
+        blocks = min(job_count, self.blocks, max_blocks)
         workspace = device.buffer("dual work", blocks * self._block_entries, np.dtype(np.int32))
-        device_bounds = device.buffer("dual bounds", number, np.dtype(np.int64))
-        device_allowed = device.buffer("dual live", max(1, allowed.size), np.dtype(np.uint8))
-        first, launch_rows = 0, number if stop is NO_DEADLINE else blocks
-        while first < number and not (first and stop.over):
-            last, start = min(number, first + launch_rows), time.perf_counter()
+        device_bounds = device.buffer("dual bounds", job_count, np.dtype(np.int64))
+        device_allowed = device.buffer("dual allowed", max(1, allowed.size), np.dtype(np.uint8))
+        first, launch_rows = 0, job_count if stop is NO_DEADLINE else blocks
+        while first < job_count and not (first and stop.over):
+            last, start = min(job_count, first + launch_rows), time.perf_counter()
             self._launch(
                 rows_cuda.bound_rows, min(blocks, last - first), self._descriptors, self._agent_records, self._arena,
                 device.upload("dual jobs", jobs[first:last].reshape(-1)), workspace, self._block_entries, sweeps,
@@ -310,7 +316,11 @@ class DeviceDualAscent:
         return np.where(host_bounds == rows_cuda.OUT_OF_RANGE, -MINUS_INFINITY, host_bounds), allowed.astype(np.bool_)
 
     def launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
-        """Launch another kernel on the agents' tables; descriptors, agent records and tables precede ``arguments``."""
+        """Launch a kernel of another module on the agents' tables.
+
+        The kernel's first arguments are the descriptors, the agent records and the tables; ``arguments`` follow, then
+        the size of the shared memory and ``octets``.
+        """
         self._launch(kernel, blocks, self._descriptors, self._agent_records, self._arena, *arguments)
 
     def _launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:

@@ -15,7 +15,7 @@ octets : tuple of W / 8 zeros
     Its length makes the number W of columns a compile-time constant.
 scope, arity : int32
     Position of the factor's scope in ``descriptors``, and its number of variables.
-at, entries : int32
+table_start, entries : int32
     Position of the factor's table in ``tables``, and its number of entries.
 axis : int32
     The scope variable that a message belongs to.
@@ -49,7 +49,7 @@ def higher_order_pass(descriptors, graph, tables, tiles, octets):
             descriptors[descriptors[graph + ENTRY_START] + s],
             descriptors[descriptors[graph + ENTRY_START] + s + 1],
         )
-        at, entries = np.int32(descriptors[graph + FACTOR_TABLES_AT] + begin), np.int32(end - begin)
+        table_start, entries = np.int32(descriptors[graph + FACTOR_TABLES_AT] + begin), np.int32(end - begin)
         scope = np.int32(descriptors[graph + SCOPES] + descriptors[descriptors[graph + SCOPE_START] + s])
         arity = np.int32(
             descriptors[descriptors[graph + SCOPE_START] + s + 1] - descriptors[descriptors[graph + SCOPE_START] + s]
@@ -59,7 +59,9 @@ def higher_order_pass(descriptors, graph, tables, tiles, octets):
             for i in range(tid, width, threads):
                 tiles[np.uint32(i)] = tables[np.uint32(v * width + i)]
             cuda.syncthreads()
-            overflow = add_along_axis(descriptors, graph, tables, tiles, scope, arity, axis, at, entries, np.int32(1))
+            overflow = add_along_axis(
+                descriptors, graph, tables, tiles, scope, arity, axis, table_start, entries, np.int32(1)
+            )
             for i in range(tid, width, threads):
                 tables[np.uint32(v * width + i)] = np.int32(0) if tiles[np.uint32(i)] >= FORBIDDEN_BELOW else FORBIDDEN
             if any_thread(overflow):
@@ -74,17 +76,19 @@ def higher_order_pass(descriptors, graph, tables, tiles, octets):
                 tiles[np.uint32(i)] = FORBIDDEN
             cuda.syncthreads()
             for cell in range(tid, entries, threads):
-                cuda.atomic.max(tiles, np.int32((cell // inner) % d), tables[np.uint32(at + cell)])
+                cuda.atomic.max(tiles, np.int32((cell // inner) % d), tables[np.uint32(table_start + cell)])
             cuda.syncthreads()
             weight = np.float64(1 / (arity - axis))
             for i in range(tid, d, threads):
-                x, unary_entry = tiles[np.uint32(i)], tables[np.uint32(v * width + i)]
-                portion = FORBIDDEN if x < FORBIDDEN_BELOW else np.int32(np.float64(x) * weight)
+                max_marginal, unary_entry = tiles[np.uint32(i)], tables[np.uint32(v * width + i)]
+                portion = FORBIDDEN if max_marginal < FORBIDDEN_BELOW else np.int32(np.float64(max_marginal) * weight)
                 tiles[np.uint32(i)] = portion
                 is_forbidden = portion < FORBIDDEN_BELOW or unary_entry < FORBIDDEN_BELOW
                 tables[np.uint32(v * width + i)] = FORBIDDEN if is_forbidden else np.int32(unary_entry + portion)
             cuda.syncthreads()
-            overflow = add_along_axis(descriptors, graph, tables, tiles, scope, arity, axis, at, entries, np.int32(-1))
+            overflow = add_along_axis(
+                descriptors, graph, tables, tiles, scope, arity, axis, table_start, entries, np.int32(-1)
+            )
             if any_thread(overflow):
                 return False
     return True
@@ -100,7 +104,7 @@ def inner_size(descriptors, graph, scope, arity, axis):
 
 
 @cuda.jit(device=True)
-def add_along_axis(descriptors, graph, tables, tiles, scope, arity, axis, at, entries, sign):
+def add_along_axis(descriptors, graph, tables, tiles, scope, arity, axis, table_start, entries, sign):
     """Add ``sign`` times the message in ``tiles`` along a factor's axis; return whether an entry left the range."""
     d, inner = (
         np.int32(descriptors[descriptors[graph + DOMAINS] + descriptors[scope + axis]]),
@@ -108,11 +112,11 @@ def add_along_axis(descriptors, graph, tables, tiles, scope, arity, axis, at, en
     )
     overflow = False
     for cell in range(np.int32(cuda.threadIdx.x), entries, np.int32(cuda.blockDim.x)):
-        x, entry = tiles[np.uint32((cell // inner) % d)], tables[np.uint32(at + cell)]
-        if x < FORBIDDEN_BELOW or entry < FORBIDDEN_BELOW:
+        message_entry, entry = tiles[np.uint32((cell // inner) % d)], tables[np.uint32(table_start + cell)]
+        if message_entry < FORBIDDEN_BELOW or entry < FORBIDDEN_BELOW:
             entry = FORBIDDEN
         else:
-            entry = np.int32(entry + sign * x)
+            entry = np.int32(entry + sign * message_entry)
             overflow = overflow or abs(entry) > MAX_MAGNITUDE
-        tables[np.uint32(at + cell)] = entry
+        tables[np.uint32(table_start + cell)] = entry
     return overflow

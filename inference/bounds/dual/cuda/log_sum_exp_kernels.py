@@ -1,10 +1,10 @@
 # mypy: ignore-errors
 """One thread's tile of a smoothed product of two tables: sums of products of exponentials, and their logarithms.
 
-The exponentials lie in shared memory as ``smoothed_triangle_kernels`` writes them: the terms of each line of the left
-and of the right table are contiguous, so that a thread can load four at once. A tile has up to ``MAX_TILE_COLUMNS``
-columns and twice as many rows; entry (q, p) is element q * ``MAX_TILE_COLUMNS`` + p of the arrays ``sums`` and
-``best``.
+``triangle_kernels`` calls both functions. The exponentials lie in shared memory as ``smoothed_triangle_kernels`` writes
+them: the terms of each line (row of the left table or column of the right one) are contiguous, so that a thread can
+load four at once. A tile has up to ``MAX_TILE_COLUMNS`` columns and twice as many rows, which are spread over the
+product; entry (q, p) is element q * ``MAX_TILE_COLUMNS`` + p of the arrays ``sums`` and ``best``.
 
 Arguments that both functions share:
 
@@ -44,20 +44,20 @@ def sum_products(tiles, exponentials, triangle, octets, inner, i0, j0, sums):
     """Write the sums over ``inner`` terms of products of exponentials to the thread's tile ``sums``."""
     bands = len(octets)
     width, line = np.uint32(8 * bands), np.uint32(8 * bands + LINE_GAP)
-    edge, across, down = thread_tile(bands)
+    tile_columns, column_step, row_step = thread_tile(bands)
     left_terms, right_terms = cuda.local.array(_LOADED, float32), cuda.local.array(_TERMS_PER_LOAD, float32)
     left = np.uint64(np.uint32(exponentials + (triangle * np.uint32(2) * width + i0) * line))
     right = np.uint64(np.uint32(exponentials + (triangle * np.uint32(2) * width + width + j0) * line))
     for q in range(MAX_TILE_CELLS):
         sums[q] = np.float32(0)
     for _ in range(np.uint32(inner // np.uint32(_TERMS_PER_LOAD))):
-        for q in range(2 * edge):
+        for q in range(2 * tile_columns):
             for t in range(_TERMS_PER_LOAD):
-                left_terms[q * _TERMS_PER_LOAD + t] = tiles[left + np.uint64(q * down * line + t)].view(np.float32)
-        for p in range(edge):
+                left_terms[q * _TERMS_PER_LOAD + t] = tiles[left + np.uint64(q * row_step * line + t)].view(np.float32)
+        for p in range(tile_columns):
             for t in range(_TERMS_PER_LOAD):
-                right_terms[t] = tiles[right + np.uint64(p * across * line + t)].view(np.float32)
-            for q in range(2 * edge):
+                right_terms[t] = tiles[right + np.uint64(p * column_step * line + t)].view(np.float32)
+            for q in range(2 * tile_columns):
                 for t in range(_TERMS_PER_LOAD):
                     product = np.float32(left_terms[q * _TERMS_PER_LOAD + t] * right_terms[t])
                     sums[q * MAX_TILE_COLUMNS + p] = np.float32(sums[q * MAX_TILE_COLUMNS + p] + product)
@@ -66,28 +66,36 @@ def sum_products(tiles, exponentials, triangle, octets, inner, i0, j0, sums):
 
 @cuda.jit(device=True)
 def take_logarithms(tiles, exponentials, count, triangle, octets, temperature, i0, j0, sums, best):
-    """Write the smoothed maxima that the sums stand for to ``best`` (int32); return whether one of them is unreliable.
+    """Write the smoothed maxima that the sums stand for to ``best``; return whether one of them is unreliable.
 
-    An unreliable entry, whose sum may have lost its largest term, becomes ``FORBIDDEN``. ``count`` is the number of
-    triangles of the thread group.
+    An entry is unreliable if its sum may have lost its largest term; it becomes ``FORBIDDEN``.
+
+    Parameters
+    ----------
+    count : uint32
+        Number of triangles of the thread group.
+    temperature : float32
+        Positive.
+    best : (MAX_TILE_CELLS,) int32
+        Receives the tile.
     """
     bands = len(octets)
     width, line = np.uint32(8 * bands), np.uint32(8 * bands + LINE_GAP)
-    edge, across, down = thread_tile(bands)
+    tile_columns, column_step, row_step = thread_tile(bands)
     units_per_bit, margin, any_unreliable = (
         np.float32(np.float32(1) / bits_per_unit_at(temperature)),
         rounding_margin(temperature),
         False,
     )
-    at = np.uint64(
+    maxima_start = np.uint64(
         np.uint32(exponentials + np.uint32(count) * np.uint32(2) * width * line + triangle * np.uint32(2) * width)
     )
     column_maxima = cuda.local.array(MAX_TILE_COLUMNS, int32)
-    for p in range(edge):
-        column_maxima[p] = np.int32(tiles[at + np.uint64(width + j0) + np.uint64(p * across)] + margin)
-    for q in range(2 * edge):
-        row_maximum = tiles[at + np.uint64(i0) + np.uint64(q * down)]
-        for p in range(edge):
+    for p in range(tile_columns):
+        column_maxima[p] = np.int32(tiles[maxima_start + np.uint64(width + j0) + np.uint64(p * column_step)] + margin)
+    for q in range(2 * tile_columns):
+        row_maximum = tiles[maxima_start + np.uint64(i0) + np.uint64(q * row_step)]
+        for p in range(tile_columns):
             total = sums[q * MAX_TILE_COLUMNS + p]
             value = np.int32(np.int32(row_maximum + column_maxima[p]) + excess_over_maxima(total, units_per_bit))
             best[q * MAX_TILE_COLUMNS + p] = FORBIDDEN if total < MIN_RELIABLE_SUM else value

@@ -31,6 +31,10 @@ octets : tuple of W / 8 zeros
 One incidence of variable v is a record of ``INCIDENCE_RECORD`` entries in ``descriptors``: the start of the pair's
 table in ``tables``, whether v is the pair's first variable (indexes its rows), the padded domain size of the other
 variable, and the number of the other variable. Entries below ``FORBIDDEN_BELOW`` are forbidden.
+
+Local names: ``square`` = W * W is the size of a table in ``tables``, ``size`` = W * (W + 1) that of a table in
+``tiles``, and ``bands`` = W / 8. Positions are unsigned and arithmetic is cast to 32 bits: Numba's default, signed
+64-bit integers, is slower.
 """
 
 import numpy as np
@@ -60,7 +64,8 @@ _LOADS_PER_BATCH = 9  # entries that a thread loads from device memory before it
 def variable_pass(descriptors, graph, tables, tiles, shared_size, octets, forward):
     """Visit all variables, in ascending order if ``forward``; return False if an entry left the range.
 
-    The pairs of a variable are processed in batches if their tables do not fit into shared memory together.
+    The pairs of a variable are processed in batches if their tables do not fit into shared memory together. A pair is
+    behind v if its other variable has been visited already, else ahead of it.
     """
     width = 8 * len(octets)
     n, size = np.int32(descriptors[graph + N]), width * (width + 1)
@@ -95,10 +100,10 @@ def variable_pass(descriptors, graph, tables, tiles, shared_size, octets, forwar
                 octets,
             )
             cuda.syncthreads()
-        behind = np.int32(descriptors[descriptors[graph + LOWER_COUNT] + v])
-        behind = behind if forward else np.int32(degree - behind)
-        ahead = np.int32(degree - behind)
-        weight = np.float32(1 / max(np.int32(1), max(behind, ahead)))
+        n_behind = np.int32(descriptors[descriptors[graph + LOWER_COUNT] + v])
+        n_behind = n_behind if forward else np.int32(degree - n_behind)
+        n_ahead = np.int32(degree - n_behind)
+        weight = np.float32(1 / max(np.int32(1), max(n_behind, n_ahead)))
         overflow = False
         for i in range(tid, padded, threads):
             total = tables[np.uint32(v * width + i)]
@@ -112,7 +117,7 @@ def variable_pass(descriptors, graph, tables, tiles, shared_size, octets, forwar
             is_forbidden = total < FORBIDDEN_BELOW
             message = FORBIDDEN if is_forbidden else np.int32(np.float32(total) * weight)
             tiles[np.uint32(i)] = message
-            total = FORBIDDEN if is_forbidden else np.int32(total - ahead * message)
+            total = FORBIDDEN if is_forbidden else np.int32(total - n_ahead * message)
             tiles[np.uint32(unary_tile + i)] = total
         if any_thread(overflow):
             return False  # no table in device memory has been changed
@@ -134,7 +139,10 @@ def load_pairs(descriptors, incidences, tables, tiles, pair_tiles, count, octets
     """
     bands = len(octets)
     width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
-    entries, even = cuda.local.array(_LOADS_PER_BATCH, int32), square % (_GROUP_SIZE * np.uint32(_LOADS_PER_BATCH)) == 0
+    entries, is_even = (
+        cuda.local.array(_LOADS_PER_BATCH, int32),
+        square % (_GROUP_SIZE * np.uint32(_LOADS_PER_BATCH)) == 0,
+    )
     group, lane, groups = (
         np.uint32(cuda.threadIdx.x) // _GROUP_SIZE,
         np.uint32(cuda.threadIdx.x) % _GROUP_SIZE,
@@ -149,11 +157,11 @@ def load_pairs(descriptors, incidences, tables, tiles, pair_tiles, count, octets
         for first in range(0, np.int32((square + _GROUP_SIZE - np.uint32(1)) // _GROUP_SIZE), _LOADS_PER_BATCH):
             for p in range(_LOADS_PER_BATCH):
                 cell = np.uint32(lane + np.uint32(first + p) * _GROUP_SIZE)
-                if even or cell < square:
+                if is_even or cell < square:
                     entries[p] = tables[source + np.uint64(cell)]
             for p in range(_LOADS_PER_BATCH):
                 cell = np.uint32(lane + np.uint32(first + p) * _GROUP_SIZE)
-                if even or cell < square:
+                if is_even or cell < square:
                     tiles[target + np.uint64(np.uint32(cell + np.uint32(cell // width)))] = entries[p]
         q = np.uint32(q + groups)
 
@@ -173,12 +181,12 @@ def find_messages(descriptors, incidences, tiles, pair_tiles, messages, count, o
         i = np.uint32(task - q * np.uint32(width))
         incidence = np.uint32(incidences + q * np.uint32(INCIDENCE_RECORD))
         is_first = descriptors[incidence + np.uint32(IS_FIRST)] != 0
-        at = np.uint32(pair_tiles + q * size + (i * stride if is_first else i))
+        cell = np.uint32(pair_tiles + q * size + (i * stride if is_first else i))
         step = np.uint32(1) if is_first else stride
         best = FORBIDDEN
         for _ in range(descriptors[incidence + np.uint32(OTHER_WIDTH)]):
-            best = max(best, tiles[np.uint64(at)])
-            at = np.uint32(at + step)
+            best = max(best, tiles[np.uint64(cell)])
+            cell = np.uint32(cell + step)
         tiles[np.uint64(messages + task)] = best
         task = np.uint32(task + np.uint32(cuda.blockDim.x))
 
@@ -198,7 +206,7 @@ def send_messages(descriptors, incidences, tables, tiles, pair_tiles, all_loaded
         np.uint32(cuda.blockDim.x) // _GROUP_SIZE,
     )
     entries, received = cuda.local.array(_LOADS_PER_BATCH, int32), cuda.local.array(_LOADS_PER_BATCH, int32)
-    sent, even = cuda.local.array(_LOADS_PER_BATCH, int32), square % (_GROUP_SIZE * np.uint32(_LOADS_PER_BATCH)) == 0
+    sent, is_even = cuda.local.array(_LOADS_PER_BATCH, int32), square % (_GROUP_SIZE * np.uint32(_LOADS_PER_BATCH)) == 0
     largest, q = np.int32(0), np.uint32(group)
     while q < np.uint32(degree):
         incidence = np.uint32(incidences + q * np.uint32(INCIDENCE_RECORD))
@@ -214,7 +222,7 @@ def send_messages(descriptors, incidences, tables, tiles, pair_tiles, all_loaded
         for first in range(0, np.int32((square + _GROUP_SIZE - np.uint32(1)) // _GROUP_SIZE), _LOADS_PER_BATCH):
             for p in range(_LOADS_PER_BATCH):
                 cell = np.uint32(lane + np.uint32(first + p) * _GROUP_SIZE)
-                if even or cell < square:
+                if is_even or cell < square:
                     row = np.uint32(cell // width)
                     i = np.uint64(row if is_first else np.uint32(cell - row * width))
                     received[p], sent[p] = tiles[message + i], tiles[i] if ahead else np.int32(0)
@@ -224,11 +232,11 @@ def send_messages(descriptors, incidences, tables, tiles, pair_tiles, all_loaded
                         entries[p] = tables[source + np.uint64(cell)]
             for p in range(_LOADS_PER_BATCH):
                 cell = np.uint32(lane + np.uint32(first + p) * _GROUP_SIZE)
-                if even or cell < square:
-                    x, remainder = entries[p], np.int32(entries[p] - received[p])
+                if is_even or cell < square:
+                    entry, remainder = entries[p], np.int32(entries[p] - received[p])
                     total = np.int32(remainder + sent[p])
-                    is_forbidden = min(x, total) < FORBIDDEN_BELOW
-                    largest = max(largest, abs(remainder) if x >= FORBIDDEN_BELOW else np.int32(0))
+                    is_forbidden = min(entry, total) < FORBIDDEN_BELOW
+                    largest = max(largest, abs(remainder) if entry >= FORBIDDEN_BELOW else np.int32(0))
                     largest = max(largest, np.int32(0) if is_forbidden else abs(total))
                     tables[source + np.uint64(cell)] = FORBIDDEN if is_forbidden else total
         q = np.uint32(q + groups)

@@ -1,4 +1,7 @@
-"""Round many rows at once on the GPU, to the same assignments as on the CPU."""
+"""Round the potentials of a dual ascent to assignments for many rows at once on the GPU.
+
+The assignments are the same as those of ``dmcmc.inference.bounds.dual.rounding`` on the CPU.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +20,10 @@ Ints = NDArray[np.int64]
 
 
 def round_on_device(rounding: Rounding, rows: Ints, stop: Deadline) -> Ints:
-    """Return the free variables' values for some rows, (rows, free) int64; 0 for rows not reached in time."""
-    device, found = shared_device(), np.zeros((rows.size, rounding.free), dtype=np.int64)
-    n, widest = rounding.noise.shape[1:]
-    sizes = ((n,), (n, widest), (rounding.marginal_entries,), (n,), (n,), (rounding.widest,))
+    """Return the free variables' values for some rows, (rows, free) int64; 0 for rows not reached before ``stop``."""
+    device, assignments = shared_device(), np.zeros((rows.size, rounding.free), dtype=np.int64)
+    n, max_domain_size = rounding.noise.shape[1:]
+    sizes = ((n,), (n, max_domain_size), (rounding.marginal_entries,), (n,), (n,), (rounding.max_arity,))
     row_bytes = 8 * sum(int(np.prod(size)) for size in sizes)
     names = rounding.tables._fields
     tables = [device.upload_shaped(f"round {name}", getattr(rounding.tables, name)) for name in names]
@@ -36,6 +39,6 @@ def round_on_device(rounding: Rounding, rows: Ints, stop: Deadline) -> Ints:
         round_rows_kernel[-(-part.size // _THREADS_PER_BLOCK), _THREADS_PER_BLOCK](
             *tables, rounding.free, device.upload_shaped("round rows", part), noise, *workspace
         )
-        found[first : first + part.size] = workspace[0].copy_to_host()[: rounding.free].T
+        assignments[first : first + part.size] = workspace[0].copy_to_host()[: rounding.free].T
         first, launch_rows = first + part.size, 4 * launch_rows
-    return found
+    return assignments

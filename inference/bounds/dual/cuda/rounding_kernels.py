@@ -1,7 +1,8 @@
 # mypy: ignore-errors
-"""GPU kernel that rounds tables to assignments, one thread per row, with the CPU's functions.
+"""GPU kernel that rounds tables to assignments, one thread per row.
 
-The workspace arrays have the rows as last axis, so that neighbouring threads access neighbouring entries.
+It calls the CPU's function ``round_row``. The workspace arrays have the rows as last axis, so that neighbouring threads
+access neighbouring entries.
 """
 
 from numba import cuda

@@ -1,22 +1,25 @@
 # mypy: ignore-errors
 """GPU kernels of dual ascent: sweeps on whole graphs, and bounds of rows, with one thread block per graph or row.
 
-The device functions do what ``dmcmc.inference.bounds.dual.row_kernels`` does. Without smoothing, every bound and every
-allowed value equals the CPU's to the bit. All threads of a block call every device function; see the module of pairs
-for their arguments:
+A row is one assignment of an agent's interface (boundary) variables. The device functions do what
+``dmcmc.inference.bounds.dual.row_kernels`` does. Without smoothing, every bound and every allowed value equals the
+CPU's to the bit. All threads of a block call every device function. The arguments that they share are:
 
 descriptors : (entries,) int32
     Index arrays of all graphs, in device memory; ``descriptors.py`` defines their layout.
 graph : int32
     Position of the graph's header in ``descriptors``.
 tables : (entries,) int32
-    All tables of the graph, in device memory.
+    All tables of the graph, in device memory: unary (n, W), pairs (m, W, W), triangles, higher-order factors; then the
+    maxima of the unary and pairwise tables.
 tiles : (shared_size,) int32
     The block's dynamic shared memory.
 octets : tuple of W / 8 zeros
     Its length makes the number W of columns a compile-time constant.
 agents : (agents * AGENT_SIZE,) int64
     One record per agent, see below.
+
+Positions are unsigned and arithmetic is cast to 32 bits: Numba's default, signed 64-bit integers, is slower.
 """
 
 import numpy as np
@@ -86,11 +89,11 @@ def ascend(descriptors, graph, tables, tiles, shared_size, octets, first, last, 
     The result is less than ``last`` if an entry left the range. The annealing schedule starts at
     ``initial_temperature`` (float32) and has ``sweeps`` sweeps; sweep ``first`` is number ``begin`` of them.
     """
-    for step in range(first, last):
-        temperature = annealed_temperature(initial_temperature, np.int32(begin + step - first), sweeps)
-        if not sweep(descriptors, graph, tables, tiles, shared_size, octets, step % 2 == 0, temperature):
-            return step
-        if descriptors[graph + TRIANGLES] > 0 and step % RECENTRE_EVERY == RECENTRE_EVERY - 1:
+    for number in range(first, last):
+        temperature = annealed_temperature(initial_temperature, np.int32(begin + number - first), sweeps)
+        if not sweep(descriptors, graph, tables, tiles, shared_size, octets, number % 2 == 0, temperature):
+            return number
+        if descriptors[graph + TRIANGLES] > 0 and number % RECENTRE_EVERY == RECENTRE_EVERY - 1:
             recentre(descriptors, graph, tables, tiles, shared_size, octets)
     return last
 
@@ -108,11 +111,11 @@ def row_temperature_of(agents, agent):
 
 
 @cuda.jit(device=True)
-def bound(descriptors, graph, tables, parts, octets):
+def bound(descriptors, graph, tables, partial_sums, octets):
     """Return the sum of the maxima of all tables (int64), ``MINUS_INFINITY`` if all entries of a table are forbidden.
 
     The maxima of unary and pair tables remain in ``tables``, in the entries that the graph reserves for them.
-    ``parts`` is shared memory for ``MAX_PARTIAL_SUMS`` int64 partial sums.
+    ``partial_sums`` is shared memory for ``MAX_PARTIAL_SUMS`` int64 partial sums.
     """
     n, m, width = np.int32(descriptors[graph + N]), np.int32(descriptors[graph + PAIRS]), np.int32(8 * len(octets))
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
@@ -149,11 +152,15 @@ def bound(descriptors, graph, tables, parts, octets):
             ):
                 best = max(best, tables[np.uint32(descriptors[graph + FACTOR_TABLES_AT] + cell)])
             total = np.int64(MINUS_INFINITY) if best < FORBIDDEN_BELOW or total == MINUS_INFINITY else total + best
-        parts[tid] = total
+        partial_sums[tid] = total
     cuda.syncthreads()
     total = np.int64(0)
     for q in range(summands):
-        total = np.int64(MINUS_INFINITY) if parts[q] == MINUS_INFINITY or total == MINUS_INFINITY else total + parts[q]
+        total = (
+            np.int64(MINUS_INFINITY)
+            if partial_sums[q] == MINUS_INFINITY or total == MINUS_INFINITY
+            else total + partial_sums[q]
+        )
     cuda.syncthreads()
     return total
 
@@ -162,8 +169,17 @@ def bound(descriptors, graph, tables, parts, octets):
 def remove_values(descriptors, graph, tables, octets, total_bound, constant, threshold):
     """Forbid the values whose bound is below ``threshold``, one thread per value.
 
-    ``total_bound`` must be the result of the preceding call of ``bound``, whose maxima are used; ``constant`` is added
-    to it.
+    The bound of a value is the bound of the graph without its variable and the variable's pairs, plus the value's entry
+    in the unary table, plus its max-marginal in each of these pairs.
+
+    Parameters
+    ----------
+    total_bound : int64
+        Result of the preceding call of ``bound``, whose maxima in ``tables`` are used.
+    constant : int64
+        Added to the bound.
+    threshold : int64
+        In the integer scale.
     """
     n, width = np.int32(descriptors[graph + N]), np.int32(8 * len(octets))
     maxima_start = np.int32(descriptors[graph + MAXIMA_AT])
@@ -267,7 +283,7 @@ def bound_rows(
     octets : tuple of W / 8 zeros
     """
     tiles = shared_array()
-    parts = cuda.shared.array(MAX_PARTIAL_SUMS, int64)
+    partial_sums = cuda.shared.array(MAX_PARTIAL_SUMS, int64)
     digits = cuda.shared.array(MAX_INTERFACE, int32)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     conditioned = workspace[np.int64(cuda.blockIdx.x) * block_entries :]
@@ -278,11 +294,11 @@ def bound_rows(
         cutoff, initial_temperature = jobs[job * JOB_SIZE + JOB_CUTOFF], row_temperature_of(agents, agent)
         cuda.syncthreads()
         if tid == 0:
-            number = jobs[job * JOB_SIZE + JOB_ROW]
+            remaining_digits = jobs[job * JOB_SIZE + JOB_ROW]
             for k in range(agents[agent + INTERFACE_SIZE] - 1, -1, -1):
                 size = descriptors[agents[agent + INTERFACE_SHAPE] + k]
-                digits[k] = number % size
-                number = number // size
+                digits[k] = remaining_digits % size
+                remaining_digits = remaining_digits // size
         cuda.syncthreads()
         constant, overflow = condition(descriptors, whole, hidden, tables, conditioned, octets, digits)
         fits = not any_thread(overflow)
@@ -291,17 +307,17 @@ def bound_rows(
         if constant == MINUS_INFINITY:
             best = np.int64(MINUS_INFINITY)
         elif fits:
-            done = np.int32(0)
+            sweeps_done = np.int32(0)
             while True:
-                best = bound(descriptors, hidden, conditioned, parts, octets)
+                best = bound(descriptors, hidden, conditioned, partial_sums, octets)
                 if best == MINUS_INFINITY or (prune and constant + best < cutoff):
                     break
                 if prune:
                     remove_values(descriptors, hidden, conditioned, octets, best, constant, cutoff)
-                if done >= sweeps or not fits:
-                    best = bound(descriptors, hidden, conditioned, parts, octets)
+                if sweeps_done >= sweeps or not fits:
+                    best = bound(descriptors, hidden, conditioned, partial_sums, octets)
                     break
-                until = min(np.int32(sweeps), np.int32(done + PRUNE_EVERY)) if prune else np.int32(sweeps)
+                next_check = min(np.int32(sweeps), np.int32(sweeps_done + PRUNE_EVERY)) if prune else np.int32(sweeps)
                 next_sweep = ascend(
                     descriptors,
                     hidden,
@@ -309,14 +325,14 @@ def bound_rows(
                     tiles,
                     shared_size,
                     octets,
-                    done,
-                    until,
+                    sweeps_done,
+                    next_check,
                     initial_temperature,
-                    done,
+                    sweeps_done,
                     np.int32(sweeps),
                 )
-                fits = next_sweep == until
-                done = until
+                fits = next_sweep == next_check
+                sweeps_done = next_check
                 cuda.syncthreads()
             if best != MINUS_INFINITY:
                 best += constant

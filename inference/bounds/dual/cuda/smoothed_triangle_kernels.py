@@ -1,10 +1,16 @@
 # mypy: ignore-errors
-"""Smoothed max-marginals of triangles, by a warp or a block of GPU threads; the method is that of the CPU's module.
+"""Smoothed max-marginals of triangles, by a warp or a block of GPU threads.
 
-The results equal the CPU's, except for the order in which the terms of a sum are added. In the block's shared memory
-the exponentials follow behind the triangles' tables. For each triangle there is one line of W exponentials per row of
-the left table and one per column of the right table, then the largest entry of each line. Two lines start W + ``APART``
-entries apart.
+A smoothed max-plus product is a log-sum-exp: exponentiate two tables, multiply them as matrices, take logarithms. The
+method is that of ``dmcmc.inference.bounds.dual.smoothed_triangle_kernels``, and the results equal the CPU's, except for
+the order in which the terms of a sum are added. This module computes the exponentials; ``log_sum_exp_kernels`` does the
+next two steps.
+
+The max-marginal over one side of a triangle is a product of its other two tables, the left and the right one: ac and bc
+transposed for side ab, ab and bc for ac, ab transposed and ac for bc. In the block's shared memory the exponentials
+follow behind the triangles' tables. For each triangle there is one line of W exponentials per row of the left table and
+one per column of the right table. Two lines start W + ``LINE_GAP`` entries apart. The largest entry of each line
+follows behind the exponentials of all triangles.
 
 Arguments that several functions share:
 
@@ -96,14 +102,18 @@ def find_line_maxima(tiles, tile_start, count, octets, k, lane, lanes):
     while task < total:
         triangle = np.uint32(task // lines)
         i = np.uint32(task - triangle * lines)
-        at = np.uint32(tile_start + triangle * np.uint32(3) * size)
+        line_start = np.uint32(tile_start + triangle * np.uint32(3) * size)
         if i < width:
-            at = np.uint32(at + np.uint32(size if k == 0 else 0) + i * np.uint32(1 if k == 2 else stride))
-            best = line_maximum(tiles, np.uint64(at), np.uint64(stride if k == 2 else 1), wide)
+            line_start = np.uint32(
+                line_start + np.uint32(size if k == 0 else 0) + i * np.uint32(1 if k == 2 else stride)
+            )
+            best = line_maximum(tiles, np.uint64(line_start), np.uint64(stride if k == 2 else 1), wide)
         else:
             j = np.uint32(i - width)
-            at = np.uint32(at + np.uint32(size if k == 2 else 2 * size) + j * np.uint32(stride if k == 0 else 1))
-            best = line_maximum(tiles, np.uint64(at), np.uint64(1 if k == 0 else stride), wide)
+            line_start = np.uint32(
+                line_start + np.uint32(size if k == 2 else 2 * size) + j * np.uint32(stride if k == 0 else 1)
+            )
+            best = line_maximum(tiles, np.uint64(line_start), np.uint64(1 if k == 0 else stride), wide)
         tiles[np.uint64(line_maxima + task)] = best
         task = np.uint32(task + np.uint32(lanes))
 
@@ -176,26 +186,26 @@ def exponentiate_lines(tiles, table, line, step, line_maxima, exponentials, coun
     line_maxima, exponentials : uint32
         Positions in ``tiles`` of the first triangle's line maxima and exponentials.
     bits_per_unit : float32
-        Bits per unit.
+        Increase of an exponential's bit pattern per unit of an entry.
     """
     entries, width = cuda.local.array(_LOADS_PER_BATCH, int32), np.uint32(8 * len(octets))
     line_stride, entries_per_thread = np.uint32(width + LINE_GAP), np.int32(width // np.uint32(LINE_THREADS))
-    i, j, groups = (
+    i, j, lines_at_once = (
         np.uint32(lane // np.uint32(LINE_THREADS)),
         np.uint32(lane % np.uint32(LINE_THREADS)),
         np.uint32(lanes // np.uint32(LINE_THREADS)),
     )
     for triangle in range(count):
-        top_at = np.uint64(np.uint32(line_maxima + np.uint32(triangle) * np.uint32(2) * width + i))
+        maximum_at = np.uint64(np.uint32(line_maxima + np.uint32(triangle) * np.uint32(2) * width + i))
         source = np.uint64(
             np.uint32(table + np.uint32(triangle) * np.uint32(3) * width * (width + np.uint32(1)) + i * line + j * step)
         )
         target = np.uint64(np.uint32(exponentials + (np.uint32(triangle) * np.uint32(2) * width + i) * line_stride + j))
-        for round_ in range(np.int32(np.uint32(width + groups - np.uint32(1)) // groups)):
-            if i + np.uint32(round_) * groups < width:
+        for round_ in range(np.int32(np.uint32(width + lines_at_once - np.uint32(1)) // lines_at_once)):
+            if i + np.uint32(round_) * lines_at_once < width:
                 maximum, line_start = (
-                    tiles[top_at + np.uint64(round_ * groups)],
-                    source + np.uint64(round_ * groups * line),
+                    tiles[maximum_at + np.uint64(round_ * lines_at_once)],
+                    source + np.uint64(round_ * lines_at_once * line),
                 )
                 for begin in range(0, entries_per_thread, _LOADS_PER_BATCH):
                     for p in range(_LOADS_PER_BATCH):
@@ -211,6 +221,6 @@ def exponentiate_lines(tiles, table, line, step, line_maxima, exponentials, coun
                             MIN_POWER_BITS,
                         )
                         if begin + p < entries_per_thread:
-                            tiles[target + np.uint64(round_ * groups * line_stride + (begin + p) * LINE_THREADS)] = (
-                                np.int32(bits)
-                            )
+                            tiles[
+                                target + np.uint64(round_ * lines_at_once * line_stride + (begin + p) * LINE_THREADS)
+                            ] = np.int32(bits)

@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""Device functions that coordinate the threads of a block: barriers, thread groups and tiles of a matrix product."""
+"""Device functions that coordinate the threads of a block: barriers, thread groups and tiles of a matrix product.
+
+The GPU kernels of dual ascent use them. A block works on one graph. A thread group is the set of threads that work on
+the same triangles: one warp if the tables are small, else the whole block. W is the number of columns of a table.
+"""
 
 import numpy as np
 from numba import config, cuda, int32
@@ -29,7 +33,7 @@ if config.ENABLE_CUDASIM:
 
     @cuda.jit(device=True)
     def group_barrier(alone):
-        """Wait for all threads of the thread group: the warp if ``alone``, else the block."""
+        """Wait for all threads of the thread group: a single warp if ``alone``, else the whole block."""
         cuda.syncthreads()
 
 else:
@@ -41,7 +45,7 @@ else:
 
     @cuda.jit(device=True)
     def group_barrier(alone):
-        """Wait for all threads of the thread group: the warp if ``alone``, else the block."""
+        """Wait for all threads of the thread group: a single warp if ``alone``, else the whole block."""
         if alone:
             cuda.syncwarp()
         else:
@@ -53,17 +57,23 @@ def thread_group(capacity, width):
     """Return how triangles are distributed over the thread groups of the block.
 
     A thread group is a warp if a table has at most ``MAX_WARP_COLUMNS`` columns; there are as many groups as
-    ``slots``, the number of triangles that fit into shared memory, permits. Otherwise the whole block is the only
-    group.
+    ``capacity`` permits. Otherwise the whole block is the only group.
+
+    Parameters
+    ----------
+    capacity : uint32
+        Number of triangles that fit into the block's shared memory.
+    width : int
+        Number W of columns of a table.
 
     Returns
     -------
     first : uint32
-        Position of this group's first triangle.
+        Position of this group's first triangle. A group whose ``first`` is not less than ``step`` has no work.
     step : uint32
         Number of triangles that the block works on at once.
-    most : uint32
-        Number of triangles that this group works on at once.
+    max_count : uint32
+        Largest number of triangles that this group works on at once.
     lane, lanes : uint32
         Number of this thread in its group, and number of threads of the group.
     """

@@ -1,8 +1,13 @@
 # mypy: ignore-errors
 """Messages between triangles and their pairs, by one block of GPU threads that works on one graph.
 
-Without smoothing, the tables equal those of the CPU kernels to the bit. All threads of the block call every function.
-A function that sends messages reports whether an entry left the range. If one did, no more messages may be sent.
+A triangle is a triplet region a < b < c with one table per pair ab, ac, bc; side k = 0, 1, 2 of a triangle is its table
+over ab, ac or bc. In a pass, a triangle adds the tables of its three pairs to its own, and then sends each pair a
+fraction of its max-marginal over that pair; ``dmcmc.inference.bounds.dual.triangle_kernels`` describes the method.
+Without smoothing, the tables equal those of the CPU kernels to the bit.
+
+All threads of the block call every function. A function that sends messages reports whether an entry left the range. If
+one did, no more messages may be sent.
 
 Small triangles are processed by one warp each, and the warps only meet at the end of a level. Larger ones are processed
 by the whole block. Either is called the thread group of a triangle. Threads load a batch of entries from device memory
@@ -34,6 +39,11 @@ temperature : float32
     Smooths the maxima of the max-marginals; 0 for exact maxima.
 lane, lanes : uint32
     Number of this thread in its thread group, and number of threads of the group.
+
+Local names: ``square`` = W * W is the size of a table in ``tables``; ``size`` = W * (W + 1) is that of a table in
+``tiles``, with rows that are ``stride`` = W + 1 apart; ``bands`` = W / 8; ``alone`` says whether the thread group is a
+single warp; ``number`` counts the triangles of the thread group from 0. Positions are unsigned and arithmetic is cast
+to 32 bits: Numba's default, signed 64-bit integers, is slower.
 """
 
 import numpy as np
@@ -91,15 +101,15 @@ def triangle_pass(descriptors, graph, tables, tiles, shared_size, octets, temper
     first, step, max_count, lane, lanes = thread_group(np.uint32(np.uint32(shared_size) // triangle_size), width)
     tile_start = np.uint32(first * triangle_size)
     for level in range(descriptors[graph + LEVELS]):
-        at, end = (
+        position, end = (
             np.uint32(descriptors[level_starts + np.uint32(level)]),
             np.uint32(descriptors[level_starts + np.uint32(level + 1)]),
         )
-        at, overflow = np.uint32(at + first), False
-        while at < end and first < step:
+        position, overflow = np.uint32(position + first), False
+        while position < end and first < step:
             begin, count = (
-                np.uint32(triangle_list + at * np.uint32(TRIANGLE_RECORD)),
-                min(max_count, np.uint32(end - at)),
+                np.uint32(triangle_list + position * np.uint32(TRIANGLE_RECORD)),
+                min(max_count, np.uint32(end - position)),
             )
             overflow = (
                 process_triangles(
@@ -107,7 +117,7 @@ def triangle_pass(descriptors, graph, tables, tiles, shared_size, octets, temper
                 )
                 or overflow
             )
-            at = np.uint32(at + step)
+            position = np.uint32(position + step)
         if any_thread(overflow):
             return False
     return True
@@ -181,10 +191,12 @@ def load_triangles(descriptors, begin, tables, tiles, tile_start, count, octets,
 
 @cuda.jit(device=True)
 def send_side(descriptors, begin, tables, tiles, tile_start, count, octets, k, weight, temperature, lane, lanes):
-    """Send each triangle's pair ab, ac or bc (k = 0, 1, 2) the fraction ``weight`` of its max-marginal.
+    """Send the pair of side k (0, 1, 2 for ab, ac, bc) of each triangle the fraction ``weight`` of its max-marginal.
 
-    A weight of 1 sends the exact max-marginal, without rounding to float32. At a positive temperature the maxima are
-    smoothed, except where all terms are too small. Return whether an entry left the range.
+    Each thread computes tiles of the max-plus product of the other two tables, adds the side's own table, and writes
+    the message to the pair and the remainder to the triangle. A weight of 1 sends the exact max-marginal, without
+    rounding to float32. At a positive temperature the maxima are smoothed, except where all terms are too small. Return
+    whether an entry left the range.
     """
     bands = len(octets)
     alone = 8 * bands <= MAX_WARP_COLUMNS
@@ -195,45 +207,47 @@ def send_side(descriptors, begin, tables, tiles, tile_start, count, octets, k, w
         group_barrier(alone)
     width, stride, square = np.uint32(8 * bands), np.uint32(8 * bands + 1), np.uint32(64 * bands * bands)
     size = np.uint32(width * stride)
-    edge, across, down = thread_tile(bands)
-    best, sums = cuda.local.array(MAX_TILE_CELLS, int32), cuda.local.array(MAX_TILE_CELLS, float32)
+    tile_columns, column_step, row_step = thread_tile(bands)
+    products, sums = cuda.local.array(MAX_TILE_CELLS, int32), cuda.local.array(MAX_TILE_CELLS, float32)
     entries = cuda.local.array(MAX_TILE_CELLS, int32)
-    overflow, task, tasks = False, np.uint32(lane), np.uint32(across * down)
+    overflow, task, tasks = False, np.uint32(lane), np.uint32(column_step * row_step)
     while task < np.uint32(np.uint32(count) * tasks):
         number = np.uint32(task // tasks)
-        i0 = np.uint32(np.uint32(task - number * tasks) // across)
-        j0 = np.uint32(task % across)
+        i0 = np.uint32(np.uint32(task - number * tasks) // column_step)
+        j0 = np.uint32(task % column_step)
         triangle = np.uint32(begin + number * np.uint32(TRIANGLE_RECORD))
         inner = np.uint32(descriptors[triangle + np.uint32(CORNER_WIDTH + 2 - k)])
-        base = np.uint32(tile_start + number * np.uint32(3) * size)
+        triangle_tile = np.uint32(tile_start + number * np.uint32(3) * size)
         use_maxima = True
         if temperature > 0:
             exponentials = np.uint32(tile_start + np.uint32(count) * np.uint32(3) * size)
             sum_products(tiles, exponentials, number, octets, inner, i0, j0, sums)
-            use_maxima = take_logarithms(tiles, exponentials, count, number, octets, temperature, i0, j0, sums, best)
+            use_maxima = take_logarithms(
+                tiles, exponentials, count, number, octets, temperature, i0, j0, sums, products
+            )
         else:
             for q in range(MAX_TILE_CELLS):
-                best[q] = FORBIDDEN
+                products[q] = FORBIDDEN
         if use_maxima:
-            raise_to_maxima(tiles, base, octets, k, inner, i0, j0, best)
-        target = np.uint64(np.uint32(base + np.uint32(k) * size + i0 * stride + j0))
+            raise_to_maxima(tiles, triangle_tile, octets, k, inner, i0, j0, products)
+        target = np.uint64(np.uint32(triangle_tile + np.uint32(k) * size + i0 * stride + j0))
         triangle_start = np.uint64(
             np.uint32(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_TABLES)]) + np.uint32(k) * square)
         )
-        triangle_start, pair = (
+        triangle_start, pair_start = (
             triangle_start + np.uint64(i0 * width + j0),
             np.uint64(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_PAIRS + k)])),
         )
-        pair += np.uint64(i0 * width + j0)
-        for q in range(2 * edge):
-            for p in range(edge):
-                entries[q * MAX_TILE_COLUMNS + p] = tiles[target + np.uint64(q * down * stride + p * across)]
-        for q in range(2 * edge):
-            for p in range(edge):
-                position = target + np.uint64(q * down * stride + p * across)
-                offset = np.uint64(q * down * width + p * across)
+        pair_start += np.uint64(i0 * width + j0)
+        for q in range(2 * tile_columns):
+            for p in range(tile_columns):
+                entries[q * MAX_TILE_COLUMNS + p] = tiles[target + np.uint64(q * row_step * stride + p * column_step)]
+        for q in range(2 * tile_columns):
+            for p in range(tile_columns):
+                position = target + np.uint64(q * row_step * stride + p * column_step)
+                offset = np.uint64(q * row_step * width + p * column_step)
                 entry = entries[q * MAX_TILE_COLUMNS + p]
-                marginal = np.int32(entry + best[q * MAX_TILE_COLUMNS + p])
+                marginal = np.int32(entry + products[q * MAX_TILE_COLUMNS + p])
                 message = marginal if weight == 1 else np.int32(np.float32(marginal) * weight)
                 remainder = np.int32(entry - message)
                 if marginal < FORBIDDEN_BELOW:
@@ -242,33 +256,46 @@ def send_side(descriptors, begin, tables, tiles, tile_start, count, octets, k, w
                     overflow = True
                 tiles[position] = remainder
                 tables[triangle_start + offset] = remainder
-                tables[pair + offset] = message
+                tables[pair_start + offset] = message
         task = np.uint32(task + np.uint32(lanes))
     return overflow
 
 
 @cuda.jit(device=True)
 def raise_to_maxima(tiles, base, octets, k, inner, i0, j0, best):
-    """Raise a thread's tile ``best`` of side k to the maxima of the max-plus product of the other two tables.
+    """Raise the entries of a thread's tile to those of the max-plus product of the triangle's other two tables.
 
-    ``base`` is the position of the triangle in ``tiles``, ``inner`` the number of terms, and (i0, j0) the tile's
-    first entry.
+    The left and the right table of the product are ac and bc transposed for k = 0, ab and bc for k = 1, and ab
+    transposed and ac for k = 2.
+
+    Parameters
+    ----------
+    base : uint32
+        Position of the triangle's tables in ``tiles``.
+    k : int
+        The side of the triangle that receives the message.
+    inner : uint32
+        Number of terms: padded domain size of the variable that is not on side k.
+    i0, j0 : uint32
+        First row and column of the tile.
+    best : (MAX_TILE_CELLS,) int32
+        The tile; entry (q, p) is element q * ``MAX_TILE_COLUMNS`` + p.
     """
     bands = len(octets)
     stride, size = np.uint32(8 * bands + 1), np.uint32(8 * bands * (8 * bands + 1))
-    edge, across, down = thread_tile(bands)
+    tile_columns, column_step, row_step = thread_tile(bands)
     # The left table's rows are the product's rows unless k = 2; the right one's columns are its columns unless k = 0.
-    row, left_step = np.uint32(1 if k == 2 else stride), np.uint32(stride if k == 2 else 1)
-    column, right_step = np.uint32(stride if k == 0 else 1), np.uint32(1 if k == 0 else stride)
+    left_row_step, left_step = np.uint32(1 if k == 2 else stride), np.uint32(stride if k == 2 else 1)
+    right_column_step, right_step = np.uint32(stride if k == 0 else 1), np.uint32(1 if k == 0 else stride)
     left_entries = cuda.local.array(_MAX_TILE_ROWS, int32)
-    left = np.uint64(np.uint32(base + np.uint32(size if k == 0 else 0) + i0 * row))
-    right = np.uint64(np.uint32(base + np.uint32(size if k == 2 else 2 * size) + j0 * column))
+    left = np.uint64(np.uint32(base + np.uint32(size if k == 0 else 0) + i0 * left_row_step))
+    right = np.uint64(np.uint32(base + np.uint32(size if k == 2 else 2 * size) + j0 * right_column_step))
     for _ in range(inner):
-        for q in range(2 * edge):
-            left_entries[q] = tiles[left + np.uint64(q * down * row)]
-        for p in range(edge):
-            entry = tiles[right + np.uint64(p * across * column)]
-            for q in range(2 * edge):
+        for q in range(2 * tile_columns):
+            left_entries[q] = tiles[left + np.uint64(q * row_step * left_row_step)]
+        for p in range(tile_columns):
+            entry = tiles[right + np.uint64(p * column_step * right_column_step)]
+            for q in range(2 * tile_columns):
                 best[q * MAX_TILE_COLUMNS + p] = max(best[q * MAX_TILE_COLUMNS + p], np.int32(left_entries[q] + entry))
         left, right = left + np.uint64(left_step), right + np.uint64(right_step)
 
@@ -277,17 +304,18 @@ def raise_to_maxima(tiles, base, octets, k, inner, i0, j0, best):
 def recentre(descriptors, graph, tables, tiles, shared_size, octets):
     """Equalise the maxima of a triangle's two tables at each value of each of its variables.
 
-    The sum of the three tables does not change.
+    At value i of variable a, for instance, half the difference of the maxima of ab(i, .) and ac(i, .) moves from one
+    table to the other. The sum of the three tables does not change.
     """
     width = 8 * len(octets)
     alone = width <= MAX_WARP_COLUMNS
-    stride, size, one = np.uint32(width + 1), np.uint32(width * (width + 1)), np.uint32(1)
+    stride, size, unit_step = np.uint32(width + 1), np.uint32(width * (width + 1)), np.uint32(1)
     first, step, max_count, lane, lanes = thread_group(np.uint32(np.uint32(shared_size) // np.uint32(3 * size)), width)
-    tile_start, at, end = np.uint32(first * np.uint32(3 * size)), first, np.uint32(descriptors[graph + TRIANGLES])
-    while at < end and first < step:
+    tile_start, position, end = np.uint32(first * np.uint32(3 * size)), first, np.uint32(descriptors[graph + TRIANGLES])
+    while position < end and first < step:
         begin, count = (
-            np.uint32(descriptors[graph + TRIANGLE_LIST] + at * np.uint32(TRIANGLE_RECORD)),
-            min(max_count, np.uint32(end - at)),
+            np.uint32(descriptors[graph + TRIANGLE_LIST] + position * np.uint32(TRIANGLE_RECORD)),
+            min(max_count, np.uint32(end - position)),
         )
         load_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, False, lane, lanes)
         group_barrier(alone)
@@ -301,22 +329,25 @@ def recentre(descriptors, graph, tables, tiles, shared_size, octets):
                 ab = np.uint32(tile_start + number * np.uint32(3 * size))
                 ac, bc = np.uint32(ab + size), np.uint32(ab + size + size)
                 if k == 0 and i < a:
-                    balance_lines(tiles, ab + i * stride, one, b, ac + i * stride, one, c)
+                    balance_lines(tiles, ab + i * stride, unit_step, b, ac + i * stride, unit_step, c)
                 if k == 1 and i < b:
-                    balance_lines(tiles, ab + i, stride, a, bc + i * stride, one, c)
+                    balance_lines(tiles, ab + i, stride, a, bc + i * stride, unit_step, c)
                 if k == 2 and i < c:
                     balance_lines(tiles, ac + i, stride, a, bc + i, stride, b)
                 task = np.uint32(task + lanes)
             group_barrier(alone)
         store_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, lane, lanes)
         group_barrier(alone)
-        at = np.uint32(at + step)
+        position = np.uint32(position + step)
     cuda.syncthreads()
 
 
 @cuda.jit(device=True)
 def balance_lines(tiles, left, left_step, left_size, right, right_step, right_size):
-    """Shift two lines (rows or columns) by half the difference of their maxima, if both have allowed entries."""
+    """Shift two lines (rows or columns) by half the difference of their maxima, if both have allowed entries.
+
+    A line is given by the position of its first entry in ``tiles``, the distance between two entries, and their number.
+    """
     top_left = line_maximum(tiles, np.uint64(np.uint32(left)), np.uint64(left_step), left_size)
     top_right = line_maximum(tiles, np.uint64(np.uint32(right)), np.uint64(right_step), right_size)
     if min(top_left, top_right) >= FORBIDDEN_BELOW:

@@ -1,8 +1,8 @@
 """Emit LLVM vector code for tables of four-byte numbers, where Numba's own loops process too few entries at a time.
 
-The functions run while Numba compiles an intrinsic and add instructions to the LLVM ``builder``. The arguments that
-are typed ``Any`` are LLVM values unless stated otherwise. LLVM splits or joins its vectors to suit the processor. A
-table row need not start at an aligned address.
+The kernels of this package use it. The functions run while Numba compiles an intrinsic and add instructions to the LLVM
+``builder``. The arguments that are typed ``Any`` are LLVM values unless stated otherwise. A vector has ``LANES``
+entries; LLVM splits or joins vectors to suit the processor. A table row need not start at an aligned address.
 """
 
 from collections.abc import Callable, Sequence
@@ -109,16 +109,16 @@ def emit_loop(
     builder.branch(loop)
     builder.position_at_end(loop)
     k, values = builder.phi(count.type), [builder.phi(value.type) for value in first]
-    changed = body(k, values)
-    following = builder.add(k, ir.Constant(k.type, 1))
+    next_values = body(k, values)
+    next_k = builder.add(k, ir.Constant(k.type, 1))
     k.add_incoming(ir.Constant(k.type, 0), before)
-    k.add_incoming(following, loop)
-    for value, start, end in zip(values, first, changed, strict=True):
+    k.add_incoming(next_k, loop)
+    for value, start, end in zip(values, first, next_values, strict=True):
         value.add_incoming(start, before)
         value.add_incoming(end, loop)
-    builder.cbranch(builder.icmp_signed("<", following, count), loop, after)
+    builder.cbranch(builder.icmp_signed("<", next_k, count), loop, after)
     builder.position_at_end(after)
-    return changed
+    return next_values
 
 
 def elementwise_maximum(builder: Any, left: Any, right: Any) -> Any:

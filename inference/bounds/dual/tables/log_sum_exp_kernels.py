@@ -1,14 +1,15 @@
 # mypy: ignore-errors
 """Exponentials of table entries, and logarithms of sums of their products, eight entries at a time.
 
-Together with a plus-times product they give a smoothed max-plus product: exponentiate both tables, multiply, take
-logarithms. Both functions are piecewise linear in between powers of two, as a float32's bit pattern is (Schraudolph,
-Neural Computation 11, 1999): an exponential is a linear function of the exponent, read as a float32, and a logarithm is
-a linear function of the bit pattern.
+Together with a plus-times product they give a smoothed max-plus product (log-sum-exp): exponentiate both tables,
+multiply, take logarithms. ``smoothed_triangle_kernels`` does this. Both functions are piecewise linear between powers
+of two, as a float32's bit pattern is (Schraudolph, Neural Computation 11, 1999): the exponential of x is the float32
+whose bit pattern is a linear function of x, and the logarithm of x is a linear function of its bit pattern.
 
 Entries are exponentiated relative to their row's or column's maximum, so that the largest exponential is always 2^58.
 ``bits_per_unit`` is float32, the increase of the bit pattern per unit of an entry, which is larger at a lower
-temperature. The ``_naive`` functions are NumPy twins of the intrinsics.
+temperature. The ``_naive`` functions are NumPy twins of the intrinsics: they define what these compute, and run where
+compilation is disabled.
 """
 
 import numpy as np
@@ -114,9 +115,9 @@ else:
         table, maxima, out = (VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 4, 5))
         rates = splat(builder, bits_per_unit, LANES)
 
-        def find(k, found):
+        def find(k, maxima_so_far):
             """Raise the maxima to the entries of row k."""
-            return [elementwise_maximum(builder, table.load(k, j, _INTEGER_LANES), *found)]
+            return [elementwise_maximum(builder, table.load(k, j, _INTEGER_LANES), *maxima_so_far)]
 
         (top,) = emit_loop(builder, count, [_FORBIDDEN_LANES], find)
         maxima.store(None, j, top)
@@ -136,12 +137,12 @@ else:
         rates = splat(builder, bits_per_unit, LANES)
         largest = reduce_maximum(builder, table.row_maxima(i, columns, _FORBIDDEN_LANES))
         maxima.store(None, i, largest)
-        top = splat(builder, largest, LANES)
+        maximum_lanes = splat(builder, largest, LANES)
 
         def write(k, _):
             """Store the exponentials of the k-th vector of the row."""
             j = multiply_by(builder, k, LANES)
-            out.store(i, j, _power(builder, table.load(i, j, _INTEGER_LANES), top, rates))
+            out.store(i, j, _power(builder, table.load(i, j, _INTEGER_LANES), maximum_lanes, rates))
             return []
 
         emit_loop(builder, vector_count(builder, columns), [], write)
@@ -159,8 +160,8 @@ else:
         bits, row_maxima, column_maxima, out = (
             VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 1, 2, 7)
         )
-        found = bits.load(i, j, _INTEGER_LANES)
-        excess = builder.fsub(builder.sitofp(found, _FLOAT_LANES), constant(FLOAT, LANES, float(MAX_PRODUCT_BITS)))
+        sum_bits = bits.load(i, j, _INTEGER_LANES)
+        excess = builder.fsub(builder.sitofp(sum_bits, _FLOAT_LANES), constant(FLOAT, LANES, float(MAX_PRODUCT_BITS)))
         excess = builder.fptosi(builder.fmul(excess, splat(builder, units_per_bit, LANES)), _INTEGER_LANES)
         left, right = (
             splat(builder, row_maxima.load(None, i, INTEGER), LANES),
@@ -170,7 +171,7 @@ else:
         smaller = builder.select(builder.icmp_signed("<", left, right), left, right)
         allowed = builder.icmp_signed(">=", smaller, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
         out.store(i, j, builder.select(allowed, value, _FORBIDDEN_LANES))
-        unreliable = builder.and_(_below_reliable(builder, found), allowed)
+        unreliable = builder.and_(_below_reliable(builder, sum_bits), allowed)
         return builder.zext(builder.bitcast(unreliable, ir.IntType(LANES)), ir.IntType(64))
 
     def _emit_replace_small_sums(context, builder, signature, arguments):

@@ -1,8 +1,9 @@
 # mypy: ignore-errors
 """Maxima of the rows or columns of an int32 table, eight columns at a time in one vector register.
 
-All functions clamp the maxima from below to ``FORBIDDEN``. The ``_naive`` functions are NumPy twins of the intrinsics:
-they define what these compute, and run where compilation is disabled.
+The kernels of dual ascent call ``row_maxima`` and ``column_maxima``. Both clamp the maxima from below to ``FORBIDDEN``.
+The ``_naive`` functions are NumPy twins of the intrinsics: they define what these compute, and run where compilation is
+disabled.
 """
 
 import numpy as np
@@ -23,18 +24,18 @@ from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
 from dmcmc.inference.runtime.compile import njit
 
 
-def _naive(table, j, count, out):
-    """Write the maxima over the first ``count`` rows of the eight columns from j on."""
+def _naive_columns(table, j, count, out):
+    """Write the maxima over the first ``count`` rows of the eight columns from j on to ``out``, from position j on."""
     out[j : j + LANES] = np.maximum(FORBIDDEN, table[:count, j : j + LANES].max(axis=0))
 
 
-def _naive_row(table, i, columns, out):
-    """Write the maximum of the first ``columns`` entries of row i."""
+def _naive_row_maximum(table, i, columns, out):
+    """Write the maximum of the first ``columns`` entries of row i to ``out[i]``."""
     out[i] = max(FORBIDDEN, table[i, :columns].max())
 
 
 if config.DISABLE_JIT:
-    _vector_maxima, _row_maximum = _naive, _naive_row
+    _vector_maxima, _row_maximum = _naive_columns, _naive_row_maximum
 else:
     _INTEGERS = ir.VectorType(INTEGER, LANES)
 
@@ -61,12 +62,12 @@ else:
 
     @intrinsic
     def _vector_maxima(context, table, j, count, out):
-        """Compute what ``_naive`` does."""
+        """Compute what ``_naive_columns`` does."""
         return types.void(table, types.intp, types.intp, out), _emit
 
     @intrinsic
     def _row_maximum(context, table, i, columns, out):
-        """Compute what ``_naive_row`` does."""
+        """Compute what ``_naive_row_maximum`` does."""
         return types.void(table, types.intp, types.intp, out), _emit_row
 
 

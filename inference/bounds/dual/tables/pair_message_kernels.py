@@ -1,12 +1,13 @@
 # mypy: ignore-errors
 """Messages between an int32 table and one of its two variables, eight entries of a row at a time.
 
-A message is a vector over the values of one variable that is added to, or subtracted from, every row or column of the
-table. Forbidden entries stay forbidden. Every function reports whether all allowed entries stayed within
-±``MAX_MAGNITUDE``.
+The variable pass of dual ascent uses them. A message is a vector over the values of one variable that is added to, or
+subtracted from, every row or column of the table. Forbidden entries (below ``FORBIDDEN_BELOW``) stay forbidden. Every
+function reports whether all allowed entries stayed within ±``MAX_MAGNITUDE``.
 
 In all functions ``table`` is (>= rows, >= columns) int32 and ``columns`` is a multiple of 8. The ``_naive`` functions
-are NumPy twins of the intrinsics; they return 0 if no entry left the range, as the intrinsics do.
+are NumPy twins of the intrinsics: they define what these compute, and run where compilation is disabled. Both return 0
+if no entry left the range, and another number if one did.
 """
 
 import numpy as np
@@ -78,8 +79,8 @@ else:
 
     def _negated_maxima(builder, maxima):
         """Return the negated maxima, with 0 in the lanes whose maximum is forbidden."""
-        alive = builder.icmp_signed(">=", maxima, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
-        return builder.select(alive, builder.neg(maxima), constant(INTEGER, LANES, 0))
+        is_allowed = builder.icmp_signed(">=", maxima, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
+        return builder.select(is_allowed, builder.neg(maxima), constant(INTEGER, LANES, 0))
 
     def _lane_mask(builder, overflow):
         """Return a mask of eight lanes as an integer, 0 if no lane is set."""
@@ -118,9 +119,9 @@ else:
             VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, maxima))
         )
 
-        def find(k, found):
+        def find(k, maxima_so_far):
             """Raise the maxima to the entries of row k."""
-            return [elementwise_maximum(builder, table.load(k, j, _INTEGER_LANES), *found)]
+            return [elementwise_maximum(builder, table.load(k, j, _INTEGER_LANES), *maxima_so_far)]
 
         (top,) = emit_loop(builder, count, [_FORBIDDEN_LANES], find)
         maxima.store(None, j, top)

@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""Addition of a pairwise table to a table of a triangle, eight entries of a row at a time."""
+"""Addition of a pairwise table to a triangle's table over the same pair, eight entries of a row at a time.
+
+The triangle pass of dual ascent begins with it. ``_naive`` is the NumPy twin of the intrinsic: it defines what this
+computes, and runs where compilation is disabled.
+"""
 
 import numpy as np
 from llvmlite import ir

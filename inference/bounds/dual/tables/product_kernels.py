@@ -3,6 +3,7 @@
 
 Plain loops over arrays load and store each entry of the product once per term. Here a tile of the product stays in
 registers until all of its terms are added. A tile has ``TILE_ROWS`` or ``SHORT_TILE_ROWS`` rows and 8 or 16 columns.
+Callers use ``max_plus`` and ``plus_times``; ``max_plus_tile`` computes a single tile.
 """
 
 import numpy as np
@@ -28,14 +29,16 @@ NARROW_COLUMNS = 8  # columns of a narrow tile: one vector
 WIDE_COLUMNS = 16  # columns of a wide tile
 
 
-def _tile(rows, lanes, number, start, step, naive):
-    """Return the intrinsic ``tile(left, right, out, i, j, inner)`` that sets ``out[i : i + rows, j : j + lanes]``.
+def _tile(rows, lanes, entry_type, start, step, naive):
+    """Return the function ``tile(left, right, out, i, j, inner)`` that sets ``out[i : i + rows, j : j + lanes]``.
+
+    ``inner`` is the number of terms. The function is a Numba intrinsic, or plain NumPy if compilation is disabled.
 
     Parameters
     ----------
     rows, lanes : int
         Rows and columns of the tile.
-    number : LLVM type
+    entry_type : LLVM type
         Type of an entry.
     start : int or float
         Initial value of each entry.
@@ -46,11 +49,11 @@ def _tile(rows, lanes, number, start, step, naive):
     """
     if config.DISABLE_JIT:
 
-        def plain(left, right, out, i, j, inner):
+        def numpy_tile(left, right, out, i, j, inner):
             """Compute the tile in NumPy."""
             out[i : i + rows, j : j + lanes] = naive(left[i : i + rows, :inner], right[:inner, j : j + lanes])
 
-        return plain
+        return numpy_tile
 
     def emit(context, builder, signature, arguments):
         """Emit the loop over the terms of a tile."""
@@ -58,20 +61,20 @@ def _tile(rows, lanes, number, start, step, naive):
         left, right, out = (
             VectorTable(context, builder, kind, table) for kind, table in zip(signature.args, tables, strict=False)
         )
-        row_numbers, first = (
+        row_numbers, initial = (
             [builder.add(i, ir.Constant(i.type, row)) for row in range(rows)],
-            constant(number, lanes, start),
+            constant(entry_type, lanes, start),
         )
 
         def update(k, entries):
             """Add the k-th term to all entries of the tile."""
-            right_row = right.load(k, j, first.type)
+            right_row = right.load(k, j, initial.type)
             return [
-                step(builder, entry, splat(builder, left.load(line, k, number), lanes), right_row)
+                step(builder, entry, splat(builder, left.load(line, k, entry_type), lanes), right_row)
                 for line, entry in zip(row_numbers, entries, strict=True)
             ]
 
-        for line, entries in zip(row_numbers, emit_loop(builder, inner, [first] * rows, update), strict=True):
+        for line, entries in zip(row_numbers, emit_loop(builder, inner, [initial] * rows, update), strict=True):
             out.store(line, j, entries)
         return context.get_dummy_value()
 
@@ -89,8 +92,8 @@ def _max_of_sums(builder, entry, left, right):
 
 
 def _sum_of_products(builder, entry, left, right):
-    # Not a fused multiply-add, so that all processors give the same result.
     """Emit the sum of an entry and the product of a pair of factors."""
+    # Not a fused multiply-add, so that all processors give the same result.
     return builder.fadd(entry, builder.fmul(left, right))
 
 

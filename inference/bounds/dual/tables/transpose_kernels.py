@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""Transposition of int32 tables in registers, one block of 8 x 8 entries at a time."""
+"""Transposition of int32 tables in registers, one block of 8 x 8 entries at a time.
+
+The triangle pass transposes a table before a max-plus product. ``_naive`` is the NumPy twin of the intrinsic: it
+defines what this computes, and runs where compilation is disabled.
+"""
 
 from llvmlite import ir
 from numba import config, types
@@ -19,7 +23,7 @@ if config.DISABLE_JIT:
 else:
 
     def _exchange(builder, upper, lower, step):
-        """Swap alternate groups of ``step`` entries between two rows: one step of the 8 x 8 transposition network."""
+        """Swap alternate groups of ``step`` entries between two rows: one exchange of the transposition network."""
         kind, places = ir.VectorType(INTEGER, LANES), range(LANES)
         first = [p if p & step == 0 else LANES + p - step for p in places]
         second = [p + step if p & step == 0 else LANES + p for p in places]
@@ -29,13 +33,13 @@ else:
         """Emit the transposition of an 8 x 8 block in registers: three steps of row exchanges."""
         table, out, i, j = arguments
         table, out = (VectorTable(context, builder, signature.args[n], value) for n, value in enumerate((table, out)))
-        after = [ir.Constant(i.type, n) for n in range(LANES)]
-        rows = [table.load(builder.add(i, n), j, ir.VectorType(INTEGER, LANES)) for n in after]
+        offsets = [ir.Constant(i.type, n) for n in range(LANES)]
+        rows = [table.load(builder.add(i, n), j, ir.VectorType(INTEGER, LANES)) for n in offsets]
         for step in (1, 2, 4):
             for n in range(LANES):
                 if n & step == 0:
                     rows[n], rows[n + step] = _exchange(builder, rows[n], rows[n + step], step)
-        for n, row in zip(after, rows, strict=True):
+        for n, row in zip(offsets, rows, strict=True):
             out.store(builder.add(j, n), i, row)
         return context.get_dummy_value()
 

@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""The message from a triangle to one of its pairs, eight entries of a row at a time."""
+"""The message from a triangle to one of its pairs, eight entries of a row at a time.
+
+The triangle pass of dual ascent sends a pair a fraction of the triangle's max-marginal over it. ``_naive`` is the NumPy
+twin of the intrinsic: it defines what this computes, and runs where compilation is disabled.
+"""
 
 import numpy as np
 from llvmlite import ir
@@ -12,7 +16,7 @@ from dmcmc.inference.runtime.compile import njit
 
 
 def _naive(triangle, pair, other_tables, i, j, weight):
-    """Do the work of ``send_to_pair`` for eight entries of row i, from column j on; return 0 if all stayed in range."""
+    """Do the work of ``send_to_pair`` for eight entries of row i from column j; return 1 if one leaves the range."""
     remainder, message = triangle[i, j : j + LANES], pair[i, j : j + LANES]
     marginal = remainder + other_tables[i, j : j + LANES]
     is_forbidden = marginal < FORBIDDEN_BELOW
@@ -28,13 +32,13 @@ if config.DISABLE_JIT:
 else:
 
     def _emit(context, builder, signature, arguments):
-        """Emit the message of eight entries; return whether an entry left the range."""
+        """Emit the message of eight entries; return the mask of entries that left the range as an integer."""
         *tables, i, j, weight = arguments
         triangle, pair, other_tables = (
             VectorTable(context, builder, kind, table) for kind, table in zip(signature.args, tables, strict=False)
         )
         integers = ir.VectorType(INTEGER, LANES)
-        floats, dead_entry = ir.VectorType(FLOAT, LANES), constant(INTEGER, LANES, int(FORBIDDEN))
+        floats, forbidden_entry = ir.VectorType(FLOAT, LANES), constant(INTEGER, LANES, int(FORBIDDEN))
         remainder = triangle.load(i, j, integers)
         marginal = builder.add(remainder, other_tables.load(i, j, integers))
         is_forbidden = builder.icmp_signed("<", marginal, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
@@ -48,10 +52,12 @@ else:
             moved = builder.add(value, constant(INTEGER, LANES, int(MAX_MAGNITUDE)))
             return builder.icmp_unsigned(">", moved, constant(INTEGER, LANES, 2 * int(MAX_MAGNITUDE)))
 
-        found = builder.and_(builder.or_(out_of_range(difference), out_of_range(message)), builder.not_(is_forbidden))
-        pair.store(i, j, builder.select(is_forbidden, dead_entry, message))
-        triangle.store(i, j, builder.select(is_forbidden, dead_entry, difference))
-        return builder.zext(builder.bitcast(found, ir.IntType(LANES)), ir.IntType(64))
+        out_of_range_lanes = builder.and_(
+            builder.or_(out_of_range(difference), out_of_range(message)), builder.not_(is_forbidden)
+        )
+        pair.store(i, j, builder.select(is_forbidden, forbidden_entry, message))
+        triangle.store(i, j, builder.select(is_forbidden, forbidden_entry, difference))
+        return builder.zext(builder.bitcast(out_of_range_lanes, ir.IntType(LANES)), ir.IntType(64))
 
     @intrinsic
     def _send_vector(context, triangle, pair, other_tables, i, j, weight):

@@ -1,4 +1,8 @@
-"""Run the semidefinite relaxations of several agents at once on a GPU, with set-up and certificates on CPU threads."""
+"""Run the semidefinite relaxations of several agents at once on a GPU, with set-up and certificates on CPU threads.
+
+Each agent first gets ``SHARED_STEPS`` steps of a descent whose term all of its rows share, batched over the agents. The
+remaining time goes to per-row terms, which bound single rows by branch and bound.
+"""
 
 import logging
 import time
@@ -72,15 +76,19 @@ def bound_on_gpu(
 
     def begin(number: int, request: RelaxationRequest) -> None:
         """Prepare the task of a relaxation."""
-        found = request.relaxation.prepare(request.rows, request.cutoffs)
-        if found is not None:
-            prepared[number] = ActiveRelaxation(request.relaxation, found)
+        task = request.relaxation.prepare(request.rows, request.cutoffs)
+        if task is not None:
+            prepared[number] = ActiveRelaxation(request.relaxation, task)
 
     for request in requests:
         if not request.relaxation.exhausted and not backend.stop.over:
             request.relaxation.utility_matrix()
     with products_on_one_thread():
-        run_parallel([partial(begin, *one) for one in enumerate(requests)], backend.threads, backend.stop)
+        run_parallel(
+            [partial(begin, *numbered_request) for numbered_request in enumerate(requests)],
+            backend.threads,
+            backend.stop,
+        )
         relaxations = [prepared[number] for number in sorted(prepared)]
         shared = [
             active

@@ -1,5 +1,9 @@
 # mypy: ignore-errors
-"""GPU kernel for the exact maxima of the nodes' pairwise tables; arrays are laid out as in ``node_kernels``."""
+"""GPU kernel for the exact maxima of the nodes' pairwise tables, which certificates add up.
+
+A node is a row of an agent with some hidden variables fixed. Arrays are flattened in C order: each node has h variables
+of d values, n = h·d values, and m > n factor vectors.
+"""
 
 from functools import cache
 
@@ -19,24 +23,25 @@ def maxima_kernel(domain):
 
     @cuda_jit()
     def exact_maxima(utilities, agents, products, messages, sizes, bits, maxima, n_vectors, n_variables):
-        """Compute the exact maxima of the pairwise tables in multiples of 4^-bits; NEVER if a table is forbidden.
+        """Compute the exact maxima of the pairwise tables in multiples of 4^-bits of a utility.
 
-        A block handles one variable u of a node and several partners v > u; a thread has one value j of v.
+        A block handles one variable u (``blockIdx.y``) of a node (``blockIdx.z``) and several partners v > u; a thread
+        has one value j of v. The maximum of a table without allowed entries is ``MINUS_INFINITY``.
 
         Parameters
         ----------
         utilities : (agents, n, n) int32
-            Pairwise utilities.
+            Pairwise utilities; entries below ``FORBIDDEN_BELOW`` are forbidden.
         agents : (nodes,) int32
             Agent of each node.
         products : (nodes, m, m) float64
-            Gram matrices: integers in multiples of 4^-bits.
+            Gram matrices of the factor vectors: integers in multiples of 4^-bits.
         messages : (nodes, h, n) int64
-            Messages in multiples of 4^-bits.
+            Messages in multiples of 4^-bits, laid out as in ``pair_kernels.smooth_pairs``.
         sizes : (nodes, h) int32
             Domain sizes; 0 for a fixed or padded variable.
         bits : (nodes,) int64
-            Fraction bits of a vector component.
+            Fraction bits of a vector component; a product of two components has twice as many.
         maxima : (nodes, h, h) int64
             Output for the pairs (u, v) with u < v; other entries are not written.
         n_vectors, n_variables : int

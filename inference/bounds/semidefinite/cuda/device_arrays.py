@@ -1,4 +1,8 @@
-"""GPU arrays for a batch of descents: CuPy's arrays, cuBLAS matrix products, and the kernels of ``step_kernels``."""
+"""GPU arrays for a batch of descents: CuPy's arrays, cuBLAS matrix products, and the kernels of ``step_kernels``.
+
+``DeviceArrays`` implements the protocol ``batched_steps.BatchArrays``. Under Numba's CUDA simulator, NumPy stands in
+for CuPy and cuBLAS.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -46,7 +50,7 @@ class DeviceArrays:
 
     def __init__(self) -> None:
         self._device, self._simulated = shared_device(), not allows_concurrent_use()
-        self._unit, self._zero = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
+        self._alpha, self._beta = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
         self.module: Any = np if self._simulated else _cupy()
 
     def put(self, array: Array) -> Any:
@@ -70,10 +74,10 @@ class DeviceArrays:
         float32, columns = runtime.CUDA_R_32F, out.shape[2]
         # cuBLAS is column-major and these arrays are row-major: it computes the transposed product of the transposes.
         cublas.gemmStridedBatchedEx(
-            device.get_cublas_handle(), int(transposed), 0, columns, left_rows, inner, self._unit.ctypes.data,
+            device.get_cublas_handle(), int(transposed), 0, columns, left_rows, inner, self._alpha.ctypes.data,
             right.data.ptr, float32, right_columns, right_rows * right_columns,
             left.data.ptr, float32, inner, left_rows * inner,
-            self._zero.ctypes.data, out.data.ptr, float32, columns, left_rows * columns, agents,
+            self._beta.ctypes.data, out.data.ptr, float32, columns, left_rows * columns, agents,
             _COMPUTE_TF32 if low_precision else _COMPUTE_FLOAT32, _DEFAULT_ALGORITHM,
         )  # fmt: skip
 
@@ -96,7 +100,10 @@ class DeviceArrays:
     def _over_pairs(
         self, make_kernel: Callable[[int], Any], arrays: tuple[Any, ...], shape: tuple[int, int, int]
     ) -> Callable[[int], None]:
-        """Return a launch of a kernel each of whose blocks handles one variable and several partners."""
+        """Return a launch of a kernel each of whose blocks handles one variable and several partners.
+
+        ``make_kernel`` returns the kernel for a maximum number of values per variable.
+        """
         agents, h, d = shape
         blocks, (_, variables_per_block) = launch_shape(h, d, self._simulated)
         arguments = (*map(self._flat, arrays), h, d, blocks // h, agents, 0)
@@ -136,6 +143,7 @@ def launch_shape(h: int, d: int, simulated: bool) -> tuple[int, tuple[int, int]]
 
 
 def _cupy() -> Any:
+    """Import CuPy, which is optional, and return it."""
     import cupy
 
     return cupy

@@ -64,23 +64,26 @@ class DeviceNodeArrays(DeviceArrays):
 
     def exact_products(self, vectors: Any) -> Any:
         """Return the Gram matrices of vectors in double precision."""
-        cases, m, _ = vectors.shape
-        out = self.module.empty((cases, m, m))
+        n_nodes, m, _ = vectors.shape
+        out = self.module.empty((n_nodes, m, m))
         self._multiply(vectors, vectors, out, transposed=True)
         return out
 
     def maxima(self, inputs: ExactInputs, shape: NodeShape) -> Any:
         """Return the exact maxima of the pairwise tables, see ``certificate_kernels.maxima_kernel``."""
-        found = self.module.zeros((shape.nodes, shape.h, shape.h), dtype=np.int64)
+        maxima = self.module.zeros((shape.nodes, shape.h, shape.h), dtype=np.int64)
         blocks, threads = launch_shape(shape.h, shape.d, self._simulated)
-        arguments = [self._flat(one) for one in (*inputs, found)]
+        arguments = [self._flat(array) for array in (*inputs, maxima)]
         launch = self._device.prepare_launch(maxima_kernel(shape.d), (*arguments, shape.m, shape.h), len(arguments) + 1)
         launch(shape.h, (blocks // shape.h, shape.h, shape.nodes), threads)
-        return found
+        return maxima
 
     def _launched(self, kernel: Any, arguments: tuple[Any, ...], blocks: Any, threads: Any) -> PassLaunch:
-        """Return a launch of a kernel whose last argument is the index of the step."""
-        flat = [self._flat(one) if hasattr(one, "reshape") else one for one in arguments]
+        """Return a launch of a kernel whose last argument is the index of the step.
+
+        ``arguments`` are all other arguments; ``blocks`` and ``threads`` are the sizes of the grid and of a block.
+        """
+        flat = [self._flat(argument) if hasattr(argument, "reshape") else argument for argument in arguments]
         launch: Callable[..., None] = self._device.prepare_launch(kernel, (*flat, 0), len(flat))
         return lambda step: launch(step, blocks, threads)
 
@@ -104,14 +107,14 @@ class DeviceNodeArrays(DeviceArrays):
         from cupy.cuda import device
         from cupy_backends.cuda.libs import cublas
 
-        (cases, left_rows, inner), (_, right_rows, right_columns), columns = left.shape, right.shape, out.shape[2]
+        (n_nodes, left_rows, inner), (_, right_rows, right_columns), columns = left.shape, right.shape, out.shape[2]
         dtype, out_dtype = _CUBLAS_DTYPES[left.dtype.type], _CUBLAS_DTYPES[out.dtype.type]
-        one, zero = _ONE_AND_ZERO[double]
+        alpha, beta = _ONE_AND_ZERO[double]
         # cuBLAS is column-major and these arrays are row-major: it computes the transposed product of the transposes.
         cublas.gemmStridedBatchedEx(
-            device.get_cublas_handle(), int(transposed), 0, columns, left_rows, inner, one.ctypes.data,
+            device.get_cublas_handle(), int(transposed), 0, columns, left_rows, inner, alpha.ctypes.data,
             right.data.ptr, dtype, right_columns, right_rows * right_columns,
             left.data.ptr, dtype, inner, left_rows * inner,
-            zero.ctypes.data, out.data.ptr, out_dtype, columns, left_rows * columns, cases,
+            beta.ctypes.data, out.data.ptr, out_dtype, columns, left_rows * columns, n_nodes,
             _COMPUTE_FLOAT64 if double else _COMPUTE_FLOAT32, _DEFAULT_ALGORITHM,
         )  # fmt: skip

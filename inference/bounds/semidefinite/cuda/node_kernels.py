@@ -1,13 +1,14 @@
 # mypy: ignore-errors
-"""Kernels of a descent step for all nodes of a batch.
+"""Kernels of a descent step for all nodes of a batch; ``node_arrays`` launches them.
 
-The arrays are those of ``dmcmc.inference.bounds.semidefinite.per_row.node_steps``, flattened: each node has h
-variables of d values, n = h·d values, and m vectors, of which number n is the row's. Fixed and padded variables are
-skipped; padded values are forbidden in the tables.
+A node is a row of an agent with some hidden variables fixed. The arrays are those of
+``dmcmc.inference.bounds.semidefinite.per_row.node_steps``, flattened in C order: each node has h variables of d values,
+n = h·d values, and m > n factor vectors, of which number n is the row's. Fixed and padded variables are skipped; padded
+values are forbidden in the tables.
 
-In the kernels over pairs, a block handles one variable u of a node and several partners v > u. A thread holds one value
-j of v and all values of u, a column of the table, so that neighbouring threads access neighbouring addresses. The
-transposed table goes through shared memory; after a barrier, j is a value of u.
+In the kernels over pairs, a block handles one variable u (``blockIdx.y``) of a node (``blockIdx.z``) and several
+partners v > u. A thread holds one value j of v and all values of u, a column of the table, so that neighbouring threads
+access neighbouring addresses. The transposed table goes through shared memory; after a barrier, j is a value of u.
 
 In ``adam_step``, ``threadIdx.y`` selects a factor vector and the threads of ``threadIdx.x`` share its components.
 
@@ -19,7 +20,8 @@ Array arguments shared by the kernels:
 * utilities (agents, n, n) float32: pairwise utilities, in units
 * agents (nodes,) int32: agent of each node
 * products (nodes, m, m) float16: Gram matrices of the vectors
-* messages, maxima_of_values (nodes, h, n) float32: entry (v, a) belongs to the pair of v and the variable of value a
+* messages, maxima_of_values (nodes, h, n) float32: entry (v, a) belongs to the table of v and the variable u of value
+  a. The message is subtracted from that table and added to the unary utility of a; the other is the max-marginal of a
 * sizes (nodes, h) int32: domain sizes; 0 for a fixed or padded variable
 * schedule (steps, FIELDS_PER_STEP) float32: parameters of the steps; ``step`` is the index of the current one
 * weights (nodes, m, m) float16: softmax weights
@@ -144,8 +146,10 @@ def message_kernel(domain):
     ):
         """Move each variable's messages such that its max-marginals become equal in all tables; set the unary weights.
 
-        A block handles one variable w of a node. ``threadIdx.x`` is a value j of w; the groups of ``threadIdx.y`` share
-        the other variables v.
+        A block handles one variable w (``blockIdx.y``) of a node (``blockIdx.z``). ``threadIdx.x`` is a value j of w;
+        the groups of ``threadIdx.y`` share the partners v. The target of value j is the mean, over all tables with w,
+        of its max-marginal minus the table's maximum. Each message moves by ``MESSAGE_DAMPING`` times the difference to
+        the target, and the unary utility of j absorbs the sum of these moves.
 
         Parameters
         ----------
@@ -154,39 +158,39 @@ def message_kernel(domain):
         table_counts : (nodes,) float32
             Number of tables over each variable: one per pair and the unary one.
         maxima_of_values : (nodes, h, n) float32
-            In: max-marginals of the pairwise tables. Out: the same minus each table's maximum.
+            In: max-marginals of the pairwise tables. Out: the max-marginals minus each table's maximum.
         messages : (nodes, h, n) float32
             Updated.
         weights : (nodes, m, m) float16
-            Output: diagonal, row n and column n.
+            Output: softmax weights of the values, on the diagonal and in row n and column n.
         best : (nodes, h) float32
             Output: maximum of each variable's unary table.
         """
         buffer_a = cuda.shared.array(MAX_BLOCK_THREADS, np.float32)
         buffer_b = cuda.shared.array(MAX_BLOCK_THREADS, np.float32)
         h, m, n = np.uint32(n_variables), np.uint32(n_vectors), np.uint32(n_variables * d)
-        j, g, n_groups = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y), np.uint32(cuda.blockDim.y)
+        j, group, n_groups = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y), np.uint32(cuda.blockDim.y)
         w, b = np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
         max_drop, zero, damped = np.float32(-MAX_UTILITY_DROP), np.float32(0), np.float32(MESSAGE_DAMPING)
         if sizes[b * h + w] > 0:  # uniform within a block, which the barriers require
-            is_value, first_thread = j < sizes[b * h + w], np.uint32(g * d)
-            thread_slot, sum_maxima, sum_messages = np.uint32(first_thread + j), zero, zero
+            is_value, first_thread = j < sizes[b * h + w], np.uint32(group * d)
+            thread_index, sum_maxima, sum_messages = np.uint32(first_thread + j), zero, zero
             n_rounds = np.uint32((h + n_groups - np.uint32(1)) // n_groups)
             for round_index in range(n_rounds):
-                v = np.uint32(round_index * n_groups + g)
+                v = np.uint32(round_index * n_groups + group)
                 position = np.uint32((b * h + v) * n + w * d + j)
                 x, is_pair = _LOW, False
                 if v < h and v != w and is_value:
                     is_pair = sizes[b * h + v] > 0
                 if is_pair:
                     x = maxima_of_values[position]
-                buffer_a[thread_slot] = x
+                buffer_a[thread_index] = x
                 cuda.syncthreads()
                 maximum = _LOW
                 if j < MAXIMUM_THREADS:  # two-stage maximum: fewer reads of shared memory
                     for k in range(np.int32(j), domain, MAXIMUM_THREADS):
                         maximum = max(maximum, buffer_a[np.uint32(first_thread + np.uint32(k))])
-                    buffer_b[thread_slot] = maximum
+                    buffer_b[thread_index] = maximum
                 cuda.syncthreads()
                 for k in range(n_partial):
                     maximum = max(maximum, buffer_b[np.uint32(first_thread + k)])
@@ -196,8 +200,8 @@ def message_kernel(domain):
                     sum_maxima += x
                     sum_messages += messages[position]
             cuda.syncthreads()
-            buffer_a[thread_slot] = sum_maxima
-            buffer_b[thread_slot] = sum_messages
+            buffer_a[thread_index] = sum_maxima
+            buffer_b[thread_index] = sum_messages
             cuda.syncthreads()
             sum_maxima, sum_messages = zero, zero
             for k in range(n_groups):
@@ -211,23 +215,23 @@ def message_kernel(domain):
                     np.float32(2) * np.float32(products[np.uint32(row_start + n)]) + values[np.uint32(b * n + column)]
                 )
                 unary += np.float32(products[np.uint32(row_start + column)]) + sum_messages
-            buffer_a[thread_slot] = unary
+            buffer_a[thread_index] = unary
             cuda.syncthreads()
             maximum, n_tables = _LOW, table_counts[b]
             for k in range(domain):
                 maximum = max(maximum, buffer_a[np.uint32(first_thread + k)])
-            mean = (max(unary - maximum, max_drop) + sum_maxima) / n_tables
+            target = (max(unary - maximum, max_drop) + sum_maxima) / n_tables
             for round_index in range(n_rounds):
-                v = np.uint32(round_index * n_groups + g)
+                v = np.uint32(round_index * n_groups + group)
                 is_pair = False
                 if v < h and v != w and is_value:
                     is_pair = sizes[b * h + v] > 0
                 if is_pair:
                     position = np.uint32((b * h + v) * n + column)
-                    messages[position] += damped * (maxima_of_values[position] - mean)
+                    messages[position] += damped * (maxima_of_values[position] - target)
             if is_value:
-                unary += damped * (sum_maxima - (n_tables - np.float32(1)) * mean)
-            buffer_b[thread_slot] = unary
+                unary += damped * (sum_maxima - (n_tables - np.float32(1)) * target)
+            buffer_b[thread_index] = unary
             cuda.syncthreads()
             maximum, total, inverse_temperature = (
                 _LOW,
@@ -238,7 +242,7 @@ def message_kernel(domain):
                 maximum = max(maximum, buffer_b[np.uint32(first_thread + k)])
             for k in range(domain):
                 total += np.float32(math.exp((buffer_b[np.uint32(first_thread + k)] - maximum) * inverse_temperature))
-            if is_value and g == 0:
+            if is_value and group == 0:
                 weight = np.float16(np.float32(math.exp((unary - maximum) * inverse_temperature)) / total)
                 weights[np.uint32(row_start + column)] = weight
                 weights[np.uint32(row_start + n)] = weight
@@ -260,7 +264,7 @@ def pair_weights_kernel(domain):
     ):
         """Compute the softmax weights of each pairwise table, in both orders of the pair, and the tables' maxima.
 
-        Outputs: weights, and maxima (nodes, h, h) float32.
+        Outputs: weights of pairs of values, and maxima (nodes, h, h) float32, one per ordered pair of variables.
         """
         transposed = cuda.shared.array(entries, np.float32)
         column_maxima = cuda.shared.array(MAX_BLOCK_THREADS, np.float32)
@@ -270,7 +274,7 @@ def pair_weights_kernel(domain):
         j, u, b = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
         v = np.uint32(u + np.uint32(1) + cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
         first_thread, table_start = np.uint32(cuda.threadIdx.y * d), np.uint32(cuda.threadIdx.y * d * stride)
-        thread_slot, exists = np.uint32(first_thread + j), v < h and sizes[b * h + u] > 0
+        thread_index, exists = np.uint32(first_thread + j), v < h and sizes[b * h + u] > 0
         in_table = exists and j < sizes[b * h + v]
         factor = schedule[np.uint32(step * FIELDS_PER_STEP + INVERSE_TEMPERATURE)] / np.float32(POWER)
         best, zero, one, two = _LOW, np.float32(0), np.float32(1), np.float32(2)
@@ -291,7 +295,7 @@ def pair_weights_kernel(domain):
                 column[i] = x
                 best = max(best, x)
                 utility_at, position = np.uint32(utility_at + n), np.uint32(position + m)
-        column_maxima[thread_slot] = best
+        column_maxima[thread_index] = best
         cuda.syncthreads()
         for k in range(domain):
             best = max(best, column_maxima[np.uint32(first_thread + k)])
@@ -306,7 +310,7 @@ def pair_weights_kernel(domain):
                 x = x * x
                 column[i] = x
                 mass += x
-        column_masses[thread_slot] = mass
+        column_masses[thread_index] = mass
         cuda.syncthreads()
         total = zero
         for k in range(domain):
@@ -333,9 +337,9 @@ def pair_weights_kernel(domain):
 
 @cuda_jit(fastmath=True)
 def adam_step(vectors, half_vectors, gradients, first_moment, second_moment, schedule, n_vectors, width, step):
-    """Make an Adam step with one second moment per factor vector.
+    """Make an Adam step in which all components of a factor vector share one second moment.
 
-    Each thread loads several components before it writes any.
+    Each thread loads ``ENTRIES_PER_LOAD`` components before it writes any.
 
     Parameters
     ----------
@@ -346,62 +350,71 @@ def adam_step(vectors, half_vectors, gradients, first_moment, second_moment, sch
     gradients : (n_vectors, width) float16
         Gradients.
     first_moment : (n_vectors, width) float16
-        Updated.
+        Running mean of the gradients (Adam's m); updated.
     second_moment : (n_vectors,) float32
-        Updated.
+        Running mean of each vector's mean squared gradient (Adam's v); updated.
+    schedule : (steps, FIELDS_PER_STEP) float32
+        Parameters of the steps.
+    n_vectors, width : int
+        Number of vectors of all nodes together, and components per vector.
+    step : int
+        Index of the step in the schedule.
     """
     partial_sums = cuda.shared.array(MAX_BLOCK_THREADS, np.float32)
-    current, mean = cuda.local.array(ENTRIES_PER_LOAD, np.float32), cuda.local.array(ENTRIES_PER_LOAD, np.float32)
+    current, momentum = cuda.local.array(ENTRIES_PER_LOAD, np.float32), cuda.local.array(ENTRIES_PER_LOAD, np.float32)
     gradient = cuda.local.array(ENTRIES_PER_LOAD, np.float32)
     lane, lanes = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
     row = np.uint32(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
-    first_square, offset, size = (
+    first_partial, offset, size = (
         np.uint32(cuda.threadIdx.y * lanes),
         np.uint32(step * FIELDS_PER_STEP),
         np.uint32(width),
     )
-    exists, start, square, moment = row < n_vectors, np.uint32(row * size), np.float32(0), np.float32(0)
+    exists, start, square_sum, moment = row < n_vectors, np.uint32(row * size), np.float32(0), np.float32(0)
     if exists:
         moment = second_moment[row]
         q = lane
         while q < size:
             x = np.float32(gradients[np.uint32(start + q)])
-            square += x * x
+            square_sum += x * x
             q = np.uint32(q + lanes)
-    partial_sums[np.uint32(first_square + lane)] = square
+    partial_sums[np.uint32(first_partial + lane)] = square_sum
     cuda.syncthreads()
     if exists:
-        square = np.float32(0)
+        square_sum = np.float32(0)
         for i in range(lanes):
-            square += partial_sums[np.uint32(first_square + np.uint32(i))]
-        moment = np.float32(SECOND_MOMENT_DECAY) * moment + np.float32(1 - SECOND_MOMENT_DECAY) * square / np.float32(
-            width
-        )
+            square_sum += partial_sums[np.uint32(first_partial + np.uint32(i))]
+        moment = np.float32(SECOND_MOMENT_DECAY) * moment + np.float32(
+            1 - SECOND_MOMENT_DECAY
+        ) * square_sum / np.float32(width)
         if lane == 0:
             second_moment[row] = moment
         denominator = np.float32(math.sqrt(moment)) * schedule[np.uint32(offset + BIAS_CORRECTION)] + np.float32(
             ADAM_EPSILON
         )
-        step_length, last = schedule[np.uint32(offset + STEP_SIZE)] / denominator, np.uint32(size - np.uint32(1))
-        first = lane
-        while first < size:
+        step_length, last_component = (
+            schedule[np.uint32(offset + STEP_SIZE)] / denominator,
+            np.uint32(size - np.uint32(1)),
+        )
+        component = lane
+        while component < size:
             for i in range(ENTRIES_PER_LOAD):
-                index = np.uint32(start + min(np.uint32(first + np.uint32(i) * lanes), last))
-                current[i], gradient[i], mean[i] = (
+                index = np.uint32(start + min(np.uint32(component + np.uint32(i) * lanes), last_component))
+                current[i], gradient[i], momentum[i] = (
                     vectors[index],
                     np.float32(gradients[index]),
                     np.float32(first_moment[index]),
                 )
             for i in range(ENTRIES_PER_LOAD):
-                mean[i] = np.float32(MOMENTUM) * mean[i] + np.float32(1 - MOMENTUM) * gradient[i]
-                current[i] -= step_length * mean[i]
+                momentum[i] = np.float32(MOMENTUM) * momentum[i] + np.float32(1 - MOMENTUM) * gradient[i]
+                current[i] -= step_length * momentum[i]
             for i in range(ENTRIES_PER_LOAD):
-                q = np.uint32(first + np.uint32(i) * lanes)
+                q = np.uint32(component + np.uint32(i) * lanes)
                 if q < size:
                     index = np.uint32(start + q)
                     vectors[index], half_vectors[index], first_moment[index] = (
                         current[i],
                         np.float16(current[i]),
-                        np.float16(mean[i]),
+                        np.float16(momentum[i]),
                     )
-            first = np.uint32(first + np.uint32(ENTRIES_PER_LOAD) * lanes)
+            component = np.uint32(component + np.uint32(ENTRIES_PER_LOAD) * lanes)

@@ -1,8 +1,9 @@
 # mypy: ignore-errors
 """Kernels of a descent step for all agents of a batch: smoothed maxima of all pairwise tables, and Adam's step.
 
-The arrays are those of ``dmcmc.inference.bounds.semidefinite.batched_steps``, flattened: each agent has h variables of
-d values, n = h·d values in all. Padded values and variables are skipped.
+``device_arrays.DeviceArrays`` launches them. The arrays are those of
+``dmcmc.inference.bounds.semidefinite.batched_steps``, flattened in C order: each agent has h variables of d values, n =
+h·d values in all. Padded values and variables are skipped.
 """
 
 import math
@@ -23,7 +24,7 @@ FIELDS_PER_STEP = 4
 
 @cache
 def smooth_kernel(width):
-    """Return the kernel for variables with at most ``width`` values."""
+    """Return the kernel of the softmax weights for variables with at most ``width`` values."""
 
     @cuda_jit()
     def smooth_pairs(
@@ -44,13 +45,14 @@ def smooth_kernel(width):
         """Compute the softmax weights of each pair's table, their marginals, and the tables' maxima.
 
         A block handles one variable u of an agent and several partners v. A thread holds one value j of v and all
-        values of u, a column of their table, so that neighbouring threads access neighbouring addresses. Each pair is
-        processed twice, once from each side, which moves less data than transposing tables.
+        values of u, a column of their table, so that neighbouring threads access neighbouring addresses. The d threads
+        of a partner combine their columns through shared memory. Each pair is processed twice, once from each side,
+        which moves less data than transposing tables.
 
         Parameters
         ----------
         utilities, products : (agents, n, n) float32
-            Pairwise utilities, and inner products of the factor vectors.
+            Pairwise utilities in units, and inner products of the factor vectors.
         messages : (agents, h, n) float32
             Messages, see ``pair_kernels.smooth_pairs``.
         sizes : (agents, h) int32
@@ -58,7 +60,7 @@ def smooth_kernel(width):
         schedule : (steps, agents, FIELDS_PER_STEP) float32
             Parameters of the steps.
         weights : (agents, n, n) float32
-            Output: weight of each entry, one block per pair and side.
+            Output: weight of each entry; the block of a pair sums to one in each of its two orders.
         marginals : (agents, h, n) float32
             Output: sums of the weights over the partner's values, laid out as ``messages``.
         maxima : (agents, h, h) float32
@@ -66,7 +68,7 @@ def smooth_kernel(width):
         n_variables, domain : int
             h and d.
         blocks_per_variable : int
-            Blocks that share one u.
+            Number of blocks that share one u; each takes other partners v.
         n_agents : int
             Number of agents.
         step : int

@@ -1,4 +1,9 @@
-"""Lower the bounds of agents' rows by bounding nodes in batches."""
+"""Lower the bounds of agents' rows by bounding nodes in batches on the device.
+
+A row is an assignment of an agent's boundary variables. A node is a row with some hidden variables fixed; a leaf of a
+row's search tree is a node that was bounded already. ``node_queue`` chooses the nodes, ``node_batch`` runs their
+descents, ``certificates`` proves their bounds.
+"""
 
 import logging
 import math
@@ -39,14 +44,20 @@ def max_nodes_per_batch(shape: NodeShape, free_bytes: int) -> int:
 
 
 class PerRowBounding:
-    """Branch and bound in the rows of several agents, with a time limit.
+    """Best-first branch and bound in the rows of several agents, with a time limit.
 
     Parameters
     ----------
-    relaxations, buffers, max_nodes, seconds_left
-        See ``node_queue.NodeQueue``.
+    relaxations : sequence of ActiveRelaxation
+        Relaxations whose rows share a term already; all use the same buffers.
+    buffers : AgentBuffers
+        The agents' data and the stored factor vectors.
+    max_nodes : int
+        Maximum number of nodes per batch.
+    seconds_left : callable
+        Returns the remaining seconds.
     threads : int
-        CPU threads for certificates, if the device's differ from the CPU's.
+        CPU threads for certificates, if those of the device differ from those of the CPU.
 
     Attributes
     ----------
@@ -55,7 +66,7 @@ class PerRowBounding:
     queue : NodeQueue
         The next nodes.
     nodes_by_stage : list of int
-        Number of nodes bounded in each stage.
+        Number of nodes bounded in each ``Stage``.
     """
 
     def __init__(
@@ -96,37 +107,60 @@ class PerRowBounding:
         start_time, schedule = time.perf_counter(), items[0].stage.schedule
         starts = [self.queue.starts(item) for item in items]
         nodes = [start for item_starts in starts for start in item_starts]
-        found, entry_ids = list[int | None](), list[int | None]()
+        bounds_found, entry_ids = list[int | None](), list[int | None]()
         if nodes:
             batch = RowNodeBatch(self._buffers, nodes)
             steps_made = batch.run(schedule, step_allowance(self._seconds_left))
-            found = self._certify(batch)
-            entry_ids = self._store_factors(batch, items, found)
+            bounds_found = self._certify(batch)
+            entry_ids = self._store_factors(batch, items, bounds_found)
             if steps_made == schedule.steps and len(nodes) >= min(_MIN_NODES_FOR_TIMING, self._max_nodes):
-                took = time.perf_counter() - start_time
+                elapsed = time.perf_counter() - start_time
                 for active in self.relaxations:  # the first batch also loads libraries and allocates
-                    known = active.relaxation.per_row.step_seconds
-                    known[schedule.steps] = took / (len(nodes) * steps_made) if schedule.steps in known else 0.0
+                    seconds_by_steps = active.relaxation.per_row.step_seconds
+                    seconds_by_steps[schedule.steps] = (
+                        elapsed / (len(nodes) * steps_made) if schedule.steps in seconds_by_steps else 0.0
+                    )
         self.nodes_by_stage[items[0].stage] += len(nodes)
         at = 0
-        for item, group in zip(items, starts, strict=True):
-            self._record_bounds(item, group, found[at : at + len(group)], entry_ids[at : at + len(group)])
-            at += len(group)
+        for item, nodes_of_item in zip(items, starts, strict=True):
+            self._record_bounds(
+                item,
+                nodes_of_item,
+                bounds_found[at : at + len(nodes_of_item)],
+                entry_ids[at : at + len(nodes_of_item)],
+            )
+            at += len(nodes_of_item)
 
     def _record_bounds(
-        self, item: QueueItem, starts: Sequence[NodeStart], found: Sequence[int | None], entry_ids: Sequence[int | None]
+        self,
+        item: QueueItem,
+        starts: Sequence[NodeStart],
+        bounds_found: Sequence[int | None],
+        entry_ids: Sequence[int | None],
     ) -> None:
-        """Replace an item's leaf by the bounded nodes, and lower the row's bound to that of its highest leaf."""
+        """Replace an item's leaf by the bounded nodes, and lower the row's bound to that of its highest leaf.
+
+        Parameters
+        ----------
+        item : QueueItem
+            The leaf that was branched or continued, or a row without a tree.
+        starts : sequence of NodeStart
+            The nodes that were bounded for the item.
+        bounds_found : sequence of int or None
+            Bound of each node; None if its numbers were too large.
+        entry_ids : sequence of int or None
+            Buffer entry of each node's factor vectors; None if they are not stored.
+        """
         relaxation = self.relaxations[item.relaxation_index].relaxation
         per_row = relaxation.per_row
         per_row.nodes_solved += len(starts)
         self.queue.invalidate(item)
         tree = per_row.trees.setdefault(item.row, RowTree())
         if item.leaf is None:  # a lower bound from another method says nothing about convergence
-            bounds = [int(relaxation.state.bounds[item.row]) if bound is None else bound for bound in found]
+            bounds = [int(relaxation.state.bounds[item.row]) if bound is None else bound for bound in bounds_found]
         else:
             parent_bound = item.leaf.bound
-            bounds = [parent_bound if bound is None else min(parent_bound, bound) for bound in found]
+            bounds = [parent_bound if bound is None else min(parent_bound, bound) for bound in bounds_found]
             tree.remove(item.leaf)
             if item.stage == Stage.BRANCH:
                 per_row.release(item.leaf)
@@ -144,17 +178,21 @@ class PerRowBounding:
                 per_row.release(leaf)
 
     def _store_factors(
-        self, batch: RowNodeBatch, items: Sequence[QueueItem], found: Sequence[int | None]
+        self, batch: RowNodeBatch, items: Sequence[QueueItem], bounds_found: Sequence[int | None]
     ) -> list[int | None]:
-        """Store the points of the nodes that can be branched; return each node's buffer entry, or None."""
-        entry_ids: list[int | None] = [None] * len(found)
+        """Store the points of the nodes that can be branched; return each node's buffer entry, or None.
+
+        ``bounds_found`` holds the bound of each node, or None. Nodes with high bounds are stored first if space is
+        short.
+        """
+        entry_ids: list[int | None] = [None] * len(bounds_found)
         if items[0].stage == Stage.CONTINUE:  # into their own entries, which some have lost
             entry_ids = [None if item.leaf is None else item.leaf.entry for item in items]
             stored = [b for b, entry in enumerate(entry_ids) if entry is not None]
             self._buffers.overwrite(batch.steps.best, stored, [entry for entry in entry_ids if entry is not None])
         wanted = [
             b
-            for b, (start, bound) in enumerate(zip(batch.starts, found, strict=True))
+            for b, (start, bound) in enumerate(zip(batch.starts, bounds_found, strict=True))
             if entry_ids[b] is None
             and bound is not None
             and bound > MINUS_INFINITY
@@ -162,7 +200,7 @@ class PerRowBounding:
         ]
         if len(self._buffers.free) < len(wanted):
             self._free_entries({id(item.leaf) for item in items})
-        wanted = sorted(wanted, key=lambda b: -(found[b] or 0))[: len(self._buffers.free)]
+        wanted = sorted(wanted, key=lambda b: -(bounds_found[b] or 0))[: len(self._buffers.free)]
         for b, entry in zip(wanted, self._buffers.store(batch.steps.best, wanted), strict=True):
             entry_ids[b] = entry
         return entry_ids
@@ -175,7 +213,7 @@ class PerRowBounding:
         kept_leaves : set of int
             Identities of leaves that keep their entries.
         """
-        found = list[tuple[float, int, int, Leaf]]()
+        candidates = list[tuple[float, int, int, Leaf]]()
         for number, (relaxation, task) in enumerate(self.relaxations):
             unit = 2.0**-relaxation.state.layout.scale.shift
             cutoffs = dict(zip(task.rows.tolist(), task.cutoffs.tolist(), strict=True))
@@ -183,9 +221,9 @@ class PerRowBounding:
                 for leaf in tree.leaves:
                     if leaf.entry is not None and leaf is not tree.top and id(leaf) not in kept_leaves:
                         excess = (leaf.bound - cutoffs[row]) * unit if row in cutoffs else -math.inf
-                        found.append((excess, number, len(found), leaf))
-        found.sort(key=lambda one: one[:3])
-        for _, number, _, leaf in found[: math.ceil((1 - _RETAINED_SHARE) * len(found))]:
+                        candidates.append((excess, number, len(candidates), leaf))
+        candidates.sort(key=lambda candidate: candidate[:3])
+        for _, number, _, leaf in candidates[: math.ceil((1 - _RETAINED_SHARE) * len(candidates))]:
             self.relaxations[number].relaxation.per_row.release(leaf)
             leaf.converged = False
         self.queue.invalidate()
@@ -193,24 +231,24 @@ class PerRowBounding:
     def _certify(self, batch: RowNodeBatch) -> list[int | None]:
         """Return the exact bounds of a batch; the CPU checks the first one from the device."""
         states = [active.relaxation.per_row for active in self.relaxations]
-        known = {per_row.exact for per_row in states}
-        if False not in known:
-            found = certificates(batch)
-            exact = True in known or found[0] == self._certify_on_cpu(batch, 0)
+        known_exactness = {per_row.exact for per_row in states}
+        if False not in known_exactness:
+            bounds = certificates(batch)
+            exact = True in known_exactness or bounds[0] == self._certify_on_cpu(batch, 0)
             for per_row in states:
                 per_row.exact = exact
             if exact:
-                return found
+                return bounds
             _LOG.warning(
                 "dmcmc: semidefinite certificates of the GPU differ from the CPU's; the CPU computes all of them"
             )
-        found = [None] * len(batch.starts)
+        bounds = [None] * len(batch.starts)
 
         def certify(b: int) -> None:
-            found[b] = self._certify_on_cpu(batch, b)
+            bounds[b] = self._certify_on_cpu(batch, b)
 
-        run_parallel([partial(certify, b) for b in range(len(found))], self._threads)
-        return found
+        run_parallel([partial(certify, b) for b in range(len(bounds))], self._threads)
+        return bounds
 
     def _certify_on_cpu(self, batch: RowNodeBatch, b: int) -> int | None:
         """Return the exact bound of a node, computed on the CPU."""

@@ -22,13 +22,13 @@ _PARTS_PER_BATCH = 2  # parts in which a batch is certified, at most
 def certificates(batch: RowNodeBatch) -> list[int | None]:
     """Return the exact bounds of a batch's best points in their agents' scales, rounded up.
 
-    NEVER for a node that is proven infeasible; None for a node whose numbers are too large.
+    A bound is ``MINUS_INFINITY`` for a node that is proven infeasible, and None for a node whose numbers are too large.
     """
-    found = list[int | None]()
+    bounds = list[int | None]()
     count, nodes_at_once = len(batch.starts), _nodes_at_once(batch.shape)
     for first in range(0, count, nodes_at_once):
-        found += _certify_part(batch, slice(first, min(first + nodes_at_once, count)))
-    return found
+        bounds += _certify_part(batch, slice(first, min(first + nodes_at_once, count)))
+    return bounds
 
 
 def certificate_bytes(shape: NodeShape) -> int:
@@ -85,21 +85,38 @@ def _certify_part(batch: RowNodeBatch, part: slice) -> list[int | None]:
 
 
 def _unary_maxima(batch: RowNodeBatch, part: slice, products: Any, messages: Any, bits: Ints) -> Any:
-    """Return the maxima of the unary tables, (nodes, h) int64; NEVER for a variable without an allowed value."""
+    """Return the maxima of the unary tables, (nodes, h) int64, in multiples of 4^-bits of a utility.
+
+    The maximum is ``MINUS_INFINITY`` for a variable without an allowed value.
+
+    Parameters
+    ----------
+    part : slice
+        The nodes of the batch.
+    products : (nodes, m, m) float64
+        Gram matrices of the rounded vectors: integers in multiples of 4^-bits.
+    messages : (nodes, h, n) int64
+        Rounded messages in multiples of 4^-bits.
+    bits : (nodes,) int64
+        Fraction bits of a vector component.
+    """
     xp, put, values = batch.buffers.arrays.module, batch.buffers.arrays.put, batch.values[part]
-    (cases, h, d, _), n, m = batch.shape._replace(nodes=len(bits)), batch.shape.n, batch.shape.m
+    (n_nodes, h, d, _), n, m = batch.shape._replace(nodes=len(bits)), batch.shape.n, batch.shape.m
     entries = values * put(np.left_shift(np.int64(1), 2 * bits))[:, None] + messages.sum(axis=1)
-    products_alone = products.reshape(cases, -1)[:, :: m + 1][:, :n] + 2 * products[:, n, :n]
-    entries += products_alone.astype(np.int64)
-    return xp.where(values < FORBIDDEN_BELOW, np.int64(MINUS_INFINITY), entries).reshape(cases, h, d).max(axis=2)
+    term_values = products.reshape(n_nodes, -1)[:, :: m + 1][:, :n] + 2 * products[:, n, :n]
+    entries += term_values.astype(np.int64)
+    return xp.where(values < FORBIDDEN_BELOW, np.int64(MINUS_INFINITY), entries).reshape(n_nodes, h, d).max(axis=2)
 
 
 def _pair_maxima_sums(batch: RowNodeBatch, part: slice, products: Any, messages: Any, bits: Ints) -> Ints:
-    """Return the sums of the maxima of the pairwise tables, (nodes,) int64; NEVER if a table has no allowed entry."""
+    """Return the sums of the maxima of the pairwise tables, (nodes,) int64, in multiples of 4^-bits of a utility.
+
+    A sum is ``MINUS_INFINITY`` if a table has no allowed entry. Parameters are those of ``_unary_maxima``.
+    """
     arrays, xp = batch.buffers.arrays, batch.buffers.arrays.module
     agents, sizes = arrays.put(batch.agents[part]), arrays.put(batch.sizes[part])
     given = ExactInputs(batch.buffers.pairs, agents, products, messages, sizes, arrays.put(bits))
-    best = arrays.maxima(given, batch.shape._replace(nodes=len(agents)))
-    infeasible = (best == MINUS_INFINITY).any(axis=(1, 2))
-    found: Ints = arrays.get(xp.where(infeasible, np.int64(MINUS_INFINITY), best.sum(axis=(1, 2))))
-    return found
+    maxima = arrays.maxima(given, batch.shape._replace(nodes=len(agents)))
+    infeasible = (maxima == MINUS_INFINITY).any(axis=(1, 2))
+    sums: Ints = arrays.get(xp.where(infeasible, np.int64(MINUS_INFINITY), maxima.sum(axis=(1, 2))))
+    return sums

@@ -106,7 +106,17 @@ class AgentBuffers:
         return entry_ids
 
     def overwrite(self, point: tuple[Any, Any], chosen: Sequence[int], entry_ids: Sequence[int]) -> None:
-        """Store the points of the chosen nodes of a batch in the given buffer entries."""
+        """Store the points of the chosen nodes of a batch in the given buffer entries.
+
+        Parameters
+        ----------
+        point : tuple of arrays
+            Factor vectors, (nodes, m, r), and messages, (nodes, h, n), of the batch.
+        chosen : sequence of int
+            Indices of nodes in the batch.
+        entry_ids : sequence of int
+            Buffer entry of each chosen node.
+        """
         if not entry_ids:
             return
         at, entries = (self.arrays.put(np.array(numbers, dtype=np.int64)) for numbers in (chosen, entry_ids))

@@ -1,4 +1,7 @@
-"""A batch of nodes whose descents run together; their initial points are gathered on the device."""
+"""A batch of nodes whose descents run together; their initial points are gathered on the device.
+
+A node is a row of an agent with some hidden variables fixed. A point is a node's factor vectors and messages.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
@@ -113,8 +116,8 @@ class RowNodeBatch:
         rows = buffers.first_row[self.agents] + np.array([start.node.row for start in self.starts])
         values, constants = xp.take(buffers.row_values, put(rows), axis=0), put(buffers.constants[rows])
         for fixed in zip_longest(*(start.node.fixed for start in self.starts)):
-            nodes = np.array([b for b, one in enumerate(fixed) if one is not None])
-            positions = [one[0] * self.shape.d + one[1] for one in fixed if one is not None]
+            nodes = np.array([b for b, assignment in enumerate(fixed) if assignment is not None])
+            positions = [assignment[0] * self.shape.d + assignment[1] for assignment in fixed if assignment is not None]
             at, position = put(nodes), put(np.array(positions))
             constants[at] += values[at, position]
             values[at] += buffers.pairs[put(self.agents[nodes]), position]
@@ -155,9 +158,14 @@ class RowNodeBatch:
                 row_vector = shared_row_vector(self.buffers.descents[start.agent], start.node.row)
                 points[b, n, : row_vector.size] = arrays.put(row_vector)
         # The row's vector absorbs the vectors of the fixed values.
-        for added in zip_longest(*map(self._fixed_value_positions, self.starts)):
-            nodes = np.array([b for b, one in enumerate(added) if one is not None])
-            at, position = arrays.put(nodes), arrays.put(np.array([one for one in added if one is not None]))
+        for positions_by_node in zip_longest(*map(self._fixed_value_positions, self.starts)):
+            nodes = np.array([b for b, value_position in enumerate(positions_by_node) if value_position is not None])
+            at, position = (
+                arrays.put(nodes),
+                arrays.put(
+                    np.array([value_position for value_position in positions_by_node if value_position is not None])
+                ),
+            )
             points[at, n] += points[at, position]
         value_mask = (np.arange(d) < sizes[:, :, None]).astype(np.float32).reshape(count, n)
         vector_mask = np.zeros((count, m), dtype=np.float32)

@@ -1,8 +1,9 @@
 """Choose the next nodes of the rows' search trees, and the size of a batch.
 
-Each row has a tree. Its root is the row. A leaf is branched into parts of the domain of the next variable, and a part
-into its single values. Splitting a domain in two stages lowers the bound about twice as far per step. If a branch is
-not lower than its parent, its descent has not converged, and it gets more steps first.
+Each row (an assignment of an agent's boundary variables) has a tree, whose root is the row. A leaf is branched into
+parts of the domain of the next variable, and a part into its single values. Splitting a domain in two stages lowers the
+bound about twice as far per step. If a branch is not lower than its parent, its descent has not converged, and it gets
+more steps first.
 """
 
 import math
@@ -118,15 +119,15 @@ class NodeQueue:
         cutoff by the sum of all agents' gains. What a row has gained is therefore counted once per agent. Otherwise
         each agent would lower its first rows far below the point where other rows matter.
         """
-        found, agents = list[QueueItem](), len(self._relaxations)
+        items, agents = list[QueueItem](), len(self._relaxations)
         for index, ((relaxation, task), initial_bounds) in enumerate(
             zip(self._relaxations, self._initial_bounds, strict=True)
         ):
             unit, bounds = 2.0**-relaxation.state.layout.scale.shift, relaxation.state.bounds[task.rows]
-            sides = zip(
+            row_data = zip(
                 task.rows.tolist(), bounds.tolist(), task.cutoffs.tolist(), initial_bounds.tolist(), strict=True
             )
-            for row, bound, cutoff, initial_bound in sides:
+            for row, bound, cutoff, initial_bound in row_data:
                 if bound <= MINUS_INFINITY:
                     continue
                 items_of_row = self._cached_items.get((index, row))
@@ -135,8 +136,8 @@ class NodeQueue:
                     for leaf_order, (leaf, leaf_bound) in enumerate(self._branchable_leaves(index, row, bound)):
                         negative_excess = (cutoff - initial_bound + agents * (initial_bound - leaf_bound)) * unit
                         items_of_row.append(QueueItem(negative_excess, self._stage(leaf), index, row, leaf_order, leaf))
-                found += items_of_row
-        return sorted(found)  # ``leaf_order`` is unique within a row, so leaves are never compared
+                items += items_of_row
+        return sorted(items)  # ``leaf_order`` is unique within a row, so leaves are never compared
 
     def _stage(self, leaf: Leaf | None) -> Stage:
         """Return the next action for a leaf; None stands for a row without a tree."""
@@ -152,14 +153,14 @@ class NodeQueue:
         per_row = self._relaxations[index].relaxation.per_row
         if row not in per_row.trees:
             return [(None, bound)]
-        found = list[tuple[Leaf | None, int]]()
+        branchable = list[tuple[Leaf | None, int]]()
         for leaf in per_row.trees[row].first(_LEAVES_PER_ROW):
-            fixed, order = len(leaf.fixed), self._buffers.branching_orders[per_row.agent]
+            n_fixed, order = len(leaf.fixed), self._buffers.branching_orders[per_row.agent]
             is_final = leaf.entry is None and leaf.converged
-            if is_final or fixed + 1 >= len(order) or self._branch_count(index, leaf) > self._max_nodes:
+            if is_final or n_fixed + 1 >= len(order) or self._branch_count(index, leaf) > self._max_nodes:
                 break  # the leaves after it cannot lower the row's bound
-            found.append((leaf, min(bound, leaf.bound)))
-        return found
+            branchable.append((leaf, min(bound, leaf.bound)))
+        return branchable
 
     def next_batch(self) -> list[QueueItem]:
         """Return the items of the next batch: those with the first item's stage for which memory and time suffice.
@@ -230,7 +231,7 @@ class NodeQueue:
             (utilities,), _ = node_utilities(matrix, [RowNode(row, leaf.fixed)])
             values = [value for value in values if utilities[first + value] >= FORBIDDEN_BELOW]
         if leaf.domain_part is None and last - first >= 2 * _DOMAIN_PARTS:
-            ends = [len(values) * leaf_order // _DOMAIN_PARTS for leaf_order in range(_DOMAIN_PARTS + 1)]
+            ends = [len(values) * i // _DOMAIN_PARTS for i in range(_DOMAIN_PARTS + 1)]
             parts = [tuple(values[start:end]) for start, end in pairwise(ends) if start < end]
             return [RowNode(row, leaf.fixed, DomainPart(variable, part)) for part in parts]
         return [RowNode(row, (*leaf.fixed, (variable, value))) for value in values]

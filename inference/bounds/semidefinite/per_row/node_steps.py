@@ -241,7 +241,7 @@ class NodeArrays(Protocol):
     def maxima(self, given: ExactInputs, shape: NodeShape) -> Any:
         """Return the exact maxima of the pairs (u, v) with u < v, (nodes, h, h) int64.
 
-        NEVER for a pair without an allowed entry; 0 where there is no such pair.
+        An entry is ``MINUS_INFINITY`` for a pair without an allowed entry, and 0 where there is no such pair.
         """
         ...
 
@@ -322,9 +322,9 @@ class NodeDescent:
     def _update_best(self) -> None:
         """Copy the current points of the nodes whose bound is smaller than before."""
         xp, n, work = self._arrays.module, self.shape.n, self.workspace
-        excess = self._given.constants + work.products[:, n, n].astype(np.float64)
-        excess += work.best.sum(axis=1, dtype=np.float64) + work.maxima.sum(axis=(1, 2), dtype=np.float64) / 2
-        improved = excess < self.least_bound
-        self.least_bound = xp.where(improved, excess, self.least_bound)
+        bounds = self._given.constants + work.products[:, n, n].astype(np.float64)
+        bounds += work.best.sum(axis=1, dtype=np.float64) + work.maxima.sum(axis=(1, 2), dtype=np.float64) / 2
+        improved = bounds < self.least_bound
+        self.least_bound = xp.where(improved, bounds, self.least_bound)
         for best, current in zip(self.best, (work.vectors, work.messages), strict=True):
             xp.copyto(best, current, where=improved[:, None, None])

@@ -1,7 +1,7 @@
 """Nodes of the branch and bound in a row: the row with variables fixed, and possibly one domain restricted.
 
-In a node the interface has a single value. Its factor vector is the sum of the row's boundary vectors, plus the vectors
-of the fixed values.
+A row is an assignment of the agent's boundary variables (its interface). In a node the interface has a single value.
+Its factor vector is the sum of the row's boundary vectors, plus the vectors of the fixed values.
 """
 
 from collections.abc import Sequence
@@ -102,8 +102,10 @@ def node_utilities(matrix: UtilityMatrix, nodes: Sequence[RowNode]) -> tuple[Int
     digits = matrix.digits(np.array([node.row for node in nodes], dtype=np.int64))
     values, constants = matrix.value_utilities(digits), matrix.interface_utilities(digits)
     for fixed in zip_longest(*(node.fixed for node in nodes)):
-        has_next = np.array([one is not None for one in fixed])
-        fixed_values = np.array([matrix.starts[one[0]] + one[1] for one in fixed if one is not None])
+        has_next = np.array([assignment is not None for assignment in fixed])
+        fixed_values = np.array(
+            [matrix.starts[assignment[0]] + assignment[1] for assignment in fixed if assignment is not None]
+        )
         constants[has_next] += values[has_next, fixed_values]
         values[has_next] += matrix.pairs[fixed_values]
     for row_values, node in zip(values, nodes, strict=True):
@@ -116,8 +118,8 @@ def node_utilities(matrix: UtilityMatrix, nodes: Sequence[RowNode]) -> tuple[Int
 def shared_row_vector(descent: Descent, row: int) -> Float32Array:
     """Return the factor vector of a row in the term that all rows share, (r,) float32."""
     matrix, vectors = descent.matrix, descent.point.vectors
-    found: Float32Array = row_vectors(matrix, vectors[matrix.variable_of.size :], matrix.digits(np.array([row])))[0]
-    return found
+    vector: Float32Array = row_vectors(matrix, vectors[matrix.variable_of.size :], matrix.digits(np.array([row])))[0]
+    return vector
 
 
 def branching_order(matrix: UtilityMatrix) -> list[int]:
@@ -125,28 +127,28 @@ def branching_order(matrix: UtilityMatrix) -> list[int]:
 
     Each one shares the most pairwise tables with the variables after it.
     """
-    first, found = matrix.starts[:-1], list[int]()
-    shared = np.add.reduceat(np.add.reduceat(matrix.pairs != 0, first, axis=0, dtype=np.int64), first, axis=1) > 0
-    remaining = shared.sum(axis=1)
+    first, order = matrix.starts[:-1], list[int]()
+    share_table = np.add.reduceat(np.add.reduceat(matrix.pairs != 0, first, axis=0, dtype=np.int64), first, axis=1) > 0
+    open_neighbours = share_table.sum(axis=1)
     for _ in range(first.size):
-        found.append(int(remaining.argmax()))
-        remaining = remaining - shared[found[-1]]
-        remaining[found] = -1
-    return found
+        order.append(int(open_neighbours.argmax()))
+        open_neighbours = open_neighbours - share_table[order[-1]]
+        open_neighbours[order] = -1
+    return order
 
 
 def node_matrix(matrix: UtilityMatrix, node: RowNode) -> UtilityMatrix:
     """Return the utility matrix of a node: the interface has one value, and the fixed variables are removed."""
     (values,), (constant,) = node_utilities(matrix, [node])
     free = node.free_variables(matrix)
-    kept = free[matrix.variable_of]
+    is_free_value = free[matrix.variable_of]
     sizes = np.diff(matrix.starts)[free]
     starts, variable_of = np.cumsum([0, *sizes], dtype=np.int64), np.repeat(np.arange(sizes.size), sizes)
     interface_tables = (((0,), np.array([constant], dtype=np.int64)),)
     interface_pairs = (np.zeros((1, variable_of.size), dtype=np.int64),)
-    pairs = matrix.pairs[np.ix_(kept, kept)]
+    pairs = matrix.pairs[np.ix_(is_free_value, is_free_value)]
     return UtilityMatrix(
-        starts, variable_of, pairs, values[kept], interface_pairs, interface_tables, (1,), matrix.scale
+        starts, variable_of, pairs, values[is_free_value], interface_pairs, interface_tables, (1,), matrix.scale
     )
 
 
@@ -164,11 +166,11 @@ def certified_node_bound(descent: Descent, node: RowNode, point: DescentPoint) -
     """
     matrix, (vectors, messages) = descent.matrix, descent.scaled(point)
     free = node.free_variables(matrix)
-    kept = free[matrix.variable_of]
-    found = certified_bounds(
+    is_free_value = free[matrix.variable_of]
+    bounds = certified_bounds(
         node_matrix(matrix, node),
-        vectors[np.append(kept, True)],
-        messages[np.ix_(free, kept)],
+        vectors[np.append(is_free_value, True)],
+        messages[np.ix_(free, is_free_value)],
         np.zeros(1, dtype=np.int64),
     )
-    return None if found is None else int(found[0])
+    return None if bounds is None else int(bounds[0])
