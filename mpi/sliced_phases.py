@@ -299,7 +299,7 @@ class _SlicedAgent:
         """Send a message, and count it."""
         before = self.outcome.sent[kind].get(self.agent, SentMessages(0, 0, kind))
         self.outcome.sent[kind][self.agent] = SentMessages(before.count + 1, before.size + size, kind)
-        self.phase.post.send(kind, edge, receiver, message, self.clocks[self.agent])
+        self.phase.mailbox.send(kind, edge, receiver, message, self.clocks[self.agent])
 
     def _cut_assignments(self) -> Iterator[Values]:
         """Yield the assignments of this agent's cut variables in lexicographic order; the first one wins ties."""

@@ -54,7 +54,7 @@ class Phase:
     """
 
     def __init__(self, mailbox: Mailbox, order: Sequence[int]) -> None:
-        self.post = mailbox
+        self.mailbox = mailbox
         self._position = {agent: position for position, agent in enumerate(mailbox.local_agents(order))}
         self._failures: list[tuple[int, int, Exception]] = []
 
@@ -75,8 +75,8 @@ class Phase:
         try:
             return None if any(message is FAILED for message in arrived) else work()
         except Exception as error:
-            if self.post.world.size == 1:
-                self.post.discard()
+            if self.mailbox.world.size == 1:
+                self.mailbox.discard()
                 raise
             order = error.order if isinstance(error, DmcmcError) else -1
             self._failures.append((order, self._position[agent], error))
@@ -89,9 +89,9 @@ class Phase:
         equal ones that of the first agent in the order of the phase. So the choice does not depend on timing. Other
         exceptions have the order −1.
         """
-        self.post.close()
+        self.mailbox.close()
         first_failure = min(self._failures, key=lambda failure: failure[:2], default=None)
-        self.post.world.agree(None if first_failure is None else first_failure[2])
+        self.mailbox.world.agree(None if first_failure is None else first_failure[2])
 
 
 def _agents_as_messages_arrive(mailbox: Mailbox, kind: str, awaited: Mapping[int, Sequence[int]]) -> Iterator[int]:

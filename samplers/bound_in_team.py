@@ -75,7 +75,7 @@ class TeamRowBounds:
             part_of_rank = work.of(*rows_of_rank(work.rows.size, self._team, rank))
             np.minimum.at(bounds, part_of_rank.rows, part[0])
             if work.cutoffs is not None:
-                untouched = part_of_rank.untouched
+                untouched = part_of_rank.initially_allowed
                 bits = np.unpackbits(part[1], count=untouched.size).astype(np.bool_).reshape(untouched.shape)
                 # If the rank ran out of time, rows that it did not reach keep all their values.
                 remaining_values.append(bits if part[2].all() else bits | untouched)

@@ -63,6 +63,14 @@ def parameters(function: ast.FunctionDef) -> int:
     return len([name for name in names if name not in ("self", "cls")])
 
 
+def code_lines(function: ast.FunctionDef) -> int:
+    """Return the number of lines of a function without its docstring."""
+    first = function.body[0]
+    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    docstring = first.end_lineno - first.lineno + 1 if documented else 0
+    return function.end_lineno - function.lineno + 1 - docstring
+
+
 def excused(file: File, function: ast.FunctionDef) -> bool:
     """Return whether a comment `# long: why` stands at the head or the first line of a function."""
     lines = file.text.splitlines()[max(function.lineno - 2, 0) : function.body[0].lineno]
@@ -146,7 +154,7 @@ def test_host_functions_take_few_parameters():
 
 def test_host_functions_are_short_or_explain_why_not():
     functions = host_functions([*CODE, *SCRIPTS])
-    long = [(file, found) for file, found in functions if found.end_lineno - found.lineno >= MAX_FUNCTION_LINES]
+    long = [(file, found) for file, found in functions if code_lines(found) > MAX_FUNCTION_LINES]
     assert [location(file, found) for file, found in long if not excused(file, found)] == []
 
 

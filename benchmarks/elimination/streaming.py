@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.elimination.buckets import INT32, bucket
 from benchmarks.harness import Report, options, timed
 from dmcmc.inference.elimination.arena_kernels import place_inputs
-from dmcmc.inference.elimination.cuda.streaming import cut, stream_bucket
+from dmcmc.inference.elimination.cuda.streaming import divide_into_chunks, stream_bucket
 from dmcmc.inference.elimination.eliminate import Elimination, run_on_cpu
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
@@ -59,7 +59,7 @@ def measure(kind: str, domain: int, cells: float, report: Report) -> None:
         done, times = timed(stream, 4)
         assert np.array_equal(message, expected)
         in_one_piece = in_one_piece or times.least
-        chunks = len(cut(plan, 0, limit // 4).chunks)
+        chunks = len(divide_into_chunks(plan, 0, limit // 4).chunks)
         report(f"  {name:38s} {times.least * 1e3:9.1f} ms  {times.least / in_one_piece:5.2f} x  {chunks} chunks {done}")
 
 

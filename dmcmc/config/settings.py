@@ -209,7 +209,18 @@ class Budget(Section, frozen=True):
         return automatic_memory() if isinstance(self.memory, str) else self.memory
 
     def shared(self, bytes: int) -> "Budget":
-        """Return the budget with ``memory: auto`` replaced by a number of bytes."""
+        """Return the budget with ``memory: auto`` replaced by a number of bytes.
+
+        Parameters
+        ----------
+        bytes : int
+            Memory limit of each rank, as agreed by the ranks that share a machine.
+
+        Returns
+        -------
+        Budget
+            The same budget if ``memory`` is a number already.
+        """
         return msgspec.structs.replace(self, memory=bytes) if isinstance(self.memory, str) else self
 
 

@@ -17,7 +17,10 @@ def summary(facts: GraphFacts) -> RenderableType:
     rows = [
         ("variables", f"{facts.variables:,}"),
         ("factors", f"{facts.factors:,}, each over at most {facts.arity} variables"),
-        ("primal graph", f"{facts.edges:,} edges, connected components: {facts.components:,}, largest degree {facts.degree}"),
+        (
+            "primal graph",
+            f"{facts.edges:,} edges, connected components: {facts.components:,}, largest degree {facts.degree}",
+        ),
         ("elimination", f"width {facts.width}, {short(facts.cells)} table cells, largest table {short(facts.largest)}"),
         ("agents", f"{len(facts.agents)}; {facts.links} pairs of agents share factors"),
         ("pseudo-tree", f"depth {facts.depth}, largest separator {short(_largest(facts))} cells"),

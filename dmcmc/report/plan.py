@@ -156,7 +156,7 @@ def plan_of(setup: "Setup") -> Plan:
 
 def _presolve(setup: "Setup") -> str:
     """Return what presolve removed from the problem."""
-    reduction, given, remaining = setup.asked.reduction, setup.asked.problem, setup.original
+    reduction, given, remaining = setup.given.reduction, setup.given.problem, setup.original
     if reduction is None:
         return ""
     if reduction.infeasible:
@@ -205,7 +205,7 @@ def _later(setup: "Setup") -> tuple[str, ...]:
     sampled = [choice for choice in setup.choices if choice.method != "exact"]
     bounded = sum(choice.bound != "none" for choice in sampled)
     exact_seconds = [
-        seconds for seconds in map(setup.exact_price, range(setup.problem.n_agents)) if seconds is not None
+        seconds for seconds in map(setup.exact_seconds, range(setup.problem.n_agents)) if seconds is not None
     ]
     lines = [f"{LOCAL_SEARCH}: the whole assignment"]
     if exact_seconds:

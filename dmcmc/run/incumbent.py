@@ -60,7 +60,7 @@ class Incumbent:
         The plan of the run; None until there is one.
     values : ndarray of int64 or None
         The best assignment: value indices of all variables of the dense problem.
-    worth : AssignmentQuality or None
+    quality : AssignmentQuality or None
         Violations and utility of ``values``.
     snapshot : tuple or None
         Consistent pair of ``values`` and their outcome, which other threads may read at any time.
@@ -72,7 +72,7 @@ class Incumbent:
         Seconds of the last combination; this time is reserved for the next one.
     scheduler : Scheduler or None
         Scheduler that allocates the time of the improvers.
-    by, bound_source : str
+    assignment_source, bound_source : str
         Improvers that the trace names as the source of the next assignment, and of the next bound if its source is not
         known.
     saved : SavedIncumbent or None
@@ -93,13 +93,13 @@ class Incumbent:
     parts: DividedProblem | None = None
     setup: Setup | None = None
     values: NDArray[np.int64] | None = None
-    worth: AssignmentQuality | None = None
+    quality: AssignmentQuality | None = None
     snapshot: tuple[NDArray[np.int64], SolveOutcome] | None = None
     timed_out: bool = False
     note: str | None = None
     combination_seconds: float = 0.0
     scheduler: Scheduler | None = None
-    by: str = LOCAL_SEARCH
+    assignment_source: str = LOCAL_SEARCH
     bound_source: str = ""
     saved: SavedIncumbent | None = None
     filtered: SizeStatistics | None = None
@@ -118,7 +118,7 @@ class Incumbent:
     @property
     def feasible(self) -> bool:
         """Whether there is an assignment without violations."""
-        return self.worth is not None and self.worth.negated_violation == 0
+        return self.quality is not None and self.quality.negated_violation == 0
 
     @property
     def bound(self) -> Number | None:
@@ -133,13 +133,13 @@ class Incumbent:
     @property
     def utility(self) -> Number | None:
         """Utility of the best feasible assignment, rounded up to the tables' arithmetic; None if there is none."""
-        return None if self.worth is None or self.worth.negated_violation else round_up(self.worth.utility)
+        return None if self.quality is None or self.quality.negated_violation else round_up(self.quality.utility)
 
     @property
     def outcome(self) -> SolveOutcome:
         """Status, objective, bound and gap of the best assignment and the best bound."""
-        assert self.worth is not None, "there is no assignment yet"
-        return judge(self.original, self.worth, self._constants, self.proof)
+        assert self.quality is not None, "there is no assignment yet"
+        return judge(self.original, self.quality, self._constants, self.proof)
 
     @property
     def proof(self) -> BoundProof | None:
@@ -180,13 +180,13 @@ class Incumbent:
         values
             Value indices of the variables of the dense problem.
         by
-            Improver that found it; by default the one named in ``self.by``.
+            Improver that found it; by default the one named in ``self.assignment_source``.
         """
         quality = quality_of(self.original, values[: self.original.n_variables])
         with self._lock:
-            better = quality.is_better_than(self.worth)
+            better = quality.is_better_than(self.quality)
             if better:
-                self.values, self.worth = values.copy(), quality
+                self.values, self.quality = values.copy(), quality
                 self._add_trace_point(by)
                 if self.saved is not None:
                     self.saved.save(self.values)
@@ -229,7 +229,7 @@ class Incumbent:
         outcome = self.outcome
         self.snapshot = self.values, outcome
         retained_entries = None if self.filtered is None else RetainedEntries(*self.filtered)
-        source = by or self.by
+        source = by or self.assignment_source
         point = TracePoint(self.elapsed, outcome.objective, outcome.bound, source, retained_entries, dict(parts or {}))
         last = self.trace[-1] if self.trace else None
         if last is None or (last.objective, last.bound) != (point.objective, point.bound):
@@ -324,7 +324,7 @@ def total_of(roots: Mapping[int, Number | None], arithmetic: Arithmetic) -> Numb
 
 def title_of(incumbent: Incumbent, improvers: Sequence[str], left: float) -> str:
     """Return the progress title of an improvement cycle; ``left`` is the remaining time in seconds."""
-    if incumbent.worth is None:  # not rank 0
+    if incumbent.quality is None:  # not rank 0
         return "improving"
     outcome = incumbent.outcome
     gap = outcome.gap

@@ -272,7 +272,10 @@ def _sampled_agents(
                 table = replace(table, upper=None)
             agent = Agent(context, full_problem, table, LowerTable(local, agent_chains), weight=setup.weights[number])
             agent.checks_for_frozen_chains, agent.team = checks_frozen_chains, settings.team
-            agent.elimination_seconds, agent.gains = setup.exact_price(number), [MeasuredGain(SAMPLING, table.seconds)]
+            agent.elimination_seconds, agent.gains = (
+                setup.exact_seconds(number),
+                [MeasuredGain(SAMPLING, table.seconds)],
+            )
             if setup.may_filter(number):
                 agent.filtered = FilteredTable(setup.limits.memory, setup.timed)
             agents[number] = agent

@@ -78,7 +78,7 @@ class IncumbentSearch:
     ----------
     best : ndarray of int64
         The best assignment so far: value indices of all variables of the dense problem; the same on all ranks.
-    worth : AssignmentQuality
+    quality : AssignmentQuality
         Violations and utility of ``best``; the same on all ranks.
     engine : BackgroundEngine
         The external search engine in the background, if there is one.
@@ -94,7 +94,7 @@ class IncumbentSearch:
     """
 
     best: NDArray[np.int64]
-    worth: AssignmentQuality
+    quality: AssignmentQuality
 
     def __init__(self, parts: DividedProblem, incumbent: Incumbent, world: World, stop: Deadline) -> None:
         self.parts, self.incumbent, self.world = parts, incumbent, world
@@ -319,7 +319,7 @@ class IncumbentSearch:
         stop = self._search.ascent.stop
         if stop.over:  # the run is over: allow a little more time
             stop = Deadline(time.perf_counter() + _ONE_OPT_GRACE)
-        return Ascent(self.parts.asked.problem, 1, stop).climb(values)
+        return Ascent(self.parts.given.problem, 1, stop).climb(values)
 
     def before_tables(self, setup: Setup) -> None:
         """Search while it is worthwhile before there are tables; only briefly if these will soon prove the optimum."""
@@ -336,10 +336,10 @@ class IncumbentSearch:
         if max_seconds >= _MIN_SLICE:
             self.improve(0.0)  # lays out the columns for the chains
         while (seconds := min(max(_FIRST_SLICE, spent), max_seconds - spent)) >= _MIN_SLICE:
-            before, start = self.worth, time.perf_counter()
+            before, start = self.quality, time.perf_counter()
             self.improve(seconds)
             spent, over = self.world.bcast((spent + time.perf_counter() - start, self._search.stop.over))
-            if over or not _is_worthwhile(before, self.worth):
+            if over or not _is_worthwhile(before, self.quality):
                 return
 
     def without_tables(self, error: ResourceError) -> Result | None:
@@ -399,18 +399,18 @@ class IncumbentSearch:
 
     def improve(self, seconds: float | None, sweeps: int = 0) -> bool:
         """Search for a better incumbent for some seconds or a number of sweeps; return whether one was found."""
-        before = self.worth
+        before = self.quality
         if self.compile_when_needed is not None:
             compile_chains, self.compile_when_needed = self.compile_when_needed, None
             self.delay(compile_chains())
         self._share_best(
             self._search.improve(self.best, seconds, sweeps, self._report_better) if self._searches else None
         )
-        return self.worth.is_better_than(before)
+        return self.quality.is_better_than(before)
 
     def _share_best(self, values: NDArray[np.int64] | None) -> None:
         """Record the best assignment of all ranks on rank 0, and broadcast the incumbent."""
-        self.best, self.worth = self.world.on_first_rank(partial(self._best_of, self.world.gather(values)))
+        self.best, self.quality = self.world.on_first_rank(partial(self._best_of, self.world.gather(values)))
 
     def _best_of(
         self, assignments: Sequence[NDArray[np.int64] | None] | None
@@ -421,8 +421,8 @@ class IncumbentSearch:
                 continue
             if self.incumbent.values is None or not np.array_equal(values, self.incumbent.values):
                 self.incumbent.update(values)
-        assert self.incumbent.values is not None and self.incumbent.worth is not None
-        return self.incumbent.values, self.incumbent.worth
+        assert self.incumbent.values is not None and self.incumbent.quality is not None
+        return self.incumbent.values, self.incumbent.quality
 
 
 def _is_worthwhile(

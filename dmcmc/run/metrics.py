@@ -180,10 +180,10 @@ def _table_entry(table: EncodedTable, values: Mapping[int, int]) -> float:
 def solution_of(parts: DividedProblem, incumbent: Incumbent) -> Solution:
     """Return the incumbent, which violates no hard constraint, in terms of the original problem."""
     assert incumbent.snapshot is not None
-    values, outcome = parts.asked.restore(incumbent.snapshot, incumbent.proof)
+    values, outcome = parts.given.restore(incumbent.snapshot, incumbent.proof)
     last = incumbent.trace[-1]
     assert outcome.objective is not None
-    return Solution(last.time, outcome.objective, parts.asked.problem.assignment(values), last.found_by)
+    return Solution(last.time, outcome.objective, parts.given.problem.assignment(values), last.found_by)
 
 
 def early_result(
@@ -246,8 +246,8 @@ def result_of(
         Local search on the original problem, as for :meth:`dmcmc.run.presolve.restore_result.OriginalProblem.restore`.
     """
     assert incumbent.snapshot is not None
-    problem = parts.asked.problem
-    values, outcome = parts.asked.restore(incumbent.snapshot, incumbent.proof, make_1_optimal)
+    problem = parts.given.problem
+    values, outcome = parts.given.restore(incumbent.snapshot, incumbent.proof, make_1_optimal)
     metrics: dict[int, AgentMetrics] = {}
     for share in shares:
         metrics |= share.metrics
@@ -274,7 +274,7 @@ def result_of(
         extra_msg_size=sum(m.extra_msg_size for m in agents),
         cycle=cycles,
         note=incumbent.note or why_not,
-        presolve=presolve_report(parts.asked.reduction),
+        presolve=presolve_report(parts.given.reduction),
         work=work_of(incumbent),
         agents=agents,
         trace=tuple(incumbent.trace),
@@ -317,7 +317,7 @@ def guarantee_of(parts: DividedProblem, agents: Sequence[AgentMetrics]) -> tuple
     sampled = [agent for agent in agents if not agent.exact]
     others = sorted({agent.method for agent in sampled} - _METHODS_WITH_GUARANTEE)
     drawn = min((agent.samples for agent in sampled), default=0)
-    if len(agents) < parts.asked.problem.n_agents:
+    if len(agents) < parts.given.problem.n_agents:
         reason = "the run ended before all agents had reported"
     elif others:
         reason = f"{others[0]} is none of {', '.join(sorted(_METHODS_WITH_GUARANTEE))}"

@@ -86,13 +86,13 @@ class RankRun:
         The same agents with their tables, once they are made.
     sides : Sides
         How the agents' lower and upper tables are indexed.
-    post : Mailbox
+    mailbox : Mailbox
         Sends and receives messages between agents.
     clocks : dict of int to Clock
         Per agent of this rank: its ready time if every agent had its own machine (simulated time).
     incumbent : Incumbent
         Best assignment and bound so far, on rank 0.
-    enough : bool
+    goal_reached : bool
         Whether the first tables already reach the goal of the run.
     cycles : int
         Number of combinations begun.
@@ -116,7 +116,7 @@ class RankRun:
         self.team, self._helped = team or MpiTeam(world, None, True), None
         self.progress, self.explain = progress, explain
         self.mine = setup.agents_of_rank(world.rank)
-        self.post = Mailbox(world, setup.owner)
+        self.mailbox = Mailbox(world, setup.owner)
         self.incumbent = search.incumbent
         self.incumbent.setup, self.incumbent.scheduler = setup, Scheduler(setup.owner)
         if setup.config.local.method == "exact" and (sampled := setup.methods.count(SAMPLER)):
@@ -126,7 +126,7 @@ class RankRun:
         self.clocks = dict.fromkeys(self.mine, Clock())
         self._checks: dict[int, int] = {}
         self.cycles, self._rows_pruned = 0, True  # pruning has not been tried yet, so it may help
-        self.enough = False
+        self.goal_reached = False
         self._tables_changed, self._measured_gains = True, list[MeasuredGain]()
         self._combining = CombinationHistory()
 
@@ -169,7 +169,7 @@ class RankRun:
                 MeasuredGain(LOCAL_SEARCH, time.perf_counter() - start_time, objective_gain=utility_gain)
             )
         if self.search.engine.has_ended_run():
-            self.enough = True
+            self.goal_reached = True
         elif self.setup.config.budget.gap > 0:
             self._check_gap()
 
@@ -182,7 +182,7 @@ class RankRun:
                 self.incumbent.update_bound(problem_bound(self.setup.division, self.setup.arithmetic, parts or []))
             return self.incumbent.reached
 
-        self.enough = self.world.on_first_rank(reached)
+        self.goal_reached = self.world.on_first_rank(reached)
 
     def _gap_is_small_enough(self, bounds: Mapping[int, Number]) -> bool:
         """Return whether bounds of some agents, with the largest entries of all others, meet the requested gap.
@@ -192,9 +192,9 @@ class RankRun:
         bounds
             Encoded upper bounds of some agents' utilities, by agent.
         """
-        if not self._stops_at_gap or self.search.worth.negated_violation < 0:
+        if not self._stops_at_gap or self.search.quality.negated_violation < 0:
             return False
-        target, worth = self.setup.config.budget.gap, self.search.worth
+        target, worth = self.setup.config.budget.gap, self.search.quality
         largest_by_agent, largest_crossing = self._largest_utilities
         bound = clamped_sum([*({**largest_by_agent, **bounds}).values(), largest_crossing], self.setup.arithmetic)
         difference = float(bound) - float(worth.utility)
@@ -237,7 +237,7 @@ class RankRun:
         )
         try:
             with self.search.in_background(not will_prove(self.setup)):
-                cycle = run_cycle(self.setup, self.post, self.clocks, tables, self.sides, stop, history.size_factor)
+                cycle = run_cycle(self.setup, self.mailbox, self.clocks, tables, self.sides, stop, history.size_factor)
         except ResourceError as error:
             if not self.world.is_agreed(error):
                 raise
@@ -309,7 +309,7 @@ class RankRun:
     def _set_trace_labels(self, kinds: Sequence[str]) -> None:
         """Set the improver names of the next trace points, for a new assignment and for a new bound."""
         bound_kinds = [kind for kind in dict.fromkeys(kinds) if kind not in (SAMPLING, LOCAL_SEARCH)] or kinds
-        self.incumbent.by = ", ".join(improvers_of_assignment(kinds)) or "prune"
+        self.incumbent.assignment_source = ", ".join(improvers_of_assignment(kinds)) or "prune"
         self.incumbent.bound_source = ", ".join(bound_kinds) or "prune"
 
     def _proposals(self, cycle: Cycle) -> tuple[Proposal, ...]:
@@ -355,7 +355,7 @@ class RankRun:
         self._tables_changed = directive.changes_tables
         if directive.bounded and self._tables_changed and cycle.per_agent:
             with self.search.in_background():
-                outsides, sent = run_outside(self.setup, self.post, cycle, last.tables, self.sides.upper)
+                outsides, sent = run_outside(self.setup, self.mailbox, cycle, last.tables, self.sides.upper)
             self._combining.record_extra_messages(sent)
         context = CombinationContext(cycle.chosen, outsides, self.sides)
         slice = time_slice_of(
@@ -376,7 +376,7 @@ class RankRun:
             self._suggest_roundings()
         for kind in GLOBAL_IMPROVERS:
             if allocations := directive.allocations_of(kind.name):
-                self.incumbent.by = kind.name
+                self.incumbent.assignment_source = kind.name
                 kind.carry_out(slice, allocations)
         self._set_trace_labels([kind for kind in directive.improvers if kind not in (EXTERNAL_SEARCH, GPU_CHAINS)])
         self._measured_gains += slice.gains

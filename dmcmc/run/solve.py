@@ -144,7 +144,7 @@ def _solve(
     with begin(parts, world, stop, start, progress, may_wait=True) as search:
         search.compile_when_needed = partial(compile_local_search, parts, world, progress) if compile_later else None
         handle.best = search.best_so_far
-        if world.on_first_rank(lambda: parts.asked.proven_infeasible):
+        if world.on_first_rank(lambda: parts.given.proven_infeasible):
             return search.best_so_far() if world.rank == 0 else None
         stop = search.start_engine(stop)
         with handle.deliver_if_late(stop):
@@ -215,7 +215,7 @@ def _from_tables_to_result(
         handle.best = run.best_so_far
         try:
             run.first_tables()
-            while not run.enough:
+            while not run.goal_reached:
                 cycle = run.combine()
                 directive = run.agree(cycle)
                 if directive.stop:

@@ -119,9 +119,9 @@ class CalibratedBoundState:
             bucket.backend = backend
 
     @property
-    def whole(self) -> bool:
+    def integral(self) -> bool:
         """Whether all utilities are integers."""
-        return self.dual.whole
+        return self.dual.integral
 
     @property
     def exhausted(self) -> bool:

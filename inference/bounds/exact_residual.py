@@ -77,7 +77,7 @@ def solve_residual(
             continue
         threshold = pruned.thresholds[k : k + 1].tolist()[0]
         rows.append(int(pruned.rows[k]))
-        bounds.append(max(value, threshold - 1 if pruned.state.whole else threshold))
+        bounds.append(max(value, threshold - 1 if pruned.state.integral else threshold))
     pruned.state.lower(rows, bounds)
     return int(pruned.rows.size - len(rows))
 
@@ -95,7 +95,7 @@ def _affordable(
     for k in range(pruned.rows.size):
         if stop.over:
             break
-        sizes = _sizes(local, pruned.live[k])
+        sizes = _sizes(local, pruned.allowed[k])
         if order is None:
             order = best_order(scopes, sizes, local.hidden, budget=_ORDER_BUDGET).variables
         plan = plan_elimination(scopes, sizes, order)
@@ -118,7 +118,7 @@ def _restricted(local: LocalProblem, tables: Sequence[EncodedTable], pruned: Pru
     """Return the tables conditioned on the k-th row and restricted to the remaining values of the hidden variables."""
     digits = np.unravel_index(int(pruned.rows[k]), local.interface_shape) if local.interface else ()
     fixed = dict(zip(local.interface, (int(d) for d in digits), strict=True))
-    values = {v: np.flatnonzero(pruned.live[k, i]) for i, v in enumerate(local.hidden)}
+    values = {v: np.flatnonzero(pruned.allowed[k, i]) for i, v in enumerate(local.hidden)}
     restricted = []
     for scope, entries in tables:
         index = np.ix_(*(np.array([fixed[v]]) if v in fixed else values[v] for v in scope)) if scope else ()

@@ -48,7 +48,7 @@ def reparametrised(state: BoundState | None, local: LocalProblem) -> Reparametri
     that were scaled up exactly.
     """
     dual = getattr(state, "dual", state)
-    if not isinstance(dual, DualState) or local.interface or not dual.whole or dual.layout.scale.shift < 0:
+    if not isinstance(dual, DualState) or local.interface or not dual.integral or dual.layout.scale.shift < 0:
         return None
     graph, names = dual.layout.whole, list(local.hidden)
     triangles, width = graph.triangles.shape[0], -(-int(graph.domains.max(initial=1)) // LANES) * LANES

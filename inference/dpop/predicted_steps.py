@@ -53,7 +53,7 @@ class StepScopes(NamedTuple):
         Its interface variables, and the variables of ancestors that its message may range over.
     """
 
-    own: Sequence[Scope]
+    local_scopes: Sequence[Scope]
     crossing: Sequence[Scope]
     interface: Scope
     separator: Scope

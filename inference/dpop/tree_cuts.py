@@ -88,7 +88,7 @@ def bisected(tree: BucketTree, agents: int) -> list[int]:
     return owner
 
 
-def narrowest_cuts(tree: BucketTree, agents: int, least: int) -> list[int] | None:
+def narrowest_cuts(tree: BucketTree, agents: int, min_variables: int) -> list[int] | None:
     """Cut off subtrees whose messages have the fewest cells; ties go to those closest to an equal size.
 
     Parameters
@@ -117,7 +117,10 @@ def narrowest_cuts(tree: BucketTree, agents: int, least: int) -> list[int] | Non
     for part in range(agents - 1):
         remaining_size = int(unassigned.sum()) - size
         fits = np.flatnonzero(
-            unassigned & (size >= least) & (size <= 1.5 * equal_share) & (remaining_size >= least * (agents - 1 - part))
+            unassigned
+            & (size >= min_variables)
+            & (size <= 1.5 * equal_share)
+            & (remaining_size >= min_variables * (agents - 1 - part))
         )
         if not fits.size:
             return None

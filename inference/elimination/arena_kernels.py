@@ -127,7 +127,7 @@ def choose_values(program, arena, values, lowest, first, last):
 
 
 @njit(nogil=True)
-def choose_rows(program, arena, rows, lowest, first, last):
+def choose_values_in_rows(program, arena, rows, lowest, first, last):
     """Call :func:`choose_values` for every row of ``rows`` (rows, variables) int64."""
     for r in range(rows.shape[0]):
         choose_values(program, arena, rows[r], lowest, first, last)

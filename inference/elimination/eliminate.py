@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination.arena_kernels import choose_rows, choose_values
+from dmcmc.inference.elimination.arena_kernels import choose_values, choose_values_in_rows
 from dmcmc.inference.elimination.copy_tables import place_tables
 from dmcmc.inference.elimination.join_kernels import join, run_buckets, split_bucket
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
@@ -91,8 +91,10 @@ class Elimination:
         choose_values(self.plan.program, self.arena, values, self.arithmetic.lowest_scalar, 0, self.plan.buckets)
 
     def choose_all(self, values: NDArray[np.int64]) -> None:
-        """Set the maximising values in every row of ``values`` (rows, variables) int64; see :meth:`choose`."""
-        choose_rows(self.plan.program, self.arena, values, self.arithmetic.lowest_scalar, 0, self.plan.buckets)
+        """Set the maximising values in every row of ``values`` (rows, variables) int64; see ``choose``."""
+        choose_values_in_rows(
+            self.plan.program, self.arena, values, self.arithmetic.lowest_scalar, 0, self.plan.buckets
+        )
 
     def maximise(self, values: MutableMapping[int, int]) -> None:
         """Add the maximising value of every eliminated variable to a mapping that holds the kept variables.

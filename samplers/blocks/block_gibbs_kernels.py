@@ -9,7 +9,7 @@ Arguments that several kernels share:
 graph : PenalisedGraph
     See ``dmcmc.samplers.blocks.block_workspace``. The scope of factor f is
     ``graph.scope[graph.scope_start[f]:graph.scope_start[f + 1]]``. Factors below ``graph.dense`` are dense tables, the
-    others are automata. A forbidden entry has the finite utility ``graph.never``.
+    others are automata. A forbidden entry has the finite utility ``graph.violation_utility``.
 z : (n,) int64
     The assignment.
 workspace : BlockWorkspace
@@ -35,14 +35,14 @@ _LOG_SUM = LOG_SUM
 
 
 @njit(nogil=True)
-def touching(graph, workspace, size):
+def factors_touching_block(graph, workspace, size):
     """Set ``workspace.place`` for the block; return the factors that have a variable in it, and their scopes as places.
 
     Returns
     -------
-    factors : (touching factors,) int64
+    factors : (factors_touching_block factors,) int64
         A view of ``workspace.factors``.
-    start : (touching factors + 1,) int64
+    start : (factors_touching_block factors + 1,) int64
         The scope of the i-th of them, restricted to the block, is ``scope[start[i]:start[i + 1]]``.
     scope : (scope entries,) int64
         Places in the block.
@@ -124,8 +124,8 @@ def tabulate_automaton(graph, z, workspace, f, scope, dims, out):
             value = index[axis[s - first]] if axis[s - first] >= 0 else z[w]
             transition = graph.stride[s] + state * graph.domains[w] + value
             entry = graph.data[graph.first_step + transition]
-            if entry == graph.never:
-                utility = graph.never
+            if entry == graph.violation_utility:
+                utility = graph.violation_utility
                 break
             utility += entry
             state = graph.following[transition]
@@ -190,7 +190,7 @@ def redraw(graph, z, workspace, size, temperature, state):
     cells : int
         Joined table cells; −1 if the arena is too small, and ``z`` is unchanged.
     """
-    factors, start, scope = touching(graph, workspace, size)
+    factors, start, scope = factors_touching_block(graph, workspace, size)
     domains = np.empty(size, dtype=np.int64)
     for i in range(size):
         domains[i] = graph.domains[workspace.block[i]]

@@ -20,7 +20,8 @@ graph : PenalisedGraph
     See ``dmcmc.samplers.blocks.block_workspace``. The scope of factor f is
     ``graph.scope[graph.scope_start[f]:graph.scope_start[f + 1]]``; the factors of variable v are
     ``graph.factor[graph.start[v]:graph.start[v + 1]]``. Factors below ``graph.dense`` are dense tables, the others are
-    automata. A forbidden entry has the finite utility ``graph.never``. Variables from ``graph.free`` on are fixed.
+    automata. A forbidden entry has the finite utility ``graph.violation_utility``. Variables from ``graph.free`` on are
+    fixed.
 workspace : BlockWorkspace
     Arrays to be overwritten, see the same module; the resulting block is in ``workspace.block``.
 z : (n,) int64
@@ -39,7 +40,7 @@ MAX_WIDTH = 62  # maximum number of variables of a bucket's separator
 
 
 @njit(inline="always")
-def below(state, n):
+def random_below(state, n):
     """Return a random integer from 0 to n - 1."""
     return np.int64(random_word(state) >> np.uint64(33)) % n
 
@@ -53,22 +54,22 @@ def start_near_loss(graph, z, state, tries):
     variables uniformly. If no factor has a loss, or the variable is fixed, a free variable is drawn uniformly.
     """
     factors = graph.scope_start.size - 1
-    total, variable = 0.0, below(state, graph.free)
+    total, variable = 0.0, random_below(state, graph.free)
     if factors == 0:
         return variable
     for _ in range(tries):
-        f = below(state, factors)
+        f = random_below(state, factors)
         loss = graph.best[f] - entry_of(graph, z, f)
         total += loss
         if loss > 0 and random_unit(state) * total < loss:
             first, last = graph.scope_start[f], graph.scope_start[f + 1]
-            variable = graph.scope[first + below(state, last - first)]
-    return variable if variable < graph.free else below(state, graph.free)
+            variable = graph.scope[first + random_below(state, last - first)]
+    return variable if variable < graph.free else random_below(state, graph.free)
 
 
 @njit(nogil=True)
 def entry_of(graph, z, f):
-    """Return the utility of factor f at the assignment; a violation has the finite utility ``graph.never``."""
+    """Return the utility of factor f at the assignment; a violation has the utility ``graph.violation_utility``."""
     first, last = graph.scope_start[f], graph.scope_start[f + 1]
     if f < graph.dense:
         offset = graph.at[f]
@@ -80,7 +81,7 @@ def entry_of(graph, z, f):
 
 @njit(nogil=True)
 def automaton_utility(graph, z, f):
-    """Return the utility of automaton f at the assignment; a violation has the finite utility ``graph.never``.
+    """Return the utility of automaton f at the assignment; a violation has the utility ``graph.violation_utility``.
 
     The automaton has one layer of transitions per variable of its scope, and reads the values of these variables in
     turn. A transition is numbered by (layer, state, value): it adds a utility and leads to a state of the next layer.
@@ -90,8 +91,8 @@ def automaton_utility(graph, z, f):
     for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
         transition = graph.stride[s] + state * graph.domains[graph.scope[s]] + z[graph.scope[s]]
         entry = graph.data[graph.first_step + transition]
-        if entry == graph.never:
-            return graph.never
+        if entry == graph.violation_utility:
+            return graph.violation_utility
         utility += entry
         state = graph.following[transition]
     return utility
@@ -229,7 +230,7 @@ def grow(graph, workspace, first, limit, total_limit, breadth_first, state):
     in_queue[first] = True
     while head < tail and size < workspace.separator.shape[0]:
         if not breadth_first:
-            i = head + below(state, tail - head)
+            i = head + random_below(state, tail - head)
             queue[head], queue[i] = queue[i], queue[head]
         v = queue[head]
         head += 1

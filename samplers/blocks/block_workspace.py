@@ -42,7 +42,7 @@ class PenalisedGraph(NamedTuple):
         Next state of each transition.
     first_step : int
         Offset of the first transition's utility in ``data``.
-    never : float
+    violation_utility : float
         The utility of a forbidden entry: a finite loss larger than any gain of the other entries together.
     start : (n + 1,) int64
         The factors of variable v are ``factor[start[v]:start[v + 1]]``.
@@ -63,7 +63,7 @@ class PenalisedGraph(NamedTuple):
     data: NDArray[np.float64]
     following: NDArray[np.int32]
     first_step: int
-    never: float
+    violation_utility: float
     start: Ints
     factor: Ints
     best: NDArray[np.float64]

@@ -34,7 +34,7 @@ def dual_states(local: LocalProblem, backend: Backend) -> Ints | None:
         return None
     state = DualState(local, triangles=False, backend=backend)
     state.improve(sweeps=_SWEEPS // WHOLE_SWEEPS_PER_ROW_SWEEP, rows=())
-    rounding = rounding_of(state, 0, given=True)
+    rounding = rounding_of(state, 0, fixed_interface=True)
     return None if rounding is None else _rounded(rounding, np.arange(local.rows), backend)
 
 

@@ -119,7 +119,7 @@ def starts_of(
 
 def _to_integers(graph: PenalisedGraph) -> tuple[FlatTables, float]:
     """Return the tables as int64, with ``LOWEST`` for forbidden entries, and the factor that scales utilities."""
-    is_forbidden = graph.data <= graph.never
+    is_forbidden = graph.data <= graph.violation_utility
     finite = np.where(is_forbidden, 0.0, graph.data)
     total = float(np.maximum.reduceat(np.abs(finite), graph.at).sum())
     scale = 2.0 ** math.floor(_SUM_BITS - math.log2(total)) if total > 0 else 1.0

@@ -14,8 +14,8 @@ import numpy as np
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 
-SALT = 3  # low bits of the second counter word of the random numbers: no other draw with this key has these bits
-SHIFT = 3  # number of these bits; the number of the start is in the bits above
+START_SALT = 3  # low bits of the second counter word of the random numbers: no other draw with this key has these bits
+SALT_BITS = 3  # number of these bits; the number of the start is in the bits above
 
 
 @njit(nogil=True)
@@ -71,7 +71,7 @@ def draw_backward(program, arena, values, lowest, temperature, key, chain, numbe
             b -= 1
         if temperature > 0:
             for x in range(size):
-                word = philox(key[0], key[1], chain, number << SHIFT | SALT, v, x)[0]
+                word = philox(key[0], key[1], chain, number << SALT_BITS | START_SALT, v, x)[0]
                 total[x] -= temperature * math.log(-math.log(uniform(word)))
         best = 0
         for x in range(1, size):

@@ -7,7 +7,7 @@ from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.samplers.blocks.block_workspace import PenalisedGraph, new_workspace
 from dmcmc.samplers.blocks.neighbourhood_search_kernels import SWEEP, improve
-from dmcmc.samplers.blocks.sweep_kernels import total, typical_spread
+from dmcmc.samplers.blocks.sweep_kernels import typical_spread, utility_of_assignment
 
 _MAX_ORDERED_VARIABLES = 1 << 12  # maximum of variables for which an elimination order is computed
 _ORDER_WORK = 2_000_000  # operations of the search for it
@@ -128,7 +128,7 @@ class BlockSearch:
 
     def utility_of(self, z: NDArray[np.int64]) -> float:
         """Return the utility of an assignment, each violation counted as a finite loss."""
-        return float(total(self.graph, z))
+        return float(utility_of_assignment(self.graph, z))
 
 
 def cooling(cycle: int, spread: float) -> tuple[int, list[float]]:

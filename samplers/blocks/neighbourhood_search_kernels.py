@@ -15,7 +15,7 @@ import numpy as np
 from dmcmc.inference.orders.greedy_kernels import random_unit, random_word
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.blocks.block_gibbs_kernels import redraw
-from dmcmc.samplers.blocks.block_selection_kernels import below, cut, grow, start_near_loss
+from dmcmc.samplers.blocks.block_selection_kernels import cut, grow, random_below, start_near_loss
 from dmcmc.samplers.blocks.sweep_kernels import sweep
 from dmcmc.samplers.model.rng_kernels import philox
 
@@ -59,7 +59,7 @@ def choose_block(graph, z, workspace, order, rank, move_type, limit, state):
     and preferably fixes variables far from one variable. In half of the cases this variable belongs to a factor with a
     loss.
     """
-    first = start_near_loss(graph, z, state, 64) if random_unit(state) < 0.5 else below(state, graph.free)
+    first = start_near_loss(graph, z, state, 64) if random_unit(state) < 0.5 else random_below(state, graph.free)
     if move_type < 2:
         return grow(graph, workspace, first, limit, 16 * limit, move_type == 1, state)
     priority = workspace.priority
@@ -125,7 +125,7 @@ def improve(graph, z, workspace, order, rank, arms, temperature, key, chain, tri
                 arms[arm, 1] = max(2.0, arms[arm, 1] / 2)
         work -= spent
         gained += gain
-        arms[arm, 2] = arms[arm, 2] * _DISCOUNT + (temperature <= 0 and gain > _ROUNDING * -graph.never)
+        arms[arm, 2] = arms[arm, 2] * _DISCOUNT + (temperature <= 0 and gain > _ROUNDING * -graph.violation_utility)
         arms[arm, 3] = arms[arm, 3] * _DISCOUNT + spent
         arms[arm, 4] += 1
         arms[arm, 5] += size

@@ -8,8 +8,8 @@ Arguments that several kernels share:
 graph : PenalisedGraph
     See ``dmcmc.samplers.blocks.block_workspace``. The factors of variable v are
     ``graph.factor[graph.start[v]:graph.start[v + 1]]``; those below ``graph.dense`` are dense tables, the others are
-    automata. A forbidden entry has the finite utility ``graph.never``, a large loss. Variables from ``graph.free`` on
-    are fixed.
+    automata. A forbidden entry has the finite utility ``graph.violation_utility``, a large loss. Variables from
+    ``graph.free`` on are fixed.
 z : (n,) int64
     The assignment.
 state : (1,) uint64
@@ -26,8 +26,8 @@ from dmcmc.samplers.blocks.block_selection_kernels import entry_of
 
 
 @njit(nogil=True)
-def total(graph, z):
-    """Return the utility of an assignment; each violation counts as the finite utility ``graph.never``."""
+def utility_of_assignment(graph, z):
+    """Return the utility of an assignment; each violation counts as the finite utility ``graph.violation_utility``."""
     value = 0.0
     for f in range(graph.scope_start.size - 1):
         value += entry_of(graph, z, f)
@@ -35,7 +35,7 @@ def total(graph, z):
 
 
 @njit(nogil=True)
-def score(graph, z, v, out):
+def conditional_utilities(graph, z, v, out):
     """Write the utility of each value of v, all other variables fixed, to ``out``; return the number of entries read.
 
     ``out`` is (at least the domain size of v,) float64. Only factors of v are summed. ``z`` is unchanged at the end.
@@ -98,7 +98,7 @@ def sweep(graph, z, temperature, state):
     scores = np.empty(widest)
     for v in range(graph.free):
         if graph.domains[v] > 1:
-            entries_read += score(graph, z, v, scores)
+            entries_read += conditional_utilities(graph, z, v, scores)
             new = choose_value(scores, graph.domains[v], temperature, state)
             gain += scores[new] - scores[z[v]]
             z[v] = new
@@ -116,11 +116,11 @@ def typical_spread(graph, z):
         widest = max(widest, graph.domains[v])
     scores = np.empty(widest)
     for v in range(graph.free):
-        score(graph, z, v, scores)
+        conditional_utilities(graph, z, v, scores)
         count, mean, square = 0, 0.0, 0.0
         for d in range(graph.domains[v]):
             difference = scores[d] - scores[z[v]]
-            if abs(difference) < -0.5 * graph.never:
+            if abs(difference) < -0.5 * graph.violation_utility:
                 count += 1
                 mean += difference
                 square += difference**2
@@ -149,7 +149,7 @@ def mobility(graph, z, share):
     scores, moves, count = np.empty(widest), 0.0, 0
     for v in range(graph.free):
         if graph.domains[v] > 1:
-            score(graph, z, v, scores)
+            conditional_utilities(graph, z, v, scores)
             top, mass = scores[: graph.domains[v]].max(), 0.0
             for d in range(graph.domains[v]):
                 mass += math.exp((scores[d] - top) / temperature)

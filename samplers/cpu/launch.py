@@ -200,7 +200,7 @@ class Chains:
             end,
             self.runs,
             round_.temperatures,
-            round_.rungs(self.runs),
+            round_.ladder_factors(self.runs),
             self.first_trials[number],
             round_.warm,
             round_.repair,

@@ -26,7 +26,7 @@ from dmcmc.samplers.cuda.descriptors import (
     TABLE_AT,
     VARIABLE_STARTS_AT,
     VARIABLES,
-    VIOLATION,
+    VIOLATION_SHIFT,
     WIDE_AT,
 )
 from dmcmc.samplers.cuda.gibbs_kernels import ALL_COLUMNS, DOUBLE_BUFFER, GLOBAL, SINGLE_BUFFER, GibbsKernelShape
@@ -118,7 +118,7 @@ def agent_headers(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]],
         header[VARIABLES], header[HIDDEN] = n, hidden
         header[ROWS], header[ROWS_BEFORE] = rows, rows_before
         header[KEY_0], header[KEY_1] = key
-        header[VIOLATION], header[INTERFACE_BEFORE] = model.violation, interface_before
+        header[VIOLATION_SHIFT], header[INTERFACE_BEFORE] = model.violation, interface_before
         header[INTERFACE_CHOICES] = np.count_nonzero(model.domains[hidden:] > 1)
         header[STATES_BEFORE], header[RUNS] = values_before, runs
         rows_before += rows

@@ -2,7 +2,7 @@
 """Select the best state of each row after a launch of chains of any sampler.
 
 A row is an assignment of the agent's boundary variables; several chains, its runs, sample its hidden variables. The
-utility of a state in chain units is its scaled utility minus 2^k per violation, where k is the agent's ``VIOLATION``.
+utility of a state in chain units is its scaled utility minus 2^k per violation; k is the agent's ``VIOLATION_SHIFT``.
 So more than half of −2^k means that there is no violation. Headers and launch parts are indexed by the constants of
 ``dmcmc.samplers.cuda.descriptors``.
 """
@@ -23,7 +23,7 @@ from dmcmc.samplers.cuda.descriptors import (
     ROWS_BEFORE,
     RUNS,
     STATES_BEFORE,
-    VIOLATION,
+    VIOLATION_SHIFT,
 )
 
 
@@ -88,7 +88,7 @@ def select_best_states(
     thread = np.uint64(block) * np.uint64(threads) + np.uint64(tid)
     row_at = np.uint64(headers[h + ROWS_BEFORE] + row)
     winner, best, improved = thread, utility_before[row_at], False
-    violation = headers[h + VIOLATION]
+    violation = headers[h + VIOLATION_SHIFT]
     half_violation = np.int64(1) << np.int64(violation - 1) if violation > 0 else np.int64(0)
     # Repair rounds skip rows without violations, whose utility is above −2^k / 2.
     skipped = repair and (violation == 0 or best > -half_violation)

@@ -22,7 +22,7 @@ ending in ``_AT`` are offsets, in the array of int32 (``ints``) of the batch unl
     CHOICES_AT,  # for each interface variable, the number of earlier ones with more than one value
     KEY_0,  # first key word of the random numbers of the agent's chains
     KEY_1,  # second key word
-    VIOLATION,  # k, if a forbidden entry adds −2^k to the integer utility of a state; 0 if no entry is forbidden
+    VIOLATION_SHIFT,  # k, if a forbidden entry adds −2^k to the integer utility of a state; 0 if no entry is forbidden
     INTERFACE_BEFORE,  # number of interface variables of earlier agents
     WIDE_AT,  # lists of the other variables of columns that have several
     INTERFACE_CHOICES,  # number of interface variables with more than one value

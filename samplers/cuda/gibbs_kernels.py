@@ -49,7 +49,7 @@ from dmcmc.samplers.cuda.descriptors import (
     TABLE_AT,
     VARIABLE_STARTS_AT,
     VARIABLES,
-    VIOLATION,
+    VIOLATION_SHIFT,
     WIDE_AT,
 )
 from dmcmc.samplers.cuda.exchange_kernels import exchange_rungs
@@ -242,7 +242,7 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
             np.uint32(headers[h + COUNTS_AT]),
         )
         wide_at = np.uint32(headers[h + WIDE_AT])
-        shift, penalty, runs = np.int32(headers[h + VIOLATION]), scales[2 * agent], np.uint32(headers[h + RUNS])
+        shift, penalty, runs = np.int32(headers[h + VIOLATION_SHIFT]), scales[2 * agent], np.uint32(headers[h + RUNS])
         best_weight = scales[2 * agent + 1]
         group = runs if exchange else np.uint32(1)
         used = np.uint32(threads - threads % group)  # with exchange, a block holds whole rows

@@ -38,7 +38,7 @@ from dmcmc.samplers.cuda.descriptors import (
     TABLE_AT,
     VARIABLE_STARTS_AT,
     VARIABLES,
-    VIOLATION,
+    VIOLATION_SHIFT,
     WIDE_AT,
 )
 from dmcmc.samplers.model.proposal_kernels import jump, reflected
@@ -143,7 +143,7 @@ def joint_kernel(byte_values: bool) -> Any:
         )
         domains, starts = np.uint32(headers[h + DOMAINS_AT]), np.uint32(headers[h + VARIABLE_STARTS_AT])
         base, at, factors = headers[h + TABLE_AT], np.uint32(headers[h + FACTORS_AT]), np.uint32(headers[h + FACTORS])
-        lists_at, violation, penalty = np.uint32(headers[h + WIDE_AT]), headers[h + VIOLATION], penalties[agent]
+        lists_at, violation, penalty = np.uint32(headers[h + WIDE_AT]), headers[h + VIOLATION_SHIFT], penalties[agent]
         index = (np.uint32(cuda.blockIdx.x) - np.uint32(parts[PART_SIZE * part + FIRST_BLOCK])) * chains + chain
         active = index < np.uint32(parts[PART_SIZE * part + PART_ROWS]) * runs
         if not active:

@@ -12,7 +12,7 @@ from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.cuda.batch import agent_headers, batch_key, choose_launch, pack_models, values_fit_bytes
 from dmcmc.samplers.cuda.best_state_kernels import select_best_states
 from dmcmc.samplers.cuda.chain_kernels import chains_kernel, join_models
-from dmcmc.samplers.cuda.descriptors import HIDDEN, ROWS, RUNS, STATES_BEFORE, VARIABLES, VIOLATION
+from dmcmc.samplers.cuda.descriptors import HIDDEN, ROWS, RUNS, STATES_BEFORE, VARIABLES, VIOLATION_SHIFT
 from dmcmc.samplers.cuda.gibbs_kernels import STAGES, GibbsKernelShape, gibbs_kernel
 from dmcmc.samplers.cuda.joint_proposal_kernels import joint_kernel
 from dmcmc.samplers.cuda.joint_proposals import choose_lanes, pack_joint_models
@@ -176,7 +176,7 @@ class _Launcher:
             temperatures = np.concatenate(
                 [np.asarray(round_.temperatures, dtype=np.float32) for round_ in agent_rounds]
             )
-            ladders = np.concatenate([round_.rungs(int(headers[0, RUNS])) for round_ in agent_rounds])
+            ladders = np.concatenate([round_.ladder_factors(int(headers[0, RUNS])) for round_ in agent_rounds])
             schedule = device.upload("chains temperatures", temperatures), device.upload("chains ladders", ladders)
             for parts, part_of_block in _divide_into_launches(
                 headers, self.threads - self.threads % self.group, max_threads // self.threads
@@ -185,8 +185,8 @@ class _Launcher:
                 states = device.buffer("chains states", self.hidden * blocks * self.threads, self.value)
                 utility = device.buffer("chains best", blocks * self.threads, np.dtype(np.int64))
                 uploaded_parts = device.upload("chains entries", parts), device.upload("chains where", part_of_block)
-                run_on_rung = device.buffer("chains mates", blocks * self.threads, np.dtype(np.int32))
-                eased_utilities = device.buffer("chains worths", blocks * self.threads, np.dtype(np.float64))
+                run_on_rung = device.buffer("chains runs by rung", blocks * self.threads, np.dtype(np.int32))
+                eased_utilities = device.buffer("chains eased utilities", blocks * self.threads, np.dtype(np.float64))
                 state = before[0], states, utility, run_on_rung, eased_utilities
                 self.launch(
                     _LaunchArguments(
@@ -194,16 +194,9 @@ class _Launcher:
                     )
                 )
                 select_best_states[blocks, self.threads](
-                    *uploaded_parts,
-                    on_device,
-                    self.group,
-                    number == 0 and initial is None,
-                    agent_rounds[0].repair,
-                    states,
-                    utility,
-                    *before,
-                    *after,
-                )
+                    *uploaded_parts, on_device, self.group, number == 0 and initial is None, agent_rounds[0].repair,
+                    states, utility, *before, *after,
+                )  # fmt: skip
             first_trial += trials
         host = device.pinned("chains states", total_values, self.value)
         if total_values:
@@ -219,7 +212,7 @@ class _Launcher:
         """Return whether every row's best state violates no hard constraint."""
         host = self.device.pinned("chains rows", rows, np.dtype(np.int64))
         utility[:rows].copy_to_host(host)
-        violation = np.repeat(self.headers[:, VIOLATION], self.headers[:, ROWS])
+        violation = np.repeat(self.headers[:, VIOLATION_SHIFT], self.headers[:, ROWS])
         return bool(((violation == 0) | (host > -(1 << np.maximum(violation, 1) - 1))).all())
 
 

@@ -15,7 +15,7 @@ from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.block_workspace import PenalisedGraph
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch
-from dmcmc.samplers.blocks.sweep_kernels import mobility, total
+from dmcmc.samplers.blocks.sweep_kernels import mobility, utility_of_assignment
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.local_search.block_moves import penalised_graph
 from dmcmc.samplers.local_search.factor_graph import build_graph
@@ -114,7 +114,8 @@ class BlockChains:
         candidates[rows] = states
         for row in rows.tolist():
             before, now = (
-                total(self.graph, assignment_of(self.local, source, row)) for source in (self.states, candidates)
+                utility_of_assignment(self.graph, assignment_of(self.local, source, row))
+                for source in (self.states, candidates)
             )
             if now > before:
                 self.states[row], replaced = candidates[row], True
@@ -159,7 +160,7 @@ def draws_are_frozen(local: LocalProblem, states: NDArray[Any]) -> bool:
     for row in np.unique(np.linspace(0, len(states) - 1, _FROZEN_SAMPLE_ROWS).astype(np.int64)).tolist():
         z = assignment_of(local, states, row)
         mobilities.append(float(mobility(graph, z, _FROZEN_TEMPERATURE)))
-        violated.append(float(total(graph, z)) <= 0.5 * graph.never)
+        violated.append(float(utility_of_assignment(graph, z)) <= 0.5 * graph.violation_utility)
     return float(np.mean(mobilities)) <= _MAX_FROZEN_MOBILITY or float(np.mean(violated)) >= _MIN_VIOLATED_SHARE
 
 

@@ -23,7 +23,7 @@ from dmcmc.samplers.blocks.block_workspace import PenalisedGraph
 from dmcmc.samplers.blocks.dual_starts import dual_states
 from dmcmc.samplers.blocks.mini_bucket_starts import MiniBucketStarts, starts_of
 from dmcmc.samplers.blocks.neighbourhood_search import DESCENT, BlockSearch, order_for_cuts
-from dmcmc.samplers.blocks.sweep_kernels import total
+from dmcmc.samplers.blocks.sweep_kernels import utility_of_assignment
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.contract.team import broadcast_from_first, rows_of_rank
 from dmcmc.samplers.methods.block_chains import NAME, BlockChains, agent_graph
@@ -112,7 +112,10 @@ def sample_agent(local: LocalProblem, sampling: Sampling, states: NDArray[Any], 
 
 def _better(graph: PenalisedGraph, first: _RowStates, second: NDArray[np.int64]) -> _RowStates:
     """Return the better of two states of each row."""
-    worse = [total(graph, a.astype(np.int64)) < total(graph, b) for a, b in zip(first, second, strict=True)]
+    worse = [
+        utility_of_assignment(graph, a.astype(np.int64)) < utility_of_assignment(graph, b)
+        for a, b in zip(first, second, strict=True)
+    ]
     return np.where(np.array(worse)[:, None], second, first).astype(np.int32)
 
 

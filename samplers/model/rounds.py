@@ -41,7 +41,7 @@ class Round(NamedTuple):
     descent: int = 0
     ladder: float = 1.0
 
-    def rungs(self, runs: int) -> NDArray[np.float32]:
+    def ladder_factors(self, runs: int) -> NDArray[np.float32]:
         """Return the factor of ``temperatures`` for each run: a geometric sequence from 1 to ``ladder``.
 
         Parameters

@@ -147,8 +147,9 @@ def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, 
     monkeypatch.setattr(prepare_gpu, "largest_join", lambda setup: 1.0)
     monkeypatch.setattr(prepare_gpu, "is_gpu_in_use", lambda: False)
     setup = SimpleNamespace(
-        timed=False, possible=lambda agents: [(agent, choice) for agent in agents], filters=lambda agent: False,
-        exact_price=lambda agent: price,
+        timed=False, possible_choices=lambda agents: [(agent, choice) for agent in agents],
+        may_filter=lambda agent: False,
+        exact_seconds=lambda agent: price,
         division=SimpleNamespace(locals=[None]), config=Settings(),
         limits=SimpleNamespace(gpu="there" in device),
         backend=SimpleNamespace(device=device[:4], threads=1, worth_gpu=lambda seconds: False),

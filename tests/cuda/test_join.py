@@ -13,7 +13,7 @@ from dmcmc.inference.elimination.cuda import descriptors as w
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
 from dmcmc.inference.elimination.cuda.join_kernels import ANY
-from dmcmc.inference.elimination.cuda.streaming import Streaming, cut, eliminate_streamed
+from dmcmc.inference.elimination.cuda.streaming import Streaming, divide_into_chunks, eliminate_streamed
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
@@ -137,7 +137,7 @@ def test_chunks_give_the_same_tables(problem, limit, threads):
     try:
         for b in range(plan.buckets):
             if plan.program.cells[b] >= 20:
-                cut(plan, b, limit)
+                divide_into_chunks(plan, b, limit)
     except Exception as error:
         assert "device memory" in str(error)
         return
@@ -154,7 +154,7 @@ def test_chunks_cover_a_message_once_and_fit(problem, limit):
         if not separator:
             continue
         try:
-            chunking = cut(plan, b, limit)
+            chunking = divide_into_chunks(plan, b, limit)
         except Exception as error:
             assert "device memory" in str(error)
             continue

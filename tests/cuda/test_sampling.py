@@ -60,8 +60,8 @@ def on_cpu(sampler, local, model, key, rounds, begun=None):
     for round_ in rounds:
         before, after = after, before
         compile_chains(sampler)(
-            model, shape, 0, rows, RUNS, round_.temperatures, round_.rungs(RUNS), first, round_.warm, round_.repair,
-            round_.descent,
+            model, shape, 0, rows, RUNS, round_.temperatures, round_.ladder_factors(RUNS), first, round_.warm,
+            round_.repair, round_.descent,
             np.array(key, dtype=np.uint64), before, after, np.zeros(1, dtype=np.uint8),
         )  # fmt: skip
         first += round_.temperatures.size
@@ -121,7 +121,7 @@ def test_dual_starts_equal_those_of_the_cpu_and_chains_start_from_them():
     locals_ = [random_local(seed, seed, hard=0.1, arity=3, domain=4) for seed in (2, 3)]
     models, begun = [build_model(local) for local in locals_], []
     for local, model in zip(locals_, models, strict=True):
-        rows, rounding = np.arange(local.rows), rounding_of(DualState(local, triangles=True), 0, given=True)
+        rows, rounding = np.arange(local.rows), rounding_of(DualState(local, triangles=True), 0, fixed_interface=True)
         states = rounding.rows(rows)
         assert round_on_device(rounding, rows, NO_DEADLINE).tolist() == states.tolist()
         begun.append((chain_utilities(model, local.interface_shape, rows, states), states.astype(np.uint8)))

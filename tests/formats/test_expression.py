@@ -77,10 +77,10 @@ def test_values_for_all_assignments_equal_those_of_python_one_by_one(text, x, y)
         ]
     except (ArithmeticError, ValueError):
         with pytest.raises(ExpressionError, match="cannot be evaluated"):
-            expression.over(values)
+            expression.evaluate_all(values)
         return
-    found = list(expression.over(values))
-    if isinstance(expression.over(values), list):
+    found = list(expression.evaluate_all(values))
+    if isinstance(expression.evaluate_all(values), list):
         assert [type(v) for v in found] == [int if type(v) is bool else type(v) for v in expected]
     assert all(a == b or (a != a and b != b) for a, b in zip(found, expected, strict=True))
 
@@ -109,7 +109,7 @@ def test_arithmetic_is_evaluated_for_all_assignments_at_once(text, monkeypatch):
     monkeypatch.setattr("dmcmc.formats.expressions.expression.Expression._one_by_one", None)
     expression = parse_python(text)
     values = [range(-8, 112)] * len(expression.names)
-    found = expression.over(values)
+    found = expression.evaluate_all(values)
     monkeypatch.undo()
     for index in range(0, found.size, 37):
         chosen = np.unravel_index(index, [120] * len(values))
@@ -119,7 +119,7 @@ def test_arithmetic_is_evaluated_for_all_assignments_at_once(text, monkeypatch):
 def test_strings_are_compared_for_all_assignments_at_once(monkeypatch):
     monkeypatch.setattr("dmcmc.formats.expressions.expression.Expression._one_by_one", None)
     words = [f"w{i}" for i in range(12)]
-    found = parse_python("7 if v == w else (1 if v == 'w3' else 0)").over([words, words])
+    found = parse_python("7 if v == w else (1 if v == 'w3' else 0)").evaluate_all([words, words])
     assert found.reshape(12, 12).tolist() == [[7 if i == j else int(i == 3) for j in range(12)] for i in range(12)]
 
 
@@ -130,7 +130,7 @@ def test_names_come_in_the_order_of_their_appearance():
 
 
 def test_all_assignments_are_evaluated_the_last_name_fastest():
-    assert parse_python("10 * x + y").over([[1, 2], [3, 4]]) == [13, 14, 23, 24]
+    assert parse_python("10 * x + y").evaluate_all([[1, 2], [3, 4]]) == [13, 14, 23, 24]
 
 
 @pytest.mark.parametrize(
@@ -230,9 +230,9 @@ def test_a_sum_may_have_many_terms():
 def test_steps_are_counted_over_all_tables():
     budget = StepBudget(1000)
     expression = parse_python("x + 1", budget)
-    expression.over([range(300)])
+    expression.evaluate_all([range(300)])
     with pytest.raises(ExpressionError, match="too many steps"):
-        expression.over([range(300)])
+        expression.evaluate_all([range(300)])
 
 
 @settings(max_examples=100)

@@ -78,7 +78,7 @@ def test_larger_tables_than_the_time_allows_tighten_the_bounds():
     tables = {number: agent.exported() for number, agent in run.agents.items()}
     bounds, widths = [], []
     for larger in (1.0, 1e3, 1e6):
-        cycle = run_cycle(run.setup, run.post, dict(run.clocks), tables, run.sides, NO_DEADLINE, larger)
+        cycle = run_cycle(run.setup, run.mailbox, dict(run.clocks), tables, run.sides, NO_DEADLINE, larger)
         bounds.append(sum(cycle.roots.values()))
         widths.append(max(step.upper.elimination.plan.width for step in cycle.steps.values()))
     assert widths == sorted(widths) and widths[0] < widths[-1] and bounds[0] > bounds[-1]

@@ -15,7 +15,7 @@ from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.run.agent.agent import Agent, AgentContext
 from dmcmc.run.agent.lower_table import LowerTable
-from dmcmc.samplers.blocks.sweep_kernels import mobility, score, typical_spread
+from dmcmc.samplers.blocks.sweep_kernels import conditional_utilities, mobility, typical_spread
 from dmcmc.samplers.chain_solver import DeviceSampling
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.cpu.launch import Chains
@@ -58,7 +58,7 @@ def test_mobility_is_the_mean_probability_of_another_value(seed, share):
         np.zeros(int(graph.domains.max(initial=1))),
     )
     for v in np.flatnonzero(graph.domains > 1).tolist():
-        score(graph, z, v, scores)
+        conditional_utilities(graph, z, v, scores)
         weights = np.exp((scores[: graph.domains[v]] - scores[: graph.domains[v]].max()) / temperature)
         moves.append(1 - weights[z[v]] / weights.sum())
     assert mobility(graph, z, share) == pytest.approx(np.mean(moves) if moves else 1.0, abs=1e-12)

@@ -157,6 +157,6 @@ def test_annealing_ends_in_a_local_optimum():
 
 
 def test_the_ladder_climbs_geometrically_from_the_coldest_run():
-    rungs = Round(temperatures(1.0), ladder=8.0).rungs(4)
+    rungs = Round(temperatures(1.0), ladder=8.0).ladder_factors(4)
     assert np.allclose(rungs, [1, 2, 4, 8])
-    assert Round(temperatures(1.0), ladder=8.0).rungs(1).tolist() == [1.0]
+    assert Round(temperatures(1.0), ladder=8.0).ladder_factors(1).tolist() == [1.0]

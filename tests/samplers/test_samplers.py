@@ -312,5 +312,7 @@ def test_temperatures_fit_single_precision(method, shape, start, end):
     sampler = registry.get(method).sampler
     for scale in (1.0, 2.0**-1000, 2.0**800):
         for round_ in (sampler.rounds or one_round)(model._replace(scale=scale), 9, Temperature(start, end, shape)):
-            temperatures = np.outer(round_.temperatures, round_.rungs(5)) if sampler.exchange else round_.temperatures
+            temperatures = (
+                np.outer(round_.temperatures, round_.ladder_factors(5)) if sampler.exchange else round_.temperatures
+            )
             assert np.isfinite(temperatures).all() and (temperatures > 1e-30).all() and (1 / temperatures > 1e-30).all()

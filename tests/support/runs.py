@@ -63,7 +63,7 @@ def finished(run, direct=lambda directive: directive, improve=RankRun.improve):
     with Interrupt(run.setup.backend.stop, armed=run.setup.timed):
         try:
             run.first_tables()
-            while not run.enough and not (directive := direct(run.agree(run.combine()))).stop:
+            while not run.goal_reached and not (directive := direct(run.agree(run.combine()))).stop:
                 improve(run, directive)
         except OutOfTime as error:
             run.give_up(error)

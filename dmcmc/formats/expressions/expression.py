@@ -66,10 +66,12 @@ class Expression:
     tree: ast.expr | None = field(repr=False, default=None)
 
     def __call__(self, values: Mapping[str, Any]) -> int | float:
-        """Return the value for one assignment; raises as ``over`` does."""
+        """Return the value for one assignment; raises as ``evaluate_all`` does."""
         return self._one_by_one([dict(values)])[0]
 
-    def over(self, values: Sequence[Sequence[Any]], axes: Sequence[int] | None = None) -> Array | list[int | float]:
+    def evaluate_all(
+        self, values: Sequence[Sequence[Any]], axes: Sequence[int] | None = None
+    ) -> Array | list[int | float]:
         """Return the values for all assignments.
 
         Parameters

@@ -214,7 +214,7 @@ class _PydcopReader:
         count = self.table_budget.reserve(shape, lambda: self.document.at(key))
         if count * expression.size > self.budget.steps:
             self.fail(key, f"evaluating {count:,} entries takes too long; divide it into several constraints")
-        costs = entries(expression.over(values), self.sense)
+        costs = entries(expression.evaluate_all(values), self.sense)
         scope = [self.variables[v] for v in expression.names]
         return self.checked(key, lambda: Factor.of(scope, costs.reshape(shape), self.sense, name))
 

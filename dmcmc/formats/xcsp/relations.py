@@ -209,7 +209,7 @@ class Formula:
             for p, a in zip(self.parameters, arguments, strict=True)
         }
         try:
-            results = self.expression.over(axes, [axis_of[name] for name in self.expression.names])
+            results = self.expression.evaluate_all(axes, [axis_of[name] for name in self.expression.names])
             if self.hard:
                 return np.where(
                     np.asarray(results, dtype=bool), 0, -(2**63)

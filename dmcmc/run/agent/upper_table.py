@@ -18,7 +18,7 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import NODE_SWEEPS, Boun
 from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.rounding import roundings
+from dmcmc.inference.bounds.dual.rounding import rounded_assignments
 from dmcmc.inference.bounds.semidefinite.relaxation import (
     RelaxationRequest,
     SemidefiniteRelaxation,
@@ -84,7 +84,7 @@ class UpperTable:
 
     def roundings(self, seed: int) -> Iterator[NDArray[np.int64]]:
         """Yield assignments that are rounded from a dual ascent's potentials, each (hidden variables,) int64."""
-        return iter(()) if self.dual is None else roundings(self.dual, seed)
+        return iter(()) if self.dual is None else rounded_assignments(self.dual, seed)
 
     @property
     def dual(self) -> DualState | None:
@@ -111,7 +111,9 @@ class UpperTable:
             return BoundRequest(self.state, rows)
         # A whole utility exceeds its cutoff from the next whole number on; floats have no such next number.
         return BoundRequest(
-            self.state, rows, next_above(_elementwise_max(row_cutoffs, attained)) if self.state.whole else row_cutoffs
+            self.state,
+            rows,
+            next_above(_elementwise_max(row_cutoffs, attained)) if self.state.integral else row_cutoffs,
         )
 
     def may_search(self, rows: int) -> bool:
@@ -209,7 +211,7 @@ class UpperTable:
         assert dual is not None
         if self.boundary_search is None:
             self.boundary_search = create_boundary_search(dual, node_bytes, seconds)
-        if dual.whole:
+        if dual.integral:
             search_cutoffs = next_above(_elementwise_max(row_cutoffs, attained))
         else:  # bounds are rounded down: a row closed one unit below its cutoff must not fall below its utility
             search_cutoffs = _elementwise_max(row_cutoffs, attained + 2 * math.ldexp(1.0, -dual.layout.scale.shift))

@@ -225,7 +225,7 @@ def _find_kernel_needs(setup: Setup, stoppable: bool, numbers: Sequence[np.dtype
     methods = {choice.method for choice in choices}
     providers = {choice.bound for choice in choices} - {"none"}
     budget = setup.config.budget.time
-    if any(setup.exact_price(agent) is not None for agent in range(setup.problem.n_agents)):
+    if any(setup.exact_seconds(agent) is not None for agent in range(setup.problem.n_agents)):
         methods.add("exact")  # proposed later, if there is time
     combine, local_search = setup.config.combine, setup.config.local_search
     listed = any(setup.listed_rows)

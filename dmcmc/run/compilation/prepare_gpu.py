@@ -104,7 +104,7 @@ def _load_agent_kernels(setup: Setup, mine: list[int]) -> None:
     gpu_available = setup.backend.device == "cuda" or (
         setup.backend.device == "auto" and (setup.limits.gpu or is_gpu_in_use())
     )
-    may_eliminate_later = gpu_available and any(setup.exact_price(agent) is not None for agent in mine)
+    may_eliminate_later = gpu_available and any(setup.exact_seconds(agent) is not None for agent in mine)
     join_seconds = max([choice.seconds for _, choice in choices if choice.method == "exact"], default=0.0)
     join_seconds = max(join_seconds, COSTS.seconds_per_cell * largest_join(setup))  # largest join of the combination
     if may_eliminate_later or setup.backend.worth_gpu(join_seconds):

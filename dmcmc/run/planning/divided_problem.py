@@ -55,7 +55,7 @@ class DividedProblem:
 
     Attributes
     ----------
-    asked : OriginalProblem
+    given : OriginalProblem
         The problem as the user gave it, on which the answer is evaluated, and the way back to it from the presolved
         one.
     original : Problem
@@ -73,7 +73,7 @@ class DividedProblem:
         (:mod:`dmcmc.run.distribution`).
     """
 
-    asked: OriginalProblem
+    given: OriginalProblem
     original: Problem
     problem: Problem
     config: Settings
@@ -84,14 +84,14 @@ class DividedProblem:
     @cached_property
     def shared(self) -> frozenset[int]:
         """The variables of the original problem that share a factor with another agent's variable."""
-        owner = self.asked.problem.owner
-        scopes = (factor.scope for factor in self.asked.problem.factors)
+        owner = self.given.problem.owner
+        scopes = (factor.scope for factor in self.given.problem.factors)
         return frozenset(v for scope in scopes if len({int(owner[v]) for v in scope}) > 1 for v in scope)
 
     @cached_property
     def owned(self) -> tuple[list[int], list[int]]:
         """Number of variables of the original problem, and of shared ones among them, for each agent."""
-        asked = self.asked.problem
+        asked = self.given.problem
 
         def counted() -> tuple[list[int], list[int]]:
             owners = asked.owner, asked.owner[sorted(self.shared)]

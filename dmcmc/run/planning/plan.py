@@ -77,7 +77,7 @@ def plan(
     cacheable = not parts.timed and world.size == 1 and placed is None and config.local.order is None
     plan_parts: _PlanParts | None
     if cacheable:  # the plan depends only on what problems of the same shape have in common
-        size = bytes_of_tables(parts.asked.problem, parts.original, parts.problem)
+        size = bytes_of_tables(parts.given.problem, parts.original, parts.problem)
         key = config.local, config.combine, config.device, config.budget, size, threads, parts.arithmetic.dtype
         plan_parts = parts.problem.shape_facts.find(key)
         if plan_parts is None:
@@ -89,7 +89,7 @@ def plan(
     else:
         plan_parts = _plan_parts(parts, division, backend, world, measure, stop, placed)
     return Setup(
-        *(parts.asked, parts.original, parts.problem, config, division, parts.arithmetic),
+        *(parts.given, parts.original, parts.problem, config, division, parts.arithmetic),
         *(
             plan_parts.placed.tree,
             plan_parts.surveys,
@@ -180,7 +180,7 @@ def scatter_problem(
 
 def _agree_on_placement(parts: DividedProblem, division: Division, world: World, stop: Deadline) -> AgreedPlacement:
     """Return what all ranks agree on: the pseudo-tree, the memory shares, and the messages sent for the tree."""
-    budget, given_problem = parts.config.budget.bytes, parts.asked.problem
+    budget, given_problem = parts.config.budget.bytes, parts.given.problem
     shares = world.on_first_rank(lambda: split_memory(budget, given_problem, parts.original, parts.problem))
     if parts.config.combine.tree == "depth-first":
         agents = len(division.locals)

@@ -116,7 +116,7 @@ class Setup(DividedProblem):
             "join", lambda: max(join_sizes(self.problem, self.division, self.tree), default=1.0)
         )
 
-    def exact_price(self, agent: int) -> float | None:
+    def exact_seconds(self, agent: int) -> float | None:
         """Return the estimated seconds of a sampled agent's exact elimination; None if it is not allowed."""
         work, method = self.surveys[agent], self.config.local.method
         if self.methods[agent] == "exact" or method not in ("auto", "exact") or exceeded_limit(work, self.limits):

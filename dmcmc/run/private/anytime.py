@@ -51,9 +51,9 @@ class PrivateIncumbent(Incumbent):
     def take(self, quality: AssignmentQuality) -> bool:
         """Record the utility of an assignment if it is better than the best so far; return whether it is."""
         with self._lock:
-            better = quality.is_better_than(self.worth)
+            better = quality.is_better_than(self.quality)
             if better:
-                self.values, self.worth = np.zeros(0, dtype=np.int64), quality
+                self.values, self.quality = np.zeros(0, dtype=np.int64), quality
                 self._add_trace_point(None)
         return better
 

@@ -70,7 +70,7 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
     with ending.deliver_if_late(stop):
         elimination = _eliminate_and_decode(parts, search, stop)
         proof = _proof(elimination, parts)
-    outcome = judge(problem, search.worth, parts.division.constants, proof)
+    outcome = judge(problem, search.quality, parts.division.constants, proof)
     seconds = time.perf_counter() - start
     method = (
         "given up" if elimination is None else "exact" if elimination.z is None else f"mini-bucket, z = {elimination.z}"

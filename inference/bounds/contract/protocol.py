@@ -75,7 +75,7 @@ class PruningState(BoundState, Protocol):
     """A bound that can also remove values of hidden variables that no row needs."""
 
     @property
-    def whole(self) -> bool:
+    def integral(self) -> bool:
         """Whether all utilities are integers."""
         ...
 
@@ -141,7 +141,7 @@ class Pruned:
     state: PruningState
     rows: NDArray[np.int64]
     thresholds: NDArray[Any]
-    live: NDArray[np.bool_]
+    allowed: NDArray[np.bool_]
 
 
 class BoundRequest(NamedTuple):

@@ -178,7 +178,7 @@ class DualState:
         return np.float32(self.initial_temperature * ROW_TEMPERATURE_RATIO)
 
     @property
-    def whole(self) -> bool:
+    def integral(self) -> bool:
         """Whether all utilities are integers."""
         return self.layout.scale.integral
 

@@ -103,7 +103,7 @@ class Rounding:
         return RoundingWorkspace(*(np.zeros(size, dtype=np.int64) for size in sizes))
 
 
-def rounding_of(state: DualState, seed: int, given: bool = False) -> Rounding | None:
+def rounding_of(state: DualState, seed: int, fixed_interface: bool = False) -> Rounding | None:
     """Prepare the potentials of a bound for rounding; return None if there are too many variables or entries.
 
     Parameters
@@ -123,15 +123,17 @@ def rounding_of(state: DualState, seed: int, given: bool = False) -> Rounding | 
     ):
         return None
     tables = [t for t in tables_of(whole, state.potentials, range(n), _FORBIDDEN, as_triplets=False) if t.scope]
-    shape = (1 if given else len(_NOISE), n, int(whole.domains.max()))
+    shape = (1 if fixed_interface else len(_NOISE), n, int(whole.domains.max()))
     noise = np.zeros(shape)
-    if not given:
+    if not fixed_interface:
         gumbel = np.random.Generator(np.random.Philox(seed)).gumbel(size=shape)
         noise = np.array(_NOISE)[:, None, None] * _typical_deviation(tables) * gumbel
-    return Rounding(tables, whole.domains, state.layout.n_hidden if given else n, np.rint(noise).astype(np.int64))
+    return Rounding(
+        tables, whole.domains, state.layout.n_hidden if fixed_interface else n, np.rint(noise).astype(np.int64)
+    )
 
 
-def roundings(state: DualState, seed: int) -> Iterator[Ints]:
+def rounded_assignments(state: DualState, seed: int) -> Iterator[Ints]:
     """Yield assignments of hidden and interface variables, in that order, the first one without noise.
 
     Nothing is yielded if there are too many variables or entries.

@@ -76,7 +76,7 @@ class RowAscentTask(NamedTuple):
         return int(self.rows.size * (1 + self.sweeps) * graph)
 
     @property
-    def untouched(self) -> AllowedValues:
+    def initially_allowed(self) -> AllowedValues:
         """The values that are allowed before a row is bounded, the same for all rows: (k, hidden, W) bool."""
         hidden = self.hidden.domains.size
         return np.broadcast_to(

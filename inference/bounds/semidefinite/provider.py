@@ -42,9 +42,9 @@ class SemidefiniteState:
         self.dual.backend = backend
 
     @property
-    def whole(self) -> bool:
+    def integral(self) -> bool:
         """Whether all utilities are integers."""
-        return self.dual.whole
+        return self.dual.integral
 
     @property
     def exhausted(self) -> bool:

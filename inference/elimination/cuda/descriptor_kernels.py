@@ -105,7 +105,7 @@ def merge_axes(sizes, strides):
 
 
 @njit(nogil=True)
-def describe(program, first, last, device_begin):
+def describe_buckets(program, first, last, device_begin):
     """Return the descriptors of buckets ``first`` to ``last`` − 1 and the position of each, both int64.
 
     ``device_begin`` is the arena offset of the first entry on the device; table offsets are relative to it.
@@ -182,7 +182,7 @@ def wave_tables(meta, positions, level, heights, width, large, max_sums, enough_
     Parameters
     ----------
     meta, positions : int64
-        From :func:`describe`; the workspace offsets and the number of tiles are filled in.
+        From :func:`describe_buckets`; the workspace offsets and the number of tiles are filled in.
     level : (buckets,) int64
         Buckets of one level do not depend on each other.
     heights : (kernels,) int64

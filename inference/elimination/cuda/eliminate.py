@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination.arena_kernels import choose_rows
+from dmcmc.inference.elimination.arena_kernels import choose_values_in_rows
 from dmcmc.inference.elimination.copy_tables import place_tables
 from dmcmc.inference.elimination.cuda.divide_work import HybridPlan
 from dmcmc.inference.elimination.cuda.join_kernels import choose_kernel
@@ -76,7 +76,7 @@ class GpuElimination(Elimination):
         (first_a, last_a), (first_g, last_g), (first_c, last_c) = ranges[:, [0, -1]].tolist()
         lowest = self.arithmetic.dtype.type(self.arithmetic.lowest)
         if last_c > first_c:
-            choose_rows(program, self.arena, values, lowest, first_c, last_c)
+            choose_values_in_rows(program, self.arena, values, lowest, first_c, last_c)
         if last_g > first_g:
             descriptor = self.device.upload("words", _choose_descriptor(hybrid))
             device_values = self.device.upload("values", values.reshape(-1))
@@ -87,7 +87,7 @@ class GpuElimination(Elimination):
             choose_kernel[grid, 64](self.device_arena[0], descriptor, device_ranges, device_values, lowest, scores)
             device_values[: values.size].copy_to_host(values.reshape(-1))
         if last_a > first_a:
-            choose_rows(program, self.arena, values, lowest, first_a, last_a)
+            choose_values_in_rows(program, self.arena, values, lowest, first_a, last_a)
 
 
 def _choose_descriptor(hybrid: HybridPlan) -> NDArray[np.int64]:

@@ -75,7 +75,7 @@ class Chunking:
     resident: int
 
 
-def cut(plan: EliminationPlan, b: int, limit: int) -> Chunking:
+def divide_into_chunks(plan: EliminationPlan, b: int, limit: int) -> Chunking:
     """Divide a bucket into chunks so that both sets of buffers together hold at most ``limit`` entries.
 
     Raises
@@ -304,7 +304,7 @@ def stream_bucket(
         If the deadline passes.
     """
     plan, lowest = elimination.plan, elimination.arithmetic.dtype.type(elimination.arithmetic.lowest)
-    chunking = cut(plan, b, limit // elimination.arithmetic.dtype.itemsize)
+    chunking = divide_into_chunks(plan, b, limit // elimination.arithmetic.dtype.itemsize)
     stream = _BucketStream(elimination, b, chunking, device, lowest, stop)
     waiting = deque(chunking.chunks)
     done = {"gpu": 0, "cpu": 0}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.cuda import descriptors as w
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import bucket_levels
-from dmcmc.inference.elimination.cuda.descriptor_kernels import choose_lows, describe, wave_tables
+from dmcmc.inference.elimination.cuda.descriptor_kernels import choose_lows, describe_buckets, wave_tables
 from dmcmc.inference.elimination.cuda.join_kernels import (
     GROUPS,
     LANES,
@@ -124,7 +124,7 @@ def describe_waves(
     """
     program = program._replace(row_axes=program.row_axes.copy())
     choose_lows(program, first, last)
-    meta, positions = describe(program, first, last, device_begin)
+    meta, positions = describe_buckets(program, first, last, device_begin)
     most_rows = int(meta[positions + w.ROWS].max(initial=0))
     if most_rows > _MAX_ROWS:
         raise ResourceError(f"a bucket's message has {most_rows:,} rows; the GPU takes {_MAX_ROWS:,}: use device: cpu")

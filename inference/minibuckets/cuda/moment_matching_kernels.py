@@ -76,7 +76,7 @@ def add_marginals(
         Kernel (−1 prepares, otherwise see :func:`marginal_kernel`), position of its table, number of blocks, groups per
         block, joined cells. Large launches are split as those of the joins.
     """
-    meta, tables_at = waves.meta, waves.meta.size
+    meta, tables_at = waves.descriptors, waves.descriptors.size
     launches: list[tuple[int, int, int, int, float]] = []
     tables: list[int] = []
     remaining_results = list(result_positions)
@@ -106,7 +106,7 @@ def add_marginals(
                 launches.append((both, tables_at + len(tables), count, groups, cells * count / begin[-1]))
                 tables += [len(members_of_kernel), *(b - first for b in begin)]
                 tables += [*(members[i] for i in members_of_kernel), *(bucket_results[i] for i in members_of_kernel)]
-    return waves._replace(meta=np.concatenate([meta, np.array(tables, dtype=np.int64)])), launches
+    return waves._replace(descriptors=np.concatenate([meta, np.array(tables, dtype=np.int64)])), launches
 
 
 def _work(x_size: int, rows: int, width: int, both: int) -> tuple[int, int]:

@@ -235,7 +235,7 @@ class DeviceBlockChains:
         redraw_chains[blocks, THREADS](
             device.upload("blocks code", np.concatenate(descriptors)), device.upload("blocks begin", begin),
             device.upload("blocks temperatures", np.array(temperatures)), len(moves), self._moves_made, *self._factors,
-            self.chains, self.n, restart, _ROUNDING * -self.graph.never, self._states, self._best_states,
+            self.chains, self.n, restart, _ROUNDING * -self.graph.violation_utility, self._states, self._best_states,
             self._best_utilities, arenas, arena_size, *self._key_words,
         )  # fmt: skip
         self._moves_made += len(moves)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dmcmc.inference.elimination.plan_kernels import plan_buckets
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.samplers.blocks.block_gibbs_kernels import touching
+from dmcmc.samplers.blocks.block_gibbs_kernels import factors_touching_block
 from dmcmc.samplers.blocks.cuda import descriptors as field
 
 
@@ -34,7 +34,7 @@ def encode_move(graph, workspace, size):
     cells : int
         Cells of all joined tables.
     """
-    factors, start, scope = touching(graph, workspace, size)
+    factors, start, scope = factors_touching_block(graph, workspace, size)
     factor_count = factors.size
     domains = np.empty(size, dtype=np.int64)
     for i in range(size):

@@ -11,7 +11,7 @@ import numpy as np
 from numba import cuda
 
 from dmcmc.inference.runtime.compile import cuda_jit
-from dmcmc.samplers.blocks.mini_bucket_starts_kernels import SALT, SHIFT
+from dmcmc.samplers.blocks.mini_bucket_starts_kernels import SALT_BITS, START_SALT
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 
 
@@ -72,7 +72,7 @@ def draw_chains(
                     else:
                         total += entry
             if temperature > 0:
-                word = philox(key0, key1, chain, number << SHIFT | SALT, v, x)[0]
+                word = philox(key0, key1, chain, number << SALT_BITS | START_SALT, v, x)[0]
                 total -= temperature * math.log(-math.log(uniform(word)))
             if x == 0 or violations < fewest_violations or (violations == fewest_violations and total > best_total):
                 best_value, best_total, fewest_violations = x, total, violations

@@ -120,7 +120,7 @@ def test_agents_of_all_widths_are_improved_at_once():
         expected = state.prune(limits, sweeps=2)
         assert (state.bounds == other.bounds).all()
         assert (expected.rows == found.rows).all()
-        assert (expected.live == found.live).all()
+        assert (expected.allowed == found.allowed).all()
         for mine, theirs in zip(state.potentials, other.potentials, strict=True):
             assert (mine == theirs).all()
     here[0].improve(sweeps=3)

@@ -171,7 +171,7 @@ def test_pruning_keeps_all_values_of_assignments_at_the_threshold_and_the_residu
     assert set(np.flatnonzero([u >= limit for u in exact])) <= set(pruned.rows.tolist())
     for k, row in enumerate(pruned.rows.tolist()):
         for h in np.argwhere(everything[row] >= limit):
-            assert all(pruned.live[k, v, h[v]] for v in range(5))
+            assert all(pruned.allowed[k, v, h[v]] for v in range(5))
     assert solve_residual(local, pruned, arithmetic, cells=10**9, threads=2) == 0
     found = dense(state, local, arithmetic)
     for w, u in zip(found, exact, strict=True):

@@ -117,7 +117,7 @@ def test_gradients_match_finite_differences():
         for u in np.flatnonzero(given.sizes[b]).tolist():
             at = np.arange(u * batch.shape.d, u * batch.shape.d + given.sizes[b, u])
             entries = given.values[b, at] + np.diag(products)[at] + 2 * products[n, at]
-            entries = entries + steps.workspace.shifts[b][:, at].sum(axis=0)
+            entries = entries + steps.workspace.messages[b][:, at].sum(axis=0)
             total += entries.max() + 0.3 * np.log(np.exp((entries - entries.max()) / 0.3).sum())
         return total
 
@@ -128,10 +128,10 @@ def test_gradients_match_finite_differences():
         unary[at, at], unary[n, :n], unary[:n, n] = weights[at, at], weights[n, :n], weights[:n, n]
         return 2 * unary @ points
 
-    before = steps.workspace.shifts.copy()
+    before = steps.workspace.messages.copy()
     passes.multiply(1), passes.value_maxima(1), passes.update_messages(1)
     points = steps.workspace.vectors[b].astype(np.float64)
-    assert not np.array_equal(before, steps.workspace.shifts)
+    assert not np.array_equal(before, steps.workspace.messages)
     gradient = unary_gradient(points)
     for _ in range(3):
         direction = np.zeros_like(points)

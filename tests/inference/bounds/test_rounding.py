@@ -11,7 +11,7 @@ from support.problem_strategies import random_problem
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.rounding import Rounding, roundings
+from dmcmc.inference.bounds.dual.rounding import Rounding, rounded_assignments
 from dmcmc.inference.bounds.reparametrised import reparametrised
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import EncodedTable
@@ -70,8 +70,8 @@ def state_of(problem, sweeps=30):
 def test_roundings_are_reproducible_assignments(seed):
     problem = random_problem(seed)
     local, state = state_of(problem, 3)
-    found = [values.tolist() for values in roundings(state, seed)]
-    assert found == [values.tolist() for values in roundings(state, seed)]
+    found = [values.tolist() for values in rounded_assignments(state, seed)]
+    assert found == [values.tolist() for values in rounded_assignments(state, seed)]
     sizes = local.domains[[*local.hidden, *local.interface]]
     assert all((np.array(values) < sizes).all() and min(values) >= 0 for values in found)
     assert len(found) == (4 if problem.n_variables else 0)
@@ -87,7 +87,7 @@ def tree(n=40, size=5):
 def test_a_tight_bound_is_rounded_to_the_optimum_and_local_search_starts_there():
     problem = tree()
     local, state = state_of(problem, 100)
-    (values, *_) = roundings(state, 0)
+    (values, *_) = rounded_assignments(state, 0)
     assigned = np.zeros(problem.n_variables, dtype=np.int64)
     assigned[list(local.hidden)] = values
     best = state.layout.scale.decode(int(state.bounds[0]))

@@ -57,7 +57,7 @@ def test_the_allowed_values_of_rows_stay_within_their_memory_limit(memory_limit,
     low = np.full(local.rows, -(2**62))
     pruned = state.prune(low, sweeps=2)
     assert pruned.rows.tolist() == (list(range(local.rows)) if memory_limit > 1 else [0])
-    assert pruned.live.shape[0] == pruned.rows.size == pruned.thresholds.size
+    assert pruned.allowed.shape[0] == pruned.rows.size == pruned.thresholds.size
     other = registry.get("dual").start(local)
     other.improve(sweeps=2)
     assert state.bounds.tolist() == other.bounds.tolist()

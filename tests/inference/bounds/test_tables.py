@@ -49,7 +49,7 @@ def test_column_maxima():
     entries[:ROWS, 3] = 2 * FORBIDDEN
     maxima_kernels.column_maxima(entries, ROWS, COLUMNS, out)
     for j in range(0, COLUMNS, 8):
-        maxima_kernels._naive(entries, j, ROWS, twin)
+        maxima_kernels._naive_columns(entries, j, ROWS, twin)
     assert (
         (out[:COLUMNS] == np.maximum(twin[:COLUMNS], FORBIDDEN)).all()
         and (out[COLUMNS:] == 7).all()

@@ -64,14 +64,14 @@ def test_a_message_has_a_cell_per_assignment_of_the_shared_variables():
 
 def test_the_subtrees_that_share_least_are_cut_off():
     problem = on_graph(core_with_tails(core=9, tails=4, length=6))
-    owner = narrowest_cuts(tree_of(problem), 4, least=3)
+    owner = narrowest_cuts(tree_of(problem), 4, min_variables=3)
     assert (np.bincount(owner) >= 3).all() and len({*owner[:9]}) == 1  # the clique is whole
     crossing = [f for f in problem.factors if owner[f.scope[0]] != owner[f.scope[1]]]
     assert len(crossing) == 3  # every cut is through one edge
 
 
 def test_subtrees_below_the_minimum_size_are_not_cut_off():
-    assert narrowest_cuts(tree_of(on_graph(nx.complete_graph(8))), 5, least=2) is None
+    assert narrowest_cuts(tree_of(on_graph(nx.complete_graph(8))), 5, min_variables=2) is None
 
 
 @settings(max_examples=60)

@@ -212,7 +212,7 @@ def test_interrupted_pruning_does_not_report_rows_without_values():
     assert solve_residual(local, pruned, arithmetic, 10**9, stop=after(pruned.rows.size + 2)) > 0
     state.backend = Backend(stop=OVER)
     interrupted = state.prune(best.astype(float), seconds=FAR)
-    assert interrupted.rows.size == interrupted.thresholds.size == interrupted.live.shape[0] == 0
+    assert interrupted.rows.size == interrupted.thresholds.size == interrupted.allowed.shape[0] == 0
     (table,) = state.tables(arithmetic)
     assert (table.values.ravel() >= best).all()
 

@@ -311,10 +311,10 @@ import sys, time
 sys.path[:0] = {path!r}
 import numpy as np
 from dmcmc.samplers.toulbar2.costs import costs_of
-from dmcmc.samplers.toulbar2.process import Engine
+from dmcmc.samplers.toulbar2.process import Toulbar2Process
 rng = np.random.default_rng(0)
 pairs = [(i, j) for i in range(60) for j in range(i)]
-engine = Engine()
+engine = Toulbar2Process()
 found = engine.start(costs_of(pairs, [rng.integers(0, 1000, (4, 4)) for _ in pairs], np.full(60, 4)), None, 100)
 while found.values is None:
     time.sleep(0.01)

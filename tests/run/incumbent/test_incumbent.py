@@ -177,9 +177,9 @@ def test_a_background_search_reports_at_once_and_ends_with_the_foreground_work(m
     parts, points = divide_problem(problem, settings_, World()), []
     progress = SimpleNamespace(point=points.append, solution=lambda make: None)
     search = begin(parts, World(), Deadline(time.perf_counter() + 600), time.perf_counter(), progress)
-    search.incumbent.by = "sampling"
+    search.incumbent.assignment_source = "sampling"
     with pytest.raises(OutOfTime), search.in_background():
-        before, worth = search._search.stop, search.worth
+        before, worth = search._search.stop, search.quality
         until = time.perf_counter() + 200
         while len(points) < 2 and time.perf_counter() < until:
             time.sleep(0.01)
@@ -187,7 +187,7 @@ def test_a_background_search_reports_at_once_and_ends_with_the_foreground_work(m
         raise OutOfTime("out of time")
     assert time.perf_counter() - ended < 100  # of the 500 seconds of its slice
     assert [point.found_by for point in points] == ["local search"] * len(points) and len(points) > 1
-    assert search.incumbent.worth.is_better_than(worth)
+    assert search.incumbent.quality.is_better_than(worth)
     assert search._search.stop.cancellation is not before.cancellation
     with search.in_background(wanted=False):
         assert search._search.stop.cancellation is not before.cancellation

@@ -42,14 +42,14 @@ def buffers_of(relaxations, capacity=200):
     """Return shared buffers for the agents of some relaxations."""
     buffers = AgentBuffers([active.task.descent for active in relaxations], NaiveNodes(), capacity)
     for number, active in enumerate(relaxations):
-        active.relaxation.own.buffers, active.relaxation.own.agent = buffers, number
+        active.relaxation.per_row.buffers, active.relaxation.per_row.agent = buffers, number
     return buffers
 
 
 def per_row_bounding(found, max_nodes=9, seconds_left=lambda: math.inf, capacity=200, rows=None):
     """Return the per-row bounding of some relaxations, with new buffers or the ones that they have."""
     relaxations = active_of(found, rows)
-    buffers = relaxations[0].relaxation.own.buffers or buffers_of(relaxations, capacity)
+    buffers = relaxations[0].relaxation.per_row.buffers or buffers_of(relaxations, capacity)
     return PerRowBounding(relaxations, buffers, max_nodes, seconds_left)
 
 
