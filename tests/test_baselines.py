@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import soundness
-from support.local_optima import better_by_one, better_by_two, worth
+from support.local_optima import better_by_one, better_by_two, value_of
 from support.problem_strategies import mixed_problems, random_problem
 
 from benchmarks.baselines import search_kernels as kernels
@@ -27,7 +27,7 @@ def random_start(problem, seed):
 
 def naive_objective(layout, problem, z):
     """Return violations and utility of an assignment in the layout's numbers, read from the tables entry by entry."""
-    violations, utility = worth(problem, z)
+    violations, utility = value_of(problem, z)
     constants = [f for f in problem.factors if not f.scope]
     constant_violations = sum(f.entry(()) is None for f in constants)
     return violations + constant_violations, utility - sum(f.entry(()) or 0 for f in constants)

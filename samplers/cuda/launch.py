@@ -145,7 +145,7 @@ class _Launcher:
         self.bytes_per_chain = bytes_per_chain + self.hidden * self.value.itemsize + 20
         self.device = shared_device()
 
-    def run(
+    def run(  # long: one step of a launch after the other
         self, rounds: Sequence[Sequence[Round]], limit: int | None, initial: Sequence[InitialRows] | None = None
     ) -> list[States]:
         """Run all rounds; return each agent's states."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from imports import ROOT
 from support import soundness
 from support.clock import CountingClock
-from support.local_optima import better_by_one, better_by_two, worth
+from support.local_optima import better_by_one, better_by_two, value_of
 from support.problem_strategies import mixed_problems, random_problem, random_table
 
 import dmcmc
@@ -160,8 +160,8 @@ def test_the_result_is_the_best_assignment_of_all_cycles(name):
     problem = random_problem(8, variables=8, factors=14)
     _, found = cycles(name, problem, 5, max_cycles=20)
     result = dmcmc.solve(problem, algorithm={"name": name, "cycles": 20}, seed=5)
-    best = max(worth(problem, values) for values in found)
-    assert worth(problem, problem.values_of(result.assignment)) == best
+    best = max(value_of(problem, values) for values in found)
+    assert value_of(problem, problem.values_of(result.assignment)) == best
 
 
 @pytest.mark.parametrize("name", CYCLE_ALGORITHMS)
@@ -215,7 +215,7 @@ def test_all_cycles_are_invariant_under_the_number_of_ranks(name):
         thread.join()
     _, states = cycles(name, problem, 2, max_cycles=8)
     assert found == [[values.tolist() for values in states]] * 3
-    assert max(worth(problem, values) for values in states) == worth(problem, problem.values_of(alone.assignment))
+    assert max(value_of(problem, values) for values in states) == value_of(problem, problem.values_of(alone.assignment))
 
 
 def test_the_time_budget_ends_the_run(monkeypatch):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.ranks import MPIRUN, lines, needs_mpirun
-from support.runs import hard_problem, written
+from support.runs import hard_problem, write_configuration
 
 from dmcmc.cli.signals import Signals
 from dmcmc.config.document import Document
@@ -30,7 +30,7 @@ WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     """A run that improves its answer for a long time."""
-    return written(
+    return write_configuration(
         tmp_path_factory.mktemp("run"),
         hard_problem(),
         local={"method": "gibbs", "runs": 1, "samples": 5},
@@ -41,7 +41,7 @@ def config(tmp_path_factory):
 @pytest.fixture(scope="module")
 def untimed(tmp_path_factory):
     """The same run without a time budget."""
-    return written(tmp_path_factory.mktemp("untimed"), hard_problem(), local={"method": "gibbs", "runs": 1})
+    return write_configuration(tmp_path_factory.mktemp("untimed"), hard_problem(), local={"method": "gibbs", "runs": 1})
 
 
 class StuckProcess:
@@ -136,7 +136,7 @@ def test_all_ranks_end_after_a_signal_to_all_or_to_a_stuck_one(config, alone):
 def test_ranks_save_the_values_of_their_agents_and_a_later_run_starts_from_them(tmp_path, monkeypatch, why):
     sections = {"local": {"method": "gibbs", "runs": 1, "samples": 5}, "checkpoint": str(tmp_path / "kept")}
     agent_files.write(hard_problem(), tmp_path / "parts", 1 << 30)
-    config = Path(written(tmp_path, hard_problem(), budget={"time": 600}, **sections))
+    config = Path(write_configuration(tmp_path, hard_problem(), budget={"time": 600}, **sections))
     config.write_text(config.read_text().replace("file: problem.npz", "directory: parts"))
     stuck = StuckProcess("improving", str(config), 2, **({"LIMIT": "5"} if why == "late" else {}))
     code, out, error_lines = stuck.after(*([signal.SIGTERM] if why == "signal" else []))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.runs import Hurried, clocked
+from support.runs import HurriedProgress, record_late_compilation
 
 import dmcmc
 from dmcmc.inference.execution import cost_model
@@ -34,8 +34,8 @@ def test_nothing_is_launched_that_was_not_loaded(local, launches, clock, monkeyp
     monkeypatch.setattr(solving, "prepare_gpu", before_the_clock)
     monkeypatch.setattr(cost_model, "COSTS", FREE)
     problem = dmcmc.generate("random", agents=1, variables_per_agent=7, domain_size=2, seed=1)
-    with clocked(monkeypatch) as late:
-        progress = Hurried(clock, "improving", times=3)
+    with record_late_compilation(monkeypatch) as late:
+        progress = HurriedProgress(clock, "improving", times=3)
         result = dmcmc.solve(problem, timeout=600, device="cuda", search="none", local=local, progress=progress)
     assert result.assignment is not None
     assert late == []

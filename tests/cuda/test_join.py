@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.encoded_problems import chosen, problems, same_tables
+from support.encoded_problems import chosen_values, problems, same_tables
 
 from dmcmc.inference.elimination.cuda import descriptor_kernels, waves
 from dmcmc.inference.elimination.cuda import descriptors as w
@@ -35,7 +35,7 @@ def test_dividing_an_elimination_does_not_change_its_tables(problem, threshold):
     alone = eliminate(flat, plan, arithmetic)
     shared = eliminate_hybrid(flat, divide_work(plan, threshold), arithmetic)
     assert same_tables(alone, shared)
-    assert chosen(alone) == chosen(shared)
+    assert chosen_values(alone) == chosen_values(shared)
 
 
 @given(problems(scale=2**40), st.integers(1, 20))
@@ -194,7 +194,7 @@ def test_streamed_eliminations_do_not_share_their_tables():
         flat = flatten(scopes, tables, arithmetic.dtype)
         done.append(eliminate_streamed(flat, plan, arithmetic, 1, Streaming(4000, 10), device=Device(4000)))
         alone.append(eliminate(flat, plan, arithmetic))
-    assert [chosen(d) for d in done] == [chosen(a) for a in alone]
+    assert [chosen_values(d) for d in done] == [chosen_values(a) for a in alone]
     assert not np.shares_memory(done[0].arena, done[1].arena)
 
 

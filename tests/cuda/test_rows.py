@@ -45,7 +45,7 @@ def test_a_message_has_the_rows_of_the_cpu(query, listed, threshold):
     if query.arithmetic.exact is False and threshold is not None:
         threshold = float(threshold)
     alone, shared = making_of(query, listed, threshold), making_of(query, listed, threshold)
-    expected = alone.go_on(1)
+    expected = alone.resume(1)
     shared._ranges = shared._cut_ranges(NO_DEADLINE)
     begin, end = (shared._ranges[0][0], shared._ranges[-1][1]) if shared._ranges else (0, 0)
     rows = GpuRowExtender(shared, Device(1 << 20), 1 << 20).carry(begin, end, shared.start, NO_DEADLINE)

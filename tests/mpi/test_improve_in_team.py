@@ -29,7 +29,7 @@ class Member:
     def __init__(self, rank, arrays, barrier):
         self.rank, self.size, self._arrays, self._barrier = rank, len(arrays), arrays, barrier
 
-    def together(self, work):
+    def allgather(self, work):
         self._arrays[self.rank] = [np.array(array) for array in work()]
         self._barrier.wait(LIMIT)
         parts = list(self._arrays)

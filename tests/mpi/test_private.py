@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.ranks import documents, in_turn, needs_mpirun, start
-from support.runs import Hurried
+from support.runs import HurriedProgress
 
 import dmcmc
 from dmcmc import Factor, Problem
@@ -127,7 +127,9 @@ def test_a_truncated_missing_or_foreign_file_is_refused_by_name(folder, tmp_path
 def test_a_time_budget_is_used_unless_optimality_is_proven_earlier(folder, method, clock):
     best = dmcmc.solve(secret_problem(), local={"method": "exact"})
     config = settings(local={"method": method, "runs": 1, "samples": 2}, budget={"time": 600})
-    found = solve_directory(folder, config, progress=Hurried(clock, "improving", times=2), share_assignment=True)
+    found = solve_directory(
+        folder, config, progress=HurriedProgress(clock, "improving", times=2), share_assignment=True
+    )
     assert found.status == "optimal" or (found.status == "timeout" and method == "gibbs" and found.cycle > 1)
     assert found.objective <= best.objective <= found.bound and (found.status != "optimal" or found.time < 600)
     assert secret_problem().evaluate(found.assignment).objective == found.objective

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.problem_strategies import random_table
-from support.runs import begun
+from support.runs import start_run
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.dpop import step_workspace
@@ -59,7 +59,7 @@ def in_slices(entries):
 def combined(problem, change=None, **local):
     """Return the result of combining the first tables, before any improvement, and the run."""
     options = {} if change is None else {"change": change, "combine": {"method": "sliced"}}
-    run = begun(problem, local={"runs": 1, "samples": 2} | local, presolve="none", **options)
+    run = start_run(problem, local={"runs": 1, "samples": 2} | local, presolve="none", **options)
     run.first_tables()
     return run.combine(), run
 
@@ -120,7 +120,7 @@ def test_a_failing_step_ends_all_steps(monkeypatch):
     def fail(*arguments, **keywords):
         raise ResourceError("no memory on purpose")
 
-    run = begun(clique(6), local={"method": "exact"}, combine={"method": "sliced"}, change=in_slices(60))
+    run = start_run(clique(6), local={"method": "exact"}, combine={"method": "sliced"}, change=in_slices(60))
     run.first_tables()
     monkeypatch.setattr(agent_steps, "util_step", fail)
     with pytest.raises(ResourceError, match="on purpose"):
@@ -131,7 +131,7 @@ def test_a_failing_step_ends_all_steps(monkeypatch):
 
 def test_a_limit_below_every_slice_is_refused():
     with pytest.raises(ResourceError, match="no slice"):
-        in_slices(2)(begun(clique(4), combine={"method": "sliced"}).setup)
+        in_slices(2)(start_run(clique(4), combine={"method": "sliced"}).setup)
 
 
 def test_restricted_tables_keep_their_axes():
@@ -143,9 +143,9 @@ def test_restricted_tables_keep_their_axes():
 
 def test_slices_are_chosen_automatically_if_they_are_few():
     problem, memory = clique(9, 4), {"memory": 1 << 18}
-    setup = begun(problem, budget=memory).setup
+    setup = start_run(problem, budget=memory).setup
     assert setup.slicing is not None and "in slices" in plan_of(setup).combine
     assert slicing_seconds(setup) > 0 and setup.slicing.largest * 4 <= setup.step_bytes
-    assert begun(problem, budget=memory | {"time": 1e-6}).setup.slicing is None  # exceeds the time limit
-    assert begun(problem, budget=memory, combine={"method": "mini-bucket"}).setup.slicing is None
-    assert begun(problem, budget=memory, combine={"z": 3}).setup.slicing is None
+    assert start_run(problem, budget=memory | {"time": 1e-6}).setup.slicing is None  # exceeds the time limit
+    assert start_run(problem, budget=memory, combine={"method": "mini-bucket"}).setup.slicing is None
+    assert start_run(problem, budget=memory, combine={"z": 3}).setup.slicing is None

@@ -11,7 +11,15 @@ import pytest
 from support import soundness
 from support.problem_strategies import random_problem
 from support.ranks import needs_mpirun, start
-from support.runs import Hurried, answer, begun, dense_problem, finished, hard_problem, written
+from support.runs import (
+    HurriedProgress,
+    dense_problem,
+    finish_run,
+    hard_problem,
+    solve_with,
+    start_run,
+    write_configuration,
+)
 
 import dmcmc
 from dmcmc import Factor, Problem
@@ -67,11 +75,13 @@ def without_slices(monkeypatch):
 @pytest.mark.parametrize("memory", [80_000, 1_600_000])
 def test_pruning_rows_proves_the_optimum_if_dense_tables_do_not_fit(seed, memory, without_slices):
     problem = dense_problem(seed)
-    best = answer(problem, local={"method": "exact"}).objective
+    best = solve_with(problem, local={"method": "exact"}).objective
     budget = {"memory": memory}
-    first = answer(problem, local={"method": "exact"}, combine={"method": "mini-bucket"}, budget=budget | {"gap": 10.0})
+    first = solve_with(
+        problem, local={"method": "exact"}, combine={"method": "mini-bucket"}, budget=budget | {"gap": 10.0}
+    )
     assert first.cycle <= 1 and first.extra_msg_count == 0 and first.bound >= best
-    result = answer(problem, local={"method": "exact"}, budget=budget)
+    result = solve_with(problem, local={"method": "exact"}, budget=budget)
     assert result.cycle > 1 and result.status == "optimal" and result.objective == result.bound == best
     assert next(point.bound for point in result.trace if point.bound is not None) > best
     # one UTIL and one VALUE message per tree edge for the answer; the messages of other cycles are counted separately
@@ -83,7 +93,7 @@ def test_pruning_rows_proves_the_optimum_if_dense_tables_do_not_fit(seed, memory
 
 def test_objectives_and_bounds_of_the_trace_improve_until_the_end():
     local = {"method": "gibbs", "runs": 1, "samples": 1}
-    run = begun(hard_problem(), local=local, budget={"time": 600.0})  # cancelled as soon as the bound has moved
+    run = start_run(hard_problem(), local=local, budget={"time": 600.0})  # cancelled as soon as the bound has moved
 
     def until_it_moves(directive):
         known_bounds = [point.bound for point in run.incumbent.trace if point.bound is not None]
@@ -91,7 +101,7 @@ def test_objectives_and_bounds_of_the_trace_improve_until_the_end():
             run.setup.backend.stop.cancellation.request()
         return directive
 
-    result = finished(run, until_it_moves)
+    result = finish_run(run, until_it_moves)
     assert result.status == "timeout" and result.objective <= result.bound
     times, objectives, bounds = ([getattr(p, name) for p in result.trace] for name in ("time", "objective", "bound"))
     assert len(times) > 1 and times == sorted(times)
@@ -129,12 +139,12 @@ def test_a_timed_out_run_has_used_its_time_budget():
 
 
 def test_a_run_ends_at_its_gap():
-    result = answer(hard_problem(), local={"method": "gibbs"}, budget={"time": 600.0, "gap": 0.5})
+    result = solve_with(hard_problem(), local={"method": "gibbs"}, budget={"time": 600.0, "gap": 0.5})
     assert result.status == "feasible" and result.gap <= 0.5 and result.time < 600
 
 
 def test_a_run_may_time_out_before_there_is_a_bound():
-    result = answer(hard_problem(), local={"method": "gibbs", "bound": "none"}, budget={"time": 0.001})
+    result = solve_with(hard_problem(), local={"method": "gibbs", "bound": "none"}, budget={"time": 0.001})
     assert result.status == "timeout" and result.bound is None and result.objective is not None
 
 
@@ -155,12 +165,12 @@ def test_a_second_ctrl_c_ends_the_run():
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        finished(begun(hard_problem(), local={"method": "gibbs"}, budget={"time": 600}), improve=impatient)
+        finish_run(start_run(hard_problem(), local={"method": "gibbs"}, budget={"time": 600}), improve=impatient)
 
 
 @needs_mpirun
 def test_the_time_budget_holds_on_all_ranks(tmp_path):
-    config = written(tmp_path, hard_problem(agents=3), local={"method": "gibbs"}, budget={"time": 0.5})
+    config = write_configuration(tmp_path, hard_problem(agents=3), local={"method": "gibbs"}, budget={"time": 0.5})
     done = start(3, "-m", "dmcmc", "run", config, "--json")
     result = json.loads(done.stdout)
     assert result["status"] == "timeout" and result["bound"] is not None and len(result["trace"]) > 0
@@ -169,8 +179,8 @@ def test_the_time_budget_holds_on_all_ranks(tmp_path):
 @needs_mpirun
 def test_cycles_with_pruned_rows_are_the_same_on_any_number_of_ranks(tmp_path, without_slices):
     problem, sections = dense_problem(1), {"local": {"method": "exact"}, "budget": {"memory": 80_000}}
-    config = written(tmp_path, problem, **sections)
-    alone = json.loads(answer(problem, **sections).to_json())
+    config = write_configuration(tmp_path, problem, **sections)
+    alone = json.loads(solve_with(problem, **sections).to_json())
     (tmp_path / "driver.py").write_text(WITHOUT_SLICES)
     ranks = json.loads(start(3, str(tmp_path / "driver.py"), "run", config, "--json").stdout)
     points = [[(p["objective"], p["bound"]) for p in result["trace"]] for result in (alone, ranks)]
@@ -195,7 +205,9 @@ def test_a_large_interface_has_some_rows_sampled_and_all_rows_bounded(timed, clo
     best = soundness.optimum(problem)
     local = {"method": "gibbs", "rows": 40, "runs": 2, "samples": 20}
     budget = {"memory": "64MiB"} | ({"time": 600} if timed else {})
-    result = answer(problem, local=local, budget=budget, progress=Hurried(clock, "improving"), search="none")
+    result = solve_with(
+        problem, local=local, budget=budget, progress=HurriedProgress(clock, "improving"), search="none"
+    )
     assert [agent.rows for agent in result.agents] == [24**11] * 2
     assert result.objective <= best <= result.bound
     assert result.gap < 0.5

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 from support.ranks import needs_mpirun, start
-from support.runs import Hurried, Slow, answer, begun, dense_problem, finished, hard_problem
+from support.runs import HurriedProgress, SlowBackend, dense_problem, finish_run, hard_problem, solve_with, start_run
 
 import dmcmc
 from dmcmc import Factor, Problem
@@ -32,15 +32,15 @@ from dmcmc.mpi.world import connect
 from dmcmc.run.scheduler.proposal import Allocation
 from dmcmc.run.rank_run import RankRun
 from support.clock import MovableClock
-from support.runs import Slow, begun, finished
+from support.runs import SlowBackend, finish_run, start_run
 
 problem, world = native.load(sys.argv[1]), connect()
 """
 
 SLOW = """
 clock = time.perf_counter = MovableClock()
-run = begun(problem, world=world, change=lambda setup: Slow.for_agents(setup, (1, 2), clock), budget={"time": 600})
-result = finished(run, lambda directive: directive._replace(stop=True))
+run = start_run(problem, world=world, change=lambda setup: SlowBackend.for_agents(setup, (1, 2), clock), budget={"time": 600})
+result = finish_run(run, lambda directive: directive._replace(stop=True))
 """
 
 ABANDONED = """
@@ -52,7 +52,7 @@ def then_late(run):
         run.setup = run.setup.ending(Deadline(time.perf_counter() - 10))
 
 RankRun.first_tables = then_late
-result = finished(begun(problem, world=world, local={"method": "gibbs"}, budget={"time": 600}))
+result = finish_run(start_run(problem, world=world, local={"method": "gibbs"}, budget={"time": 600}))
 """
 
 INTERRUPTED = """
@@ -64,8 +64,8 @@ def interrupted(run, directive):
     RankRun.improve(run, directive)
 
 local = {"method": "gibbs", "bound": "triangles"}
-run = begun(problem, world=world, local=local, budget={"time": 1000})
-result = finished(run, long, interrupted)
+run = start_run(problem, world=world, local=local, budget={"time": 1000})
+result = finish_run(run, long, interrupted)
 """
 
 DRIVER_END = """
@@ -101,10 +101,12 @@ def small_problem(agents=4):
 @pytest.mark.parametrize("method", ["auto", "exact"])
 def test_an_agent_whose_elimination_takes_too_long_is_sampled_and_bounded(method, clock):
     problem, setups = small_problem(), []
-    best = answer(problem, local={"method": "exact"}).objective
+    best = solve_with(problem, local={"method": "exact"}).objective
     sections = {"local": {"method": method}, "budget": {"time": 600.0}}
-    run = begun(problem, change=lambda setup: Slow.for_agents(setup, (1, 2), clock), explain=setups.append, **sections)
-    result = finished(run, lambda directive: directive._replace(stop=True))
+    run = start_run(
+        problem, change=lambda setup: SlowBackend.for_agents(setup, (1, 2), clock), explain=setups.append, **sections
+    )
+    result = finish_run(run, lambda directive: directive._replace(stop=True))
     assert [agent.method for agent in result.agents] == ["exact", "annealing", "annealing", "exact"]
     assert result.objective <= best <= result.bound
     plan = result.provenance["plan"]
@@ -116,8 +118,8 @@ def test_an_agent_whose_elimination_takes_too_long_is_sampled_and_bounded(method
 
 def test_without_a_time_budget_no_elimination_is_given_up():
     backend = RecordingBackend()
-    run = begun(small_problem(), change=lambda setup: replace(setup, backend=backend))
-    assert finished(run).status == "optimal" and set(backend.deadlines) == {float("inf")}
+    run = start_run(small_problem(), change=lambda setup: replace(setup, backend=backend))
+    assert finish_run(run).status == "optimal" and set(backend.deadlines) == {float("inf")}
 
 
 def test_an_agent_that_cannot_be_sampled_is_eliminated_until_the_deadline():
@@ -127,9 +129,9 @@ def test_an_agent_that_cannot_be_sampled_is_eliminated_until_the_deadline():
         surveys = tuple(work._replace(obstacle="too many rows") for work in setup.surveys)
         return replace(setup, backend=backend, surveys=surveys)
 
-    run = begun(small_problem(), change=unsampled, budget={"time": 600.0})
+    run = start_run(small_problem(), change=unsampled, budget={"time": 600.0})
     end = run.setup.backend.stop.until
-    assert finished(run).status == "optimal" and set(backend.deadlines) == {end}
+    assert finish_run(run).status == "optimal" and set(backend.deadlines) == {end}
 
 
 @needs_mpirun
@@ -154,7 +156,7 @@ def test_a_timeout_in_any_phase_returns_the_incumbent_and_the_best_bound(phase, 
         raise OutOfTime("out of time")
 
     problem = hard_problem(variables=9, domain=7)
-    best = answer(problem, local={"method": "exact"}).objective
+    best = solve_with(problem, local={"method": "exact"}).objective
     name = {
         "first_tables": "first_tables",
         "combine": "run_cycle",
@@ -163,7 +165,7 @@ def test_a_timeout_in_any_phase_returns_the_incumbent_and_the_best_bound(phase, 
     }
     monkeypatch.setattr(rank_run, name[phase], late)
     local = {"method": "gibbs", "runs": 1, "samples": 1, "bound": bound}
-    result = finished(begun(problem, local=local, budget={"time": 5.0}))
+    result = finish_run(start_run(problem, local=local, budget={"time": 5.0}))
     assert result.status == "timeout" and result.violation == 0
     assert problem.evaluate(result.assignment).objective == result.objective <= best
     assert (result.bound is None) == (bound == "none")
@@ -197,7 +199,7 @@ def test_a_timeout_before_the_tables_is_bounded_by_the_largest_entries(monkeypat
 
     problem = hard_problem(variables=4, domain=3)
     monkeypatch.setattr(rank_run, "first_tables", late)
-    result = finished(begun(problem, budget={"time": 5.0}))
+    result = finish_run(start_run(problem, budget={"time": 5.0}))
     assert result.bound == sum(factor.table.max() for factor in problem.factors) and result.cycle == 0
 
 
@@ -218,14 +220,14 @@ def test_after_a_lack_of_memory_the_search_uses_the_remaining_time(hurried_searc
         raise OutOfMemory("out of memory")
 
     monkeypatch.setattr(rank_run, "first_tables", full)
-    result = answer(hard_problem(), budget={"time": 600}, search="none")
+    result = solve_with(hard_problem(), budget={"time": 600}, search="none")
     assert result.status == "timeout" and result.time > 599.9 and result.note == "out of memory: out of memory"
     assert result.objective <= result.bound
 
 
 def test_even_the_first_combination_is_abandoned_after_the_deadline():
     problem, over = dense_problem(0), Deadline(time.perf_counter() - 10)
-    run = begun(problem, local={"method": "gibbs", "runs": 1, "samples": 1}, budget={"time": 1.0})
+    run = start_run(problem, local={"method": "gibbs", "runs": 1, "samples": 1}, budget={"time": 1.0})
     run.first_tables()
     run.setup = run.setup.with_stop(over)
     given_up = run.combine()
@@ -241,12 +243,12 @@ def test_a_lack_of_memory_is_an_error_in_the_first_cycle_and_ends_a_later_one():
     def tight(run):
         run.setup = replace(run.setup, step_bytes=700)
 
-    run = begun(problem, **sections)
+    run = start_run(problem, **sections)
     run.first_tables()
     tight(run)
     with pytest.raises(ResourceError, match=r"budget\.memory"):
         run.combine()
-    run = begun(problem, **sections)
+    run = start_run(problem, **sections)
     run.first_tables()
     run.agree(run.combine())
     tight(run)
@@ -261,9 +263,9 @@ def test_a_lack_of_memory_is_an_error_in_the_first_cycle_and_ends_a_later_one():
 def test_exact_tables_that_do_not_fit_are_an_error_only_without_a_time_budget(memory, note, hurried_search, clock):
     problem, exact = hard_problem(domain=6), {"local": {"method": "exact"}, "combine": {"method": "exact"}}
     with pytest.raises(ResourceError, match=r"needs .* bytes"):
-        answer(problem, budget={"memory": memory}, **exact)
-    progress = Hurried(clock, "improving")
-    result = answer(problem, budget={"memory": memory, "time": 600}, progress=progress, search="none", **exact)
+        solve_with(problem, budget={"memory": memory}, **exact)
+    progress = HurriedProgress(clock, "improving")
+    result = solve_with(problem, budget={"memory": memory, "time": 600}, progress=progress, search="none", **exact)
     assert result.status == "timeout" and result.violation == 0 and note in result.note
     assert problem.evaluate(result.assignment).objective == result.objective <= result.bound
 
@@ -291,7 +293,7 @@ def shared_only(floats=False):
 def test_a_run_that_cannot_improve_ends_before_its_deadline(bound, floats, monkeypatch):
     monkeypatch.setattr(scheduler, "_PATIENCE_SECONDS", 0.03)
     monkeypatch.setattr(scheduler, "_PATIENCE_FACTOR", 1.0)
-    result = answer(
+    result = solve_with(
         shared_only(floats),
         local={"method": "gibbs", "bound": bound},
         combine={"method": "mini-bucket", "z": 1},
@@ -303,17 +305,17 @@ def test_a_run_that_cannot_improve_ends_before_its_deadline(bound, floats, monke
 
 def test_a_time_budget_limits_the_size_of_combined_tables():
     problem, sections = dense_problem(0), {"local": {"method": "exact"}}
-    best = answer(problem, **sections)
+    best = solve_with(problem, **sections)
     assert best.status == "optimal" and all(agent.z is None for agent in best.agents)
-    run = begun(problem, stop=Deadline(time.perf_counter() + 60), **sections, budget={"time": 1e-5})
+    run = start_run(problem, stop=Deadline(time.perf_counter() + 60), **sections, budget={"time": 1e-5})
     run.first_tables()
     run.agree(run.combine())
     first = run.result()
     assert any(agent.z is not None for agent in first.agents)
     assert first.cycle == 1 and first.objective <= best.objective <= first.bound
-    exact = answer(problem, **sections, combine={"method": "exact"}, budget={"time": 60.0})
+    exact = solve_with(problem, **sections, combine={"method": "exact"}, budget={"time": 60.0})
     assert exact.status == "optimal" and all(agent.z is None for agent in exact.agents)
-    assert all(agent.z is None for agent in answer(problem, **sections).agents)
+    assert all(agent.z is None for agent in solve_with(problem, **sections).agents)
 
 
 def test_explaining_the_plan_does_not_count_as_run_time(clock):

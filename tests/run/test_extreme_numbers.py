@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support import naive
-from support.runs import answer
+from support.runs import solve_with
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.runtime.errors import ProblemError
@@ -80,7 +80,7 @@ def test_extreme_numbers_give_a_sound_answer_or_a_one_line_error(
     problem = extreme(seed, sizes, hard, constants)
     local = {"method": method, "bound": bound, "runs": 2, "samples": 5, "temperature": temperature}
     try:
-        result = answer(problem, local=local, combine={"method": combine})
+        result = solve_with(problem, local=local, combine={"method": combine})
     except ProblemError as error:
         assert "scale them down" in str(error) and "\n" not in str(error)
         assert max([*map(float, sizes), *map(float, constants)]) > 1e300
@@ -119,7 +119,7 @@ def test_sums_over_extreme_numbers_are_finite_or_a_one_line_error(seed, sizes, h
 def test_temperatures_outside_the_range_of_a_chain_are_clamped(method, size, temperature, hard):
     """In the units of a chain the temperatures would be denormal, 0 or infinite, and weights would not be numbers."""
     problem = extreme(0, [size] * 6, hard)
-    found = answer(problem, local={"method": method, "runs": 3, "samples": 20, "temperature": temperature})
+    found = solve_with(problem, local={"method": method, "runs": 3, "samples": 20, "temperature": temperature})
     check(problem, found)
     if temperature < 1 and method in ("gibbs", "tempering"):  # the lowest temperature is greedy, from three starts
         assert found.objective == naive.optimum(problem)

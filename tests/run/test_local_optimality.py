@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.local_optima import better, better_by_one, tolerance, worth
+from support.local_optima import better_by_one, is_better, tolerance, value_of
 from support.problem_strategies import random_problem
 from support.ranks import documents, in_turn, needs_mpirun
 
@@ -51,11 +51,11 @@ def violations_of_optimality(problem, assignment):
     """Return a list of what violates 1-optimality."""
     values = problem.values_of(assignment)
     messages = [f"better: {other}" for other in better_by_one(problem, values)]
-    value = worth(problem, values)
+    value = value_of(problem, values)
     return messages + [
         f"{other.tolist()} is better"
         for other in baseline_assignments(problem, values)
-        if better(problem, value, worth(problem, other)) and not tolerance(problem)
+        if is_better(problem, value, value_of(problem, other)) and not tolerance(problem)
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import naive
-from support.runs import answer
+from support.runs import solve_with
 
 from dmcmc import Factor, Problem
 from dmcmc.config.keywords import settings_from
@@ -32,11 +32,11 @@ def random_tables(seed, floats=False, high=100):
     return [rng.uniform(0, high, (3, 3)) if floats else rng.integers(0, high, (3, 3)) for _ in range(6)]
 
 
-def solve_with(problem, combine):
+def solve_combined(problem, combine):
     """Solve as a whole problem if there is one agent, else with messages."""
     if problem.n_agents == 1:
         return solve_single_agent(problem, settings_from(None, {"combine": combine}))
-    return answer(problem, local={"method": "exact"}, combine=combine)
+    return solve_with(problem, local={"method": "exact"}, combine=combine)
 
 
 def check(problem, result, slack=Fraction(0)):
@@ -72,7 +72,7 @@ def test_a_constant_does_not_close_a_gap(constant, agents):
         for floats in (False, True):
             tables = random_tables(seed, floats)
             original, shifted = clique(tables, agents), clique(tables, agents, constants=(constant,))
-            without, result = solve_with(original, MINI_BUCKETS), solve_with(shifted, MINI_BUCKETS)
+            without, result = solve_combined(original, MINI_BUCKETS), solve_combined(shifted, MINI_BUCKETS)
             check(shifted, result, slack_of(shifted))
             assert (result.status, result.assignment) == (without.status, without.assignment)
             statuses.add(result.status)
@@ -85,11 +85,11 @@ def test_integers_above_2_53_are_optimal_only_if_they_equal_their_bound():
     tables[0][:] = top
     tables[1:4] = [np.array([[1, 0, 0], [0, 1, 0], [0, 0, 0]])] * 3
     tables[4] = tables[5] = np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]])
-    result = solve_with(clique(tables), MINI_BUCKETS)
+    result = solve_combined(clique(tables), MINI_BUCKETS)
     assert result.objective is not None and result.bound is not None
     assert (result.status == "optimal") == (result.objective == result.bound)
     check(clique(tables), result)
-    assert solve_with(clique(tables), EXACT).status == "optimal"
+    assert solve_combined(clique(tables), EXACT).status == "optimal"
 
 
 @pytest.mark.parametrize("agents", [1, 2])
@@ -98,10 +98,10 @@ def test_small_costs_do_not_close_a_gap(agents):
     statuses = set()
     for seed in range(8):
         tables = [1e-12 * t for t in random_tables(seed, True, 1.0)]
-        relaxed = solve_with(clique(tables, agents, "min"), MINI_BUCKETS)
+        relaxed = solve_combined(clique(tables, agents, "min"), MINI_BUCKETS)
         check(clique(tables, agents, "min"), relaxed, slack_of(clique(tables)))
         statuses.add(relaxed.status)
-        assert solve_with(clique(tables, agents, "min"), EXACT).status == "optimal"
+        assert solve_combined(clique(tables, agents, "min"), EXACT).status == "optimal"
     assert "feasible" in statuses
 
 
@@ -112,7 +112,7 @@ def test_exact_answers_on_mixed_magnitudes_are_optimal(agents, sense):
         tables = random_tables(seed, True, 1e-3)
         tables[seed % 6] = tables[seed % 6] * 1e19 + 1e16
         problem = clique(tables, agents, sense, constants=(1e16, -1e16, 1e-3))
-        result = solve_with(problem, EXACT)
+        result = solve_combined(problem, EXACT)
         assert result.status == "optimal"
         check(problem, result, slack_of(problem))
 
@@ -130,10 +130,10 @@ def test_exact_answers_on_mixed_magnitudes_are_optimal(agents, sense):
 def test_optimality_is_invariant_under_constants_and_powers_of_two(seed, floats, agents, sense, power, constants, z):
     combine = {"method": "mini-bucket", "z": z, "moment_matching": False}
     tables = random_tables(seed, floats, 8)
-    first = solve_with(clique(tables, agents, sense), combine)
+    first = solve_combined(clique(tables, agents, sense), combine)
     scaled = [t * 2.0**power if floats else t * 2 ** abs(power) for t in tables]
     problem = clique(scaled, agents, sense, tuple(constants))
-    result = solve_with(problem, combine)
+    result = solve_combined(problem, combine)
     check(problem, result, slack_of(problem))
     assert (result.status, result.assignment) == (first.status, first.assignment)
 
@@ -148,7 +148,7 @@ def test_optimal_results_agree_with_brute_force(seed, agents, scales):
     tables = [scale * table for scale, table in zip(scales, random_tables(seed, True, 1.0), strict=True)]
     problem = clique(tables, agents)
     for combine in (EXACT, MINI_BUCKETS):
-        check(problem, solve_with(problem, combine), slack_of(problem))
+        check(problem, solve_combined(problem, combine), slack_of(problem))
 
 
 def test_the_gap_of_numbers_above_the_float_range_is_finite_or_none():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support import naive, toulbar2
 from support.problem_strategies import random_problem
-from support.runs import begun, finished
+from support.runs import finish_run, start_run
 
 import dmcmc
 from dmcmc import Factor, Problem
@@ -214,7 +214,7 @@ def test_a_guarantee_counts_the_samples_that_were_drawn_for_every_row(runs):
 
 def test_there_is_no_guarantee_if_the_deadline_cuts_sampling_short():
     local = {"method": "gibbs", "guarantee": {"alpha": 1e-4, "epsilon": 1e-4}, "temperature": 1}
-    result = finished(begun(small_problem(8), local=local, budget={"time": 0.2}))  # planning is not part of it
+    result = finish_run(start_run(small_problem(8), local=local, budget={"time": 0.2}))  # planning is not part of it
     assert result.guarantee is None and "of 100,000,000 samples" in result.note
 
 

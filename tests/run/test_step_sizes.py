@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 from support.ranks import needs_mpirun, start
-from support.runs import answer, begun
+from support.runs import solve_with, start_run
 
 from dmcmc import Factor, Problem
 from dmcmc.formats import native
@@ -46,7 +46,7 @@ def bounds_and_z(result):
 @needs_mpirun
 def test_messages_too_wide_for_a_parent_are_made_again_with_a_smaller_z(tmp_path):
     problem = many_small_agents()
-    alone = answer(problem, budget=LITTLE_MEMORY)
+    alone = solve_with(problem, budget=LITTLE_MEMORY)
     assert alone.status == "feasible" and alone.objective < alone.bound
     tree = alone.provenance["plan"]["pseudo_tree"]
     assert alone.msg_count > 2 * sum(parent is not None for parent in tree.values())  # some messages were sent twice
@@ -58,7 +58,7 @@ def test_messages_too_wide_for_a_parent_are_made_again_with_a_smaller_z(tmp_path
 
 
 def test_an_error_is_raised_if_narrower_messages_do_not_help():
-    setup = begun(many_small_agents()).setup
+    setup = start_run(many_small_agents()).setup
     error = MessagesTooWide("out of memory")
     error.agent = next(a for a, children in enumerate(setup.tree.children) if children)
     error.z = 4
@@ -73,7 +73,7 @@ def test_an_error_is_raised_if_narrower_messages_do_not_help():
 
 
 def test_larger_tables_than_the_time_allows_tighten_the_bounds():
-    run = begun(many_small_agents(), stop=Deadline(time.perf_counter() + 600), budget={"time": 0.02})
+    run = start_run(many_small_agents(), stop=Deadline(time.perf_counter() + 600), budget={"time": 0.02})
     run.first_tables()
     tables = {number: agent.exported() for number, agent in run.agents.items()}
     bounds, widths = [], []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numpy_gibbs import philox_twin
-from support.problem_strategies import KINDS, deterministic_grid, in_other_ways, random_problem
+from support.problem_strategies import PROBLEM_SETTINGS, deterministic_grid, random_problem, with_other_representations
 
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.elimination.plan import plan_elimination
@@ -52,12 +52,12 @@ def random_block(graph, rng, limit):
     return workspace, cut(graph, workspace, order, np.argsort(order), rng.random(n), limit, 1 << 30)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PROBLEM_SETTINGS)
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_block_move_is_optimal_given_the_rest(kind, seed):
     rng = np.random.default_rng(seed)
-    problem = in_other_ways(random_problem(seed, **KINDS[kind]), rng)
+    problem = with_other_representations(random_problem(seed, **PROBLEM_SETTINGS[kind]), rng)
     graph = graph_of(problem)
     z = rng.integers(0, problem.domains)
     workspace, size = random_block(graph, rng, 64)

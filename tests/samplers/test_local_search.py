@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.problem_strategies import KINDS, in_other_ways, random_problem
+from support.problem_strategies import PROBLEM_SETTINGS, random_problem, with_other_representations
 
 from dmcmc import Factor, generate
 from dmcmc.inference.model.densify import _DenseProblemBuilder, densify
@@ -43,23 +43,23 @@ def better_neighbours(problem, values):
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PROBLEM_SETTINGS)
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_one_opt_assignments_are_no_worse_and_have_no_better_neighbour(kind, seed):
     rng = np.random.default_rng(seed)
-    problem = in_other_ways(random_problem(seed, **KINDS[kind]), rng)
+    problem = with_other_representations(random_problem(seed, **PROBLEM_SETTINGS[kind]), rng)
     start = rng.integers(0, problem.domains) if problem.n_variables else np.zeros(0, dtype=np.int64)
     climbed = search(problem).one_opt(start)[: problem.n_variables]
     assert score(problem, climbed) >= score(problem, start)
     assert better_neighbours(problem, climbed) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PROBLEM_SETTINGS)
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_the_first_assignment_and_improved_ones_have_no_better_neighbour_and_are_never_worse(kind, seed):
-    problem = in_other_ways(random_problem(seed, **KINDS[kind]), np.random.default_rng(seed))
+    problem = with_other_representations(random_problem(seed, **PROBLEM_SETTINGS[kind]), np.random.default_rng(seed))
     n, improved = problem.n_variables, []
     first = search(problem).first()
     best = search(problem).improve(first, None, 30, improved.append)
@@ -113,7 +113,7 @@ def test_neighbours_have_different_colours():
 @given(seed=st.integers(0, 2**32))
 def test_hidden_states_follow_from_the_values(seed):
     """The dense problem has the same utility as the original one; memory is so short that factors become chains."""
-    problem = in_other_ways(random_problem(seed, hard=0.4), np.random.default_rng(seed))
+    problem = with_other_representations(random_problem(seed, hard=0.4), np.random.default_rng(seed))
     dense = chained(problem)
     values = LocalSearch(problem, dense, 0, 1, Deadline()).first()
     original = values[: problem.n_variables]

@@ -56,7 +56,7 @@ def same_tables(left, right, tolerance=0.0):
     return a.keys() == b.keys() and all(np.allclose(a[s], b[s], rtol=tolerance, atol=tolerance) for s in a)
 
 
-def chosen(done):
+def chosen_values(done):
     values = np.zeros(done.plan.program.domains.size, dtype=np.int64)
     done.choose(values)
     return values.tolist()

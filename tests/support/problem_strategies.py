@@ -62,7 +62,7 @@ def problems(draw):
     )
 
 
-def same(left, right):
+def equal_problems(left, right):
     """Return whether two problems are equal, including the types of labels and the dtypes of tables."""
 
     def typed(problem):
@@ -120,7 +120,7 @@ def random_problem(
     )
 
 
-KINDS = {
+PROBLEM_SETTINGS = {
     "whole": {},
     "hard": {"hard": 0.6},
     "costs": {"sense": "min"},
@@ -130,7 +130,7 @@ KINDS = {
 }
 
 
-def in_other_ways(problem, rng):
+def with_other_representations(problem, rng):
     """Return the same problem with some factors as sparse tables and some as automata."""
     factors = []
     for factor in problem.factors:

@@ -32,12 +32,12 @@ from dmcmc.run.solve import solve
 from support.clock import MovableClock
 
 
-def answer(problem, **sections):
+def solve_with(problem, **sections):
     """Solve a problem with the given settings."""
     return dmcmc.solve(problem, **sections)
 
 
-def begun(problem, *, world=None, stop=None, change=lambda setup: setup, explain=lambda setup: None, **sections):
+def start_run(problem, *, world=None, stop=None, change=lambda setup: setup, explain=lambda setup: None, **sections):
     """Return a run before its first tables.
 
     Parameters
@@ -58,7 +58,7 @@ def begun(problem, *, world=None, stop=None, change=lambda setup: setup, explain
     return RankRun(setup.with_stop(stop), world, search, NoProgress(), explain, team_of(setup, world))
 
 
-def finished(run, direct=lambda directive: directive, improve=RankRun.improve):
+def finish_run(run, direct=lambda directive: directive, improve=RankRun.improve):
     """Finish a run, with changed directives or another improvement step, and return its result."""
     with Interrupt(run.setup.backend.stop, armed=run.setup.timed):
         try:
@@ -71,7 +71,7 @@ def finished(run, direct=lambda directive: directive, improve=RankRun.improve):
 
 
 @dataclass(frozen=True)
-class Slow(Backend):
+class SlowBackend(Backend):
     """A backend on which some plans never finish if they can be given up: its clock then moves to the deadline."""
 
     slow: tuple = ()
@@ -95,7 +95,7 @@ class Slow(Backend):
         return replace(setup, backend=cls(setup.backend.device, setup.backend.threads, slow=plans, clock=clock))
 
 
-class Hurried(NoProgress):
+class HurriedProgress(NoProgress):
     """A progress that moves the clock past the deadline when a stage begins for the n-th time."""
 
     def __init__(self, clock, stage, times=1):
@@ -107,7 +107,7 @@ class Hurried(NoProgress):
             self.clock.skip(1e6)
 
 
-def written(tmp_path, problem, **sections):
+def write_configuration(tmp_path, problem, **sections):
     """Write a problem and its configuration; return the path of the configuration."""
     native.save(problem, tmp_path / "problem.npz")
     lines = ["problem: {file: problem.npz}"]
@@ -146,7 +146,7 @@ def hard_problem(variables=14, agents=2, domain=8, seed=0):
     return Problem(names[0], np.full(n, domain), names[1], owner, factors)
 
 
-def forget():
+def forget_compiled_kernels():
     """Forget all compiled kernels, so that they are compiled or read from disk again, and the plans that call them."""
     for one in gc.get_objects():
         if issubclass(type(one), Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
@@ -156,7 +156,7 @@ def forget():
 
 
 @contextmanager
-def clocked(monkeypatch):
+def record_late_compilation(monkeypatch):
     """Yield a list of the kernels (name and signature) that are compiled or read while the clock runs."""
     late, clock_started, clock_stopped, compile_ = [], [], [True], Dispatcher.compile
 
@@ -189,5 +189,5 @@ def clocked(monkeypatch):
                 patched.setattr(solving, name, without_clock(getattr(solving, name)))
         patched.setattr(solving, "divide_problem", starting)
         patched.setattr(Dispatcher, "compile", record)
-        forget()
+        forget_compiled_kernels()
         yield late

@@ -80,7 +80,7 @@ def test_batches_of_all_agents_equal_the_cpus(seeds, hard, scopes, largest, exac
     for round_index in range(4 if len(seeds) == 1 else 2):
         for frontier in [*frontiers[0], *frontiers[1]] if round_index == 3 else []:
             release_all_entries(frontier)
-        chosen = [[frontier.wave(2, 2, 1, 1) for frontier in some] for some in frontiers]
+        chosen = [[frontier.next_batch(2, 2, 1, 1) for frontier in some] for some in frontiers]
         found = [
             run_batches([(engine, batch) for engine, (_, batch) in zip(some, batches, strict=True)], NO_DEADLINE)
             for some, batches in zip(engines, chosen, strict=True)
@@ -121,7 +121,7 @@ def test_an_infeasible_row_makes_its_branches_infeasible():
 def test_a_batch_after_the_deadline_stays_unprocessed():
     state = DualState(agent(0, 0.0, SCOPES, 5), triangles=True)
     engine, frontier, rows = GpuNodeEngine(state), frontier_of(state, 5), np.arange(state.bounds.size)
-    chosen, batch = frontier.wave(2, 2, 1, 1)
+    chosen, batch = frontier.next_batch(2, 2, 1, 1)
     (found,) = run_batches([(engine, batch)], Deadline(until=0.0))
     assert (found.bounds == NOT_PROCESSED).all()
     frontier.take(chosen, batch, found)

@@ -208,7 +208,7 @@ def test_per_row_bounds_follow_the_shared_term_and_resume(per_row_after_two_step
 def test_per_row_bounds_start_in_the_call_that_completes_the_shared_steps(per_row_after_two_steps):
     on_gpu, _ = make_relaxations()
     assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1e6)
-    assert on_gpu[1].steps == 2 and on_gpu[1].per_row.trees and on_gpu[1].made > 2
+    assert on_gpu[1].steps == 2 and on_gpu[1].per_row.trees and on_gpu[1].work_done > 2
 
 
 def test_agents_that_come_later_have_separate_buffers(per_row_after_two_steps):

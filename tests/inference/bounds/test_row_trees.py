@@ -44,7 +44,7 @@ def test_per_row_bounds_are_sound_and_never_worse(short, monkeypatch, hard, floa
     before = [decoded(relaxation) for relaxation in found]
     bounding = per_row_bounding(found, seconds_left=stop_after(monkeypatch, 14))
     bounding.run()
-    assert bounding.made[Stage.ROOT] and bounding.made[Stage.BRANCH]
+    assert bounding.nodes_by_stage[Stage.ROOT] and bounding.made[Stage.BRANCH]
     for relaxation, values, bounds_before in zip(found, exact, before, strict=True):
         assert (decoded(relaxation) <= bounds_before).all() and (decoded(relaxation) >= values - 1e-9 * floats).all()
     assert any(
@@ -113,7 +113,9 @@ def test_an_unconverged_leaf_gets_more_steps_before_it_is_branched(short, monkey
     (same,) = [
         x for x in found[0].per_row.trees[1].leaves if (x.fixed, x.domain_part) == (leaf.fixed, leaf.domain_part)
     ]
-    assert same.converged and same.entry == entry and same.bound <= before and bounding.made[Stage.CONTINUE] == 1
+    assert (
+        same.converged and same.entry == entry and same.bound <= before and bounding.nodes_by_stage[Stage.CONTINUE] == 1
+    )
     assert (decoded(found[0]) >= exact[0]).all()
 
 
@@ -135,7 +137,7 @@ def test_a_row_with_a_lower_bound_from_another_method_counts_as_converged(short,
     bounding = per_row_bounding(found[:1], seconds_left=stop_after(monkeypatch, 2), rows=np.array([1]))
     bounding.run()
     tree = found[0].per_row.trees[1]
-    assert bounding.made == [1, 0, len(tree.leaves)] and tree.top.bound > low == found[0].state.bounds[1]
+    assert bounding.nodes_by_stage == [1, 0, len(tree.leaves)] and tree.top.bound > low == found[0].state.bounds[1]
     assert len({leaf.bound for leaf in tree.leaves}) > 1
 
 

@@ -91,7 +91,7 @@ def test_a_division_of_much_higher_cost_is_rejected(monkeypatch):
     monkeypatch.setattr(splitting, "_ACCEPTED_CELLS", 0.0)
     problem = on_graph(core_with_tails(core=12, tails=4, length=3))
     undivided_cells = best_order([f.scope for f in problem.factors], problem.domains, range(problem.n_variables)).cells
-    cost = division_cost(splitting.assign_variables(problem, 5))
+    cost = division_cost(splitting.split(problem, 5))
     assert cost.cells <= 4 * undivided_cells
 
 

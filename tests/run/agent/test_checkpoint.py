@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.problem_strategies import random_problem
 from support.ranks import start
-from support.runs import begun
+from support.runs import start_run
 
 import dmcmc
 from dmcmc.formats import native
@@ -123,7 +123,7 @@ def test_a_full_disk_is_a_file_error_and_leaves_no_files(tmp_path, full_disk):
 
 
 def test_a_run_with_a_time_budget_starts_with_the_stored_assignment(tmp_path):
-    run = begun(problem(), budget={"time": 5.0}, checkpoint=str(tmp_path))
+    run = start_run(problem(), budget={"time": 5.0}, checkpoint=str(tmp_path))
     best = dmcmc.solve(problem(), local=FIXED["exact"])
     values = np.array([best.assignment[name] for name in problem().variables], dtype=np.int64)
     saved = SavedIncumbent(str(tmp_path), run.setup.problem)
@@ -135,7 +135,7 @@ def test_a_run_with_a_time_budget_starts_with_the_stored_assignment(tmp_path):
     assert not saved.load().any()
     saved.save(values)
     saved.flush()
-    again = begun(problem(), budget={"time": 5.0}, checkpoint=str(tmp_path))
+    again = start_run(problem(), budget={"time": 5.0}, checkpoint=str(tmp_path))
     assert again.incumbent.outcome.objective == best.objective and np.array_equal(again.search.best, values)
 
 

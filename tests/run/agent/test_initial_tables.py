@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from support.runs import begun, hard_problem
+from support.runs import hard_problem, start_run
 
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.run import initial_tables
@@ -16,7 +16,7 @@ PROBLEM = hard_problem(variables=6, domain=4)
 
 def setup_of(budget, monkeypatch, sampled=(), seconds=1e-3, method="auto"):
     """Return a plan at its start, on a stopped clock; some agents are sampled, others exact at some cost."""
-    made = begun(PROBLEM, local={"method": method}, budget={"time": budget}, device="cpu", search="none").setup
+    made = start_run(PROBLEM, local={"method": method}, budget={"time": budget}, device="cpu", search="none").setup
     choices = {a: choice._replace(method="exact", seconds=seconds) for a, choice in enumerate(made.choices)}
     for a in sampled:
         choices[a] = sampled_choice(made.surveys[a], SAMPLER, "", made.limits, made.rates)._replace(first_bound=1e6)

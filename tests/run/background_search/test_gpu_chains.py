@@ -1,7 +1,7 @@
 """Test that GPU chains get time and are recorded like all other work; a fake replaces the chains."""
 
 import pytest
-from support.runs import Hurried, hard_problem
+from support.runs import HurriedProgress, hard_problem
 
 import dmcmc
 from dmcmc.config.settings import Budget, Settings
@@ -39,7 +39,9 @@ def test_a_run_allocates_time_records_the_cost_and_ends_the_chains(clock, monkey
     monkeypatch.setattr(gpu_chains, "BackgroundGpuChains", FakeChains)
     monkeypatch.setattr(prepare_gpu, "_load_search", lambda setup: None)
     made.clear()
-    progress = Hurried(clock, "improving", times=2)  # the chains have had time and are recorded at the second time
+    progress = HurriedProgress(
+        clock, "improving", times=2
+    )  # the chains have had time and are recorded at the second time
     local = {"method": "gibbs"}
     result = dmcmc.solve(hard_problem(), timeout=600, local=local, search="none", device="cpu", progress=progress)
     (search,) = made

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 from support.clock import MovableClock
-from support.runs import clocked, dense_problem, hard_problem
+from support.runs import dense_problem, hard_problem, record_late_compilation
 
 import dmcmc
 import dmcmc.run.solve as solving
@@ -66,7 +66,7 @@ PROBLEMS = {
 def test_nothing_is_compiled_or_read_while_the_clock_runs(name, monkeypatch):
     make, options = PROBLEMS[name]
     problem = make()
-    with clocked(monkeypatch) as late:
+    with record_late_compilation(monkeypatch) as late:
         result = dmcmc.solve(problem, timeout=1.0, device="cpu", search="none", **options)
     assert result.assignment is not None
     assert late == []

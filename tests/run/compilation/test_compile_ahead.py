@@ -7,7 +7,7 @@ import numba
 import numpy as np
 import pytest
 from support.problem_strategies import random_problem
-from support.runs import begun, dense_problem
+from support.runs import dense_problem, start_run
 
 import dmcmc
 from dmcmc.config.settings import Budget, Combine, Local, Settings
@@ -132,7 +132,7 @@ def test_single_variable_agents_are_soon_proven_if_their_combination_is_cheap(de
 
 
 def test_a_late_compilation_of_the_search_stops_the_clock():
-    search = begun(dense_problem(1), budget={"time": 60.0}).search
+    search = start_run(dense_problem(1), budget={"time": 60.0}).search
     until, start = search.stop.until, search.incumbent.start
     search.compile_when_needed = lambda: 5.0
     search.improve(0.01)
@@ -163,7 +163,7 @@ def test_no_agent_is_sampled_if_the_optimum_was_proven_in_the_meantime(proven, m
 
     monkeypatch.setattr(initial_tables, "_sampled_agents", sample)
     monkeypatch.setattr("dmcmc.run.planning.setup._NEVER_GIVEN_UP_PART", 0.0)
-    run = begun(dense_problem(1), local={"method": "exact"}, budget={"time": 600.0}, search="none")
+    run = start_run(dense_problem(1), local={"method": "exact"}, budget={"time": 600.0}, search="none")
     assert set(run.setup.methods) == {"exact"}, run.setup.choices
     monkeypatch.setattr(run, "_goal_reached", lambda: proven)
     run.setup.backend.stop.cancellation.request()
@@ -175,7 +175,7 @@ def test_no_agent_is_sampled_if_the_optimum_was_proven_in_the_meantime(proven, m
 def test_cheap_agents_stay_exact_if_planning_took_all_the_time(monkeypatch):
     """No other kernels are compiled for them."""
     problem = dmcmc.generate("random", agents=6, variables_per_agent=1, domain_size=3, global_density=0.8)
-    run = begun(problem, budget={"time": 600.0}, search="none")
+    run = start_run(problem, budget={"time": 600.0}, search="none")
     run.setup = run.setup.with_stop(Deadline(time.perf_counter() - 0.01))
     monkeypatch.setattr(initial_tables, "_FIRST_ANSWER_GRACE", 30.0)
     monkeypatch.setattr(initial_tables, "_sampled", None)

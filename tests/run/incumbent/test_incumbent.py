@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.local_optima import better_by_one
 from support.problem_strategies import random_problem
 from support.ranks import documents, in_turn, needs_mpirun
-from support.runs import answer, begun, dense_problem, finished, hard_problem, written
+from support.runs import dense_problem, finish_run, hard_problem, solve_with, start_run, write_configuration
 
 from dmcmc import Factor, Problem
 from dmcmc.config.document import Document
@@ -41,7 +41,7 @@ def values_of(problem, result):
 def test_no_answer_has_a_better_neighbour(seed, method, seconds):
     problem = random_problem(seed, variables=7, agents=3, domain=3, factors=12, hard=0.2)
     local = {"method": method, "runs": 1, "samples": 2}
-    result = answer(problem, local=local, budget={"time": seconds} if seconds else {})
+    result = solve_with(problem, local=local, budget={"time": seconds} if seconds else {})
     if result.assignment is not None:
         assert not better_by_one(problem, values_of(problem, result))
         assert result.violation == problem.evaluate(result.assignment).violation
@@ -52,7 +52,7 @@ def test_no_answer_has_a_better_neighbour(seed, method, seconds):
 @pytest.mark.parametrize("z", [2, 3])
 def test_answers_decoded_from_mini_buckets_are_1_optimal(z):
     problem = dense_problem(0)
-    result = answer(problem, local={"method": "exact"}, combine={"method": "mini-bucket", "z": z})
+    result = solve_with(problem, local={"method": "exact"}, combine={"method": "mini-bucket", "z": z})
     assert not better_by_one(problem, values_of(problem, result))
 
 
@@ -102,7 +102,7 @@ def test_compilation_moves_the_clock_but_not_the_trace():
 
 
 def test_a_gap_that_first_bounds_prove_needs_no_combination():
-    result = answer(hard_problem(), local={"method": "gibbs"}, budget={"time": 600.0, "gap": 3.0})
+    result = solve_with(hard_problem(), local={"method": "gibbs"}, budget={"time": 600.0, "gap": 3.0})
     assert result.cycle == 0 and result.status == "feasible" and result.gap <= 3.0
 
 
@@ -150,9 +150,9 @@ def test_the_incumbent_is_the_same_on_any_number_of_ranks(tmp_path):
     problem, alone, commands = hard_problem(agents=3, variables=6, domain=4), [], []
     for method in ("gibbs", "exact"):
         sections = {"local": {"method": method, "runs": 1, "samples": 2}, "combine": {"method": "mini-bucket", "z": 1}}
-        alone.append(answer(problem, **sections))
+        alone.append(solve_with(problem, **sections))
         (tmp_path / method).mkdir()
-        command = ["run", written(tmp_path / method, problem, **sections), "--json"]
+        command = ["run", write_configuration(tmp_path / method, problem, **sections), "--json"]
         commands += [command, [*command, "--timeout", "0.3"]]
     found = documents(in_turn(2, *commands).stdout)
     for one, ranks, timed in zip(alone, found[::2], found[1::2], strict=True):
@@ -163,9 +163,9 @@ def test_the_incumbent_is_the_same_on_any_number_of_ranks(tmp_path):
 
 
 def test_a_run_that_ends_before_its_first_cycle_reports_its_agents_tables(monkeypatch):
-    run = begun(hard_problem(variables=6, domain=4), local={"method": "gibbs"}, budget={"time": 5.0})
+    run = start_run(hard_problem(variables=6, domain=4), local={"method": "gibbs"}, budget={"time": 5.0})
     monkeypatch.setattr("dmcmc.run.rank_run.run_cycle", lambda *arguments: (_ for _ in ()).throw(OutOfTime("late")))
-    result = finished(run)
+    result = finish_run(run)
     assert result.status == "timeout" and all(agent.method == "gibbs" and agent.updates for agent in result.agents)
 
 

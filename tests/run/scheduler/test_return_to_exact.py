@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 from support import soundness
-from support.runs import Slow, answer, begun, finished, hard_problem
+from support.runs import SlowBackend, finish_run, hard_problem, solve_with, start_run
 
 import dmcmc
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
@@ -27,15 +27,15 @@ def sampled(setup):
 
 
 def test_sampled_agents_are_eliminated_if_there_is_time():
-    run = begun(PROBLEM, change=sampled, local={"bound": "none"}, budget={"time": 600.0}, device="cpu")
-    result = finished(run)  # without a bound there is no other proof
+    run = start_run(PROBLEM, change=sampled, local={"bound": "none"}, budget={"time": 600.0}, device="cpu")
+    result = finish_run(run)  # without a bound there is no other proof
     assert result.status == "optimal" and result.objective == soundness.optimum(PROBLEM)
     assert "exact" in {agent.method for agent in result.agents}
     assert EXACT_ELIMINATION in {done.improver for done in result.work}
 
 
 def test_a_configured_method_is_not_replaced():
-    result = answer(PROBLEM, local={"method": SAMPLER, "bound": "dual"}, budget={"time": 0.5}, device="cpu")
+    result = solve_with(PROBLEM, local={"method": SAMPLER, "bound": "dual"}, budget={"time": 0.5}, device="cpu")
     assert [agent.method for agent in result.agents] == [SAMPLER] * 2
     assert EXACT_ELIMINATION not in {done.improver for done in result.work}
 
@@ -47,8 +47,10 @@ def test_an_elimination_that_was_given_up_is_proposed_again_with_its_cost(clock)
         allocated.append([one for one in directive.allocations if one.improver == EXACT_ELIMINATION])
         return directive._replace(stop=True)
 
-    run = begun(PROBLEM, change=lambda setup: Slow.for_agents(setup, [0, 1], clock), budget={"time": 600}, device="cpu")
-    result = finished(run, stop_after_first)
+    run = start_run(
+        PROBLEM, change=lambda setup: SlowBackend.for_agents(setup, [0, 1], clock), budget={"time": 600}, device="cpu"
+    )
+    result = finish_run(run, stop_after_first)
     assert all(
         agent.failed_elimination_seconds > 0 and agent.elimination_seconds is not None for agent in run.agents.values()
     )
@@ -64,9 +66,9 @@ def test_the_cost_of_an_elimination_doubles_with_each_early_failure(monkeypatch)
         tried.append(len(problems))
         raise OutOfMemory("no memory")
 
-    run = begun(PROBLEM, change=sampled, local={"bound": "none"}, budget={"time": 1.5}, device="cpu")
+    run = start_run(PROBLEM, change=sampled, local={"bound": "none"}, budget={"time": 1.5}, device="cpu")
     monkeypatch.setattr(type(registry.get("exact")), "solve", fail)
-    result = finished(run)
+    result = finish_run(run)
     assert 1 <= len(tried) <= 40  # doublings of two agents' costs until they exceed the time
     assert sum(done.seconds for done in result.work if done.improver in (SAMPLING, LOCAL_SEARCH)) > 0.8
 
@@ -81,7 +83,7 @@ def test_an_elimination_that_failed_earlier_than_estimated_costs_twice_as_much(s
 
 
 def test_a_larger_combination_that_takes_too_long_changes_nothing(monkeypatch):
-    run = begun(PROBLEM, local={"method": "exact"}, budget={"time": 600.0}, device="cpu")
+    run = start_run(PROBLEM, local={"method": "exact"}, budget={"time": 600.0}, device="cpu")
     run.first_tables()
     before = run.combine()
     run.agree(before)
@@ -104,7 +106,7 @@ def test_a_plan_names_the_improvers_and_a_summary_their_gains():
         str(plan).split()
     )
     assert dmcmc.plan(PROBLEM, device="cpu").later == ()
-    result = answer(PROBLEM, budget={"time": 1.0}, device="cpu")
+    result = solve_with(PROBLEM, budget={"time": 1.0}, device="cpu")
     console = Console(width=100)
     with console.capture() as capture:
         console.print(summary(result))
