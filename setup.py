@@ -6,14 +6,14 @@ distribution, setuptools finds them only by themselves.
 
 from setuptools import find_packages, setup
 
-ROOT, BESIDE = "dmcmc", ("inference", "samplers", "mpi")
+ROOT, SUBPACKAGES = "dmcmc", ("inference", "samplers", "mpi")
 
 
 def packages(where: str = ".") -> list[str]:
     """Return the packages of a source tree by the names that they are imported by, with links or without."""
     own = find_packages(where, include=[ROOT, f"{ROOT}.*"])
-    beside = find_packages(where, include=[pattern for name in BESIDE for pattern in (name, f"{name}.*")])
-    return sorted({*own, *(f"{ROOT}.{name}" for name in beside)})
+    found = find_packages(where, include=[pattern for name in SUBPACKAGES for pattern in (name, f"{name}.*")])
+    return sorted({*own, *(f"{ROOT}.{name}" for name in found)})
 
 
 if __name__ == "__main__":

@@ -74,6 +74,7 @@ class Report:
             self(line)
 
     def __call__(self, line: str = "") -> None:
+        """Print a line and keep it."""
         print(line, flush=True)
         self.lines.append(line)
 

@@ -1,6 +1,6 @@
 """Former names of configuration keys, keywords and classes: the one table, and the warning for a former name.
 
-Names were changed in version 0.3 from words of this project to the field's terms. The former names are accepted in
+Names were changed in version 0.2.0 from words of this project to the field's terms. The former names are accepted in
 this release. Former names of fields and improvers in results are in :mod:`dmcmc.results.legacy_names`.
 """
 

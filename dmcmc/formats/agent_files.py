@@ -8,7 +8,7 @@
                 in these factors
 ==============  ===========================================================================================
 
-A variable is *shared* if a factor between agents contains it. The index tells only the number of private variables.
+A variable is *shared* if a factor between agents contains it. The index contains only the number of private variables.
 """
 
 import hashlib

@@ -128,7 +128,7 @@ def _write(problem: Problem, text: bytes, stream: IO[bytes]) -> None:
 
 
 def _kind_code(factor: Factor, table: Array) -> int:
-    """Return the code in ``kind`` that tells which array holds a factor's table."""
+    """Return the code in ``kind`` for the array that holds a factor's table."""
     return _DTYPES.index(table.dtype.name) + len(_DTYPES) * isinstance(factor, SparseFactor)
 
 

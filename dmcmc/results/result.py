@@ -184,7 +184,7 @@ class TracePoint(msgspec.Struct, frozen=True):
 
 
 class WorkDone(msgspec.Struct, frozen=True):
-    """What one improver cost, and what it improved.
+    """Cost and gains of one improver.
 
     Attributes
     ----------
@@ -209,7 +209,7 @@ class WorkDone(msgspec.Struct, frozen=True):
 
 
 class PresolveReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What presolve removed from the problem, by reason. The answer covers the removed variables, too.
+    """The parts of the problem that presolve removed, by reason. The answer covers the removed variables, too.
 
     Attributes
     ----------
@@ -352,7 +352,7 @@ class Result(Output, frozen=True, kw_only=True):
     note : str or None
         A remark, such as why the run ended early.
     presolve : PresolveReport or None
-        What presolve removed; None if the problem was solved unchanged.
+        Statistics of presolve; None if the problem was solved unchanged.
     work : tuple of WorkDone
         Time and improvements of each improver, in the order of their first use. Empty without a time budget.
     max_marginals : dict or None

@@ -61,7 +61,7 @@ class _RankExchange:
 
 
 class IncumbentSearch:
-    """This rank's part of the local search over the whole assignment.
+    """A rank's part of the local search over the whole assignment.
 
     Parameters
     ----------

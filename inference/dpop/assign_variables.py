@@ -256,7 +256,7 @@ def _components(graph: NeighbourSets, part: set[int]) -> list[set[int]]:
 
 
 def _renumbered(owner: list[int]) -> list[int]:
-    """Number the agents in the order of their first variables."""
+    """Return new numbers of the agents, in the order of their first variables."""
     number: dict[int, int] = {}
     return [number.setdefault(agent, len(number)) for agent in owner]
 

@@ -85,7 +85,7 @@ def largest_share(needs: Sequence[float], total: float) -> float:
     Parameters
     ----------
     needs
-        What each consumer needs, in any unit.
+        The needs of each consumer, in any unit.
     total
         The amount to divide, in the same unit.
 

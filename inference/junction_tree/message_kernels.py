@@ -21,7 +21,7 @@ lowest
 linear_tables
     Linear-scale copies, see :mod:`dmcmc.inference.junction_tree.sum_product_kernels`.
 table_kind : int
-    What is computed for a clique: ``UP``, ``DOWN``, ``MARGINAL`` or ``SEPARATOR_MARGINAL``.
+    The result for a clique: ``UP``, ``DOWN``, ``MARGINAL`` or ``SEPARATOR_MARGINAL``.
 tables, targets : int64
     Numbers of tables.
 row : (width,)

@@ -36,7 +36,7 @@ def as_array(values: ArrayLike, where: str = "a table") -> Array:
     values : array_like
         Integers or floats of any shape; booleans and unsigned integers become int64.
     where : str
-        What the values belong to, for error messages.
+        Name of the table's owner, for error messages.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def normalise(values: ArrayLike, sense: str = "max", where: str = "a table") -> 
     sense : {"max", "min"}
         Whether the values are utilities ("max") or costs ("min").
     where : str
-        What the values belong to, for error messages.
+        Name of the table's owner, for error messages.
 
     Returns
     -------

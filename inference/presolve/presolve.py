@@ -69,7 +69,7 @@ class PresolvedProblem:
     infeasible : bool
         Whether it is proven that every assignment is forbidden; then ``problem`` is the original one.
     removed : RemovalCounts
-        What was removed.
+        Counts of the removed values, variables and factors.
     roundings : int
         The number of float additions, from which the rounding error of the constant and the tables is estimated.
     """

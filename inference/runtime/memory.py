@@ -124,7 +124,7 @@ class MemoryAccount:
         size : int
             Bytes to be allocated.
         what : str
-            What they are for, for the error message.
+            Purpose of the bytes, for the error message.
 
         Raises
         ------

@@ -20,13 +20,13 @@ class Plugins(Generic[T]):
     group : str
         The entry-point group.
     noun : str
-        What a plug-in is called in error messages.
+        The word for a plug-in in error messages.
     built_in : dict from str to plug-in
         The plug-ins of this distribution by name; others cannot replace them.
     accept : callable
         Converts the loaded object of an entry point to a plug-in; returns None if the object is unsuitable.
     expected : str
-        What is wrong with an unsuitable object, for error messages.
+        Returns the fault of an unsuitable object, for error messages.
     other_names : sequence of str
         Further valid names, for error messages.
     """

@@ -30,7 +30,7 @@ _MEMORY_SHARE = 1 / 32  # share of the memory budget for the tables
 _MAX_FACTORS = 20_000  # more factors take too long to plan
 _SUM_BITS = 44  # bits of the sum of all scaled tables: leaves headroom in int64 for the messages
 LOWEST = int(np.iinfo(np.int64).min) // ADDENDS
-_TEMPERATURES = (0.0, 0.1, 0.3, 0.03)  # in turn, in typical spreads of a variable's conditional utilities
+_TEMPERATURES = (0.0, 0.1, 0.3, 0.03)  # in turn, in typical deviations of a variable's conditional utilities
 
 
 class MiniBucketStarts:

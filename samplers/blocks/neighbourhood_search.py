@@ -13,7 +13,7 @@ _MAX_ORDERED_VARIABLES = 1 << 12  # maximum of variables for which an eliminatio
 _ORDER_WORK = 2_000_000  # operations of the search for it
 _GROWN_TYPES = (0, 1)  # types of moves, as the kernels number them
 _CUT_TYPES = (2, 3)  # likewise
-# First temperatures of the cycles, in typical spreads of a variable's conditional utilities.
+# First temperatures of the cycles, in typical deviations of a variable's conditional utilities.
 FIRST_TEMPERATURES = (0.1, 0.02, 0.4, 0.1)
 DESCENT = 0.25  # share of the work on a row that is done at temperature 0, before annealing
 _COOLING_RATIO = 1 / 30  # last temperature over the first

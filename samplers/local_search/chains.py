@@ -319,7 +319,7 @@ class _GraphChain:
         self.factory, self.start, self.sweeps_done, self.finished, self._spread = factory, start, 0, False, 0.0
         self.z, self.best = start.values.copy(), start.values.copy()
         self.end_pair, self.best_pair = np.full(2, -np.inf), np.full(2, -np.inf)
-        # in typical spreads
+        # in typical deviations
         self.temperatures = np.append(np.geomspace(span.first, span.last, sweeps), np.zeros(_GRAPH_DESCENT_SWEEPS))
         self.penalty = span.penalty
         self.sweeps = self.temperatures.size

@@ -113,7 +113,7 @@ def sum_by_variable(scope_start, scope, span, has_forbidden, hidden):
 
 @njit()
 def link_columns(scope_start, scope, domains, width, hidden):
-    """Number the columns by (variable, factor) and list the columns that each variable's value selects.
+    """Assign numbers to the columns by (variable, factor); list those that each variable's value selects.
 
     There is one column per hidden variable of each factor: the factor's table with this variable as last axis.
 

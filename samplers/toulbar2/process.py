@@ -39,7 +39,7 @@ def available() -> bool:
 
 @dataclass
 class SearchProgress:
-    """What a search has found so far.
+    """The results of a search so far.
 
     Attributes
     ----------

@@ -106,7 +106,7 @@ def test_global_cost_functions():
         (cfn("f: {scope: [c] defaultcost: 1 costs: [z 1]}"), "line 2: function 'f': 'z' is not a value of"),
         (cfn("f: {scope: [c] defaultcost: 1 costs: [x]}"), "line 2: function 'f': the last tuple has no cost"),
         (cfn("f: {scope: [a] costs: g}"), "line 2: function 'f': there is no function 'g'"),
-        (cfn("f: {scope: [a] costs: f}"), "line 2: function 'f': function 'f' has no costs of its own"),
+        (cfn("f: {scope: [a] costs: f}"), "line 2: function 'f': function 'f' has no costs itself"),
         (cfn("f: {scope: [a] costs: g} g: {scope: [b] costs: [1 2 3]}"), "line 2: function 'f': domains [2], but 'g'"),
         (cfn("f: {scope: [a] type: smst params: []}"), "line 2: function 'f': global cost function 'smst' is"),
         (cfn("f: {[a] type: salldiff {var 1.0}}", ">0"), "line 2: function 'f': 'salldiff' where the"),

@@ -39,7 +39,8 @@ problem, world = native.load(sys.argv[1]), connect()
 
 SLOW = """
 clock = time.perf_counter = MovableClock()
-run = start_run(problem, world=world, change=lambda setup: SlowBackend.for_agents(setup, (1, 2), clock), budget={"time": 600})
+slow = lambda setup: SlowBackend.for_agents(setup, (1, 2), clock)
+run = start_run(problem, world=world, change=slow, budget={"time": 600})
 result = finish_run(run, lambda directive: directive._replace(stop=True))
 """
 

@@ -1,1 +1,1 @@
-"""What tests share: naive twins, random problems, real instances, files of other programs."""
+"""Helpers of several tests: naive twins, random problems, real instances, files of other programs."""

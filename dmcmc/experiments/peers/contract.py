@@ -37,7 +37,7 @@ class Peer(NamedTuple):
     Attributes
     ----------
     summary : str
-        What it is, for lists.
+        One line of description, for lists.
     solve : callable
         Called with the problem, the time limit in wall-clock seconds and the seed; returns a :class:`PeerAnswer`.
     """

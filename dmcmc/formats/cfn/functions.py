@@ -131,7 +131,7 @@ def _resolved(functions: Sequence[CfnFunction], network: CfnNetwork, source: Sou
                 raise source.error(function.offset, f"{what}: there is no function {target.like!r}")
             target = named[target.like]
         if target.like or (function.like and target.keyword):
-            raise source.error(function.offset, f"{what}: function {function.like!r} has no costs of its own")
+            raise source.error(function.offset, f"{what}: function {function.like!r} has no costs itself")
         shapes = [[network.domains[v] for v in f.scope] for f in (function, target)]
         if shapes[0] != shapes[1]:
             raise source.error(function.offset, f"{what}: domains {shapes[0]}, but {target.name!r} has {shapes[1]}")
@@ -229,7 +229,7 @@ class _ParameterReader(NamedTuple):
     variable: Callable[[bytes], int]
 
     def parameter(self, spec: ParameterSpec, item: Any, earlier: Mapping[str, Any]) -> Any:
-        """Return the value of one parameter; a ``ValueError`` tells what was expected."""
+        """Return the value of one parameter; a ``ValueError`` says what was expected."""
         if spec.kind in ("word", "cost", "whole"):
             if isinstance(item, list):
                 raise ValueError("expected one word")

@@ -57,7 +57,6 @@ def scan_floats(text: bytes, begin: int = 0) -> ScannedNumbers:
 
 def word_offset(text: bytes, begin: int, index: int) -> int:
     """Return the byte where word ``index`` starts, counted from ``begin``; the end of the text if there is none."""
-
     return int(offset(np.frombuffer(text, dtype=np.uint8), begin, index))
 
 

@@ -165,7 +165,6 @@ class _FactorBuilder(GlobalFunctionBuilder):
 
     def cardinality(self) -> list[Factor]:
         """Return the cost of the number of variables to change until each value occurs as often as it should."""
-
         bounds = {value: (low, high) for value, low, high in self.arguments["bounds"]}
         if len(bounds) < len(self.arguments["bounds"]):
             raise ProblemError("a value has bounds twice")

@@ -432,7 +432,6 @@ def _scopes(
     numbers: NDArray[np.int64], starts: NDArray[np.int64], arity: NDArray[np.int64], dense: NDArray[np.bool_]
 ) -> list[tuple[int, ...] | None]:
     """Return the scope of each dense constraint, None for others; constraints of equal arity are read together."""
-
     scopes: list[tuple[int, ...] | None] = [None] * starts.size
     for k in np.unique(arity[dense]).tolist():
         constraints = np.flatnonzero(dense & (arity == k))

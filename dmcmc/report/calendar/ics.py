@@ -76,10 +76,10 @@ def _moment(local: datetime, zone: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text as an iCalendar value: without control characters, with escaped punctuation.
+    r"""Return text as an iCalendar value: without control characters, with escaped punctuation.
 
     >>> _escaped("a, b; c")
-    'a\\\\, b\\\\; c'
+    'a\\, b\\; c'
     """
     text = re.sub(r"([\\,;])", r"\\\1", " ".join(text.split()))
     return "".join(c for c in text if c.isprintable())

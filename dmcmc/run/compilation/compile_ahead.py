@@ -243,7 +243,7 @@ def _find_kernel_needs(setup: Setup, stoppable: bool, numbers: Sequence[np.dtype
     compact = methods <= {"exact"} or is_compact(setup.problem.flat, setup.problem.n_variables)
     task_parts += ["wide columns"] * (not compact)
     has_relaxation = bool(budget and providers) and any(map(is_suitable, setup.division.locals))
-    task_parts += ["lifted"] * has_relaxation
+    task_parts += ["semidefinite"] * has_relaxation
     return _KernelNeeds(
         sorted(methods), sorted(providers), tables, listed, wide, compact, has_relaxation, f"solving {task_parts}"
     )

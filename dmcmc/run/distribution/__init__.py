@@ -1,1 +1,1 @@
-"""What one rank knows of a problem: the parts of its own agents, which rank 0 scatters."""
+"""Give each rank its part of a problem: rank 0 scatters the data of the agents of each rank."""

@@ -75,7 +75,7 @@ class PsdTerm(NamedTuple):
 
     @property
     def unary_terms(self) -> Ints:
-        """What the term and the messages add to each hidden value, (n,) int64, in multiples of 4^-bits."""
+        """Utilities that the term and the messages add to the hidden values, (n,) int64, in multiples of 4^-bits."""
         found: Ints = np.einsum("ar,ar->a", self.hidden_vectors, self.hidden_vectors).astype(
             np.int64
         ) + self.messages.sum(axis=0)
@@ -191,7 +191,7 @@ def _row_bounds(
     hidden_vectors, interface_vectors : float64
         Factor vectors, see ``PsdTerm``.
     unary_terms : (n,) int64
-        What the term and the messages add to each hidden value, in multiples of 2^-bits.
+        The utilities that the term and the messages add to the hidden values, in multiples of 2^-bits.
     pair_sum : int
         Sum of the maxima of the pairwise tables, in multiples of 2^-bits.
     bits : int

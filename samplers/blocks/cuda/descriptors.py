@@ -1,4 +1,4 @@
-"""Layout of a block move's descriptor, an array of int64 words that tells the GPU kernel how to redraw the block.
+"""Layout of a block move's descriptor, an array of int64 words from which the GPU kernel knows how to redraw the block.
 
 The redraw is a bucket elimination: the factors are conditioned on the variables outside the block and written to the
 *arena*, a workspace of tables. Then each bucket joins its input tables and sends a message, a table over its axes.

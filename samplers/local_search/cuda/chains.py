@@ -42,7 +42,7 @@ class AnnealingSchedule(NamedTuple):
     Attributes
     ----------
     spans : sequence of TemperatureRange
-        In typical spreads of a variable's conditional utilities.
+        In typical deviations of a variable's conditional utilities.
     of_chain : (chains,) int64
         Index in ``spans`` for each chain.
     spread : float
