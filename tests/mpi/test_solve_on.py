@@ -46,6 +46,6 @@ def test_every_rank_receives_the_result_or_the_error_also_with_a_time_budget(tmp
     assert (first[0], second[0]) == (0, 1) and first[1:4] == second[1:4] and first[3]
     assert first[4] == len(json.loads(output.read_text())["trace"]) > 0 and second[4] == 0
     assert first[5] == second[5] and first[5].startswith("/proc/run.json: cannot be written")
-    assert first[6] == second[6] and first[6].startswith("rank 0 alone has the problem: local.order")
-    assert first[6].endswith("; rank 0 alone has the problem: algorithm: dsa needs it on every rank")
+    assert first[6] == second[6] and first[6].startswith("only rank 0 has the problem, but local.order")
+    assert first[6].endswith("; only rank 0 has the problem, but algorithm: dsa needs it on all ranks")
     assert first[7] == second[7] and first[7][0] and first[8] and second[8]

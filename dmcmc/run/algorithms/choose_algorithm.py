@@ -31,7 +31,7 @@ def solve(
     rank_0_only = problem is None if world is None else any(world.allgather(problem is None))
     if problem is None or rank_0_only:
         name = settings.algorithm_settings.name
-        raise ConfigError(f"rank 0 alone has the problem: algorithm: {name} needs it on every rank")
+        raise ConfigError(f"only rank 0 has the problem, but algorithm: {name} needs it on all ranks")
     from dmcmc.run.algorithms import run_algorithm  # loaded only if needed: it compiles kernels
 
     return run_algorithm.solve(problem, settings, world, progress, explain, ending)

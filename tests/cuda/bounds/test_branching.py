@@ -94,7 +94,7 @@ def test_batches_of_all_agents_equal_the_cpus(seeds, hard, scopes, largest, exac
             assert (cpu_result.masks[branching] == gpu_result.masks[branching]).all()
         for some, batches, results in zip(frontiers, chosen, found, strict=True):
             for frontier, (nodes, batch), cpu_result in zip(some, batches, results, strict=True):
-                frontier.take(nodes, batch, cpu_result)
+                frontier.record(nodes, batch, cpu_result)
         assert [frontier.bounds()[1].tolist() for frontier in frontiers[0]] == [
             frontier.bounds()[1].tolist() for frontier in frontiers[1]
         ]
@@ -124,5 +124,5 @@ def test_a_batch_after_the_deadline_stays_unprocessed():
     chosen, batch = frontier.next_batch(2, 2, 1, 1)
     (found,) = run_batches([(engine, batch)], Deadline(until=0.0))
     assert (found.bounds == NOT_PROCESSED).all()
-    frontier.take(chosen, batch, found)
+    frontier.record(chosen, batch, found)
     assert frontier.size == rows.size and frontier.bounds()[1].tolist() == state.bounds.tolist()

@@ -44,7 +44,7 @@ def test_per_row_bounds_are_sound_and_never_worse(short, monkeypatch, hard, floa
     before = [decoded(relaxation) for relaxation in found]
     bounding = per_row_bounding(found, seconds_left=stop_after(monkeypatch, 14))
     bounding.run()
-    assert bounding.nodes_by_stage[Stage.ROOT] and bounding.made[Stage.BRANCH]
+    assert bounding.nodes_by_stage[Stage.ROOT] and bounding.nodes_by_stage[Stage.BRANCH]
     for relaxation, values, bounds_before in zip(found, exact, before, strict=True):
         assert (decoded(relaxation) <= bounds_before).all() and (decoded(relaxation) >= values - 1e-9 * floats).all()
     assert any(
@@ -85,7 +85,7 @@ def test_leaves_branch_into_domain_parts_and_parts_into_values(monkeypatch, shor
     found, exact = relaxations()
     bounding = per_row_bounding(found[:1], seconds_left=stop_after(monkeypatch, 9), max_nodes=6)
     bounding.run()
-    relaxation, order = found[0], bounding._buffers.orders[0]
+    relaxation, order = found[0], bounding._buffers.branching_orders[0]
     domain = int(bounding._buffers.sizes[0, order[0]])
     assert domain >= 4 and any(leaf.domain_part for tree in relaxation.per_row.trees.values() for leaf in tree.leaves)
     for row, tree in relaxation.per_row.trees.items():
