@@ -119,7 +119,10 @@ def arrange_ranks(infos: Sequence[RankInfo], rank: int) -> ComputeNode:
 
 
 def _gpu_of(infos: Sequence[RankInfo], rank: int) -> str | None:
-    """Return the GPU that a rank uses; None if it sees none."""
+    """Return the GPU that a rank uses; None if it sees none.
+
+    The ranks that see the same GPUs divide them in blocks of neighbouring ranks.
+    """
     gpus = infos[rank].gpus
     same_gpus = [other for other, info in enumerate(infos) if info.gpus == gpus]
     return gpus[same_gpus.index(rank) * len(gpus) // len(same_gpus)] if gpus else None

@@ -22,7 +22,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.mpi.world import World
 
-_INTEGER_BYTES = 8  # bytes per integer of a message
+_INTEGER_BYTES = 8  # bytes per integer of a message, as it is counted
 _DEGREE, _WAVE, _TOKEN, _BACK = range(4)
 _MESSAGE_INTEGERS = (3, 5, 3, 3)  # integers per message: kind, sender, receiver, and contents
 
@@ -76,7 +76,7 @@ class _DfsAgent:
     number: int
     neighbours: Sequence[int]
     degrees: dict[int, int] = field(default_factory=dict)
-    wave: tuple[int, int] = (-1, 0)  # degree of its initiator, and minus the initiator's number
+    wave: tuple[int, int] = (-1, 0)  # (−1, 0) before the first wave: smaller than all waves
     before: int = -1  # the neighbour that sent the wave first
     echoes: int = 0
     parent: int | None = None  # −1 for a root
@@ -132,7 +132,7 @@ class _DfsAgent:
         return messages + self._pass_on()
 
     def _pass_on(self) -> list[DfsMessage]:
-        """Send the token to the next neighbour, or back."""
+        """Return the message that sends the token to the next neighbour, or back; none if the root has it back."""
         unvisited = [other for other in self.neighbours if other not in self.tried and other != self.parent]
         if unvisited:
             best = min(unvisited, key=lambda other: (-self.degrees[other], other))

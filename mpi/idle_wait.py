@@ -25,7 +25,7 @@ class IdleWait:
         self._polls += 1
         if self._polls > _IMMEDIATE_POLLS:
             time.sleep(self._seconds)
-            self._seconds = min(self._longest, 1.2 * self._seconds)
+            self._seconds = min(self._longest, 1.2 * self._seconds)  # 20 % longer each time
 
 
 def wait_for_all(comm: Any, longest: float = _LONGEST_PAUSE) -> None:

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+# Environment variables with the number of ranks: of MPICH and its relatives, Open MPI, MVAPICH2 and HPE PALS.
 _SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE")
 _OPEN_MPI_VARIABLE = "OMPI_COMM_WORLD_RANK"
 _OPEN_MPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "prun")  # program names of Open MPI
 _MAX_ANCESTORS = 8  # ancestors of a rank that are searched for its launcher
+# Environment variables with the number of this rank, of the same launchers and of PMIx.
 _RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID")
 
 

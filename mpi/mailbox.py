@@ -27,7 +27,7 @@ from dmcmc.mpi.wire_format import (
 )
 from dmcmc.mpi.world import World
 
-START = Clock()
+START = Clock()  # a clock at 0
 _MAX_INLINE_BYTES = 1 << 15  # arrays up to this size are sent with the header
 
 
@@ -51,6 +51,12 @@ class Mailbox:
         Bytes of one slice, equal on all ranks; MPI counts have 31 bits.
     sent_to_ranks : SentMessages
         Messages that this rank has sent to other ranks, in bytes as transmitted.
+    _received : dict
+        Messages that have arrived and have not been asked for, {(kind, lower agent): (contents, clock)}.
+    _unreported : list
+        Keys of the messages that ``arrived`` or ``new_messages`` has not returned yet.
+    _pending : list
+        Requests of ``Isend`` and their data, until ``close``.
     """
 
     limit = 1 << 30
@@ -82,7 +88,7 @@ class Mailbox:
             self._store(Envelope(kind, agent, message, clock))
             return
         header, arrays = pack(Envelope(kind, agent, message, clock), min(_MAX_INLINE_BYTES, self.limit))
-        tag, size = 2 * KINDS.index(kind), len(header)
+        tag, size = 2 * KINDS.index(kind), len(header)  # even tags: headers; odd ones: slices of tables
         self._isend(np.frombuffer(header, dtype=np.uint8), rank, tag)
         for array in arrays:
             size += array.nbytes

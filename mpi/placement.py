@@ -54,6 +54,7 @@ def place_on_tree(costs: Sequence[float], parent: Sequence[int], ranks: int) -> 
     while stack:
         order.append(stack.pop())
         stack.extend(children[order[-1]])
+    # Work is positive here and below, so that agents without work are spread over the ranks, too.
     work = [max(costs[agent], 1e-12) for agent in order]
     total, used_ranks = sum(work), min(ranks, count)
     owner, rank = [0] * count, 0

@@ -19,7 +19,7 @@ from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.message_contents import Clock, SentMessages, tables_size
 from dmcmc.mpi.world import World
 
-_ALIGNMENT = 64  # bytes; tables begin at multiples of it
+_ALIGNMENT = 64  # bytes, a cache line; tables begin at multiples of it
 _FREE_SPACE_RATIO = 2  # shared memory that must be free, relative to the size of the tables
 _SHARED_MEMORY = "/dev/shm"  # where MPI libraries place shared memory on Linux
 
@@ -36,7 +36,7 @@ class SharedAgentTables(NamedTuple):
     exact : bool
         Whether the tables are exact.
     clock : Clock
-        When the tables were ready.
+        The agent's simulated clock when the tables were ready.
     """
 
     lower: tuple[EncodedTable, ...]
@@ -57,7 +57,8 @@ class _SharedEntry(NamedTuple):
     Attributes
     ----------
     tables : list of (scope, dtype, shape, offset)
-        One entry per table, the lower tables first.
+        One entry per table, the lower tables first; the offset counts bytes from the begin of its rank's part of the
+        window. Upper tables are left out if they are the lower ones.
     lower : int
         Number of lower tables.
     same, bounded : bool
@@ -65,7 +66,7 @@ class _SharedEntry(NamedTuple):
     exact : bool
         Whether the tables are exact.
     clock : Clock
-        When the tables were ready.
+        The agent's simulated clock when the tables were ready.
     """
 
     tables: list[tuple[tuple[int, ...], str, tuple[int, ...], int]]

@@ -1,14 +1,18 @@
 """DPOP's UTIL and VALUE phases with some variables fixed to one value at a time, so that tables fit in memory.
 
+In DPOP, each agent sends its parent a table over its separator, the variables that it shares with its ancestors (UTIL).
+Then the agents choose the values of their interface (boundary variables) from the root down (VALUE).
+
 The *cut* variables of an agent are conditioned (cycle-cutset style): the agent repeats its work for each assignment of
-them, see :mod:`dmcmc.inference.dpop.slicing`. An agent requests its children's messages for given values of cut
-variables (REQUEST), combines the answers over its own cut values by their maximum (UTIL), and at the end sends the
+them, a *slice*, see :mod:`dmcmc.inference.dpop.slicing`. An agent requests its children's messages for given values of
+cut variables (REQUEST), combines the answers over its own cut values by their maximum (UTIL), and at the end sends the
 chosen values (VALUE). It repeats a request only if the values that the child depends on have changed. A tree edge has
 one message at a time, so no agent receives more than it has memory for. Agents that do not wait for each other work
 concurrently on their ranks.
 
 Each agent is a coroutine (Python generator): it yields the keys of the messages that it waits for, and whether it needs
-all of them, and is resumed with the messages. A key is (kind, lower agent of the tree edge).
+all of them, and is resumed with the messages. A key is (kind, lower agent of the tree edge). In place of a message or
+result, ``FAILED`` (which is None) says that an agent's work has failed; receivers pass it on.
 
 By VALUE each variable of an agent's separator has one value, so repeating the step to choose values is cheap.
 """
@@ -40,10 +44,11 @@ from dmcmc.mpi.message_contents import (
 )
 from dmcmc.mpi.util_value_phases import FAILED, Phase, UtilStepPair, known_values, message_to_child
 
-_KINDS = ("REQUEST", "UTIL", "VALUE")
+_KINDS = ("REQUEST", "UTIL", "VALUE")  # of messages
 
 Key = tuple[str, int]
 Received = dict[Key, tuple[Any, Clock]]
+# Yields the keys that an agent waits for, and whether it needs all of them; receives (message, sender's clock) per key.
 AgentCoroutine = Generator[tuple[set[Key], bool], Received, None]
 Work = Callable[[int, ChosenValues, list[UtilTables]], UtilStepPair]
 
@@ -57,11 +62,12 @@ class SlicedPhaseInput:
     tree : PseudoTree
         The agents' tree.
     separators : sequence of (sequence of int)
-        The separator of each agent.
+        For each agent, the variables of its UTIL message.
     cut : dict
         For each agent that cuts variables, (variable, domain size) of each, in the order in which they are decided.
     work : callable
-        ``work(agent, fixed values, messages of its children)`` makes the agent's steps with tables at those values.
+        ``work(agent, fixed values, messages of its children)`` makes the agent's steps with tables at those values: a
+        ``UtilStepPair``, one elimination for the lower and one for the upper tables.
     """
 
     tree: PseudoTree
@@ -80,7 +86,7 @@ class AgentDecision(NamedTuple):
     known : ChosenValues
         Those, and the values of its interface.
     upper : number or None
-        For a root, an upper bound on the utility of its tree; None for other agents, and without bounds.
+        For a root, an upper bound on the utility of its tree; None for other agents, and for runs without upper tables.
     """
 
     context: ChosenValues
@@ -173,7 +179,24 @@ def _run_coroutines(mailbox: Mailbox, coroutines: dict[int, AgentCoroutine]) -> 
 
 
 class _SlicedAgent:
-    """One agent: the latest answers of its children, and what it does on requests."""
+    """One agent: the latest answers of its children, and what it does on requests.
+
+    An agent first answers requests, any number of times, then receives VALUE once, decides, and ends. A root receives
+    neither: it decides at once.
+
+    Attributes
+    ----------
+    agent, parent, children : int, int, sequence of int
+        Numbers of the agent, of its parent (negative for a root) and of its children.
+    _latest_answers : dict
+        For each child, the values in the latest request to it, and the answer.
+    _reusable_step : UtilStepPair or None
+        The step of the latest answer if no variable was fixed in it. Then the decision uses it instead of repeating the
+        work, and sets it to None to release its tables. Each answer replaces it.
+    _message_buffer : UtilTables or None
+        The latest message that combines slices. The next such message overwrites its tables if they have the same
+        shape.
+    """
 
     def __init__(
         self, agent: int, job: SlicedPhaseInput, phase: Phase, clocks: dict[int, Clock], outcome: SlicedPhaseResult
@@ -187,7 +210,10 @@ class _SlicedAgent:
         )
 
     def program(self) -> AgentCoroutine:
-        """Answer requests until VALUE arrives."""
+        """Answer requests until VALUE arrives, then decide and send VALUE to the children.
+
+        The result is the agent's coroutine, see the module.
+        """
         message: ChosenValues | None = ChosenValues({}, {})
         while True:
             key: Key = ("VALUE", self.agent)
@@ -207,7 +233,10 @@ class _SlicedAgent:
             self._send("VALUE", child, child, value, value_size(value))
 
     def _util_message(self, fixed: ChosenValues) -> Generator[tuple[set[Key], bool], Received, UtilTables | None]:
-        """Return the message for fixed values: the maximum over all values of this agent's cut variables."""
+        """Return the message for fixed values: the maximum over all values of this agent's cut variables.
+
+        The result is ``FAILED`` if a step fails here or in the subtree.
+        """
         best: UtilTables | None = FAILED
         for cut_values in self._cut_assignments():
             step = yield from self._make_step(_merged_assignment(fixed, cut_values))
@@ -225,7 +254,11 @@ class _SlicedAgent:
         return best
 
     def _decide(self, context: ChosenValues) -> Generator[tuple[set[Key], bool], Received, AgentDecision | None]:
-        """Choose the interface's values, given the separator's."""
+        """Choose the interface's values, given the separator's; return ``FAILED`` if a step fails.
+
+        If there is a reusable step, it decides. Otherwise the steps are made again, slice by slice, and the best slice
+        decides, for the lower and the upper tables separately.
+        """
         separator = self.job.separators[self.agent]
         if self.parent < 0 and self.agent not in self.job.cut and (yield from self._util_message(context)) is None:
             return None
@@ -251,7 +284,11 @@ class _SlicedAgent:
         return AgentDecision(context, values, upper.total if self.parent < 0 else None)
 
     def _make_step(self, fixed: ChosenValues) -> Generator[tuple[set[Key], bool], Received, UtilStepPair | None]:
-        """Make the agent's steps with tables at fixed values, from the children's messages for these values."""
+        """Make the agent's steps with tables at fixed values, from the children's messages for these values.
+
+        Children whose latest answers do not hold for these values are asked again. The result is ``FAILED`` if a child
+        or the agent's own work fails.
+        """
         requests = {child: self._request_for(child, fixed) for child in self.children}
         outdated = [child for child in self.children if not self._answer_still_holds(child, requests[child])]
         for child in outdated:
@@ -268,7 +305,8 @@ class _SlicedAgent:
     def _answer_still_holds(self, child: int, request: ChosenValues) -> bool:
         """Return whether the latest answer of a child holds for some values.
 
-        The answer may have been requested with fewer values fixed.
+        The answer may have been requested with fewer values fixed; then its tables have entries for all values of the
+        others.
         """
         if child not in self._latest_answers:
             return False
@@ -276,7 +314,7 @@ class _SlicedAgent:
         return all((old_values or {}).items() <= (new_values or {}).items() for old_values, new_values in sides)
 
     def _work(self, work: Callable[[], Any]) -> Any:
-        """Return the result of some work of the agent, and advance its clock."""
+        """Return the result of some work of the agent, and advance its clock; None if the work fails."""
         start = time.perf_counter()
         result = self.phase.attempt(self.agent, work)
         checks = result.cells if isinstance(result, UtilStepPair) else 0
@@ -290,39 +328,42 @@ class _SlicedAgent:
     def _wait_for(
         self, keys: set[Key], wait_for_all: bool = True
     ) -> Generator[tuple[set[Key], bool], Received, dict[Key, Any]]:
-        """Wait for all of some messages, or for one of them; return the messages by key."""
+        """Wait for all of some messages, or for at least one of them; return those that have arrived, by key."""
         received = yield keys, wait_for_all
         self.clocks[self.agent] = latest([self.clocks[self.agent], *(clock for _, clock in received.values())])
         return {key: message for key, (message, _) in received.items()}
 
     def _send(self, kind: str, edge: int, receiver: int, message: Any, size: int) -> None:
-        """Send a message, and count it."""
+        """Send a message of ``size`` bytes along the edge whose lower agent is ``edge``, and count it."""
         before = self.outcome.sent[kind].get(self.agent, SentMessages(0, 0, kind))
         self.outcome.sent[kind][self.agent] = SentMessages(before.count + 1, before.size + size, kind)
         self.phase.mailbox.send(kind, edge, receiver, message, self.clocks[self.agent])
 
     def _cut_assignments(self) -> Iterator[Values]:
-        """Yield the assignments of this agent's cut variables in lexicographic order; the first one wins ties."""
+        """Yield the assignments of this agent's cut variables in lexicographic order; the first one wins ties.
+
+        Without cut variables there is one assignment, the empty one.
+        """
         cut = self.job.cut.get(self.agent, ())
         for values in product(*(range(size) for _, size in cut)):
             yield dict(zip((v for v, _ in cut), values, strict=True))
 
     def _request_for(self, child: int, fixed: ChosenValues) -> ChosenValues:
-        """Return the fixed values that a child's message depends on."""
+        """Return the fixed values that a child's message depends on: those of the variables in its separator."""
         separator = set(self.job.separators[child])
         lower = {v: x for v, x in fixed.lower.items() if v in separator}
         return ChosenValues(lower, fixed.upper and {v: x for v, x in fixed.upper.items() if v in separator})
 
 
 class _BestSlice:
-    """The best slice so far, for the lower or the upper tables.
+    """The best slice (assignment of cut variables) so far, for the lower or the upper tables.
 
     Attributes
     ----------
     total : number or None
-        Its utility.
+        Its utility; None before the first slice.
     values : dict
-        The interface's values in it.
+        The interface's values in it, with those of the cut variables.
     """
 
     def __init__(self) -> None:
@@ -330,7 +371,11 @@ class _BestSlice:
         self.values: Values = {}
 
     def consider(self, step: UtilStep, separator: Sequence[int], cut_values: Values) -> None:
-        """Replace the best slice if another one, with one value for each separator variable, has more utility."""
+        """Replace the best slice by another one if that has more utility.
+
+        The step's tables have one value for each separator variable. So each table of its message has a single entry,
+        and the index of the separator's values is 0.
+        """
         lowest, total = step.elimination.arithmetic.lowest, 0
         for table in step.message:
             total = max(total + table.values.item(), lowest)
@@ -344,7 +389,10 @@ class _BestSlice:
 
 
 def _copy_message(message: UtilTables, into: UtilTables | None) -> UtilTables:
-    """Return a copy of a message, in the memory of another message if that has the same tables."""
+    """Return a copy of a message, in the memory of ``into`` where that has tables of the same scope and shape.
+
+    If lower and upper tables are the same object, they are so in the copy.
+    """
 
     def copied(tables: UtilMessage, buffers: UtilMessage | None) -> UtilMessage:
         """Return copies of some tables."""

@@ -43,7 +43,7 @@ class MpiTeam:
         self.private = private
         self._world = world
         self._comm: Any = None
-        self._agreed: Exception | None = None
+        self._agreed: Exception | None = None  # the error last raised on all ranks of the team
         if agent is not None:
             self._comm = world.comm.Split(agent, key=0 if first else 1 + world.rank)
             self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
@@ -102,7 +102,10 @@ class MpiTeam:
     def _arrays(
         self, rank: int, own_arrays: Sequence[Array], form: Sequence[tuple[str, tuple[int, ...]]]
     ) -> Sequence[Array]:
-        """Return the arrays of one rank, which broadcasts them to the others."""
+        """Return the arrays of one rank, which broadcasts them to the others.
+
+        ``form`` has dtype and shape of each of its arrays; ``own_arrays`` are this rank's arrays.
+        """
         sends = rank == self.rank
         arrays = own_arrays if sends else [np.empty(shape, dtype=dtype) for dtype, shape in form]
         if self._comm is not None:

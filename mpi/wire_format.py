@@ -6,7 +6,7 @@ integer 1    kind of message, its index in :data:`KINDS`
 integer 2    lower agent of the tree edge that the message goes along
 integer 3-4  the sender's clock: seconds, as the bits of a float64; constraint checks
 integer 5-6  number of integers, and of arrays, that follow
-integers     depend on the kind; they include scopes of tables, and shapes of sparse tables
+integers     depend on the kind; they include scopes of tables, and shapes of tables in a sparse form
 arrays       for each: index of its dtype, number of axes, their lengths
 bytes        the arrays' entries if all arrays are small; otherwise they follow in separate messages
 ===========  =============================================================================================
@@ -30,16 +30,18 @@ from dmcmc.inference.sparse.sparse_table import AnyTable, Fields, SparseBackedTa
 from dmcmc.mpi.message_contents import ChosenValues, Clock, UtilTables, Values
 
 KINDS = ("UTIL", "VALUE", "OUTSIDE", "REQUEST")
-VERSION = 5
-_ASSIGNMENT_KINDS = ("VALUE", "REQUEST")
+VERSION = 5  # of this format; ranks with different versions cannot exchange messages
+_ASSIGNMENT_KINDS = ("VALUE", "REQUEST")  # kinds whose contents are ``ChosenValues``
 _MARK = 0x444D434D << 16  # "DMCM"
 _HEADER_INTEGERS = 7  # integers before those that depend on the kind
+# Dtypes of arrays; a message has the index, so the order is part of the format.
 _DTYPES = tuple(np.dtype(name) for name in ("<i4", "<i8", "<f4", "<f8", "|u1", "|i1", "<i2"))
 _MAX_CHECKS = 1 << 62  # larger counts of checks are sent as this one
 _MIN_SPARSE_ENTRIES = 64  # tables with fewer entries are sent in dense form
 _MAX_SPARSE_ENTRIES = 1 << 31  # positions in larger tables do not fit 32 bits
 _DENSE, _ABOVE_SMALLEST, _SPARSE = range(3)  # form of a table: all entries, those above the smallest, sparse table
-_FAILED, _SAME, _LOWER, _BOTH = range(4)  # state of a message with lower and upper contents
+# State of a message: the sender has failed; upper contents equal the lower ones; no upper contents; both.
+_FAILED, _SAME, _LOWER, _BOTH = range(4)
 
 AgentMessage = UtilTables | ChosenValues | UtilMessage | None  # None: the sender has failed
 
@@ -182,7 +184,11 @@ def byte_slices(array: Array, limit: int) -> Iterator[NDArray[np.uint8]]:
 
 
 def _integers_of(kind: str, message: Any) -> tuple[list[int], list[Array]]:
-    """Return a message's integers and arrays."""
+    """Return a message's integers and arrays.
+
+    The first integer is ``_FAILED``, ``_SAME``, ``_LOWER`` or ``_BOTH``. An assignment follows as its number of
+    variables, the variables, and their values.
+    """
     if message is None:
         return [_FAILED], []
     if kind == "OUTSIDE":
@@ -229,17 +235,24 @@ def _tables_to_send(tables: UtilMessage) -> tuple[list[int], list[Array]]:
 
 
 def _shortest_keys(keys: Ints, shape: Sequence[int]) -> Array:
-    """Return packed keys with as few bytes as they need."""
+    """Return packed keys as int32 if they need fewer than 32 bits, else as they are (int64)."""
     return keys.astype(np.int32) if _key_fields(shape).bits < 32 else keys
 
 
 def _key_fields(shape: Sequence[int]) -> Fields:
-    """Return the bit fields of packed keys for a table of this shape."""
+    """Return the bit fields of packed keys for a table of this shape.
+
+    A packed key is the position of an entry as one integer, with one bit field per axis.
+    """
     return fields_of(range(len(shape)), np.array(shape, dtype=np.int64))
 
 
 def _sparse_form(values: Array) -> tuple[int, Any, Array, Array] | None:
-    """Return a table's form, smallest entry, and positions and values of the others; None for the dense form."""
+    """Return a table's form, smallest entry, and positions and values of the others; None for the dense form.
+
+    A sparse form is used if it takes at most 3/4 of the bytes (4 per position). It is a sparse table for the receiver
+    if the smallest entry is −∞ and no other integer entry is below half of it, which would be a sum with −∞.
+    """
     if not _MIN_SPARSE_ENTRIES <= values.size < _MAX_SPARSE_ENTRIES:
         return None
     flat = np.ascontiguousarray(values).reshape(-1)

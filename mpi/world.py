@@ -57,12 +57,12 @@ class World:
     node_comm : mpi4py communicator or None
         The communicator of this node's ranks, the leader first; None without MPI.
     agreed_error : Exception or None
-        The error that was last raised on all ranks.
+        The error that was last raised on all ranks; None before the first one.
     """
 
     node_comm: Any
 
-    core_sharers = gpu_sharers = 1
+    core_sharers = gpu_sharers = 1  # without MPI: this process alone
     _counted_messages: dict[str, tuple[int, int]] | None = None
     core_binding: tuple[int, int] | None = None
 
@@ -136,7 +136,10 @@ class World:
         return counted or {}
 
     def pack(self, value: Any, what: str, receivers: int) -> bytes:
-        """Return a value as the bytes to send, and count them; mpi4py's own pickling is not changed."""
+        """Return a value as the bytes to send to a number of receivers, and count them under the name ``what``.
+
+        Values are pickled here, so that their bytes are known; mpi4py's own pickling is not changed.
+        """
         data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         if receivers:
             self.count(what, receivers, receivers * len(data))
@@ -148,7 +151,7 @@ class World:
         return pickle.loads(data)
 
     def count(self, what: str, count: int, size: int) -> None:
-        """Count messages to other ranks, and their bytes, by name."""
+        """Count messages to other ranks, and their bytes, under the name ``what``."""
         self._counted_messages = self._counted_messages or {}
         before = self._counted_messages.get(what, (0, 0))
         self._counted_messages[what] = before[0] + count, before[1] + size
@@ -258,7 +261,10 @@ def connect() -> World:
 
 
 def shared_form(failure: Exception | None, rank: int) -> DmcmcError | None:
-    """Return what other ranks receive of an error: itself if it is meant for users, else its rank and text."""
+    """Return what other ranks receive of an error: itself if it is meant for users, else its rank and text.
+
+    The result is None if there is no error.
+    """
     if failure is None or isinstance(failure, DmcmcError):
         return failure
     message = " ".join(str(failure).split())[:500]
@@ -266,7 +272,10 @@ def shared_form(failure: Exception | None, rank: int) -> DmcmcError | None:
 
 
 def worst_error(reports: Sequence[DmcmcError | None], failure: Exception | None, rank: int) -> Exception | None:
-    """Return the worst of all ranks' errors, with this rank's own error in its original form; None if there is none."""
+    """Return the worst of all ranks' errors, with this rank's own error in its original form; None if there is none.
+
+    The worst has the lowest (severity, ``order``, rank).
+    """
     failures = [(_severity(e), e.order, number, e) for number, e in enumerate(reports) if e is not None]
     if not failures:
         return None

@@ -35,7 +35,8 @@ class TeamRowBounds:
 
     def __init__(self, team: RankTeam) -> None:
         self.size, self._team = team.size, team
-        self._known: tuple[DualPotentials, int] | None = None  # what the other ranks have
+        # What the other ranks have: the potentials, and the sweeps made by then; None before the first message.
+        self._known: tuple[DualPotentials, int] | None = None
 
     def wanted(self, work: RowAscentTask) -> bool:
         """Return whether the work is worth the communication."""
@@ -103,7 +104,7 @@ class RowBoundHelper:
 
     def __init__(self, backend: Backend, team: RankTeam) -> None:
         self._backend, self._team = backend, team
-        self._work: RowAscentTask | None = None
+        self._work: RowAscentTask | None = None  # from the last message with potentials; None before the first one
 
     def ascend(self, message: Sequence[Array]) -> None:
         """Lower the bounds of this rank's part of the rows in the first rank's message."""

@@ -62,6 +62,7 @@ class ChainSolver:
 
     def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
         """Raise a ``ResourceError`` if an agent's rows or score columns do not fit in memory."""
+        # Bytes per value of a state. Per row: a table entry, two utilities (16 bytes) and two states.
         state = 1 if local.domains.max(initial=1) <= 256 else 4
         rows = local.rows * (arithmetic.dtype.itemsize + 16 + 2 * state * len(local.hidden))
         if rows > memory:
@@ -285,6 +286,9 @@ def _on_gpu(sampler: Sampler, planned: list[Chains], sampling: Sampling) -> list
 
 def _another_pass(running: Sequence[DeviceSampling], stop: Deadline) -> bool:
     """Make a further pass with as much work as fits the time and a launch; return False if there was no time for it.
+
+    The work is that of the last pass times min(``_MAX_GROWTH``, ``_TIME_SHARE`` · time left / its time), where the time
+    left is at most ``_MAX_PASS_SECONDS``. False is also returned if the memory is too small.
 
     The work grows at most in proportion to the time: a pass of twice the work takes at most twice as long.
     """

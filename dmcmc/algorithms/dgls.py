@@ -23,12 +23,14 @@ def dgls(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iter
     """Move as MGM does on utilities less penalties; raise penalties where no variable can gain.
 
     A cycle has two rounds of messages (values and gains), and a third one (which variables are stuck) if penalties are
-    raised.
+    raised. A variable is *stuck* if neither it nor a neighbour gains anything. *Scores* are the utilities of a
+    variable's factors less their penalties, per value; ``guided`` is the layout of tables with penalties subtracted.
     """
     values, layout = network.start(rng), network.layout
     penalties = np.zeros(layout.data.size, dtype=np.int64)
     guided = layout._replace(data=layout.data.copy())
     scores = network.scores(values, guided)
+    # The kernel decays integer penalties: penalty * kept_1024ths // 1024.
     kept_1024ths, weight = round(1024 * (1 - float(given["evaporation"]))), float(given["weight"])
     yield values
     while values.size:

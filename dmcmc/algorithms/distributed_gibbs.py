@@ -18,9 +18,13 @@ from dmcmc.mpi.world import World
 def distributed_gibbs(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
     """Draw every variable given all others, parents before children.
 
-    Variables of one tree level share no factor, so their agents could draw concurrently; ``network.parallel`` counts
-    the time as if they did. A cycle is one sample: each variable sends its value to all neighbours, and the utility of
-    the sample is summed up the tree. All ranks do the same work, because the chain is sequential.
+    The probability of value d is proportional to exp(score of d / temperature); the score is the sum of the utilities
+    of the variable's factors. Variables of one tree level share no factor, so their agents could draw concurrently.
+    ``network.parallel`` counts the time as if they did: the sum over levels of the largest work of a variable, divided
+    by the work of all variables; the work is the number of factors + 1.
+
+    A cycle is one sample: each variable sends its value to all neighbours, and the utility of the sample is summed up
+    the tree. All ranks do the same work, because the chain is sequential.
     """
     network = network if network.world.size == 1 else _on_one_rank(network)
     values = network.start(rng)

@@ -15,6 +15,9 @@ def dsa(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Itera
 
     Variant A moves only for a gain. Variant B also moves without a gain if a factor of the variable is below its
     largest entry. Variant C also moves without a gain anyway. A cycle is one round of messages: values.
+
+    Best values get random numbers in [0, 1), except the current value, which gets -1; all others get -2. The largest
+    number decides.
     """
     values = network.start(rng)
     scores, variables = network.scores(values), np.arange(values.size)

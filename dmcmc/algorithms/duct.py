@@ -3,10 +3,14 @@
 Source: Ottens, Dimitrakakis, Faltings: DUCT, AAAI 2012; ACM TIST 8(5), 2017.
 
 A *context* of a variable is an assignment of its separator: the ancestors that share factors with its subtree. For
-every context a variable stores three numbers per value: how often it was tried, the least cost found in its subtree,
-and a bound. The bound is that least cost less a confidence width, but at least the variable's own cost plus the
-children's bounds. Costs are losses of utility, scaled so that those of the whole problem lie in 0..1. The bounds are
-optimistic, not proven.
+every context a variable stores three numbers per value d: how often it was tried, t(d); the least cost found in its
+subtree, l(d); and a bound, b(d). With the variable's own cost c(d), the children's least bounds, the number of
+samples T of the context and the height h of the subtree:
+
+    b(d) = min(l(d), max(c(d) + sum of the children's bounds, l(d) - sqrt(2 * widths * h * ln(T) / t(d))))
+
+In a leaf, b(d) = c(d). Costs are losses of utility, scaled so that those of the whole problem lie in 0..1. The
+bounds are optimistic, not proven.
 """
 
 from collections.abc import Iterator
@@ -80,8 +84,10 @@ class DuctSearch:
         pseudotree, division = self.tree.pseudotree, self.tree.division
         self.parent, self.children = pseudotree.parent, pseudotree.children
         self.separators = pseudotree.separators
+        # position of each factor (by identity) in the list of integer tables
         position = {id(f): i for i, f in enumerate(f for f in network.problem.factors if f.scope)}
         tables, self.violation, _ = integer_tables(network.problem)
+        # an upper bound on the total loss of utility; forbidden entries cost inf instead
         span = sum(float(table.max() - table[table > -self.violation].min(initial=0)) for _, table in tables)
         self.scale = 1.0 / max(span, 1.0)
         self.factors: list[list[tuple[tuple[int, ...], Ints]]] = []
@@ -125,7 +131,10 @@ class DuctSearch:
         return cost
 
     def sample(self, values: Ints, rng: np.random.Generator) -> None:
-        """Choose a value for each variable from the roots down, in place; then update costs and bounds upwards."""
+        """Choose a value for each variable from the roots down, in place; then update costs and bounds upwards.
+
+        The cost of a variable's subtree is its own cost plus the costs of its children's subtrees in this sample.
+        """
         visited: list[ContextStatistics] = []
         for v in self.tree.top_down.tolist():
             statistics = self.statistics_of(v, values)

@@ -145,12 +145,20 @@ def build_layout(problem: Problem, mine: NDArray[np.bool_] | None = None) -> Col
 
 
 def _starts(groups: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return where each group begins in an ascending array of group numbers, and the end of the last one."""
+    """Return where each group begins in an ascending array of group numbers, and the end of the last one.
+
+    The result has count + 1 entries: group g has the positions ``result[g]:result[g + 1]``.
+    """
     return np.searchsorted(groups, np.arange(count + 1)).astype(np.int64)
 
 
 def integer_tables(problem: Problem) -> tuple[list[tuple[tuple[int, ...], Ints]], int, float]:
     """Return all factors with a scope as integer tables, which the flat arrays are made from.
+
+    Let M be the sum over factors of the largest absolute utility, and F the number of factors. Integer tables keep
+    their utilities (scale 1) if all sums fit. Others are multiplied by the scale, the largest power of two for which M
+    * scale stays within the limits, and rounded. The violation is 2 * (M * scale + F) + 1: it exceeds the difference of
+    any two sums of utilities, each of which rounding changes by less than F.
 
     Returns
     -------
@@ -166,6 +174,7 @@ def integer_tables(problem: Problem) -> tuple[list[tuple[tuple[int, ...], Ints]]
         float(np.abs(np.where(is_forbidden, 0, table).astype(np.float64)).max(initial=0))
         for _, table, is_forbidden in factors
     )
+    # A sum may have one violation per factor with forbidden entries; each costs a little more than 2 * (scaled sum).
     max_scaled_sum = _MAX_ABS_SUM / (2 + 3 * sum(bool(is_forbidden.any()) for _, _, is_forbidden in factors))
     all_integer = all(table.dtype.kind == "i" for _, table, _ in factors)
     if all_integer and 3 * total_magnitude + len(factors) + 1 < max_scaled_sum:

@@ -107,7 +107,10 @@ def best_value(scores, v, size):
 
 @njit()
 def in_conflict(layout, z, v):
-    """Return whether a factor of v is below its largest entry (for constraints: whether one of them is violated)."""
+    """Return whether a factor of v is below its largest entry (for constraints: whether one of them is violated).
+
+    Only the factors of v are read; v may be any variable.
+    """
     for c in range(layout.column_start[v], layout.column_start[v + 1]):
         if layout.data[column_of(layout, c, z) + z[v]] < layout.column_top[c]:
             return True
@@ -253,6 +256,7 @@ def penalise(layout, z, penalties, guided, stuck, weight, keep):
             if factor_chosen[layout.column_factor[c]]:
                 i = column_of(layout, c, z) + z[v]
                 loss = min(layout.column_top[c] - layout.data[i], layout.violation)
+                # at least one unit, so that every penalty has an effect
                 penalties[i] = min(penalties[i] + max(np.int64(1), np.int64(weight * loss)), layout.violation)
     for i in range(penalties.size):
         guided[i] = layout.data[i] - penalties[i]
@@ -276,7 +280,7 @@ def gibbs_sweep(layout, z, scores, order, inverse_temperature, uniforms):
     cumulative_weights = np.empty(layout.max_domain, dtype=np.float64)
     for i in range(order.size):
         v = order[i]
-        top = scores[v, best_value(scores, v, layout.domains[v])]
+        top = scores[v, best_value(scores, v, layout.domains[v])]  # subtracted, so that exp does not overflow
         total = 0.0
         for d in range(layout.domains[v]):
             total += np.exp((scores[v, d] - top) * inverse_temperature)

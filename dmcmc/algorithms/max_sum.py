@@ -20,14 +20,17 @@ Floats = NDArray[np.float64]
 class _FactorGroup(NamedTuple):
     """Factors of one shape, and the messages that their variables sent last.
 
+    m is the number of factors; axis a of ``tables`` belongs to variable ``scopes[:, a - 1]``, because axis 0 is the
+    factor.
+
     Attributes
     ----------
     scopes : (m, arity) int64
         Variables of each factor.
     tables : (m, *shape) float64
-        Utilities of each factor.
+        Utilities of each factor, in the units of the integer tables.
     from_variables : list of (m, domain) float64
-        Damped messages from the variables, one array per axis.
+        Damped messages from the variables, one array per variable of the scope.
     """
 
     scopes: Ints
@@ -38,9 +41,13 @@ class _FactorGroup(NamedTuple):
 def max_sum(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
     """Send messages from variables to factors and back; each variable takes the value with the largest belief.
 
-    Without damping the result is exact on a tree after as many cycles as the tree is deep. Tiny random unary utilities
-    break ties; their total is below half a unit of the integer tables. A cycle has two rounds: to factors and from
-    factors. A factor is computed by the agent of its first variable.
+    * From factor f to variable x: r(x) = max over the other variables of (f + sum of their messages q to f).
+    * Belief of x: b(x) = sum of all r(x), plus tiny random unary utilities that break ties. Their total is below half a
+      unit of the integer tables.
+    * From x to f: q(x) = damping * (last q(x)) + (1 - damping) * (b(x) - r(x) from f, less its maximum).
+
+    Without damping the result is exact on a tree after as many cycles as the tree is deep. A cycle has two rounds: to
+    factors and from factors. A factor is computed by the agent of its first variable.
     """
     problem, layout = network.problem, network.layout
     n, damping = problem.n_variables, float(given["damping"])
@@ -84,10 +91,10 @@ def _groups(network: AgentNetwork) -> list[_FactorGroup]:
 
 
 def _factor_message(group: _FactorGroup, axis: int) -> Floats:
-    """Return the messages (m, domain) from the factors to their variables of one axis.
+    """Return the messages (m, domain) from the factors to their variables at position ``axis`` of the scope.
 
     The message gives, for each value, the best utility over the other variables: the table plus the messages of the
-    other axes, maximised over these axes.
+    other variables, maximised over these.
     """
     total, arity = group.tables, group.scopes.shape[1]
     for other, message in enumerate(group.from_variables):

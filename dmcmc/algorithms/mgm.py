@@ -38,6 +38,11 @@ def mgm2(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iter
     """Let pairs of neighbours move jointly, too, until no pair gains anything: the result is 2-optimal.
 
     A cycle has five rounds of messages: values, offers (the gain of each pair of values), answers, gains, and moves.
+    Each variable makes an offer with a fixed probability, to a random neighbour; a variable without an offer may accept
+    one.
+
+    Offers are random, so a cycle without a move does not show 2-optimality. The first such cycle after a move checks it
+    for all pairs; if it does not hold, ``known_not_optimal`` is True until the next move, which saves further checks.
     """
     values, layout = network.start(rng), network.layout
     scores = network.scores(values)
@@ -54,7 +59,7 @@ def mgm2(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iter
             makes_offer
         ]
         partner, gain, best = _answer_offers(network, all_scores, values, offer_pair, gain, best)
-        network.sends(4)
+        network.sends(4)  # values, answers, gains and moves; offers are larger, and sent by some variables only
         offers_per_agent = np.bincount(
             network.problem.owner[makes_offer & _to_other_agents(network, offer_pair)],
             minlength=network.problem.n_agents,
@@ -109,7 +114,7 @@ def _answer_offers(
 
 
 def _to_other_agents(network: AgentNetwork, offer_pair: Ints) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
-    """Return which variables make an offer to a variable of another agent."""
+    """Return which variables make an offer to a variable of another agent, (n,) bool; others send no message."""
     owner, crosses = network.problem.owner, np.zeros(offer_pair.size, dtype=np.bool_)
     offering = np.flatnonzero(offer_pair >= 0)
     crosses[offering] = owner[network.neighbour[offer_pair[offering]]] != owner[offering]

@@ -17,7 +17,7 @@ from dmcmc.mpi.placement import place_agents
 from dmcmc.mpi.world import World
 
 BYTES = 8  # bytes of one value, one gain or one utility in a message
-_LOWEST = -(2**62)  # score of the padding entries beyond a variable's domain
+_LOWEST = -(2**62)  # score of entries that are not computed: below every sum of table entries
 
 
 class AgentNetwork:
@@ -95,7 +95,8 @@ class AgentNetwork:
         Returns
         -------
         (n, largest domain) int64
-            ``scores[v, d]`` is the sum of the entries of the factors of v if v takes d. Padding entries are very low.
+            ``scores[v, d]`` is the sum of the entries of the factors of v if v takes d. Entries beyond the domain of v,
+            and all entries of other ranks' variables, are -2**62.
         """
         layout = layout or self.layout
         scores = np.full((values.size, layout.max_domain), _LOWEST, dtype=np.int64)

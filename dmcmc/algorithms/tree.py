@@ -49,6 +49,7 @@ class VariableTree:
         division = divide(single)
         pseudotree = build_pseudotree(single, division)
         levels = np.zeros(problem.n_variables, dtype=np.int64)
+        # A problem without variables keeps its agents, which are no variables.
         top_down = [v for v in reversed(pseudotree.bottom_up) if v < problem.n_variables]
         for v in top_down:
             if pseudotree.parent[v] >= 0:
@@ -56,7 +57,11 @@ class VariableTree:
         return cls(division, pseudotree, np.array(top_down, dtype=np.int64), levels)
 
     def edges_across(self, owner: Ints) -> tuple[Ints, Ints]:
-        """Return parents and children of the tree edges between variables of different agents, two arrays of int64."""
+        """Return parents and children of the tree edges between variables of different agents, two arrays of int64.
+
+        ``owner`` (n,) int64 is the agent of each variable in the problem as given. Entry i of both arrays belongs to
+        edge i.
+        """
         child = np.array([v for v in range(owner.size) if self.pseudotree.parent[v] >= 0], dtype=np.int64)
         parent = np.array([self.pseudotree.parent[v] for v in child], dtype=np.int64)
         across = owner[child] != owner[parent] if child.size else np.zeros(0, dtype=np.bool_)

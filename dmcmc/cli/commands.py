@@ -62,8 +62,22 @@ def _on_all_ranks(
 ) -> int:
     """Prepare a job on rank 0, carry it out on all ranks, and deliver the result on rank 0.
 
-    After a signal, ``SIGNALS`` delivers the best result so far earlier. ``prepare`` returns the job, and ``work``
-    solves it on each rank.
+    After a signal, ``SIGNALS`` delivers the best result so far earlier.
+
+    Parameters
+    ----------
+    arguments
+        The parsed command line.
+    prepare
+        Called on rank 0 only: checks the arguments, reads the problem, and returns the job.
+    work
+        Called on every rank with the job, the MPI ranks and the handle by which a signal ends the run (None without
+        signal handling). Returns the result on rank 0, and None on the others.
+
+    Returns
+    -------
+    int
+        This rank's exit code; 0 on ranks without a result.
     """
     from dmcmc.mpi.world import connect
 
@@ -178,7 +192,7 @@ def _solve(job: "_RunJob | SolveJob", world: "World", ending: "RunHandle | None"
 
 
 def _abort(world: "World", error: BaseException) -> int:
-    """Report an error and end all ranks.
+    """Report an error, end all ranks by ``MPI_Abort``, and return the exit code for the error.
 
     Ranks other than 0 wait a moment: mostly rank 0 fails in the same way, reports it once and ends the others. A rank
     that only knows that another one failed waits longer, since that one has the more informative error.

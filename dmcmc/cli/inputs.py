@@ -21,7 +21,10 @@ _IN_YAML = ("agents", "seed", *OPTION_OF.values())  # options whose values are r
 
 
 def options_of(arguments: Namespace) -> dict[str, Any]:
-    """Return the given options of a command as keys and values of a configuration."""
+    """Return the given options of a command as keys and values of a configuration.
+
+    Options that were not given, or that the command does not have, are left out.
+    """
     words = ("algorithm", "seed", "device", "output", "checkpoint")
     keys = {name: f"problem.{name}" for name in FILE_OPTIONS} | {name: name for name in words}
     keys |= {option: key for key, option in OPTION_OF.items()}

@@ -117,7 +117,7 @@ class PeriodicProgress(_KnownProgress):
         self._print()
 
     def _print(self, at_once: bool = False) -> None:
-        """Print the text if a line is due."""
+        """Print the text if a line is due, or ``at_once``."""
         now = time.perf_counter() - self._start
         if now >= self._due or at_once:
             self._due = now + _LINE_INTERVAL
@@ -129,6 +129,8 @@ def progress_for(rank: int, seconds: float | None = None) -> NoProgress:
 
     Parameters
     ----------
+    rank
+        The MPI rank.
     seconds
         The time budget in seconds; None without one.
     """

@@ -51,6 +51,12 @@ if hasattr(signal, "SIGUSR1"):  # not on Windows
 class Signals:
     """The state of signal handling in this process, and the single delivery of a result.
 
+    The order of states: ``listen`` starts the handling; ``set_world`` makes the MPI ranks known; ``begin`` starts a
+    run. The first signal sets ``received`` and asks the run to end. The first thread that finishes (the main thread by
+    ``deliver``, or a helper thread by ``finish``) sets ``_claimed``; it delivers the result, sets ``_code`` and then
+    ``_delivered``, for which all others wait. Then the process ends. A process handles one run, so that no state is
+    ever reset.
+
     Attributes
     ----------
     received : int
@@ -60,21 +66,22 @@ class Signals:
     _listening : bool
         Whether this process handles signals.
     _ending : RunHandle or None
-        Handle by which the run can be cancelled and its best result so far be read.
+        Handle by which the run can be cancelled and its best result so far be read; None before ``begin``.
     _deliver : callable or None
-        Writes and prints a result, and returns the exit code.
+        Writes and prints a result, and returns the exit code; None before ``begin``.
     _world : World or None
         The MPI ranks; None before MPI starts.
     _claim_lock, _claimed : Lock, bool
-        Whether a thread has undertaken to deliver the result; only the first one may.
+        Whether a thread has undertaken to deliver the result; only the first one may. The lock protects the flag.
     _delivered : Event
         Set when the result is delivered.
     _code : int or None
-        Exit code of the process, once it is known.
+        Exit code of the process; None until a result is delivered or the run has none.
     _under_open_mpi : bool
         Whether Open MPI's launcher started this process; it leaves little time after a signal.
     _prepared, _prepared_at : result, float
-        The best result prepared in advance, and the time (``time.perf_counter``) at which it was prepared.
+        The best result prepared in advance (None without one), and the time (``time.perf_counter``) at which it was
+        prepared; 0 without one.
     _preparing : Lock
         Held while the best result so far is computed.
     """
@@ -147,7 +154,10 @@ class Signals:
         return self._deliver_once(result) if self._claim_delivery() else self._wait_for_delivery()
 
     def finish(self) -> int:
-        """Deliver the best result so far, or print that there is none; return the exit code."""
+        """Deliver the best result so far, or print that there is none; return the exit code.
+
+        Without a result the code is 128 plus the number of the signal, as shells define it.
+        """
         if not self._claim_delivery():
             return self._wait_for_delivery()
         best = self._best()
@@ -160,7 +170,7 @@ class Signals:
         return self._code
 
     def _best(self) -> Any:
-        """Return the best result so far; a recently prepared one is used again."""
+        """Return the best result so far, None if there is none; a recently prepared one is used again."""
         with self._preparing:
             if self._ending is None or time.perf_counter() - self._prepared_at < _PREPARED_VALID:
                 return self._prepared
@@ -202,7 +212,11 @@ class Signals:
         self._end_now(128 + self.received if self._code is None else self._code)
 
     def _end(self, first: signal.Signals) -> None:
-        """End the run: deliver its result on rank 0, and end the process; ``first`` is the signal that was received."""
+        """End the run: deliver its result on rank 0, and end the process.
+
+        ``first`` is the signal that was received: SIGINT or SIGTERM from outside, which is passed on to the ranks of
+        this machine, or SIGUSR1 or SIGUSR2 from a rank that passed it on.
+        """
         if self._ending is not None:
             self._ending.cancellation.request()
         if first in _WORDS:
@@ -252,7 +266,13 @@ class Signals:
             self._ending.save_partial()
 
     def _may_end(self, late: float) -> bool:
-        """Return whether this rank may end although its run is late: it is rank 0, or rank 0 has ended."""
+        """Return whether this rank may end although its run is late.
+
+        Rank 0 and a process without MPI may end at once, all others when the first rank of their machine has ended.
+
+        ``late`` is the number of seconds since the deadline. A rank that is the first one of its machine, or does not
+        know the others, cannot see rank 0 and waits ``_LATE_OTHERS`` seconds.
+        """
         if self._rank == 0 or self._world is None:
             return True
         if self._world.local_rank == 0 or not self._world.local_processes:
@@ -287,7 +307,7 @@ class Signals:
         return self._code
 
     def _wait_for_delivery(self) -> int:
-        """Wait for the delivery by another thread and return its exit code."""
+        """Wait for the delivery by another thread and return its exit code; 1 if it is not known."""
         self._delivered.wait()
         return 1 if self._code is None else self._code
 
@@ -319,7 +339,7 @@ class Signals:
             world.abort(code)
 
     def _end_now(self, code: int) -> NoReturn:
-        """End the process, after a moment for a result that is being written."""
+        """End the process, after at most a quarter of a second for a result that is being written."""
         if self._claimed:
             self._delivered.wait(_DUPLICATE)
         _exit(code)

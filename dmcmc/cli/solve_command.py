@@ -36,7 +36,8 @@ class SolveJob(NamedTuple):
     problem : Problem or None
         The problem. None on ranks that do not need it: rank 0 works alone, or sends each rank its agents' parts.
     task : str
-        One of :data:`TASKS`.
+        ``mpe`` (find the best assignment), ``pr`` (partition function), ``count`` (number of solutions), ``mar``
+        (marginals) or ``max-marginals``.
     logarithms : bool
         Whether utilities are natural logarithms of the numbers in the file.
     explain : bool
@@ -82,7 +83,11 @@ def prepare(arguments: Namespace) -> SolveJob:
 
 
 def _document(arguments: Namespace) -> Document:
-    """Return the options as the sections of a configuration."""
+    """Return the options as the sections of a configuration.
+
+    Without a time budget, ``local.cells`` is so large that all agents whose tables fit the memory are solved exactly.
+    Single options have precedence over ``--set``.
+    """
     document = Document("", {"problem": {"file": arguments.file}})
     cells = _NO_CELL_LIMIT if arguments.timeout is None and not is_calendar(arguments.file) else "auto"
     document.data["local"] = {"cells": cells}

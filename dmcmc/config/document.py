@@ -33,7 +33,8 @@ class Document:
     def at(self, key: Key) -> str:
         """Return the name of a key for errors: ``run.yaml:7: local.runs`` or ``--set local.runs``.
 
-        A missing key has the place of the section that it belongs to.
+        A missing key has the place of the section that it belongs to. An option or keyword has precedence over the
+        file.
         """
         for length in range(len(key), 0, -1):
             if key[:length] in self.given:

@@ -83,6 +83,8 @@ for _section, _section_class in _SECTIONS.items():
 def settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Settings:
     """Return settings with some keys replaced by keyword arguments.
 
+    Settings made from simple keyword values alone are cached.
+
     Parameters
     ----------
     settings

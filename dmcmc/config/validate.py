@@ -67,7 +67,11 @@ def suggestion(name: str, known: Iterable[str], what: str = "known") -> str:
 
 
 def _value(annotation: Any, value: Any, at: At, key: Key) -> Any:
-    """Return the value of one field, checked against its annotation."""
+    """Return the value of one field, checked against its annotation.
+
+    A value for a struct is checked field by field, so that an error names the inner key. A text is converted first if
+    the annotation has a ``parse`` function, such as ``"8GiB"`` to bytes.
+    """
     meta = annotation.__metadata__[0] if get_origin(annotation) is Annotated else msgspec.Meta()
     kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     inner = next((t for t in (kind, *get_args(kind)) if isinstance(t, type) and issubclass(t, msgspec.Struct)), None)

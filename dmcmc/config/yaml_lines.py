@@ -12,11 +12,11 @@ from dmcmc.config.document import Document, Key, show
 from dmcmc.files.text import STANDARD_INPUT, standard_input
 from dmcmc.inference.runtime.errors import ConfigError
 
-MAX_CONFIG_BYTES = 1 << 20  # size of a configuration file
-_MAX_NODES = 20_000  # values of a configuration, after aliases are expanded
-_MAX_DEPTH = 20  # nested sections and lists
-_MAX_EVENTS = 3_000_000  # YAML events of any file, before aliases are expanded
-_MAX_COPIES = 300_000  # values that the aliases of a problem file add
+MAX_CONFIG_BYTES = 1 << 20  # size of a configuration file; problem files have no such limit
+_MAX_NODES = 20_000  # limit for the values of a configuration, after aliases (repeated values) are expanded
+_MAX_DEPTH = 20  # limit for nested sections and lists
+_MAX_EVENTS = 3_000_000  # limit for the YAML events of any file, before aliases are expanded; bounds memory and time
+_MAX_COPIES = 300_000  # limit for the values that the aliases of a problem file add; bounds memory and time
 _TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
 _DATE = "tag:yaml.org,2002:timestamp"  # dates stay text
 
@@ -121,7 +121,11 @@ def _parse(content: bytes, name: str, places: dict[Key, str] | None, max_nodes: 
 
 
 def _count_events(content: bytes, name: str, lines: bool) -> int:
-    """Return the number of values; reject deep nesting and very long lists before any value is built."""
+    """Return the number of values; reject deep nesting and very long files before any value is built.
+
+    The values are YAML events: each scalar, and the start and end of each list and mapping. ``lines`` says whether
+    errors name the line.
+    """
     depth = count = 0
     for event in yaml.parse(content, Loader=_Loader):
         count += 1

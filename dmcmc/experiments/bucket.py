@@ -22,14 +22,23 @@ from dmcmc.inference.runtime.threads import cores
 
 _MAX_ENTRY = 100  # table entries are drawn from 0 to this
 _REPETITIONS = 5  # timed eliminations, after one that loads the kernels
+# int32; −2^29 stands for −∞, so that the sum of four of them still fits; finite sums have magnitudes up to 2^27.
 _ARITHMETIC = Arithmetic(np.dtype(np.int32), -(2**29), 2**27)
 
 
 def largest_bucket(problem: Problem, config: Config) -> dict[str, Any]:
-    """Eliminate the variable of the largest joined table several times and return the median time.
+    """Eliminate the variable of the largest joined table several times and return the record with the median time.
 
     The entries of its tables are drawn at random, since the work does not depend on them. The objective is the largest
-    entry of the message, which is the same on every device; ``cells`` is the size of the joined table.
+    entry of the message, which is the same on every device. ``cells`` is the number of entries of the joined table, and
+    ``width`` the number of variables of the message (the separator).
+
+    Parameters
+    ----------
+    problem
+        The problem; only its scopes and domain sizes matter.
+    config
+        The device, the seed of the entries, and the memory limit ``budget.memory``.
 
     Raises
     ------
@@ -43,6 +52,7 @@ def largest_bucket(problem: Problem, config: Config) -> dict[str, Any]:
     bucket = int(np.argmax(full_plan.program.cells))
     inputs, separator = full_plan.inputs(bucket), full_plan.scope(full_plan.output(bucket))
     entries = sum(int(full_plan.sizes[t]) for t in (*inputs, full_plan.output(bucket)))
+    # Factor 3: an allowance for the tables as drawn, their concatenated copy, and the elimination's working memory.
     if 3 * _ARITHMETIC.dtype.itemsize * entries > config.budget.bytes:
         raise ResourceError(f"the largest bucket has {entries} table entries, more than budget.memory allows")
     rng = np.random.default_rng(config.seed)

@@ -1,4 +1,13 @@
-"""Carry out one run of an experiment, and make the record that the journal keeps of it."""
+"""Carry out one run of an experiment, and make the record that the journal keeps of it.
+
+A *job* is a mapping with the keys ``data`` (the complete configuration), ``peer`` (name of another solver that solves
+the problem, or None for dmcmc), ``seconds`` (time limit of that solver, or None) and ``task`` (``mar``,
+``max-marginals``, ``bucket``, or None to find an assignment). It is sent to worker processes as JSON.
+
+A *record* is a mapping: ``outcome`` (``done``, ``failed`` or ``out of memory``) with ``error``, or with ``status``,
+``objective``, ``bound``, ``violation``, ``sense``, ``time`` in seconds, ``trace``, and the sizes of the problem.
+Objective and bound are in the problem's own sense.
+"""
 
 import json
 import time
@@ -16,8 +25,8 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import quality_of
 from dmcmc.results.result import Result, gap_of
 
-_MAX_POINTS = 200  # points of a trace
-# Small problems that compile the kernels of all kinds of factors.
+_MAX_POINTS = 200  # points of a trace in a record; enough for a chart
+# Small problems: parameters by name of the generator. Together they compile the kernels of all kinds of factors.
 _WARM_UP_PROBLEMS: dict[str, dict[str, Any]] = {
     "meeting-scheduling": {"agents": 3, "variables_per_agent": 4, "domain_size": 6},
     "random-network": {"nodes": 8, "domain_size": 4, "tightness": 0.1, "agents": 4},
@@ -42,15 +51,14 @@ def carry_out(job: Mapping[str, Any], world: World | None = None) -> dict[str, A
     Parameters
     ----------
     job
-        ``data`` (a configuration), ``peer``, ``seconds`` and ``task``, see :class:`dmcmc.experiments.plan.PlannedRun`.
+        ``data``, ``peer``, ``seconds`` and ``task``, as described above.
     world
-        The MPI ranks that solve it together; a peer runs on rank 0 only.
+        The MPI ranks that solve it together; one rank by default. A peer runs on rank 0 only.
 
     Returns
     -------
     dict or None
-        ``outcome`` (``done``, ``failed`` or ``out of memory``) with the fields of the answer or with ``error``; None on
-        ranks other than 0.
+        The record; None on ranks other than 0.
     """
     try:
         return _solved(job, world or World())
@@ -61,18 +69,20 @@ def carry_out(job: Mapping[str, Any], world: World | None = None) -> dict[str, A
 
 
 def warm_up(job: Mapping[str, Any], warmed: set[str]) -> None:
-    """Compile the kernels of a job by solving small problems, once per method, before the time of the run starts.
+    """Compile the kernels of a job before the time of the run starts.
 
-    Peers compile nothing here. A job with a time budget has one second. The kernels of a GPU depend on the problem's
-    shape, so on a GPU the first run of a case is carried out twice.
+    Two small problems are solved, once per method. A job with a time budget has one second for each. The kernels of a
+    GPU depend on the problem's shape, so a GPU job without a time budget is carried out twice in the first run of a
+    case. Peers compile nothing here.
 
     Parameters
     ----------
     job
         The job that follows.
     warmed
-        Methods and cases whose kernels are compiled; this one is added.
+        Methods and cases (as JSON) whose kernels this process has compiled; those of this job are added.
     """
+    # The kernels depend on the method only, so the problem, the seed and the output file do not matter.
     data = {name: part for name, part in job["data"].items() if name not in ("problem", "seed", "output")}
     if job.get("peer"):
         return
@@ -88,7 +98,10 @@ def warm_up(job: Mapping[str, Any], warmed: set[str]) -> None:
 
 
 def _warm_up_gpu(job: Mapping[str, Any], warmed: set[str]) -> None:
-    """Carry out a GPU job without a time budget once before, if it is the first of its case."""
+    """Carry out a GPU job without a time budget once before, if it is the first of its case.
+
+    A case is a configuration without its seeds. ``warmed`` holds the cases carried out so far, as JSON.
+    """
     data = job["data"]
     case = json.dumps([{**data, "seed": 0, "problem": {**data["problem"], "seed": 0}}, job.get("task")], sort_keys=True)
     if data.get("device") == "cuda" and not (data.get("budget") or {}).get("time") and case not in warmed:
@@ -97,7 +110,7 @@ def _warm_up_gpu(job: Mapping[str, Any], warmed: set[str]) -> None:
 
 
 def _line(error: BaseException) -> str:
-    """Return an error as one line of text."""
+    """Return an error as one line of at most 500 characters; errors of other libraries with their type."""
     text = " ".join(str(error).split())[:500]
     return text if isinstance(error, DmcmcError) else f"{type(error).__name__}: {text}"
 
@@ -105,7 +118,8 @@ def _line(error: BaseException) -> str:
 def _solved(job: Mapping[str, Any], world: World) -> dict[str, Any] | None:
     """Carry out a job and return its record; None on ranks other than 0.
 
-    The job's ``peer`` and ``task`` decide who computes what: another solver, the largest bucket, marginals, or dmcmc.
+    The job's ``peer`` and ``task`` decide who computes what: another solver, the largest bucket of an elimination,
+    marginals, or dmcmc on all ranks.
     """
     config = config_of(Document("", dict(job["data"])))
     problem = world.on_first_rank(lambda: problem_of(config.problem))
@@ -123,7 +137,7 @@ def _solved(job: Mapping[str, Any], world: World) -> dict[str, Any] | None:
 
 
 def _marginals(problem: Problem, config: Config, task: Literal["mar", "max-marginals"]) -> dict[str, Any]:
-    """Compute all marginals and return the record; the objective is ln Z, or the best utility.
+    """Compute all marginals and return the record; the objective is ln Z (``mar``), or the best objective.
 
     ``time`` is that of messages and tables; building the junction tree is in ``planning``.
     """
@@ -148,7 +162,13 @@ def _marginals(problem: Problem, config: Config, task: Literal["mar", "max-margi
 
 
 def _by_peer(job: Mapping[str, Any], problem: Any) -> dict[str, Any]:
-    """Let another solver solve the problem, evaluate its answer, and return the record."""
+    """Let another solver solve the problem, evaluate its answer, and return the record.
+
+    The time limit is ``seconds`` of the job, else ``budget.time`` of the configuration, else 60 seconds. ``objective``
+    is None if the answer breaks a hard constraint; ``violation`` is None without an assignment. The status is
+    ``optimal`` if the peer's bound equals the objective, and ``timeout`` if there is no valid assignment.
+    """
+    # The record needs a limit also if neither the method nor the configuration has one: 60 seconds.
     seconds = job.get("seconds") or (job["data"].get("budget") or {}).get("time") or 60.0
     answer = PEERS[job["peer"]].solve(problem, seconds, job["data"].get("seed", 0))
     quality = None if answer.values is None else quality_of(problem, answer.values)
@@ -169,7 +189,7 @@ def _by_peer(job: Mapping[str, Any], problem: Any) -> dict[str, Any]:
 
 
 def record_of(result: Result) -> dict[str, Any]:
-    """Return the record of a result."""
+    """Return the record of a result of dmcmc."""
     plain = json.loads(result.to_json())
     trace = [(p["time"], p["objective"], p["bound"]) for p in plain["trace"]]
     fields = {name: plain[name] for name in _FIELDS}
@@ -185,11 +205,14 @@ def record_of(result: Result) -> dict[str, Any]:
 
 
 def thinned(trace: list[tuple[float, Any, Any]]) -> list[list[Any]]:
-    """Return at most 200 points of a trace (seconds, objective, bound), always with the last one."""
+    """Return at most 200 points of a trace, always with the last one: every k-th point, counted from the end.
+
+    A point is (seconds, objective, bound); seconds are rounded to microseconds.
+    """
     step = max(1, -(-len(trace) // _MAX_POINTS))
     return [[round(t, 6), objective, bound] for t, objective, bound in trace[::-1][::step][::-1]]
 
 
 def elapsed(since: float) -> float:
-    """Return the wall-clock seconds since a time of ``time.perf_counter``, rounded to milliseconds."""
+    """Return the wall-clock seconds since ``since``, a time of ``time.perf_counter``, rounded to milliseconds."""
     return round(time.perf_counter() - since, 3)

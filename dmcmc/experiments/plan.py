@@ -122,7 +122,7 @@ class Experiment(Section, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of an experiment.
+    """One run of an experiment: one problem instance (a case with a seed), solved by one method.
 
     Attributes
     ----------
@@ -133,11 +133,11 @@ class PlannedRun:
     seed : int
         Seed of the instance and of the run.
     data : dict
-        The complete configuration.
+        The complete configuration: the experiment's ``base`` with the keys of the case and of the method.
     peer : str or None
         Name of another solver that solves the problem; None for dmcmc.
     seconds : float or None
-        Time limit of that solver.
+        Time limit of that solver; None for the default.
     task : str or None
         ``mar``, ``max-marginals`` or ``bucket``: the task if it is not to find an assignment.
     """
@@ -266,7 +266,10 @@ def _runs(experiment: Experiment, document: Document, folder: Path) -> Iterator[
 
 
 def _memory(data: Mapping[str, Any], limits: RunLimits) -> dict[str, Any]:
-    """Return ``budget.memory`` as half of the memory limit, if it is not set: the same on every machine."""
+    """Return ``budget.memory`` as half of the memory limit, if it is not set: the same on every machine.
+
+    The other half is left for the interpreter and its libraries. Empty if the key is set or the limit is ``auto``.
+    """
     given = (data.get("budget") or {}).get("memory")
     if given is not None or not isinstance(limits.memory, int):
         return {}

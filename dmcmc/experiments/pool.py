@@ -1,4 +1,8 @@
-"""Carry out runs in parallel worker processes, and end a process that exceeds its time or memory limit."""
+"""Carry out runs in parallel worker processes, and end a process that exceeds its time or memory limit.
+
+A worker process (:mod:`dmcmc.experiments.worker`) reads jobs from its standard input as lines of JSON. For each it
+writes the line ``ready`` when the kernels are compiled, and then the record of the run as a line of JSON.
+"""
 
 import json
 import os
@@ -38,12 +42,20 @@ class Worker:
     def carry_out(self, job: Record, seconds: float, memory: int) -> Record:
         """Carry out a job and return its record, also if the process was ended or died.
 
+        The limit is first that of compilation; from the line ``ready`` on it is ``seconds``.
+
         Parameters
         ----------
         job
-            See :func:`dmcmc.experiments.job.carry_out`.
+            ``data`` (a configuration), ``peer``, ``seconds`` and ``task``; see :func:`dmcmc.experiments.job.carry_out`.
         seconds, memory
-            Limits: wall-clock seconds after compilation, and resident bytes.
+            Limits: wall-clock seconds after compilation, and resident bytes of the process.
+
+        Returns
+        -------
+        dict
+            The record. ``outcome`` is ``out of time`` or ``out of memory`` if a limit was exceeded, and ``failed`` if
+            the process ended unexpectedly.
         """
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
@@ -104,6 +116,8 @@ def carry_out_all(
 ) -> None:
     """Carry out jobs on several worker processes.
 
+    An exception in this process (not in a worker) lets the current runs finish, and is raised then.
+
     Parameters
     ----------
     jobs
@@ -113,7 +127,7 @@ def carry_out_all(
     limits
         Wall-clock seconds and resident bytes of a job.
     done
-        Called with the index of a job and its record, one call at a time.
+        Called with the index of a job and its record, one call at a time, in the order in which runs finish.
     """
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for index in range(len(jobs)):

@@ -56,6 +56,10 @@ def run_experiment(
 
     Parameters
     ----------
+    experiment
+        The experiment, for its limits and for the plan in the folder.
+    runs
+        All runs of the experiment.
     folder
         The folder of results. It must be without results, unless ``resume`` is true.
     methods
@@ -70,10 +74,17 @@ def run_experiment(
     report
         Called on rank 0 with a line of text per finished run.
 
+    Returns
+    -------
+    RunCounts
+        Numbers of runs; ``failed`` is meaningful on rank 0 only.
+
     Raises
     ------
     ConfigError
         If the folder has results of another experiment, or any results while ``resume`` is false.
+    FileError
+        If the folder's files are damaged or cannot be written.
     """
     world = world or World()
     if world.size > 1 and jobs > 1:
@@ -117,7 +128,7 @@ class _RunLog:
     todo : sequence of PlannedRun
         The runs to carry out.
     total : int
-        Number of runs of the experiment.
+        Number of runs that are finished or to be carried out.
     report : callable
         Called with a line of text per finished run.
     begun : float

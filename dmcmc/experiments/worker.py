@@ -1,6 +1,6 @@
 """A process that carries out runs: it reads a job and writes a result, one line of JSON each.
 
-It ends with the process that started it.
+Between the two it writes the line ``ready``, when the kernels are compiled. It ends with the process that started it.
 """
 
 import ctypes
@@ -15,7 +15,11 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 def main() -> None:
-    """Carry out jobs from standard input one after the other; the output of libraries is discarded."""
+    """Carry out jobs from standard input one after the other; the output of libraries is discarded.
+
+    The command line gives the number of the parent process and the CPU cores to use as a JSON list; an empty list means
+    all.
+    """
     parent, cores = int(sys.argv[1]), json.loads(sys.argv[2])
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)

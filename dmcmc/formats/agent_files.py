@@ -45,6 +45,14 @@ class _IndexFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
+    format, version : str, int
+        Name and version of the file format; always the same.
+    sense : {"max", "min"}
+        Whether the objective is maximised or minimised.
+    name : str
+        Name of the problem.
+    agents : tuple of str
+        Names of the agents.
     owner : list of int
         Agent of each variable.
     sizes : dict of int to int
@@ -52,7 +60,7 @@ class _IndexFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     crossing : list of tuple of int
         Scopes of the factors between agents.
     constants : tuple of number or None
-        Values of the factors without variables; None is a forbidden one.
+        Utilities of the factors without variables; None is a forbidden one.
     entries : list of int
         Total number of entries in each agent's tables.
     digests : tuple of str
@@ -193,11 +201,12 @@ def _compact_index(stored: _IndexFile) -> AgentIndex:
 class AgentProblems(Sequence[Problem]):
     """Sequence of the agents' local problems, each built on access.
 
-    All local problems together take more memory than the problem, because shared factors occur in several of them.
+    A local problem has the agent's own variables, the other variables of its factors, and these factors. All local
+    problems together take more memory than the problem, because shared factors occur in several of them.
     """
 
     def __init__(self, problem: Problem, index: AgentIndex, factors_by_agent: Sequence[Sequence[Factor]]) -> None:
-        """Store the problem, its index, and the factors in which each agent takes part."""
+        """Store the problem, its public index, and for each agent the factors that contain a variable of the agent."""
         self._problem, self._index, self._factors_by_agent = problem, index, factors_by_agent
 
     def __len__(self) -> int:
@@ -341,12 +350,12 @@ def read_index(folder: str | os.PathLike[str]) -> AgentIndex:
 
 
 def read_agent(folder: str | os.PathLike[str], index: AgentIndex, agent: int) -> Problem:
-    """Read an agent's local problem.
+    """Read an agent's local problem; ``index`` is the public index of the same folder.
 
     Raises
     ------
     FileError
-        If the file is missing, or its digest differs from the one in the index.
+        If the file is missing, its digest differs from the one in the index, or it does not fit the index.
     """
     path = agent_file(folder, agent)
     try:
@@ -360,7 +369,11 @@ def read_agent(folder: str | os.PathLike[str], index: AgentIndex, agent: int) ->
 
 
 def check_agent_problem(local_problem: Problem, index: AgentIndex, agent: int, path: object) -> Problem:
-    """Return an agent's local problem if it agrees with the index; otherwise raise ``FileError``."""
+    """Return an agent's local problem if it agrees with the index; otherwise raise ``FileError``.
+
+    The number of variables, the scopes of the factors between agents, and the domain sizes of the shared variables must
+    be the same. ``path`` names the file in the message.
+    """
     known = index.known_variables(agent)
     own_variables = set(index.variables_by_agent[agent])
     scopes = [tuple(known[v] for v in f.scope) for f in local_problem.factors if max(f.scope, default=-1) < len(known)]

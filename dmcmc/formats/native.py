@@ -48,7 +48,23 @@ _MAX_DENSE_AXES = 64  # NumPy's limit for the axes of a dense table
 
 
 class _NativeHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON object in the array ``text``; ``factors`` holds the factors' names."""
+    """The JSON object in the array ``text``.
+
+    Attributes
+    ----------
+    format, version : str, int
+        Name of the file format, and 2 if there are sparse factors, else 1.
+    sense : {"max", "min"}
+        Whether the objective is maximised or minimised; tables hold utilities in both cases.
+    name : str
+        Name of the problem.
+    variables, agents : tuple of str
+        Names.
+    labels : tuple
+        For each variable its labels, or None for 0, 1, ...; empty if no variable has labels.
+    factors : tuple of str or None
+        Names of the factors; None if no factor has one.
+    """
 
     format: Literal["dmcmc problem"]
     version: Literal[1, 2]
@@ -141,7 +157,7 @@ def _write_array(file: zipfile.ZipFile, name: str, dtype: np.dtype[np.generic], 
     info.compress_type = zipfile.ZIP_DEFLATED
     info.create_system = 3  # the same bytes on every system
     info.external_attr = 0o644 << 16
-    info.file_size = 128 + count * dtype.itemsize  # zipfile decides by this size whether it needs zip64
+    info.file_size = 128 + count * dtype.itemsize  # header of 128 bytes; zipfile decides by the size about zip64
     with file.open(info, "w") as member:
         header = {"descr": little.str, "fortran_order": False, "shape": (count,)}
         np.lib.format.write_array_header_1_0(member, header)  # type: ignore[no-untyped-call,unused-ignore]
@@ -297,7 +313,11 @@ def _tables(archive: Archive, shapes: list[tuple[int, ...]], kinds: list[int]) -
 
 
 def _load_edges(archive: Archive) -> Problem:
-    """Read the layout of binary benchmark problems: every factor has two variables, all tables are in one array."""
+    """Read the layout of binary benchmark problems: every factor has two variables, all tables are in one array.
+
+    Tables hold utilities, factor after factor in the order of ``edges``. Variables are named ``x0``, ``x1``, ... and
+    agents ``a0``, ``a1``, ...
+    """
     owner, domains, edges = archive.array("agent", "iu"), archive.array("dom", "iu"), archive.array("edges", "iu", 2)
     n = len(domains)
     if domains.min(initial=1) < 1:

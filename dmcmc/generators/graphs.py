@@ -13,7 +13,11 @@ Edges = NDArray[np.int64]
 
 
 def random_subset(rng: np.random.Generator, total: int, count: int) -> NDArray[np.int64]:
-    """Return ``count`` distinct numbers below ``total`` in ascending order; every set is equally likely."""
+    """Return ``count`` distinct numbers below ``total`` in ascending order; every set is equally likely.
+
+    If more than half of the numbers are needed, those that are left out are drawn instead. Numbers drawn twice are
+    drawn again.
+    """
     if 2 * count > total:
         left_out = random_subset(rng, total, total - count)
         is_chosen = np.ones(total, dtype=bool)
@@ -34,8 +38,8 @@ def pairs(codes: NDArray[np.int64]) -> Edges:
     [[0, 1], [0, 2], [1, 2], [0, 3]]
     """
     v = ((1 + np.sqrt(1 + 8.0 * codes)) / 2).astype(np.int64)
-    v -= v * (v - 1) // 2 > codes  # the floating-point root may be off by one in either direction
-    v += v * (v + 1) // 2 <= codes
+    v -= v * (v - 1) // 2 > codes  # corrects a floating-point root that is too large by one
+    v += v * (v + 1) // 2 <= codes  # and one that is too small by one
     return np.stack([codes - v * (v - 1) // 2, v], axis=1)
 
 
@@ -69,20 +73,24 @@ def connected(rng: np.random.Generator, nodes: int, count: int) -> Edges:
     count
         Number of edges, raised to ``nodes - 1`` and limited to the complete graph.
     """
+    # A random permutation: sort the nodes by random 62-bit keys, since only integers are the same on all platforms.
     shuffled = np.argsort(rng.integers(2**62, size=nodes), kind="stable")
     tree = shuffled[recursive_tree(rng, nodes)]
     return add_edges(rng, tree, nodes * (nodes - 1) // 2, max(count - len(tree), 0))
 
 
 def add_edges(rng: np.random.Generator, tree: Edges, complete: int, count: int) -> Edges:
-    """Add random edges to a tree.
+    """Add random edges to a tree; return all edges with u < v in ascending order.
+
+    The added edges are a random subset of the pairs that are not in the tree: numbers are drawn below the number of
+    such pairs, and the codes of the tree's edges are skipped.
 
     Parameters
     ----------
     rng
         Source of randomness.
     tree
-        The edges of the tree.
+        (m, 2) int64. The edges of the tree, with the ends in any order.
     complete
         Codes below this number are candidates; n(n−1)/2 for the pairs of n nodes.
     count
@@ -121,6 +129,7 @@ def edges_across_groups(rng: np.random.Generator, groups: int, members: int, cou
     tree = recursive_tree(rng, groups)
     ends = rng.integers(members, size=(len(tree), 2))
     pairs_per_edge = members * members
+    # The code of an edge: the code of its pair of groups, times members², plus the code of its two members.
     taken = np.sort(codes(tree) * pairs_per_edge + ends[:, 0] * members + ends[:, 1])
     free = groups * (groups - 1) // 2 * pairs_per_edge - len(taken)
     extra = _skip(random_subset(rng, free, min(max(count - len(tree), 0), free)), taken)

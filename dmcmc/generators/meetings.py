@@ -25,7 +25,8 @@ from dmcmc.inference.runtime.errors import ConfigError
 _MAX_PRIORITY = 3  # priorities of events are 1.._MAX_PRIORITY
 _MAX_GAP = 3  # gaps between joined events are 1.._MAX_GAP slots
 _FORBIDDEN = int(forbidden_value(np.dtype(np.int32)))
-_GRAPH, _UNIFORM, _GAPS, _PREFERENCES, _BUSY, _SCHEDULE = range(6)  # purposes of the random streams
+# Purposes of the random streams; ``_SCHEDULE + 1`` draws the slots of the organisation's meetings.
+_GRAPH, _UNIFORM, _GAPS, _PREFERENCES, _BUSY, _SCHEDULE = range(6)
 
 
 class Meetings(Parameters, frozen=True, kw_only=True):
@@ -105,6 +106,10 @@ def _preferences(
     params: Meetings, local: NDArray[np.int64], edges: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Return the tables of ``preferences`` and ``hard``, and in which slots each agent is busy.
+
+    Two starts s, t of joined events of an agent have the utility ⌊(p₁·q₁(s) + p₂·q₂(t)) / 6⌋ with the priorities p (1
+    to 3) and preferences q (1 to slots − 1; 0 for a busy slot) of the events, if |s − t| is at least the pair's gap.
+    Two copies of a meeting that agree have ⌊(p₁ + p₂) · slots / 3⌋. All other entries are 0, or forbidden for ``hard``.
 
     Parameters
     ----------

@@ -45,7 +45,10 @@ class NetworkParameters(Parameters, frozen=True, kw_only=True):
 
 
 class RandomNetwork(NetworkParameters, frozen=True, kw_only=True):
-    """Parameters of ``random-network``: ⌊n(n−1)p1/2⌋ edges, at least a spanning tree; ``density`` is p1."""
+    """Parameters of ``random-network``: n = ``nodes`` variables.
+
+    The network has ⌊n(n−1)p1/2⌋ edges, at least those of a spanning tree; ``density`` is p1.
+    """
 
     nodes: Count = 10
     density: Ratio = 0.3
@@ -85,7 +88,7 @@ class Colouring(Parameters, frozen=True, kw_only=True):
 
 
 class ScaleFree(NetworkParameters, frozen=True, kw_only=True):
-    """Parameters of ``scale-free``: 2(n−2)+1 edges."""
+    """Parameters of ``scale-free``: n = ``nodes`` variables and 2(n−2)+1 edges."""
 
     nodes: Count = 10
 
@@ -96,7 +99,7 @@ class ScaleFree(NetworkParameters, frozen=True, kw_only=True):
 
 
 class GridNetwork(NetworkParameters, frozen=True, kw_only=True):
-    """Parameters of ``grid``: rows × columns; a square if ``columns`` is absent."""
+    """Parameters of ``grid``: a grid of rows × columns variables; a square if ``columns`` is absent."""
 
     rows: Count = 10
     columns: Count | None = None
@@ -134,7 +137,7 @@ def scale_free(params: ScaleFree) -> Problem:
     n = params.nodes
     _check(params, max(2 * n - 3, 0))
     rng = stream(params.seed, 0)
-    ends = [0, 1]  # contains every node once per edge
+    ends = [0, 1]  # contains every node once per edge, so that a random element is chosen in proportion to degree
     for node in range(2, n):
         first_node = second_node = ends[int(rng.integers(len(ends)))]
         while second_node == first_node:
@@ -156,7 +159,7 @@ def grid(params: GridNetwork) -> Problem:
 
 
 def _check(params: NetworkParameters, edges: int) -> None:
-    """Raise ``ResourceError`` if the problem does not fit the memory."""
+    """Raise ``ResourceError`` if a problem with this number of edges does not fit the memory."""
     agents = params.agents or params.size
     # Choosing the forbidden entries needs 16 more bytes per entry of a block of tables (at least one table).
     block = max(_ENTRIES_PER_BLOCK, params.domain_size**2)
@@ -166,7 +169,18 @@ def _check(params: NetworkParameters, edges: int) -> None:
 
 
 def _costs(params: NetworkParameters, edges: NDArray[np.int64], name: str) -> Problem:
-    """Return the problem on a graph: costs uniform in 0..100, with equally many forbidden entries in each table."""
+    """Return the problem on a graph: costs uniform in 0..100, with equally many forbidden entries in each table.
+
+    Parameters
+    ----------
+    params
+        Number of variables and agents, domain size d, seed, and tightness p2: ⌊p2·d²⌋ entries of each table are
+        forbidden.
+    edges
+        (m, 2) int64. The pairs of variables that share a factor.
+    name
+        Beginning of the problem's name.
+    """
     n, d = params.size, params.domain_size
     agents = params.agents or n
     rng = stream(params.seed, 1)
@@ -175,6 +189,7 @@ def _costs(params: NetworkParameters, edges: NDArray[np.int64], name: str) -> Pr
     forbidden_count, tables_per_block = share(d * d, params.tightness), max(1, _ENTRIES_PER_BLOCK // (d * d))
     for begin in range(0, len(edges) if forbidden_count else 0, tables_per_block):
         block = tables[begin : begin + tables_per_block].reshape(-1, d * d)
+        # A random subset of each table's entries: the first of a permutation by random 62-bit keys.
         positions = np.argsort(rng.integers(2**62, size=block.shape), axis=1, kind="stable")[:, :forbidden_count]
         np.put_along_axis(block, positions, forbidden_value(tables.dtype), axis=1)
     name = f"{name}_t{params.tightness:g}_s{params.seed}"

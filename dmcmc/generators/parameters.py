@@ -18,7 +18,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
-_BYTES_PER_OBJECT = 400  # bytes of a Python object for a name or a factor
+_BYTES_PER_OBJECT = 400  # approximate bytes of a Python object for a name or a factor
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -91,7 +91,9 @@ def share(count: int, ratio: float) -> int:
 def stream(seed: int, purpose: int) -> np.random.Generator:
     """Return the random stream for one purpose: Philox keyed by (seed, purpose), so that streams are independent.
 
-    Only integers may be drawn, because they are identical on every platform.
+    The purpose is a small number that a generator gives to a part of the problem, such as 0 for the graph and 1 for the
+    tables; changing one part leaves the others as they were. Only integers may be drawn, because they are identical on
+    every platform.
     """
     return np.random.Generator(np.random.Philox(key=seed + (purpose << 64)))
 
@@ -104,12 +106,12 @@ def check_size(agents: int, variables: int, factors: int, entries: int) -> None:
     agents, variables, factors
         Number of each.
     entries
-        Total number of table entries of 4 bytes each; drawing them takes as much again.
+        Total number of table entries. Each needs 8 bytes: 4 in its table, and 4 while the tables are drawn.
 
     Raises
     ------
     ResourceError
-        States the sizes.
+        If the problem needs more than the memory limit; states the sizes.
     """
     needed, limit = 8 * entries + _BYTES_PER_OBJECT * (agents + variables + factors), memory_limit()
     if needed > limit:

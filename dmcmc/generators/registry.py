@@ -79,7 +79,7 @@ def generate(name: str, parameters: Mapping[str, object]) -> Problem:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
-    """Return a suggestion for a misspelt name, or an empty string."""
+    """Return a suggestion for a misspelt name in parentheses; empty if no known name is similar."""
     close = difflib.get_close_matches(str(name), list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 

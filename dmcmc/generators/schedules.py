@@ -1,4 +1,7 @@
-"""Build a feasible diary, around which a hard meeting problem is generated."""
+"""Build a feasible diary: a slot for each event of one member, around which a hard meeting problem is generated.
+
+Slots are numbered from 0; the gap of two joined events is the number of slots by which their starts must differ.
+"""
 
 import numpy as np
 from numpy.typing import NDArray

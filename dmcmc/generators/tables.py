@@ -50,8 +50,17 @@ def binary_problem(edges: NDArray[np.int64], tables: Array, make: Callable[[tupl
     """Return the problem that ``make`` builds from one factor per edge, with the block of tables attached.
 
     Compiled code can then use the block without copying the tables again.
+
+    Parameters
+    ----------
+    edges
+        (m, 2) int64. Scopes.
+    tables
+        (m, d, d) int32 utilities, contiguous, one table per edge; becomes read-only.
+    make
+        Builds the problem from the factors.
     """
-    data = tables.reshape(-1)  # compiled code needs a writable view; the factors' tables are read-only
+    data = tables.reshape(-1)  # stays writable for compiled code; the factors' tables become read-only
     problem = make(binary_factors(edges, tables))
     table_begin = data.size // max(1, len(edges)) * np.arange(len(edges) + 1)
     problem.take_flat(

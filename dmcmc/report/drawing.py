@@ -24,6 +24,15 @@ _TEXT_COLOUR = "#333333"
 def draw(problem: Problem, facts: GraphFacts, path: str | os.PathLike[str]) -> None:
     """Draw both graphs to a file: ``.png``, ``.svg`` or ``.pdf`` with matplotlib, or ``.dot`` for Graphviz.
 
+    Parameters
+    ----------
+    problem
+        The problem.
+    facts
+        Properties of its graphs, with the pseudo-tree.
+    path
+        The file; its suffix decides the format.
+
     Raises
     ------
     FileError
@@ -41,7 +50,7 @@ def draw(problem: Problem, facts: GraphFacts, path: str | os.PathLike[str]) -> N
         raise Unavailable(f"{path}: a picture shows at most {_MAX_VARIABLES} variables, not {count}; use .dot")
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12, 6), layout="constrained")
+    figure = Figure(figsize=(12, 6), layout="constrained")  # inches
     left, right = figure.subplots(1, 2)
     _draw_primal(problem, left)
     _draw_tree(problem, facts, right)
@@ -74,7 +83,9 @@ def _draw_primal(problem: Problem, axes: Any) -> None:
 
     graph = primal_graph(problem)
     colours = colormaps["tab20"]
+    # The layout takes quadratic time per iteration: large graphs get 15 instead of networkx's default of 50.
     positions = nx.spring_layout(graph, seed=0, iterations=50 if len(graph) < 500 else 15)
+    # tab20 has 20 colours, which are used again for further agents.
     fill = [colours(int(agent) % 20) for agent in problem.owner]
     nx.draw_networkx_edges(graph, positions, ax=axes, edge_color="#bbbbbb")
     _draw_nodes(graph, positions, list(problem.variables), fill, axes)
@@ -93,7 +104,7 @@ def _draw_nodes(graph: Any, positions: Any, names: Sequence[str], fill: Sequence
     for axis, limit in enumerate((axes.set_xlim, axes.set_ylim)):
         ends = [float(position[axis]) for position in positions.values()] or [0.0]
         low, high = min(ends), max(ends)
-        margin = 0.12 * (high - low) or 1.0  # so that the boxes of the outermost nodes are visible
+        margin = 0.12 * (high - low) or 1.0  # 12 % on each side, so that the boxes of the outermost nodes are visible
         limit(low - margin, high + margin)
 
 
@@ -158,7 +169,7 @@ def _draw_tree(problem: Problem, facts: GraphFacts, axes: Any) -> None:
 
 
 def _layered(tree: "nx.DiGraph[str]") -> dict[str, tuple[float, float]]:
-    """Return node positions: leaves side by side, parents above the middle of their children."""
+    """Return node positions (x, −depth): leaves side by side, parents above the middle of their children."""
     positions: dict[str, tuple[float, float]] = {}
     leaves = 0
     for root in (name for name in tree if tree.in_degree(name) == 0):
@@ -172,7 +183,11 @@ def _layered(tree: "nx.DiGraph[str]") -> dict[str, tuple[float, float]]:
 
 
 def dot(problem: Problem, facts: GraphFacts) -> Iterator[str]:
-    """Yield both graphs as Graphviz text: the variables in one cluster per agent, and the pseudo-tree."""
+    """Yield both graphs as Graphviz text: the variables in one cluster per agent, and the pseudo-tree.
+
+    Nodes are ``v0``, ``v1``, ... for variables and ``a0``, ``a1``, ... for agents; the label of an edge is the number
+    of variables of the UTIL message. Dashed edges are back edges.
+    """
     yield "graph problem {\n  compound=true;\n  node [shape=circle];\n"
     for a, agent in enumerate(problem.agents):
         yield f"  subgraph cluster_{a} {{\n    label={_quoted(agent)};\n"

@@ -27,17 +27,17 @@ class AgentFacts:
     name : str
         The agent's name.
     variables, interface : int
-        Number of its variables, and of those that share a factor with another agent's variables.
+        Number of its variables, and of those that share a factor with another agent's variables (its interface).
     rows : int
-        Number of assignments of its interface variables.
+        Number of assignments of its interface variables: rows of its table.
     width, cells : int
         Induced width of the elimination of its other variables, and the number of table cells of this elimination.
     parent : str or None
         Its parent in the pseudo-tree; None for a root.
     separator : tuple of str
-        The variables of its UTIL message.
+        The variables of its UTIL message, the table that it sends to its parent in DPOP; empty for a root.
     message : int
-        Number of cells of that message.
+        Number of cells of that message; 1 for a root.
     """
 
     name: str

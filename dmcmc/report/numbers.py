@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 _UNITS = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
-_FIRST_ABBREVIATED = 10**7  # smaller counts are written out
+_FIRST_ABBREVIATED = 10**7  # smaller counts are written out, with at most nine characters
 _FIRST_EXPONENTIAL = 10**15  # larger counts are written with an exponent
 
 

@@ -1,7 +1,9 @@
 """The plan of a run: the method of each agent with its estimated cost, and how the tables are combined.
 
-``dmcmc.plan`` returns it and ``--explain`` prints it. :func:`plan_of` derives it from the setup of a run, which holds
-the planned eliminations and the chosen methods.
+``dmcmc.plan`` returns it and ``--explain`` prints it. :func:`plan_of` derives it from the setup of a run
+(``dmcmc.run.planning.setup.Setup``): the presolved problem and its division into agents, the planned elimination of
+each agent (``surveys``), the chosen methods (``choices``), and the pseudo-tree. An *improver* is a component that
+improves the answer or the bound after the first answer.
 """
 
 from math import prod
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
     from dmcmc.run.planning.setup import Setup
 
 _MAX_SPARSE_AGENTS = 20  # agents whose sparse tables are described
-_ASCENTS = ("dual", "triangles", "semidefinite")  # bounds that branch and bound and per-row relaxations can follow
+# Beginnings of the names of bounds that branch and bound and per-row relaxations can follow.
+_ASCENTS = ("dual", "triangles", "semidefinite")
 _MAX_FACTORS = 20_000  # factors; the cost of dividing a larger problem into agents takes too long to compute
 
 
@@ -175,7 +178,10 @@ def _presolve(setup: "Setup") -> str:
 
 
 def _division(setup: "Setup") -> str:
-    """Return the cost of solving agent by agent; empty for one agent, and if computing it would take long."""
+    """Return the cost of exact elimination agent by agent, and of the whole problem at once.
+
+    Empty for one agent, and for more than 20,000 factors, where computing it would take long.
+    """
     from dmcmc.inference.dpop.division_cost import cost_of
     from dmcmc.inference.orders.best_order import best_order
 
@@ -258,7 +264,10 @@ def _cpu_relaxation_note(setup: "Setup") -> str:
 
 
 def _sparse_tables(setup: "Setup") -> tuple[str, ...]:
-    """Return the expected sizes of sparse tables for agents that can be eliminated by function filtering."""
+    """Return the expected sizes of sparse tables for agents that can be eliminated by function filtering.
+
+    Function filtering drops the table entries that cannot beat the best answer. Sparse tables hold only the others.
+    """
     from dmcmc.inference.sparse.size_statistics import MAX_DENSE_CELLS, forecast
 
     lines, size = [], setup.arithmetic.dtype.itemsize
@@ -283,7 +292,11 @@ def _agents(count: int) -> str:
 
 
 def _combination(setup: "Setup") -> str:
-    """Return how the agents' tables are combined, or how this is decided during the run."""
+    """Return how the agents' tables are combined, or how this is decided during the run.
+
+    Tables are joined exactly, in slices (some variables fixed value by value), or in mini-buckets of at most z + 1
+    variables.
+    """
     from dmcmc.run.planning.combination_plan import largest_join
 
     combine, allowed = setup.config.combine, setup.step_bytes
@@ -304,7 +317,7 @@ def _combination(setup: "Setup") -> str:
 
 
 def _slices(setup: "Setup") -> str:
-    """Return how many variables are fixed value by value, and about how long this takes."""
+    """Return how many variables are fixed value by value (the cut), and about how long this takes."""
     from dmcmc.run.planning.combination_plan import slicing_seconds
 
     assert setup.slicing is not None

@@ -101,7 +101,7 @@ def _power(ln: float) -> str:
     >>> _power(0.0), _power(2302.585092994046)
     ('1', '1.0000000000e+1000')
     """
-    if abs(ln) < 700:
+    if abs(ln) < 700:  # e^±700 are float64 numbers
         return f"{math.exp(ln):.10g}"
     exponent = math.floor(ln / math.log(10))
     return f"{math.exp(ln - exponent * math.log(10)):.10f}e{exponent:+d}"

@@ -38,6 +38,6 @@ def exp_or_none(ln: float) -> float | None:
     >>> exp_or_none(0.0), exp_or_none(1000.0), exp_or_none(-1000.0)
     (1.0, None, None)
     """
-    if abs(ln) > 700:
+    if abs(ln) > 700:  # e^709.8 is the largest float64, e^-708.4 the smallest with full precision
         return None
     return math.exp(ln)

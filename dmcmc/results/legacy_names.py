@@ -44,6 +44,8 @@ def current_improvers(names: str) -> str:
 def current_result(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON data of a result of any version with the present names; ``data`` is not changed.
 
+    A result with ``format_version`` has the present names already and is returned as a copy.
+
     >>> current_result({"status": "optimal", "reductions": None, "trace": [{"by": ""}]})
     {'status': 'optimal', 'presolve': None, 'trace': [{'found_by': ''}]}
     """

@@ -19,7 +19,21 @@ from dmcmc.results.result import Status, gap_of
 
 
 class SolveOutcome(NamedTuple):
-    """Status, objective, bound, gap and violation of a result, in the problem's own sense; see ``Result``."""
+    """Status, objective, bound, gap and violation of a result, in the problem's own sense.
+
+    Attributes
+    ----------
+    status : str
+        ``optimal``, ``feasible``, ``infeasible`` or ``unsatisfied``.
+    objective : int, float or None
+        The objective; None if the assignment breaks a hard constraint, or the problem is infeasible.
+    bound : int, float or None
+        Proven bound on the objective; None without one.
+    gap : float or None
+        |bound − objective| / max(1, |objective|); None if either is missing.
+    violation : int or None
+        Number of hard constraints that the assignment breaks; None if the problem is infeasible.
+    """
 
     status: Status
     objective: Number | None
@@ -70,13 +84,13 @@ class BoundProof(NamedTuple):
     Attributes
     ----------
     root_bounds : sequence of number
-        Encoded upper bounds of the connected components of the agents' graph.
+        Upper bounds of the connected components of the agents' graph, in the numbers of ``arithmetic``.
     arithmetic : Arithmetic
-        The arithmetic that they are encoded in.
+        The number type of the bounds: dtype, representation of −∞, and rounding.
     addends : int
         Number of tables that they sum over; rounding errors grow with it.
     margin : float
-        Allowance for rounding errors of moment matching and presolve with floats.
+        Allowance for rounding errors of moment matching and presolve with floats, added to the sum of the bounds.
     removed_utility : int or Fraction
         Exact utility of the parts that presolve removed, without constants; added to the root bounds.
     """
@@ -93,8 +107,10 @@ def judge(
 ) -> SolveOutcome:
     """Compare the quality of an assignment with proven upper bounds.
 
-    ``optimal`` is a proof (``Arithmetic.proves_optimal``): integers are equal, and floats differ by no more than the
-    rounding error of this problem's sums, independent of constants and of the reported gap.
+    The bound is Σ root bounds + margin (rounded up) + removed utility + constants. ``optimal`` is a proof
+    (``Arithmetic.proves_optimal``): integers are equal, and floats differ by no more than the rounding error of this
+    problem's sums, independent of constants and of the reported gap. ``infeasible`` is proven by a forbidden constant,
+    or by a root bound of −∞.
 
     Parameters
     ----------

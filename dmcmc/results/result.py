@@ -41,6 +41,9 @@ class MessageCount(msgspec.Struct, frozen=True):
 class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Measurements of one agent.
 
+    An agent's table has one row per *boundary assignment*: one combination of values of the variables that share a
+    factor with another agent's variables (the agent's interface).
+
     Attributes
     ----------
     name : str
@@ -56,7 +59,7 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     rows : int
         Number of boundary assignments that its table covers.
     cells, updates : int
-        Table cells of its eliminations, and variable updates of its chains.
+        Table cells that its eliminations join, and variable updates of its Markov chains.
     samples : int
         Least number of samples that any boundary assignment has had, all runs together; 0 if only some boundary
         assignments were sampled.
@@ -69,15 +72,18 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
         The same for later cycles, which improve the answer: UTIL, VALUE and OUTSIDE messages.
     messages : dict of str to MessageCount
         All messages that it sent, by kind: ``UTIL``, ``VALUE``, ``OUTSIDE`` (upper bounds on what all other agents
-        can add to its rows), ``REQUEST`` (for the message of a slice), ``TABLE`` (to the first rank of its node) and
-        ``TREE`` (if the agents find their pseudo-tree themselves).
+        can add to its rows), ``REQUEST`` (for the message of a slice, a part of the elimination with some variables
+        fixed), ``TABLE`` (to the first rank of its machine) and ``TREE`` (if the agents find their pseudo-tree
+        themselves).
     z : int or None
-        Largest number of variables of the mini-buckets that its message was computed with; None if it is exact.
+        Largest number of variables of the mini-buckets (parts of a bucket that are joined separately) that its message
+        was computed with; None if it is exact.
     gap : float or None
         The agent's part of the gap, in units of utility: upper bound minus lower bound of its table, at the assignment
         where the bound is attained. None without a bound.
     retained : RetainedEntries or None
-        Sizes of the messages, if the agent was eliminated without the entries that cannot beat the incumbent.
+        Sizes of the messages, if the agent was eliminated without the entries that cannot beat the incumbent (the best
+        assignment so far); None otherwise.
     """
 
     name: str
@@ -430,7 +436,7 @@ def gap_of(objective: Number | None, bound: Number | None) -> float | None:
 
 
 def guarantee_report(alpha: float, epsilon: float, samples: int, agents: int) -> GuaranteeReport:
-    """Return Theorem 1's probability that the solution is in the top ``alpha`` percentile: ∏ (1 - ε_i).
+    """Return Theorem 1's probability that the solution is in the top ``alpha`` percentile: ∏ (1 − ε_i).
 
     Parameters
     ----------

@@ -41,6 +41,10 @@ _MIN_OVERLAP_SECONDS = 2.0  # seconds for the same, at least
 class BackgroundEngine:
     """An external search engine in the background of a run; all ranks have this object, rank 0 the engine's process.
 
+    Its life on rank 0: :meth:`engage` prepares the process, which starts by itself after a short delay or waits;
+    :meth:`searches_first` lets it search alone; :meth:`assign_cores` starts it with or without a dedicated core, or
+    ends it; :meth:`resume` ends a pause; :meth:`disengage` and :meth:`end` end it.
+
     Parameters
     ----------
     parts : DividedProblem
@@ -50,7 +54,8 @@ class BackgroundEngine:
     world : World
         The ranks.
     search : LocalSearch
-        Makes the engine's assignments 1-optimal; gives up a thread if the engine gets a dedicated core.
+        Makes the engine's assignments 1-optimal (no change of a single variable improves them); gives up a thread if
+        the engine gets a dedicated core.
     stop : Deadline
         Deadline of the run; :meth:`engage` and :meth:`shift_clock` may change it.
 

@@ -40,6 +40,10 @@ class FinishedCombination(NamedTuple):
 class CombinationHistory:
     """The combinations of a run, one after the other.
 
+    An enlargement goes through these states: ``enlarge`` raises ``size_factor`` and sets ``enlarged_seconds``; the next
+    combination is either completed (``record``) or given up (``undo_enlargement``, which also excludes that size for
+    the rest of the run). Both set ``enlarged_seconds`` to None.
+
     Attributes
     ----------
     last : FinishedCombination or None
@@ -58,9 +62,10 @@ class CombinationHistory:
         self._later_messages: list[Mapping[int, SentMessages]] = []
 
     def deadline(self, setup: Setup, start_time: float, previous_seconds: float) -> Deadline:
-        """Return the deadline of a combination.
+        """Return the deadline of a combination: that of the run, plus half a second and a small delay.
 
-        A combination with larger tables is also given up after a multiple of its estimated seconds.
+        The delay is the seconds of the previous combination, but at most 2 % of the time budget. A combination with
+        larger tables is also given up after four times its estimated seconds (or half a second, if that is more).
 
         Parameters
         ----------

@@ -278,7 +278,11 @@ class Incumbent:
         return Directive(False, cutoffs, allocations, prune, best, self.bounded, self.combination_seconds)
 
     def _should_prune(self, reports: Sequence[RankReport], allocations: Sequence[Allocation], left: float) -> bool:
-        """Return whether to prune rows that cannot beat the incumbent: it may help, and there is time for it."""
+        """Return whether to prune rows that cannot beat the incumbent: it may help, and there is time for it.
+
+        A row is one assignment of an agent's boundary variables. Pruning may help if tables were split in the
+        combination, and the last pruning (if there was one) has removed rows.
+        """
         can_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
         recombines = any(
             allocation.improver == RECOMBINATION for allocation in allocations
@@ -298,8 +302,9 @@ class Incumbent:
     def _component_cutoffs(self, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
         """Return the utility that each component must exceed, by root agent: the incumbent's less all other bounds.
 
-        A component is a tree of the agents' pseudo-forest; ``roots`` has the encoded upper bound of each. A cutoff is
-        None if the incumbent or a bound is not known.
+        A component is a tree of the agents' pseudo-forest; ``roots`` has the encoded upper bound of each. With the
+        bounds' sum B, the cutoff of a component with bound b is (utility of the incumbent) - (B - b) - (rounding
+        error). A cutoff is None if the incumbent or a bound is not known.
         """
         assert self.setup is not None
         total = total_of(roots, self.setup.arithmetic)

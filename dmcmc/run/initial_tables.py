@@ -44,7 +44,7 @@ from dmcmc.samplers.methods.block_chains import draws_are_frozen
 from dmcmc.samplers.methods.blocks import BlockSolver, sample_agent
 from dmcmc.samplers.row_choice import choose_rows
 
-_FIRST_SWEEPS = 3  # sweeps of the dual ascent per row in runs without a time budget
+_FIRST_SWEEPS = 3  # sweeps (passes over the agent's tables) of the dual ascent per row in runs without a time budget
 _EXACT_SHARE = 0.5  # share of the time budget after which exact eliminations are given up if other agents are sampled
 _ALL_EXACT_SHARE = 0.8  # share of the time budget after which they are given up if all agents are exact
 _ELIMINATION_TOLERANCE = 2.0  # multiple of their estimated seconds after which they are given up if other agents wait
@@ -373,7 +373,11 @@ def _now() -> float:
 
 
 def _exact_end(setup: Setup) -> float:
-    """Return the time at which exact agents give up; it is later if all agents are exact."""
+    """Return the time (``time.perf_counter``) at which exact agents give up; inf without a time budget.
+
+    That is after 0.8 of the time budget if all agents are exact, else after 0.5. If ``local.method`` is ``auto``, it is
+    also at most twice the estimated seconds from now (or half of the usual time for first tables, if that is more).
+    """
     budget = setup.config.budget.time
     if budget is None:
         return float("inf")

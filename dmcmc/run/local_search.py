@@ -37,7 +37,7 @@ from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS
 
-SWEEPS = 400  # sweeps of all chains together in a run without a time budget
+SWEEPS = 400  # sweeps (passes over the variables) of all chains together, without a time budget
 # Of the remaining time: maximum search before there are tables; later it goes on in the background
 _MAX_SHARE_BEFORE_TABLES = 0.03
 # Of the estimated time of exact tables: the same limit if those tables prove the optimum

@@ -148,7 +148,10 @@ def control_of(counted: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, Me
 
 
 def checks_of(setup: Setup, agent: int, table: SampledTable) -> int:
-    """Return the constraint checks of an agent's table: joined cells, and values evaluated by Markov chain draws."""
+    """Return the constraint checks of an agent's table: joined cells, and values evaluated by Markov chain draws.
+
+    The latter are estimated as draws times the mean domain size of the drawn variables.
+    """
     return table.cells + (int(table.updates * setup.surveys[agent].values) if table.updates else 0)
 
 

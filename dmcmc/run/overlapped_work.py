@@ -15,7 +15,7 @@ from dmcmc.run.planning.setup import Setup
 
 
 class OverlappedWork:
-    """Holds at most one piece of deferred work."""
+    """Holds at most one piece of deferred work: ``defer`` stores it, and ``run`` or ``overlapping`` does it once."""
 
     def __init__(self) -> None:
         self._work: Callable[[], None] | None = None

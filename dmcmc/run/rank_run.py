@@ -1,8 +1,13 @@
 """One rank's part of a run: its agents, messages and clocks, and the decisions that all ranks make together.
 
 ``dmcmc.run.solve`` and the private solver drive it: :meth:`RankRun.first_tables`, then in turn
-:meth:`RankRun.combine` (UTIL and VALUE messages), :meth:`RankRun.agree` (rank 0 decides) and :meth:`RankRun.improve`.
-All ranks call these methods at the same time, because they exchange messages inside.
+:meth:`RankRun.combine` (UTIL and VALUE messages), :meth:`RankRun.agree` (rank 0 decides) and
+:meth:`RankRun.improve`, until ``agree`` returns a directive to stop. All ranks call these methods at the same time,
+because they exchange messages inside.
+
+A *combination* or *cycle* sends UTIL messages up the agents' pseudo-tree and VALUE messages down. A *row* is one
+assignment of an agent's boundary variables (its interface). *Encoded* numbers are utilities in the number type of
+the tables.
 """
 
 import time
@@ -215,7 +220,8 @@ class RankRun:
     def combine(self) -> Cycle | ResourceError:
         """Send UTIL messages up and VALUE messages down; return the cycle, or the error if it did not finish or fit.
 
-        If no table has changed since the last combination, return its result again.
+        If no table has changed since the last combination, return its result again. If a combination with larger tables
+        fails, return to the last one.
 
         Raises
         ------
@@ -313,7 +319,10 @@ class RankRun:
         self.incumbent.bound_source = ", ".join(bound_kinds) or "prune"
 
     def _proposals(self, cycle: Cycle) -> tuple[Proposal, ...]:
-        """Return the improvers' proposals for this rank."""
+        """Return the improvers' proposals for this rank; without a time budget, only the external search has one.
+
+        The cost of a recombination is estimated as the last combination's seconds times the growth of the tables.
+        """
         if not self.setup.timed:
             return proposals_of(
                 RankState({}, {}, is_first_rank=False, external_search_active=self.search.engine.may_improve)
@@ -341,7 +350,12 @@ class RankRun:
         return self.search.gpu_search is not None and self.search.gpu_search.running
 
     def improve(self, directive: Directive) -> None:
-        """Run the improvers in their allocated time: first for this rank's agents, then for all ranks together."""
+        """Run the improvers in their allocated time: first for this rank's agents, then for all ranks together.
+
+        The external search and the GPU chains, which run in the background, are resumed or stopped first. Then the
+        agents get their outside bounds (upper bounds on what all others can add to their rows). This needs a bound of
+        every component, and a last cycle with one UTIL step per agent; it is left out if no table may change.
+        """
         last = self._combining.last
         assert last is not None, "there has been no combination yet"
         self.progress.stage(title_of(self.incumbent, directive.improvers, self.setup.backend.stop.left))

@@ -122,7 +122,7 @@ def _outside_rows(setup: Setup, agent: Agent, context: CombinationContext) -> ND
 
 
 def component_roots(setup: Setup) -> dict[int, int]:
-    """Return the root agent of each agent's component."""
+    """Return the root agent of each agent's component: of each agent's tree in the pseudo-forest."""
     root_of: dict[int, int] = {}
     for agent in reversed(setup.tree.bottom_up):
         parent = setup.tree.parent[agent]

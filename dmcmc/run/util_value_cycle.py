@@ -1,13 +1,17 @@
 """One cycle of DPOP over the agents' pseudo-tree: UTIL messages up, VALUE messages down, an assignment and bounds.
 
-``RankRun.combine`` runs a cycle with the agents' current tables; the private solver runs one, too. Each agent has lower
-tables (utilities that are attained) and upper tables (upper bounds). Lower tables give the assignment and upper tables
-the bound, so most functions here work on two *sides*. A cycle is computed in one of four ways:
+``RankRun.combine`` runs a cycle with the agents' current tables; the private solver runs one, too. Each agent has
+lower tables (utilities that are attained) and upper tables (upper bounds). Lower tables give the assignment and
+upper tables the bound, so most functions here work on two *sides*. A cycle is computed in one of four ways:
 
-* messages of whole tables from agent to agent (``_run_messages``), exact or split into mini-buckets;
-* sliced messages, for one combination of values of some variables at a time (``_run_slices``);
-* by one rank per node for all agents of the node, agent by agent (``_run_shared``);
+* messages of whole tables from agent to agent (``_run_messages``), exact or split into mini-buckets of at most z
+  variables;
+* sliced messages, for one combination of values of some (*cut*) variables at a time (``_run_slices``);
+* by one rank per node, its *leader*, for all agents of the node, agent by agent (``_run_shared``);
 * by one rank per node, with all variables of a subtree eliminated jointly (``_run_subtrees``).
+
+An *outside bound* of an agent, computed after a cycle by :func:`run_outside`, is an upper bound on what all other
+agents can add to each of its rows (assignments of its boundary variables).
 """
 
 from collections.abc import Mapping, Sequence

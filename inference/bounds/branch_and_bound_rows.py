@@ -1,4 +1,9 @@
-"""Create branch-and-bound searches over the rows of an agent, on the CPU or on a GPU where that is faster."""
+"""Create branch-and-bound searches over the rows of an agent, on the CPU or on a GPU where that is faster.
+
+A row is one assignment of an agent's interface (boundary) variables; the search branches on the hidden variables. A
+node is a subproblem with a part of their values. Nodes are bounded in batches, on a GPU those of several agents
+together.
+"""
 
 from collections.abc import Sequence
 

@@ -5,6 +5,9 @@ agent. The potentials of a dual ascent add up to the agent's factors, so mini-bu
 bound. It is usually tighter than that of mini-buckets of the factors, and than the sum of the potentials' maxima. The
 tables of a triangle either form one table of three variables or are added to the pairs: both are tried. The method
 that has recently lowered the bound fastest gets most of the time.
+
+A row is one assignment of an agent's interface (boundary) variables; a sweep of dual ascent passes messages once
+between all tables of a graph. A triangle is a triplet region of the dual ascent: three variables and their pairs.
 """
 
 import math
@@ -28,13 +31,13 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
 # Fraction of the time for the dual ascent that removes values.
 _EVEN_FRACTION = 0.5  # while no gain has been measured
-_LEADER_FRACTION = 0.8  # if dual ascent gains fastest; the remainder if another method does
+_LEADER_FRACTION = 0.8  # if dual ascent gains fastest; 1 minus this if another method does
 _LEADER_WEIGHT = 4.0  # share of the time of the method that gains fastest, relative to each other one
 _MIN_STEP_SECONDS = 0.05  # shortest step of dual ascent, in seconds
 _STEP_FRACTION = 0.25  # length of a step of dual ascent, relative to the time that it has had
 _ENTRIES_PER_SWEEP = 1 << 20  # mini-bucket entries per sweep of dual ascent, if the amount of work is fixed
-_MAX_TRIPLET_BYTES = 1 << 28  # memory for triangles as tables of three variables
-_MAX_TRIPLETS = 10_000  # triangles as tables of three variables
+_MAX_TRIPLET_BYTES = 1 << 28  # memory for triangles as tables of three variables: 256 MiB
+_MAX_TRIPLETS = 10_000  # most triangles that become tables of three variables
 
 
 @dataclass
@@ -50,7 +53,7 @@ class _BoundMethod:
     spent : float
         Seconds that the method has used.
     rate : float
-        Decrease of the bound per second in its last step; inf before the first.
+        Decrease of the bound, in the integer scale, per second in its last step; inf before the first.
     """
 
     estimate: Callable[[], float]
@@ -63,7 +66,8 @@ class CalibratedBoundState:
     """Bound of one agent by dual ascent and mini-buckets; implements ``PruningState``.
 
     There are up to four methods: the dual ascent, mini-buckets of its potentials with and without tables of three
-    variables, and a second dual ascent with additional triangles for cycles of four variables.
+    variables, and a second dual ascent with additional triangles for cycles of four variables. The second ascent is a
+    copy that is made at its first step; it is available once the first ascent has made its initial sweeps.
 
     Parameters
     ----------
@@ -159,7 +163,10 @@ class CalibratedBoundState:
         seconds: float | None = None,
         sweeps: int | None = None,
     ) -> Pruned:
-        """Tighten the bound and remove the values with which a row cannot reach its threshold."""
+        """Tighten the bound and remove the values with which a row cannot reach its threshold.
+
+        ``thresholds`` is one utility per row; the other parameters are as for ``improve``.
+        """
         if seconds is None:
             self._run_buckets(10 if sweeps is None else sweeps)
             return replace(self.dual.prune(thresholds, rows, None, sweeps), state=self)
@@ -179,7 +186,7 @@ class CalibratedBoundState:
     def _next_method(self, seconds_left: float) -> tuple[_BoundMethod, bool]:
         """Return the method that has used least of its share of the time, and whether no other method can make a step.
 
-        ``left`` is the remaining time in seconds; only methods whose next step fits are considered, and dual ascent.
+        Only methods whose next step fits into ``seconds_left`` are considered, and dual ascent.
         """
         candidates = [
             (seconds, method) for method in self._other_methods if (seconds := method.estimate()) <= seconds_left
@@ -212,7 +219,7 @@ class CalibratedBoundState:
                 bucket.refresh_potentials()
 
     def _run_buckets(self, sweeps: int) -> None:
-        """Bound by mini-buckets of a size in proportion to ``sweeps``, on the present potentials."""
+        """Bound by one step of mini-buckets of a size in proportion to ``sweeps``, on the present potentials."""
         for bucket in self.buckets:
             bucket.refresh_potentials()
             bucket.raise_z(_ENTRIES_PER_SWEEP * sweeps)

@@ -1,7 +1,8 @@
 """Solve rows exactly after pruning, by variable elimination on the values that remain.
 
 A row is one assignment of an agent's boundary variables (its interface). Pruning has left few values of the agent's
-hidden variables in many rows, so that eliminating these variables is cheap.
+hidden variables in many rows, so that eliminating these variables is cheap. The cells of an elimination are the entries
+of the joined tables that it creates.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.threads import run_parallel
 
-_ORDER_BUDGET = 300_000  # budget of the search for an elimination order
+_ORDER_BUDGET = 300_000  # work of the search for an elimination order, in machine words of 2 ns each: under 1 ms
 _MAX_PLANS = 1 << 14  # plans that are held at the same time; each takes some kilobytes
 
 
@@ -48,6 +49,7 @@ def solve_residual(
     cells : int
         Upper limit on the entries of the joined tables that the eliminations of all solved rows create.
     threads : int
+        Rows that are eliminated in parallel.
     stop : Deadline
         Deadline: rows that are not solved by then keep their bounds.
 
@@ -85,7 +87,9 @@ def solve_residual(
 def _affordable(
     local: LocalProblem, tables: Sequence[EncodedTable], pruned: Pruned, remaining_cells: int, stop: Deadline
 ) -> list[tuple[EliminationPlan, int]]:
-    """Return the elimination plans of the rows with the fewest cells, up to ``cells`` in all, with each row's position.
+    """Return the elimination plans of the rows with the fewest cells, with each row's position in ``pruned``.
+
+    Together the plans have at most ``remaining_cells`` cells. All rows use the elimination order of the first one.
 
     At most ``_MAX_PLANS`` plans are held at any time, since there may be a million rows.
     """
@@ -107,7 +111,10 @@ def _affordable(
 
 
 def _sizes(local: LocalProblem, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the domain sizes of all variables, counting only the remaining values of the hidden ones."""
+    """Return the domain sizes of all variables, counting only the remaining values of the hidden ones, at least 1.
+
+    ``allowed`` is (hidden, W) bool: the remaining values of one row.
+    """
     sizes = local.domains.copy()
     for i, v in enumerate(local.hidden):
         sizes[v] = max(1, int(allowed[i].sum()))

@@ -1,8 +1,10 @@
 """Bound provider ``mini-bucket``: eliminate the hidden variables with tables of limited size, after a dual ascent.
 
 Mini-bucket elimination (Dechter and Rish) splits the tables of an eliminated variable into groups whose joint scopes
-are small enough, and eliminates the variable from each group separately. The interface variables stay free and rows are
-never enumerated, so an agent may have any number of them.
+are small enough, and eliminates the variable from each group separately. The interface variables stay free. Rows
+(assignments of the interface) need not be enumerated, so an agent may have any number of interface variables.
+
+The tables are the potentials of a dual ascent: reparametrised factors with the same sum, which give tighter bounds.
 """
 
 import itertools
@@ -32,15 +34,16 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
 _DUAL_SWEEPS = 6  # sweeps of the dual ascent, in the unit of sweeps per row
 _MAX_CELLS = 4_000_000_000  # joined cells of the largest z that is tried
-_MAX_BYTES = 1 << 31  # memory for the tables of the largest z that is tried
+_MAX_BYTES = 1 << 31  # memory for the tables of the largest z that is tried: 2 GiB
 _SECONDS_PER_BUCKET = 4e-6  # overhead of a mini-bucket, in addition to its cells
-_LOWEST = int(np.iinfo(np.int64).min) // ADDENDS
+_LOWEST = int(np.iinfo(np.int64).min) // ADDENDS  # minus infinity; a sum of ADDENDS of them does not overflow
 
 
 class MiniBucketState:
     """Bound of one agent by mini-buckets; implements ``BoundState``. Each step uses the next larger z.
 
-    z is the largest number of variables that a mini-bucket's message may have.
+    z is the largest number of variables that a mini-bucket's message may have. If the potentials of the given dual
+    ascent change, the last z is repeated once with the new ones (``refresh_potentials``) before z grows further.
 
     Parameters
     ----------
@@ -75,13 +78,14 @@ class MiniBucketState:
         self._tables: list[EncodedTable] | None = None
         self._cached_plan: tuple[int, EliminationPlan] | None = None
         self._summands: list[BoundSummand] = self._dual.decomposed_bound() if not self._dual.enumerated else []
+        # _slowdown: measured seconds of the last step over its estimate, at least 1.
         self.z, self._has_stepped, self._slowdown = 0, False, 1.0
         self._repeated_z: int | None = None  # the z that is being repeated with new potentials
         self.exhausted = not local.hidden
 
     @property
     def estimated_seconds(self) -> float:
-        """Estimated seconds of the next step; inf if there is none."""
+        """Estimated seconds of the next step; inf if there is none, or if it would take too many cells or bytes."""
         if self.exhausted:
             return math.inf
         plan = self._plan()
@@ -194,6 +198,7 @@ class MiniBucketState:
                 out=self._dual.bounds,
             )
             return
+        # A forbidden entry, which is far lower, becomes 2 * FORBIDDEN_BELOW: still forbidden as an entry of a summand.
         clipped = [(scope, np.maximum(values, 2 * FORBIDDEN_BELOW)) for scope, values in remaining]
         if _sum_of_maxima(clipped) < _sum_of_maxima(self._summands):
             self._summands = clipped

@@ -1,4 +1,8 @@
-"""Bound providers by name: those of this package, and those that other packages register under ``dmcmc.bounds``."""
+"""Bound providers by name: those of this package, and those that other packages register under ``dmcmc.bounds``.
+
+``names()`` lists the names, and ``get(name)`` returns a provider. ``dmcmc.bounds`` is an entry-point group: a package
+that is installed with such an entry point adds a provider.
+"""
 
 from dmcmc.inference.bounds import calibration, mini_bucket
 from dmcmc.inference.bounds.contract.protocol import BoundProvider

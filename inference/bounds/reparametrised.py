@@ -17,13 +17,13 @@ from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
-_LOWEST = int(np.iinfo(np.int64).min) // ADDENDS
-_MAX_TRIPLET_BYTES = 1 << 28  # memory for triangles as tables of three variables
-_MAX_TRIPLETS = 10_000  # triangles as tables of three variables
+_LOWEST = int(np.iinfo(np.int64).min) // ADDENDS  # minus infinity; a sum of ADDENDS of them does not overflow
+_MAX_TRIPLET_BYTES = 1 << 28  # memory for triangles as tables of three variables: 256 MiB
+_MAX_TRIPLETS = 10_000  # most triangles that become tables of three variables
 
 
 class Reparametrised(NamedTuple):
-    """Tables whose sum equals that of an agent's factors, multiplied by 2^shift.
+    """Tables whose sum equals that of an agent's factors, multiplied by 2^``shift``.
 
     Attributes
     ----------
@@ -43,6 +43,9 @@ class Reparametrised(NamedTuple):
 
 def reparametrised(state: BoundState | None, local: LocalProblem) -> Reparametrised | None:
     """Return the tables of a dual ascent's potentials, or None.
+
+    A triangle (a triplet region of the dual ascent) becomes a table of three variables if there are few enough;
+    otherwise its three tables are added to those of its pairs.
 
     The result is None if ``state`` has no dual ascent, the agent has an interface, or the utilities are not integers
     that were scaled up exactly.

@@ -1,4 +1,8 @@
-"""Create and improve the semidefinite relaxations of agents' rows, on the CPU or on a GPU where that is faster."""
+"""Create and improve the semidefinite relaxations of agents' rows, on the CPU or on a GPU where that is faster.
+
+A row is one assignment of an agent's interface (boundary) variables. A relaxation lowers the rows' upper bounds in the
+agent's ``DualState``. A per-row relaxation belongs to a single row; only a GPU computes them.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -44,6 +48,8 @@ def relaxation_of(
 ) -> SemidefiniteRelaxation | None:
     """Return an agent's relaxation, a new one if it has none; None if it would not be useful in the time left.
 
+    Per-row relaxations are expected if the relaxation would run on a GPU.
+
     Parameters
     ----------
     local : LocalProblem
@@ -61,6 +67,8 @@ def relaxation_of(
 
 def improve_relaxations(requests: Sequence[RelaxationRequest], seconds: Sequence[float], backend: Backend) -> None:
     """Lower the bounds of several agents' rows: all at once on a GPU, or each agent on one thread.
+
+    If the GPU cannot take the requests, the CPU carries them out.
 
     Parameters
     ----------

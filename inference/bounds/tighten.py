@@ -1,4 +1,8 @@
-"""Tighten the bounds of several agents: all at once on a GPU where that is faster, else one after the other."""
+"""Tighten the bounds of several agents: all at once on a GPU where that is faster, else one after the other.
+
+A bound has one entry per row; a row is an assignment of an agent's interface (boundary) variables. Tightening with
+thresholds, utilities that rows have to reach, also removes the values with which a row cannot reach its threshold.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +16,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.time_shares import TimeShares
 
 _GPU_PROVIDERS = ("dual", "triangles")  # providers whose bounds a GPU can tighten
-_FIRST_FRACTION = 0.2  # fraction of a bound's time after which ``enough`` is asked
+_FIRST_FRACTION = 0.2  # fraction of a bound's time after which ``enough`` is called
 
 
 class TighteningBudget(NamedTuple):
@@ -23,9 +27,10 @@ class TighteningBudget(NamedTuple):
     effort : float
         Estimated seconds of the whole work on one core; decides whether the GPU is worth using.
     seconds : sequence of float or None
-        Time for each bound. The result then depends on the machine.
+        Time for each bound. The result then depends on the machine. None if ``sweeps`` is given.
     sweeps : int or None
-        Amount of work in the provider's own unit, instead of ``seconds``.
+        Amount of work in the provider's own unit (sweeps of a dual ascent, steps of mini-buckets), instead of
+        ``seconds``.
     pass_on : bool
         Whether unused time of one bound goes to the later ones.
     """
@@ -42,9 +47,9 @@ class TighteningResult(NamedTuple):
     Attributes
     ----------
     pruned : Pruned or None
-        The remaining rows and values, if values were to be removed.
+        The remaining rows and values; None if the request has no thresholds, or if the deadline passed on a GPU.
     seconds : float
-        Time that was used.
+        Time that was used. Bounds that were tightened together on a GPU each count an equal part.
     """
 
     pruned: Pruned | None
@@ -67,7 +72,7 @@ def tighten(
         Threads, device and deadline.
     budget : TighteningBudget
     enough : callable, optional
-        ``enough(i)`` says whether the i-th request needs no more work. It is asked after a fifth of the bound's time,
+        ``enough(i)`` says whether the i-th request needs no more work. It is called after a fifth of the bound's time,
         if the bounds are tightened one after the other.
 
     Returns
@@ -94,7 +99,7 @@ def tighten(
 
 
 def load_kernels(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, effort: float) -> None:
-    """Load the GPU kernels for tightening if that much work is worth a GPU.
+    """Load the GPU kernels for tightening, for each table width that occurs, if that much work is worth a GPU.
 
     Parameters
     ----------
@@ -115,7 +120,7 @@ def load_kernels(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, e
 
 
 def _at(enough: Callable[[int], bool], index: int) -> Callable[[], bool]:
-    """Return ``enough`` with its argument bound."""
+    """Return a function without arguments that calls ``enough(index)``."""
     return lambda: enough(index)
 
 

@@ -1,6 +1,7 @@
 """Contract a pseudo-tree: adjacent agents with the same owner become one node, whose agents are eliminated jointly.
 
-An *owner* is any integer label of agents, such as the number of a process.
+An *owner* is any integer label of agents, such as the number of a process. In a pseudo-tree, ``separators`` are the
+variables of ancestors that an agent's message ranges over, and ``placed`` the factors between agents that it adds.
 """
 
 from collections.abc import Sequence

@@ -31,6 +31,9 @@ _ORDERS = Memo[Order]()  # by structure key; the variables are positions among t
 class LocalProblem:
     """The problem of one agent: its factors F_i and its variables L_i (interface B_i and hidden variables H_i).
 
+    The elimination order and the plan are computed on first access and then cached; :meth:`set_order` must come before
+    that. ``known`` holds what depends only on the structure, and is shared by agents that differ only in table entries.
+
     Attributes
     ----------
     agent : int
@@ -209,7 +212,8 @@ class Division:
         return replace(self, locals=tuple(replace(local, given_order=order) for local, order in pairs))
 
 
-# Codes for a crossing and a constant factor, in place of an agent's index.
+# Codes for a crossing and a constant factor, in place of an agent's index. A layout's ``factors`` hold the factors with
+# code c at position c + 2.
 _CROSSING = -1
 _CONSTANT = -2
 
@@ -272,6 +276,7 @@ def divide(problem: Problem) -> Division:
         piece = layout.pieces[agent] if flat is not None else None
         if flat is None or piece is None:
             return None
+        # The first three fields are the scopes and offsets.
         return FlatTables(*piece.layout[:3], flat.data[piece.begin : piece.end])
 
     locals_ = tuple(

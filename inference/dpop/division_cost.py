@@ -1,7 +1,9 @@
 """Predict the cost of exact elimination by the agents of a division: joined cells, table entries, message sizes.
 
-A *cell* is an entry of a joined table, which is the unit of work; an *entry* is an entry of a table in
-memory.
+A *cell* is an entry of a joined table, which is the unit of work; an *entry* is an entry of a table in memory. An agent
+first eliminates its hidden variables. In its UTIL step it joins the result with the crossing factors and its children's
+messages, eliminates its interface, and sends the result (the UTIL message) to its parent. VALUE then chooses values
+from the roots down.
 """
 
 from collections.abc import Mapping, Sequence
@@ -133,7 +135,7 @@ def agent_costs(
 
 
 def _cells(sizes: Ints, scope: Scope) -> float:
-    """Return the cells of a table over a scope, at most 1e300."""
+    """Return the cells of a table over a scope, cut off at 1e300 so that sums of them stay finite."""
     return min(1e300, prod(float(sizes[v]) for v in scope))
 
 

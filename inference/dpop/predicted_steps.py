@@ -1,7 +1,8 @@
 """Predict the agents' exact UTIL steps from scopes alone: elimination orders and message scopes.
 
-Used to estimate memory and time before any table exists, for example by
-:mod:`dmcmc.inference.dpop.slicing`.
+In its UTIL step an agent joins its tables, the crossing factors (over variables of several agents) placed at it, and
+its children's messages, and eliminates its interface. The prediction estimates memory and time before any table exists,
+for example for :mod:`dmcmc.inference.dpop.slicing`.
 """
 
 from collections.abc import Sequence

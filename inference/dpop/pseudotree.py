@@ -1,7 +1,9 @@
 """Build pseudo-trees over agents: agents that share a factor are ancestor and descendant (DMCMC paper §2).
 
-Candidates are depth-first trees from many roots and the trees of elimination orders. The candidate whose
-UTIL tables need the fewest cells wins.
+A *crossing* factor has variables of several agents; an agent's *interface* are its variables in such factors. Its
+*separator* are the variables of ancestors that its UTIL message to its parent may range over. Candidates are
+depth-first trees from many roots and the trees of elimination orders. The candidate whose UTIL tables need the fewest
+cells wins.
 """
 
 from array import array
@@ -84,7 +86,7 @@ def build_pseudotree(problem: Problem, division: Division, stop: Deadline = NO_D
 
 
 def _cheapest(problem: Problem, division: Division, stop: Deadline) -> PseudoTree:
-    """Compute the cheapest pseudo-tree of the portfolio."""
+    """Compute the cheapest pseudo-tree of the portfolio; costs within a relative 1e-12 (rounding) count as equal."""
     neighbours = neighbours_of(problem, division)
     interface_bits = np.array([float(np.log2(problem.domains[list(p.interface)]).sum()) for p in division.locals])
     log_sizes = np.log2(problem.domains)
@@ -120,7 +122,12 @@ def neighbours_of(problem: Problem, division: Division) -> IndexGroups:
 def _candidates(
     neighbours: IndexGroups, problem: Problem, division: Division, interface_bits: NDArray[np.float64]
 ) -> Iterator["array[int]"]:
-    """Yield parent vectors of candidate trees: depth-first trees, then the trees of elimination orders."""
+    """Yield parent vectors of candidate trees: depth-first trees, then the trees of elimination orders.
+
+    The number of roots is limited so that all trees together have about 20,000 nodes. Above 2000 agents, elimination
+    orders are not tried, because their graph as a matrix grows with the square. ``interface_bits`` (agents,) float64
+    are log2 of the cells over each interface.
+    """
     n, degree = len(neighbours), neighbours.lengths.tolist()
     ranked = sorted(range(n), key=lambda a: (-degree[a], a))
     yield depth_first(neighbours, ranked)
@@ -146,7 +153,7 @@ def depth_first(neighbours: IndexGroups, roots: Sequence[int]) -> "array[int]":
     agent = np.repeat(np.arange(len(neighbours)), degree)
     flat = array("i", neighbours.flat[np.lexsort((neighbours.flat, -degree[neighbours.flat], agent))].tolist())
     at, end = array("i", neighbours.start[:-1].tolist()), array("i", neighbours.start[1:].tolist())
-    parent = array("i", [-2]) * len(neighbours)
+    parent = array("i", [-2]) * len(neighbours)  # −2: not visited
     for root in roots:
         if parent[root] != -2:
             continue
@@ -213,6 +220,8 @@ def _deepest_agents(problem: Problem, division: Division, depth: Ints) -> Ints:
 
 def _cells(tree: PseudoTree, interface: NDArray[np.float64], variable: NDArray[np.float64]) -> float:
     """Return Σ over agents of the cells over B_i ∪ sep_i, an upper bound on the cells that UTIL joins.
+
+    The cells of one agent are cut off at 2^1000, so that the sum stays finite.
 
     Parameters
     ----------

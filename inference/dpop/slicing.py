@@ -1,9 +1,10 @@
 """Exact UTIL steps in little memory: some variables of large tables are fixed to one value at a time.
 
-A *cut* variable has one value at a time in all tables below its agent. For each value the agent requests its children's
-messages anew and keeps the maximum of the results (MB-DPOP, Petcu and Faltings 2007; cycle cutsets, Dechter 1990).
-Tables shrink by the factor of the variable's domain size. The work grows only for agents whose tables do not contain
-it.
+In its UTIL step an agent joins its tables with its children's messages, eliminates its interface and sends the result
+to its parent; VALUE then chooses values from the roots down. A *cut* variable has one value at a time in all tables
+below its agent. For each value the agent requests its children's messages anew and keeps the maximum of the results
+(MB-DPOP, Petcu and Faltings 2007; cycle cutsets, Dechter 1990). Tables shrink by the factor of the variable's domain
+size. The work grows only for agents whose tables do not contain it.
 
 An agent cuts the variables that VALUE decides first, so that ties are broken as without cuts.
 """
@@ -165,7 +166,11 @@ def _depths(tree: PseudoTree) -> list[int]:
 def _step_counts(
     tree: PseudoTree, steps: Sequence[PredictedStep], cut: Mapping[int, tuple[int, ...]], sizes: Ints
 ) -> list[float]:
-    """Return an upper bound on each agent's steps: one per combination of values of its own cuts and per request."""
+    """Return an upper bound on each agent's steps: one per combination of values of the agent's cuts and per request.
+
+    A parent requests a message in each of its steps if the message depends on the parent's own cuts, in each request to
+    the parent if it depends on cuts further up, and once if it depends on none.
+    """
     all_cut = {v for variables in cut.values() for v in variables}
     requests, steps_made = [1.0] * len(steps), [1.0] * len(steps)
     for agent in reversed(tree.bottom_up):

@@ -1,6 +1,8 @@
 """Cache elimination orders and plans of UTIL steps per process: steps of the same structure are planned once.
 
-The cache is used by :func:`dmcmc.inference.dpop.util_and_value.util_step`.
+In its UTIL step an agent joins its tables with its children's messages and eliminates its interface
+(:func:`dmcmc.inference.dpop.util_and_value.util_step`). The key of the cache has the scopes, the variables, their
+domain sizes and the given order.
 """
 
 from collections.abc import Sequence

@@ -103,6 +103,11 @@ class StepWorkspace:
 class StepWorkspaces:
     """The workspaces of a process's agents, addressed by the caller's keys of steps and messages.
 
+    :meth:`prepare` creates a workspace after a finished step of an agent, and registers the workspace's input tables as
+    the targets of its children's messages (``_message_targets``, by the sender's key). From then on :meth:`step`
+    computes in the workspace, and writes the message directly into the receiver's input table if that exists and has
+    the same axes.
+
     Parameters
     ----------
     backend
@@ -168,7 +173,7 @@ class StepWorkspaces:
         """Create a workspace; None if memory is short.
 
         Children's messages that consist of one table will be written into the workspace. ``scope`` comes first in the
-        order of the message's axes.
+        order of the message's axes; empty for the order of the separator.
         """
         self._release(key)
         inputs = _inputs_of(node)

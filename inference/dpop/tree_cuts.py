@@ -91,6 +91,8 @@ def bisected(tree: BucketTree, agents: int) -> list[int]:
 def narrowest_cuts(tree: BucketTree, agents: int, min_variables: int) -> list[int] | None:
     """Cut off subtrees whose messages have the fewest cells; ties go to those closest to an equal size.
 
+    Sizes are compared after rounding log2 of the cells to whole bits. A subtree has at most 1.5 times an equal share.
+
     Parameters
     ----------
     tree
@@ -115,6 +117,7 @@ def narrowest_cuts(tree: BucketTree, agents: int, min_variables: int) -> list[in
     equal_share, bits, owner = n / agents, np.round(tree.bits), np.full(n, agents - 1, dtype=np.int64)
     unassigned = np.ones(n, dtype=np.bool_)
     for part in range(agents - 1):
+        # ``size`` counts only unassigned variables; enough of them must remain for the other parts.
         remaining_size = int(unassigned.sum()) - size
         fits = np.flatnonzero(
             unassigned
@@ -139,7 +142,7 @@ def narrowest_cuts(tree: BucketTree, agents: int, min_variables: int) -> list[in
 
 
 def _cut(part: list[int], parent: list[int], shared: list[int], wanted: int, least: int, n_agents: int) -> set[int]:
-    """Return a set of about ``share`` variables of ``part``: subtrees, preferably with few shared variables.
+    """Return a set of about ``wanted`` variables of ``part``: subtrees, preferably with few shared variables.
 
     Parameters
     ----------
@@ -147,12 +150,12 @@ def _cut(part: list[int], parent: list[int], shared: list[int], wanted: int, lea
         Variables of the part, children before parents.
     parent, shared
         As in :class:`BucketTree`.
-    share
+    wanted
         The wanted number of variables.
     least
         Minimum number of variables in the result (its number of agents).
-    count
-        Number of agents of the whole part; at least ``count - least`` variables remain.
+    n_agents
+        Number of agents of the whole part; at least ``n_agents - least`` variables remain.
     """
     inside = set(part)
     children: dict[int, list[int]] = {v: [] for v in part}

@@ -1,9 +1,10 @@
 """DPOP's steps as pure functions (DMCMC paper §2 and Algorithm 2), used both in one process and over MPI.
 
-In the UTIL phase each agent, leaves first, joins its tables with its children's messages, maximises over
-its interface variables and sends the result to its parent (:func:`util_step`). In the VALUE phase each
-agent, roots first, looks up its best values given those of its ancestors (:func:`value_step`).
-:func:`outside_steps` computes bounds from the roots down.
+A *crossing* factor has variables of several agents. An agent's *interface* are its variables in crossing factors, its
+*separator* the variables of ancestors that its message ranges over. In the UTIL phase each agent, leaves first, joins
+its tables with its children's messages, maximises over its interface variables and sends the result to its parent
+(:func:`util_step`). In the VALUE phase each agent, roots first, looks up its best values given those of its ancestors
+(:func:`value_step`). :func:`outside_steps` computes bounds from the roots down.
 """
 
 from collections.abc import Mapping, Sequence
@@ -165,6 +166,7 @@ def _eliminate_small(
     backend.stop.check()
     entries = [table.values.reshape(-1) for table in joined]
     data = np.concatenate(entries) if entries else np.zeros(0, dtype=arithmetic.dtype)
+    # The first three fields of the layout are the scopes and offsets.
     return backend.eliminate(FlatTables(*layout[:3], data), plan, arithmetic)
 
 

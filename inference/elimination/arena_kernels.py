@@ -1,8 +1,15 @@
 # mypy: ignore-errors
 """Copy tables into the arena of an elimination, and look maximising values up in it.
 
-Shared arguments: ``program`` is a :class:`dmcmc.inference.elimination.plan.BucketProgram`; ``arena`` (entries,) holds
-all tables; ``lowest`` is the −∞ of the arithmetic, and sums are clamped to it.
+Shared arguments
+----------------
+program
+    A :class:`dmcmc.inference.elimination.plan.BucketProgram`: the plan as flat arrays. Tables are numbered: first the
+    inputs, then one message per bucket.
+arena : (entries,)
+    All tables, in the dtype of the arithmetic; table t begins at ``program.at[t]``.
+lowest
+    The −∞ of the arithmetic; sums are clamped to it.
 """
 
 import numpy as np

@@ -1,4 +1,7 @@
-"""Copy the input tables into the arena of an elimination, in parts between which the deadline is checked."""
+"""Copy the input tables into the arena of an elimination, in parts between which the deadline is checked.
+
+The arena is the array that holds the entries of all tables of the plan; the input tables come first.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

@@ -1,6 +1,7 @@
-"""Bucket elimination: run a plan, keep the tables that VALUE needs, and read an optimal assignment back.
+"""Bucket elimination: run a plan, keep its tables, and read an optimal assignment back.
 
-Dechter's bucket elimination (GpuBE journal paper, §2.1); the join and the projection of a bucket are fused.
+Dechter's bucket elimination (GpuBE journal paper, §2.1); the join and the projection of a bucket are fused. The tables
+are kept because the VALUE phase, which assigns the variables in reverse order, looks maximising values up in them.
 """
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -306,6 +307,7 @@ def _tasks(
     first, last = begin // parts[1], end_entry // parts[1]
     kernel = partial(cast(Callable[..., None], join), elimination.arena, out, *parts, lowest, semiring.operation)
     cells = (last - first) * parts[1] * parts[2]
+    # 4 tasks per thread, so that uneven tasks balance out; more if a task would exceed _CELLS_PER_CHECK cells
     pieces = max(1, min(last - first, max(4 * threads, cells // _CELLS_PER_CHECK), cells // _MIN_TASK_CELLS))
     bounds = [first + (last - first) * i // pieces for i in range(pieces + 1)]
     return [partial(kernel, a, b) for a, b in pairwise(bounds)]

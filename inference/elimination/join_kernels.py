@@ -11,9 +11,17 @@ level: level j holds, for every x, the sum of all tables that depend on no leadi
 only when one of h1..hj changes. A row therefore costs only the tables that vary with hk. The loop over l is the
 innermost one and contiguous, so that the compiler vectorises it.
 
-Shared arguments: ``program`` is a :class:`dmcmc.inference.elimination.plan.BucketProgram`; ``arena`` (entries,) holds
-all tables of the plan, in the dtype of the arithmetic; ``lowest`` is the −∞ of the arithmetic, and sums are clamped to
-it; ``operation`` is the ⊕ of the semiring.
+Shared arguments
+----------------
+program
+    A :class:`dmcmc.inference.elimination.plan.BucketProgram`: the plan as flat arrays. Tables are numbered: first the
+    inputs, then one message per bucket, so that bucket b writes table ``program.at.size − program.variable.size + b``.
+arena : (entries,)
+    All tables of the plan, in the dtype of the arithmetic; table t begins at ``program.at[t]``.
+lowest
+    The −∞ of the arithmetic; sums are clamped to it.
+operation
+    The ⊕ of the semiring: ``MAXIMUM``, or ``LOG_SUM`` for log Σ exp.
 """
 
 import numpy as np

@@ -49,7 +49,7 @@ class MergedPlan(NamedTuple):
         return found
 
 
-_MERGED = Memo[MergedPlan](16)
+_MERGED = Memo[MergedPlan](16)  # at most 16 merged plans
 
 
 def mergeable(plans: Sequence[EliminationPlan]) -> bool:

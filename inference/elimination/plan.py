@@ -1,5 +1,9 @@
 """Plan an elimination before it runs: buckets, tables, joined cells and memory.
 
+A bucket joins all tables that contain the variable it eliminates; its message, a table over the other variables (the
+separator), goes to the bucket of the next of them. A joined cell is one entry of this join, the unit of work. All
+tables of a plan lie in one array, the arena.
+
 The axes of every table follow the elimination order; kept variables come last. The variable that a bucket eliminates is
 therefore the first axis of each of its tables, and all its tables end with the same variables, contiguous in memory.
 """

@@ -64,6 +64,7 @@ def plan_buckets(scope_start, scope, rank, order, domains):
     start = np.zeros(tables + 1, dtype=np.int64)
     for t in range(given + 1):
         start[t] = scope_start[t]
+    # initial capacity; enlarged when it is full
     scopes = np.empty(2 * scope.size + 16 * buckets + 64, dtype=np.int64)
     for s in range(scope.size):
         scopes[s] = scope[s]
@@ -140,7 +141,12 @@ def choose_row(start, scopes, inputs, output, x_size, rank, domains):
 
     A row is the innermost, vectorised loop of the join. A table that varies with the last leading variable is added for
     every row. This is cheap if it varies with all variables of the row, and expensive if its entries must be gathered.
-    The sum of the other tables is shared by neighbouring rows.
+    The sum of the other tables is shared by neighbouring rows. The cost per cell, in nanoseconds, is::
+
+        _CELL_COST + _ROW_COST / width + Σ (_DENSE_COST or _GATHERED_COST) · f
+
+    The sum is over the tables that depend on variables of the row and on leading variables. f is 1 for a table that
+    varies with the last leading variable, otherwise 1 / (its domain size).
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""The semirings of elimination: one implementation serves max-plus, min-plus and log-sum-exp."""
+"""The semirings of elimination: one implementation serves max-plus, min-plus and log-sum-exp.
+
+⊕ eliminates a variable from a table, ⊗ joins tables.
+"""
 
 from dataclasses import dataclass
 

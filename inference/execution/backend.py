@@ -107,6 +107,7 @@ class Backend:
         shared_device().release()
         flat = flat_tables(tables, arithmetic)
         try:  # with the memory that is still free on the device
+            # half of the free memory, divided among the processes that share the GPU
             limit = min(limit, shared_device().free_bytes() // (2 * self.processes_per_gpu))
             return eliminate_streamed(flat, plan, arithmetic, self.threads, Streaming(limit), semiring, stop=self.stop)
         except Exception as error:
@@ -135,6 +136,7 @@ class Backend:
             # between the large buckets there are small ones
             cells = hybrid.plan.program.cells[hybrid.first : hybrid.last]
             gpu_is_faster = (
+                # 2: matching joins every cell once for the max-marginals and once for the message
                 2 * float(cells.sum(dtype=float)) * cost_model.COSTS.seconds_per_cell
                 > cost_model.COSTS.gpu_round_trip + cost_model.COSTS.seconds_per_matched_bucket * cells.size
             )
@@ -227,6 +229,7 @@ class Backend:
         if self.device == "cpu":
             return False
         if self.device == "auto" and not is_gpu_in_use():
+            # 2 and 10 are tuning constants
             return seconds > 2 * cost_model.COSTS.gpu_start * self.threads and gpu_problem() is None
         return seconds > 10 * cost_model.COSTS.gpu_round_trip
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 class CostModel:
     """Cost constants of an H200 GPU and of one core of an x86-64 server (``benchmarks/solving/gpu_rates.py``).
 
+    A joined cell is one entry of the joined table of a bucket; elimination adds up all tables of the bucket for it.
+
     Attributes
     ----------
     seconds_per_cell : float
@@ -16,7 +18,7 @@ class CostModel:
     gpu_round_trip : float
         Seconds for the copies to the GPU and back.
     seconds_per_wave : float
-        Seconds for the launches of one wave.
+        Seconds for the launches of one wave: the buckets of an elimination that do not depend on each other.
     gpu_start : float
         Seconds to open a GPU and load the kernels.
     seconds_per_matched_bucket : float

@@ -161,7 +161,17 @@ def eliminate_first_fitting(
 
 
 class _PlannedQuery:
-    """A query and the plans that were made for it."""
+    """A query and the plans that were made for it.
+
+    Attributes
+    ----------
+    query, resources
+        The query, and its processors and limits.
+    stop : Deadline
+        The deadline of the processors.
+    exact : EliminationPlan
+        The plan of exact elimination.
+    """
 
     def __init__(self, query: EliminationQuery, resources: Resources) -> None:
         self.query, self.resources, self.stop = query, resources, resources.backend.stop

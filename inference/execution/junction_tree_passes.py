@@ -38,7 +38,7 @@ def passes_on(backend: Backend, host: CliqueTreePasses, tree: CliqueTree) -> Mes
 
 
 def row_passes_on(backend: Backend, host: SparsePasses) -> MessagePassing:
-    """Return the passes over sparse cliques on the device of choice.
+    """Return the passes over sparse cliques, which list their allowed rows, on the device of choice.
 
     Parameters
     ----------

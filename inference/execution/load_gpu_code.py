@@ -62,4 +62,5 @@ def _tables(dtype: np.dtype[Any]) -> list[Any]:
 def _arithmetic(dtype: np.dtype[Any]) -> Arithmetic:
     """Return an arithmetic with this dtype."""
     lowest = int(np.iinfo(dtype).min) // ADDENDS if dtype.kind == "i" else -np.inf
+    # 8: an upper bound on every sum of the example tables, which hold ones
     return Arithmetic(dtype, lowest, 8)

@@ -25,7 +25,19 @@ class RowsOnGpu:
         return self.backend.worth_gpu(seconds)
 
     def carry(self, builder: RowBuilder, ranges: Sequence[tuple[int, int]], stop: Deadline) -> bool:
-        """Build the rows of consecutive ranges of initial rows on the device; return whether its memory sufficed."""
+        """Build the rows of consecutive ranges of initial rows on the device; return whether its memory sufficed.
+
+        If it returns False, no rows were added and the CPU builds them.
+
+        Parameters
+        ----------
+        builder
+            The builder of a message's rows; it receives them.
+        ranges
+            First and end of each range of initial rows, which are extended by one table per step.
+        stop
+            The deadline.
+        """
         from dmcmc.inference.sparse.cuda.extend_rows import GpuRowExtender, RowsExceedDevice
 
         try:

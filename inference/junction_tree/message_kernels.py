@@ -46,7 +46,7 @@ from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
 _LOG_SUM = LOG_SUM
-_MAX_ROW_ENTRIES = 1 << 10  # largest number of entries of a row
+_MAX_ROW_ENTRIES = 1 << 10  # largest number of entries of a row; a tuning constant
 # Codes of ``run``: the table does not depend on l; its entries must be gathered. Larger values are lengths of runs.
 _NUMBER = 0
 _GATHERED = 1
@@ -62,7 +62,10 @@ UP, DOWN, MARGINAL, SEPARATOR_MARGINAL = range(4)
 
 @njit(nogil=True)
 def row_axes(sizes):
-    """Return how many trailing axes form a row, and the number of its entries."""
+    """Return how many trailing axes form a row, and the number of its entries.
+
+    ``sizes`` (axes,) int64 are the numbers of values. At least one axis is taken, however large it is.
+    """
     width, axes = 1, 0
     for j in range(sizes.size - 1, -1, -1):
         if axes > 0 and width * sizes[j] > _MAX_ROW_ENTRIES:
@@ -131,10 +134,10 @@ def describe_tables(program, scope, tables):
 
 @njit(nogil=True, error_model="numpy")
 def sum_tables(row, arena, count, position, run, offsets, lowest):
-    """Write the sum of the first ``count`` tables, clamped, to a row; return whether it may have an allowed entry.
+    """Write the sum of the first ``count`` tables, clamped, to a row; return False if every entry is surely forbidden.
 
-    ``position`` (tables,) int64 holds the tables' offsets; ``run`` and ``offsets`` are as :func:`describe_tables`
-    returns them.
+    The row is not written then. ``position`` (tables,) int64 holds the tables' offsets; ``run`` and ``offsets`` are as
+    :func:`describe_tables` returns them.
     """
     number = row.dtype.type
     total = number(0)
@@ -402,6 +405,7 @@ def make_messages(program, arena, linear_tables, table_kind, cliques, lowest, op
             first = program.at[targets[0]]
             out = arena[first : first + entries_of(program, targets[0])]
             top, total = out.copy(), np.zeros(out.size, dtype=arena.dtype)
+            # parts[2] holds the tables' offsets; that of the target becomes relative to ``total`` and ``top``
             parts[2][count] -= first
             sweep(arena, total, top, count, parts, lowest, ADD, lowest, 0, rows)
             set_logarithms(out, top, total, lowest)

@@ -1,6 +1,8 @@
 """Run passes over a junction tree on the CPU: small cliques in groups, large ones in parts.
 
-The deadline is checked between groups and between parts.
+A clique's work is its number of entries, one per assignment of its variables. The entries are processed in rows: the
+trailing variables of the clique form a row, and the leading variables number the rows. The deadline is checked between
+groups and between parts, which are ranges of rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,6 +47,7 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Array, Ints
 
+# linear-scale entries, peak and range per table (logarithms), and whether the logarithms of a table are out of date
 LinearTables = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]
 
 _ENTRIES_PER_CHECK = 1 << 23  # clique entries between two checks of the deadline: about a tenth of a second
@@ -170,6 +173,7 @@ class CliqueTreePasses:
             first = program.at[targets[0]]
             out = arena[first : first + entries_of(program, targets[0])]
             top, total = out.copy(), np.zeros_like(out)
+            # parts[2] holds the tables' offsets; that of the target becomes relative to ``total`` and ``top``
             parts[2][count] -= first
             list(self._sweep((total, top), count, parts, ADD, lowest))
             set_logarithms(out, top, total, lowest)
@@ -177,14 +181,22 @@ class CliqueTreePasses:
             stale[targets] = False
 
     def _pieces(self, parts: Any) -> Iterator[tuple[int, int]]:
-        """Yield ranges of a clique's rows, and check the deadline before each."""
+        """Yield ranges of a clique's rows, and check the deadline before each.
+
+        ``parts`` is the result of ``describe_tables``: its first two items are the numbers of values of the leading
+        variables, and the length of a row.
+        """
         rows, step = prod(parts[0].tolist()), max(1, _ENTRIES_PER_CHECK // parts[1])
         for begin in range(0, rows, step):
             self.stop.check()
             yield begin, min(rows, begin + step)
 
     def _sweep(self, into: tuple[Array, Array], count: int, parts: Any, mode: int, peak: Any) -> Iterator[Any]:
-        """Sweep over all rows of a clique; yield the largest entry of each part."""
+        """Sweep over all rows of a clique; yield the largest entry of each part.
+
+        ``into`` holds the output array and the array of largest terms; the other parameters are those of ``sweep``:
+        ``mode`` is MAXIMISE, ADD or PROJECT, and ``peak`` is the largest entry of the clique (for PROJECT).
+        """
         for begin, end in self._pieces(parts):
             yield sweep(self.arena, *into, count, parts, self._lowest, mode, peak, begin, end)
 

@@ -1,10 +1,14 @@
 """Junction trees with sparse cliques (CUBE §III-IV): the allowed rows of each clique are listed once.
 
-A row is an allowed assignment of a clique's variables. The rows of a clique are the join of its factors and
-of the rows that its children allow; then the rows without a partner in the parent are removed. Every row of
-a separator therefore has rows on both sides, and each clique row knows its index in every separator. A
+A row is an allowed assignment of a clique's variables, packed into one integer key. The rows of a clique are the join
+of its factors and of the rows that its children allow; then the rows without a partner in the parent are removed. Every
+row of a separator therefore has rows on both sides, and each clique row knows its index in every separator. A
 message is one pass over the rows of its sender, whatever is observed. Forbidden assignments take no memory.
 The dense counterpart is :mod:`dmcmc.inference.junction_tree.passes`.
+
+The kinds of tables are UP (a clique's message to its parent), DOWN (the parent's message to the clique), MARGINAL and
+SEPARATOR_MARGINAL (the tables of the variables assigned to a clique, or to the separator above it). The methods use
+Shenoy-Shafer messages: a message contains every message that its sender received except the receiver's.
 """
 
 from collections.abc import Sequence
@@ -147,7 +151,10 @@ class SparsePasses:
                 self._compute_marginals(clique, table_kind == SEPARATOR_MARGINAL)
 
     def _list_rows(self, clique: int, clique_tables: Sequence[SparseTable]) -> None:
-        """List a clique's rows: the join of its factors and of its children's separators."""
+        """List a clique's rows: the join of its factors and of its children's separators.
+
+        The smallest table is joined first, then the one whose rows per value of the shared variables are fewest.
+        """
         scope, zero = self.tree.scopes[clique], self.arithmetic.dtype.type(0)
         to_join = list(clique_tables)
         for child in self.tree.children[clique]:
@@ -192,7 +199,10 @@ class SparsePasses:
         return self.separators[separator].searchsorted(keys).astype(np.int32 if keys.size < 1 << 31 else np.int64)
 
     def _homes(self) -> tuple[Ints, list[list[int]]]:
-        """Return the clique of each variable's table, and the variables of cliques, then of separators."""
+        """Return the clique of each variable's table, and the variables of cliques, then of separators.
+
+        A variable's table is computed from the clique or separator with the fewest rows that contains it.
+        """
         count = len(self.cliques)
         sizes = [table.rows for table in self.cliques] + [keys.size for keys in self.separators]
         made_from = np.zeros(self.domains.size, dtype=np.int64)

@@ -59,7 +59,11 @@ def entries_of(program, t):
 
 @njit(nogil=True, error_model="numpy")
 def linearise(program, arena, numbers, peak, low, tables):
-    """Compute the linear-scale copy, the largest entry and the range of some tables from their logarithms."""
+    """Compute the linear-scale copy, the largest entry and the range of some tables from their logarithms.
+
+    numbers = exp(entry − peak), peak = largest entry, low = peak − least finite entry. A table without a finite entry
+    has the peak −∞ and the range 0. ``tables`` (int64) are the numbers of the tables.
+    """
     for t in tables:
         begin = program.at[t]
         end = begin + entries_of(program, t)
@@ -76,7 +80,7 @@ def linearise(program, arena, numbers, peak, low, tables):
 
 @njit(nogil=True, error_model="numpy")
 def products_are_safe(low, tables):
-    """Return whether no product of entries of these tables can underflow."""
+    """Return whether no product of entries of these tables can underflow: Σ ``low`` is below ``_MAX_RANGE``."""
     total_range = 0.0
     for t in tables:
         total_range += low[t]
@@ -94,7 +98,10 @@ def total_of(row):
 
 @njit(nogil=True, error_model="numpy", fastmath={"contract"})
 def multiply(row, numbers, count, position, run, offsets):
-    """Write the product of the first ``count`` tables to a row; return whether it may have an allowed entry."""
+    """Write the product of the first ``count`` tables to a row; return False if every entry is surely forbidden.
+
+    The row is not written then. The other arguments are explained in the module.
+    """
     total, has_row = 1.0, False
     for t in range(count):
         if run[t] == _NUMBER:
@@ -221,7 +228,10 @@ def to_logarithms(program, arena, linear_tables, tables):
 
 @njit(nogil=True, error_model="numpy")
 def normalise_numbers(program, arena, numbers, targets):
-    """Normalise the entries of each table to sum one; NaN if all are zero."""
+    """Write the probabilities ``numbers`` / Σ ``numbers`` of each table to ``arena``; NaN if all entries are zero.
+
+    ``targets`` (int64) are the numbers of the tables.
+    """
     for t in targets:
         total = 0.0
         for i in range(program.at[t], program.at[t + 1]):

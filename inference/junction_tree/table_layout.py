@@ -1,4 +1,9 @@
-"""Memory layout of a junction tree: factors, messages in both directions and results in one array."""
+"""Memory layout of a junction tree: factors, messages in both directions and results in one array.
+
+Factors are the input tables, assigned to cliques. A separator holds the variables that a clique shares with its parent;
+it is "above" the clique. Each clique has an upward message (to the parent) and a downward message (from the parent),
+both over its separator.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -150,7 +155,10 @@ def lay_out(
 
 
 def _homes(tree: CliqueTree, cells: Ints, domains: Ints) -> tuple[Ints, list[list[int]], list[list[int]]]:
-    """Return the clique of each variable's table, and the variables of each clique and of each separator above it."""
+    """Return the clique of each variable's table, and the variables of each clique and of each separator above it.
+
+    A variable's table is computed from the clique or separator with the fewest entries that contains it.
+    """
     cliques, sizes = len(tree.scopes), domains.tolist()
     separators = [prod(sizes[v] for v in scope) for scope in tree.separators]
     made_from = np.zeros(domains.size, dtype=np.int64)

@@ -249,7 +249,12 @@ class JunctionTree:
             self._has_table[:] = False
 
     def _update(self, down_cliques: Ints, table_cliques: Ints) -> None:
-        """Compute all upward messages, the downward messages to some cliques, and the tables at some cliques."""
+        """Compute all upward messages, the downward messages to some cliques, and the tables at some cliques.
+
+        Only what is outdated is computed: ``_has_up``, ``_has_down`` and ``_has_table`` mark the cliques whose message
+        to the parent, message from the parent, and variable tables are valid. If a product underflows on the device,
+        everything is computed again on the CPU, permanently.
+        """
         try:
             self._collect()
             self._distribute(down_cliques)
@@ -268,13 +273,20 @@ class JunctionTree:
         self._run(DOWN, np.sort(cliques[~self._has_down[cliques]])[::-1].copy(), self._has_down)
 
     def _compute_tables(self, cliques: Ints) -> None:
-        """Compute the outdated variable tables whose home is one of these cliques."""
+        """Compute the outdated variable tables whose home is one of these cliques.
+
+        SEPARATOR_MARGINAL computes the tables of variables that are read from the separator above the clique, MARGINAL
+        those of the clique's other variables.
+        """
         outdated = cliques[~self._has_table[cliques]]
         self._tables.passes.run(SEPARATOR_MARGINAL, outdated)
         self._run(MARGINAL, outdated, self._has_table)
 
     def _run(self, table_kind: int, cliques: Ints, is_valid: NDArray[np.bool_]) -> None:
-        """Compute tables of one kind (UP, DOWN, MARGINAL) for some cliques, in their order, and mark them as valid."""
+        """Compute tables of one kind for some cliques, in their order, and mark them as valid.
+
+        Kinds: UP (message to the parent), DOWN (message from the parent), MARGINAL (variable tables).
+        """
         self._tables.passes.run(table_kind, cliques)
         is_valid[cliques] = True
 

@@ -231,7 +231,11 @@ def _isolated_variables(problem: Problem) -> list[int]:
 
 
 def _choose_numbers(factors: Sequence[Factor], maximise: bool) -> Arithmetic:
-    """Return int64 arithmetic if maxima are computed and it is exact, otherwise float64."""
+    """Return int64 arithmetic if maxima are computed and it is exact, otherwise float64.
+
+    Sums are over exponentials, so they need float64. In int64, −∞ is −2^61, a quarter of the smallest number, so that
+    four such numbers can be added without overflow.
+    """
     utility_arrays = [f.arrays()[-1] for f in factors if f.scope]
     all_integers = all(array.dtype.kind == "i" for array in utility_arrays)
     chosen = narrowest(sum(magnitude(array) for array in utility_arrays), all_integers)

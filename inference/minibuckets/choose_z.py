@@ -1,4 +1,7 @@
-"""Choose z, the largest number of variables of a mini-bucket's message, so that the tables of a plan fit the memory."""
+"""Choose z, the largest number of variables of a mini-bucket's message, so that the tables of a plan fit the memory.
+
+A larger z gives a tighter bound and larger tables: an entry count of up to (domain size)^z per message.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,7 +29,8 @@ def plan_within(
 def upper_bound_on_z(domains: Ints, variables: Sequence[int], entries: int, limit: int | None = None) -> int:
     """Return an upper bound on the useful z: no table over more of the variables fits ``entries``.
 
-    The result is at most ``limit``.
+    The bound is log(entries) / log(smallest domain size above 1), plus the number of variables with one value, which do
+    not enlarge a table. The result is at most ``limit``, and at most the number of variables.
     """
     involved = np.unique(np.array(variables, dtype=np.int64))
     domain_sizes = domains[involved]

@@ -86,6 +86,11 @@ def eliminate_by_content(
 class _ContentElimination:
     """The tables made so far, and the mini-buckets that made them.
 
+    Variables are processed in the elimination order: ``partition``, then ``eliminate_groups`` or
+    ``eliminate_matched_groups``; ``finish`` at the end. The magnitude of a table is its largest finite |entry|. A cost
+    shift is a table over the eliminated variable that is added to a mini-bucket; the shifts of a variable add up to
+    zero.
+
     Attributes
     ----------
     tables : list of EncodedTable
@@ -101,7 +106,7 @@ class _ContentElimination:
     variable : list of int
         The variable of each mini-bucket.
     shifts : dict of int to array
-        The cost shift of each matched mini-bucket.
+        The cost shift of each matched mini-bucket, (x_size,), by its index in ``groups``.
     entries : int
         Entries of all tables.
     total_magnitude, peak_magnitude
@@ -183,7 +188,7 @@ class _ContentElimination:
         return [[ranked[i] for i in np.flatnonzero(group_of == g)] for g in np.unique(group_of)]
 
     def _fits(self, variables: Sequence[int], entries: int | None) -> bool:
-        """Return whether a message over these variables is within the limit of table entries."""
+        """Return whether a message over these variables, with all tables so far, is within the limit of entries."""
         if entries is None:
             return True
         return self.entries + float(np.prod(self.domains[list(variables)].astype(np.float64))) <= entries
@@ -240,7 +245,10 @@ class _ContentElimination:
         self.add(EncodedTable(scope, values.copy()), magnitude)
 
     def finish(self, moment_matching: bool) -> MatchedElimination:
-        """Combine all mini-buckets into one plan and one arena."""
+        """Combine all mini-buckets into one plan and one arena: inputs, cost shifts, messages.
+
+        ``moment_matching`` says whether the plan has cost-shift tables.
+        """
         scopes = [t.scope for t in self.tables]
         parts = Partition(
             np.cumsum([0, *(len(s) for s in scopes)]),
@@ -270,6 +278,7 @@ class _ContentElimination:
         )
         margin = 0.0
         if not self.arithmetic.exact:
+            # rounding: each addition is off by at most 2^-53 of the total magnitude; the factor 4 adds slack
             margin = 4 * max(1, self.n_inputs + self.shift_count) * 2.0**-53 * float(self.peak_magnitude)
         return MatchedElimination(done, magnitudes, self.peak_magnitude, self.shift_count, self.skipped, margin)
 

@@ -1,15 +1,26 @@
 # mypy: ignore-errors
 """Kernels of moment matching: max-marginals of mini-buckets, and the cost shifts that equalise them.
 
-:mod:`dmcmc.inference.minibuckets.moment_matching` explains the method and calls them. A max-marginal is a maximum over
-the separator, where elimination takes the maximum over the variable x of the bucket:
-:func:`dmcmc.inference.elimination.join_kernels.join` computes both. It splits the separator into leading variables h
-and trailing variables l. The joined table is never written; one block of (x, l) is raised to the maximum by every h.
+A mini-bucket is a group of the tables with a variable x from which x is eliminated separately; the other variables of
+these tables are its separator. A max-marginal m(x) is a maximum over the separator, where elimination takes the maximum
+over x: :func:`dmcmc.inference.elimination.join_kernels.join` computes both. It splits the separator into leading
+variables h and trailing variables l. The joined table is never written; one block of (x, l) is raised to the maximum by
+every h. A cost shift is a table over x that is added to a mini-bucket; the shifts of x's mini-buckets add up to zero.
+:mod:`dmcmc.inference.minibuckets.moment_matching` explains the method and calls these kernels.
 
-Shared arguments: ``program`` is a :class:`dmcmc.inference.elimination.plan.BucketProgram`; ``arena`` (entries,) holds
-all tables; ``magnitudes`` (tables,) holds the largest finite |entry| of every table; ``state`` (4,) holds the total
-magnitude and the counts, see ``TOTAL``; ``lowest`` is the −∞ of the arithmetic. Sums below half of it, which the
-kernels call ``half``, mean −∞ too. The last input of a matched mini-bucket is its cost-shift table.
+Shared arguments
+----------------
+program
+    A :class:`dmcmc.inference.elimination.plan.BucketProgram`: the plan as flat arrays. Tables are numbered: first the
+    inputs, then one message per mini-bucket. The last input of a matched mini-bucket is its cost-shift table.
+arena : (entries,)
+    All tables, in the dtype of the arithmetic.
+magnitudes : (tables,) int64 or float64
+    The largest finite |entry| of every table.
+state : (4,) int64 or float64
+    Total magnitude of the tables that are not joined yet, its peak, shift tables made, shift tables omitted.
+lowest
+    The −∞ of the arithmetic. Sums below half of it, which the kernels call ``half``, mean −∞ too.
 """
 
 import math
@@ -44,7 +55,7 @@ def max_marginal(program, arena, b, lowest):
 
 @njit(nogil=True)
 def root_range(marginal, lowest):
-    """Return the square root of the range of a max-marginal's finite values."""
+    """Return the square root of (largest − least finite value) of a max-marginal; 0 without finite values."""
     half = lowest / 2
     low, high = np.inf, -np.inf
     for value in marginal:
@@ -57,10 +68,11 @@ def root_range(marginal, lowest):
 def equalise_max_marginals(marginals, shifts, total_magnitude, lowest):
     """Compute the cost shifts that equalise m max-marginals; return each mini-bucket's largest |shift|, (m,).
 
-    The shifts make the max-marginal of mini-bucket k a share of the sum S(x) of all, in proportion to the square root
-    of the range of its max-marginal. They add up to zero exactly for every x: the mini-bucket with the largest
-    weight takes the rounding remainder, and floats are rounded to a grid on which sums are exact. A value that one
-    mini-bucket forbids is forbidden in all of them, since it cannot be part of a finite sum.
+    The shift of mini-bucket k is w_k · S(x) − m_k(x), where m_k is its max-marginal, S(x) the sum of all of them, and
+    w_k = √range(m_k) / Σ √range. The max-marginal of mini-bucket k thus becomes the share w_k of S(x). The shifts add
+    up to zero exactly for every x: the mini-bucket with the largest weight takes the rounding remainder, and floats are
+    rounded to a grid on which sums are exact. A value that one mini-bucket forbids is forbidden in all of them, since
+    it cannot be part of a finite sum.
 
     Parameters
     ----------
@@ -76,11 +88,13 @@ def equalise_max_marginals(marginals, shifts, total_magnitude, lowest):
     half = lowest / 2
     grid = 0.0
     if number(0.5) > 0:  # floating-point numbers
+        # 1e-290 keeps the grid a normal number if all tables are zero
         grid = math.ldexp(1.0, math.frexp(max(total_magnitude, 1e-290))[1] - _GRID_BITS)
     weight = np.empty(m)
     for k in range(m):
         weight[k] = root_range(marginals[k], lowest)
     heaviest = np.argmax(weight)
+    # no division by zero if all max-marginals are constant: all weights are zero then
     weight /= max(weight.sum(), 1e-300)
     largest = np.zeros(m, dtype=marginals.dtype)
     for x in range(x_size):
@@ -121,7 +135,7 @@ def magnitude_of(entries, lowest):
 
 @njit(nogil=True)
 def table_entries(program, arena, t):
-    """Return the entries of table ``t`` as a view."""
+    """Return the entries of table ``t`` as a view, (entries,)."""
     size = 1
     for s in range(program.scope_start[t], program.scope_start[t + 1]):
         size *= program.domains[program.scope[s]]
@@ -140,6 +154,8 @@ def measure_inputs(program, arena, magnitudes, state, lowest):
 @njit(nogil=True)
 def set_shifts(program, arena, state, first, last, marginals, limit, lowest):
     """Write the cost-shift tables of mini-buckets ``first`` to ``last`` − 1, or zeros if sums might exceed ``limit``.
+
+    Zeros, an omitted shift, leave the bound valid but looser.
 
     Parameters
     ----------

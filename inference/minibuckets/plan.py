@@ -23,7 +23,8 @@ from dmcmc.inference.runtime.types import Ints
 class Partition(NamedTuple):
     """Mini-buckets in the order of elimination, as :func:`first_fit` returns them; all arrays are int64.
 
-    Tables are numbered: first the inputs, then one message per mini-bucket.
+    Tables are numbered: first the inputs, then one message per mini-bucket. The rank of a variable is its position in
+    the elimination order; kept variables come last.
 
     Attributes
     ----------
@@ -114,8 +115,9 @@ def plan_mini_buckets(
 
 
 def assemble(parts: Partition, domains: Ints, rank: Ints, shifts: bool = False) -> EliminationPlan:
-    """Return a partition as a plan, with one cost-shift table per split mini-bucket if ``shifts``.
+    """Return a partition as a plan, with one cost-shift table per mini-bucket of a split bucket if ``shifts``.
 
+    A cost-shift table over a variable is added to one of the variable's mini-buckets; moment matching fills it in.
     ``rank`` (variables,) int64 is each variable's position in the elimination order.
     """
     groups = parts.variable.size

@@ -1,8 +1,11 @@
 # mypy: ignore-errors
 """Partition buckets into mini-buckets in compiled code (GpuBE journal paper, Algorithm 2).
 
-``minibuckets.plan`` calls :func:`first_fit` and :func:`measure_plan`, ``content_partition`` calls
-:func:`greedy_merges`. z is the largest number of variables of a mini-bucket's message.
+A bucket holds all tables with the variable that it eliminates; a mini-bucket is a group of them that is eliminated
+separately. z is the largest number of variables of a mini-bucket's message, a table over the other variables of the
+group. The rank of a variable is its position in the elimination order; kept variables, which are not eliminated, have
+the largest ranks. ``minibuckets.plan`` calls :func:`first_fit` and :func:`measure_plan`, ``content_partition`` calls
+:func:`greedy_merges`.
 """
 
 import numpy as np
@@ -75,6 +78,7 @@ def first_fit(scope_start, scope, rank, order, z):
         variables.
     """
     given, steps = scope_start.size - 1, order.size
+    # initial capacities of the output; the arrays are enlarged when they are full
     start = enlarged(scope_start.copy(), 2 * given + 2 * steps + 16)
     scopes = enlarged(scope.copy(), 2 * scope.size + 16 * steps + 64)
     next_table = np.full(start.size, -1, dtype=np.int64)
@@ -174,7 +178,9 @@ def _append_to_bucket(t, scope, rank, head, tail, next_table):
 def measure_plan(scope_start, scope, rank, domains, variable, input_start, inputs):
     """Return the entries of every table, and the joined cells and the number of row axes of every mini-bucket.
 
-    All three arrays are int64; the parameters are the fields of
+    The joined cells are the entries of the join of a mini-bucket's tables. The row axes are the trailing variables of
+    its message that form one row, the unit of vectorised work. All three arrays are int64; entries and cells saturate
+    at ``plan_kernels.HUGE`` of ``inference.elimination``. The parameters are the fields of
     :class:`dmcmc.inference.elimination.plan.BucketProgram`, and ``rank`` (variables,) int64.
     """
     tables, groups = scope_start.size - 1, variable.size
@@ -248,6 +254,7 @@ def greedy_merges(sums, scopes, sizes, z, weight, max_entries):
                         elif best_i > -np.inf and best_j > -np.inf:
                             gains[i, j] += weight
         stale[:] = False
+        # gains are −1 for pairs that do not fit, and about 0 or more otherwise: −0.5 separates them
         best_pair_i, best_pair_j = -1, -1
         for i in range(count):
             for j in range(i):

@@ -208,6 +208,9 @@ def arithmetic_of(flat: FlatTables, largest: Sequence[int | float] | None = None
 def narrowest(total: int | float, integral: bool) -> Arithmetic:
     """Return the narrowest exact arithmetic for sums whose magnitude is at most ``total``.
 
+    −∞ is the smallest integer of the dtype divided by ``ADDENDS``; the dtype is wide enough if ``total`` is smaller
+    than half of that in magnitude.
+
     Parameters
     ----------
     total : int or float

@@ -24,6 +24,7 @@ _MAX_UNROLLED_TRANSITIONS = 2**20  # limit on the (state, value) pairs that ``un
 _MAX_AUTOMATON_ENTRIES = 2**27  # limit on the (state, value) pairs of one layer of a sparse factor's automaton
 _MAX_EXPANDED_ENTRIES = 2**28  # limit on the entries of a table that is expanded on demand
 
+# (position in the scope, state, value) -> (next state, utility); a utility of None forbids the transition.
 StepFunction = Callable[[int, Any, int], tuple[Hashable, int | float | None]]
 
 
@@ -275,7 +276,10 @@ def _merge_layers(layers: Sequence[Layer]) -> list[Layer]:
 def _merge_rows(
     following: NDArray[np.int32], utility: Array, keep_order: bool
 ) -> tuple[NDArray[np.int32], Array, NDArray[np.intp]]:
-    """Return the distinct rows of a layer and each row's new number; ``keep_order`` leaves the layer unchanged."""
+    """Return the distinct rows of a layer and each row's new number; ``keep_order`` leaves the layer unchanged.
+
+    The first layer is left unchanged, because its first row is the initial state 0.
+    """
     if keep_order or len(following) < 2:
         return following, utility, np.arange(len(following))
     row_bytes = np.concatenate([following.view(np.uint8), np.ascontiguousarray(utility).view(np.uint8)], axis=1)

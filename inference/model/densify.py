@@ -7,10 +7,14 @@ one hidden variable enumerates them, and each variable of the scope has a table 
 allowed assignment of the original variables there is exactly one allowed assignment of the hidden variables, and both
 have the same utility. Hidden variables come last, so an assignment starts with the values of the original variables.
 
-A sparse factor with an allowed default also becomes a chain if it lists few tuples. If it lists many tuples it becomes
-a dense table, where that is smaller and fits. Rows with a default are not kept sparse: a join with another table needs
-rows for all values of the other table's variables, each with its own sum. Within a step or two, such a bucket is as
-large as the dense one (``benchmarks/elimination/default_values.py``).
+The default of a sparse factor is the utility of all tuples that it does not list. A sparse factor with an allowed
+default also becomes a chain if it lists few tuples. If it lists many tuples it becomes a dense table, where that is
+smaller and fits. Rows with a default are not kept sparse: a join with another table needs rows for all values of the
+other table's variables, each with its own sum. Within a step or two, such a bucket is as large as the dense one
+(``benchmarks/elimination/default_values.py``).
+
+Sizes are estimated with 8 bytes per table entry, 16 while a table is expanded (the table and its copy). The limits
+below were chosen by measurement.
 """
 
 from collections.abc import Sequence
@@ -101,7 +105,10 @@ def densify(problem: Problem, memory: int, keep_sparse: bool = False) -> DensePr
 
 
 def as_sparse(factor: Factor, memory: int) -> SparseFactor | None:
-    """Return a factor as a list of its allowed tuples; None if it has an allowed default or too many tuples."""
+    """Return a factor as a list of its allowed tuples; None if it has an allowed default or too many tuples.
+
+    A tuple of k values takes 4 k bytes and its utility 8 bytes, 4 (k + 2) in total.
+    """
     if isinstance(factor, SparseFactor):
         return factor if factor.default_is_forbidden else None
     if not isinstance(factor, AutomatonFactor):

@@ -1,7 +1,8 @@
 """Find a cheap elimination order by greedy rules, depth-first pseudo-trees and a randomised search.
 
-Orders are compared by the number of cells that they join. The order matters more than any kernel. :func:`best_order`
-tries every rule, then randomised ones. It improves the result by windows (``window_kernels``); for expensive
+Orders are compared by the number of cells that they join: the entries of the joined table of each bucket, summed. The
+order matters more than any kernel. :func:`best_order` tries every rule, then randomised ones. It improves the result by
+windows, small connected parts of the bucket tree that are ordered optimally (``window_kernels``); for expensive
 eliminations it also reorders large subtrees (``reorder_subtrees``). Few variables get an optimal order
 (``exact_order``) and need no compiled kernels. All methods take domain sizes into account.
 
@@ -33,9 +34,11 @@ DEFAULT_BUDGET = 10_000_000  # words of search: about 20 ms
 LONG_BUDGET = 1_000_000_000  # words, about 3 s; for runs that consist of one elimination which takes longer
 _MAX_SEARCH_WORDS = 100_000_000  # limit on the words of the search; subtree reordering gains more beyond
 MIN_REORDERED_CELLS = 1e8  # cells from which on subtrees are reordered
-_SUBTREE_WORDS_PER_CELL = 0.125  # words of subtree reordering per cell
-_SUBTREE_BUDGET_RATIO = 20.0  # upper bound on the words of subtree reordering per word of the budget
-_MAX_SMALL_BUDGET_WORDS = 5e7  # upper bound on the words of subtree reordering for budgets below this number
+_SUBTREE_WORDS_PER_CELL = 0.125  # words of subtree reordering per cell (chosen by measurement)
+# Upper bound on the words of subtree reordering per word of the budget (chosen by measurement).
+_SUBTREE_BUDGET_RATIO = 20.0
+# Upper bound on the words of subtree reordering for budgets below this number: about 0.1 s.
+_MAX_SMALL_BUDGET_WORDS = 5e7
 _MAX_EXTENDED_CELLS = 1e13  # cells; above, subtrees are reordered only with a budget of _MAX_SEARCH_WORDS or more
 _MAX_RULE_WORDS = 100_000_000  # a rule is abandoned on huge graphs after these words: about 0.2 s
 _MAX_CACHED_ORDERS = 256  # orders of large plans in the cache
@@ -214,7 +217,10 @@ def _key(
     count: int,
     parameters: tuple[float, float | None],
 ) -> Hashable:
-    """Return the cache key of an order, independent of the variables' numbers; None if the problem is large."""
+    """Return the cache key of an order, independent of the variables' numbers; None if the problem is large.
+
+    ``parameters`` are the budget in words and the expected cells.
+    """
     if variables.size + len(scopes) > MAX_KEY_SIZE:
         return None
     positions = {v: i for i, v in enumerate(variables.tolist())}
@@ -234,7 +240,11 @@ def _searched_order(
     count: int,
     limits: tuple[float, Deadline, float | None],
 ) -> Order:
-    """Compute the order of :func:`best_order`; its variables are positions in ``variables``."""
+    """Compute the order of :func:`best_order`; its variables are positions in ``variables``.
+
+    The first ``count`` variables are eliminated. ``limits`` are the budget in words, the deadline, and the expected
+    cells (None: those of the order).
+    """
     budget, stop, expected_cells = limits
     if count <= MAX_EXACT_VARIABLES and (exact := _exact(scopes, domains, variables, count)) is not None:
         return exact
@@ -283,7 +293,11 @@ def _exact(
 
 
 def _subtree_work(cells: float, budget: float) -> float:
-    """Return the words of work for subtree reordering, in proportion to the cells; 0 for none."""
+    """Return the words of work for subtree reordering; 0 for none.
+
+    It is the least of ``_SUBTREE_WORDS_PER_CELL`` · cells, ``_SUBTREE_BUDGET_RATIO`` · budget, and the larger of the
+    budget and ``_MAX_SMALL_BUDGET_WORDS``.
+    """
     if cells < MIN_REORDERED_CELLS or (cells > _MAX_EXTENDED_CELLS and budget < _MAX_SEARCH_WORDS):
         return 0.0
     return min(_SUBTREE_WORDS_PER_CELL * cells, _SUBTREE_BUDGET_RATIO * budget, max(budget, _MAX_SMALL_BUDGET_WORDS))

@@ -71,7 +71,8 @@ def members(row, out):
 def graph_of_scopes(flat, offsets, n, eliminate):
     """Return the (n, words) graph of variables that share a scope, with the kept variables as a clique.
 
-    Edges among the kept variables change no bucket, and as a clique they do not count as fill.
+    Edges among the kept variables change no bucket, and as a clique they do not count as fill. The outer loop treats
+    the kept variables as an additional scope, number 0; scope s − 1 of the arguments is its number s.
 
     Parameters
     ----------

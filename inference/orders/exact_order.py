@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 MAX_EXACT_VARIABLES = 12  # variables with an exact order, besides those that are safe to eliminate first: 2 ms
 _MAX_CELLS = 1e300  # upper limit on the counted cells of a table
-_MAX_VERTICES = 62  # bits of a positive int64
+_MAX_VERTICES = 62  # vertices as bits of a positive int64
 _CHUNK_BITS = 11  # vertices per lookup table of products: 2^11 entries
 
 

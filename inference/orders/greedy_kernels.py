@@ -51,7 +51,10 @@ def random_unit(state):
 
 @njit(nogil=True)
 def seeded(seed):
-    """Return a random generator's state (1,) uint64 for a seed."""
+    """Return a random generator's state (1,) uint64 for a seed.
+
+    The state is (seed + 1) · 2^64 / golden ratio, made odd so that it is not zero; eight numbers are then discarded.
+    """
     state = np.empty(1, dtype=np.uint64)
     state[0] = (np.uint64(seed) + ONE) * np.uint64(0x9E3779B97F4A7C15) | ONE
     for _ in range(8):
@@ -111,7 +114,7 @@ def first_costs(graph, weight, eliminate, rule):
 
 @njit(nogil=True)
 def _cheapest(cost, remaining_vertices, count, noise, ties, state):
-    """Return the position in ``todo`` of the cheapest of its first ``count`` vertices.
+    """Return the position in ``remaining_vertices`` (n,) int64 of the cheapest of its first ``count`` vertices.
 
     Without noise, ties go to the vertex with the smaller entry of ``ties``. With noise, each cost is multiplied by
     1 + noise·U[0, 1).
@@ -200,7 +203,7 @@ def greedy(graph, cost, sizes, weight, eliminate, rule, noise, ties, state, limi
     sizes : (n,) float64
         Domain sizes.
     weight : (n,) int64
-        Scaled log2 of the sizes.
+        log2 of the sizes in units of 1/256 bit.
     eliminate : int
         The number of vertices to eliminate.
     rule : int

@@ -1,12 +1,15 @@
 # mypy: ignore-errors
 """Search for a cheap elimination order: simplicial variables first, every rule once, then noisy rules and windows.
 
-Counted work (accessed words) limits the search, never the clock, so the result is the same on every machine. Arguments
-of all functions:
+Windows are small connected parts of the bucket tree that are ordered optimally (``window_kernels``). Counted work
+(accessed words) limits the search, never the clock, so the result is the same on every machine. Arguments of all
+functions:
 
 * ``graph`` (n, words) uint64: rows of bits; vertices from ``eliminate`` on are kept, and form a clique;
-* ``sizes`` (n,) float64: domain sizes; ``weight`` (n,) int64: scaled log2 of the sizes;
-* ``order``, ``best`` (eliminate,) int64: receive an order; ``state`` (1,) uint64: a random generator's state.
+* ``sizes`` (n,) float64: domain sizes; ``weight`` (n,) int64: log2 of the sizes in units of 1/256 bit;
+* ``order``, ``best`` (eliminate,) int64: receive an order; ``state`` (1,) uint64: a random generator's state;
+* rules by number: 0 min-fill, 1 min-weight, 2 weighted-min-fill, 3 min-degree (greedy); 4 and 5 depth-first, least and
+  most connected vertex first.
 """
 
 import numpy as np
@@ -107,7 +110,9 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
     """Try batches of noisy greedy orders; windows improve each batch's best. Return the best cells, rule and work.
 
     A variant is a rule with a noise level. Every other batch uses the variant with the best result so far; the others
-    alternate.
+    alternate. A greedy order is abandoned when it reaches 1000 times the cells of the best one. The search ends early
+    when the work exceeds ``_PATIENCE`` · budget + 2 · (work at the last gain) and ``_MIN_IDLE_BATCHES`` batches gained
+    nothing.
 
     Parameters
     ----------
@@ -185,6 +190,9 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
 def search(graph, sizes, weight, eliminate, rules, budget, hard_limit, seed, known, best):
     """Write a cheap order of vertices 0..eliminate−1 to ``best``.
 
+    Windows may use 1/16 of the budget on each plain order, the noisy rules 3/4 in total, and the windows at the end
+    1/4.
+
     Parameters
     ----------
     graph : (n, words) uint64
@@ -192,7 +200,7 @@ def search(graph, sizes, weight, eliminate, rules, budget, hard_limit, seed, kno
     sizes : (n,) float64
         Domain sizes.
     weight : (n,) int64
-        Scaled log2 of the sizes.
+        log2 of the sizes in units of 1/256 bit.
     eliminate : int
         The number of vertices to eliminate.
     rules : (r,) int64
@@ -217,7 +225,7 @@ def search(graph, sizes, weight, eliminate, rules, budget, hard_limit, seed, kno
     rule : int
         The rule that the order started from; −1 if no choice was left, −2 if it started from the given one.
     work : int
-        Words used beyond the plain rules.
+        Words used by the windows before and after the noisy rules.
     """
     state = seeded(seed)
     simplicial = np.empty(eliminate, dtype=np.int64)

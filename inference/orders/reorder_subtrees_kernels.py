@@ -146,6 +146,11 @@ def _add_clique(local, scope, position, row):
 def extract_piece(graph, order, separator, parent, cells, state):
     """Choose a piece of the tree around a large bucket, and return it as a problem.
 
+    The piece begins at a random vertex whose bucket has at least a quarter of the mean number of cells. With U uniform
+    in [0, 1) and e eliminated vertices it has at most 12 · (e / 12)^U + 4 vertices, so that sizes are uniform on a
+    logarithmic scale. The noise that is added to log2 of the cells while it grows is at most 4 U² log2(cells of the
+    first bucket).
+
     Returns
     -------
     local : (m, words) uint64
@@ -154,7 +159,7 @@ def extract_piece(graph, order, separator, parent, cells, state):
         Their numbers in the whole graph.
     count : int
         The number of vertices of the piece.
-    before, widest : float
+    before, largest : float
         Cells of all its buckets, and of the largest.
     work : int
         Words used.

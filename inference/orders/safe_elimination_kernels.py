@@ -1,11 +1,11 @@
 # mypy: ignore-errors
 """Eliminate almost simplicial variables with small tables first, which hardly restricts the quality of the order.
 
-Variable v is almost simplicial if all its neighbours but one, w, are adjacent to each other. This covers islets, twigs
-and vertices of degree 2 (Bodlaender, Koster & van den Eijkhof 2005). Eliminating v then gives the same graph as
-contracting v into w. Take the best order. If w's domain is no larger than v's, w may replace v in all its buckets,
-which enlarges none of them. So an order that begins with v exists whose largest table is no larger than the larger of
-two: the table of v, and the largest table of the best order.
+Variable v is almost simplicial if all its neighbours but one, w, are adjacent to each other. This covers islets and
+twigs (vertices of degree 0 and 1) and vertices of degree 2 (Bodlaender, Koster & van den Eijkhof 2005). Eliminating v
+then gives the same graph as contracting v into w. Take the best order. If w's domain is no larger than v's, w may
+replace v in all its buckets, which enlarges none of them. So an order that begins with v exists whose largest table is
+no larger than the larger of two: the table of v, and the largest table of the best order.
 """
 
 import numpy as np

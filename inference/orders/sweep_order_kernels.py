@@ -12,7 +12,7 @@ from dmcmc.inference.orders.greedy_kernels import random_unit
 from dmcmc.inference.orders.vertex_separator_kernels import farthest, neighbour_lists
 from dmcmc.inference.runtime.compile import njit
 
-_MAX_NOISE = 512.0  # in units of 1/256 bit, i.e. two bits
+_MAX_NOISE = 512.0  # in units of 1/256 bit of log2 cells, i.e. two bits
 
 
 @njit(nogil=True)
@@ -20,20 +20,21 @@ def sweep(graph, weight, count, begin, noise, state, order):
     """Write an order that sweeps over a graph from the vertex ``begin``; return the work.
 
     The next vertex is taken from the front (the vertices connected with eliminated ones): the one whose elimination
-    enlarges the front least. Ties go to the vertex that entered the front first.
+    enlarges the front least. Ties go to the vertex that entered the front first: each step of delay counts as 1/1000 of
+    the unit of growth.
 
     Parameters
     ----------
     graph : (n, words) uint64
         Rows of bits.
     weight : (n,) int64
-        Scaled log2 of the domain sizes.
+        log2 of the domain sizes in units of 1/256 bit.
     count : int
         The number of vertices to eliminate; vertices from here on are kept.
     begin : int
         The first vertex.
     noise : float
-        Upper bound on the random noise that is added to the growth of the front.
+        Upper bound on the random noise that is added to the growth of the front, in the unit of ``weight``.
     state : (1,) uint64
         A random generator's state.
     order : (count,) int64
@@ -93,7 +94,15 @@ def sweep(graph, weight, count, begin, noise, state, order):
 def sweep_order(local, weight, count, state):
     """Return a sweep over a piece from a random vertex, mostly at its boundary: an order (1, count), and the work.
 
-    Arguments as for :func:`sweep`.
+    With probability 0.7 the random vertex is replaced by one of those farthest from it, and with probability 0.7 this
+    is repeated. Half of the sweeps have noise.
+
+    Parameters
+    ----------
+    local : (m, words) uint64
+        The piece's graph as rows of bits.
+    weight, count, state
+        As for :func:`sweep`.
     """
     start, ends, _ = neighbour_lists(local, count)
     distance, queue = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)

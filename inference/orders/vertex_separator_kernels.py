@@ -1,18 +1,21 @@
 # mypy: ignore-errors
 """Find small vertex separators of a graph, from unbalanced to balanced, by maximum flows.
 
-FlowCutter (Hamann & Strasser, Graph Bisection with Pareto Optimization, 2018) for weighted vertices. It starts with a
-minimum cut between two vertices. Then one side takes in a vertex of the cut (it is "pierced"), so that the next cut
-is more balanced and not much heavier. Each vertex v is two nodes, in (2v) and out (2v + 1), with an arc of capacity
-``weight[v]`` between them; arcs between vertices have no limit. Arguments of all functions:
+FlowCutter (Hamann & Strasser, Graph Bisection with Pareto Optimization, 2018) for weighted vertices. A cut is a set of
+vertices whose removal separates the source side from the target side; its weight is the sum of their weights. The
+method starts with a minimum cut between two vertices. Then one side takes in a vertex of the cut (it is "pierced"), so
+that the next cut is more balanced and not much heavier. Each vertex v is two nodes, in (2v) and out (2v + 1), with an
+arc of capacity ``weight[v]`` between them; arcs between vertices have no limit. Arguments of all functions:
 
 * ``start`` (n + 1,), ``ends`` (arcs,), ``opposite`` (arcs,) int32: neighbour lists, see :func:`neighbour_lists`;
-* ``weight`` (n,) int64: capacities; ``through`` (n,) int64 and ``flow`` (arcs,) int64: the flow through vertices and
-  arcs;
+* ``weight`` (n,) int64: capacities, log2 of the domain sizes in units of 1/256 bit; ``through`` (n,) int64 and ``flow``
+  (arcs,) int64: the flow through vertices and arcs;
 * ``side`` (n,) int8: ``_FREE``, ``_SOURCE`` or ``_TARGET``; ``forward``: whether to search from the source side;
 * ``seen`` (2n,) bool: reached nodes; ``came`` (2n,) int32: the arc that reached a node, −1 for an arc inside a vertex,
   −2 for a start; ``queue`` (2n,) int32: scratch;
 * ``state`` (1,) uint64: a random generator's state.
+
+Returned work counts the nodes and arcs that were visited, about.
 """
 
 import numpy as np
@@ -25,9 +28,10 @@ from dmcmc.inference.runtime.compile import njit
 _FREE = 0
 _SOURCE = 1
 _TARGET = 2
-_MAX_CUTS = 64  # cuts of one search
+_MAX_CUTS = 64  # cuts of one search; the search ends when they are full
 _BALANCES = 3  # number of exponents of the balance for which the best cut is tried
-_NEW_PATH_PENALTY = 1e6  # a vertex whose piercing opens an augmenting path is taken only if there is no other
+# Larger than differences of distances: a vertex whose piercing opens an augmenting path comes last.
+_NEW_PATH_PENALTY = 1e6
 
 
 @njit(nogil=True)
@@ -98,7 +102,7 @@ def farthest(start, ends, source, distance, queue, state):
 
 @njit(nogil=True)
 def _search_residual(start, ends, opposite, weight, through, flow, side, forward, seen, came, queue, tail):
-    """Search the residual graph from ``tail`` nodes in ``queue``; return a node of the other side, −1 for none.
+    """Search the residual graph from the ``tail`` nodes in ``queue``; return a node of the other side, −1 for none.
 
     Forward, flow may be added along out → in and withdrawn along in → out; backward, all arcs are reversed.
     """
@@ -324,12 +328,15 @@ def balanced_cuts(start, ends, opposite, weight, source, target, limit, cuts, cu
 def cut_orders(local, weight, count, heaviest, state):
     """Return orders of a piece that end with a balanced cut each, (c, count) int64, and the work.
 
+    For each exponent p = 1/4, 1/2 and 1, the chosen cut minimises weight / (size of the smaller side)^p. No order is
+    returned if all vertices that can be reached from the start of the search are adjacent to it.
+
     Parameters
     ----------
     local : (m, words) uint64
         The piece's graph as rows of bits, its vertices 0..count−1 in their current order.
     weight : (m,) int64
-        Scaled log2 of the domain sizes.
+        log2 of the domain sizes in units of 1/256 bit.
     count : int
         The number of vertices of the piece.
     heaviest : int

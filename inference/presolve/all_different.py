@@ -26,6 +26,10 @@ def all_different_groups(problem: Problem) -> list[tuple[int, ...]]:
 def supported_values(domains: Sequence[Sequence[int]]) -> list[list[bool]] | None:
     """Return for each value of each variable whether an assignment of different values uses it; None if none exists.
 
+    Given one matching, value x is supported for a variable with matched value c if exchanging values along a path of
+    variables is possible: x reaches an unmatched value, or x reaches c (Régin 1994). Reachability is computed by
+    squaring the (values, values) matrix of arcs.
+
     >>> supported_values([[0, 1], [0, 1], [0, 1, 2]])
     [[True, True], [True, True], [False, False, True]]
     """

@@ -92,8 +92,9 @@ def _eliminable(problem: Problem, nearby_factors: Sequence[int], sample: Sequenc
 def _dominated(problem: Problem, nearby_factors: Sequence[int], variables: Sequence[int]) -> float:
     """Return the sum over variables of the share of their values that are dominated; no entry may be forbidden.
 
-    The criterion is that of ``dominance.remove_dominated_values``, applied to all variables at once. Each variable
-    sees the values of the others as they were at the start.
+    The criterion is that of ``dominance.remove_dominated_values``, applied to all variables at once: value x is
+    dominated by y if Σ_f min over the other variables of f(y, ·) − f(x, ·) ≥ 0. Only the ``MAX_RIVALS`` values with the
+    largest mean utility are tried as y. Each variable sees the values of the others as they were at the start.
     """
     tables: dict[tuple[int, int], list[tuple[int, Array]]] = {}
     position = {v: i for i, v in enumerate(variables)}

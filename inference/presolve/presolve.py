@@ -71,7 +71,8 @@ class PresolvedProblem:
     removed : RemovalCounts
         Counts of the removed values, variables and factors.
     roundings : int
-        The number of float additions, from which the rounding error of the constant and the tables is estimated.
+        The number of float additions, from which the rounding error of the constant and the tables is estimated: one
+        per factor, merged variable and eliminated variable; 0 if only values were removed.
     """
 
     problem: Problem

@@ -9,7 +9,7 @@ from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.presolve.working_problem import EliminatedVariable, WorkingProblem, add_tables, broadcast_table
 from dmcmc.inference.runtime.types import Array
 
-_MAX_JOINED_CELLS = 2**16  # cells of the join of a variable's tables
+_MAX_JOINED_CELLS = 2**16  # cells of the join of a variable's tables (chosen by measurement)
 _MAX_NEIGHBOURS = 16  # axes of a message; with more neighbours a variable is not eliminated
 
 
@@ -20,6 +20,8 @@ def eliminate_small(working: WorkingProblem) -> int:
     one do, or there are at most two. An optimal order of the remaining variables then extends to a near-optimal one
     of all variables (Bodlaender, Koster & van den Eijkhof 2005). A variable is eliminated only if all its neighbours
     belong to its agent: private information stays with the agent.
+
+    The queue may hold outdated entries: an entry counts only if its cells are still those of the variable's join.
     """
     queue = [(_joined_cells(working, v), v) for v in sorted(working.elimination_pending) if working.touching[v]]
     working.elimination_pending = set()

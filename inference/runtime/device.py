@@ -66,7 +66,7 @@ def resolve_device(requested: str) -> str:
 
 
 def gpu_limits(registers: int) -> tuple[int, int, int]:
-    """Return the resources that the blocks of a kernel share.
+    """Return the resources that the blocks of a kernel share; small fixed numbers in Numba's simulator.
 
     Parameters
     ----------
@@ -127,6 +127,10 @@ GPU_CLAIMS = GpuClaims()
 class Device:
     """Memory and launches on the current GPU; buffers are kept between eliminations because allocation is expensive.
 
+    There are three kinds of memory: named buffers, overwritten at each use (``buffer``, and ``pinned`` on the host);
+    leased arrays, which return to the list ``_free`` when their owner is garbage-collected (``lease``); and page-locked
+    host arrays that belong to the caller (``page_locked``).
+
     Parameters
     ----------
     limit : int or None
@@ -165,12 +169,15 @@ class Device:
     def limit(self) -> int:
         """The bytes that the tables of an elimination may take.
 
-        By default it is the memory that is free at the first use, less a reserve for other buffers.
+        By default it is 85 % of the memory that is free at the first use; the remainder is a reserve for other buffers.
         """
         return int(0.85 * self.free_bytes()) if self._limit is None else self._limit
 
     def buffer(self, name: str, entries: int, dtype: np.dtype[Any]) -> Any:
-        """Return the buffer with this name and dtype, for at least ``entries`` entries; its contents are undefined."""
+        """Return the buffer with this name and dtype, for at least ``entries`` entries; its contents are undefined.
+
+        A new buffer is an eighth larger than requested, so that slowly growing requests do not allocate each time.
+        """
         memory = self._buffers.get((name, dtype))
         if memory is None or memory.size < entries:
             self._buffers.pop((name, dtype), None)
@@ -193,7 +200,7 @@ class Device:
         return memory
 
     def free_bytes(self) -> int:
-        """Return the free bytes of the device."""
+        """Return the free bytes of the device; 4 GiB in the simulator."""
         try:
             free, _ = self._cuda.current_context().get_memory_info()
             return int(free)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _LOCK = threading.Lock()
+# Number of threads inside the block, and the object that restores the previous limit (None before the first use).
 _STATE: dict[str, Any] = {"users": 0, "limits": None}
 
 

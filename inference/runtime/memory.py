@@ -37,6 +37,9 @@ class MemoryAccount:
     which compiles, gives the same results as a later one. Rules that must agree on all ranks use ``budget_share``,
     which depends only on the budget; ``claim`` rejects an allocation that does not fit.
 
+    The account is closed (no budget) until ``open``; within that block the available bytes are budget + baseline −
+    resident bytes. The baseline is what the process held before the run; it grows by what each compilation adds.
+
     Attributes
     ----------
     budget : int or None
@@ -201,7 +204,10 @@ def _mapped() -> int:
 
 
 def _statm_bytes(field: int) -> int:
-    """Return a field of ``/proc/self/statm`` in bytes; 0 if there is no such file."""
+    """Return a field of ``/proc/self/statm`` in bytes; 0 if there is no such file.
+
+    Field 0 is the size of the address space, field 1 the resident set.
+    """
     descriptor = _open_statm(os.getpid())
     with suppress(OSError, ValueError, IndexError):
         return 0 if descriptor is None else int(os.pread(descriptor, 128, 0).split()[field]) * _page_bytes()

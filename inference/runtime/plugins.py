@@ -26,7 +26,7 @@ class Plugins(Generic[T]):
     accept : callable
         Converts the loaded object of an entry point to a plug-in; returns None if the object is unsuitable.
     expected : str
-        Returns the fault of an unsuitable object, for error messages.
+        The fault of an unsuitable object, as the end of the error message after the plug-in's name.
     other_names : sequence of str
         Further valid names, for error messages.
     """

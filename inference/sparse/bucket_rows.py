@@ -29,6 +29,8 @@ _MIN_RANGES = 256  # least number of ranges if there are as many rows
 _TIMING_SAMPLE = 32  # one range in 32 runs on the CPU and is timed before the rest goes to the GPU
 _COUNT_SAMPLE = 64  # one range in 64 estimates the number of candidates: on one thread, so the sample is small
 
+# Keys (n,) int64 and vectors (n, x_size), one utility per value of the bucket's variable; of finished rows: keys and
+# values (n,), the largest utility of each vector.
 Rows = tuple[Ints, Array]
 
 
@@ -45,7 +47,7 @@ class RowLimits:
     message_rows : int
         Remaining rows of the message.
     step_rows : int
-        Remaining rows of all steps.
+        Remaining rows of all steps; the default 2^62 means no limit.
     """
 
     message_rows: int
@@ -90,6 +92,10 @@ class RowDevice(Protocol):
 class RowBuilder:
     """The rows of one bucket's message while they are built.
 
+    The states follow each other in this order: no ranges yet (``_ranges`` is None); ranges cut, by the first call of
+    :meth:`estimate_candidates` or :meth:`resume`; ranges finished one by one (their rows are in ``_done``, by index of
+    the range); all finished, so :meth:`resume` returns the message.
+
     Parameters
     ----------
     scope
@@ -104,6 +110,13 @@ class RowBuilder:
         The sum of a row's value and the bound on the remaining tables must exceed it.
     row_limits
         The number of rows that may still be made.
+
+    Attributes
+    ----------
+    lowest_and_threshold : tuple
+        The −∞ of the arithmetic, and the threshold as int64 or float64.
+    seconds : float
+        Seconds spent in :meth:`resume` so far.
     """
 
     def __init__(
@@ -123,16 +136,19 @@ class RowBuilder:
         self._n_candidates = 0  # approximate, because threads update it without a lock
         self._done: dict[int, list[Rows]] = {}
         self._ranges: list[tuple[int, int]] | None = None
-        # the step and the rows at which the ranges start, if not at the first table
+        # The step and the rows at which the ranges start; None: the ranges are vectors of the first table.
         self._start: tuple[int, Rows] | None = None
 
     @property
     def fraction_done(self) -> float:
-        """Return the fraction of the ranges that is finished."""
+        """Return the fraction of the ranges that is finished; 0 before the ranges are cut."""
         return len(self._done) / max(1, len(self._ranges or [()]))
 
     def estimate_candidates(self, limit: float, stop: Deadline = NO_DEADLINE) -> float:
         """Estimate how many candidates all steps will check, from a sample of the ranges; these ranges are built.
+
+        The estimate is the candidates of the sample times (number of ranges) / (ranges in the sample); 0 if there are
+        no ranges.
 
         Parameters
         ----------
@@ -157,7 +173,10 @@ class RowBuilder:
         return estimate
 
     def _missing_shuffled(self) -> list[int]:
-        """Return the unfinished ranges in random order, so that the finished fraction predicts the remaining time."""
+        """Return the unfinished ranges in random order, so that the finished fraction predicts the remaining time.
+
+        The generator's seed is fixed, so the order is reproducible.
+        """
         missing = [i for i in range(len(self._ranges or [])) if i not in self._done]
         return [missing[i] for i in np.random.Generator(np.random.Philox(0)).permutation(len(missing))]
 
@@ -215,7 +234,7 @@ class RowBuilder:
         return self._start
 
     def add_ranges(self, ranges: Sequence[tuple[int, int]], rows: list[Rows]) -> None:
-        """Store the rows that consecutive ranges have become."""
+        """Store the rows that consecutive ranges have become: all under the first range, none under the others."""
         assert self._ranges is not None
         first = self._ranges.index(ranges[0])
         self._done |= {first + k: (list[Rows]() if k else rows) for k in range(len(ranges))}
@@ -261,7 +280,10 @@ class RowBuilder:
     def _run_steps(
         self, j: int, rows: Rows, scratch: dict[int, Rows], finished_rows: list[Rows], stop: Deadline
     ) -> None:
-        """Carry rows through the steps from ``j`` on."""
+        """Carry rows through the steps from ``j`` on; append each finished block to ``finished_rows``.
+
+        ``scratch`` holds the output block of each step, by its number; it is filled on demand.
+        """
         last = j == len(self.steps)
         self.row_limits.count(rows[0].size if last else 0, rows[0].size)
         if last:

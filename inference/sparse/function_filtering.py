@@ -31,7 +31,7 @@ from dmcmc.inference.sparse.outside_bounds import ROOT, MiniBucketRelaxation, Ou
 from dmcmc.inference.sparse.size_statistics import MAX_DENSE_CELLS, MAX_ENTRIES_PER_ROW, SizeStatistics
 from dmcmc.inference.sparse.sparse_table import KeyTooWide, SparseTable, size_of
 
-# Estimated costs, in units of the time per dense joined cell.
+# Estimated costs, in units of the time per dense joined cell; the numbers were chosen by measurement.
 _CELLS_PER_CANDIDATE = 200.0  # per candidate for a row
 _CELLS_PER_VALUE = 3.0  # per value of a candidate's vector
 _CELLS_PER_DENSE_ENTRY = 30.0  # per entry of a dense message, for the comparison with its bound
@@ -85,6 +85,10 @@ class FilteredMessage(NamedTuple):
 class FunctionFiltering:
     """An elimination with function filtering that can be interrupted and resumed.
 
+    Buckets are processed in elimination order. ``_next`` is the first bucket without a finished message. ``_builder``
+    is None until that bucket's rows are begun, holds them across interruptions, and is None again when its message is
+    passed to the parent.
+
     Parameters
     ----------
     query
@@ -100,7 +104,7 @@ class FunctionFiltering:
     stop
         The deadline.
     work
-        Number of rows over all steps after which the elimination gives up.
+        Number of rows over all steps after which the elimination gives up; the default 2^62 means no limit.
     dense
         Joined cells up to which a bucket is eliminated with dense tables; larger buckets use the cheaper way by an
         estimate. 0: never dense.
@@ -196,7 +200,10 @@ class FunctionFiltering:
         return FilteringResult(utility, self._read_back())
 
     def message(self, b: int, stop: Deadline = NO_DEADLINE) -> EncodedTable | SparseTable:
-        """Make the message of bucket ``b`` from its inputs, with dense tables if they fit and cost less."""
+        """Make the message of bucket ``b`` from its inputs, with dense tables if they fit and cost less.
+
+        A dense elimination counts towards the limit on rows with the number of row candidates that would take as long.
+        """
         variable, separator, inputs = self.query.order[b], self.outside.separator(b), self._inputs[b]
         size = int(self.query.domains[variable])
         cells = size_of(separator, self.query.domains) * size
@@ -249,7 +256,10 @@ class FunctionFiltering:
         return fill
 
     def _fits_dense(self, b: int) -> bool:
-        """Return whether a bucket's tables fit the memory as dense tables."""
+        """Return whether a bucket's tables fit the memory as dense tables.
+
+        Each input counts twice (it may need a dense copy), the message three times (result, copy, filtered table).
+        """
         inputs = sum(size_of(bucket_input.scope, self.query.domains) for bucket_input in self._inputs[b])
         message = size_of(self.outside.separator(b), self.query.domains)
         return (2 * inputs + 3 * message) * self.arithmetic.dtype.itemsize <= self.memory - self.message_bytes
@@ -262,7 +272,11 @@ class FunctionFiltering:
         return free_bytes // (3 * (8 + self.arithmetic.dtype.itemsize))
 
     def _threshold(self) -> Number:
-        """Return the number that the bound of a row must exceed."""
+        """Return the number that the bound of a row must exceed.
+
+        It is the incumbent less a slack for rounding: ``_ROUNDING_FACTOR`` · (rounding error of a sum of all tables)
+        + (rounding error of the bounds); the slack is 0 for integers. Without an incumbent, every allowed row passes.
+        """
         if self.incumbent is None:
             return self.arithmetic.forbidden_below
         slack = _ROUNDING_FACTOR * self.arithmetic.rounding(len(self.query.tables) + 1) + self.relaxation.margin
@@ -310,7 +324,7 @@ class FunctionFiltering:
                 entries[dominated] = self.arithmetic.lowest
 
         pieces = list(np.ndindex(values.shape[:axes]))
-        per_task = -(-len(pieces) // (4 * self.threads))
+        per_task = -(-len(pieces) // (4 * self.threads))  # four tasks per thread, so that all finish together
         tasks = [partial(filter_pieces, pieces[i : i + per_task]) for i in range(0, len(pieces), per_task)]
         if not run_parallel(tasks, self.threads if axes else 1, stop):
             stop.check()

@@ -25,6 +25,8 @@ from dmcmc.inference.sparse.sparse_table import (
     size_of,
 )
 
+# From tables and variables to tables whose sum is an upper bound on the maximum of the given tables' sum over these
+# variables.
 Relax = Callable[[Sequence[EncodedTable], Sequence[int]], list[EncodedTable]]
 
 
@@ -35,7 +37,7 @@ class BucketInput:
     Attributes
     ----------
     table : EncodedTable or SparseTable
-        The table.
+        The table: dense, or the sorted list of its allowed rows.
     bounds : tuple of EncodedTable
         Dense tables whose sum is an upper bound on a sparse table; used until it is joined.
     """
@@ -66,18 +68,18 @@ class BucketInput:
 
 @dataclass(frozen=True)
 class JoinStep:
-    """One step of making rows.
+    """One step of making rows: the initial rows (``table``), a join (``partner``), or a new variable (neither).
 
     Attributes
     ----------
     lookups : LookupTables
         Tables that are added in this step, and tables that bound the rows afterwards.
     table : GroupedTable or None
-        In the first step: the initial rows.
+        In the first step: the initial rows, as vectors over the bucket's variable.
     partner : JoinPartner or None
-        The sparse table with which rows are joined.
+        The sparse table with which rows are joined, grouped by the variables that it shares with the rows.
     size, bits : int
-        In other steps: domain size and field width of the variable that is added.
+        If a variable is added: its domain size and the width of its field in the keys.
     """
 
     lookups: LookupTables
@@ -140,6 +142,7 @@ def steps_of(bucket: Bucket, relax: Relax) -> tuple[tuple[int, ...], list[JoinSt
     """
     fields_of(bucket.separator, bucket.domains)
     planned_steps = _StepOrder(bucket).planned_steps()
+    # Bounds after each step, last step first: after the last one only the tables outside the subtree are missing.
     bounds: list[list[EncodedTable]] = [list(bucket.outside)]
     for planned in reversed(planned_steps[1:]):
         joined = planned.covered if planned.table is None else [planned.table, *planned.covered]

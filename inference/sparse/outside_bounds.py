@@ -3,6 +3,10 @@
 Function filtering drops a row of a bucket's message if its utility plus a bound on all tables outside the bucket's
 subtree does not exceed the incumbent (Sánchez, Larrosa and Meseguer, CP 2005). This file computes these bounds.
 
+Mini-buckets: a bucket's tables are split into groups with at most z variables besides the eliminated one, and each
+group is maximised by itself; the sum of these maxima is an upper bound on the bucket's message. Cost shifts move
+utility between the groups of a bucket (moment matching), which tightens the bound.
+
 The upward messages are those of one mini-bucket elimination of the whole problem. The downward message from a bucket p
 to its child c bounds everything outside c's subtree, as a function of c's separator. It sums p's input tables, the
 upward messages of p's other children and the downward message to p, and eliminates the variables that are not in c's

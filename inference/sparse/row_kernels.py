@@ -7,8 +7,11 @@ with one utility per value x of the variable that the bucket eliminates. Keys gr
 rows made from sorted rows are sorted.
 
 The lookup tables are dense. The first ``lookups.exact`` of them are added to the row. The sum of the others
-is an upper bound on everything that is not in the row yet. A value x whose utility plus this bound does not
-exceed the threshold is set to −∞; a row without a value left is dropped.
+is an upper bound on everything that is not in the row yet. A value x remains if
+
+    vector[x] + Σ exact tables + Σ bounding tables > threshold;
+
+otherwise its utility is set to −∞. A row without a value left is dropped.
 
 :func:`extend` and :func:`join_rows` can be resumed: they stop when their output block is full and store
 their position.
@@ -16,9 +19,12 @@ their position.
 Shared arguments
 ----------------
 keys : (n,) int64; vectors : (n, x_size)
-    The rows; vectors are in the dtype of the arithmetic.
+    The rows; vectors are in the dtype of the arithmetic; x_size is the domain size of the bucket's variable.
 lookups : LookupTables
-    See :class:`dmcmc.inference.sparse.lookups.LookupTables`.
+    All tables lie one after the other in ``data``; table t begins at ``offset[t]``. It depends on the key
+    fields f from ``field_start[t]`` to ``field_start[t + 1]`` − 1; each adds ``((key >> shift[f]) & mask[f])
+    * stride[f]`` to the offset. ``x_stride[t]`` and ``y_stride[t]`` are its strides of the bucket's variable
+    and of the variable that is being added (0: the table does not depend on it).
 base : (tables,) int64
     Offset in ``lookups.data`` of a row's entry in each lookup table, for x = 0 and y = 0.
 lowest
@@ -36,7 +42,7 @@ import numpy as np
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
-DIGIT_BITS = 11  # bits per pass of the radix sort
+DIGIT_BITS = 11  # bits per pass of the radix sort: its 2^11 counters of 8 bytes fit the first-level cache
 
 
 @njit(nogil=True)
@@ -53,7 +59,10 @@ def repack(keys, shift, mask, to):
 
 @njit(nogil=True)
 def radix_sort(keys, values, bits):
-    """Sort keys of ``bits`` bits, and ``values`` with them, in place: least-significant-digit radix sort, stable."""
+    """Sort keys (n,) int64 of ``bits`` bits, and ``values`` (n,) with them, in place.
+
+    This is a stable radix sort that begins with the least significant digit.
+    """
     n = keys.size
     other_keys, other_values = np.empty_like(keys), np.empty_like(values)
     source_keys, source_values, target_keys, target_values = keys, values, other_keys, other_values
@@ -157,6 +166,8 @@ def find_entries(key, lookups, base):
 def filter_vector(vector, base, lookups, y, lowest, threshold, total):
     """Add the exact tables to a row and set values that cannot exceed the threshold to −∞; return whether any is left.
 
+    Bounding tables that do not depend on x are summed once for all values (``common_bound``).
+
     Parameters
     ----------
     vector : (x_size,)
@@ -164,11 +175,11 @@ def filter_vector(vector, base, lookups, y, lowest, threshold, total):
     base : (tables,) int64
         Offsets from :func:`find_entries`.
     lookups : LookupTables
-        The lookup tables.
+        The lookup tables, see the module.
     y : int
         Value of the variable that is being added; 0 if the step adds none.
     lowest, threshold
-        See the module.
+        −∞ of the arithmetic, and the number that the bound of a value must exceed.
     total : (x_size,)
         Receives the sums, and −∞ for the values that are dropped.
     """
@@ -247,9 +258,19 @@ def extend(keys, vectors, lookups, size, bits, lowest, threshold, at, out_keys, 
 def join_rows(keys, vectors, lookups, partner, lowest, threshold, at, out_keys, out_vectors):
     """Join rows with the rows of another sparse table that agree on the shared variables.
 
-    ``partner`` is a :class:`dmcmc.inference.sparse.lookups.JoinPartner`. ``at`` holds the index of the row and
-    that of the partner's vector (0: the first one that agrees) at which to start or resume, then the number of
-    candidates checked. The other arguments and the result are as in :func:`extend`.
+    The other arguments and the result are as in :func:`extend`.
+
+    Parameters
+    ----------
+    partner : JoinPartner
+        The other table as vectors over the bucket's variable. ``shift``, ``mask`` and ``target_shift`` say where
+        a shared variable lies in a row's key and in the packed shared values. ``shared`` (groups,) holds these
+        packed values, ascending; the vectors of group g are ``group_start[g]`` to ``group_start[g + 1]`` − 1.
+        Vector e has the packed values ``new_values[e]`` (``bits`` bits) of the new variables, and the entries
+        ``start[e]`` to ``start[e + 1]`` − 1 of ``x`` and ``values``.
+    at : (3,) int64
+        Index of the row and of the partner's vector (0: the first one that agrees) at which to start. On return,
+        those at which to resume; ``at[2]`` is increased by the number of candidates checked.
     """
     base = np.empty(lookups.offset.size, dtype=np.int64)
     joined = np.empty(vectors.shape[1], dtype=vectors.dtype)
@@ -285,7 +306,8 @@ def join_rows(keys, vectors, lookups, partner, lowest, threshold, at, out_keys, 
 def fill_vectors(table, first, last, lookups, lowest, threshold, out_keys, out_vectors):
     """Write the vectors ``first`` to ``last`` − 1 of a grouped table that pass the filter as rows; return their number.
 
-    ``table`` is a :class:`dmcmc.inference.sparse.sparse_table.GroupedTable`.
+    ``table`` is a ``GroupedTable``: vector e has key ``keys[e]`` and the entries ``start[e]`` to
+    ``start[e + 1]`` − 1 of ``x`` (value of the bucket's variable) and ``values`` (utility).
     """
     base = np.empty(lookups.offset.size, dtype=np.int64)
     vector = np.empty(out_vectors.shape[1], dtype=out_vectors.dtype)
@@ -303,7 +325,7 @@ def fill_vectors(table, first, last, lookups, lowest, threshold, out_keys, out_v
 
 @njit(nogil=True)
 def best_of(vectors, out):
-    """Write the largest value of each vector to ``out`` (n,)."""
+    """Write the largest value of each vector of ``vectors`` (n, x_size) to ``out`` (n,)."""
     for i in range(out.size):
         best = vectors[i, 0]
         for x in range(1, vectors.shape[1]):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dmcmc.inference.elimination.plan import EliminationPlan
 
-# Joined cells up to which a dense elimination takes less time than calling the kernels of sparse rows.
+# Joined cells up to which a dense elimination takes less time than calling the kernels of sparse rows (measured).
 MAX_DENSE_CELLS = 1 << 17
 MAX_ENTRIES_PER_ROW = 2  # entries per row up to which a message is stored densely
 
@@ -43,6 +43,10 @@ def total_statistics(statistics: Sequence[SizeStatistics]) -> SizeStatistics | N
 
 def forecast(plan: EliminationPlan, fills: Sequence[float], itemsize: int) -> SizeStatistics:
     """Return the expected message sizes without filtering, if the allowed entries of different tables are independent.
+
+    An entry of the join is allowed with probability p, the product of the fractions of the bucket's tables; an entry of
+    the message with probability 1 − (1 − p)^d, where d is the domain size of the eliminated variable. A stored row
+    takes 8 bytes for its key and ``itemsize`` for its value.
 
     Parameters
     ----------

@@ -21,8 +21,8 @@ from dmcmc.inference.runtime.types import Array, Ints, Number
 from dmcmc.inference.sparse.join import join, maximise_over
 from dmcmc.inference.sparse.sparse_table import AnyTable, KeyTooWide, SparseBackedTable, SparseTable, as_rows
 
-_BYTES_PER_ROW = 40  # bytes per row while tables are joined
-_CELLS_PER_ROW = 200  # time per row of a sparse join, in units of the time per dense cell
+_BYTES_PER_ROW = 40  # bytes per row while tables are joined: keys, values, and the row numbers in both inputs
+_CELLS_PER_ROW = 200  # time per row of a sparse join, in units of the time per dense cell (chosen by measurement)
 _MAX_ROWS = 1 << 24  # rows: a join of this size takes some seconds, without a check of the deadline
 _MIN_CELLS = 1 << 20  # joined cells below which a dense elimination is always used
 
@@ -105,12 +105,18 @@ def eliminate_sparse(
         Memory limit of the tables in bytes; None for no limit.
     stop
         The deadline.
+
+    Returns
+    -------
+    SparseElimination or None
+        None also if the join exceeds its limit on rows, a key is too wide, or the result cannot fit the memory.
     """
     if not query.arithmetic.exact or plan.cells < _MIN_CELLS:
         return None
     size, cells = query.arithmetic.dtype.itemsize, float(plan.program.cells.astype(np.float64).sum())
     result_entries = sum(int(plan.sizes[t]) for t in plan.remaining)
     fits = memory is None or plan.entries * size <= memory
+    # Even the result, which may be dense and copied once, does not fit.
     if not fits and result_entries * size * 2 > (memory or 0):
         return None
     max_rows = min(_MAX_ROWS, int(cells / _CELLS_PER_ROW) if fits else (memory or 0) // (2 * _BYTES_PER_ROW))
@@ -123,7 +129,11 @@ def eliminate_sparse(
 
 
 def _expected_rows(plan: EliminationPlan, query: SparseQuery) -> float:
-    """Return the expected number of rows of all joins if the allowed entries of tables are independent."""
+    """Return the expected number of rows of all joins if the allowed entries of tables are independent.
+
+    A join of tables with fractions f of allowed entries has Π f · cells rows; its message has the fraction
+    1 − (1 − Π f)^d, where d is the domain size of the eliminated variable.
+    """
     fill = {t: _fill(table, query.arithmetic) for t, table in enumerate(query.tables)}
     rows, cells = 0.0, plan.program.cells.tolist()
     for b, variable in enumerate(plan.program.variable.tolist()):
@@ -145,7 +155,15 @@ def _fill(table: AnyTable, arithmetic: Arithmetic) -> float:
 
 
 def _eliminate(query: SparseQuery, plan: EliminationPlan, max_rows: int, stop: Deadline) -> SparseElimination:
-    """Join and maximise bucket by bucket; give up if all messages together have more than ``max_rows`` rows."""
+    """Join and maximise bucket by bucket.
+
+    Raises
+    ------
+    OutOfMemory
+        If all messages together, or a join, have more than ``max_rows`` rows.
+    KeyTooWide
+        If packed keys cannot hold a joint scope.
+    """
     domains = query.domains
     tables = [as_rows(table, domains, query.arithmetic) for table in query.tables]
     for b, variable in enumerate(plan.program.variable.tolist()):

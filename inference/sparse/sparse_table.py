@@ -1,4 +1,8 @@
-"""Sparse tables: sorted packed keys and their values; every entry that is not stored is −∞."""
+"""Sparse tables: sorted packed keys and their values; every entry that is not stored is −∞.
+
+A key packs the values of the scope's variables, one bit field each, into an int64. The CUBE paper calls such tables
+incomplete.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +16,12 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.row_kernels import list_finite, radix_sort, repack, spread_out, starts_of
 
-KEY_BITS = 62  # bits of a packed key
+KEY_BITS = 62  # bits of a packed key; one more would overflow int64 when listing entries carries from the highest field
 _MIN_SPARSE_ENTRIES = 64  # entries below which a table is always stored densely
 
 
 class KeyTooWide(ResourceError):
-    """A table has more variables than a packed key can hold."""
+    """A table has more variables than a packed key can hold: their fields need more than ``KEY_BITS`` bits."""
 
 
 def bits_of(size: int) -> int:

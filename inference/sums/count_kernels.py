@@ -12,12 +12,16 @@ _ENTRIES_PER_CHECK = 1 << 10  # entries between two checks of the halt flag
 def count_buckets(program, arena, modulus, halt):
     """Eliminate all buckets of a plan on counts modulo ``modulus``.
 
-    Every message entry becomes the sum over the eliminated variable of the product of the bucket's tables.
+    Every message entry becomes the sum over the eliminated variable of the product of the bucket's tables. Tables are
+    numbered: inputs first, then one message per bucket.
 
     Parameters
     ----------
     program : BucketProgram
-        The elimination program of the plan (``EliminationPlan.program``): buckets, scopes, offsets and domain sizes.
+        The elimination program of the plan (``EliminationPlan.program``). ``variable[b]`` is the variable that bucket b
+        eliminates, ``cells[b]`` the entries of its join; its tables are ``inputs[input_start[b]:input_start[b + 1]]``.
+        Table t has the scope ``scope[scope_start[t]:scope_start[t + 1]]`` and begins at ``at[t]`` in the arena.
+        ``domains`` are the domain sizes.
     arena : ndarray of uint64, shape (entries,)
         The input tables, with entries below ``modulus``, at the offsets ``program.at``; receives the messages.
     modulus : uint64

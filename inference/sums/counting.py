@@ -1,8 +1,9 @@
 """Count the assignments that satisfy all hard constraints, exactly for results of any size.
 
 Only factors with forbidden entries matter. Elimination adds products of counts modulo 2^64, which needs no division,
-and modulo as many primes as the result requires (Chinese remainder theorem). An upper bound on the size of the result
-comes from a log-sum-exp elimination, or from the product of the domain sizes if that is below 2^64.
+and modulo as many primes as the result requires (Chinese remainder theorem): if n is the result modulo M and r the
+residue modulo a further prime p, the result modulo M p is n + M · ((r − n) M⁻¹ mod p). An upper bound on the size of
+the result comes from a log-sum-exp elimination, or from the product of the domain sizes if that is below 2^63.
 """
 
 import math
@@ -28,7 +29,7 @@ from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.sums.count_kernels import count_buckets
 
 _FIRST_MODULUS_BITS = 64  # bits of the first modulus, 2^64
-_PRIME_BITS = 31.9  # lower bound on the bits of each further modulus, a prime below 2^32
+_PRIME_BITS = 31.9  # lower bound on the bits of each further modulus: only primes close to 2^32 are used
 _LOG_ARITHMETIC = Arithmetic(np.dtype(np.float64), -np.inf, 0.0)
 
 

@@ -1,4 +1,7 @@
-"""The logarithm of Σ exp(utility) over all assignments: a belief network's partition function, or a bound on it."""
+"""The logarithm of Σ exp(utility) over all assignments: a belief network's partition function, or a bound on it.
+
+Tables hold logarithms. A bucket that sums uses the semiring LOG_SUM_EXP (ln Σ exp), one that maximises MAX_PLUS.
+"""
 
 import math
 from dataclasses import dataclass

@@ -1,5 +1,9 @@
 """``auto``: choose each agent's method by its estimated time: exact elimination, or sampling with a bound.
 
+A sampled agent has one *row* per assignment of its boundary variables (its interface); its table is a lower bound. A
+*bound provider* computes the upper bound: dual ascent over pairs or triangles (triples of pairwise connected
+variables) in *sweeps*, passes over the agent's graph, or mini-buckets (elimination with bounded tables).
+
 :func:`choose` decides for all agents at once, only from the counts of :mod:`dmcmc.samplers.auto.survey`, so that every
 rank makes the same choice. Without a time budget the caller passes nominal rates, which makes the choice the same on
 every machine.
@@ -105,7 +109,7 @@ class AgentChoice(NamedTuple):
     bound : str
         Name of the bound provider; ``none`` if the table is exact or no bound is wanted.
     listed : int
-        Number of rows listed by the table; 0 for all rows.
+        Number of rows listed by the (sparse) table; 0 for all rows.
     device : {"cpu", "cuda"}
         Where the method runs.
     seconds, bytes
@@ -165,15 +169,21 @@ def provider_of(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> 
 
 def _affords_triangles(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> bool:
     """Return whether there are triangles, and enough memory and time for them."""
+    # A triangle has three tables of four-byte entries: 12 bytes per pair of values.
     if not work.triangles or 12 * work.values**2 * work.triangles > min(limits.retained_memory, MAX_TRIANGLE_BYTES):
         return False
     if limits.time is None:
         return True
+    # The first sweeps may take up to the whole time budget: 10 · 0.1 = 1 (factor chosen by measurement).
     return bound_seconds(work, limits, rates, 0.0, "triangles") <= 10 * FIRST_SHARE * limits.time
 
 
 def bound_seconds(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates, sweeps: float, provider: str) -> float:
-    """Estimate the time of ``sweeps`` sweeps per row, including the first sweeps with free boundary variables."""
+    """Estimate the time of ``sweeps`` sweeps per row, including the first sweeps with free boundary variables.
+
+    Conditioning the bound on a row takes about half a sweep. Providers that do not enumerate rows have the first
+    sweeps only.
+    """
     units = sweep_units(work.pairs, work.triangles if provider in _ON_TRIANGLES else 0, work.values)
     rows = work.rows if work.rows <= MAX_ENUMERATED_ROWS and provider != "mini-bucket" else 0
     if limits.gpu and limits.opened and rows:
@@ -182,16 +192,23 @@ def bound_seconds(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates, s
 
 
 def sampled_option(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> Option:
-    """Return the estimate of a first sampling."""
+    """Return the estimate of a first sampling, on the CPU or with the GPU, whichever is faster.
+
+    The GPU is considered only if it has been started already.
+    """
     cpu = work.updates * update_seconds(rates, work.values) / limits.threads
     gpu = rates.gpu_trip + work.updates * rates.gpu_update
     quicker = limits.gpu and limits.opened and gpu < cpu
+    # Per row: an entry of the table, two utilities, and two states of a byte per hidden variable.
     size = (work.listed_rows or work.rows) * (8 + 16 + 2 * work.hidden)
     return Option(SAMPLER, "cuda" if quicker else "cpu", _SECONDS_PER_AGENT + (gpu if quicker else cpu), size)
 
 
 def sweeps_for(gap: float, width: int) -> float:
-    """Estimate the number of sweeps per row that bring a bound within a gap; it grows with the induced width."""
+    """Estimate the number of sweeps per row that bring a bound within a gap; it grows with the induced width.
+
+    The estimate is max(1, 0.1 / gap · (width / 8)²), chosen by measurement; infinite for a gap of 0.
+    """
     return max(1.0, 0.1 / gap * (width / 8) ** 2) if gap > 0 else float("inf")
 
 

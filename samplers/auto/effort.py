@@ -1,4 +1,7 @@
-"""Estimate the time of a planned elimination on one core of a nominal machine, per bucket, in nanoseconds."""
+"""Estimate the time of a planned elimination on one core of a nominal machine, per bucket, in nanoseconds.
+
+A *bucket* eliminates one variable: it joins its input tables; *cells* are the entries of the joined table.
+"""
 
 from math import prod
 
@@ -8,10 +11,10 @@ from numpy.typing import NDArray
 from dmcmc.inference.elimination.plan import EliminationPlan
 
 _MIN_REFINED_CELLS = 1 << 15  # joined cells of a bucket; for smaller ones a refined estimate is not worth its time
-_NS_PER_BUCKET = 1e4
+_NS_PER_BUCKET = 1e4  # nanoseconds per bucket, whatever its size (all rates here: chosen by measurement)
 _NS_PER_SMALL_CELL = 0.4  # per joined cell of a small bucket
 _NS_PER_CELL = 0.06  # per joined cell of a large bucket
-_NS_PER_ROW = 30.0
+_NS_PER_ROW = 30.0  # per row of trailing variables of a large bucket
 _NS_CONTIGUOUS = 0.1  # per cell and table added to a row, contiguous in memory
 _NS_GATHERED = 0.55  # likewise, gathered from several places
 

@@ -1,7 +1,8 @@
 """Rates of this machine for the choices of ``auto``: measured once and stored in a file; never a reason to fail.
 
-The file lies next to the kernel cache and is named after the node and the state of the kernels' sources. Without it,
-and where the result must not depend on the machine, :data:`NOMINAL` is used.
+A *rate* is the time of one unit of work in seconds. The file lies next to the kernel cache and is named after the node
+and the state of the kernels' sources. Without it, and where the result must not depend on the machine, :data:`NOMINAL`
+is used.
 """
 
 import json
@@ -25,29 +26,45 @@ from dmcmc.inference.runtime.kernel_cache import cache_root, kernel_cache
 from dmcmc.samplers.auto.effort import bucket_efforts
 
 _MAX_DEVIATION = 8.0  # maximum factor between a measured and the nominal rate: larger deviations come from other load
-_REPEATS = 3
+_REPEATS = 3  # repetitions of each measurement, of which the fastest counts
 
 
 @dataclass(frozen=True)
 class Rates:
     """Seconds per unit of work, on one core and on the GPU.
 
+    The defaults of ``elimination``, ``update`` and ``sweep`` are replaced by measurements, see ``measure``; the others
+    are constants.
+
     Attributes
     ----------
     elimination : float
-        Per nanosecond of elimination on a nominal machine, see :mod:`dmcmc.samplers.auto.effort`.
+        Per nanosecond of elimination on a nominal machine, as estimated by :mod:`dmcmc.samplers.auto.effort`; 1e-9 is a
+        machine as fast as the nominal one.
     byte : float
         Per byte of new memory: the system must supply the pages of large tables. Not measured, as memory that was just
         freed is faster.
     update : float
-        Per draw from 24 values.
+        Per draw of one variable from 24 values by a sampler, see ``update_seconds``.
     sweep : float
-        Per unit of :func:`sweep_units` of a bound's sweep.
-    gpu_cell, gpu_bucket, gpu_trip, gpu_open, gpu_update : float
-        On the GPU: per joined cell, per bucket (launches), per round trip of the data, per start of the GPU, per draw.
-    gpu_sweep, gpu_shift : float
-        On the GPU: per unit of sweeps of some hundred rows; per unit of sweeps with free boundary variables, of about
-        ten agents. GPU rates are those of an H200 and not measured: to start the GPU takes longer than most runs.
+        Per unit (see ``sweep_units``) of a sweep of dual ascent, one pass over all pairs and triangles of an agent's
+        graph, which improves the agent's upper bound.
+    gpu_cell : float
+        On the GPU: per cell of a joined table.
+    gpu_bucket : float
+        On the GPU: per bucket (elimination of one variable), for the launches of its kernels.
+    gpu_trip, gpu_open : float
+        Per round trip of an agent's data to the GPU and back; once, for the start of the GPU.
+    gpu_update : float
+        On the GPU: per draw of one variable.
+    gpu_sweep : float
+        On the GPU: per unit of sweeps over some hundred rows (assignments of the boundary variables) at once.
+    gpu_shift : float
+        On the GPU: per unit of sweeps with free boundary variables, of about ten agents at once.
+
+    Notes
+    -----
+    GPU rates are those of an H200 and not measured: to start the GPU takes longer than most runs.
     """
 
     elimination: float = 1e-9
@@ -67,12 +84,27 @@ NOMINAL = Rates()
 
 
 def update_seconds(rates: Rates, values: float) -> float:
-    """Return the seconds per draw from a number of values: a constant and a share per value."""
+    """Return the seconds per draw from a number of values: ``rates.update`` · (15 + values) / 39.
+
+    A draw has a constant cost, here as much as 15 values (chosen by measurement); 39 = 15 + 24 makes the result
+    ``rates.update`` for 24 values.
+    """
     return rates.update * (15 + values) / 39
 
 
 def sweep_units(pairs: int, triangles: int, values: float) -> float:
-    """Return the work of a sweep over a graph: the table entries of its triangles and, with less weight, its pairs."""
+    """Return the work of a sweep over a graph: the table entries of its triangles and, with less weight, its pairs.
+
+    With d values per variable this is pairs · (d² + 300) / 10 + triangles · (d² + 50). The constants 300 and 50 are
+    costs per pair and triangle in entries; all weights are chosen by measurement.
+
+    Parameters
+    ----------
+    pairs, triangles : int
+        Pairs of variables with a common binary factor, and triples of variables that are pairwise such pairs.
+    values : float
+        Mean domain size.
+    """
     return pairs * (values * values + 300) / 10 + triangles * (values * values + 50)
 
 
@@ -117,7 +149,7 @@ def measure() -> Rates:
 
 
 def _clamped(rates: Rates) -> Rates:
-    """Clamp rates that deviate too far from the nominal ones."""
+    """Return rates limited to [nominal / 8, 8 · nominal] each (``_MAX_DEVIATION`` = 8)."""
     nominal = asdict(NOMINAL)
     return Rates(
         **{k: min(_MAX_DEVIATION * nominal[k], max(nominal[k] / _MAX_DEVIATION, v)) for k, v in asdict(rates).items()}
@@ -125,7 +157,10 @@ def _clamped(rates: Rates) -> Rates:
 
 
 def _write(path: Path, rates: Rates) -> None:
-    """Write the rates file atomically; if that fails, the next run measures again."""
+    """Write the rates file atomically and delete those of other states of the sources.
+
+    If that fails, the next run measures again.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open_replacement(path) as stream:
@@ -139,7 +174,10 @@ def _write(path: Path, rates: Rates) -> None:
 
 
 def _clique(domains: tuple[int, ...], interface: int = 1) -> tuple[LocalProblem, Arithmetic]:
-    """Return an agent with a table for every pair of its variables."""
+    """Return an agent with a random table for every pair of its variables.
+
+    The first ``interface`` variables are its boundary variables, the others are hidden.
+    """
     draw, n = np.random.default_rng(0), len(domains)
     factors = tuple(
         Factor.of((a, b), draw.integers(0, 100, (domains[a], domains[b]))) for a in range(n) for b in range(a + 1, n)
@@ -160,14 +198,14 @@ def _min_seconds(work: Callable[[], object]) -> float:
 
 
 def _elimination_seconds() -> float:
-    """Measure the seconds per nominal nanosecond of elimination."""
+    """Measure the seconds per nominal nanosecond of elimination, on a clique of six variables of 16 values."""
     local, arithmetic = _clique((16,) * 6)
     tables, plan = [arithmetic.encode(f) for f in local.factors], local.plan
     return _min_seconds(lambda: eliminate(tables, plan, arithmetic, 1)) / float(bucket_efforts(plan).sum())
 
 
 def _update_seconds() -> float:
-    """Measure the seconds per draw."""
+    """Measure the seconds per draw from 24 values, with the sampler ``annealing`` on 24 rows."""
     from dmcmc.samplers import registry
     from dmcmc.samplers.contract.protocol import Sampling
 
@@ -178,7 +216,7 @@ def _update_seconds() -> float:
 
 
 def _sweep_seconds() -> float:
-    """Measure the seconds per unit of a bound's sweep."""
+    """Measure the seconds per unit of a bound's sweep, on four rows of a clique of eight variables of 24 values."""
     local, _ = _clique((24,) * 8)
     state: DualState = TRIANGLES.start(local)
     hidden, rows = state.layout.hidden, np.arange(4)

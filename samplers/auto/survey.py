@@ -1,4 +1,8 @@
-"""Count an agent's work on the rank that has the agent; :mod:`dmcmc.samplers.auto.choose` decides by the counts."""
+"""Count an agent's work on the rank that has the agent; :mod:`dmcmc.samplers.auto.choose` decides by the counts.
+
+An agent's hidden variables are eliminated (each in a *bucket*, which joins tables; *cells* are the entries of a joined
+table) or sampled for each *row*, an assignment of its boundary variables (its interface).
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, overload
@@ -42,7 +46,7 @@ class AgentWorkCounts(NamedTuple):
         Joined cells of the elimination.
     effort, shared : float
         Nanoseconds on one core of a nominal machine; the part of the buckets on which all threads work.
-    device, device_effort, device_buckets
+    device, device_effort, device_buckets : float, float, int
         Cells, CPU nanoseconds and number of the buckets that a GPU would eliminate.
     bytes : int
         Memory of the elimination's tables.
@@ -51,7 +55,7 @@ class AgentWorkCounts(NamedTuple):
     values : float
         Mean domain size.
     pairs, triangles : int
-        Pairs and triangles of the hidden variables' graph.
+        Pairs of hidden variables with a common binary factor, and triples of variables that are pairwise such pairs.
     weight : float
         Sum of the factors' largest absolute entries: a scale of the agent's possible gap.
     obstacle : str
@@ -251,7 +255,10 @@ def _obstacle(local: LocalProblem, listed: int, memory: int, arithmetic: Arithme
 
 
 def _graph(local: LocalProblem) -> tuple[int, int]:
-    """Return the number of pairs and triangles in the graph of the hidden variables' binary factors."""
+    """Return the number of pairs and triangles in the graph of the hidden variables' binary factors.
+
+    With the adjacency matrix A, the number of triangles is Σ (A² ∘ A) / 6; 0 if the graph is too large for A.
+    """
     place = {v: i for i, v in enumerate(local.hidden)}
     pairs = {
         tuple(sorted((place[f.scope[0]], place[f.scope[1]])))

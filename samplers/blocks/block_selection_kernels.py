@@ -23,7 +23,9 @@ graph : PenalisedGraph
     automata. A forbidden entry has the finite utility ``graph.violation_utility``. Variables from ``graph.free`` on are
     fixed.
 workspace : BlockWorkspace
-    Arrays to be overwritten, see the same module; the resulting block is in ``workspace.block``.
+    Arrays to be overwritten, see the same module; the resulting block is in ``workspace.block``. Per bucket (place) of
+    a growing block: ``separator`` (places, ascending) of length ``width``, ``domain`` (domain size of the bucket's
+    variable) and ``cells`` (entries of its joined table). ``list_a``, ``list_b`` and ``near`` are lists of places.
 z : (n,) int64
     The assignment.
 state : (1,) uint64
@@ -41,7 +43,7 @@ MAX_WIDTH = 62  # maximum number of variables of a bucket's separator
 
 @njit(inline="always")
 def random_below(state, n):
-    """Return a random integer from 0 to n - 1."""
+    """Return a random integer from 0 to n - 1, from the 31 upper bits of a random word."""
     return np.int64(random_word(state) >> np.uint64(33)) % n
 
 
@@ -235,8 +237,9 @@ def grow(graph, workspace, first, limit, total_limit, breadth_first, state):
         v = queue[head]
         head += 1
         domain = graph.domains[v]
-        if domain < 2 or v >= graph.free:
+        if domain < 2 or v >= graph.free:  # it has one value, or is fixed
             continue
+        # The mark is new: ``head`` grows from call to call, and ``tail`` never falls.
         count = places_near(graph, workspace, v, tail * 2 + head)
         added = -1 if count < 0 else added_cells(workspace, domain, workspace.near, count, limit, False)
         if added < 0 or total + added > total_limit:

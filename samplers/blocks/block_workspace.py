@@ -1,4 +1,10 @@
-"""The graph that the block kernels read, and their workspace."""
+"""The graph that the block kernels read, and their workspace.
+
+A *block* is a set of variables that are redrawn together, given all others, by bucket elimination; a bucket joins the
+tables of one variable, and its *separator* is the scope of its message. A block is *grown* from one variable over its
+neighbours, or *cut* from the whole graph by fixing variables where a bucket would be too large. An *automaton* is a
+factor that reads the values of its scope in turn: each transition adds a utility and leads to a next state.
+"""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,7 +19,7 @@ from dmcmc.samplers.blocks.block_selection_kernels import MAX_WIDTH
 MAX_ARENA_ENTRIES = 1 << 22  # maximum of entries of all tables in a block's elimination
 _ARENA_MEMORY_SHARE = 1 / 64  # share of the memory budget for them
 _MAX_GROWN_VARIABLES = 1 << 14  # maximum of variables of a grown block
-_SCOPE_CAPACITY = 64  # capacity for separators, per variable of the graph
+_SCOPE_CAPACITY = 64  # capacity for separators in entries, per variable of the graph; an average of more fails the cut
 
 Ints = NDArray[np.int64]
 
@@ -160,5 +166,6 @@ def new_workspace(graph: PenalisedGraph, cut: bool) -> BlockWorkspace:
         end=end,
         factors=np.zeros(factors, dtype=np.int64),
         seen_factor=np.zeros(factors, dtype=np.bool_),
+        # A table entry has 8 bytes.
         arena=np.zeros(int(MEMORY_ACCOUNT.budget_share(_ARENA_MEMORY_SHARE / 8, MAX_ARENA_ENTRIES))),
     )

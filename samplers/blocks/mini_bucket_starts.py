@@ -1,9 +1,9 @@
 """Informed start assignments, drawn backwards through mini-bucket messages.
 
-All variables are eliminated with mini-buckets of bounded size and moment matching, which moves utility between tables
-as dual ascent does. Then each variable, last first, is drawn given those after it by the sum of its mini-buckets. At
-temperature 0 this rounds the reparametrised tables; above 0 it gives many different assignments, most with few
-violations. Chains of block moves begin at them.
+All variables are eliminated with mini-buckets, parts of a variable's bucket whose joined tables have a bounded size,
+and with moment matching, which moves utility between tables as dual ascent does. Then each variable, last first, is
+drawn given those after it by the sum of its mini-buckets. At temperature 0 this rounds the reparametrised tables; above
+0 it gives many different assignments, most with few violations. Chains of block moves begin at them.
 """
 
 import math
@@ -29,7 +29,7 @@ _MAX_ENTRIES = 1 << 22  # maximum number of entries of all tables
 _MEMORY_SHARE = 1 / 32  # share of the memory budget for the tables
 _MAX_FACTORS = 20_000  # more factors take too long to plan
 _SUM_BITS = 44  # bits of the sum of all scaled tables: leaves headroom in int64 for the messages
-LOWEST = int(np.iinfo(np.int64).min) // ADDENDS
+LOWEST = int(np.iinfo(np.int64).min) // ADDENDS  # −∞ in the tables; a sum of up to ``ADDENDS`` of them fits int64
 _TEMPERATURES = (0.0, 0.1, 0.3, 0.03)  # in turn, in typical deviations of a variable's conditional utilities
 
 
@@ -118,7 +118,10 @@ def starts_of(
 
 
 def _to_integers(graph: PenalisedGraph) -> tuple[FlatTables, float]:
-    """Return the tables as int64, with ``LOWEST`` for forbidden entries, and the factor that scales utilities."""
+    """Return the tables as int64, with ``LOWEST`` for forbidden entries, and the factor that scales utilities.
+
+    The factor is a power of two; it makes the sum of the largest absolute entries of all tables about 2^44.
+    """
     is_forbidden = graph.data <= graph.violation_utility
     finite = np.where(is_forbidden, 0.0, graph.data)
     total = float(np.maximum.reduceat(np.abs(finite), graph.at).sum())

@@ -1,4 +1,9 @@
-"""Large-neighbourhood search by elimination: block moves from an assignment to better ones."""
+"""Large-neighbourhood search by elimination: block moves from an assignment to better ones.
+
+A *block move* redraws a set of variables, given all others, by bucket elimination; its work is counted in *cells*, the
+entries of the tables that the buckets join. Blocks are *grown* from one variable, or *cut* from the whole graph along
+an elimination order. An *arm* of the bandit that selects moves is a type of move with a limit of cells per bucket.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +25,7 @@ _COOLING_RATIO = 1 / 30  # last temperature over the first
 _ANNEALED_STEPS = 10  # steps of a cycle above temperature 0
 _COLD_STEPS = 4  # steps at temperature 0 after them
 _CELLS_PER_VARIABLE = 1 << 14  # cells of a step, per variable; doubled when all first temperatures have been used
-_MAX_DOUBLINGS = 8
+_MAX_DOUBLINGS = 8  # of the cells of a step
 LIMITS = (1 << 8, 1 << 12, 1 << 15, 1 << 18)  # maximum of cells per bucket
 _ARM_COLUMNS = 6  # columns per arm, see the kernel ``improve``
 
@@ -42,7 +47,8 @@ class BlockSearch:
     moves : int
         Number of moves made.
     arms : (arms, 6) float64
-        Statistics of the types of moves, see the kernel ``improve``.
+        Per arm: type of move, limit of cells, discounted number of successes, discounted work, uses, sum of block
+        sizes.
     """
 
     def __init__(self, graph: PenalisedGraph, key: NDArray[np.uint64], chain: int = 0) -> None:
@@ -132,7 +138,11 @@ class BlockSearch:
 
 
 def cooling(cycle: int, spread: float) -> tuple[int, list[float]]:
-    """Return the cells of a step, per variable, and the temperatures of a cycle's steps."""
+    """Return the cells of a step, per variable, and the temperatures of a cycle's steps.
+
+    A cycle cools geometrically from a first temperature f · ``spread`` to 1/30 of it, then stays at 0. The factors f
+    take turns from cycle to cycle; the cells double each time all have been used.
+    """
     hot, doubled = (
         FIRST_TEMPERATURES[cycle % len(FIRST_TEMPERATURES)] * spread,
         min(_MAX_DOUBLINGS, cycle // len(FIRST_TEMPERATURES)),

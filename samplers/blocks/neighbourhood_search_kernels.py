@@ -1,13 +1,17 @@
 # mypy: ignore-errors
 """Sequences of block moves on one assignment; a multi-armed bandit chooses the type of the next move.
 
-An *arm* is a type of move with a limit of table cells. It is chosen by its number of successes per unit of work. The
-types of moves are 0 and 1: redraw a grown block (random or breadth-first); 2 and 3: redraw a block that is cut from the
-whole graph (at random, or near a variable); 4 (``SWEEP``): draw every single variable. Work is counted in table cells.
+A *block move* redraws a set of variables exactly, given all others, by bucket elimination. An *arm* is a type of move
+with a limit on the cells (entries) of the table that one bucket joins. It is chosen by its number of successes, moves
+that gain utility, per unit of work. The types of moves are 0 and 1: redraw a grown block (random or breadth-first); 2
+and 3: redraw a block that is cut from the whole graph (at random, or near a variable); 4 (``SWEEP``): draw every single
+variable. Work is counted in table cells.
 
 Shared arguments: ``graph`` (PenalisedGraph), ``z`` (n,) int64 (the assignment), ``workspace`` (BlockWorkspace) and
 ``state`` (1,) uint64 (of the random number generator) are described in ``block_selection_kernels``. ``order`` and
-``rank``, (n,) int64, are an elimination order and each variable's index in it.
+``rank``, (n,) int64, are an elimination order and each variable's index in it. In short: the graph holds dense tables
+and automata in which a violation is a finite loss, ``graph.violation_utility``; variables from ``graph.free`` on are
+fixed; ``workspace.block`` receives the variables of a block in elimination order.
 """
 
 import numpy as np
@@ -57,7 +61,9 @@ def choose_block(graph, z, workspace, order, rank, move_type, limit, state):
 
     Types 0 and 1 grow a block from one variable. Type 2 cuts a block and fixes random variables. Type 3 cuts a block
     and preferably fixes variables far from one variable. In half of the cases this variable belongs to a factor with a
-    loss.
+    loss (its entry is below its largest one), selected from 64 drawn factors in proportion to the loss. ``limit`` is
+    the maximum of cells per bucket; the total of all buckets may be 16 times that for a grown block, and for a cut one
+    1024 times that up to 2^23 (factors chosen by measurement). The size is 0 if a cut block exceeds its total.
     """
     first = start_near_loss(graph, z, state, 64) if random_unit(state) < 0.5 else random_below(state, graph.free)
     if move_type < 2:
@@ -66,7 +72,7 @@ def choose_block(graph, z, workspace, order, rank, move_type, limit, state):
     if move_type == 3:
         distances(graph, first, priority, workspace.queue)
         for v in range(priority.size):
-            priority[v] = random_unit(state) * 2.0 - priority[v]
+            priority[v] = random_unit(state) * 2.0 - priority[v]  # far is low; random among similar distances
     else:
         for v in range(priority.size):
             priority[v] = random_unit(state)
@@ -119,8 +125,9 @@ def improve(graph, z, workspace, order, rank, arms, temperature, key, chain, tri
             size = choose_block(graph, z, workspace, order, rank, move_type, limit, state)
             if size > 0:
                 gain, cells = redraw(graph, z, workspace, size, temperature, state)
+            # A move costs as much as 10 variables besides its block (chosen by measurement).
             spent = max(cells, 0) + _CELLS_PER_VARIABLE * (size + 10)
-            if cells < 0 or size == 0:
+            if cells < 0 or size == 0:  # the arena is too small, or there is no block within the limit
                 spent += _CELLS_PER_VARIABLE * z.size
                 arms[arm, 1] = max(2.0, arms[arm, 1] / 2)
         work -= spent

@@ -18,7 +18,10 @@ state : SearchState
     pair p for value x of its variable ``end``. So the present cost of a pair of values is its entry in ``net.cells``
     less two moved costs. The remaining values of v are the first ``state.size[v]`` entries of ``state.values`` from
     ``net.first[v]`` on; ``state.place`` is the index of each value in this order (a sparse set). ``state.mark`` has
-    flags of variables that still have to be processed. ``state.scratch`` is (3, largest domain) workspace.
+    flags of variables that still have to be processed: in row REMOVED those that lost values, in row RAISED those whose
+    unary costs rose, in row UNSURE those whose existential support must be checked; entry 0 of row RISEN says that the
+    lower bound rose. A flag is set by the operation that causes it, and cleared when ``propagate`` has dealt with it,
+    or by backtracking. ``state.scratch`` is (3, largest domain) workspace.
 v, u : int
     Variables.
 p, end : int
@@ -120,8 +123,8 @@ def least_costs(net, state, p, end, with_other, out):
 def project_to_values(net, state, p, end, out):
     """Move the cost ``out[x]`` from a pair to each value x at one end; return False if none of the values remains.
 
-    A value whose cost would reach the cost to beat is removed instead. On a failure the weight of the pair is
-    increased.
+    A value whose cost would reach the cost to beat is removed instead. On a failure the weight of the pair, which the
+    choice of the next variable uses, is increased by 1.
     """
     v = net.ends[p, end]
     first, shift, slack, any_raised = net.first[v], net.shift_at[p, end], state.head[TOP] - state.cost[0], False
@@ -144,7 +147,10 @@ def project_to_values(net, state, p, end, out):
 
 @njit(nogil=True)
 def support(net, state, p, end):
-    """Give each value at one end of a pair a support: a value at the other end with which the pair costs nothing."""
+    """Give each value at one end of a pair a support: a value at the other end with which the pair costs nothing.
+
+    For this, the smallest cost of each value in the pair moves to its unary cost. Return False if no value remains.
+    """
     least_costs(net, state, p, end, False, state.scratch[0])
     return project_to_values(net, state, p, end, state.scratch[0])
 
@@ -153,7 +159,7 @@ def support(net, state, p, end):
 def full_support(net, state, p, end):
     """Give each value at one end a full support: the pair and the other value's unary cost are both 0.
 
-    Unary costs of the other end move to the pair as far as needed.
+    Unary costs of the other end move to the pair as far as needed. Return False if no value remains at an end.
     """
     v, u = net.ends[p, end], net.ends[p, 1 - end]
     at_v, at_u, shift_v, shift_u = net.first[v], net.first[u], net.shift_at[p, end], net.shift_at[p, 1 - end]
@@ -164,7 +170,7 @@ def full_support(net, state, p, end):
     slack = state.head[TOP] - state.cost[0]
     for k in range(state.size[v]):
         x = state.values[at_v + k]
-        if wanted[x] < slack:  # the other values will be removed
+        if wanted[x] < slack:  # otherwise ``project_to_values`` removes the value
             largest = max(largest, wanted[x])
     for k in range(state.size[u] if largest > 0 else 0):
         y = state.values[at_u + k]
@@ -184,7 +190,9 @@ def full_support(net, state, p, end):
 def existential_support(net, state, v):
     """Give v an existential support: a value of cost 0 whose pairs have full supports.
 
-    ``total[x]`` is a lower bound on what value x costs together with its pairs.
+    ``total[x]`` is a lower bound on what value x costs together with its pairs: its unary cost, plus for each pair the
+    smallest cost of the pair and the other variable's value. If it is positive for all values, full supports raise the
+    bound.
 
     Returns
     -------

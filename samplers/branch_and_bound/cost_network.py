@@ -70,9 +70,11 @@ class SearchState(NamedTuple):
     cost : (words,) int64
         The lower bound; the unary cost of each value beyond the bound; the costs moved out of pairs (``shift_at``).
     stamp : (words,) int64
-        The step in which each word of ``cost`` was last saved on the trail.
+        The step in which each word of ``cost`` was last saved on the trail. Each decision and each undoing begins a
+        step.
     trail : (capacity, 2) int64
-        Saved words of ``cost``: index and old value.
+        Saved words of ``cost``: index and old value. The first ``head[TRAIL]`` entries are in use; undoing a decision
+        restores those after ``choice[depth, 0]``.
     head : (8,) int64
         By index: TOP, the cost to beat; TRAIL, length of the trail; STAMP, number of the step; NODES, number of nodes;
         DEPTH; FOUND, number of solutions; LAST, variable of the last failure or −1; LOWER, lower bound at the root.
@@ -115,6 +117,7 @@ def bytes_needed(costs: CostProblem) -> int:
 
     The estimate is 2^62 if a factor allows more than ``MAX_LISTED_TUPLES`` tuples.
     """
+    # 8 bytes per cost; rough numbers of bytes for the state and the trail: 48 per value of a pair's end, 200 per value.
     total, values = 0, int(costs.domains.sum())
     for scope, cost in zip(costs.scopes, costs.costs, strict=True):
         sizes = costs.domains[scope]
@@ -219,7 +222,11 @@ def _network(unary: list[Ints], pairs: Tables, top: int) -> tuple[CostNetwork, S
 
 
 def _interchangeable(unary: list[Ints], pairs: Tables) -> Ints:
-    """Return ``CostNetwork.interchangeable``; typically the colours of a graph colouring."""
+    """Return ``CostNetwork.interchangeable``; typically the colours of a graph colouring.
+
+    A value x takes the smallest y < x such that swapping x and y leaves all unary and pair costs unchanged. The result
+    is empty if there is none, or if domains differ in size.
+    """
     size = unary[0].size if unary else 0
     smallest, none = np.arange(size), np.zeros(0, dtype=np.int64)
     if size < 2 or any(costs.size != size for costs in unary):

@@ -26,7 +26,14 @@ class BranchAndBound:
     Parameters
     ----------
     memory : int
-        Maximum of bytes; 0 for no limit.
+        Maximum of bytes; 0 for no limit. A larger problem is not searched: the search ends at once, incomplete.
+
+    Attributes
+    ----------
+    _halt : (1,) uint8
+        Set to 1 by ``close``, and never cleared: the kernel returns.
+    _not_paused : threading.Event
+        Set unless the search is paused; checked between calls of the kernel.
     """
 
     def __init__(self, memory: int = 0) -> None:

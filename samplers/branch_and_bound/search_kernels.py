@@ -1,9 +1,10 @@
 # mypy: ignore-errors
 """Depth-first branch and bound: a variable takes its cheapest value, or this value is removed.
 
-Variables with few values and many failed pairs come first (dom/wdeg: Boussemart et al., ECAI 2004), after the variable
-of the last failure (last conflict: Lecoutre et al., AIJ 2009). Of interchangeable values, such as colours, only one is
-tried as long as no variable is assigned any of them: if it fails, the others would fail, too.
+Variables with few values and many failed pairs come first (smallest ratio of the number of values to 1 + Σ weights of
+its pairs with unassigned variables; dom/wdeg: Boussemart et al., ECAI 2004), after the variable of the last failure
+(last conflict: Lecoutre et al., AIJ 2009). Of interchangeable values, such as colours, only one is tried as long as no
+variable is assigned any of them: if it fails, the others would fail, too.
 
 Arguments that all kernels share:
 
@@ -14,9 +15,11 @@ net : CostNetwork
 state : SearchState
     The variable part, see the same module. ``state.cost[0]`` is the lower bound and ``state.cost[1 + i]`` the unary
     cost of value number i. The remaining values of v are the first ``state.size[v]`` entries of ``state.values`` from
-    ``net.first[v]`` on. ``state.head`` has scalars at the indices ``TOP`` (cost to beat), ``TRAIL`` (length of the
-    trail), ``STAMP`` (number of the step), ``NODES`` (number of nodes), ``DEPTH``, ``FOUND`` (number of solutions),
-    ``LAST`` (variable of the last failure) and ``LOWER`` (lower bound at the root).
+    ``net.first[v]`` on. ``state.choice[d]`` has length of the trail, variable and value of the decision at depth d;
+    ``state.sizes[d]`` has ``state.size`` before it. ``state.trail`` has (index, old value) of overwritten costs.
+    ``state.head`` has scalars at the indices ``TOP`` (cost to beat), ``TRAIL`` (length of the trail), ``STAMP`` (number
+    of the step), ``NODES`` (number of nodes), ``DEPTH``, ``FOUND`` (number of solutions), ``LAST`` (variable of the
+    last failure) and ``LOWER`` (lower bound at the root).
 """
 
 from dmcmc.inference.model.copy_kernels import copy_entries
@@ -36,12 +39,12 @@ from dmcmc.samplers.branch_and_bound.cost_network import (
 
 NODE_LIMIT = 0  # the node limit is reached, or the search is halted
 COMPLETE = 1  # no better assignment exists
-TRAIL_FULL = 2  # the trail must be enlarged
+TRAIL_FULL = 2  # the trail (saved costs for backtracking) must be enlarged
 
 
 @njit(nogil=True)
 def select_variable(net, state):
-    """Return the variable to branch on; −1 if each variable has one value left."""
+    """Return the variable to branch on; −1 if each variable has one value left: the assignment is complete."""
     last, best, score = state.head[LAST], -1, 0.0
     if last >= 0 and state.size[last] > 1:
         return last
@@ -149,6 +152,7 @@ def search(net, state, begin, nodes, halt):
                     state.best[u] = state.values[net.first[u]]
             elif state.head[NODES] >= node_limit or halt[0]:
                 return NODE_LIMIT
+            # A step saves each word of ``cost`` at most once; two may follow (decision, removal of its value).
             elif state.trail.shape[0] - state.head[TRAIL] < 2 * state.cost.size:
                 return TRAIL_FULL
             else:

@@ -28,7 +28,8 @@ from dmcmc.samplers.model.rng_kernels import philox, uniform
 from dmcmc.samplers.model.start_kernels import SWAP_BLOCK, start_row
 from dmcmc.samplers.model.state_kernels import change, eased, evaluate, feasible, fill_scores, greedy_sweep, new_arrays
 
-# Names that the loops use; bind() replaces them by a sampler's compiled functions.
+# Names that the loops use; bind() replaces them by a sampler's compiled functions. ``scored`` is whether the sampler
+# keeps ``scores`` up to date, ``advance`` is ``_advance`` compiled.
 init: Callable[..., Any]
 step: Callable[..., Any]
 scored: bool
@@ -50,8 +51,17 @@ def _chains(
         The rows.
     runs : int
         Chains per row.
-    temperatures, ladder, warm, repair, descent
-        See :class:`dmcmc.samplers.model.rounds.Round`; ``ladder`` (runs,) float32 is unused here.
+    temperatures : (trials,) float32
+        Temperature of each trial, in chain units; 0 takes the best value.
+    ladder : (runs,) float32
+        Unused here: the temperature factors of runs that exchange.
+    warm : bool
+        Whether run 0 of a row starts from the row's best state and other runs from that of a neighbouring row; if not,
+        from ``init``.
+    repair : bool
+        Whether rows whose best state violates no hard constraint are left out.
+    descent : int
+        Maximum number of greedy sweeps that improve each chain's best state at the end.
     first : int
         Number of the round's first trial, from 1.
     key : (2,) uint64
@@ -176,7 +186,9 @@ def _advance(model, z, scores, best_states, utilities, run, scratch, rng, trial,
 def swap_rungs(model, utility, run_on_rung, temperature, ladder, key, row, trial):
     """Let every other pair of neighbouring rungs exchange their runs, with the acceptance rule of parallel tempering.
 
-    A rung is a temperature of the ladder; a run is a chain, with a state.
+    A rung is a temperature of the ladder; a run is a chain, with a state. Runs are exchanged if log(u) < (1 / T_cold −
+    1 / T_hot) · (U_hot − U_cold), with u uniform in (0, 1) and U the utilities in which each violation has a finite
+    penalty (*eased*).
 
     Parameters
     ----------

@@ -1,4 +1,9 @@
-"""Run a sampler's chains on the CPU: every row, every run, best state kept (DMCMC paper, Algorithm 2 lines 9-10)."""
+"""Run a sampler's chains on the CPU: every row, every run, best state kept (DMCMC paper, Algorithm 2 lines 9-10).
+
+A *row* is an assignment of the agent's boundary variables (its interface); its chains, the *runs*, sample the hidden
+variables. A *round* is a number of trials that all rows complete before any row continues. Utilities of states are in
+*chain units*: integers, the utility times a power of two, with −2^k per violation.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -66,7 +71,8 @@ class Chains:
     drawn : (rows,) int64
         Samples of each row, without those of repair rounds.
     passes : int
-        Number of passes begun.
+        Number of passes begun. A pass runs all rounds of the sampler: the first one as requested, or shortened; each
+        later one from new random starts.
     planned_draws : int
         Single-variable draws of the current pass, as planned.
     seconds : list of float
@@ -85,6 +91,7 @@ class Chains:
         self.shape = np.array(local.interface_shape, dtype=np.int64)
         dtype = np.uint8 if self.model.domains.max(initial=0) <= 256 else np.int32
         shape = (local.rows, len(local.hidden))
+        # Per row, about: two utilities, ``drawn`` and the table entry, 8 bytes each; three states (one of candidates).
         MEMORY_ACCOUNT.claim(local.rows * (32 + 3 * dtype().itemsize * len(local.hidden)), "rows of the samplers")
         self.before, self.after = (
             (np.full(local.rows, _NO_UTILITY, dtype=np.int64), np.zeros(shape, dtype=dtype)) for _ in range(2)
@@ -185,6 +192,7 @@ class Chains:
             cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), rows.size]
             ranges = [(int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(cuts) if a < b]
         total = sum(b - a for a, b in ranges)
+        # Four tasks per thread even out their different times.
         rows_per_task = max(1, -(-total // (4 * threads if threads > 1 else 1)))
         pieces = [(i, min(i + rows_per_task, end)) for begin, end in ranges for i in range(begin, end, rows_per_task)]
         return [partial(self._run, number, begin, end, halt) for begin, end in pieces]
@@ -296,6 +304,7 @@ class Chains:
             return
         deadline, halt = time.perf_counter() + seconds, np.zeros(1, dtype=np.uint8)
         stop = self.sampling.backend.stop.by(deadline)
+        # A rest of 5 % of the time is not worth another pass.
         while (remaining := deadline - time.perf_counter()) > 0.05 * seconds:
             seconds_per_draw = max(1e-9, sum(self.seconds) / max(1, sum(self.draws)))
             # of all runs of a row together

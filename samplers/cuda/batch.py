@@ -1,4 +1,9 @@
-"""Pack several agents' chain models into arrays for the Gibbs kernel, and choose the block size of its launches."""
+"""Pack several agents' chain models into arrays for the Gibbs kernel, and choose the block size of its launches.
+
+The kernel reads *columns* (a factor's utilities for all values of one variable) from device memory or from a *stage*, a
+part of shared memory with the columns of one variable, two variables, or all of them. A *record* names the variables
+that select a column. A row is an assignment of the agent's boundary variables; its chains are its runs.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -57,7 +62,8 @@ class ModelBatch(NamedTuple):
     headers : (agents, HEADER_SIZE) int64
         See :mod:`dmcmc.samplers.cuda.descriptors`.
     scales : (2 × agents,) float32
-        Penalty of a violation in chain units, and weight of a best value, of each agent.
+        Per agent: penalty of a violation in chain units (utilities times a power of two), and the integer weight of a
+        best value in a draw.
     """
 
     shape: GibbsKernelShape
@@ -208,7 +214,7 @@ def choose_launch(
     runs : int
         Chains per row.
     group : int
-        Number of chains that must be in one block.
+        Number of chains that must be in one block: the runs of a row if they exchange temperatures, else 1.
     shared_limit : int
         Bytes of shared memory that a block may have; a multiprocessor has about as much.
     processors : int
@@ -242,6 +248,7 @@ def choose_launch(
                 continue
             used = threads - threads % group
             blocks = sum(-(-r * runs // used) * agents for r, agents in rows.items())
+            # CUDA itself uses 1024 bytes of shared memory per block.
             resident = min(registers // threads, shared_limit // (shared + 1024)) or 1
             active = min(min(blocks, resident * processors) * threads, total)
             score = (

@@ -6,7 +6,9 @@ thread as last axis, so that the accesses of a warp are contiguous::
 
     z[variable, thread]   scores[variable, lane, thread]   scratch[lane, thread]
 
-where ``thread`` counts the threads of the whole launch.
+where ``thread`` counts the threads of the whole launch and ``lane`` the values of a variable. A *row* is an assignment
+of an agent's boundary variables (its interface); its chains are its runs. *Chain units* are the integer units of
+scores, utilities times a power of two.
 """
 
 from collections.abc import Sequence
@@ -90,23 +92,24 @@ def chains_kernel(sampler: Sampler) -> Any:
         offsets, numbers, fields
             See :class:`JoinedModels`.
         headers : (agents · HEADER_SIZE,) int64
-            See :mod:`dmcmc.samplers.cuda.descriptors`.
+            Sizes, offsets and random key of each agent; the imported constants name the columns.
         shapes : (interface variables of all agents,) int64
             Their domain sizes.
         parts : (parts · PART_SIZE,) int64
-            The rows of each part of the launch.
+            Parts of the launch, consecutive rows of one agent each: agent, first row, number of rows, first block.
         part_of_block : (blocks,) int32
             The part that each block works on.
         temperatures : (agents · trials,) float32
             In chain units.
         ladders : (agents · runs,) float32
-            Factors of the temperatures of the rungs, for exchange.
+            Factors of the temperatures of the rungs, for exchange (parallel tempering): run r starts on rung r.
         trials, first : int
             Number of trials, and number of the first one.
         descent : int
-            Maximum number of greedy sweeps at the end.
+            Maximum number of greedy sweeps at the end, from each chain's best state.
         warm : bool
-            Whether chains start from ``row_states``.
+            Whether chains start from ``row_states``: run 0 from its own row, the others from a row that differs in one
+            interface variable. If not, from ``init``.
         all_z, all_scores, all_scratch
             State, scores and scratch of all threads, see above; int32, dtype of the columns, int32.
         row_states : (values,) uint8 or uint16

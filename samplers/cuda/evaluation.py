@@ -12,8 +12,8 @@ from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.device import shared_device
 from dmcmc.inference.runtime.types import Array
 
-_THREADS = 256
-_MAX_BLOCKS = 1 << 12
+_THREADS = 256  # threads per block; each evaluates one or more rows
+_MAX_BLOCKS = 1 << 12  # maximum number of blocks; more rows are evaluated in turn
 
 
 def evaluate_on_device(

@@ -3,7 +3,8 @@
 
 A row is an assignment of an agent's boundary variables; its chains are its runs. The *rungs* of a row's ladder are its
 temperatures, the coldest first; each run is on one rung. States stay in their threads, and rungs move. The *eased
-utility* of a state has a finite penalty per violation.
+utility* of a state has a finite penalty per violation. A pair of neighbouring rungs exchanges its runs if
+log(u) < (1 / T_cold − 1 / T_hot) · (U_hot − U_cold), with u uniform in (0, 1) and U the eased utilities.
 """
 
 import math
@@ -35,7 +36,8 @@ def exchange_rungs(
 ):
     """Try to exchange the rung of a thread's chain with a neighbouring rung; return the rung after it.
 
-    All threads of a block call this together. Both chains of a pair come to the same decision, see
+    All threads of a block call this together. After an odd trial the pairs are rungs (0, 1), (2, 3), ..., after an even
+    one (1, 2), (3, 4), ...; a rung without a partner stays. Both chains of a pair come to the same decision, see
     :func:`dmcmc.samplers.cpu.chain_kernels._exchange`.
 
     Parameters
@@ -43,7 +45,7 @@ def exchange_rungs(
     active : bool
         Whether the thread has a chain.
     run_on_rung : (all threads,) int32
-        Workspace: the run on each rung of each row.
+        Workspace: the run on each rung of each row, at the offset of the row's first thread.
     eased_utilities : (all threads,) float64
         Workspace: eased utility of each chain.
     thread : uint64

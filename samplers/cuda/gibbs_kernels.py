@@ -1,6 +1,12 @@
 # mypy: ignore-errors
 """Gibbs sampling on an NVIDIA GPU: one thread per chain, the columns of the current variable in shared memory.
 
+A *row* is an assignment of an agent's boundary variables (its interface); several chains, the runs, sample its hidden
+variables. A *column* has the utilities of one factor for all values of one hidden variable v, given the values of the
+factor's other variables; a value's *score* is the sum of v's columns. Scores are integers in *chain units* (utilities
+times a power of two, rounded). A forbidden entry is −2^k, k = ``shift``; draws use *eased* scores, with a finite
+penalty per violation instead.
+
 A block's threads run chains of one agent, neighbouring runs and rows. They draw the same variable at the same time, so
 they read the same few columns::
 
@@ -81,7 +87,7 @@ class GibbsKernelShape(NamedTuple):
     byte_values : bool
         Whether values fit a byte.
     no_padding : bool
-        Whether every domain fills ``max_words`` words, so that no score is padding.
+        Whether every domain exactly fills ``max_words`` words, so that no score is padding.
     exchange : bool
         Whether the runs of a row exchange temperatures.
     """
@@ -141,8 +147,9 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
 
         ``record`` is a word of ``GpuColumnLayout.table``: the other variable (16 bits), the words between two of its
         values (16 bits), the offset of the column of value 0 (32 bits). If the first field is ``WIDE``, the second is
-        the number of other variables and the third the offset of their list in ``ints``, from ``wide_at`` on. ``zs`` is
-        the thread's offset in ``shared_z``, in which the values of variables are ``threads`` apart.
+        the number of other variables and the third the offset of their list in ``ints``, from ``wide_at`` on: the
+        offset of the column for which all are 0, then (variable, distance in words) of each. ``zs`` is the thread's
+        offset in ``shared_z``, in which the values of variables are ``threads`` apart.
         """
         u, at = np.uint32(record >> WORD(48)), np.uint32(record)
         if u != np.uint32(WIDE):
@@ -193,25 +200,28 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
         ints : (any,) int32
             Domain sizes, offsets and lists of all agents; the headers have the offsets, in columns named ``..._AT``.
         headers : (agents · HEADER_SIZE,) int64
-            See :mod:`dmcmc.samplers.cuda.descriptors`.
+            Sizes, offsets and random key of each agent; the imported constants name the columns.
         scales : (2 · agents,) float32
             Per agent: penalty of a violation in chain units, and integer weight of the best value in a draw.
         penalties : (agents,) float64
             Penalty of a violation, in chain units.
         parts : (parts · PART_SIZE,) int64
-            The rows of each part of the launch.
+            Parts of the launch, consecutive rows of one agent each: agent, first row, number of rows, first block.
         part_of_block : (blocks,) int32
             The part that each block works on.
         temperatures : (agents · trials,) float32
             In chain units; 0 or less takes the best value.
         ladders : (agents · runs,) float32
-            Factors of the temperatures of the rungs, for exchange.
+            Factors of the temperatures of the rungs, for exchange (parallel tempering): run r starts on rung r, and
+            neighbouring rungs may exchange their runs after each trial.
         trials, first : int
             Number of trials, and number of the first one.
         descent : int
-            Maximum number of greedy sweeps at the end.
+            Maximum number of greedy sweeps at the end, from each chain's best state; fewer if no chain of the block
+            changes in one.
         warm : bool
-            Whether chains start from ``row_states``.
+            Whether chains start from ``row_states``: run 0 from its own row, the others from a row that differs in one
+            interface variable. If not, from random states.
         buffer : int
             64-bit words of shared memory for columns; the states follow.
         row_states : (values,) uint8 or uint16
@@ -219,7 +229,7 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
         best_states : (hidden · all threads,) uint8 or uint16
             Written: best state of each chain; variables first, then threads.
         best_utility : (all threads,) int64
-            Written: its utility in chain units.
+            Written: its utility in chain units, with −2^k per violation.
         run_on_rung, eased_utilities : (all threads,) int32 and float64
             Workspace of exchanges.
         """
@@ -357,7 +367,7 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
 
                 # Scores of all values, and the best score.
                 sums = cuda.local.array(words_at_once, types.uint64)
-                best_score, best_eased = np.int32(-2147483647), np.float32(-3.0e38)
+                best_score, best_eased = np.int32(-2147483647), np.float32(-3.0e38)  # below all scores
                 packed_old = WORD(0)
                 chunk, used = (
                     np.uint32(0),
@@ -428,6 +438,7 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
                 score_old = score_in(packed_old, old_part)
 
                 new, score_new = old, score_old
+                # At temperature 0 the smallest best value is taken, unless the present one is as good.
                 if rate == np.float32(0):
                     if score_old != best_score:
                         score_new = best_score
@@ -442,6 +453,8 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
                                         new = min(new, d)
                             chunk += np.uint32(words_at_once)
                 else:
+                    # Draw by integer weights round(best_weight · 2^(gap · rate)): a uniform number below their sum is
+                    # compared first with the weight of the present value, then with the others in turn.
                     total = np.int32(0)
                     weights = cuda.local.array(words_at_once, types.int32)
                     chunk = np.uint32(0)

@@ -1,16 +1,22 @@
 # mypy: ignore-errors
 """Metropolis-Hastings with joint proposals on an NVIDIA GPU: several threads per chain.
 
-A trial moves all variables and evaluates all factors once. So the threads of a chain (its *lanes*) work independently:
-they take turns at variables, four per block of random bits, and at factors. The chains of a block are neighbouring runs
-and rows of one agent::
+A *row* is an assignment of an agent's boundary variables (its interface); several chains, the runs, sample the agent's
+hidden variables for each row. A *trial* proposes new values of all hidden variables and evaluates all factors once. So
+the threads of a chain (its *lanes*) work independently: they take turns at variables, four per block of random bits,
+and at factors. The chains of a thread block are neighbouring runs and rows of one agent::
 
-    shared memory:  sums[thread]                              utility of the factors of one lane
+    shared memory:  sums[thread]                              int64, utility of the factors of one lane
                     z[chain, current | proposed, variable]    two states per chain, one or two bytes per value;
                                                               swapped when a proposal is accepted
 
 Every lane adds the sums of its chain, so all come to the same decision, with two barriers per trial. The chains are
 those of :func:`dmcmc.samplers.methods.metropolis.step`, up to the last bit of a logarithm.
+
+A factor is read through one of its *columns*: its utilities for all values of one hidden variable (its *own* variable),
+contiguous in memory, given the values of its *other* variables. Utilities are integers in *chain units* (utilities
+times a power of two, rounded). A forbidden entry adds −2^k; the acceptance test subtracts a finite penalty instead (the
+*eased* utility).
 """
 
 import math
@@ -45,7 +51,7 @@ from dmcmc.samplers.model.proposal_kernels import jump, reflected
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 from dmcmc.samplers.model.state_kernels import eased_utility
 
-ACCEPT_BLOCK = 1 << 23  # block of the chain's counter for the acceptance test
+ACCEPT_BLOCK = 1 << 23  # block of the chain's counter for the acceptance test: above those of all variables
 
 
 @lru_cache
@@ -57,10 +63,10 @@ def joint_kernel(byte_values: bool) -> Any:
     def entry_offset(ints, at, factors, f, lists_at, shared_z, z):
         """Return the offset of the entry of factor f, in the agent's data, for the values at ``shared_z[z:]``.
 
-        The factors' records are four arrays of length ``factors`` at ``ints[at:]``: offset of the column for values 0,
-        own variable (the column's axis), other variable, stride of the other variable. A negative third field is −1
-        less the number of other variables; then the fourth is the offset of (variable, stride) pairs from ``lists_at``
-        on.
+        The factors' records are four arrays of length ``factors`` at ``ints[at:]``: offset of the column for which all
+        other variables are 0, own variable, other variable, stride of the other variable in entries. If a factor has no
+        or several other variables, the third field is −1 less their number. Then the fourth is the offset, from
+        ``lists_at`` on, of their (variable, stride) pairs in ``ints``.
         """
         offset = ints[at + f] + np.int32(shared_z[z + np.uint32(ints[at + factors + f])])
         other, stride = ints[at + np.uint32(2) * factors + f], ints[at + np.uint32(3) * factors + f]
@@ -77,7 +83,9 @@ def joint_kernel(byte_values: bool) -> Any:
         """Return the utility of the state at ``shared_z[z:]``; all threads of a block call this together.
 
         ``sums`` is shared memory, one int64 per thread. Each of a chain's ``lanes`` threads sums some factors; every
-        lane then adds the sums of all lanes.
+        lane then adds the sums of all lanes. ``tid`` is the thread's index in its block and ``lane`` that in its chain.
+        ``base`` is the offset of the agent's columns in ``data``; for ``at``, ``factors`` and ``lists_at`` see
+        ``entry_offset``.
         """
         total, f = np.int64(0), lane
         while f + lanes < factors:  # two factors at a time: more loads in flight
@@ -101,6 +109,8 @@ def joint_kernel(byte_values: bool) -> Any:
     ):  # fmt: skip
         """Run one round; ``lanes`` threads run one chain.
 
+        A proposal is accepted if log(u) · temperature < gain of eased utility, with u uniform in (0, 1).
+
         Parameters
         ----------
         data : (entries,) uint16 or int32
@@ -109,25 +119,27 @@ def joint_kernel(byte_values: bool) -> Any:
             Domain sizes, offsets of jump tables, and records of factors; the headers have the offsets (columns
             ``..._AT``).
         jumps : (any,) uint32
-            Alias tables of the proposal, see :mod:`dmcmc.samplers.model.jumps`.
+            Alias tables of the proposal, 256 words per distinct domain size: a draw of round(N(0, √|D|)) from one
+            random word, added to the current value and reflected at the ends of the domain.
         penalties : (agents,) float64
             Penalty of a violation, in chain units.
         headers : (agents · HEADER_SIZE,) int64
-            See :mod:`dmcmc.samplers.cuda.descriptors`.
+            Sizes, offsets and random key of each agent; the imported constants name the columns.
         parts : (parts · PART_SIZE,) int64
-            The rows of each part of the launch.
+            Parts of the launch, consecutive rows of one agent each: agent, first row, number of rows, first thread
+            block.
         part_of_block : (blocks,) int32
             The part that each block works on.
         temperatures : (agents · trials,) float32
             In chain units.
         trials, first : int
-            Number of trials, and number of the first one.
+            Number of trials, and number of the first one, from 1; trial 0 draws the first state.
         lanes : int
             Threads per chain, a power of two up to 32.
         best_states : (hidden · all chains,) uint8 or uint16
-            Written: best state of each chain; variables first, then chains.
+            Written: best state of each chain; variables first, then chains. ``hidden`` is the largest of all agents.
         best_utility : (all chains,) int64
-            Written: its utility in chain units.
+            Written: its utility in chain units, with −2^k per violation.
         """
         sums = cuda.shared.array(0, types.int64)
         shared_z = cuda.shared.array(0, value_type)
@@ -152,6 +164,7 @@ def joint_kernel(byte_values: bool) -> Any:
         k0, k1 = np.uint64(headers[h + KEY_0]), np.uint64(headers[h + KEY_1])
         global_chain = np.uint64(cuda.blockIdx.x) * np.uint64(chains) + np.uint64(chain)
         all_chains = np.uint64(cuda.gridDim.x) * np.uint64(chains)
+        # The states follow the sums, whose 8 bytes per thread are 8 values of one byte or 4 of two.
         current = np.uint32(8 if byte_values else 4) * threads + np.uint32(2) * chain * n
         proposal = current + n
 
@@ -196,6 +209,7 @@ def joint_kernel(byte_values: bool) -> Any:
                         shared_z[proposal + v] = reflected(moved, ints[domains + v])
                 block += lanes
             w0, w1, w2, w3 = philox(k0, k1, row, run, trial, ACCEPT_BLOCK)
+            # A proposal is accepted with probability min(1, exp(gain / temperature)); the logarithm is negative.
             largest_loss = math.log(uniform(w0)) * temperatures[agent * trials + t]
             cuda.syncthreads()
             proposed = utility_of(data, ints, base, at, factors, lists_at, shared_z, proposal, sums, tid, lane, lanes)

@@ -1,4 +1,9 @@
-"""Pack several agents' chain models for the kernel of joint proposals, and choose the block size of its launches."""
+"""Pack several agents' chain models for the kernel of joint proposals, and choose the block size of its launches.
+
+The kernel proposes new values of all hidden variables at once. It reads each factor through one *column*, the utilities
+for all values of one hidden variable (its *own* variable), selected by the values of the *other* variables. The *lanes*
+of a chain are the threads that share its work. A *jump table* is a table from which the change of a value is drawn.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,7 +28,7 @@ from dmcmc.samplers.cuda.descriptors import (
 from dmcmc.samplers.model.chain_model import ChainModel
 
 THREADS = 128  # per block
-_MAX_LANES = 32
+_MAX_LANES = 32  # threads per chain: one warp
 _MAX_SHARED_BYTES = 48 << 10  # shared memory that a block may have without a special request
 
 
@@ -113,6 +118,7 @@ def choose_lanes(headers: NDArray[np.int64], byte_values: bool, resident_threads
     lanes = _MAX_LANES
     while lanes > 1 and (lanes >= 2 * work or (chains * lanes > resident_threads and lanes > 4)):
         lanes //= 2
+    # Two states (current and proposed) per chain; 8 bytes per thread for its sum of utilities.
     threads, state = THREADS, 2 * int(headers[:, VARIABLES].max()) * (1 if byte_values else 2)
     while 8 * threads + threads // lanes * state > _MAX_SHARED_BYTES:
         if threads > 32:

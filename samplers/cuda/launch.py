@@ -1,4 +1,9 @@
-"""Run the chains of many agents on the GPU: every row, every run, in as few launches as the memory allows."""
+"""Run the chains of many agents on the GPU: every row, every run, in as few launches as the memory allows.
+
+A *row* is an assignment of an agent's boundary variables (its interface); several chains, the *runs*, sample its hidden
+variables. A *round* is a number of trials that all rows complete before any row continues. A *part* of a launch is a
+range of rows of one agent. In parallel tempering, the runs of a row are on the *rungs* (temperatures) of a ladder.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -91,9 +96,10 @@ class _LaunchArguments(NamedTuple):
     blocks : int
         Number of blocks.
     headers : (agents · HEADER_SIZE,) int64
-        See :mod:`dmcmc.samplers.cuda.descriptors`.
+        Sizes, offsets and random key of each agent, see :mod:`dmcmc.samplers.cuda.descriptors`.
     schedule : (parts, part of each block, temperatures, ladders)
-        The rows of the launch, and the temperatures of the round.
+        The rows of the launch, (parts · PART_SIZE,) int64 and (blocks,) int32; the temperatures of the round, (agents ·
+        trials,) float32, and their factors per run, (agents · runs,) float32.
     trials, first : int
         Number of trials of the round, and number of the first one.
     round_ : Round
@@ -142,13 +148,17 @@ class _Launcher:
         self.headers, self.threads, self.group, self.launch = headers, threads, group, launch
         self.value = np.dtype(np.uint8 if byte_values else np.uint16)
         self.hidden = int(headers[:, HIDDEN].max(initial=1))
+        # 20 bytes: best utility (8), run on its rung (4), eased utility (8).
         self.bytes_per_chain = bytes_per_chain + self.hidden * self.value.itemsize + 20
         self.device = shared_device()
 
     def run(  # long: one step of a launch after the other
         self, rounds: Sequence[Sequence[Round]], limit: int | None, initial: Sequence[InitialRows] | None = None
     ) -> list[States]:
-        """Run all rounds; return each agent's states."""
+        """Run all rounds; return each agent's states, (rows, hidden); ``limit`` and ``initial`` as in ``sample_rows``.
+
+        The rows have two buffers of states and utilities, before and after a round, which are swapped for each round.
+        """
         device, headers = self.device, self.headers
         total_values = int((headers[:, ROWS] * headers[:, HIDDEN]).sum())
         on_device = device.upload("chains heads", headers.reshape(-1))
@@ -338,7 +348,9 @@ def _chains_launcher(
 def _divide_into_launches(
     headers: NDArray[np.int64], threads: int, max_blocks: int
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int32]]]:
-    """Divide the rows into launches.
+    """Divide the rows into launches of at most ``max_blocks`` blocks, with ``threads`` chains per block.
+
+    A launch has at least one row, even if that needs more blocks.
 
     Returns
     -------

@@ -1,4 +1,8 @@
-"""Lay out a chain model's columns for the GPU: per hidden variable, a record per factor and then the columns."""
+"""Lay out a chain model's columns for the GPU: per hidden variable, a record per factor and then the columns.
+
+A *column* has the utilities of one factor for all values of one of its variables, given the values of the others. A
+*record* says where the columns of a factor begin and which other variables select one of them.
+"""
 
 from typing import NamedTuple
 

@@ -5,7 +5,8 @@ Arguments that several kernels share:
 
 model : ChainModel
     All variables of the problem, numbered in the order of a sweep; see ``dmcmc.samplers.model.chain_model``. Utilities
-    are integers in *chain units*.
+    are integers in *chain units* (utilities times a power of two, rounded), with −2^k per forbidden entry; draws
+    subtract a finite penalty instead.
 z : (n,) int32
     The state.
 scores : (n, lanes) uint16 or int32
@@ -53,6 +54,7 @@ def sweep(model, span, z, scores, scratch, temperature, key, chain, trial, halt)
         return gained
     rate = rate_of(temperature)
     best_weight = best_value_weight(model.lanes)
+    # One block of random bits has four words, one per variable.
     words = philox(key[0], key[1], chain, 0, trial, span[0] >> 2)
     for v in range(span[0], span[1]):
         if v & HALT_MASK == 0 and halt[0] != 0:
@@ -76,14 +78,16 @@ def anneal(model, order, first_part, z, scores, scratch, best, utilities, temper
     Parameters
     ----------
     order : tuple
-        Offsets of the parts in ``blocks`` and the end, (parts + 1,) int64; first variables of the blocks and the end,
-        (blocks + 1,) int64; the number of consecutive sweeps that a block makes while its tables are in the cache.
+        A part has the variables of agents that share no factor; a block is a range of variables, a whole part or one
+        agent. The entries are: offsets of the parts in ``blocks`` and the end, (parts + 1,) int64; first variables of
+        the blocks and the end, (blocks + 1,) int64; the number of consecutive sweeps that a block makes while its
+        tables are in the cache.
     first_part : int
         The part to begin with; the others follow cyclically.
     best : (n,) int32
         The best state.
     utilities : (2,) int64
-        Utility of the state and of the best state.
+        Utility of the state and of the best state; updated.
     temperatures : (sweeps,) float32
         Temperature of each sweep, in chain units.
     trial : int

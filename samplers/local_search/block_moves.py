@@ -51,6 +51,14 @@ class BlockMoves:
     ----------
     last_improved : bool
         Whether the last call of ``run`` found a better assignment; set by the caller.
+    _share, _credit, _spent : float
+        Share of the time for block moves; seconds saved up for the next call of ``run``, which spends them all; seconds
+        spent so far.
+    _order, _order_tried
+        Elimination order along which blocks are cut from the whole graph, and whether it has been computed; None if the
+        graph is too large for one.
+    _current : dict
+        For each worker, the assignment of its own from which it continues; removed when it gains nothing more.
     """
 
     def __init__(self, graph: FactorGraph, seed: int, threads: int) -> None:
@@ -82,6 +90,7 @@ class BlockMoves:
             self._share = min(_MAX_SHARE, 0.5 * (1.0 + self._share))
         elif gained and not self.last_improved:
             self._share = max(_MIN_SHARE, 0.5 * self._share)
+        # The chains' time is the share 1 − s of both; block moves get the share s.
         self._credit += seconds * self._share / (1.0 - self._share)
         return self._fits and self._credit >= _MIN_QUANTUM
 
@@ -165,7 +174,10 @@ class BlockMoves:
 
 
 def penalised_graph(graph: FactorGraph) -> PenalisedGraph:
-    """Return a block model that replaces each violation by a finite loss, larger than any possible gain of utility."""
+    """Return a block model that replaces each violation by a finite loss, larger than any possible gain of utility.
+
+    The loss is 2 · Σ ranges of the factors + the largest absolute entry + 1.
+    """
     is_forbidden = graph.data == graph.forbidden_entry
     data = graph.data.astype(np.float64)
     if graph.low.size:

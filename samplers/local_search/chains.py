@@ -1,4 +1,10 @@
-"""Candidates of a tournament round: chains annealed from a given assignment, and moves of pairs of variables."""
+"""Candidates of a tournament round: chains annealed from a given assignment, and moves of pairs of variables.
+
+A chain makes *sweeps*, draws of every variable given the others, at falling temperature. It reads either *score
+columns* (a factor's utilities for all values of one variable, as small integers in *chain units*: utilities times a
+power of two) or the factor graph itself. A *score* is what candidates are compared by: an int in chain units, with −2^k
+per violation, or (violations, negated; utility).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -182,6 +188,7 @@ class ColumnChainFactory:
             self.sweeps_per_visit,
         )
         exact = flat.data.dtype.kind == "i" and self.model.scale >= 1.0
+        # Scaled utilities are rounded; 1 % of the typical spread is taken as the possible error of a score.
         self._slack = 0.0 if exact else 0.01 * self.model.spread
 
     def chain(self, start: ChainStart, span: TemperatureRange, sweeps: int) -> Candidate:
@@ -199,7 +206,10 @@ class ColumnChainFactory:
 
 
 class _ColumnState:
-    """A state of a column model with its scores, and the best state so far."""
+    """A state of a column model with its scores, and the best state so far.
+
+    ``begin`` must be called before moves; until then ``best_score`` is the lowest int64 and ``begun`` is False.
+    """
 
     def __init__(self, factory: ColumnChainFactory, start: ChainStart) -> None:
         self.factory, self.start, self.sweeps_done, self.finished = factory, start, 0, False
@@ -363,7 +373,7 @@ class _GraphChain:
 
 
 def _without_some(temperatures: NDArray[Any], made: int, share: float, last: int) -> NDArray[Any]:
-    """Drop some of the remaining sweeps evenly; the last ``last`` sweeps always stay."""
+    """Drop some of the remaining sweeps evenly, so that a share remains; the last ``last`` sweeps always stay."""
     cooling = np.arange(made, max(made, temperatures.size - last))
     indices = np.linspace(0, cooling.size, int(share * cooling.size), endpoint=False).astype(np.int64)
     return np.concatenate([temperatures[:made], temperatures[cooling[indices]], temperatures[cooling.size + made :]])

@@ -1,5 +1,7 @@
 """Forbid table entries that are dominated by the incumbent: each alone loses more than the incumbent loses in total.
 
+The *loss* of an entry is how far it is below the largest entry of its table.
+
 Constraints written as large costs become hard constraints, so that they do not set the temperatures of the chains.
 """
 

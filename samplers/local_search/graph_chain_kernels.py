@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Annealed Gibbs chains on a factor graph that compute scores when a variable is drawn.
 
-They serve problems whose score columns would not fit in memory.
+They serve problems whose score columns (copies of the tables, one per variable of each factor) would not fit in memory.
 
 Shared arguments: ``graph`` (FactorGraph) and ``z`` (n,) int64 (the assignment) are described in ``graph_kernels``.
 ``sums`` is (3, largest domain) float64: for each value of one variable the number of violations, and the high and low
@@ -89,7 +89,7 @@ def anneal_graph(graph, order, z, best, sums, best_score, temperatures, penalty,
     Returns
     -------
     int
-        Sweeps made.
+        Sweeps made; fewer than asked for if halted, or if a sweep at temperature 0 moves nothing.
     """
     for t in range(temperatures.size):
         moved = False
@@ -98,6 +98,7 @@ def anneal_graph(graph, order, z, best, sums, best_score, temperatures, penalty,
                 return t
             v = order[i]
             score_values(graph, z, v, sums)
+            # Second counter word 1: chains with score columns use 0.
             words = philox(key[0], key[1], chain, 1, trial + t, v)
             new = draw_value(sums, graph.domains[v], penalty, temperatures[t], uniform(words[0]))
             moved = moved or new != z[v]

@@ -2,15 +2,18 @@
 """Exact single-variable moves on a factor graph: fewer violations first, then more utility.
 
 They serve the descent to a 1-opt assignment and the first greedy assignment of the local search. A utility is the sum
-of a high and a low float64 part, so that sums of int64 are exact.
+of a high and a low float64 part, so that sums of int64 are exact: ``graph.low`` has the low parts of the entries, and
+is empty if float64 holds them all (*split* in the code means that it is not).
 
 Arguments that several kernels share:
 
 graph : FactorGraph
     See ``dmcmc.samplers.local_search.factor_graph``. The scope of factor f is
     ``graph.scope[graph.scope_start[f]:graph.scope_start[f + 1]]``; factors below ``graph.dense`` are dense tables, the
-    others are automata. ``graph.factor`` and ``graph.position`` from ``graph.start[v]`` on are the factors of variable
-    v and the index of v in ``graph.scope``. ``graph.forbidden_entry`` marks forbidden entries in ``graph.data``.
+    others are automata (states with a utility and a next state per value; they stand for sparse or global constraints).
+    ``graph.stride`` is a variable's stride in its dense table, or the offset of its layer of transitions in an
+    automaton. ``graph.factor`` and ``graph.position`` from ``graph.start[v]`` on are the factors of variable v and the
+    index of v in ``graph.scope``. ``graph.forbidden_entry`` marks forbidden entries in ``graph.data``.
 z : (n,) int64
     The assignment.
 sums : (3, at least the largest domain) float64
@@ -71,7 +74,7 @@ def two_sum(high, low, more, more_low):
 
 @njit(inline="always")
 def add(sums, d, high, low):
-    """Add a two-part utility to the sums of value d."""
+    """Add a two-part utility (``high`` + ``low``) to the sums of value d."""
     sums[1, d], sums[2, d] = two_sum(sums[1, d], sums[2, d], high, low)
 
 
@@ -190,7 +193,10 @@ def is_better(graph, one, other, sums):
 
 @njit(inline="always")
 def is_better_value(sums, first, second):
-    """Return whether value a is better than value b by more than rounding."""
+    """Return whether value ``first`` is better than value ``second`` by more than rounding.
+
+    Better is a lower number of violations, or an equal one and more utility.
+    """
     if sums[0, first] != sums[0, second]:
         return sums[0, first] < sums[0, second]
     gain = (sums[1, first] - sums[1, second]) + (sums[2, first] - sums[2, second])
@@ -211,10 +217,13 @@ def best_of(sums, size, old):
 def ascend(graph, z, may_improve, cursor, sums, reads_left):
     """Assign best values in turn until no single move is an improvement, or the budget of table reads is used up.
 
+    1-opt means that no change of a single variable is an improvement.
+
     Parameters
     ----------
     may_improve : (n,) bool
-        Variables that may have a better value; the others are known to have none.
+        Variables that may have a better value; the others are known to have none. All true at first; true again for
+        the neighbours of a variable that changes.
     cursor : (2,) int64
         The next variable, and the number of consecutive variables before it that could not improve. Kept between calls.
     reads_left : int

@@ -1,5 +1,10 @@
 """Local search over complete assignments: annealed chains in tournament rounds, with block moves between the rounds.
 
+A chain makes Gibbs *sweeps*, draws of every variable given the others, at falling temperature. A *tournament* compares
+temperature ranges by successive halving: in each round the better half of the chains continue, with twice the sweeps. A
+*block move* redraws many variables at once by elimination. An assignment is *1-opt* if no change of a single variable
+improves it.
+
 With fixed work the ranks share the chains of a round and exchange the results once per round. By the clock each rank
 searches independently.
 """
@@ -75,6 +80,12 @@ class LocalSearch:
         Whether chains leave the cores to other work of the process.
     rounds : int
         Number of rounds completed by the clock.
+    _tournament : SuccessiveHalving or None
+        None until the first search; from then on the chains' graph (``_slack``) is fixed.
+    _round : TournamentRound or None
+        By the clock: the current round, which the next call continues if it was interrupted; None between rounds.
+    _slack : float
+        Bound on the utility that an improving assignment can lose in one factor; entries that lose more are forbidden.
     """
 
     def __init__(
@@ -183,6 +194,7 @@ class LocalSearch:
                         if self._blocks.last_improved:
                             yield candidate
                     return
+                # Seeds of other ranks differ above bit 96, beyond all seeds of configurations.
                 self._round = self._next_round(best, round_sweeps, self.seed + (self.exchange.rank << 96))
             elif self._is_last_slice(left):
                 self._round.fit(left, self._seconds_per_sweep / self.threads)
@@ -213,7 +225,8 @@ class LocalSearch:
     def _sweeps_that_fit(self, left: float) -> int:
         """Return the number of sweeps per chain of the next round: the tournament's number, or down to half of it.
 
-        A longer round is interrupted and continues in the next call. In the last time slice the number is cut to fit.
+        A longer round is interrupted and continues in the next call. In the last time slice the number is cut to fit; 0
+        if no sweep fits.
         """
         assert self._tournament is not None
         round_sweeps, lanes = self._tournament.sweeps, -(-len(self._tournament.entries) // self.threads)

@@ -1,8 +1,8 @@
 """Choose the temperatures that suit a problem by successive halving (Jamieson and Talwalkar, 2016).
 
-Chains over several temperature ranges run in rounds; after each round the better half continues with twice the sweeps.
-A range's chain continues where it ended in the previous round. So hot ranges, which forget their start, are compared
-with cold ranges, which improve it, by their results from the same start.
+Chains over several temperature ranges run in rounds of a *tournament*; after each round the better half continues with
+twice the sweeps. A range's chain continues where it ended in the previous round. So hot ranges, which forget their
+start, are compared with cold ranges, which improve it, by their results from the same start.
 """
 
 from collections.abc import Sequence
@@ -84,9 +84,11 @@ class SuccessiveHalving:
     Attributes
     ----------
     entries : list of ScheduledChain
-        Chains that continue, then as many that reheat the best assignment.
+        Chains that continue, then as many that reheat the best assignment. In the first round of a tournament: one
+        chain per range, from the best assignment or (in every other tournament) from random values.
     sweeps : int
-        Sweeps of each chain in the next round.
+        Sweeps of each chain in the next round; doubled from round to round. A tournament ends after ``_MAX_SWEEPS``;
+        the next one begins with ``_SWEEP_GROWTH`` times the first round's sweeps, but at most ``_MAX_SWEEPS`` / 4.
     """
 
     def __init__(

@@ -2,9 +2,9 @@
 
 A row is an assignment of the agent's boundary variables (its interface). Half of the trials cool from a random start.
 The others are short rounds that start from the best state of the row, or of rows that differ in one interface variable.
-These rounds reheat to half-way down (on a logarithmic scale) and cool again, so good states pass from row to row.
-Between the two parts, rows that still violate a hard constraint get repair rounds, at temperatures at which violations
-come and go and differences of utility hardly matter.
+These rounds reheat to half-way down (on a logarithmic scale, for a geometric schedule) and cool again, so good states
+pass from row to row. Between the two parts, rows that still violate a hard constraint get repair rounds, at
+temperatures at which violations come and go and differences of utility hardly matter.
 """
 
 import numpy as np
@@ -34,6 +34,11 @@ def rounds(model: ChainModel, samples: int, temperature: Temperature) -> list[Ro
         Trials per chain, without those of repair rounds.
     temperature : Temperature
         The temperature schedule.
+
+    Returns
+    -------
+    list of Round
+        The cooling round, the repair rounds, then the warm rounds, which have half of the trials.
     """
     length = max(_MIN_ROUND_TRIALS, samples // (2 * _WARM_ROUNDS))
     warm = samples // (2 * length)

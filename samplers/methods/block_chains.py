@@ -1,4 +1,9 @@
-"""Sample an agent's rows with block moves, and detect rows in which single-variable draws are frozen."""
+"""Sample an agent's rows with block moves, and detect rows in which single-variable draws are frozen.
+
+A *row* is an assignment of the agent's boundary variables (its interface). A *block move* redraws a set of hidden
+variables exactly, given all others; its work is counted in *cells*, the entries of the tables that its elimination
+joins. Draws are *frozen* if they hardly ever change a value.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -35,7 +40,7 @@ _DESCENT_CELLS = 1 << 15  # cells of improving moves per variable, before anneal
 
 
 class BlockChains:
-    """The best states of an agent's rows, improved by block moves; a ``Resumable``.
+    """The best states of an agent's rows, improved by block moves; a ``Resumable``, whose ``improve`` can be repeated.
 
     Parameters
     ----------

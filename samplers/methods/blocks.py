@@ -1,5 +1,9 @@
 """Block moves for every row: between Gibbs sweeps, blocks of small width are drawn exactly, given the others.
 
+A *row* is an assignment of an agent's boundary variables (its interface); the hidden variables are sampled for each
+row. A *block* is a set of hidden variables that variable elimination draws together, given all other variables; its
+*width* is the size of the largest separator. A *Gibbs sweep* draws every variable singly.
+
 Hamze & de Freitas, "From Fields to Trees" (UAI 2004), with blocks of any small width. Suited to local problems in which
 single-variable draws freeze: tables with many zeros or with steep costs.
 """
@@ -43,6 +47,7 @@ class BlockSolver:
 
     def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
         """Raise a ``ResourceError`` if an agent's rows do not fit the memory."""
+        # Per row: one table entry, and 8 bytes (int64) per hidden value.
         row_bytes = local.rows * (arithmetic.dtype.itemsize + 8 * max(1, len(local.hidden)))
         if row_bytes > memory:
             raise ResourceError(
@@ -67,7 +72,11 @@ class BlockSolver:
         return all_chains
 
     def load(self, problems: Sequence[LocalProblem], sampling: Sampling, updates: int) -> None:
-        """Load the GPU kernels for the agents if ``updates`` draws are worth the transfer to a GPU."""
+        """Load the GPU kernels for the agents if ``updates`` draws are worth the transfer to a GPU.
+
+        The kernels are compiled by a minimal run: one chain and one cell of work, on the agent with the fewest hidden
+        variables.
+        """
         local = min(problems, key=lambda local: len(local.hidden) or math.inf)
         if local.hidden and sampling.backend.samples_on_gpu(updates) and _fit_device(graph := agent_graph(local)):
             first, key = np.zeros((1, graph.domains.size), dtype=np.int32), np.zeros(2, dtype=np.uint64)
@@ -78,6 +87,8 @@ class BlockSolver:
 
 def sample_agent(local: LocalProblem, sampling: Sampling, states: NDArray[Any], rows: int) -> BlockChains:
     """Sample the rows of one agent, starting from given states.
+
+    Unless ``sampling.starts`` is ``random``, a row starts from its rounded dual solution if that has more utility.
 
     Parameters
     ----------
@@ -111,7 +122,7 @@ def sample_agent(local: LocalProblem, sampling: Sampling, states: NDArray[Any], 
 
 
 def _better(graph: PenalisedGraph, first: _RowStates, second: NDArray[np.int64]) -> _RowStates:
-    """Return the better of two states of each row."""
+    """Return the better of two states of each row, (rows, n); the first one on a tie."""
     worse = [
         utility_of_assignment(graph, a.astype(np.int64)) < utility_of_assignment(graph, b)
         for a, b in zip(first, second, strict=True)
@@ -120,7 +131,21 @@ def _better(graph: PenalisedGraph, first: _RowStates, second: NDArray[np.int64])
 
 
 def _sampled(local: LocalProblem, sampling: Sampling, first: _RowStates, work: int, rows: int) -> _RowStates:
-    """Return the best state found for each row, from the first states and from mini-bucket starts."""
+    """Return the best state found for each row, from the first states and from mini-bucket starts.
+
+    *Mini-bucket starts* are drawn backwards through the messages of an approximate elimination with bounded tables. The
+    first rank of the team decides whether the GPU is used, and then only that rank samples: the others return
+    ``first``, which nobody reads.
+
+    Parameters
+    ----------
+    first : (rows, n) int32
+        State of each row to start from, hidden variables first.
+    work : int
+        Table cells to join per row; less if the time limit requires it.
+    rows : int
+        Number of rows of all agents that share the time limit ``sampling.seconds``.
+    """
     graph, stop = agent_graph(local), sampling.backend.stop
     key = np.array(chain_key(sampling.seed, local.agent), dtype=np.uint64)
     order = order_for_cuts(graph, stop)
@@ -155,7 +180,12 @@ def _on_cpu(
     starts: MiniBucketStarts | None,
     share: tuple[int, int] | None = None,
 ) -> _RowStates:
-    """Anneal rows on all threads, all rows or the range ``share``, and return their states."""
+    """Anneal rows on all threads, all rows or the range ``share`` (first row, row after the last); return their states.
+
+    A row begins at its first state, or at a mini-bucket start if that has more utility. The share ``DESCENT`` of its
+    work is done at temperature 0, the rest by annealing. A row that is not begun before the deadline keeps its first
+    state.
+    """
     threads, halt = sampling.backend.threads, np.zeros(1, dtype=np.uint8)
     first_row, end = (0, first.shape[0]) if share is None else share
     states = first[first_row:end].copy()
@@ -191,7 +221,11 @@ def _on_gpu(
     work: int,
     known: tuple[NDArray[np.int64] | None, MiniBucketStarts | None],
 ) -> _RowStates | None:
-    """Anneal all rows together on the GPU; return None if it has too little memory. ``known``: cut order and starts."""
+    """Anneal all rows together on the GPU; return their states, or None if the GPU has too little memory.
+
+    ``known`` has the elimination order along which blocks are cut from the whole graph (None if the graph is too
+    large for one), and the mini-bucket starts (None if there are none).
+    """
     from dmcmc.samplers.blocks.cuda.chains import DeviceBlockChains
 
     stop, (order, starts) = sampling.backend.stop, known

@@ -1,7 +1,9 @@
 """Exact local solving: eliminate the hidden variables and keep the interface variables.
 
-The result consists of small tables over parts of the interface. They are not joined, so that the rows of an agent with
-many interface variables are never enumerated.
+The result consists of small tables over parts of the interface, the agent's boundary variables. They are not joined, so
+that the rows (interface assignments) of an agent with many interface variables are never enumerated. A *witness*
+returns the hidden values that attain the utility of a row, when the VALUE phase asks for them. The *cells* of an
+elimination are the entries of all tables that it joins.
 """
 
 import time
@@ -26,7 +28,7 @@ from dmcmc.samplers.contract.team import rows_of_rank
 
 _MAX_RETAINED_BYTES = 1 << 28  # maximum bytes of an agent's tables to retain until VALUE asks for hidden values
 _MIN_RETAINED_BYTES = 1 << 16  # bytes that are always retained
-_MIN_DIVIDED_CELLS = 1 << 26  # cells of an agent that is divided among ranks
+_MIN_DIVIDED_CELLS = 1 << 26  # minimum of cells of an agent that is divided among ranks
 _MAX_DIVIDED_SHARE = 0.8  # of those cells, that the largest part may have
 _MAX_LOOKUP_CELLS = 1 << 22  # maximum rows times variables for storing all hidden values in place of the tables
 
@@ -34,7 +36,7 @@ Witness = Callable[[Mapping[int, int]], dict[int, int]]
 
 
 class ExactSolver:
-    """The local solver ``exact``: V = U = W."""
+    """The local solver ``exact``: the lower table V, the utility U and the upper table W of an agent are the same."""
 
     name = "exact"
     summary = "bucket elimination of the hidden variables; proves its table"
@@ -200,7 +202,11 @@ def _solve_by_rows(local: LocalProblem, sampling: Sampling) -> SampledTable | No
 
 
 def _divided_variable(local: LocalProblem, ranks: int, arithmetic: Arithmetic) -> int:
-    """Return the interface variable by whose values an elimination is best divided among ranks, or −1."""
+    """Return the interface variable by whose values an elimination is best divided among ranks; −1 for no division.
+
+    An elimination is not divided if it is small, if no division makes the largest part much smaller, or if the
+    arithmetic is not exact: floats would be added in another order.
+    """
     best, fewest_cells = -1, _MAX_DIVIDED_SHARE * local.plan.cells
     if not arithmetic.exact or local.plan.cells < _MIN_DIVIDED_CELLS:
         return best

@@ -18,7 +18,11 @@ def init(model, z, scores, rng):
 
 
 def step(model, z, scores, utility, scratch, rng, trial, temperature):
-    """Sweep once over the hidden variables; return the utility."""
+    """Sweep once over the hidden variables; return the utility.
+
+    Value x of a variable is drawn with probability proportional to exp(score of x / temperature). A block of random
+    bits has four words, one per variable.
+    """
     if temperature <= 0:
         return greedy_sweep(model, z, scores, utility)
     rate = rate_of(temperature)

@@ -14,7 +14,7 @@ from dmcmc.samplers.model.proposal_kernels import jump, reflected
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 from dmcmc.samplers.model.state_kernels import eased, evaluate, random_state
 
-_ACCEPT_BLOCK = 1 << 23  # block of the chain's counter for the acceptance test
+_ACCEPT_BLOCK = 1 << 23  # block of the chain's counter for the acceptance test: above those of all variables
 
 
 def init(model, z, scores, rng):
@@ -24,7 +24,11 @@ def init(model, z, scores, rng):
 
 
 def step(model, z, scores, utility, scratch, rng, trial, temperature):
-    """Propose once; return the utility."""
+    """Propose new values of all hidden variables once; return the utility.
+
+    ``scratch`` holds the present values until the proposal is accepted. A block of random bits has four words, one per
+    variable; the eased utility has a finite penalty per violation.
+    """
     words = philox(rng[0], rng[1], rng[2], rng[3], trial, 0)
     for v in range(model.hidden):
         lane = v & 3

@@ -22,7 +22,11 @@ def init(model, z, scores, rng):
 
 
 def step(model, z, scores, utility, scratch, rng, trial, temperature):
-    """Propose a value for each hidden variable in turn; return the utility."""
+    """Propose a value for each hidden variable in turn; return the utility.
+
+    A proposal is accepted with probability min(1, exp(change of eased utility / temperature)); the eased utility has a
+    finite penalty per violation. Each variable uses two of the four words of a block of random bits.
+    """
     words = philox(rng[0], rng[1], rng[2], rng[3], trial, 0)
     for v in range(model.hidden):
         if v > 0 and v % 2 == 0:

@@ -2,7 +2,10 @@
 """Compiled passes that lay out an agent's tables as score columns.
 
 Shared arguments: ``scope_start`` (factors + 1,) and ``scope`` give the variables of each factor, hidden variables being
-those below ``hidden``; ``domains`` (n,) are domain sizes and ``width`` (hidden,) padded domain sizes, both int32.
+those below ``hidden``; ``domains`` (n,) are domain sizes and ``width`` (hidden,) padded domain sizes, both int32. A
+*column* of factor f and hidden variable v has f's utilities for all values of v, given the values of its other
+variables; it is ``width[v]`` entries long. Columns that depend on the value of v are *touched* by v. *Chain units* are
+the integer units of columns.
 """
 
 from typing import NamedTuple
@@ -115,7 +118,7 @@ def sum_by_variable(scope_start, scope, span, has_forbidden, hidden):
 def link_columns(scope_start, scope, domains, width, hidden):
     """Assign numbers to the columns by (variable, factor); list those that each variable's value selects.
 
-    There is one column per hidden variable of each factor: the factor's table with this variable as last axis.
+    Here one column is counted per hidden variable of each factor: the factor's table with this variable as last axis.
 
     Returns
     -------
@@ -225,7 +228,8 @@ def write_columns(flat, domains, width, links, quantisation, forbidden, out):
     links : ColumnLinks
         Offsets of the columns.
     quantisation : (base, span, scale, violation)
-        Smallest or largest entry and range of each table, chain units per unit of utility, and the exponent k.
+        Smallest or largest entry of each table, (tables,), which becomes 0; range of each table, (tables,); chain units
+        per unit of utility, a power of two; and the exponent k of a forbidden entry −2^k (0 if there is none).
     forbidden : scalar of the dtype of the tables
         The value of a forbidden entry.
     out : (entries,) uint16 or int32

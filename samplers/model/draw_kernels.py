@@ -14,11 +14,11 @@ _C3 = np.float32(0.0555073358)
 _C4 = np.float32(0.00967151299)
 _C5 = np.float32(0.00132647273)
 _ONE = np.float32(1.0)
-_MIN_EXPONENT = np.float32(-24.0)
+_MIN_EXPONENT = np.float32(-24.0)  # smaller weights are below 2^22 · 2^−24 = 1/4, so they are rounded to 0
 _ROUNDING_SHIFT = np.float32(12582912.0)  # 1.5·2^23: adding it rounds to the nearest integer, left in the low bits
 _INTEGER_SHIFT = np.float32(8388608.0)  # 2^23: likewise, for numbers from 0 to 2^23
-_INTEGER_SHIFT_BITS = np.int32(0x4B000000)
-_LOG2_E = 1.4426950408889634
+_INTEGER_SHIFT_BITS = np.int32(0x4B000000)  # the bits of ``_INTEGER_SHIFT``
+_LOG2_E = 1.4426950408889634  # log2(e)
 _MIN_RATE = np.float32(2.0**-100)
 _MAX_RATE = np.float32(2.0**100)
 _INT32_MIN = np.int32(-(2**31))
@@ -40,7 +40,10 @@ def rate_of(temperature):
 
 @njit(inline="always")
 def weight_of(x, best_weight):
-    """Return round(best_weight · 2^max(x, −24)) for x ≤ 0, as int32."""
+    """Return round(best_weight · 2^max(x, −24)) for x ≤ 0, as int32.
+
+    x is (score − best score) · log2(e) / temperature, so the weight is proportional to exp(score / temperature).
+    """
     x = max(x, _MIN_EXPONENT)
     shifted = np.float32(x + _ROUNDING_SHIFT)
     fraction = np.float32(x - np.float32(shifted - _ROUNDING_SHIFT))
@@ -53,7 +56,9 @@ def weight_of(x, best_weight):
 def draw(model, scores, v, rate, best_weight, old, word, scratch):
     """Draw a value of v with probability ∝ exp(score / temperature), without a normalising constant.
 
-    The weights are integers, so their sum is the same in any order and on any processor.
+    The weight of score s is round(w · 2^((s − best score) · rate)), with w = ``best_weight``. The weights are integers,
+    so their sum is the same in any order and on any processor. If entries are forbidden, s is an eased score: a finite
+    penalty per violation instead of 2^k.
 
     Parameters
     ----------

@@ -24,7 +24,8 @@ class Temperature:
     start, end : float or None
         First and last temperature, in units of utility; None derives both from the tables.
     shape : {"geometric", "linear"}
-        Interpolation between them.
+        Interpolation between them. With a from 0 to 1 over the trials, linear is start + (end − start) · a, geometric
+        is start · (end / start)^a.
     """
 
     start: float | None = None

@@ -64,7 +64,11 @@ def gain_of(scores, v, new, old):
 
 @njit(inline="always")
 def eased_utility(utility, violation, penalty):
-    """Return a utility as float64 with ``penalty`` subtracted per violation, instead of 2^violation."""
+    """Return a utility as float64 with ``penalty`` subtracted per violation, instead of 2^violation.
+
+    With k = ``violation``, the number of violations is ⌊(2^(k − 1) − utility) / 2^k⌋, since the other utilities stay
+    below 2^(k − 1) in absolute value; k = 0 means that no entry is forbidden.
+    """
     if violation == 0:
         return np.float64(utility)
     violations = (np.int64(1 << (violation - 1)) - utility) >> violation
@@ -87,7 +91,7 @@ def eased(model, utility):
 
 @njit(_nrt=False)
 def feasible(model, utility):
-    """Return whether a state of this utility violates no hard constraint."""
+    """Return whether a state of this utility violates no hard constraint: it is above −2^k / 2."""
     return model.violation == 0 or utility > -(1 << (model.violation - 1))
 
 

@@ -1,4 +1,8 @@
-"""A background search of a whole problem: an engine in a separate process or thread, observed by a thread."""
+"""A background search of a whole problem: an engine in a separate process or thread, observed by a thread.
+
+The engine minimises costs, nonnegative integers: a utility is a constant less cost / scale. Its *top* is the cost that
+an assignment has to beat.
+"""
 
 import threading
 import time
@@ -89,6 +93,10 @@ class CostSearchEngine(Protocol):
 class BackgroundSearch:
     """A search in the background until it is complete, the deadline passes, or it is cancelled; a context manager.
 
+    Order of states: waiting (for ``begin``, or ``wait`` seconds), searching, perhaps restarted with a better assignment
+    to beat, ended. A slow search at low priority pauses once; after the pause it does not pause again. ``cancel`` ends
+    any state. Between ``hold_reports`` and ``resume_reports`` the engine works on, but reports wait.
+
     Parameters
     ----------
     make : callable
@@ -109,9 +117,9 @@ class BackgroundSearch:
     complete : bool
         Whether the optimum is proven.
     begun : float
-        Time at which the search began (``time.perf_counter``), moved on by the time of a pause.
+        Time at which the search began (``time.perf_counter``), moved on by the time of a pause; infinite before.
     paused : bool
-        Whether it has paused at low priority since it was slow.
+        Whether it has paused at low priority since it was slow; stays True after the pause.
     """
 
     def __init__(
@@ -206,7 +214,11 @@ class BackgroundSearch:
         return now - self.begun >= max(seconds, share * (self._observer.deadline() - self.begun))
 
     def _slow(self, known: float) -> bool:
-        """Return whether the search needs far more than the remaining time, at the rate at which its bounds fall."""
+        """Return whether the search needs far more than the remaining time, at the rate at which its bounds fall.
+
+        The rate is the fall of the bound in the second half of the time since the begin. A search that has proven
+        no bound is slow.
+        """
         if not self._bounds:
             return True
         now = time.perf_counter()
@@ -295,7 +307,10 @@ class BackgroundSearch:
         self._no_pause.set()
 
     def _restart_pays(self, costs: CostProblem, lower: int, top: int) -> bool:
-        """Return whether a restart pays: an assignment much better than the engine's best is known."""
+        """Return whether a restart pays: an assignment much better than the engine's best is known.
+
+        It must lower the cost to beat by more than ``_RESTART_GAIN`` · (``top`` − ``lower``), and by more than 1.
+        """
         known = self._observer.known_utility()
         return known is not None and top - costs.cost_to_beat(known) > max(1, int(_RESTART_GAIN * (top - lower)))
 

@@ -8,7 +8,7 @@ from dmcmc.inference.model.flat_tables import flatten
 
 
 @pytest.mark.parametrize(
-    ("family", "more"),
+    ("family", "parameters"),
     [
         ("meeting-scheduling", {"agents": 3}),
         ("meeting-scheduling", {"agents": 2, "tables": "uniform"}),

@@ -50,7 +50,7 @@ made = RankRun.first_tables
 def then_late(run):
     made(run)
     if world.rank == world.size - 1:
-        run.setup = run.setup.ending(Deadline(time.perf_counter() - 10))
+        run.setup = run.setup.with_stop(Deadline(time.perf_counter() - 10))
 
 RankRun.first_tables = then_late
 result = finish_run(start_run(problem, world=world, local={"method": "gibbs"}, budget={"time": 600}))

@@ -190,7 +190,7 @@ def test_the_guarantee_counts_the_agents_that_sampled():
 
 
 @pytest.mark.parametrize(
-    ("method", "local", "why"),
+    ("method", "local", "reason"),
     [
         ("gibbs", {}, "the temperature is not constant"),
         ("gibbs", {"temperature": {"start": 2, "end": 1}}, "the temperature is not constant"),

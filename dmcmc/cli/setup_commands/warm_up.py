@@ -26,7 +26,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 
 
 class _NumberedProgress(NoProgress):
-    """Progress that puts the number of the run in front of each stage."""
+    """Progress that puts the number of the run in front of each stage, such as ``3 of 20``."""
 
     def __init__(self, progress: Any, number: str) -> None:
         self._progress, self._number = progress, number

@@ -39,7 +39,7 @@ def solve(problem: Problem, seconds: float, seed: int) -> PeerAnswer:
         return PeerAnswer(None, None, True, 0.0, [])
     model, variables = _model(cp_model, costs)
     trace = list[tuple[float, Number | None, Number | None]]()
-    n = problem.n_variables
+    n = problem.n_variables  # the dense problem may have further variables, for the states of automata, at the end
 
     class SolutionCallback(cp_model.CpSolverSolutionCallback):  # type: ignore[misc, name-defined]
         def on_solution_callback(self) -> None:
@@ -49,7 +49,7 @@ def solve(problem: Problem, seconds: float, seed: int) -> PeerAnswer:
 
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
-    solver.parameters.random_seed = seed % (1 << 31)
+    solver.parameters.random_seed = seed % (1 << 31)  # the parameter is an int32
     solver.parameters.max_time_in_seconds = seconds
     begun = time.perf_counter()
     status = solver.solve(model, SolutionCallback())
@@ -57,6 +57,7 @@ def solve(problem: Problem, seconds: float, seed: int) -> PeerAnswer:
     has_solution = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
     values: Ints | None = np.array([solver.value(v) for v in variables], dtype=np.int64)[:n] if has_solution else None
     infeasible = status == cp_model.INFEASIBLE
+    # Costs are integers; 1e-6 covers the rounding of the solver's floating-point bound.
     bound = None if infeasible else problem.to_own_sense(costs.bound(int(np.floor(solver.best_objective_bound + 1e-6))))
     return PeerAnswer(values, bound, infeasible, solver_seconds, trace)
 

@@ -206,7 +206,7 @@ class _BifReader:
         return variable.values[label]
 
     def _numbers(self, count: int) -> "array[float]":
-        """Read exactly ``count`` probabilities up to the semicolon."""
+        """Read exactly ``count`` probabilities up to the semicolon, optionally separated by commas."""
         numbers = array("d")
         while not self.tokens.skip(b";"):
             if numbers:

@@ -79,7 +79,8 @@ class Person:
     busy : (slots,) bool
         Slots in which the person is not available.
     preferences : tuple of ((slots,) bool, number, str)
-        For each rule: its slots, the utility of a meeting whose slots all match it, and the text of the rule.
+        For each rule: its slots, the utility that a meeting gains (if positive) or loses if all its slots match it, and
+        the text of the rule.
     """
 
     name: str
@@ -230,14 +231,14 @@ class Calendar:
         return np.asarray(overlap | (near & same_day))
 
     def utilities(self, index: int, person: int | None = None) -> list[Number]:
-        """Return the utility of each choice of a meeting to one person.
+        """Return the utility of each choice of a meeting to one person: a sum over the rules that all its slots match.
 
         Parameters
         ----------
         index
             The meeting.
         person
-            The participant; None for the meeting's own weight and preferences.
+            The participant; None for the meeting's own preferences, to which its weight is added.
         """
         meeting = self.meetings[index]
         preferences = meeting.preferences if person is None else self.people[person].preferences

@@ -134,9 +134,9 @@ def _weekdays(word: str) -> frozenset[int]:
 
 
 def _day_matches(day: date, spec: object, first_monday: int) -> bool:
-    """Return whether a day matches a date, a set of weekdays or a week number.
+    """Return whether a day matches a date, a set of weekdays (0 is Monday) or a week number (from 1 on).
 
-    ``first_monday`` is the ordinal of the Monday in the first week.
+    ``first_monday`` is the ordinal (``date.toordinal``) of the Monday in the week of the calendar's first day.
     """
     if isinstance(spec, frozenset):
         return day.weekday() in spec

@@ -1,7 +1,11 @@
 """Convert the functions of a ``.cfn`` file to factors.
 
 :mod:`dmcmc.formats.cfn.read` parses the file to ``CfnFunction`` objects. ``decode`` converts the parameters of a global
-cost function, and ``factors_of`` builds the factors of all functions.
+cost function (a function that the file gives by a keyword and parameters instead of costs), and ``factors_of`` builds
+the factors of all functions.
+
+Costs are integers in units of the last decimal place: the cost 1.25 of a file with two decimals is 125. Utilities of
+factors are negated costs in units of 1.
 """
 
 import re
@@ -25,36 +29,38 @@ from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.types import Array
 
 _INTEGER = re.compile(rb"[+-]?\d{1,18}")
-_FORBIDDEN = np.iinfo(np.int64).min  # utility of a forbidden entry
-NESTED = "cfnconstraint"  # global cost function whose only argument is a network
+_FORBIDDEN = np.iinfo(np.int64).min  # utility of a forbidden entry in int64
+NESTED = "cfnconstraint"  # keyword of the function whose only argument is a nested network
 
 
 @dataclass(frozen=True)
 class CfnFunction:
-    """A function as the file gives it.
+    """A function as the file gives it: costs, a reference to another function's costs, or a global cost function.
 
-    Costs are integers in units of the last decimal place, in the file's sense.
+    Costs are integers in units of the last decimal place. They have the file's sense (costs to be minimised, or
+    utilities to be maximised) until ``_resolved`` negates those of a maximisation problem.
 
     Attributes
     ----------
     name : str
         Name of the function.
     offset : int
-        Byte offset in the file.
+        Byte offset in the file, for error messages.
     scope : tuple of int
         Indices of the variables.
     default : int or None
-        Cost of the tuples that are not listed; None if all costs are given.
+        Cost of the tuples that are not listed; None if ``costs`` has the costs of all tuples.
     tuples : list of int
-        Value indices of the listed tuples, concatenated.
+        Value indices of the listed tuples, concatenated: one index per variable of the scope for each tuple.
     costs : list of int
-        Costs of the listed tuples, or of all tuples.
+        Costs of the listed tuples, in the same order; or of all tuples, the last variable fastest.
     like : str
         Name of the function that has the same costs; empty if the costs are given here.
     keyword : str
-        Name of the global cost function; empty for tables.
+        Name of the global cost function; empty for a function with costs.
     arguments : mapping
-        Parameters of the global cost function by name.
+        Parameters of the global cost function by name. For the keyword ``cfnconstraint`` the only one is the
+        ``NestedNetwork`` under the same name.
     """
 
     name: str
@@ -78,7 +84,8 @@ class CfnNetwork(NamedTuple):
     sense : {"min", "max"}
         Whether the objective is minimised or maximised.
     top : int
-        Upper bound on the objective, as a cost; assignments of this cost or more are forbidden.
+        Upper bound on the objective as an integer cost, negated if the objective is maximised. Assignments of this cost
+        or more are forbidden.
     unit : int
         Integer that represents the cost 1, a power of ten: 100 if the file has two decimals.
     """
@@ -92,13 +99,23 @@ class CfnNetwork(NamedTuple):
 def factors_of(functions: Sequence[CfnFunction], network: CfnNetwork, source: SourceFile) -> tuple[Factor, ...]:
     """Return all functions as factors.
 
-    Each function has its own limit from which on a cost is forbidden: an entry is forbidden if it exceeds the network's
-    bound even when all other functions have their lowest cost.
+    An entry is forbidden if the whole assignment reaches the network's bound even when all other functions have their
+    lowest cost. Function f therefore has its own limit, ``network.top`` − Σ lower bounds of the other functions, and
+    its entries of this cost or more are forbidden.
+
+    Parameters
+    ----------
+    functions
+        The functions of the file.
+    network
+        Domains, sense, upper bound and cost unit of the network.
+    source
+        The file, for the line in error messages.
 
     Raises
     ------
     FileError
-        Names the line of the function.
+        If a function is inconsistent or too large; names the line of the function.
     """
     resolved = _resolved(functions, network, source)
     lower_bounds = [_lower_bound(function, network) for function in resolved]
@@ -109,7 +126,7 @@ def factors_of(functions: Sequence[CfnFunction], network: CfnNetwork, source: So
     )
     factors: list[Factor] = []
     for function, bound in zip(resolved, lower_bounds, strict=True):
-        # An assignment with an entry of this cost reaches the bound, whatever the other functions cost.
+        # An assignment with an entry of this cost reaches the network's bound, whatever the other functions cost.
         top = None if total is None or bound is None else network.top - (total - bound)
         try:
             factors += _factors(function, network, top)
@@ -119,7 +136,15 @@ def factors_of(functions: Sequence[CfnFunction], network: CfnNetwork, source: So
 
 
 def _resolved(functions: Sequence[CfnFunction], network: CfnNetwork, source: SourceFile) -> list[CfnFunction]:
-    """Return the functions with their costs filled in and signed for minimisation."""
+    """Return the functions with costs in place of references (``like``), signed so that all are minimised.
+
+    The signs of a global cost function's parameters are left as they are in the file.
+
+    Raises
+    ------
+    FileError
+        If a reference has no target with costs and the same domain sizes, or if the number of costs is wrong.
+    """
     named = {function.name: function for function in functions}
     resolved = []
     for function in functions:
@@ -155,7 +180,11 @@ def _resolved(functions: Sequence[CfnFunction], network: CfnNetwork, source: Sou
 
 
 def _lower_bound(function: CfnFunction, network: CfnNetwork) -> int | None:
-    """Return a lower bound on a function's costs; None if no bound is cheap to compute."""
+    """Return a lower bound on a function's costs; None if no bound is cheap to compute.
+
+    The bound of a table is its lowest cost. The bound of a global cost function without negative costs in its
+    parameters, and of a nested network, which only forbids, is 0.
+    """
     if not function.keyword:
         complete = len(function.costs) >= prod(network.domains[v] for v in function.scope)
         return min([*function.costs, *([] if function.default is None or complete else [function.default])])
@@ -165,7 +194,17 @@ def _lower_bound(function: CfnFunction, network: CfnNetwork) -> int | None:
 
 
 def _factors(function: CfnFunction, network: CfnNetwork, top: int | None) -> list[Factor]:
-    """Return the factors of one function; entries of cost ``top`` or more are forbidden."""
+    """Return the factors of one resolved function.
+
+    Parameters
+    ----------
+    function
+        The function, with costs to be minimised.
+    network
+        The network of the function.
+    top
+        Entries of this cost or more are forbidden; None forbids none.
+    """
     shape = [network.domains[v] for v in function.scope]
     if function.keyword == NESTED:
         return [nested_constraint(function.arguments[NESTED], function.scope, shape, function.name)]
@@ -181,9 +220,10 @@ def _factors(function: CfnFunction, network: CfnNetwork, top: int | None) -> lis
 
 
 def _utilities(costs: NDArray[np.int64], unit: int, top: int | None) -> Array:
-    """Return integer costs as utilities (int64 if all costs are multiples of ``unit``, else float64).
+    """Return integer costs as utilities −cost / ``unit``; forbidden ones as the smallest int64 or −∞.
 
-    Costs of ``top`` or more are forbidden; None means that there is no limit.
+    The dtype is int64 if all allowed costs are multiples of ``unit``, else float64. Costs of ``top`` or more are
+    forbidden; None means that there is no limit.
     """
     is_forbidden = costs >= top if top is not None else np.zeros(costs.shape, dtype=bool)
     if unit == 1 or not (costs[~is_forbidden] % unit).any():
@@ -194,7 +234,9 @@ def _utilities(costs: NDArray[np.int64], unit: int, top: int | None) -> Array:
 def decode(
     keyword: str, items: Sequence[Any], scaled: Callable[[bytes], int], variable: Callable[[bytes], int]
 ) -> tuple[str, dict[str, Any]]:
-    """Return an error message (empty if there is none) and the parameters of a global cost function by name.
+    """Return an error message and the parameters of a global cost function by name.
+
+    The message is empty if there is no error; otherwise the parameters before the error are returned.
 
     Parameters
     ----------
@@ -203,7 +245,7 @@ def decode(
     items
         Words, and nested lists of words, in the order of the signature.
     scaled
-        Converts a word to a cost.
+        Converts a word to an integer cost in units of the last decimal place.
     variable
         Converts a word to the index of a variable.
     """
@@ -223,13 +265,33 @@ def decode(
 
 
 class _ParameterReader(NamedTuple):
-    """Converters from words to costs and to variables."""
+    """Converter of one parameter at a time, from words to numbers and indices.
+
+    Attributes
+    ----------
+    scaled : callable
+        Converts a word to an integer cost in units of the last decimal place.
+    variable : callable
+        Converts a word (a name or a number) to the index of a variable.
+    """
 
     scaled: Callable[[bytes], int]
     variable: Callable[[bytes], int]
 
     def parameter(self, spec: ParameterSpec, item: Any, earlier: Mapping[str, Any]) -> Any:
-        """Return the value of one parameter; a ``ValueError`` says what was expected."""
+        """Return the value of one parameter; a ``ValueError`` says what was expected.
+
+        Parameters
+        ----------
+        spec
+            The parameter's entry in the signature. ``spec.kind`` is ``word`` (one of the words in ``spec.layout``),
+            ``cost``, ``whole`` (an integer), ``each`` (integers), ``variables``, ``lists`` or ``groups`` (lists of
+            records), or ``list`` or ``rules`` (one list of records).
+        item
+            A word, or a nested list of words.
+        earlier
+            Parameters that precede this one; some change the layout of the records.
+        """
         if spec.kind in ("word", "cost", "whole"):
             if isinstance(item, list):
                 raise ValueError("expected one word")
@@ -252,10 +314,15 @@ class _ParameterReader(NamedTuple):
         return self.records(item, record_layout(spec, earlier))
 
     def records(self, item: Sequence[Any], kinds: str) -> list[list[int]]:
-        """Return the records of a list.
+        """Return the records of a list of words.
 
-        ``kinds`` has one letter per number of a record: c for a cost, v for a variable, i for an integer. A record
-        becomes a list with these numbers.
+        Parameters
+        ----------
+        item
+            Words, also in nested lists, whose nesting is ignored.
+        kinds
+            One letter per number of a record: c for a cost, v for a variable, i for an integer. A record becomes a list
+            with these numbers.
         """
         words = _flat(item)
         if len(words) % len(kinds):

@@ -26,9 +26,9 @@ class _CostFormat(NamedTuple):
     decimals : int
         Number of decimals of every cost.
     bound : str
-        Bound on the objective that every allowed assignment satisfies.
+        Bound on the objective that every allowed assignment satisfies: above all costs, or below all utilities.
     hard : str
-        Cost of a forbidden entry.
+        Cost of a forbidden entry; beyond the bound, whatever the other functions cost.
     """
 
     decimals: int

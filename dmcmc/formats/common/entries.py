@@ -10,7 +10,7 @@ from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, FileError
 from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array
 
-_MAX_MESSAGE_LENGTH = 640  # characters of an error message
+_MAX_MESSAGE_LENGTH = 640  # characters of an error message, so that it can be read in a terminal
 _COPIES = 4  # arrays of a table's size that exist while its factor is built
 _MAX_INT64 = 2**63 - 1
 _FORBIDDEN = -(2**63)  # represents a forbidden entry in int64
@@ -37,7 +37,15 @@ def number(word: str) -> int | float | None:
 def entries(values: Sequence[int | float] | Array, sense: str) -> Array:
     """Return costs or utilities as an array for ``Factor.of``: int64 if all are integers, else float64.
 
-    In int64 the smallest number represents the forbidding infinity (+∞ for ``min``, −∞ for ``max``).
+    In int64 the smallest number represents the forbidding infinity (+∞ for ``min``, −∞ for ``max``). An array of
+    integers or floats is returned unchanged.
+
+    Parameters
+    ----------
+    values
+        Costs (``sense`` is ``min``) or utilities (``max``).
+    sense
+        ``min`` or ``max``.
 
     Raises
     ------
@@ -55,7 +63,10 @@ def entries(values: Sequence[int | float] | Array, sense: str) -> Array:
 
 
 def clipped_error(error: DmcmcError) -> DmcmcError:
-    """Return an error with a message of one line and limited length, as readers may raise it."""
+    """Return an error with a message of one line and at most about 640 characters, as readers may raise it.
+
+    The middle of a longer message is left out. A ``ConfigError`` becomes a ``FileError``.
+    """
     message = " ".join(str(error).split())
     if len(message) > _MAX_MESSAGE_LENGTH:
         message = f"{message[:400]} ... {message[-200:]}"

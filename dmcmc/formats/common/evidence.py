@@ -82,7 +82,7 @@ def _default_file(path: Path | None, suffix: str) -> Path | None:
 
 
 def _by_index(source: SourceFile, domains: NDArray[np.int64]) -> dict[int, int]:
-    """Read observations in UAI's format."""
+    """Read observations in UAI's format: the value index of each observed variable, by the variable's index."""
     numbers, unconverted = scan_integers(source.data)
     if len(unconverted):
         raise source.error(
@@ -112,7 +112,7 @@ def _by_index(source: SourceFile, domains: NDArray[np.int64]) -> dict[int, int]:
 
 
 def _by_name(source: SourceFile, problem: Problem) -> dict[int, int]:
-    """Read observations by name."""
+    """Read observations by name: the value index of each observed variable, by the variable's index."""
     index = {name: v for v, name in enumerate(problem.variables)}
     observed: dict[int, int] = {}
     next_offset = 0

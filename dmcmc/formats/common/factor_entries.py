@@ -59,7 +59,11 @@ class FactorEntries:
 
 
 def factor_entries(factor: Factor, sense: str) -> FactorEntries:
-    """Return a factor's entries that differ from its most frequent value (of a sparse factor: from its default)."""
+    """Return a factor's default and the entries that differ from it.
+
+    The default is the factor's most frequent value; a sparse factor has its own. ``sense`` (``"min"`` or ``"max"``) is
+    that of the problem: for ``"min"`` the costs are negated utilities.
+    """
     if isinstance(factor, SparseFactor):
         costs = _in_sense(factor.utilities, sense)
         return FactorEntries(factor.scope, factor.shape, factor.tuples.tolist(), costs[:-1], costs[-1])
@@ -125,7 +129,7 @@ def check_expressible(problem: Problem, *supported: str) -> None:
     problem
         The problem.
     *supported
-        Features that the format can express.
+        Features that the format can express, of ``"agents"``, ``"labels"`` and ``"names"``; only these are checked.
     """
     missing = {
         "agents": problem.n_agents > 1 and f"has no agents, and the problem has {problem.n_agents}",

@@ -31,7 +31,10 @@ class ScannedNumbers(NamedTuple):
 
 
 def scan_integers(text: bytes, begin: int = 0) -> ScannedNumbers:
-    """Return the words of a text from byte ``begin`` on as int64; words other than 64-bit integers stay unconverted."""
+    """Return the words of a text from byte ``begin`` on as int64; words other than 64-bit integers stay unconverted.
+
+    ``begin`` must not lie within a word.
+    """
     return _scan(integers, text, begin, np.dtype(np.int64))
 
 
@@ -61,9 +64,20 @@ def word_offset(text: bytes, begin: int, index: int) -> int:
 
 
 def _scan(kernel: Any, text: bytes, begin: int, dtype: np.dtype[Any]) -> ScannedNumbers:
-    """Run a scan kernel, again with a larger buffer if too many words stay unconverted."""
+    """Run a scan kernel, again with a larger buffer if too many words stay unconverted.
+
+    Parameters
+    ----------
+    kernel
+        ``integers`` or ``floats``: takes (text, begin, numbers, unconverted) and returns the number of words and of
+        unconverted words. The latter exceeds the buffer's size if the buffer was too small.
+    text, begin
+        The text, and the byte at which to start.
+    dtype
+        dtype of the numbers.
+    """
     data = np.frombuffer(text, dtype=np.uint8)
-    numbers = np.empty((len(text) - begin) // 2 + 1, dtype=dtype)  # untouched pages take no memory
+    numbers = np.empty((len(text) - begin) // 2 + 1, dtype=dtype)  # a word with its separator has 2 bytes or more
     capacity = _INITIAL_UNCONVERTED
     while True:
         unconverted = np.empty((capacity, 3), dtype=np.int64)

@@ -73,8 +73,9 @@ def _quotient(mantissa, power):
 
     ``mantissa`` is an integer up to 2^60 and ``power`` a power of ten up to 10^22. The quotient of the rounded mantissa
     is corrected by the exactly computed remainder (Dekker's product; 134217729 = 2^27 + 1 is Veltkamp's constant, which
-    splits a float64 into two halves). The sum of both is accurate to 2^-40 of a unit in the last place. It therefore
-    rounds like the true quotient, unless the latter lies that close to the midpoint between two floating-point numbers.
+    splits a float64 into two halves of at most 26 bits). The sum of both is accurate to 2^-40 of a unit in the last
+    place. It therefore rounds like the true quotient, unless the latter lies that close to the midpoint between two
+    floating-point numbers. The test for this is stricter: 2^-30 of a unit.
     """
     high = np.float64(mantissa)
     low = np.float64(mantissa - np.int64(high))
@@ -97,8 +98,9 @@ def _quotient(mantissa, power):
 def floats(text, begin, numbers, unconverted):
     """Convert words to float64; return the number of words and the number of unconverted words.
 
-    The kernel converts words m·10^e with m up to 2^53 and |e| up to 22 (rounded once), and quotients with longer m by
-    ``_quotient``. If the buffer ``unconverted`` is full, the kernel stops and returns its size plus 1.
+    The kernel converts words m·10^e with m up to 2^53 and |e| up to 22, where m and 10^|e| are exact and the result is
+    rounded once. Quotients with a longer m are converted by ``_quotient``; all other words stay unconverted. If the
+    buffer ``unconverted`` is full, the kernel stops and returns its size plus 1.
     """
     n, count, unconverted_count, i = text.size, 0, 0, begin
     while True:

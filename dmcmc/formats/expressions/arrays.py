@@ -30,11 +30,12 @@ class _ArrayValue(NamedTuple):
     Attributes
     ----------
     values : ndarray
-        Broadcastable to the shape of all assignments.
+        Broadcastable to the shape of all assignments: one axis per variable, of length 1 if the value does not depend
+        on it.
     kind : str
         i (int64), f (float64), b (bool), O (text), or m (a mixture of integers and floats, as float64).
     max_abs : int
-        Upper bound on the absolute value of the integers among the values.
+        Upper bound on the absolute value of the integers among the values; 1 for all other kinds except m.
     """
 
     values: Array
@@ -54,14 +55,14 @@ def evaluate(
     names
         Free names of the expression.
     values
-        Values on each axis.
+        Values on each axis: one axis per variable of the scope, and one of length 1 per constant argument.
     axes
         Axis of each name.
 
     Returns
     -------
     ndarray or None
-        Shape (assignments,), the last axis fastest.
+        int64 or float64, shape (assignments,), the last axis fastest; truth values as 0 and 1. None also for a text.
     """
     shape = [len(v) for v in values]
     try:
@@ -81,7 +82,10 @@ def evaluate(
 
 
 def _kind(values: Sequence[Any]) -> tuple[str, int]:
-    """Return the kind of values of one type, and an upper bound on their absolute value."""
+    """Return the kind of values of one type (see ``_ArrayValue``), and an upper bound on their absolute value.
+
+    Raises ``_NeedsPython`` for values of several types, of other types, or above 2^62.
+    """
     types = set(map(type, values))
     kind = {int: "i", float: "f", bool: "b", str: "O"}.get(types.pop() if len(types) == 1 else object)
     max_abs = max(map(abs, values)) if kind == "i" else 1
@@ -120,6 +124,8 @@ def _value(node: ast.expr, known: Mapping[str, _ArrayValue]) -> _ArrayValue:
 def _numbers(parts: Sequence[_ArrayValue]) -> tuple[list[Any], list[int], str]:
     """Return the operands as numbers.
 
+    Raises ``_NeedsPython`` for texts and mixtures, and for integers above 2^53 next to floats, which would be rounded.
+
     Returns
     -------
     arrays, sizes, kind
@@ -155,7 +161,10 @@ def _calculate(ufunc: Any, bound: Callable[..., int]) -> Callable[..., _ArrayVal
 
 
 def _divide(ufunc: Any, integers_only: bool) -> Callable[[_ArrayValue, _ArrayValue], _ArrayValue]:
-    """Return a division that rejects zero divisors; integer division and remainder take integers only."""
+    """Return a division that rejects zero divisors; integer division and remainder take integers only.
+
+    ``ufunc`` is NumPy's function. True division rejects integers above 2^53, which float64 would round.
+    """
 
     def divide(a: _ArrayValue, b: _ArrayValue) -> _ArrayValue:
         arrays, sizes, kind = _numbers([a, b])
@@ -203,7 +212,10 @@ def _all_true(*parts: _ArrayValue) -> _ArrayValue:
 
 
 def _choose(test: _ArrayValue, yes: _ArrayValue, no: _ArrayValue) -> _ArrayValue:
-    """Return ``yes`` where the test is true, else ``no``; both are evaluated everywhere."""
+    """Return ``yes`` where the test is true, else ``no``; both are evaluated everywhere.
+
+    This differs from Python only in operands that raise errors, and these abandon the evaluation.
+    """
     kinds, max_abs = {yes.kind, no.kind}, max(yes.max_abs, no.max_abs)
     kind = yes.kind if len(kinds) == 1 else "i" if kinds == {"b", "i"} else "m"
     if kind == "m" and (max_abs > _MAX_EXACT_FLOAT or "O" in kinds):
@@ -212,7 +224,10 @@ def _choose(test: _ArrayValue, yes: _ArrayValue, no: _ArrayValue) -> _ArrayValue
 
 
 def _power(a: _ArrayValue, b: _ArrayValue) -> _ArrayValue:
-    """Return an integer power with a non-negative exponent."""
+    """Return an integer power with a non-negative exponent and a result below 2^62.
+
+    ``n * m.bit_length()`` bounds the number of bits of the result, with the bounds m and n on base and exponent.
+    """
     (base, exponent), (m, n), kind = _numbers([a, b])
     if kind == "f" or exponent.min() < 0 or n * m.bit_length() > 62:
         raise _NeedsPython

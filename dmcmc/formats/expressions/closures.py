@@ -17,7 +17,9 @@ _MAX_DEPTH = 60  # levels of nesting; keeps the recursion far from Python's limi
 class Compiler:
     """Compile syntax nodes to closures and collect the free names.
 
-    Each method ``on_...`` compiles one type of node; a node without such a method is refused.
+    A *closure* is a function that takes an environment (a dict from names to values) and returns the value of its node.
+    Each method ``on_...`` compiles one type of node; a node without such a method is refused. One compiler compiles one
+    expression.
 
     Attributes
     ----------
@@ -26,13 +28,13 @@ class Compiler:
     names : dict
         Free names in the order of their appearance (a dict used as an ordered set).
     local : set of str
-        Names that the body assigns.
+        Names that the body assigns; they are not free.
     size : int
-        Number of nodes compiled.
+        Number of nodes compiled, an estimate of the work of one evaluation.
     depth : int
         Current depth of nesting.
     budget : StepBudget
-        Limit for the steps at run time.
+        Limit for the steps at run time, shared by all expressions of a file.
     """
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]], budget: StepBudget | None) -> None:
@@ -223,7 +225,11 @@ class Compiler:
         return call
 
     def on_generatorexp(self, node: ast.GeneratorExp | ast.ListComp) -> Closure:
-        """Compile a comprehension with a single loop."""
+        """Compile a comprehension with a single loop; its value is a tuple.
+
+        At run time it spends the number of items times the number of nodes compiled so far, an upper bound on its
+        steps.
+        """
         if len(node.generators) != 1 or not isinstance(node.generators[0].target, ast.Name):
             _refuse(node)
         clause = node.generators[0]
@@ -263,7 +269,10 @@ class Compiler:
         return run
 
     def statement(self, node: ast.stmt) -> Callable[[Environment], tuple[Any] | None]:
-        """Compile a return, a conditional, an assignment or ``pass``."""
+        """Compile a return, a conditional, an assignment or ``pass``.
+
+        The closure returns a 1-tuple of the returned value, or None if the next statement follows.
+        """
         self.size += 1
         if isinstance(node, ast.Return) and node.value is not None:
             value = self.node(node.value)
@@ -282,7 +291,10 @@ class Compiler:
 
 
 def _conditions(body: list[ast.stmt]) -> ast.expr | None:
-    """Return statements that only choose a returned value as one conditional expression; None for other statements."""
+    """Return statements that only choose a returned value as one conditional expression; None for other statements.
+
+    Such an expression can be evaluated for all assignments at once by NumPy.
+    """
     match body:
         case [ast.Return(value=value), *_]:
             return value

@@ -25,7 +25,15 @@ Closure = Callable[[Environment], Any]
 
 @dataclass
 class StepBudget:
-    """Number of evaluation steps that are left for a file."""
+    """Number of evaluation steps that are left for a file; all expressions of the file share it.
+
+    A step is the evaluation of one node of an expression for one assignment.
+
+    Attributes
+    ----------
+    steps : int
+        Steps that are left; negative once the budget was exceeded.
+    """
 
     steps: int = MAX_STEPS
 
@@ -66,7 +74,7 @@ class Expression:
     tree: ast.expr | None = field(repr=False, default=None)
 
     def __call__(self, values: Mapping[str, Any]) -> int | float:
-        """Return the value for one assignment; raises as ``evaluate_all`` does."""
+        """Return the value for one assignment, given by name; raises ``ExpressionError`` as ``evaluate_all`` does."""
         return self._one_by_one([dict(values)])[0]
 
     def evaluate_all(

@@ -24,7 +24,7 @@ class ExpressionError(DmcmcError):
 
 
 def number(value: Any) -> int | float:
-    """Return a number of bounded size, or raise ``ExpressionError``."""
+    """Return a number unchanged; raise ``ExpressionError`` for an integer of more than 4096 bits, or no number."""
     if type(value) is float or (type(value) in _INTEGER_TYPES and -_INTEGER_LIMIT < value < _INTEGER_LIMIT):
         return value  # type: ignore[no-any-return]
     if isinstance(value, int):
@@ -107,7 +107,10 @@ def power(a: Any, b: Any) -> int | float:
 
 
 def _round(value: Any, digits: Any = None) -> int | float:
-    """Return Python's ``round`` for bounded arguments."""
+    """Return Python's ``round`` for bounded arguments.
+
+    ``digits`` is limited to ±400, beyond the exponents of floats (10^±308).
+    """
     if digits is None:
         return round(number(value))
     if abs(integer(digits)) > 400:
@@ -191,7 +194,7 @@ def _truncated_division(a: Any, b: Any) -> int:
 
 
 def _folded(function: Callable[[Any, Any], Any], start: int) -> Callable[..., Any]:
-    """Extend a binary function to any number of operands."""
+    """Extend a binary function to any number of operands, folded from the left; ``start`` is the result of none."""
 
     def fold(*values: Any) -> Any:
         total: Any = start

@@ -14,12 +14,14 @@ from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
 
-_MAX_TABLE_ENTRIES = 1024  # an automaton over at most this many entries is stored as a table
-_FORBIDDEN = np.iinfo(np.int64).min  # utility of a forbidden entry
+_MAX_TABLE_ENTRIES = 1024  # an automaton over at most this many assignments is stored as a table, which is faster
+_FORBIDDEN = np.iinfo(np.int64).min  # utility of a forbidden entry in int64
 
 
 class GlobalFunctionBuilder:
     """A global cost function and the means to build its factors.
+
+    A global cost function is given by a keyword and parameters instead of a table, such as "all variables differ".
 
     Attributes
     ----------
@@ -30,11 +32,11 @@ class GlobalFunctionBuilder:
     arguments : mapping
         Parameters by the names of the signature; variables are given as positions in the scope.
     costs : CostScale
-        Converts costs to utilities.
+        Converts integer costs to utilities, and knows from which cost on an entry is forbidden.
     name : str
         Name of the factors.
     cost : int
-        The parameter ``cost``: cost of a violation of size 1.
+        The parameter ``cost``: cost of a violation of size 1; 0 if the function does not have it.
     """
 
     def __init__(
@@ -63,11 +65,24 @@ class GlobalFunctionBuilder:
         return self.cost * {"hard": 1, "lin": gap, "quad": gap * gap}[metric]
 
     def range_cost(self, metric: str, low: int, high: int) -> Callable[[int], Cost]:
-        """Return a function from a number to its cost: 0 from ``low`` to ``high``, else the cost of its distance."""
+        """Return a function from a number to its cost: that of a violation of the size of its distance from low..high.
+
+        Parameters
+        ----------
+        metric
+            ``hard``, ``lin`` or ``quad``; see ``violation_cost``.
+        low, high
+            Smallest and largest number without a cost.
+        """
         return lambda n: self.violation_cost(metric, max(low - n, n - high, 0))
 
     def occurrence_costs(self) -> dict[int, Callable[[int], Cost]]:
-        """Return, for each value with bounds, the cost of its number of occurrences as a function."""
+        """Return, for each value with bounds, the cost of its number of occurrences as a function.
+
+        A record of the parameter ``bounds`` is (value, smallest number, largest number), with the metric ``wdec``
+        followed by the cost of each missing and of each surplus occurrence. The metrics ``dec`` and ``var`` charge the
+        linear cost.
+        """
         functions: dict[int, Callable[[int], Cost]] = {}
         for value, low, high, *weights in self.arguments["bounds"]:
             if value in functions:
@@ -93,7 +108,9 @@ class GlobalFunctionBuilder:
         return self.weighted_sum([[int(x in counted_values) for x in range(size)] for size in self.shape], function)
 
     def weighted_sum(self, weights: Sequence[Sequence[int]], function: Callable[[int], Cost]) -> Factor:
-        """Return a factor for a function of the sum of weights.
+        """Return a factor for a function of the sum of weights: utility of function(Σ weights[i][x_i]).
+
+        The factor does not depend on variables whose weights are all equal, and leaves them out of its scope.
 
         Parameters
         ----------
@@ -116,6 +133,8 @@ class GlobalFunctionBuilder:
 
     def automaton(self, positions: Sequence[int], start: Hashable, step: Any) -> Factor:
         """Return a factor for an automaton over some positions of the scope; a small one is stored as a table.
+
+        An automaton reads the variables one by one; each step changes its state and contributes a utility.
 
         Parameters
         ----------

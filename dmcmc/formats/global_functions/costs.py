@@ -1,11 +1,14 @@
-"""Costs of global cost functions, and the distances between numbers and the conditions on them."""
+"""Costs of global cost functions, and the distances between numbers and the conditions on them.
+
+A distance (gap, violation) is 0, or for ``GAPS`` 0 or less, where the condition holds.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dmcmc.inference.runtime.errors import ProblemError
 
-_MAX_COST = 2**62  # upper limit for the absolute value of a cost; leaves headroom in int64
+_MAX_COST = 2**62  # upper limit for the absolute value of a cost; the sum of two such costs fits int64
 
 Cost = int | None  # None is forbidden
 
@@ -25,7 +28,13 @@ class CostScale(NamedTuple):
     unit: int = 1
 
     def utility(self, cost: Cost) -> int | float | None:
-        """Return the utility of a cost; None is forbidden, for both."""
+        """Return the utility −cost / ``unit`` of an integer cost; None (forbidden) for None and from ``top`` on.
+
+        Raises
+        ------
+        ProblemError
+            If the absolute value of the cost exceeds 2^62.
+        """
         if cost is None or (self.top is not None and cost >= self.top):
             return None
         if abs(cost) > _MAX_COST:
@@ -49,12 +58,16 @@ def gap_cost(gap: int, delta: int, unit: int) -> Cost:
 
 
 def deviation_cost(low: int, high: int, shortage: int, excess: int) -> Callable[[int], Cost]:
-    """Return the cost of a number below ``low`` or above ``high`` as a function."""
+    """Return the cost of a number n as a function: shortage · max(low − n, 0) + excess · max(n − high, 0)."""
     return lambda n: shortage * max(low - n, 0) + excess * max(n - high, 0)
 
 
 def comparison_gap(comparator: str) -> Callable[[int, int], int]:
-    """Return the distance of a sum from satisfying a comparison with a right-hand side, as a function of both."""
+    """Return the distance of a sum from satisfying a comparison with a right-hand side, as a function of both.
+
+    ``comparator`` is one of ==, <=, <, !=, > and >=. The distance is 0 where the comparison holds, and 1 where ``!=``
+    does not.
+    """
     gaps: Mapping[str, Callable[[int, int], int]] = {
         "==": lambda total, to: abs(to - total),
         "<=": lambda total, to: max(0, total - to),

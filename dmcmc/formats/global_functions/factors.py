@@ -1,8 +1,9 @@
 """Express global cost functions as sums of factors.
 
-Most functions count something along their scope. They become automata whose state is the count, or the sum so far. A
-function of the number of occurrences of each value becomes one automaton per value. Costs are integers in some unit;
-None is forbidden.
+A global cost function is given by a keyword and parameters instead of a table. Most of them count something along their
+scope. They become deterministic automata that read the scope variable by variable and whose state is the count, or the
+sum so far. A function of the number of occurrences of each value becomes one automaton per value. Costs are integers in
+units of the last decimal place of the file; None is forbidden.
 """
 
 from collections import Counter
@@ -20,7 +21,7 @@ from dmcmc.formats.global_functions.two_lists import overlap, same
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 
-_MAX_ENTRIES_OR_STEPS = 2**20  # table entries or automaton steps that one function may need
+_MAX_ENTRIES_OR_STEPS = 2**20  # limit for table entries or automaton steps of one function; keeps reading fast
 
 
 def build(
@@ -60,6 +61,7 @@ def build(
         arguments[field.name] = _with_positions(field, arguments[field.name], scope)
         if field.kind in ("lists", "each") and len(arguments[field.name]) != len(scope):
             raise ProblemError(f"{field.name}: {len(arguments[field.name])} for {len(scope)} variables")
+    # Number of automata or rows of pairs that are built: one per variable, one per value, or a single one.
     passes = len(scope) if keyword in ("salldiff", "salldiffkp") and arguments["metric"] != "var" else 1
     if keyword in ("salldiff", "salldiffdp", "walldiff", "ssame", "wsame", "wsamegcc") and passes == 1:
         passes = max(shape)
@@ -69,7 +71,11 @@ def build(
 
 
 def _with_positions(field: ParameterSpec, argument: Any, scope: Sequence[int]) -> Any:
-    """Return a parameter in which variables are replaced by their positions in the scope."""
+    """Return a parameter's value in which variables are replaced by their positions in the scope.
+
+    ``field`` describes the parameter; other parameters are returned unchanged. Raises ``ProblemError`` for a variable
+    outside the scope.
+    """
 
     def position_of(v: int) -> int:
         if v not in scope:
@@ -88,8 +94,9 @@ def _with_positions(field: ParameterSpec, argument: Any, scope: Sequence[int]) -
 class _FactorBuilder(GlobalFunctionBuilder):
     """Builder of every global cost function by name.
 
-    A ``step`` function below maps (position, state, value) to the next state of an automaton and a utility; None as
-    utility is forbidden. The cost is charged at the last position.
+    Methods that count define a function ``step``, which maps (position, state, value) to the next state of an automaton
+    and a utility; None as utility is forbidden. The cost is charged at the last position, where the next state is
+    always 0.
     """
 
     def build(self, keyword: str) -> list[Factor]:
@@ -147,11 +154,14 @@ class _FactorBuilder(GlobalFunctionBuilder):
         return [list(range(size)) for size in self.shape]
 
     def occurrences(self, functions: Mapping[int, Callable[[int], Cost]]) -> list[Factor]:
-        """Return the factors for a sum over values of a function of the value's number of occurrences."""
+        """Return one factor per value v, whose cost is ``functions[v]`` of the number of variables that take v."""
         return [self.among([[value]], function) for value, function in functions.items()]
 
     def at_most_one(self, pairs: Sequence[Sequence[int]]) -> Factor:
-        """Forbid that two variables take values listed as pairs (position, value)."""
+        """Return a factor that forbids that more than one variable takes a listed value.
+
+        ``pairs`` lists the pairs [position, value].
+        """
         is_listed = [[int([i, x] in pairs) for x in range(size)] for i, size in enumerate(self.shape)]
         return self.weighted_sum(is_listed, lambda total: 0 if total <= 1 else None)
 
@@ -164,7 +174,12 @@ class _FactorBuilder(GlobalFunctionBuilder):
         ]
 
     def cardinality(self) -> list[Factor]:
-        """Return the cost of the number of variables to change until each value occurs as often as it should."""
+        """Return the cost of the number of variables to change until each value occurs as often as it should.
+
+        A state holds the number of occurrences of each value with bounds so far (capped where more makes no
+        difference), and the number of surplus occurrences. One change can correct one surplus and one missing
+        occurrence, so that the cost is ``cost`` · max(missing, surplus).
+        """
         bounds = {value: (low, high) for value, low, high in self.arguments["bounds"]}
         if len(bounds) < len(self.arguments["bounds"]):
             raise ProblemError("a value has bounds twice")
@@ -190,9 +205,10 @@ class _FactorBuilder(GlobalFunctionBuilder):
         return [self.automaton(range(len(self.scope)), ((0,) * len(limits), 0), step)]
 
     def against_last(self, keyword: str) -> Factor:
-        """Return a comparison of the other variables with the value of the last one.
+        """Return a hard or constant-cost comparison of the other variables with the value of the last one.
 
         ``wvaramong`` compares the number of variables that take one of some values, ``wvarsum`` the sum of the values.
+        A violated comparison costs ``cost``, whatever its size.
         """
         last = len(self.scope) - 1
         counted_values = {v for (v,) in self.arguments["values"]} if keyword == "wvaramong" else None
@@ -206,7 +222,11 @@ class _FactorBuilder(GlobalFunctionBuilder):
         return self.automaton(range(len(self.scope)), 0, step)
 
     def capacity_bound(self, keyword: str) -> Factor:
-        """Return a hard bound on the sum of the weights of the values taken (``clique`` and the knapsack functions)."""
+        """Return a hard bound on the sum of the weights of the values taken (``clique`` and the knapsack functions).
+
+        ``clique`` allows at most ``rhs`` listed values. The knapsack functions need a sum of weights of at least
+        ``capacity``; they differ only in how the file lists the weights.
+        """
         a = self.arguments
         if keyword == "clique":
             values_by_variable = [{value for (value,) in values} for values in a["values"]]

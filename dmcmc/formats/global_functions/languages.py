@@ -14,7 +14,7 @@ from dmcmc.formats.global_functions.costs import CostScale
 from dmcmc.inference.model.automaton import StepFunction
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 
-_MAX_PARSE_ENTRIES = 2**22  # limit for the number of words times the number of symbols
+_MAX_PARSE_ENTRIES = 2**22  # limit for the number of words times the number of symbols: 32 MiB of int64 costs per span
 _Spans = dict[int, NDArray[np.int64]]  # for each symbol, the costs of all words over some positions of the scope
 _NO_PARSE = np.iinfo(np.int64).max // 4  # cost of a word without a parse; two of them can be added without overflow
 
@@ -24,9 +24,28 @@ def automaton_for(
 ) -> tuple[Hashable, StepFunction]:
     """Return the initial state and the step of an automaton that computes the cheapest run of the file's automaton.
 
-    A state of the new automaton is a sorted tuple of pairs: a state of the file's automaton, and the cost of reaching
-    it. With the metric ``var`` a value may be replaced at a cost; with ``edit`` values may also be deleted and
-    inserted. In the code, q and r are states of the file's automaton, and v is the value that labels a transition.
+    The file's automaton may be nondeterministic; the result is its subset construction with costs. A state of the new
+    automaton is a sorted tuple of pairs: a state of the file's automaton, and the cost of reaching it. With the metric
+    ``var`` a value may be replaced at a cost; with ``edit`` values may also be deleted and inserted. In the code, q and
+    r are states of the file's automaton, and v is the value that labels a transition.
+
+    Parameters
+    ----------
+    keyword
+        ``wregular``: starts, ends and transitions have costs. ``sregular`` and ``sregulardp``: they have none, and
+        edits cost the parameter ``cost`` each.
+    length
+        Number of variables of the scope.
+    arguments
+        Parameters of the function: records (state, cost) of ``starts`` and ``ends``, and (state, value, next state,
+        cost) of ``transitions``; all without the cost unless the keyword is ``wregular``.
+    costs
+        Converts costs to utilities.
+
+    Returns
+    -------
+    start, step
+        ``step`` maps (position, state, value) to the next state and a utility; None as utility is forbidden.
     """
     a, is_unweighted, allows_edits = arguments, keyword != "wregular", arguments.get("metric") == "edit"
     edit_cost: int = a.get("cost", 0)
@@ -77,7 +96,10 @@ def automaton_for(
 
 
 def _finite_utility(cost: int, costs: CostScale) -> int | float:
-    """Return a cost below the forbidden limit as a utility."""
+    """Return the utility of a cost that is never forbidden itself: −cost / unit.
+
+    The step before the last charges only a part of the total cost, so the limit ``costs.top`` does not apply to it.
+    """
     return -cost if costs.unit == 1 else (0 - cost) / costs.unit
 
 
@@ -86,6 +108,21 @@ def parse_utilities(shape: Sequence[int], arguments: Mapping[str, Any], costs: C
 
     With the metric ``var`` a value may be replaced at a cost. With ``weight`` rules have costs, and a word without a
     parse is forbidden.
+
+    Parameters
+    ----------
+    shape
+        Domain sizes of the scope: position i of a word has ``shape[i]`` possible values.
+    arguments
+        ``nb_symbols``, ``start`` (the symbol that derives a word), ``terminals`` with records (symbol, value), and
+        ``non_terminals`` with records (symbol, left symbol, right symbol); each record ends with a cost for ``weight``.
+    costs
+        Converts costs to utilities.
+
+    Returns
+    -------
+    ndarray of int64 or float64, one axis per position
+        Utilities; the smallest int64 or −∞ is forbidden.
     """
     a, n, symbols = arguments, len(shape), arguments["nb_symbols"]
     if prod(shape) * max(1, symbols) > _MAX_PARSE_ENTRIES:

@@ -1,4 +1,8 @@
-"""A network nested in a constraint: its cost at the constraint's variables must lie between two bounds."""
+"""Convert a network nested in a constraint to a factor: the network's cost must lie between two bounds.
+
+The network has the variables of the constraint's scope. The constraint becomes a deterministic automaton that reads the
+scope variable by variable and adds up the cost of the network.
+"""
 
 from collections.abc import Hashable, Sequence
 from math import prod
@@ -12,24 +16,26 @@ from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError
 
-_FORBIDDEN = np.iinfo(np.int64).max  # cost of a forbidden entry
-_MAX_INNER_ENTRIES = 1 << 20  # entries of an inner factor's table
-_MAX_TABLE_ENTRIES = 1024  # a constraint over at most this many entries is stored as a table
+_FORBIDDEN = np.iinfo(np.int64).max  # cost of a forbidden entry; the largest int64
+_MAX_INNER_ENTRIES = 1 << 20  # limit for the entries of an inner sparse or automaton factor, which is expanded here
+_MAX_TABLE_ENTRIES = 1024  # a constraint over at most this many assignments is stored as a table, which is faster
 
 
 class NestedNetwork(NamedTuple):
     """A network and the bounds on its cost.
+
+    Costs are integers in units of the last decimal place of the file: the cost 1.25 of a file with two decimals is 125.
 
     Attributes
     ----------
     domains : sequence of int
         Domain sizes of its variables, which are those of the scope in the same order.
     factors : tuple of Factor
-        Its factors; utilities are negated costs.
+        Its factors over the variables 0, 1, ... of the network; utilities are negated costs, in units of 1.
     unit : int
-        Integer that represents the cost 1, a power of ten.
+        Integer that represents the cost 1, a power of ten: 100 if the file has two decimals.
     low, high : int
-        The constraint low ≤ cost < high; integers in the same unit.
+        The constraint low ≤ cost < high, as integer costs.
     """
 
     domains: Sequence[int]
@@ -40,20 +46,32 @@ class NestedNetwork(NamedTuple):
 
 
 def nested_constraint(nested: NestedNetwork, scope: Sequence[int], shape: Sequence[int], name: str) -> Factor:
-    """Return the hard constraint as an automaton.
+    """Return the hard constraint ``nested.low`` ≤ cost of the network < ``nested.high`` as an automaton.
 
-    A state holds the cost so far and the values of the variables that later factors still need.
+    A state is a pair: the cost so far, and the (position, value) pairs of the variables that later factors still need.
+    A transition is forbidden as soon as no values of the remaining variables can satisfy the bounds. If the scope has
+    at most 1024 assignments, the factor is returned as a table.
+
+    Parameters
+    ----------
+    nested
+        The network and its bounds.
+    scope, shape
+        Variables of the constraint in the outer problem, and their domain sizes.
+    name
+        Name of the factor.
 
     Raises
     ------
     ProblemError
-        If the network's variables differ from those of the scope.
+        If the scope is empty, its domain sizes differ from those of the network, or the table of a network's function
+        is too large.
     ResourceError
         If the automaton needs too many states.
     """
     if [*nested.domains] != [*shape]:
         raise ProblemError(f"its network has domains {[*nested.domains]}, its scope {[*shape]}")
-    inner_tables, start = [], 0
+    inner_tables, start = [], 0  # start: the sum of the network's constants
     for factor in nested.factors:
         if type(factor) is not Factor and prod(factor.shape) > _MAX_INNER_ENTRIES:
             raise ProblemError("its network has a function over too many variables")
@@ -61,12 +79,16 @@ def nested_constraint(nested: NestedNetwork, scope: Sequence[int], shape: Sequen
         if factor.scope:
             inner_tables.append((factor.scope, costs))
         else:
+            # A forbidden constant counts as the cost ``high``, the first cost that the constraint rejects.
             start += int(costs) if costs != _FORBIDDEN else nested.high
     if not scope:
         raise ProblemError("its scope is empty")
+    # Sums of the smallest and of the largest finite costs of all factors whose last variable is at position i or later.
+    # They are Python integers (dtype object), which do not overflow.
     min_remaining, max_remaining = np.zeros(len(scope) + 1, dtype=object), np.zeros(len(scope) + 1, dtype=object)
+    # For each position, the (scope, costs) of the factors whose last variable is there: their costs are added there.
     closing_factors: list[list[tuple[tuple[int, ...], NDArray[np.int64]]]] = [[] for _ in scope]
-    last_use = [0] * len(scope)
+    last_use = [0] * len(scope)  # for each variable, the last position at which a factor needs its value
     for inner_scope, costs in inner_tables:
         end = max(inner_scope)
         closing_factors[end].append((inner_scope, costs))
@@ -95,7 +117,10 @@ def nested_constraint(nested: NestedNetwork, scope: Sequence[int], shape: Sequen
 
 
 def _costs(factor: Factor, unit: int) -> NDArray[np.int64]:
-    """Return a factor's table as integer costs."""
+    """Return a factor's table as int64 costs in units of the last decimal place; ``_FORBIDDEN`` for forbidden entries.
+
+    Utilities are negated costs in units of 1, so that an entry is −utility · ``unit``; float utilities are rounded.
+    """
     table = factor.table
     hard = forbidden(table)
     utility = np.where(hard, 0, table)

@@ -28,7 +28,7 @@ class ParameterSpec(NamedTuple):
     layout: str = ""
 
 
-# Parameters that several functions share.
+# Parameters that several functions share. Their names, from toulbar2, become the keys of ``arguments``.
 _VAR = ParameterSpec("metric", "word", "var")
 _METRIC = ParameterSpec("metric", "word", "hard|lin|quad")
 _COST = ParameterSpec("cost", "cost")
@@ -134,7 +134,18 @@ ANY_SENSE = (
 
 
 def record_layout(field: ParameterSpec, earlier: Mapping[str, Any]) -> str:
-    """Return the letters of a list's records: ``sgcc wdec`` adds two weights to each, a weighted grammar one."""
+    """Return the letters of a list's records: i for an integer, c for a cost, v for a variable.
+
+    They are ``field.layout``, with two costs added for the bounds of ``sgcc`` with the metric ``wdec``, and one cost
+    for the rules of a weighted grammar.
+
+    Parameters
+    ----------
+    field
+        The parameter; its kind is ``list`` or ``rules``.
+    earlier
+        Parameters that precede it, by name; ``metric`` decides.
+    """
     if field.kind == "rules":
         return field.layout + "c" if earlier["metric"] == "weight" else field.layout
     return field.layout + "cc" if field is _BOUNDS and earlier.get("metric") == "wdec" else field.layout

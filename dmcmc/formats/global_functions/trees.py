@@ -10,7 +10,9 @@ def spanning_tree(shape: Sequence[int]) -> tuple[Hashable, StepFunction]:
     """Return the initial state and the step of an automaton that reads each node's parent; the root is its own parent.
 
     A state holds ``chain_ends`` (the node that each node reaches by following the parents read so far) and whether a
-    root was read. Nodes with the same chain end form one part of a partition of all nodes.
+    root was read. Nodes with the same chain end form one part of a partition of all nodes. A transition is forbidden if
+    it closes a cycle, names a node that does not exist or a second root, or if no root was read at the end. As the
+    result has n nodes, one root and no cycle, it is a spanning tree.
     """
     nodes = range(len(shape))
 

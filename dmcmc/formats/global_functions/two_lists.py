@@ -34,7 +34,11 @@ def same(b: GlobalFunctionBuilder, keyword: str) -> list[Factor]:
 
 
 def overlap(b: GlobalFunctionBuilder) -> Factor:
-    """Return a comparison of the number of positions at which both halves have the same value other than 0."""
+    """Return a comparison of the number of positions at which both halves have the same value other than 0.
+
+    The automaton reads both halves alternately. A state holds the number of agreements so far and, between the two
+    variables of a position, the value of the left one.
+    """
     a, half = b.arguments, len(b.scope) // 2
     if 2 * half != len(b.scope):
         raise ProblemError("needs two lists of equal length")

@@ -118,7 +118,12 @@ class _OwnerAssignment:
                     self.host.setdefault(name, hosted)
 
     def assign_remaining(self, scopes: Iterable[Sequence[int]]) -> tuple[tuple[str, ...], list[int]]:
-        """Assign the remaining variables, and return the agents and the owner of each variable."""
+        """Assign the remaining variables, and return the agents and the owner of each variable.
+
+        Each group goes, in the file's order, to the agent with most factors between the group and the agent's
+        variables, then the least loaded one. Only agents below the average load ⌈variables / agents⌉ are considered, or
+        all if there are none.
+        """
         if not self.agents:
             self.agents["all"] = 0
         scopes_of = self.scopes_by_variable(scopes)

@@ -259,9 +259,8 @@ class _PydcopReader:
             numbers = entries([*costs, default], self.sense)
         except OverflowError as error:
             self.fail((*key, "values"), str(error))
-        self.table_budget.reserve(
-            (16 * len(rows),), lambda: self.document.at(key)
-        )  # entries that a dense table may have per row
+        # ``tabulate`` builds a dense table only if it is small or has at most 16 entries per row.
+        self.table_budget.reserve((16 * len(rows),), lambda: self.document.at(key))
         return self.checked(key, lambda: tabulate(scope, shape, rows, numbers[:-1], numbers[-1], self.sense, key[-1]))
 
     def row(self, text: str, index: Sequence[dict[str, int]], key: Key) -> list[int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
 
-MAX_ENTRIES = 1 << 60  # upper limit for numbers of entries; larger products are cut to it
+MAX_ENTRIES = 1 << 60  # products of domain sizes are cut to this limit, so that they cannot overflow int64
 
 # Reasons why the pass ended: finished; the file ends too early; an arity that is not a whole number; a variable that
 # does not exist; a variable that occurs twice in a scope; a number of entries that does not fit the scope.

@@ -142,7 +142,7 @@ class _WcspReader:
         return self.numbers[self.position - count : self.position]
 
     def word(self) -> str | None:
-        """Consume and return the next word if it is not a number; otherwise return None."""
+        """Consume and return the next word if it is not a number; otherwise, or at the end of the file, return None."""
         if self._next_word() != self.position or self.position == self.numbers.size:
             return None
         _, first, last = self.unconverted[self.words_taken].tolist()
@@ -245,7 +245,12 @@ class _WcspReader:
         return tuple(factors)
 
     def _special(self, index: int) -> list[Factor]:
-        """Read one constraint that is not plain: with shared tuples, a reference to them, or a global cost function."""
+        """Read one constraint that is not plain: with shared tuples, a reference to them, or a global cost function.
+
+        A negative arity marks tuples that later constraints may share; a negative number of tuples, −k, refers to the
+        k-th shared constraint. A word after the default cost −1 is the keyword of a global cost function (a function
+        that is given by parameters instead of a list of tuples).
+        """
         what, begin = f"constraint {index}", self.position
         arity = int(self.take(1, what)[0])
         defines = arity < 0
@@ -299,7 +304,7 @@ class _WcspReader:
             self.fail(f"{what}: {str(error).partition(': ')[2] or error}", begin)
 
     def _reference(self, what: str, name: str, scope: Sequence[int], number: int, begin: int) -> Factor:
-        """Return a constraint with the costs and the default of a shared one."""
+        """Return a constraint with the costs and the default of a shared one; ``number`` counts these from 1."""
         if number > len(self.shared):
             self.fail(f"{what}: refers to shared function {number}; {len(self.shared)} are defined before", begin)
         shape, factor = self.shared[number - 1]
@@ -331,7 +336,11 @@ class _WcspReader:
             self.fail(f"{what}: {error}", begin)
 
     def _nested(self, name: str, what: str, scope: Sequence[int], begin: int) -> Factor:
-        """Read a nested network with the bounds of its cost and its options."""
+        """Read a nested network with the bounds of its cost and its options.
+
+        The constraint holds if ``low`` ≤ cost < ``high``. Of the two options, the first makes no difference here, and
+        the second, strong duality, is not supported.
+        """
         low, high, _, dual = self.take(4, f"{what}: wcsp: bounds and options").tolist()
         if dual:
             offset = word_offset(self.source.data, self.body, begin)
@@ -409,17 +418,20 @@ class _WcspReader:
 def _frozen(data: Array, max_abs_cost: NDArray[np.int64]) -> tuple[Array, Array]:
     """Return the dense tables as read-only int64 and int32 arrays.
 
+    A constraint uses the int32 array if its costs fit (absolute value below 2^31), else the int64 array.
+
     Parameters
     ----------
     data
         (entries,) int64. Utilities of all dense tables, concatenated; the smallest int64 is forbidden.
     max_abs_cost
-        (constraints,) int64. Largest absolute cost of each constraint; its int32 entries are valid only below 2^31.
+        (constraints,) int64. Largest absolute cost of each constraint.
 
     Returns
     -------
     wide, narrow
-        (entries,) int64, empty if no constraint needs it; and (entries,) int32.
+        (entries,) int64, empty if no constraint needs it; and (entries,) int32, whose entries are valid only for
+        constraints with costs below 2^31.
     """
     hard = data == _FORBIDDEN
     narrow = data.astype(np.int32)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
 
-MAX_ENTRIES = 1 << 60  # upper limit for numbers of entries; larger products are cut to it
+MAX_ENTRIES = 1 << 60  # products of domain sizes are cut to this limit, so that they cannot overflow int64
 
 # Reasons why a pass ended: finished; a constraint that is not plain; the file ends too early; a variable that does not
 # exist; a variable that occurs twice in a scope; a value outside its domain; a cost below the lower limit.

@@ -88,7 +88,10 @@ class Relation:
         return cost
 
     def _read(self, cost: Number | None) -> None:
-        """Read ``cost: a b|c d|...``; a cost also holds for the tuples that follow without one."""
+        """Read ``cost: a b|c d|...``; a cost also holds for the tuples that follow without one.
+
+        ``cost`` is that of the first tuples if the text gives none; None if it must give one.
+        """
         values_of: dict[str, Number] = {}
         for part in self.element.text.split("|"):
             before, colon, after = part.rpartition(":")
@@ -114,6 +117,8 @@ class Relation:
 
     def indexed_tuples(self, index: Sequence[ValueIndex], top: Number) -> tuple[list[list[int]], Array]:
         """Return the tuples as value indices, and their costs followed by the default.
+
+        The costs are int64 or float64 as ``Factor.of`` takes them, with the smallest int64 or ±∞ for forbidden tuples.
 
         Parameters
         ----------
@@ -189,7 +194,11 @@ class Formula:
         sense: str,
         top: Number,
     ) -> Array:
-        """Return the costs of all assignments, the last variable fastest.
+        """Return the costs of all assignments as a flat array, the last variable fastest.
+
+        Forbidden entries are the smallest int64, or ±∞ in an array of floats.
+
+        A predicate costs 0 where it holds and is forbidden elsewhere. Constant arguments become axes of one value.
 
         Parameters
         ----------

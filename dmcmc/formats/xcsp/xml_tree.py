@@ -56,7 +56,21 @@ def parse(source: SourceFile) -> Element:
 
 
 class _XmlTreeBuilder:
-    """Build the tree from the events of the expat parser."""
+    """Build the tree from the events of the expat parser.
+
+    Attributes
+    ----------
+    source : SourceFile
+        The file.
+    parser : expat parser
+        Calls the methods ``start``, ``end`` and ``characters`` while it reads the file.
+    top : Element
+        Parent of the root element.
+    open : list of Element
+        The elements that are not closed yet, the innermost last.
+    count : int
+        Number of elements so far.
+    """
 
     def __init__(self, source: SourceFile) -> None:
         """Register the event handlers."""

@@ -94,7 +94,17 @@ def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> CalendarAn
 
 
 def reason_of(calendar: Calendar, m: int, chosen: Mapping[int, MeetingChoice]) -> str:
-    """Return why a meeting does not take place; ``chosen`` holds the times and rooms of the meetings that do."""
+    """Return why a meeting does not take place, in words.
+
+    Parameters
+    ----------
+    calendar
+        The calendar.
+    m
+        Number of the meeting.
+    chosen
+        The times and rooms of the meetings that take place, by their numbers.
+    """
     choices = calendar.choices[m]
     if not choices:
         return no_time(calendar, m)

@@ -71,7 +71,11 @@ class _MeetingSearch:
         return self._place({m: (1 << len(self.calendar.choices[m])) - 1 for m in meetings})
 
     def _place(self, remaining: dict[int, int]) -> bool | None:
-        """Return whether the meetings in ``remaining`` fit together with their choices; None if not finished."""
+        """Return whether the meetings in ``remaining`` fit together with their choices; None if not finished.
+
+        ``remaining`` maps each meeting to its remaining choices, as the bits of an integer. A choice is kept only if
+        each other meeting still has a compatible one (forward checking).
+        """
         if not remaining:
             return True
         self.nodes += 1
@@ -100,6 +104,9 @@ class _MeetingSearch:
         return False
 
     def _allowed(self, m: int, n: int) -> list[int]:
-        """Return for each choice of meeting ``m`` the compatible choices of meeting ``n`` as the bits of an integer."""
+        """Return for each choice of meeting ``m`` the compatible choices of meeting ``n`` as the bits of an integer.
+
+        Bit i stands for choice i of ``n``.
+        """
         packed = np.packbits(~self.calendar.clashes(m, n), axis=1, bitorder="little")
         return [int.from_bytes(row.tobytes(), "little") for row in packed]

@@ -91,6 +91,7 @@ def _events(answer: CalendarAnswer, day: int) -> str:
     hues = {meeting.name: i * 360 // _HUES % 360 for i, meeting in enumerate(answer.calendar.meetings)}
     pieces = []
     for item, lane, lanes in _in_lanes([item for item in answer.scheduled if item.choice.start // grid.slots == day]):
+        # 0.1 rem less than the slots, so that a gap separates consecutive meetings.
         top, height = item.choice.start % grid.slots * _SLOT_HEIGHT, item.meeting.length * _SLOT_HEIGHT - 0.1
         place = (
             f"top:{top:.2f}rem;height:{height:.2f}rem;"

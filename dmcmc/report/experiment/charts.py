@@ -1,4 +1,7 @@
-"""Make the charts of an experiment: time and quality by each varied key, and quality over time."""
+"""Make the charts of an experiment: time and quality by each varied key, and quality over time.
+
+*Quality* is the objective divided by the reference of the instance: the best bound, or the objective of one method.
+"""
 
 from collections.abc import Mapping, Sequence
 from math import exp, log
@@ -9,9 +12,9 @@ from dmcmc.report.experiment.statistics import BOUND, Cell, Findings, Mean, rati
 from dmcmc.report.experiment.tables import case_name
 from dmcmc.report.pages.chart import Chart, Series
 
-_INTERVALS = 40  # points of a line over time, less one
-_FIRST_SECONDS = 1e-3  # start of the time axis
-_MAX_CASES = 12  # charts over time
+_INTERVALS = 40  # parts that the time axis is divided into; a line has one more point
+_FIRST_SECONDS = 1e-3  # start of the logarithmic time axis
+_MAX_CASES = 12  # limit for the number of charts over time; the first cases are shown
 
 
 def charts_of(findings: Findings) -> list[Chart]:
@@ -39,7 +42,7 @@ def varied(findings: Findings) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _along(findings: Findings, key: str, others: Mapping[str, Any]) -> dict[float, Mapping[str, Any]]:
-    """Return the cases with the given other keys, by the value of ``key`` (in the case, or in the base)."""
+    """Return the cases with the given other keys, by the value of ``key`` in the case or in the base configuration."""
     points: dict[float, Mapping[str, Any]] = {}
     for case in findings.cases:
         if {k: v for k, v in case.items() if k != key} != others:
@@ -60,10 +63,21 @@ def _of_base(base: Any, key: str) -> Any:
 def _scaling(
     findings: Findings, key: str, others: Mapping[str, Any], points: Mapping[float, Mapping[str, Any]]
 ) -> list[Chart]:
-    """Return the charts of time and quality by one key."""
+    """Return the charts of time and quality by one key.
+
+    Parameters
+    ----------
+    findings
+        The results of the experiment.
+    key, others
+        The varied configuration key, and the keys and values that all cases of the chart share.
+    points
+        The case at each value of ``key``, in ascending order.
+    """
     cells = {(case_name(cell.case), cell.method): cell for cell in findings.cells}
     name, case_text = key.rpartition(".")[2], f" ({case_name(others)})" if others else ""
     values = list(points)
+    # A logarithmic axis if the values span a factor of 4 or more.
     is_log_x = values[0] > 0 and values[-1] / values[0] >= 4
 
     def series(attribute: str) -> list[Series]:
@@ -87,7 +101,7 @@ def _has(cell: Cell | None, attribute: str) -> bool:
 
 
 def _point(x: float, mean: Mean) -> tuple[float, float, float, float]:
-    """Return a point of a line with its confidence interval."""
+    """Return a point of a line as (x, mean, lower end, upper end of the 95 % confidence interval)."""
     half = mean.half or 0.0
     return x, mean.value, mean.value - half, mean.value + half
 
@@ -112,7 +126,11 @@ def over_time(findings: Findings) -> list[Chart]:
 
 
 def _mean_over_time(runs: Sequence[Record], references: Mapping[str, float]) -> list[tuple[float, float, float, float]]:
-    """Return the mean quality over time, from the time on at which all runs have an answer."""
+    """Return the mean quality over time, from the time on at which all runs have an answer.
+
+    The points (seconds, mean, lower end, upper end) are equally spaced on a logarithmic axis from a millisecond to the
+    end of the longest run. Empty if there is no run, or none takes longer than a millisecond.
+    """
     last = max((float(run["time"]) for run in runs), default=0.0)
     if last <= _FIRST_SECONDS:
         return []
@@ -126,7 +144,10 @@ def _mean_over_time(runs: Sequence[Record], references: Mapping[str, float]) -> 
 
 
 def _objective_at(run: Record, now: float) -> float | None:
-    """Return the best objective that a run had found by a time in seconds; None before its first answer."""
+    """Return the best objective that a run had found by a time in seconds; None before its first answer.
+
+    The tolerance of 10^-9 covers the rounding of the times.
+    """
     best: float | None = None
     for time, objective, _ in run["trace"]:
         if time <= now * (1 + 1e-9) and objective is not None:

@@ -30,7 +30,7 @@ def draw_figures(charts: Sequence[Chart], folder: Path, suffix: str) -> list[Pat
 
     files = []
     for chart in charts:
-        figure = Figure(figsize=(4.6, 3.0), layout="constrained")
+        figure = Figure(figsize=(4.6, 3.0), layout="constrained")  # inches
         axes = figure.subplots()
         for series in chart.series:
             x, y, low, high = zip(*series.points, strict=True)
@@ -51,6 +51,7 @@ def draw_figures(charts: Sequence[Chart], folder: Path, suffix: str) -> list[Pat
         axes.grid(alpha=0.3)
         drawn = io.BytesIO()
         figure.savefig(drawn, format=suffix, dpi=150)
+        # A file name of at most 80 characters from the title.
         name = re.sub(r"\W+", "-", chart.title.lower()).strip("-")[:80]
         files.append(folder / "figures" / f"{name}.{suffix}")
         replace_file(files[-1], [drawn.getvalue()])

@@ -1,4 +1,8 @@
-"""Show what each improver of a run contributed: coloured segments of the chart, its legend, bars and a table."""
+"""Show what each improver of a run contributed: coloured segments of the chart, its legend, bars and a table.
+
+An *improver* is a component that improves the answer or the bound after the first answer, such as local search. Its
+*gain* is the sum of its improvements of objective and bound, in units of the objective.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,9 +39,12 @@ class ImproverGains:
     colours : dict of str to int
         Colour number of each improver.
     work : sequence of dict
-        The field ``work`` of the result, ordered by decreasing gain.
+        The field ``work`` of the result, ordered by decreasing gain: ``improver``, ``seconds``, ``objective_gain`` and
+        ``bound_gain`` of each. Improvers without any working time are left out.
     shares : list of float
         The share of each entry of ``work`` in the gains of all.
+    _in_trace : set of str
+        The improvers that points of the trace name.
     """
 
     def __init__(self, result: Mapping[str, Any]) -> None:
@@ -51,6 +58,9 @@ class ImproverGains:
 
     def segments(self, trace: Sequence[Mapping[str, Any]], name: str, first: float) -> list[VerticalSegment]:
         """Return the improvements of the objective or the bound as segments in the colours of their improvers.
+
+        An improvement between two points of the trace is a vertical step of the line. It is divided into one segment
+        per improver, each as long as the improver's share.
 
         Parameters
         ----------
@@ -129,7 +139,10 @@ class ImproverGains:
         ]
 
     def _shares(self, point: Mapping[str, Any], name: str) -> dict[str, float]:
-        """Return the shares of the improvers in one improvement; no name stands for an unknown improver."""
+        """Return the shares of the improvers in one improvement; the empty name stands for an unknown improver.
+
+        The shares of a bound are in the trace. For an objective, only a single improver is known to have the share 1.
+        """
         known = point.get("bound_shares") or {}
         if name == "bound" and known:
             return dict(known)

@@ -14,10 +14,10 @@ from dmcmc.report.pages.page_template import page, table
 from dmcmc.report.summary import status_text
 from dmcmc.results.legacy_names import current_result
 
-_MAX_SLOTS = 200  # columns of the schedule
-_MAX_AGENTS = 60  # rows of the schedule and of the pseudo-tree
+_MAX_SLOTS = 200  # limit for the columns of the schedule
+_MAX_AGENTS = 60  # limit for the rows of the schedule and of the pseudo-tree
 _TREE_HEAD = ("agent", "variables", "shared variables", "table rows", "messages sent", "bytes sent")
-_FIRST_SECONDS = 1e-4  # start of the time axis
+_FIRST_SECONDS = 1e-4  # seconds; start of the logarithmic time axis
 
 
 def write_single(path: Path, output: Path) -> Path:
@@ -95,7 +95,10 @@ def _over_time(result: Mapping[str, Any], gains: ImproverGains) -> list[Chart]:
 
 
 def _tree(result: Mapping[str, Any]) -> list[str]:
-    """Return the pseudo-tree of the agents as a table, parents before children, with the messages of each."""
+    """Return the pseudo-tree of the agents as a table, parents before children, with the messages of each.
+
+    Empty if the result has no pseudo-tree, or one of more than 60 agents.
+    """
     parents = (result["provenance"].get("plan") or {}).get("pseudo_tree")
     if not isinstance(parents, dict) or len(parents) > _MAX_AGENTS:
         return []
@@ -112,7 +115,11 @@ def _tree(result: Mapping[str, Any]) -> list[str]:
 
 
 def _slots(result: Mapping[str, Any]) -> list[str]:
-    """Return the schedule of a generated meeting-scheduling problem: one row per agent, one column per time slot."""
+    """Return the schedule of a generated meeting-scheduling problem: one row per agent, one column per time slot.
+
+    Empty for all other problems. A variable is named by agent and event (``a3.e7``), and its value is the number of a
+    slot.
+    """
     problem = (result["provenance"].get("config") or {}).get("problem") or {}
     values = result.get("assignment") or {}
     if problem.get("generator") != "meeting-scheduling" or not all(isinstance(v, int) for v in values.values()):

@@ -1,4 +1,10 @@
-"""Summarise the runs of each case and method: means with confidence intervals, ratios and failures."""
+"""Summarise the runs of each case and method: means with confidence intervals, ratios and failures.
+
+A *case* is a combination of configuration keys and values that an experiment varies. A *method* is a named set of keys
+and values that solves all cases. A *record* is the result of one run, as the journal stores it
+(:mod:`dmcmc.experiments.job` describes its keys). An *instance* is one generated problem: a case with a seed. The
+*reference* of an instance is the objective or bound that all its objectives are divided by.
+"""
 
 import json
 from collections import Counter
@@ -13,7 +19,7 @@ from dmcmc.experiments.legacy_plans import current_experiment, current_run_key
 from dmcmc.experiments.plan import PLAN, RESULTS
 from dmcmc.inference.runtime.errors import FileError
 
-BOUND = "bound"  # by default objectives are divided by the best bound
+BOUND = "bound"  # value of the key ``report.compare``: objectives are divided by the best bound
 # Two-sided 95 % quantiles of Student's t distribution for 1 to 30 degrees of freedom, then the normal one.
 _T_QUANTILES = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
@@ -31,7 +37,8 @@ class Mean:
     value : float
         The mean.
     half : float or None
-        Half of the width of the 95 % confidence interval (Student's t); None for a single value.
+        Half of the width of the 95 % confidence interval, t · s / √n with Student's t and the standard deviation s of n
+        values; None for a single value.
     """
 
     value: float
@@ -65,6 +72,7 @@ def plain(value: float, digits: int) -> str:
     >>> plain(12345.678, 4), plain(0.012345, 3), plain(0, 4)
     ('12346', '0.0123', '0')
     """
+    # Format g writes numbers outside this range with an exponent.
     if value == 0 or not 1e-5 <= abs(value) < 1e12:
         return f"{value:.{digits}g}"
     return (
@@ -88,10 +96,10 @@ class Cell:
         Number of runs; of those that finished; that proved optimality or infeasibility; that found an assignment
         without broken constraints.
     objective, ratio, gap, time, simulated_time, messages : Mean or None
-        Means over the finished runs; times are in seconds. ``ratio`` is the objective divided by the reference on the
-        same problem.
+        Means over the finished runs that have a value; None if no run has one. ``time`` and ``simulated_time`` are in
+        seconds, ``messages`` is a number. ``ratio`` is the objective divided by the reference of the instance.
     failures : dict of str to int
-        Number of runs that failed, by outcome.
+        Number of runs that failed, by outcome: ``failed``, ``out of time`` or ``out of memory``.
     """
 
     case: Mapping[str, Any]
@@ -179,7 +187,14 @@ def instance_of(record: Record) -> str:
 def reference_of(records: Sequence[Record], compare: str) -> dict[str, float]:
     """Return the reference of each instance: the objective of the method ``compare``, or the best bound of all methods.
 
-    If no method has a bound, the reference is the best objective.
+    If no method has a bound, the reference is the best objective. An instance without either is left out.
+
+    Parameters
+    ----------
+    records
+        The results of all runs.
+    compare
+        Name of a method, or ``BOUND``.
     """
     references: dict[str, float] = {}
     for instance in dict.fromkeys(map(instance_of, records)):

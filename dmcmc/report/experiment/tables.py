@@ -1,4 +1,8 @@
-"""Make the tables of an experiment, and write them as Markdown, LaTeX and CSV."""
+"""Make the tables of an experiment, and write them as Markdown, LaTeX and CSV.
+
+A row is a list of texts. An exclamation mark at the beginning of a cell marks runs that failed; the web page highlights
+such a cell, and the other formats drop the mark.
+"""
 
 import csv
 import io
@@ -26,7 +30,10 @@ def _short(value: Any) -> str:
 
 
 def summary(findings: Findings) -> tuple[list[str], Rows, frozenset[int]]:
-    """Return the headings and rows of the main table, and the numbers of the rows that begin a case."""
+    """Return the headings and rows of the main table, and the indices of the rows that begin a case.
+
+    The name of a case stands only in its first row.
+    """
     compare = (findings.experiment.get("report") or {}).get("compare", BOUND)
     reference = "best bound" if compare == BOUND else compare
     head = [
@@ -66,7 +73,10 @@ def _text(mean: Mean | None) -> str:
 
 
 def published_and_measured(findings: Findings) -> tuple[list[str], Rows]:
-    """Return a table of published numbers with those of this experiment, for the cases that were run."""
+    """Return the headings and rows of a table of published numbers with those of this experiment.
+
+    Only cases that were run have rows. For times the last column is the published number divided by the measured one.
+    """
     cells = {(case_name(cell.case), cell.method): cell for cell in findings.cells}
     names = ("time", "simulated_time", "objective", "ratio", "bound")
     known = {name for name, _ in cells}  # with --quick only some cases

@@ -1,4 +1,8 @@
-"""Draw line charts and bar charts as SVG in the colours of the page."""
+"""Draw line charts and bar charts as SVG in the colours of the page.
+
+A *colour number* n ≥ 0 stands for colour n modulo the number of colours of the page; numbers beyond these get dashed,
+then dotted lines. ``PLAIN`` and ``DASHED`` are grey. Positions are in SVG units, with y growing downwards.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,11 +32,12 @@ class Series:
     name : str
         Its name in the legend.
     points : sequence of (x, y, low, high)
-        ``low`` and ``high`` are the ends of an interval around ``y``.
+        ``low`` and ``high`` are the ends of an interval around ``y``, which is drawn as a band; equal to ``y`` without
+        one.
     steps : bool
-        Whether the line is a step function.
+        Whether the line is a step function; otherwise it joins the points directly.
     colour : int
-        Number of its colour; ``PLAIN`` and ``DASHED`` are grey.
+        Colour number.
     """
 
     name: str
@@ -102,7 +107,7 @@ class _Axis:
     start, end : float
         Positions of ``low`` and ``high`` in SVG units.
     low, high : float
-        Ends of the range of values.
+        Ends of the range of values, with a margin of 4 % on both sides. A range of (nearly) a single value is widened.
     """
 
     def __init__(self, values: Sequence[float], log: bool, start: float, end: float) -> None:
@@ -126,7 +131,11 @@ class _Axis:
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return the values of the tick marks with their labels."""
+        """Return the values of the tick marks with their labels.
+
+        A logarithmic axis over more than 1.5 powers of ten has marks at powers of ten. All others have at most about
+        six marks, at multiples of 1, 2, 2.5, 5 or 10 times a power of ten.
+        """
         if self.log and self.high - self.low > 1.5:
             step = max(1, ceil((self.high - self.low) / 6))
             return [(10.0**p, _power(p)) for p in range(ceil(self.low), floor(self.high) + 1, step)]
@@ -212,7 +221,10 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 
 def _line(series: Series, colour: str, across: _Axis, up: _Axis) -> str:
-    """Return the SVG of one line: its intervals as a band and, if there are few, its points as dots."""
+    """Return the SVG of one line: its intervals as a band and, if there are few points, these as dots.
+
+    Points with infinite or missing numbers are left out; empty if none is left.
+    """
     points = [p for p in series.points if all(map(isfinite, p))]
     if not points:
         return ""

@@ -1,8 +1,12 @@
 """One agent's tables, their lower and upper bounds, and the work that improves them.
 
-The initial tables and the improvers (``dmcmc.run.improvers``) call the methods of ``Agent``. A row is one assignment of
-the agent's boundary variables (its interface); a table has a number for each row. Numbers are *encoded*: utilities in
-the number type of the run (``Arithmetic``), in which −∞ is a sentinel. Row arrays are in C order of the interface.
+The initial tables and the improvers (``dmcmc.run.improvers``) call the methods of ``Agent``. A row is one
+assignment of the agent's boundary variables (its interface); a table has a number for each row. Numbers are
+*encoded*: utilities in the number type of the run (``Arithmetic``), in which −∞ is a sentinel. Row arrays are in C
+order of the interface.
+
+A row's *cutoff* is the utility that it has to exceed to be part of a better solution than the incumbent. A row is
+*pruned* if its upper bound does not exceed its cutoff; the other rows are *open*: they can still matter.
 """
 
 import math
@@ -36,8 +40,8 @@ from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.contract.team import SINGLE_RANK, RankTeam
 from dmcmc.samplers.methods.block_chains import BlockChains, draws_are_frozen
 
-_MAX_ROWS = 1 << 20  # tables with more rows are not examined row by row
-_FAILURE_COST_FACTOR = 2.0  # cost of an elimination that failed earlier than estimated, per estimated cost
+_MAX_ROWS = 1 << 20  # rows of a table; larger tables are not examined row by row
+_FAILURE_COST_FACTOR = 2.0  # multiple of its estimate that an elimination is taken to cost after an early failure
 
 
 class AgentContext(NamedTuple):
@@ -69,6 +73,13 @@ class AgentContext(NamedTuple):
 class Agent:
     """One agent's tables and the work on them.
 
+    Its flags follow the order of the work on the upper bound: semidefinite relaxation, if one suits the agent and need
+    not follow branch and bound (``awaits_relaxation``, then on a GPU ``awaits_per_row_relaxation``, until its gain is
+    known); dual ascent with the rows' cutoffs (sets ``bound_tightened``); branch and bound over the rows
+    (``may_branch``, with ``relaxation_may_follow`` until it is known whether it stalls); if it stalls, a relaxation
+    (``may_relax``). ``may_improve`` ends all of this: the table is exact, both of its sides are exhausted, or the lower
+    and upper table agree on all open rows.
+
     Attributes
     ----------
     context : AgentContext
@@ -96,9 +107,10 @@ class Agent:
     filtered : FilteredTable or None
         Eliminations with function filtering; None if they are not allowed.
     checks_for_frozen_chains : bool
-        Whether sampling continues with block moves if the chains turn out to be frozen (their draws hardly ever move).
+        Whether the next call of ``sample`` checks if the chains are frozen (their draws hardly ever move), and if so
+        continues with block moves. The check is made once, and sets this to False.
     bound_tightened : bool
-        Whether the upper bound has been tightened with the rows' cutoffs.
+        Whether the upper bound has been tightened with the rows' cutoffs. Set by ``take_tightened``, never reset.
     team : RankTeam
         The ranks that share the work on the agent's rows.
     """
@@ -126,7 +138,7 @@ class Agent:
 
     @property
     def may_relax(self) -> bool:
-        """Whether a semidefinite relaxation may lower the rows' bounds."""
+        """Whether a semidefinite relaxation may lower the rows' bounds; creates it on the first call if so."""
         return self.enumerated and self.upper.may_relax(self.local)
 
     @property
@@ -164,14 +176,18 @@ class Agent:
         return all(set(t.scope) <= interface for t in (*self.table.lower, *self.table.upper))
 
     def rows(self, tables: UtilMessage) -> NDArray[Any]:
-        """Return the sum of tables over parts of the interface for every row, (rows,) encoded."""
+        """Return the sum of tables over parts of the interface for every row, (rows,) encoded.
+
+        ``tables`` is a tuple of encoded tables, each over some of the boundary variables (a UTIL message has the same
+        form).
+        """
         return rows_of(tables, self.local.interface, self.local.domains, self.context.arithmetic)
 
     def exported(self) -> SampledTable:
         """Return the table for the combination: pruned rows have an upper bound of −∞.
 
-        If the remaining rows are listed, both tables have one axis, the row variable (number of variables + agent),
-        whose values are the listed rows.
+        If the remaining rows are listed (``RowPruning.listing``), both tables have one axis: the *row variable*,
+        numbered (number of variables + agent), which is no variable of the problem. Its values are the listed rows.
         """
         table, pruned, listing = self.table, self.pruning.pruned, self.pruning.listing
         if pruned is None or table.upper is None or (listing is None and table.exact):
@@ -197,7 +213,7 @@ class Agent:
         return replace(table, lower=lower, upper=upper, witness=witness)
 
     def start_bound(self, provider: str) -> None:
-        """Start an upper bound of the table by a bound provider."""
+        """Start an upper bound of the table by a bound provider, given by its registered name."""
         self.upper.start(provider, self.local, self.context.backend)
         if self.team.size > 1 and not self.team.private and self.upper.dual is not None:
             self.upper.dual.helpers = TeamRowBounds(self.team)
@@ -280,12 +296,14 @@ class Agent:
     def filter(self, best: NDArray[np.int64] | None, backend: Backend, left: float) -> None:
         """Continue an elimination with function filtering by the incumbent until the backend's deadline.
 
+        If the elimination finishes, its exact table replaces the agent's tables.
+
         Parameters
         ----------
         best : (n,) int64 or None
             Values of the best assignment; None if it violates hard constraints.
         backend
-            Its deadline ends this quantum.
+            Its deadline ends this quantum (the seconds that the improver has for the agent in one time slice).
         left
             Seconds that remain for the elimination in this run.
         """
@@ -303,12 +321,15 @@ class Agent:
     def take_tightened(self, row_cutoffs: NDArray[Any] | None, tightened: TighteningResult, seconds: float) -> None:
         """Take a tighter bound, and eliminate exactly over the values that remain after pruning.
 
+        The elimination may take seconds * threads * (residual cells per second of the cost model) cells of joined
+        tables.
+
         Parameters
         ----------
         row_cutoffs : (rows,) int64 or float64, or None
             Utility that each row has to exceed.
         tightened
-            Result of the dual ascent.
+            Result of the dual ascent; ``tightened.pruned`` is None if no values were to be removed.
         seconds
             Approximate seconds for the exact elimination.
         """
@@ -345,9 +366,13 @@ class Agent:
         )
 
     def take_search_results(self, row_cutoffs: NDArray[Any]) -> None:
-        """Take the results of branch and bound: bounds, and assignments that are better than the chains' states."""
+        """Take the results of branch and bound: bounds, and assignments that are better than the chains' states.
+
+        A leaf of the search has values for all hidden variables of one row.
+        """
         leaves, chains = self.upper.new_leaves(), self.lower.chains
-        same_rows = chains is not None and self.lower.local is self.local  # rows; else only listed ones are sampled
+        # Row numbers differ if only listed rows are sampled.
+        same_rows = chains is not None and self.lower.local is self.local
         if leaves is not None and chains is not None and same_rows and chains.take_better(*leaves):
             self.table = chains.table()
         self.update_bound()

@@ -25,7 +25,7 @@ from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.samplers.methods.exact import recompute_witness
 
-_VERSION = 1
+_VERSION = 1  # version of the file format; a file of another version is ignored, because its inputs' digest differs
 _READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
@@ -78,6 +78,7 @@ class Checkpoint:
         """
         arrays: dict[str, Array] = {
             "made_from": np.frombuffer(self._input_digest(local, table.method, bound), dtype=np.uint8),
+            # joined cells, single-variable draws or proposals, least samples per row, and whether it is exact
             "counts": np.array([table.cells, table.updates, table.drawn, table.exact], dtype=np.int64),
             **_pack("lower", table.lower),
         }
@@ -118,7 +119,11 @@ class Checkpoint:
 
 
 def _pack(side: str, tables: Sequence[EncodedTable]) -> dict[str, Array]:
-    """Return tables as named arrays."""
+    """Return tables as named arrays.
+
+    For side ``lower``: ``lower`` holds the number of tables; ``lower_0_scope`` the variables of the first one, and
+    ``lower_0`` its values.
+    """
     arrays: dict[str, Array] = {side: np.array([len(tables)], dtype=np.int64)}
     for number, (scope, values) in enumerate(tables):
         arrays[f"{side}_{number}_scope"] = np.array(scope, dtype=np.int64)

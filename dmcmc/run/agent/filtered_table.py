@@ -1,8 +1,9 @@
 """Solve an agent without boundary variables exactly, by elimination with function filtering.
 
-Function filtering removes tuples that cannot beat the incumbent from the (sparse) messages of an elimination; a
-mini-bucket bound decides which. An attempt that takes too long is followed by one with tighter bounds. The agent's
-``filter`` method calls this for the initial table and for the function filtering improver.
+Function filtering removes tuples that cannot beat the incumbent from the (sparse) messages of an elimination; an
+upper bound from mini-buckets decides which. *Mini-buckets* split the tables of an elimination step into groups of
+at most z variables, which are maximised separately. An attempt that takes too long is followed by one with tighter
+bounds. The agent's ``filter`` method calls this for the initial table and for the function filtering improver.
 """
 
 import time
@@ -29,15 +30,17 @@ from dmcmc.samplers.contract.protocol import SampledTable
 
 FILTERING = "filtering"
 # Attempts, one after the other, each a pair: table entries of the mini-buckets whose bound decides which tuples are
-# removed, and number of joined rows after which the next attempt starts. A tighter bound removes more tuples.
+# removed, and number of joined rows after which the next attempt starts (1 << 62: no limit). A tighter bound removes
+# more tuples.
 _ATTEMPTS = ((20_000, 2_000_000), (6_000_000, 1 << 62), (60_000_000, 1 << 62))
 _ATTEMPTS_WITH_POTENTIALS = (
     _ATTEMPTS[0],
     _ATTEMPTS[2],
-)  # the same for factors that are reparametrised by a dual ascent
+)  # the same for factors that a dual ascent has reparametrised (same sums, smaller largest entries)
 _MAX_UNTIMED_ROWS = 50_000_000  # joined rows of a run without time budget: about a minute
-_MEMORY_DIVISOR = 8  # divisor of the memory for the mini-buckets' entries
-# Quanta that may end before the bounds are ready; also divisor of the remaining time for one of them
+_MEMORY_DIVISOR = 8  # part of the memory for the mini-buckets' entries, as a divisor
+# An attempt is given up if more quanta than this end before its bounds are ready, or one of them takes more than a
+# quarter (the inverse) of the remaining time.
 _MAX_SHORT_QUANTA = 4
 _FIRST_ROWS_SECONDS = 5.0  # seconds that the first rows of a message may take
 _CONCLUSIVE_PART = 0.1  # part of a message's rows from which its total time is estimated
@@ -47,6 +50,10 @@ _CONCLUSIVE_PART = 0.1  # part of a message's rows from which its total time is 
 class FilteredTable:
     """Attempts at one agent's elimination with function filtering, each with tighter bounds than the last.
 
+    An attempt starts in ``resume`` and continues over several quanta (the seconds of one call). It ends with an exact
+    table, or is given up, which raises ``failed_attempts`` and lets the next attempt start. After the last one the
+    table is ``exhausted``. Once an attempt has used reparametrised factors, attempts with the original factors follow.
+
     Attributes
     ----------
     memory : int
@@ -54,7 +61,7 @@ class FilteredTable:
     timed : bool
         Whether the run has a time budget.
     elimination : FunctionFiltering or None
-        The elimination in progress.
+        The elimination in progress; None before an attempt starts or while its bounds are not ready.
     failed_attempts : int
         Number of eliminations that were given up.
     sizes : SizeStatistics or None
@@ -91,6 +98,8 @@ class FilteredTable:
         bound: BoundState | None = None,
     ) -> SampledTable | None:
         """Continue the elimination; return the exact table if it is finished in time.
+
+        The result is None if the deadline ends the call, or all attempts have failed.
 
         Parameters
         ----------
@@ -131,6 +140,7 @@ class FilteredTable:
                     self._end_attempt()
                 return None
             except KeyTooWide:
+                # End all attempts: the width of a table's keys does not depend on the bounds.
                 self.failed_attempts, self.elimination = len(self._attempts), None
                 return None
             except OutOfMemory:
@@ -151,7 +161,11 @@ class FilteredTable:
         return self._short_quanta > _MAX_SHORT_QUANTA or seconds > left / _MAX_SHORT_QUANTA
 
     def _too_slow(self, left: float) -> bool:
-        """Return whether the current message is predicted to take longer than the remaining time."""
+        """Return whether the current message is predicted to take longer than the remaining time.
+
+        If a part p of its rows took t seconds, the rest is predicted to take t / p - t. If no row is finished, the
+        message is too slow after five seconds or half of the remaining time, whichever is longer.
+        """
         assert self.elimination is not None
         finished_part, seconds = self.elimination.message_progress
         is_last_attempt = self.failed_attempts + 1 >= len(
@@ -183,6 +197,7 @@ class FilteredTable:
         if self.exhausted:
             return None
         entries, max_rows = self._attempts[self.failed_attempts]
+        # The largest z whose mini-buckets have at most about this many entries, of 8 bytes each.
         z = z_within(query, min(entries, self.memory // (8 * _MEMORY_DIVISOR)))
         if self.failed_attempts and z == self._last_z and not original_factors:
             return None

@@ -18,6 +18,9 @@ from dmcmc.inference.runtime.types import Number
 class RowPruning:
     """Rows that cannot be part of a better solution than the incumbent, and the remaining ones.
 
+    Rows are only ever added to ``pruned``. ``listing`` is None at first; ``list_rows`` sets it when at most half of the
+    rows remain.
+
     Attributes
     ----------
     pruned : (rows,) bool or None
@@ -63,8 +66,8 @@ class RowPruning:
 def row_cutoffs_of(outside: NDArray[Any], cutoff: Number, arithmetic: Arithmetic) -> NDArray[Any]:
     """Return the utility that each row has to exceed, (rows,): int64, or float64 if sums are floats.
 
-    It is the cutoff of the whole solution less the outside bound. It is the largest number of the dtype (the row is
-    impossible) where all other agents together violate a hard constraint.
+    It is cutoff - outside. Where all other agents together violate a hard constraint, the row is impossible, and its
+    cutoff is the largest number of the dtype (inf for floats).
 
     Parameters
     ----------

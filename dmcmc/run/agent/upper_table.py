@@ -1,8 +1,9 @@
 """An agent's upper table: the bound provider's state, and the requests for tighter bounds that improvers carry out.
 
-A row is one assignment of the agent's boundary variables (its interface). Up to three methods tighten the rows' bounds:
-dual ascent (soft arc consistency), branch and bound over the rows, and a semidefinite relaxation. A row's *cutoff* is
-the utility that it has to exceed to be part of a better solution than the incumbent.
+A row is one assignment of the agent's boundary variables (its interface). Up to three methods tighten the rows'
+bounds: dual ascent (soft arc consistency), branch and bound over the rows, and a semidefinite relaxation. A row's
+*cutoff* is the utility that it has to exceed to be part of a better solution than the incumbent. A *core second* is
+one second of one CPU core.
 """
 
 import math
@@ -30,22 +31,26 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 
 _LARGEST = np.iinfo(np.int64).max
-_MAX_SEARCHED_ROWS = 1 << 16  # rows of a branch and bound, which starts with one node per row
-_MIN_NODES_PER_ROW = 4  # with time for fewer nodes per row, dual ascent on all rows gains more
+_MAX_SEARCHED_ROWS = 1 << 16  # rows that branch and bound accepts at most: it starts with one node per row
+_MIN_NODES_PER_ROW = 4  # with time for fewer nodes per row, branch and bound is excluded: dual ascent gains more
 
 
 @dataclass
 class UpperTable:
     """The source of an agent's upper table.
 
+    Branch and bound goes through these states: not started (``boundary_search`` is None), running, then exhausted,
+    excluded (``search_too_slow``) or stalled (``search_stalled``; it is dropped). A relaxation goes through: not
+    started (``relaxation`` is None), untested, tested, exhausted; ``no_relaxation`` excludes it at any time for good.
+
     Attributes
     ----------
     state : BoundState or None
         State of the bound provider; None without a bound.
     boundary_search : BoundarySearch or None
-        Branch and bound over the agent's rows; None before it has started.
+        Branch and bound over the agent's rows; None before it has started, and after it has stalled.
     search_too_slow : bool
-        Whether branch and bound would be too slow to close rows.
+        Whether branch and bound would be too slow to close rows. Judged only before it starts, and never reset.
     initial_gap : float or None
         The agent's part of the optimality gap when branch and bound started, utility.
     search_stalled : bool or None
@@ -97,6 +102,9 @@ class UpperTable:
     ) -> BoundRequest:
         """Return the request for a tighter bound of the rows that can still matter, those above their cutoffs.
 
+        A provider that can remove values (``PruningState``) gets thresholds: a row matters if it reaches its threshold.
+        Where all utilities are whole numbers, that is floor(max(cutoff, attained)) + 1, else the cutoff.
+
         Parameters
         ----------
         rows : (k,) int64 or None
@@ -117,14 +125,20 @@ class UpperTable:
         )
 
     def may_search(self, rows: int) -> bool:
-        """Return whether branch and bound over this number of rows has work left, or may be started."""
+        """Return whether branch and bound over this number of rows has work left, or may be started.
+
+        It needs a dual ascent over enumerated rows that can still improve.
+        """
         dual = self.dual
         if dual is None or dual.exhausted or not dual.enumerated or rows > _MAX_SEARCHED_ROWS or self.search_too_slow:
             return False
         return self.boundary_search is None or not self.boundary_search.exhausted
 
     def may_relax(self, local: LocalProblem) -> bool:
-        """Return whether a semidefinite relaxation may lower the rows' bounds; branch and bound may go first."""
+        """Return whether a semidefinite relaxation may lower the rows' bounds; branch and bound may go first.
+
+        The first call that gets past branch and bound creates the relaxation, or excludes it if it would not be useful.
+        """
         dual = self.dual
         if dual is None or self.no_relaxation:
             return False
@@ -173,7 +187,8 @@ class UpperTable:
     def has_time_for_search(self, rows: int, seconds: float) -> bool:
         """Return whether branch and bound could close this number of rows in some core seconds; if not, it is excluded.
 
-        A search that has begun continues: its time depends on its gains.
+        The estimate is (sweeps per node) * (seconds per sweep of the dual ascent over all its tables) * (4 nodes per
+        row) * rows. A search that has begun continues: its time depends on its gains.
         """
         assert self.dual is not None
         if self.boundary_search is None:

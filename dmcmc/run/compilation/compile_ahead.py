@@ -1,8 +1,11 @@
 """Compile the kernels that a run will use before its clock starts; this takes time only once per machine.
 
-Kernels are compiled by solving tiny problems that call them, as tasks of ``once_per_node``: what plans any run, what
-finds its first incumbent, and, once the plan is known, what the agents do. ``dmcmc.run.solve`` calls these functions on
-all ranks. Each returns the seconds that it took, which do not count as run time.
+Kernels are compiled by solving tiny problems that call them, as tasks of ``once_per_node``: what plans any run,
+what finds its first incumbent, and, once the plan is known, what the agents do. ``dmcmc.run.solve`` calls these
+functions on all ranks. Each returns the seconds that it took, which do not count as run time.
+
+The columns of utilities that chains read are *compact* if 16-bit numbers hold them. A *listed* agent samples a list
+of its rows (assignments of its boundary variables) only.
 """
 
 import time

@@ -30,15 +30,15 @@ def tiny_problem(
     Parameters
     ----------
     dtype
-        Type of numbers that the sums need.
+        Type of numbers that the sums need; ``int32``, ``int64`` or ``float64``.
     tables
-        Types of the agents' tables.
+        Types of the agents' tables, used in turn.
     wide
-        Whether a variable has more than 256 values.
+        Whether a variable has more than 256 values (300).
     hard
-        Whether there is a hard constraint.
+        Whether there is a hard constraint: value 0 of the first variable is forbidden.
     inside
-        Whether a value of a hidden variable is forbidden, too.
+        Whether a value of a hidden variable is forbidden, too (value 0 of the second variable).
     """
     rng, agents, per_agent = np.random.default_rng(0), 4, 3
     n = agents * per_agent

@@ -24,7 +24,7 @@ _BYTES_PER_WIDE_ENTRY = 200  # bytes per entry of a table over more than three v
 _BYTES_PER_TABLE = 2000  # bytes per table or variable besides the entries
 # Seconds per entry until the engine's first result if it shares its core with other work
 _START_SECONDS_PER_ENTRY = 5e-6
-_MAX_START_PART = 0.1  # part of the time budget that this start may take
+_MAX_START_PART = 0.1  # largest part of the time budget that the start may take if the core is shared
 _OWN_CORE_START_SECONDS_PER_ENTRY = 1e-6  # seconds per entry until the first result on a dedicated core
 # Part of the time budget that this start may take; the local search uses the core better otherwise
 _OWN_CORE_MAX_START_PART = 0.5
@@ -37,7 +37,10 @@ class ExternalSearchImprover:
     name = EXTERNAL_SEARCH
 
     def proposals(self, state: RankState) -> list[Proposal]:
-        """Propose the external search while it may gain something; without an allocation, it ends."""
+        """Propose the external search while it may gain something; without an allocation, it ends.
+
+        The gain is unknown (inf).
+        """
         return [Proposal(self.name, float("inf"))] if state.external_search_active else []
 
     def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
@@ -54,9 +57,10 @@ def wanted(settings: Settings) -> bool:
 
 
 def choose_engine(settings: Settings, problem: Problem) -> str | None:
-    """Return the engine of the external search; None for no search.
+    """Return the engine of the external search, ``toulbar2`` or ``branch-and-bound``; None for no search.
 
-    That is toulbar2 if it is installed, unless our branch and bound is asked for.
+    The result is toulbar2 if it is installed, unless our branch and bound is asked for. It is None if the settings
+    exclude a search, or the problem's tables are too large for the engine's memory.
 
     Raises
     ------

@@ -1,6 +1,9 @@
 """Search an agent's boundary assignments (rows) by branch and bound, with its upper bound at the nodes.
 
-This continues where dual ascent alone makes no more progress.
+A row is one assignment of the agent's boundary variables (its interface). A row's *cutoff* is the utility that it
+has to exceed to be part of a better solution than the incumbent. The search continues where dual ascent alone makes
+no more progress. It *stalls* if more than half of the agents' initial gap (their part of the optimality gap) is
+still open after 64 nodes per row; then a semidefinite relaxation takes over where one suits the agent.
 """
 
 import time
@@ -16,7 +19,7 @@ from dmcmc.run.improvers.protocol import RankState, TimeQuantum, TimeSlice
 from dmcmc.run.scheduler.proposal import BRANCH, Allocation, Proposal
 
 _MEMORY_PART = 1 / 4  # part of the memory for the nodes of all agents of a rank
-_MAX_NODE_BYTES = 1 << 34  # bytes for these nodes, at most
+_MAX_NODE_BYTES = 1 << 34  # bytes for these nodes, at most (16 GiB)
 _JUDGED_NODES_PER_ROW = 64  # nodes per row after which the searches are judged
 _STALLED_GAP_PART = 0.5  # part of the initial gap: searches that leave more of it open have stalled
 _CHECK_INTERVAL = 0.5  # seconds between two checks for stalled searches, if semidefinite relaxations may follow them
@@ -62,7 +65,8 @@ class BranchAndBoundImprover:
     def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
         """Search the rows of all agents that have an allocation, in all of their seconds together.
 
-        If the searches stall, and semidefinite relaxations may follow them, the searches end early.
+        If semidefinite relaxations may follow, the searches are checked every half second, and end early if they have
+        stalled. Each agent is charged the elapsed seconds in proportion to the nodes that its search has processed.
         """
         quanta, agents = time_slice.quanta_of(allocations), max(1, len(time_slice.quanta))
         start, total_seconds = time.perf_counter(), sum(seconds for _, seconds in quanta)
@@ -109,10 +113,12 @@ class BranchAndBoundImprover:
 
 
 def _judge_stalled(searches: Sequence[_AgentSearch], time_slice: TimeSlice) -> bool:
-    """Decide whether the searches have stalled: most of the agents' initial gap is still open after some nodes per row.
+    """Return whether the searches have stalled: most of the agents' initial gap is still open after some nodes per row.
 
     They are judged only once and together, because the semidefinite relaxations that follow are made for all agents at
-    once, and get the memory of the nodes. The result is False until the searches can be judged.
+    once, and get the memory of the nodes. The result is False until the searches can be judged: while a gap is unknown,
+    or too few nodes were processed. The decision is stored in ``UpperTable.search_stalled``; stalled searches are
+    dropped.
     """
     initial_gap, open_gap = 0.0, 0.0
     for search in searches:

@@ -1,6 +1,8 @@
 """Eliminate an agent's hidden variables exactly, which makes its table final.
 
-The improver does this between cycles; :func:`eliminate_in_turn` also makes the exact initial tables.
+Hidden variables are those that share no factor with other agents. The improver does this between two *cycles*
+(combinations of all agents' tables); :func:`eliminate_in_turn` also makes the exact initial
+tables.
 """
 
 import time
@@ -19,7 +21,7 @@ from dmcmc.samplers.methods.exact import elimination_batches
 
 # Seconds that an elimination gets at least: the first ones are sometimes disturbed by other processes
 _MIN_SECONDS = 0.25
-# Factor of its part of the time that one agent may take: most estimates are wrong by the same factor
+# Factor of its proportional part of the time that one agent may take: most estimates are wrong by the same factor
 _MAX_OVERRUN = 3.0
 # Least cost of repeating an elimination, as a multiple of the seconds after which it was given up
 _RETRY_COST_FACTOR = 1.25
@@ -46,7 +48,10 @@ class EliminationImprover:
     name = EXACT_ELIMINATION
 
     def proposals(self, state: RankState) -> list[Proposal]:
-        """Propose the agents without exact table, at the cost that the cost model estimates."""
+        """Propose the agents without exact table, at the cost that the cost model estimates.
+
+        After a failure the cost is at least 1.25 times the seconds after which the elimination was given up.
+        """
         return [
             Proposal(
                 self.name,
@@ -90,9 +95,10 @@ def eliminate_in_turn(
 ) -> EliminatedTables:
     """Eliminate some agents, those with small estimated costs first.
 
-    Each elimination has time in proportion to its estimate. One that takes much longer leaves at least half of the
-    remaining time to the other agents. Without a time budget, and for agents that are better eliminated together, the
-    time is not divided.
+    With a time budget, an agent's proportional part of the remaining time is p = left * estimate / (sum of the
+    estimates not yet done). Its elimination is given up after min(3 p, max(p, left / 2)) seconds, but not before 0.25
+    seconds; so one that takes much longer leaves at least half of the time to the others. Agents that are better
+    eliminated together share one such limit. Without a time budget, there is no limit.
 
     Parameters
     ----------

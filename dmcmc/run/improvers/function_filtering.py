@@ -1,6 +1,7 @@
 """Solve an agent without boundary variables by elimination with function filtering, which makes its table final.
 
-Function filtering removes tuples that cannot beat the incumbent; ``FilteredTable`` does the work.
+Function filtering removes tuples that cannot beat the incumbent from the messages of the elimination;
+``FilteredTable`` does the work. The elimination continues over several time slices.
 """
 
 import time
@@ -26,7 +27,7 @@ class FilteringImprover:
         ]
 
     def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
-        """Continue the elimination of each agent for its seconds."""
+        """Continue the elimination of each agent for its seconds; agents that have become exact are left out."""
         for quantum, seconds in time_slice.quanta_of(allocations):
             agent, start, gap_before = quantum.agent, time.perf_counter(), time_slice.gap_of(quantum.agent)
             if agent.table.exact:

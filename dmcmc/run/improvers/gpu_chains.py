@@ -1,7 +1,8 @@
 """Run Markov chains over the whole assignment on the GPU, in the background of all other work (rank 0).
 
 The improver proposes GPU time for the chains; :class:`BackgroundGpuChains` runs them in a thread and reports their
-assignments to the incumbent.
+assignments to the incumbent. The chains begin with a tenth of the remaining time. After each cycle they get the
+seconds of their allocation, or pause without one.
 """
 
 import logging
@@ -22,7 +23,7 @@ from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.rng import chain_key
 
 _LOG = logging.getLogger(__name__)
-_MIN_TIME_PER_OPENING = 5.0  # shortest time budget as a multiple of the time to open a GPU
+_MIN_TIME_PER_OPENING = 5.0  # shortest time budget, as a multiple of the seconds to open a GPU
 _INITIAL_PART = 0.1  # part of the remaining time that the chains may use before their first allocation
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of these files exists if there is a GPU
 
@@ -33,7 +34,7 @@ class GpuChainsImprover:
     name = GPU_CHAINS
 
     def proposals(self, state: RankState) -> list[Proposal]:
-        """Propose the chains while they run; without an allocation, they pause."""
+        """Propose the chains while they run, with an unknown gain (inf); without an allocation, they pause."""
         return [Proposal(self.name, float("inf"))] if state.gpu_chains_active else []
 
     def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
@@ -96,11 +97,12 @@ class BackgroundGpuChains:
         self._chains.set_device_time(float("inf") if self._alone else seconds)
 
     def take_gains(self) -> list[MeasuredGain]:
-        """Return the cost and gain since the last call."""
+        """Return the cost and gain since the last call; an empty list if the chains have used no time since."""
         seconds, objective_gain = self._chains.seconds, self._objective_gain
         if seconds == self._seconds:
             return []
         gain = MeasuredGain(GPU_CHAINS, seconds - self._seconds, objective_gain=objective_gain)
+        # The chains' thread may have added gains meanwhile: they stay for the next call.
         self._seconds, self._objective_gain = seconds, self._objective_gain - objective_gain
         return [gain]
 

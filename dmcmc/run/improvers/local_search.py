@@ -13,7 +13,7 @@ class LocalSearchImprover:
     name = LOCAL_SEARCH
 
     def proposals(self, state: RankState) -> list[Proposal]:
-        """Propose the local search, once for all ranks."""
+        """Propose the local search once for all ranks (on rank 0), with an unknown gain (inf)."""
         weight = sum(agent.weight for agent in state.agents.values())
         return [Proposal(self.name, float("inf"), weight=weight)] if state.is_first_rank else []
 

@@ -1,8 +1,10 @@
 """The improver protocol: an improver proposes work with its cost and gain, and does the work that gets time.
 
-After each cycle every rank collects the proposals of all improvers (``registry.proposals_of``). The scheduler on rank 0
-accepts some of them, and each rank carries these out in its :class:`TimeSlice`. A row is one assignment of an agent's
-boundary variables; *encoded* means in the number type of the tables (``Arithmetic``).
+A *cycle* is one combination of all agents' tables (a UTIL and a VALUE phase). A *time slice* is the time between
+two cycles, in which improvers work. After each cycle every rank collects the proposals of all improvers
+(``registry.proposals_of``). The scheduler on rank 0 accepts some of them as *allocations* of seconds, and each rank
+carries these out in its :class:`TimeSlice`. A row is one assignment of an agent's boundary variables; *encoded*
+means in the number type of the tables (``Arithmetic``).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,7 +49,7 @@ class RankState:
     gpu_chains_active: bool = False
 
     def gain(self, number: int) -> float:
-        """Return an agent's part of the optimality gap, utility; inf if it is not known."""
+        """Return an agent's part of the optimality gap, utility; inf if it is not known, 0 if it is closed."""
         gap = self.gaps[number]
         return float("inf") if gap is None else max(0.0, gap)
 
@@ -61,11 +63,12 @@ class TimeQuantum:
     agent : Agent
         The agent whose tables are improved.
     outside : (rows,) encoded, or None
-        Upper bound on what all other agents can add to each row of the agent's table.
+        Upper bound on what all other agents can add to each row of the agent's table; None if it is not known.
     cutoff : encoded utility or None
         Utility that a whole solution has to exceed to improve the incumbent; None if every solution would.
     row_cutoffs : (rows,) int64 or float64, or None
-        Utility that each row has to exceed for that; None if it is not known.
+        The cutoff less ``outside``: utility that each row has to exceed for that. None if it is not
+        known.
     seconds : float
         Seconds used so far.
     """
@@ -122,6 +125,8 @@ class TimeSlice:
         self, improver: str, quantum: TimeQuantum, before: float | None, seconds: float, estimated: float = 0.0
     ) -> None:
         """Record the seconds of an agent's quantum, and how much of its gap (before the work) has been closed.
+
+        The closed gap is the decrease of the agent's part of the optimality gap; 0 if either value is not known.
 
         Parameters
         ----------

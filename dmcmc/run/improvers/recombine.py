@@ -1,11 +1,15 @@
-"""Combine the agents' tables again with a larger limit of table size: exactly, or with mini-buckets of a larger z."""
+"""Combine the agents' tables again with a larger limit of table size: exactly, or with mini-buckets of a larger z.
+
+A combination whose tables would exceed the limit splits them into mini-buckets: groups of tables over at most z
+variables each, which are maximised separately and give an upper bound instead of the exact value.
+"""
 
 from collections.abc import Sequence
 
 from dmcmc.run.improvers.protocol import RankState, TimeSlice
 from dmcmc.run.scheduler.proposal import RECOMBINATION, Allocation, Proposal
 
-TABLE_GROWTH_FACTOR = 4.0  # factor of the table size in the next combination, and about of its work
+TABLE_GROWTH_FACTOR = 4.0  # factor of the table size in the next combination; its work grows by about the same
 
 
 class RecombinationImprover:
@@ -14,7 +18,7 @@ class RecombinationImprover:
     name = RECOMBINATION
 
     def proposals(self, state: RankState) -> list[Proposal]:
-        """Propose a recombination if tables of this rank's agents were split."""
+        """Propose a recombination, with an unknown gain (inf), if tables of this rank's agents were split."""
         if state.recombination_seconds is None:
             return []
         return [Proposal(self.name, float("inf"), None, state.recombination_seconds)]

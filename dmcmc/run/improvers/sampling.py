@@ -25,7 +25,11 @@ class SamplingImprover:
         ]
 
     def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
-        """Sample each agent for its seconds; unused time is carried to the next agent."""
+        """Sample each agent for its seconds; unused time is carried to the next agent.
+
+        The gain is recorded as unknown (None): sampling raises the lower table, and its gain shows in the next
+        combination.
+        """
         quanta = time_slice.quanta_of(allocations)
         budget = TimeShares([seconds for _, seconds in quanta])
         for quantum, _ in quanta:

@@ -1,4 +1,9 @@
-"""Tighten the upper bounds of an agent's table by its bound provider (usually dual ascent)."""
+"""Tighten the upper bounds of an agent's table by its bound provider (usually dual ascent).
+
+A row is one assignment of the agent's boundary variables. With the rows' cutoffs (the utility that a row has to
+exceed to be part of a better solution), the provider also removes values of hidden variables. *Residual*
+elimination then solves the rows over the remaining values exactly.
+"""
 
 import time
 from collections.abc import Sequence
@@ -16,7 +21,11 @@ class BoundImprover:
     name = BOUND
 
     def proposals(self, state: RankState) -> list[Proposal]:
-        """Propose agents whose bounds can get tighter."""
+        """Propose agents whose bounds can get tighter.
+
+        Agents that wait for the outcome of a semidefinite relaxation are left out. A proposal is ``awaited`` if a
+        relaxation may follow the agent's branch and bound.
+        """
         return [
             Proposal(self.name, state.gain(number), number, weight=agent.weight, awaited=agent.relaxation_may_follow)
             for number, agent in state.agents.items()
@@ -25,7 +34,11 @@ class BoundImprover:
         ]
 
     def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
-        """Tighten the bounds of all agents; on a GPU, if that is faster, all at once."""
+        """Tighten the bounds of all agents; on a GPU, if that is faster, all at once.
+
+        Where values can be removed (the request has thresholds), a fifth of the quantum is reserved for exact
+        elimination.
+        """
         quanta, backend = time_slice.quanta_of(allocations), time_slice.backend
         requests = [quantum.agent.bound_request(quantum.row_cutoffs) for quantum, _ in quanta]
         bound_seconds = [

@@ -1,7 +1,14 @@
 """Plan how agents' tables are combined by UTIL steps: exactly, split into mini-buckets, or in slices.
 
-A UTIL step of an agent joins its tables, crossing factors (between agents) and its children's messages, and eliminates
-its boundary variables. Its size is limited by the memory, by the time budget, and by what its parent can join.
+A UTIL step of an agent joins its tables, crossing factors (between agents) and its children's messages, and
+eliminates its boundary variables (the interface). The result is its message to its parent. In the VALUE phase,
+which goes back down, every agent chooses its boundary values. The size of a step is limited by the memory, by the
+time budget, and by what its parent can join.
+
+*Mini-buckets* split the tables that meet at a variable into groups (*buckets*) of at most z variables, which are
+maximised separately; the message is then an upper bound. *Slices* fix (*cut*) some variables, and repeat the steps
+for each combination of their values. A *listed* agent has a table over a list of its rows (assignments of its
+boundary variables); a *row variable* whose values are these rows stands in for its interface.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,18 +49,20 @@ _MAX_SLICED_STEPS = 1e5  # steps that combine.method: auto accepts
 _IN_PLACE_CELL_SECONDS = 1.7e-10  # seconds per cell if a step reuses the memory of its result
 _STEP_SECONDS = 3e-4  # seconds per step besides its cells
 _MAX_SLICED_AGENTS = 100  # agents of a problem that combine.method: auto slices, at most
-_MAX_JOIN_FACTOR = 1e4  # factor over the accepted cells beyond which a single join is not worth a search for slices
-# Seconds per byte of mini-buckets relative to exact tables: their tables are copied and compared
+_MAX_JOIN_FACTOR = 1e4  # multiple of the accepted cells; if a single join is larger, no slices are searched for
+# Divisor of the bytes of mini-buckets that take as long as exact tables: their tables are copied and compared
 _MINI_BUCKET_SLOWDOWN = 8
 
 
 class MessagesTooWide(ResourceError):
     """Raised if messages from an agent's children leave no memory for its own UTIL step.
 
+    The combination is then tried again with narrower messages (:func:`narrowed_limits`).
+
     Attributes
     ----------
     agent : int
-        The agent whose step failed.
+        The agent whose step failed; -1 if not set.
     z : int
         Largest mini-bucket limit (variables per table) that the agents below it may use in the next attempt.
     """
@@ -63,7 +72,10 @@ class MessagesTooWide(ResourceError):
 
 
 def relaxation_of(combine: Combine) -> Relaxation:
-    """Return how an agent's UTIL step may be relaxed: exact, or split into mini-buckets."""
+    """Return how an agent's UTIL step may be relaxed: exact, or split into mini-buckets.
+
+    Its z is None if the settings leave z to the program.
+    """
     z = combine.z if isinstance(combine.z, int) else None
     return Relaxation(
         "exact" if combine.method == "sliced" else combine.method, z, combine.partition, combine.moment_matching
@@ -97,8 +109,10 @@ def arithmetic_for(problem: Problem, combine: Combine) -> Arithmetic:
 def matching_headroom(division: Division, tree: PseudoTree, arithmetic: Arithmetic) -> list[int | float]:
     """Return, per agent, how large moment matching may make the entries of its message: a multiple of their magnitude.
 
-    The multiple is the same for all agents. A parent joins its children's tables with its own, so the magnitudes add up
-    to at most what the arithmetic can hold.
+    Moment matching moves utility between the mini-buckets of a step, which makes entries larger. The multiple is the
+    same for all agents: the largest magnitude that the arithmetic allows, divided by the total magnitude. A parent
+    joins its children's tables with its own, so the magnitudes add up to at most what the arithmetic can hold. If sums
+    are floats, each agent has the whole limit.
     """
     headroom = magnitude_limit_of(arithmetic)
     if not arithmetic.exact:
@@ -127,8 +141,15 @@ def entries_per_step(
 ) -> int:
     """Return the limit of entries for each agent's UTIL step, so that all steps together retain at most ``entries``.
 
-    Agents that need less leave their rest to the other agents. Where agents have upper tables too, each side gets half.
-    The steps' needs are planned only if they could exceed the limit.
+    Agents that need less leave their rest to the other agents. Where agents have upper tables besides lower ones, each
+    side gets half. The steps' needs are planned only if they could exceed the limit.
+
+    Parameters
+    ----------
+    parts, tree, surveys, choices
+        The divided problem, its pseudo-tree, and each agent's counted work and method.
+    entries
+        Table entries for all steps together.
     """
     problem, division = parts.problem, parts.division
     sides = 1 if all(choice.method == "exact" for choice in choices) else 2
@@ -186,7 +207,12 @@ def step_attempts(setup: "Setup", size_factor: float = 1.0) -> list[tuple[Relaxa
 
 
 def _uncached_attempts(setup: "Setup", size_factor: float) -> list[tuple[Relaxation, int]]:
-    """Return the attempts of :func:`step_attempts`."""
+    """Return the attempts of :func:`step_attempts`.
+
+    Entries in time = size factor * part of the time * seconds * threads * (joined cells per second) / (mean domain size
+    of the boundary variables): a step joins that many cells for each entry of its result. Exact tables may have the
+    bytes of these entries; mini-buckets begin with 1/8 of that, and grow by a factor of four up to the memory.
+    """
     relaxation, memory = relaxation_of(setup.config.combine), step_bytes(setup)
     seconds, last = setup.config.budget.time, (relaxation, memory)
     if seconds is None or relaxation.method == "exact" or relaxation.z is not None:
@@ -223,7 +249,11 @@ def exact_bytes(setup: "Setup") -> int:
 
 
 def refused_step(error: ResourceError, tree: PseudoTree, agent: int, children: Sequence[UtilMessage]) -> ResourceError:
-    """Return the error of an agent's step, as ``MessagesTooWide`` if narrower messages from its children would help."""
+    """Return the error of an agent's step, as ``MessagesTooWide`` if narrower messages from its children would help.
+
+    ``widest - 1`` is the next z: one variable less than the widest message has. Messages of one variable cannot get
+    narrower; the given error is then returned.
+    """
     widest = max((len(table.scope) for message in children for table in message), default=0)
     if widest < 2:
         return error
@@ -234,7 +264,17 @@ def refused_step(error: ResourceError, tree: PseudoTree, agent: int, children: S
 
 
 def narrowed_limits(tree: PseudoTree, limits: Mapping[int, int], error: MessagesTooWide) -> dict[int, int]:
-    """Return the largest z of all agents below the one that failed; raise the error if they have used it already."""
+    """Return the new z of all agents below the one that failed; raise the error if they have used it already.
+
+    Parameters
+    ----------
+    tree
+        The agents' pseudo-tree.
+    limits
+        The z of earlier attempts, by agent; agents without a limit are not in it.
+    error
+        The error of the failed step, with the agent and the z to use.
+    """
     agents_below, narrowed_z = list(tree.children[error.agent]), dict[int, int]()
     if any(limits.get(child, error.z + 1) <= error.z for child in agents_below):
         raise error
@@ -262,14 +302,14 @@ def choose_slicing(
 ) -> Slicing | None:
     """Return how UTIL steps are sliced; None if slicing is not wanted, or tables fit without it.
 
-    Slicing computes a step for one combination of values of some variables at a time.
+    With ``combine.method: auto`` it is also None if the slices would take too many cells or steps.
 
     Parameters
     ----------
     parts, tree, surveys, choices, limits
         The parts of the plan so far.
     max_entries
-        Entries that an agent's step may have, for whole tables and for slices.
+        Two limits of the entries of an agent's step: for whole tables, and for slices (whose tables are not retained).
 
     Raises
     ------
@@ -308,7 +348,8 @@ def choose_slicing(
 def combines_per_node(parts: "DividedProblem", tree: PseudoTree, mode: str, backend: Backend, world: World) -> bool:
     """Return whether one rank of each node combines for all of the node's agents; called by all ranks.
 
-    With ``auto``, this is done if ranks share a GPU, and the agents' tables are large enough for it.
+    ``mode`` is the setting ``combine.mode``; ``shared`` asks for it. With ``auto``, this is done if ranks share a GPU,
+    and the agents' tables are large enough for it.
     """
     if mode != "auto" or world.size == 1:
         return mode == "shared"
@@ -353,7 +394,10 @@ def predicted_steps(
     to_table_scope: Callable[[Sequence[int]], tuple[int, ...]] = tuple,
     brief: bool = False,
 ) -> list[PredictedStep]:
-    """Return a prediction of all agents' exact UTIL steps; parameters as for :func:`find_slicing`."""
+    """Return a prediction of all agents' exact UTIL steps.
+
+    Parameters are as for :func:`find_slicing`. With ``brief``, less time goes to the search for elimination orders.
+    """
     step_scopes = [
         StepScopes(
             table_scopes[local.agent],
@@ -367,7 +411,10 @@ def predicted_steps(
 
 
 def slicing_seconds(setup: "Setup") -> float:
-    """Return the estimated seconds of sliced UTIL steps."""
+    """Return the estimated seconds of sliced UTIL steps.
+
+    The estimate is cells * (seconds per cell) / threads + steps * (seconds per step).
+    """
     assert setup.slicing is not None
     in_place = setup.arithmetic.exact and setup.backend.device == "cpu"
     cell = _IN_PLACE_CELL_SECONDS if in_place else COSTS.seconds_per_cell

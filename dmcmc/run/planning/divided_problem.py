@@ -38,10 +38,10 @@ _ORDER_TIME_PART = 0.05  # part of the time budget for the search for one elimin
 _ORDER_WORDS_PER_SECOND = 3e8
 _SOON_SECONDS = 0.2  # seconds in which exact tables prove the optimum "soon"
 _SOON_TIME_PART = 0.02  # part of the time budget for the same, if that is less
-_SECONDS_PER_AGENT = 3e-4  # seconds per agent, at least
+_SECONDS_PER_AGENT = 3e-4  # seconds for an agent's table besides the cells of its elimination
 _SCATTERED_BYTES = 1 << 25  # bytes of a problem from which rank 0 keeps it to itself and scatters it
 _BYTES_PER_FACTOR = 1 << 10  # bytes per factor besides its table
-_TABLE_COPIES = 3  # copies of the tables on a rank that runs the local search
+_TABLE_COPIES = 3  # a rank that runs the local search holds the tables this number of times
 _BYTES_PER_SEARCHED_FACTOR = 10 << 10  # bytes per factor on such a rank
 _SCATTERED_MEMORY_PART = 0.25  # part of a rank's memory from which a problem with a time budget is scattered
 _RESULT_SECONDS_PER_AGENT = 1e-4  # seconds per agent to collect its part of the result, on all ranks
@@ -185,8 +185,8 @@ def _combined_cells(parts: DividedProblem) -> float:
 def is_scattered(problem: Problem, config: Settings, world: World) -> bool:
     """Return whether only rank 0 keeps the problem, and sends each rank its own agents' parts.
 
-    This is done if the problem is large. With a time budget, in which each rank would search the whole problem, it is
-    done if the problem takes a good part of a rank's memory.
+    This is done if the problem takes over 32 MiB. With a time budget, in which each rank would search the whole
+    problem, it also has to take over a quarter of a rank's memory.
     """
     if world.size == 1 or problem.n_agents == 1 or not may_be_scattered(config):
         return False
@@ -273,12 +273,27 @@ def _rank_view(
 
 
 def work_deadline(start: float, seconds: float, agents: int) -> float:
-    """Return when work has to end (``time.perf_counter``), with time left to collect the agents' results."""
+    """Return when work has to end (``time.perf_counter``), with time left to collect the agents' results.
+
+    The reserve is 0.1 ms per agent, but at most 5 % of the time budget.
+
+    Parameters
+    ----------
+    start
+        Start of the run (``time.perf_counter``).
+    seconds
+        The time budget.
+    agents
+        Number of agents.
+    """
     return start + seconds - min(_RESULT_SECONDS_PER_AGENT * agents, _RESULT_TIME_PART * seconds)
 
 
 def order_search_budget(seconds: float) -> float:
-    """Return how many 64-bit words of bit sets the search for one elimination order may process with a time budget."""
+    """Return how many 64-bit words of bit sets the search for one elimination order may process with a time budget.
+
+    The search works on sets of variables as bit sets. The result is 5 % of the seconds, times 3e8 words per second.
+    """
     return _ORDER_TIME_PART * seconds * _ORDER_WORDS_PER_SECOND
 
 

@@ -179,7 +179,10 @@ def scatter_problem(
 
 
 def _agree_on_placement(parts: DividedProblem, division: Division, world: World, stop: Deadline) -> AgreedPlacement:
-    """Return what all ranks agree on: the pseudo-tree, the memory shares, and the messages sent for the tree."""
+    """Return what all ranks agree on: the pseudo-tree, the memory shares, and the messages sent for the tree.
+
+    ``owner`` is empty: the agents are placed later.
+    """
     budget, given_problem = parts.config.budget.bytes, parts.given.problem
     shares = world.on_first_rank(lambda: split_memory(budget, given_problem, parts.original, parts.problem))
     if parts.config.combine.tree == "depth-first":
@@ -212,7 +215,10 @@ def _limits(
     threads: int,
     measure: Callable[[], Rates],
 ) -> tuple[ResourceLimits, Rates]:
-    """Return the limits of the run and the machine's speed; without a time budget nothing depends on the machine."""
+    """Return the limits of the run and the machine's speed; without a time budget nothing depends on the machine.
+
+    The speed is nominal (a constant) if the method of all agents is given.
+    """
     seconds, cells = config.budget.time, config.local.cells
     limits = ResourceLimits(
         time=seconds,

@@ -28,8 +28,8 @@ from dmcmc.samplers.auto.survey import AgentWorkCounts, WorkCountList, count_age
 _MAX_ENUMERATED_ROWS = 1 << 17  # rows of a sampled agent's table up to which all rows are sampled
 _MAX_LISTED_ROWS = 4096  # rows that are listed otherwise, at most
 _MIN_LISTED_ROWS = 64  # rows that are listed, at least, however little memory there is
-_BYTES_PER_ROW = 128  # bytes per row: lower and upper table, bounds and bookkeeping
-_BYTES_PER_STATE = 4  # bytes per row and hidden variable
+_BYTES_PER_ROW = 128  # per row: lower and upper table, bounds and bookkeeping
+_BYTES_PER_STATE = 4  # per row and hidden variable: its value in the chain of the row, an int32
 
 
 class AgreedPlacement(NamedTuple):
@@ -90,7 +90,11 @@ class CountingOptions(NamedTuple):
 
 
 def max_rows(division: Division, config: Settings, shares: MemoryShares) -> int:
-    """Return the largest number of rows of a sampled agent's table; fewer if all agents' tables exceed the memory."""
+    """Return the largest number of rows of a sampled agent's table; fewer if all agents' tables exceed the memory.
+
+    An agent with h hidden variables takes 128 + 4 h bytes per row. The largest agent's share of the memory, divided by
+    the largest of these sizes, limits the rows.
+    """
     if config.local.method == "exact" and config.budget.time is None:
         return _MAX_ENUMERATED_ROWS
     row_bytes, table_bytes = array("q"), array("d")
@@ -103,7 +107,11 @@ def max_rows(division: Division, config: Settings, shares: MemoryShares) -> int:
 
 
 def max_listed_rows(parts: DividedProblem, shares: MemoryShares) -> int:
-    """Return the number of rows to list if there are too many, so that tables over two agents' lists fit the memory."""
+    """Return the number of rows to list if there are too many, so that tables over two agents' lists fit the memory.
+
+    A table over two lists of k rows has k * k entries. With memory M, entries of b bytes and at most n agents that meet
+    (an agent and its neighbours), k is the root of M / (2 b n), limited to 64 .. 4096.
+    """
     degrees = neighbours_of(parts.problem, parts.division).lengths
     max_neighbours = 1 + int(degrees.max()) if degrees.any() else 0  # itself among them
     return max(
@@ -146,7 +154,8 @@ def count_work(
 def _survey(local: LocalProblem, counting: CountingOptions, stop: Deadline) -> AgentWorkCounts:
     """Count an agent's work; raise an error if the requested method is impossible.
 
-    With a time budget, an agent that is too large for ``exact`` is sampled: some answer is better than none.
+    With a time budget, an agent that is too large for ``exact`` is sampled: some answer is better than none. If only
+    listed rows are sampled, the check treats the boundary variables as hidden ones, so that no row is enumerated.
     """
     stop.check()
     options, memory, arithmetic = counting.config.local, counting.shares.work, counting.arithmetic

@@ -83,7 +83,8 @@ def share_magnitudes(division: Division, agents: Sequence[int], placed: Sequence
 def divide_memory(counted: Sequence[Factor], budget: int, world: World) -> MemoryShares:
     """Divide a rank's memory budget; if tables are small, as if the rank had all of them.
 
-    Choices then equal those of a run that reads the problem from one file.
+    Tables are small if twice the size of all ranks' tables fits the budget. Choices then equal those of a run that
+    reads the problem from one file.
 
     Raises
     ------

@@ -49,7 +49,10 @@ class PrivateIncumbent(Incumbent):
         return self.factors
 
     def take(self, quality: AssignmentQuality) -> bool:
-        """Record the utility of an assignment if it is better than the best so far; return whether it is."""
+        """Record the utility of an assignment if it is better than the best so far; return whether it is.
+
+        ``values`` becomes an empty array, because the assignment itself is not known here.
+        """
         with self._lock:
             better = quality.is_better_than(self.quality)
             if better:

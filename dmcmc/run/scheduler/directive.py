@@ -1,4 +1,8 @@
-"""The directive: what rank 0 sends to all ranks after a cycle, as ``Incumbent.direct`` decides."""
+"""The directive: what rank 0 sends to all ranks after a cycle, as ``Incumbent.direct`` decides.
+
+A *cycle* is one combination of all agents' tables; a *time slice* is the time for improvers until the next cycle. A
+*component* is a set of agents that are connected by factors; its root agent is the root of its pseudo-tree.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -47,7 +51,10 @@ class Directive(NamedTuple):
 
     @property
     def changes_tables(self) -> bool:
-        """Whether the work may change agents' tables; a repeated combination starts from unchanged tables."""
+        """Whether the work may change agents' tables.
+
+        If it is False, the next combination starts from the tables of the last one.
+        """
         return self.prune or any(allocation.agent is not None for allocation in self.allocations)
 
     def allocations_of(self, improver: str) -> list[Allocation]:

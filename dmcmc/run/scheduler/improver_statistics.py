@@ -23,7 +23,7 @@ from dmcmc.run.scheduler.proposal import (
     MeasuredGain,
 )
 
-# Expected gain rate of an improver before it has been tried.
+# Expected gain rate of an improver before it has been tried: part of the gap per whole slice. Heuristic values.
 _INITIAL_RATES = {
     EXACT_ELIMINATION: 1.0,
     FUNCTION_FILTERING: 1.0,
@@ -95,6 +95,10 @@ class ImproverRecord:
 class ImproverStatistics:
     """Costs and gains of all improvers in this run.
 
+    An improver's gain rate in a slice is r = f * (objective gain + bound gain) / stake, at most 1. The stake is the gap
+    before the slice. f extrapolates from the improver's seconds to a whole slice, by a factor from 1 to 10. Its
+    expected rate is then updated: 0.3 * (expected rate) + 0.7 * r.
+
     Attributes
     ----------
     records : dict of ImproverRecord
@@ -114,7 +118,10 @@ class ImproverStatistics:
     slices_without_gain: dict[str, int] = field(default_factory=dict)
 
     def corrected_cost(self, improver: str, seconds: float) -> float:
-        """Return an estimated cost in seconds, corrected by the improver's past costs relative to their estimates."""
+        """Return an estimated cost in seconds, corrected by the improver's past costs relative to their estimates.
+
+        The factor is (seconds taken + 0.2) / (seconds estimated + 0.2) over this run, limited to 1/8 .. 8.
+        """
         record = self.records.get(improver, ImproverRecord())
         factor = (record.seconds_with_estimate + _PRIOR_SECONDS) / (record.estimated_seconds + _PRIOR_SECONDS)
         return seconds * min(_MAX_COST_CORRECTION, max(1 / _MAX_COST_CORRECTION, factor))
@@ -172,6 +179,8 @@ class ImproverStatistics:
             record.estimated_seconds += total.estimated_seconds
             record.seconds_with_estimate += total.seconds if total.estimated_seconds > 0 else 0.0
             if stake > 0 and total.seconds > 0 and improver not in _ENGINES:
+                # Seconds of a slice that belongs to the improver alone, in the unit of its own seconds: those of all
+                # ranks together for work on agents, the length of the slice for the local search.
                 slice_seconds = (
                     total.seconds if improver in _UNSHARED else seconds if improver == LOCAL_SEARCH else seconds * ranks
                 )
@@ -179,11 +188,11 @@ class ImproverStatistics:
                 self._learn_rate(improver, factor * sum(objective_and_bound_gain) / stake)
 
     def limit_rate(self, improver: str, rate: float) -> None:
-        """Set an improver's expected gain rate, at most to its initial rate."""
+        """Set an improver's expected gain rate to ``rate``, but at most to its initial rate."""
         self.expected_rates[improver] = min(_INITIAL_RATES.get(improver, 1.0), rate)
 
     def may_gain(self, improver: str) -> bool:
-        """Return whether an improver has not been tried yet, or gained something in its last slice."""
+        """Return whether an improver has not been tried yet, or gained more than a negligible part of the gap last."""
         return self.last_rates.get(improver, 1.0) >= _MIN_COUNTED_RATE
 
     def gained_less(self, improver: str, other: str) -> bool:
@@ -197,7 +206,8 @@ class ImproverStatistics:
     def rates_among(self, improvers: Iterable[str]) -> dict[str, float]:
         """Return the expected gain rates where these improvers make proposals.
 
-        An improver without recent gains keeps a small rate, which is smaller where others gain more.
+        An improver without recent gains keeps a small rate: the smaller of a fixed one, and a multiple of the best rate
+        of the improvers that gain. The multiple falls with the number of slices without gain.
         """
         gaining = [
             improver
@@ -264,6 +274,7 @@ def _totals_by_improver(gains: Iterable[MeasuredGain]) -> dict[str, MeasuredGain
     for gain in gains:
         sums = totals.get(gain.improver)
         if sums is None:
+            # the fields after the name: seconds, estimated seconds, closed gap, objective gain
             sums = totals[gain.improver] = [*MeasuredGain(gain.improver, 0.0)[1:]]
         for field_index, number in enumerate(gain[1:]):
             sums[field_index] += number
@@ -271,7 +282,7 @@ def _totals_by_improver(gains: Iterable[MeasuredGain]) -> dict[str, MeasuredGain
 
 
 def _split_in_proportion(total: float, weights: Mapping[str, float]) -> dict[str, float]:
-    """Split a total into parts in proportion to the positive weights."""
+    """Split a total into parts in proportion to the positive weights; an empty result if no weight is positive."""
     positive = {improver: weight for improver, weight in weights.items() if weight > 0}
     weight_sum = sum(positive.values())
     return {improver: total * weight / weight_sum for improver, weight in positive.items()}

@@ -1,7 +1,8 @@
 """Define the messages between improvers and the scheduler: a proposal, an allocation of time, and a measured gain.
 
-An improver is a component that can raise the objective or lower the upper bound. The constants are the improvers'
-names, as traces, results and summaries show them.
+An improver is a component that can raise the objective or lower the upper bound. After each combination of the
+agents' tables improvers send proposals to the scheduler, which answers with allocations; measured gains are
+returned after the work. The constants are the improvers' names, as traces, results and summaries show them.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ GPU_CHAINS = "gpu chains"  # in the background, with the GPU time that other wor
 
 @dataclass(frozen=True)
 class Proposal:
-    """A piece of work that an improver could do in the next time slice.
+    """A piece of work that an improver could do in the next time slice (the time until the next combination).
 
     Attributes
     ----------
@@ -39,7 +40,8 @@ class Proposal:
     weight : float
         Stands in for an unknown gain, relative to the weights of other agents.
     resumable : bool
-        Whether the work continues where it stopped, so that several short quanta are as good as a long one.
+        Whether the work continues where it stopped, so that several short quanta (seconds for one agent in one slice)
+        are as good as a long one.
     awaited : bool
         Whether other work waits for the outcome of this work.
     """

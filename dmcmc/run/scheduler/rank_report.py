@@ -9,12 +9,13 @@ from dmcmc.run.scheduler.proposal import MeasuredGain, Proposal
 
 
 class RankReport(NamedTuple):
-    """The report of one rank after a cycle.
+    """The report of one rank after a cycle (a combination of all agents' tables).
 
     Attributes
     ----------
     roots : dict
-        Encoded upper bounds of this rank's root agents, by agent; None if a table in the agent's tree has no bound.
+        Encoded upper bounds of this rank's root agents, by agent; None if a table in the agent's tree has no bound. A
+        root agent is the root of the pseudo-tree of its component; *encoded* means in the number type of the tables.
     proposals : tuple of Proposal
         Work that improvers could do for the rank's agents.
     gains : tuple of MeasuredGain

@@ -1,7 +1,8 @@
 """Decide, on rank 0 after every cycle, which of the proposed work all ranks do in the next time slice.
 
-``Incumbent.direct`` calls :meth:`Scheduler.record` and then :meth:`Scheduler.decide`. A *gain rate* is the part of the
-optimality gap that an improver is expected to close in a whole slice. A *slice* is the time between two combinations.
+``Incumbent.direct`` calls :meth:`Scheduler.record` and then :meth:`Scheduler.decide`. A *cycle* is one combination
+of all agents' tables; a *slice* is the time between two cycles. A *gain rate* is the part of the optimality gap
+that an improver is expected to close in a whole slice. Numeric constants without a reason are heuristic values.
 """
 
 import math
@@ -28,16 +29,16 @@ from dmcmc.run.scheduler.time_allocation import SliceBudget, allocate_slice
 from dmcmc.run.scheduler.time_quanta import DeferredQuanta
 
 _MIN_SLICE_SECONDS = 0.25  # seconds between two cycles, at least
-# Part of the whole time that a slice may take, so that an improver that stops gaining is noticed at the end of a slice.
+# Largest part of the whole time for a slice, so that an improver that stops gaining is noticed at the end of a slice.
 _MAX_SLICE_PART = 0.1
-_DOMINANT_PART = 0.8  # part of all expected rates: a branch and bound with more has longer slices
+_DOMINANT_PART = 0.8  # part of the sum of all expected rates; a branch and bound with at least that has longer slices
 _DOMINANT_SLICE_FACTOR = 2.0  # factor of the length of those slices
 _AWAITED_SLICE_PART = 0.025  # part of the whole time that a slice may take while other work waits for its outcome
-_NEARLY_CLOSED_GAP = 1e-3  # gap relative to the objective at or below which the rest is proven rather than searched for
+_NEARLY_CLOSED_GAP = 1e-3  # gap relative to the objective: at or below it the rest is proven, not searched for
 _NEARLY_CLOSED_MIN_RATE = 0.3  # least expected rate of upper-bound improvers at such a gap
 # Largest rates of other improvers, relative to the rate of per-row semidefinite relaxations.
 _MAX_RATES_WITH_PER_ROW = {SAMPLING: 0.01, LOCAL_SEARCH: 0.05}
-_LAST_SLICE_FACTOR = 1.5  # slices: if less time is left, it becomes one slice
+_LAST_SLICE_FACTOR = 1.5  # If less time is left than this number of slices, it becomes one slice.
 _MIN_SPLIT_PART = 0.1  # least part of the gap that is attributed to tables split in the combination
 _PATIENCE_SECONDS = 10.0  # seconds without improvement after which a local search ends that is the only work left
 _PATIENCE_FACTOR = 10.0  # the same as a multiple of the seconds until the incumbent was found, whichever is longer
@@ -89,6 +90,8 @@ class SchedulingState(NamedTuple):
 class Scheduler:
     """The scheduler: it allocates time to improvers and keeps statistics of their gains.
 
+    After each cycle, ``record`` has to be called once before ``decide``.
+
     Attributes
     ----------
     owner : sequence of int
@@ -99,6 +102,7 @@ class Scheduler:
         The last proposals, with corrected costs.
     search_converged : bool
         Whether only the local search is left, and it has found nothing better for so long that the run ends early.
+        Updated by each call of ``decide`` in which no other work gets time.
     """
 
     owner: Sequence[int]
@@ -208,7 +212,12 @@ class Scheduler:
     def _slice_seconds(
         self, proposals: Sequence[Proposal], state: SchedulingState, rates: Mapping[str, float]
     ) -> float:
-        """Return the length of a slice in seconds, unless little time is left."""
+        """Return the length of a slice in seconds, unless little time is left.
+
+        By default it is the elapsed time, at least 0.25 seconds. It is at most 1/40 of the whole time if other work
+        waits for the outcome of proposed work, and at most 1/10 (1/5 for a dominant branch and bound) if per-row
+        relaxations or branch and bound may gain something.
+        """
         default, improvers = max(_MIN_SLICE_SECONDS, state.elapsed), {proposal.improver for proposal in proposals}
         if any(proposal.awaited for proposal in proposals):
             return min(default, max(_MIN_SLICE_SECONDS, _AWAITED_SLICE_PART * (state.elapsed + state.left)))
@@ -283,7 +292,8 @@ class Scheduler:
     def _corrected(self, proposal: Proposal, state: SchedulingState, split_gain: float) -> Proposal:
         """Return a proposal with its cost corrected by this run's statistics, and a gain of at most the gap.
 
-        The part of the gap that belongs to no agent is what a recombination can close.
+        ``split_gain`` is the part of the gap that belongs to no agent: it arises from tables split in the combination,
+        and is the gain of a recombination.
         """
         seconds = (
             None if proposal.seconds is None else self.statistics.corrected_cost(proposal.improver, proposal.seconds)

@@ -1,7 +1,10 @@
 """Divide a time slice over proposals by their expected gain per second.
 
-The scheduler calls :func:`allocate_slice`. All functions here are pure, so that they can be tested on made-up numbers.
-A proposal has an estimated cost (``seconds``), or is *open-ended*: it can use any number of seconds.
+The scheduler calls :func:`allocate_slice`. All functions here are pure, so that they can be tested on made-up
+numbers. A proposal has an estimated cost (``seconds``), or is *open-ended*: it can use any number of seconds. A
+*gain rate* is the part of a proposal's gain that is reached in a whole slice; ``rates`` maps improvers to theirs,
+and is 1 for improvers that are not in it. A *slice* is the time between two cycles (combinations of all agents'
+tables).
 """
 
 import math
@@ -154,12 +157,17 @@ def _total_cost(rank: _RankProposals) -> float:
 
 
 def _rate(proposal: Proposal, rates: Mapping[str, float]) -> float:
-    """Return the expected gain per second of a proposal with an estimated cost."""
+    """Return the expected gain per second of a proposal with an estimated cost: gain * rate / seconds."""
+    # at least a nanosecond, so that an estimate of 0 seconds does not divide by zero
     return proposal.gain * rates.get(proposal.improver, 1.0) / max(1e-9, proposal.seconds or 0.0)
 
 
 def _open_ended_rate(rank: _RankProposals, rates: Mapping[str, float], time: SliceBudget) -> float:
-    """Return the expected gain per second of a rank's open-ended work, if each improver gets its share of the time."""
+    """Return the expected gain per second of a rank's open-ended work, if each improver gets its share of the time.
+
+    With expected gains g of the improvers, each gets the share g / sum(g) of a slice. The result is therefore
+    sum(g * g) / sum(g) / (seconds of a slice); 0 if nothing is gained.
+    """
     gains: dict[str, float] = {}
     for proposal in rank.open_ended:
         gains[proposal.improver] = gains.get(proposal.improver, 0.0) + proposal.gain * rates.get(proposal.improver, 1.0)
@@ -168,7 +176,11 @@ def _open_ended_rate(rank: _RankProposals, rates: Mapping[str, float], time: Sli
 
 
 def _ends_run(ranks: Sequence[_RankProposals], rates: Mapping[str, float], time: SliceBudget) -> bool:
-    """Return whether the proposals with a cost close all gaps in the remaining time, and nothing closes them sooner."""
+    """Return whether the proposals with a cost close all gaps in the remaining time, and nothing closes them sooner.
+
+    It is False if an agent has open-ended work only, or the busiest rank would need over 0.8 of the remaining time.
+    Open-ended work closes the needed part of the gap in needed part * gain / (open-ended rate) seconds.
+    """
     if any(
         {proposal.agent for proposal in rank.open_ended} - {proposal.agent for proposal in rank.with_cost}
         for rank in ranks
@@ -205,7 +217,11 @@ def _allocate_rank(
     search_share: float,
     ends_run: bool,
 ) -> list[Allocation]:
-    """Return the allocations of a rank in a slice, of which the local search has a share."""
+    """Return the allocations of a rank in a slice, of which the local search has a share.
+
+    Proposals with a cost are placed first, in the order of ``_accepted``; the first of them may also use the local
+    search's share. Agents without such a proposal divide the rest of the slice in proportion to their expected gains.
+    """
     free_seconds, allocations, agents_done = slice_length, list[Allocation](), set[int | None]()
     for proposal in _accepted(rank, rates, time, ends_run):
         seconds = proposal.seconds or 0.0
@@ -235,7 +251,11 @@ def _search_share(
     ends_run: bool,
     time: SliceBudget,
 ) -> float:
-    """Return the part of a slice in which all ranks run the local search."""
+    """Return the part of a slice in which all ranks run the local search.
+
+    It is 1 if there is no other work for agents, and 0 if the local search gains nothing. Otherwise it is g / (g + h),
+    within its limits, with the expected gains g of the local search and h of the open-ended work.
+    """
     if not search_proposals:
         return 0.0
     if not ranks:
@@ -256,7 +276,10 @@ def _search_share(
 def _recombines(
     proposal: Proposal, ranks: Sequence[_RankProposals], rates: Mapping[str, float], time: SliceBudget
 ) -> bool:
-    """Return whether recombining with larger tables is worth its cost, which may be underestimated by far."""
+    """Return whether recombining with larger tables is worth its cost, which may be underestimated by far.
+
+    It has to gain at least as much per second as the open-ended work, and to take at most 0.8 of the remaining time.
+    """
     open_ended_rate = sum(_open_ended_rate(rank, rates, time) for rank in ranks)
     return (
         _rate(proposal, rates) >= open_ended_rate and (proposal.seconds or 0.0) <= _MAX_FINAL_PART * time.seconds_left

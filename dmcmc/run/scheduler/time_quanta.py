@@ -1,7 +1,7 @@
 """Defer short time quanta: work that starts anew in each quantum gets the seconds of several slices at once.
 
-The scheduler divides each time slice (the time between two combinations) into quanta per agent and improver. Dual
-ascent and sampling lose time at every start, so a quantum that is too short is saved up.
+The scheduler divides each time slice (the time between two combinations) into *quanta*: seconds per agent and
+improver. Dual ascent and sampling lose time at every start, so their quanta that are too short are saved up.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class DeferredQuanta:
     Attributes
     ----------
     owed_seconds : dict of float
-        By (rank, improver).
+        By (rank, improver). They grow while the improver waits, and are 0 after a slice in which it works.
     """
 
     owed_seconds: dict[tuple[int, str], float] = field(default_factory=dict)
@@ -62,8 +62,9 @@ class DeferredQuanta:
     def _allocate_rank(self, rank: int, allocations: Sequence[Allocation], min_seconds: float) -> list[Allocation]:
         """Return the open-ended allocations of a rank after deferral.
 
-        An improver that restarts, and is due less than ``min_seconds``, waits, unless all would wait. The others are
-        scaled so that their seconds add up to those that were allocated.
+        An improver is due the seconds allocated now plus those owed to it. One that restarts, and is due less than
+        ``min_seconds``, waits, unless all would wait: then the one that is due most works. The others are scaled in
+        proportion to their due seconds, so that these add up to those that were allocated.
         """
         allocated: dict[str, float] = {}
         for allocation in allocations:

@@ -1,6 +1,8 @@
 """Engines, which store and process the search nodes of one agent, and runners of the batches of several engines.
 
-The CPU engine of this module processes nodes on threads; ``cuda.engine`` has one for a GPU. ``row_search`` calls
+A node is an assignment of the agent's boundary variables (a row) with the values that each hidden variable may take. A
+job bounds one node; a group of jobs runs in order on one thread, since a job may inherit tables from the job before
+it. The CPU engine of this module processes nodes on threads; ``cuda.engine`` has one for a GPU. ``row_search`` calls
 ``run_batches`` with one batch per agent.
 """
 
@@ -28,14 +30,27 @@ from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_watched
 
-BATCH_SIZE = 64  # nodes that a batch branches on the CPU, independent of the numbers of threads and agents
+BATCH_SIZE = 64  # nodes that a batch branches on the CPU; constant: results do not depend on the number of threads
 
 
 class BatchRunner(Protocol):
     """Runs the batches of several engines together."""
 
     def run(self, work: "Sequence[tuple[NodeEngine, SearchBatch]]", stop: Deadline) -> list[BatchResult]:
-        """Process one batch of each engine; nodes that are not reached before ``stop`` stay unprocessed."""
+        """Process one batch of each engine; nodes that are not reached before ``stop`` stay unprocessed.
+
+        Parameters
+        ----------
+        work : sequence of (NodeEngine, SearchBatch)
+            Engines with this runner, with the batch of each.
+        stop : Deadline
+            Soon after it, no further node is processed.
+
+        Returns
+        -------
+        list of BatchResult
+            One per batch, in order; the bound of an unprocessed node is ``NOT_PROCESSED``.
+        """
         ...
 
 
@@ -102,6 +117,7 @@ class CpuNodeEngine:
         Parameters
         ----------
         batch : SearchBatch
+            The jobs, in groups.
         halt : (1,) uint8
             The tasks end early once this is 1.
 
@@ -110,7 +126,7 @@ class CpuNodeEngine:
         tasks : list of callables
             One call per group of jobs.
         results : BatchResult
-            Arrays that the calls write their results to; ``NOT_PROCESSED`` before.
+            Arrays that the calls write their results to; the bounds are ``NOT_PROCESSED`` before.
         """
         state, layout, width = self.state, self.state.layout, self.state.width
         count = len(batch.jobs)

@@ -1,8 +1,12 @@
 """The open nodes of a branch and bound over an agent's rows, in best-first order, and the bounds of the rows.
 
-``BoundarySearch`` takes batches of nodes from a ``Frontier`` and returns their results. All bounds, thresholds and
-cutoffs here are int64 in the agent's integer scale (``Scale``). n is the number of hidden variables, W the number of
-columns of a table.
+A row is an assignment of the agent's boundary variables; a node is a row with the values that each hidden variable may
+still take. ``BoundarySearch`` takes batches of nodes from a ``Frontier`` and returns their results. All bounds,
+thresholds and cutoffs here are int64 in the agent's integer scale (``Scale``: one unit is 2^-shift of a utility). n is
+the number of hidden variables, W the number of columns of a table.
+
+A row's cutoff is the utility that it has to exceed to be part of a better solution; it orders the nodes. A row's
+threshold closes nodes: those whose upper bound is below it.
 """
 
 import math
@@ -28,7 +32,7 @@ from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, Scale
 from dmcmc.inference.runtime.types import Ints
 
-MAX_OPEN_NODES = 1 << 17  # with more open nodes the search is depth first
+MAX_OPEN_NODES = 1 << 17  # with more open nodes, the search is depth first, which limits the memory
 _NO_ENTRY = -1  # in place of a buffer entry: the node's tables are not stored
 _UNPROCESSED = -3  # in place of a variable: the node has not been bounded yet
 
@@ -73,6 +77,10 @@ class _OpenNodes(NamedTuple):
 
 class Frontier:
     """The open nodes of one agent's search.
+
+    A node is new (its row has just been opened), then bounded, with a branching variable, and finally closed or
+    replaced by its two branches. A bounded node whose buffer entry was taken away stays open; its tables are computed
+    again from the row before it is branched.
 
     Parameters
     ----------
@@ -155,7 +163,7 @@ class Frontier:
 
         A row that has just been opened has a single job, which starts from the row. Any other node has one job per
         branch. The first branch gets a new buffer entry; the second one overwrites that of the node. If the node's
-        tables are not stored, a job that computes them again from the row comes first.
+        tables are not stored, a job that computes them again from the row (restores them) comes first.
 
         Parameters
         ----------
@@ -173,11 +181,13 @@ class Frontier:
         """
         nodes, chosen = self._open_nodes, self._best(max_nodes)
         is_new = nodes.variable[chosen] == _UNPROCESSED
+        # A new row needs one entry, a stored node one for its first branch, and a node without tables two.
         chosen = chosen[: self._reserve_entries(chosen, np.where(is_new | (nodes.entry[chosen] >= 0), 1, 2))]
         is_new, node_entries = is_new[: chosen.size], nodes.entry[chosen]
         needs_entry = node_entries < 0
         node_entries[needs_entry] = self._free_entries[: -1 - int(needs_entry.sum()) : -1]
         del self._free_entries[len(self._free_entries) - int(needs_entry.sum()) :]
+        # jobs of a node: one that starts from the row, if it has no tables, and one per branch
         groups = np.concatenate([[0], np.cumsum(needs_entry + np.where(is_new, 0, 2))])
         node_of = np.repeat(np.arange(chosen.size), np.diff(groups))
         from_row = np.zeros(node_of.size, dtype=np.bool_)
@@ -189,6 +199,7 @@ class Frontier:
         first_values = np.unpackbits(nodes.first_values[chosen], axis=1, count=self._shape[1]).astype(np.bool_)[
             node_of[branching]
         ]
+        # the second branch takes the values that the first one does not
         masks[branching, nodes.variable[chosen][node_of[branching]]] &= first_values ^ is_second[branching, None]
         jobs = np.zeros((node_of.size, JOB_FIELDS), dtype=np.int64)
         jobs[:, JOB_ROW], jobs[:, JOB_SOURCE] = (
@@ -213,6 +224,7 @@ class Frontier:
             Results of the batch. Nodes with a job that was not processed stay open.
         """
         nodes, node_of = self._open_nodes, np.repeat(np.arange(chosen.size), np.diff(batch.groups))
+        # nodes with a job that was not processed
         undone = np.zeros(chosen.size, dtype=np.bool_)
         undone[node_of[results.bounds == NOT_PROCESSED]] = True
         jobs, node_of, masks, results = _branches(batch, node_of, results)
@@ -225,6 +237,7 @@ class Frontier:
         rows = jobs[:, JOB_ROW]
         # Values below the threshold are removed without their bound, so the row may still attain anything below it.
         np.maximum.at(self._closed_bounds, rows[done], jobs[done, JOB_THRESHOLD] - 1)
+        # leaves, and rows that are closed, infeasible or out of range at their root
         final = done & (leaf | (not_branchable & (jobs[:, JOB_SOURCE] < 0)))
         np.maximum.at(self._closed_bounds, rows[final], bounds[final])
         attained = final & leaf
@@ -323,7 +336,11 @@ class Frontier:
         return fitting
 
     def _raise_thresholds(self, rows: Ints, bounds: Ints) -> None:
-        """Raise the thresholds of rows above the utilities ``bounds`` that leaves of these rows attain."""
+        """Raise the thresholds of rows above the utilities ``bounds`` that leaves of these rows attain.
+
+        If all utilities are integers, the next utility that matters is 1 higher: 2^shift in the agent's scale.
+        """
+        # one utility in the scale; 1 if utilities are not integers
         step = 1 << max(0, self._scale.shift) if self._scale.integral else 1
         np.maximum.at(self.thresholds, rows, (bounds // step + 1) * step)
 
@@ -342,6 +359,8 @@ def _branches(
     batch: SearchBatch, node_of: Ints, results: BatchResult
 ) -> tuple[Ints, Ints, NDArray[np.bool_], BatchResult]:
     """Select the jobs that create nodes; the other jobs only restore a node's tables.
+
+    A job creates a node if it inherits tables or is the only job of its group (a new row).
 
     Returns
     -------

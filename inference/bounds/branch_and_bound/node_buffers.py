@@ -1,9 +1,10 @@
 """Records of the branch and bound: stored tables of nodes, working tables, batches of jobs, and their results.
 
 A node is a row (an assignment of the agent's boundary variables) with the values that each hidden variable may take. A
-job bounds one node. A node's tables are the reparametrised potentials of a dual ascent over its n hidden variables,
-see ``dmcmc.inference.bounds.dual.graph.DualPotentials``. W is the number of columns of a table: the largest domain
-size, rounded up to a multiple of 8. A triplet region is a triangle a, b, c of three pairs; t is the number of them.
+job bounds one node. A node's tables are the reparametrised potentials of a dual ascent over its n hidden variables; a
+sweep of the ascent moves utility between the tables of all factors once. W is the number of columns of a table: the
+largest domain size, rounded up to a multiple of 8. A triplet region is a triangle a, b, c of three pairs; t is the
+number of them.
 
 Tables are compacted on the CPU: the values of a variable that remain are moved to its first positions. ``value_of``
 gives the original value of each position. Masks are always indexed by original values.
@@ -69,20 +70,24 @@ class NodeTableBuffer(NamedTuple):
 
     Attributes
     ----------
-    unary, pair, higher_order : (entries, ...) int32
-        As in ``WorkingTables``.
+    unary : (entries, n, W) int32
+        Unary tables.
+    pair : (entries, pairs, W, W) int32
+        Pairwise tables.
+    higher_order : (entries, size) int32
+        Tables of the factors of three or more variables, one after the other.
     triplet : (entries, t, 3, W, W) int16
         Tables of the triplet regions, divided by 2 to the power of ``bit_shifts``.
     domains : (entries, n) int64
-        Domain sizes.
+        Domain sizes of the compacted tables.
     value_of : (entries, n, W) int16
         Original value of each position.
     bit_shifts : (entries,) int64
         Right shift of the triplet tables, in bits.
     row_constants : (entries,) int64
-        Utility of the row without hidden variables.
+        Utility of the row without hidden variables, in the agent's integer scale.
     sweeps_made : (entries,) int64
-        Sweeps of dual ascent since the interface was fixed.
+        Sweeps of dual ascent since the row's boundary variables were fixed.
     """
 
     unary: NDArray[np.int32]
@@ -138,7 +143,11 @@ class BatchResult(NamedTuple):
 
 
 def entry_bytes(hidden: DualGraph, width: int) -> int:
-    """Return the bytes of a buffer entry for a hidden graph whose tables have ``width`` columns."""
+    """Return the bytes of a buffer entry for a hidden graph whose tables have ``width`` columns.
+
+    These are 4 per unary, pairwise and higher-order entry, 2 per triplet entry and per value, 8 per domain size, and 24
+    for the shift, the constant and the number of sweeps.
+    """
     n, table_size = hidden.domains.size, width * width
     entries = n * width + len(hidden.pairs) * table_size + int(hidden.entry_start[-1])
     return 4 * entries + 6 * len(hidden.triangles) * table_size + n * (2 * width + 8) + 24

@@ -3,16 +3,21 @@
 
 ``engine`` calls ``run_nodes``, which processes one group of jobs. A node is a row (an assignment of the boundary
 variables) together with a mask of the values that each hidden variable may take. Its tables are the reparametrised
-potentials of its hidden variables, and its bound is the sum of their maxima. Values that are removed become forbidden
-in the unary and the pairwise tables. Tables are compacted: the remaining values of a variable are moved to its first
-positions whenever it loses values. Neither step changes the effect of a sweep on the remaining values.
+potentials of its hidden variables, and its bound is the sum of their maxima, which sweeps of dual ascent lower. A sweep
+moves utility between the tables of all triangles, higher-order factors and variables once. The whole graph of an agent
+contains its boundary variables, the hidden graph does not: a row's tables are slices of the whole graph's tables.
+
+Values that are removed become forbidden in the unary and the pairwise tables. Tables are compacted: the remaining
+values of a variable are moved to its first positions whenever it loses values. Neither step changes the effect of a
+sweep on the remaining values.
 
 Bounds and thresholds are int64 in the agent's integer scale. Table entries below ``FORBIDDEN_BELOW`` are forbidden.
 
 Arguments that several kernels share (n hidden variables; W is the largest padded domain size):
 
 * graph : DualGraph of the hidden variables, with the domain sizes of the compacted tables
-* tables : DualPotentials, the working tables of the node
+* tables : DualPotentials, the working tables of the node: unary (n, W), pairwise (m, W, W), three tables (W, W) per
+  triangle, and higher-order tables, all int32
 * value_of : (n, W) int16, original value of each position in the compacted tables
 * scratch : (SCRATCH_TABLES, W, W) int32, workspace of the sweeps
 * halt : (1,) uint8, becomes 1 when the work has to stop
@@ -65,8 +70,8 @@ def run_nodes(
 
     A job whose source is -1 starts from the tables of its row; any other job inherits the stored tables of its source
     entry. The tables of a node are stored if it has a branching variable or if the next job inherits them. If a row is
-    infeasible, or its tables leave the integer range, later jobs that inherit from it get the same result. Jobs after
-    ``halt`` are not processed.
+    infeasible, or its tables leave the integer range, later jobs that inherit from it get the same result
+    (``failed_row_bound``; 0 while no row has failed). Jobs after ``halt`` are not processed.
 
     Parameters
     ----------
@@ -79,11 +84,12 @@ def run_nodes(
     shape : (interface,) int64
         Domain sizes of the boundary variables.
     buffer : NodeTableBuffer
-        Stored tables.
+        Stored tables of nodes, one buffer entry per node.
     workspace : WorkingTables
-        Working memory.
+        Working memory for the tables of one node.
     jobs : (k, JOB_FIELDS) int64
-        The jobs of one group, see ``node_buffers``; only the first one may start from a row.
+        The jobs of one group; only the first one may start from a row. Columns: row number, buffer entry to inherit
+        tables from, buffer entry to store them in, threshold, sweeps of dual ascent, and one that is unused on the CPU.
     masks : (k, n, W) bool
         In: values that a node may take. Out: values that remain. Indexed by original values.
     bounds : (k,) int64
@@ -93,7 +99,7 @@ def run_nodes(
     first_values : (k, W) bool
         Output: values of the branching variable in the first branch.
     temperature : float32
-        Smoothing temperature of a node's first sweep.
+        Smoothing temperature of a node's first sweep; it falls during the sweeps. 0 for no smoothing.
     """
     failed_row_bound = np.int64(0)
     digits = np.zeros(shape.size, dtype=np.int64)
@@ -168,14 +174,16 @@ def run_nodes(
 def _bound_node(graph, tables, value_of, constant, sweeps_made, threshold, sweeps, temperature, scratch, halt):
     """Alternate sweeps of dual ascent with the removal of values whose bound is below the threshold.
 
-    The loop ends as soon as the bound of the node is below the threshold.
+    Values are removed every ``PRUNE_EVERY`` sweeps. The loop ends as soon as the bound of the node is below the
+    threshold.
 
     Parameters
     ----------
     constant : int64
         Utility of the factors over boundary variables alone, which is added to the bound of the tables.
     sweeps_made : int64
-        Sweeps made since the row was fixed, including those of the node's ancestors.
+        Sweeps made since the row was fixed, including those of the node's ancestors; its parity gives the direction of
+        the next sweep.
     threshold : int64
         Pruning threshold of the bound.
     sweeps : int64
@@ -291,15 +299,16 @@ def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values
 
     The chosen variable has the largest sum, over its values, of the gap between the value's max-marginal and the sum of
     the maxima of the unary and pairwise tables over the variable. The gap is large for many values and for tables that
-    disagree. The first branch takes the best value, or the best part of the values if the gaps are small compared with
-    ``margin`` (see ``node_buffers.BRANCH_GAP_BITS``).
+    disagree. The first branch takes the best value. If the mean gap is less than ``margin`` / 2^``BRANCH_GAP_BITS``, it
+    takes the best 1 / ``BRANCH_SHARE`` of the values instead: removing the best value alone would hardly lower the
+    bound of the second branch.
 
     Parameters
     ----------
     max_marginals : (W,) int64
         Workspace.
-    maxima : (W, W) int32
-        Workspace.
+    maxima : (W,) int32
+        Workspace, see ``_max_marginals``.
     margin : int64
         Distance by which the bound has to fall to close the node.
     first_values : (W,) bool
@@ -308,7 +317,7 @@ def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values
     Returns
     -------
     int
-        The branching variable, or LEAF if every variable has one value.
+        The branching variable, or ``LEAF`` if every variable has one value.
     """
     chosen, largest_gap = LEAF, np.int64(-1)
     for v in range(value_of.shape[0]):
@@ -341,12 +350,15 @@ def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values
 def _max_marginals(graph, tables, v, max_marginals, maxima):
     """Compute the max-marginal of each value of v in its unary and pairwise tables.
 
+    The max-marginal of a value is its unary entry plus, for each pairwise table over v, the largest entry with this
+    value.
+
     Parameters
     ----------
     max_marginals : (W,) int64
-        Output; MINUS_INFINITY for a removed value.
-    maxima : (W, W) int32
-        Workspace.
+        Output; ``MINUS_INFINITY`` for a removed value.
+    maxima : (W,) int32
+        Workspace: the largest entry of each value in one table.
 
     Returns
     -------
@@ -361,6 +373,7 @@ def _max_marginals(graph, tables, v, max_marginals, maxima):
         max_marginals[i] = tables.unary[v, i]
     for position in range(graph.incident_start[v], graph.incident_start[v + 1]):
         e = graph.incident[position]
+        # padded domain size of the pair's other variable
         width = graph.widths[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
         if v == graph.pairs[e, 0]:
             row_maxima(tables.pair[e], d, width, maxima)

@@ -4,15 +4,16 @@
 A branch and bound stores the tables of its open nodes, so that the children can continue the dual ascent of their
 parent. The arguments are:
 
-* buffer : NodeTableBuffer, the stored tables
+* buffer : NodeTableBuffer, the stored tables: arrays whose first axis is the buffer entry
 * entry : int, a buffer entry, which holds one node
 * workspace : WorkingTables, the tables of the node that is being processed
-* graph : DualGraph of the hidden variables
+* graph : DualGraph of the hidden variables; ``graph.triangles`` (t, 3) holds the pairs ab, ac, bc of each triangle
 
-A triangle (triplet region) has three int32 tables, over its pairs ab, ac and bc: the triplet tables. They are stored in
-16 bits, divided by 2^shift, with the same shift for all triplet tables of a node; it is 0 for most nodes. The
-remainder of each entry moves to the pairwise table over the same two variables, so the utility of every assignment
-stays the same. Entries are rounded down, so the maximum of a triangle stays at most 0, as the bound assumes.
+A triangle a, b, c (triplet region) has three int32 tables of W rows and columns, over its pairs ab, ac and bc: the
+triplet tables. They are stored in 16 bits, divided by 2^shift, with the same shift for all triplet tables of a node; it
+is 0 for most nodes. The remainder of each entry moves to the pairwise table over the same two variables, so the utility
+of every assignment stays the same. Entries are rounded down, so the maximum of a triangle stays at most 0, as the bound
+assumes.
 """
 
 import numpy as np
@@ -22,7 +23,7 @@ from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
 MAX_INT16 = (1 << 15) - 1
-FORBIDDEN_INT16 = -MAX_INT16 - 1  # stands for a forbidden entry
+FORBIDDEN_INT16 = -MAX_INT16 - 1  # stands for a forbidden entry of an int16 table
 
 
 @njit(nogil=True)
@@ -65,7 +66,7 @@ def store(buffer, entry, workspace, graph):
 def _add_remainder(triplet, pair, bit_mask):
     """Add the remainders of a triplet table's entries to the pairwise table over the same variables.
 
-    ``unpacked`` and ``pair`` are (W, W) int32. ``bit_mask`` selects the low bits of an entry that the shift removes.
+    ``triplet`` and ``pair`` are (W, W) int32. ``bit_mask`` selects the low bits of an entry that the shift removes.
     """
     for i in range(triplet.shape[0]):
         for j in range(triplet.shape[1]):
@@ -76,7 +77,7 @@ def _add_remainder(triplet, pair, bit_mask):
 
 @njit(nogil=True)
 def fetch(buffer, entry, workspace):
-    """Copy a buffer entry to the working tables."""
+    """Copy a buffer entry to the working tables; the triplet entries are multiplied by 2^shift."""
     stored, triplets = buffer.triplet[entry].reshape(-1), workspace.triplet.reshape(-1)
     shift = np.int32(buffer.bit_shifts[entry])
     for i in range(stored.size):

@@ -1,9 +1,10 @@
 """Best-first branch and bound over agents' boundary assignments (rows), with a dual bound at each node.
 
-The nodes of several agents share a batch. A row's cutoff is the utility that it has to exceed to be part of a better
-solution of the whole problem. A node's excess above the cutoff therefore means the same in every agent: the amount by
-which the node raises the bound of the whole problem. An agent's share of a batch is proportional to the recent
-decrease of its largest excess per node.
+The dual bound is the sum of the maxima of reparametrised tables; sweeps of dual ascent, which move utility between
+tables, lower it. The nodes of several agents share a batch. A row's cutoff is the utility that it has to exceed to be
+part of a better solution of the whole problem. A node's excess (bound minus cutoff) therefore means the same in every
+agent: the amount by which the node raises the bound of the whole problem. An agent's share of a batch is proportional
+to the recent decrease of its largest excess per node.
 """
 
 import time
@@ -23,18 +24,20 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.types import Ints
 
-ROOT_SWEEPS = 24  # sweeps of dual ascent at the root, which is a row
+ROOT_SWEEPS = 24  # sweeps of dual ascent at the root, which is a row; chosen by measurement, as are the next two
 NODE_SWEEPS = 8  # sweeps of dual ascent at any other node
 _RESTORE_SWEEPS = 12  # sweeps that restore a node whose tables are not stored, before it is branched
 MIN_ENTRIES = 3  # buffer entries: a node and its two branches
-_GAIN_DECAY = 0.9  # weight of earlier batches in the gain per node
+_GAIN_DECAY = 0.9  # weight of earlier batches in the gain per node, which is an exponential mean
 _MIN_GAIN_SHARE = 0.25  # of the agents' mean gain per node: lower limit of an agent's weight
 
 
 class BoundarySearch:
     """Branch and bound over the rows of one agent.
 
-    A search is used in rounds: ``begin``, then any number of ``next_batch`` and ``record``, then ``end``.
+    A search is used in rounds: ``begin``, then any number of ``next_batch`` and ``record``, then ``end``. Open nodes
+    survive between rounds. A search is ``exhausted`` before the first ``begin``, which opens its rows, and again when
+    no node is open.
 
     Parameters
     ----------
@@ -71,8 +74,10 @@ class BoundarySearch:
 
         Parameters
         ----------
-        thresholds, cutoffs : (rows of the interface,)
-            Utilities, see ``BoundarySearchRequest``.
+        thresholds : (rows of the interface,)
+            Utilities below which nodes are closed.
+        cutoffs : (rows of the interface,)
+            Utilities that rows have to exceed to be part of a better solution; they order the nodes.
         rows : Rows or None
             Rows that still matter; None for all.
         """
@@ -109,7 +114,7 @@ class BoundarySearchRequest(NamedTuple):
     search : BoundarySearch
         The agent's search.
     thresholds : (rows of the interface,)
-        Utilities below which nodes are closed, see ``PruningState.prune``.
+        Utilities below which nodes are closed: such a row cannot be part of a solution that is good enough.
     cutoffs : (rows of the interface,)
         Utilities that rows have to exceed to be part of a better solution. The row furthest above its cutoff is first.
     rows : Rows or None
@@ -139,6 +144,7 @@ def run_boundary_searches(
     """
     for request in requests:
         request.search.begin(request.thresholds, request.cutoffs, request.rows)
+    # a negative number of batches is never counted down to 0
     searches, batches_left = [request.search for request in requests], -1 if batches is None else batches
     if not searches:
         return
@@ -159,13 +165,17 @@ def run_boundary_searches(
 
 
 def _nodes_per_search(searches: Sequence[BoundarySearch]) -> list[int]:
-    """Return the number of nodes that each search branches in a batch, by its gain per node; at least 1."""
+    """Return the number of nodes that each search branches in a batch, by its gain per node; at least 1.
+
+    A search without a gain yet counts with the mean gain of the others; if there is no gain at all, all weigh the same.
+    """
     batch_size, gains_or_none = (
         max(search.engine.batch_size for search in searches),
         [search.gain_per_node for search in searches],
     )
     gains = [gain for gain in gains_or_none if gain is not None]
     mean = sum(gains) / len(gains) if gains else 0.0
+    # 1.0 if there is no gain at all
     weights = [max(_MIN_GAIN_SHARE * mean, mean if gain is None else gain) or 1.0 for gain in gains_or_none]
     return [max(1, int(batch_size * weight / sum(weights))) for weight in weights]
 
@@ -175,6 +185,7 @@ def compile_boundary_search() -> None:
     local = LocalProblem(0, (), (0, 1), (Factor.of((0, 1), [[0, 1], [1, 0]]),), np.full(2, 2))
     state = DualState(local, triangles=True)
     no_cutoff = np.array([-np.inf])
+    # 1 MiB for the nodes' tables is more than enough for two variables of two values.
     run_boundary_searches(
         [BoundarySearchRequest(BoundarySearch(state, CpuNodeEngine(state, 1 << 20)), no_cutoff, no_cutoff)], batches=1
     )

@@ -58,6 +58,7 @@ def encode_parts(
         ]
         tables.append(EncodedTable(scope, np.array(entries, dtype=arithmetic.dtype).reshape(values.shape)))
     local_total = sum(int(magnitude(f.table)) for f in local.factors)
+    # If the tables of every agent exceed its factors by at most this ratio, sums over all agents stay in range.
     if arithmetic.exact and total_magnitude > local_total * max(
         1, magnitude_limit_of(arithmetic) // max(1, int(arithmetic.total))
     ):
@@ -75,6 +76,12 @@ def local_maxima(layout: DualLayout, potentials: DualPotentials, interface: Sequ
         Of ``layout.whole``.
     interface : sequence of int
         The problem's variable for each interface variable of the graph.
+
+    Returns
+    -------
+    list of (scope, int64 or int32 array)
+        Tables over one or two interface variables, and last the constant, with scope (): the sum of all maxima.
+        Triangles are not counted, since dual ascent leaves them with a maximum of 0.
     """
     whole, n_hidden, domains = layout.whole, layout.n_hidden, layout.whole.domains.tolist()
     constant, summands = 0, list[BoundSummand]()

@@ -4,6 +4,11 @@ A row is one assignment of the agent's interface (boundary) variables. The ascen
 interface variables free. Every row starts from its potentials, so the messages that help all rows are found once. The
 potentials of a row are discarded; with more time, rows are ascended again with more sweeps and from better initial
 potentials. ``row_kernels`` has the kernels, ``row_ascent`` runs them for rows.
+
+A sweep passes messages once between all tables of a graph: variables, pairs, triangles (triplet regions of three pairs)
+and higher-order factors. Tables are int32 in the agent's integer scale; an entry beyond ±``MAX_MAGNITUDE`` is out of
+range, and no further message may be sent then. A cutoff is a row's threshold in that scale: a row whose bound is below
+its cutoff is dropped, and so is a value with which the row's bound would be. W is the number of columns of a table.
 """
 
 import time
@@ -74,6 +79,11 @@ def _concatenated(groups: Sequence[_RowsWithValues]) -> _RowsWithValues:
 
 class DualState:
     """Bound of one agent by dual ascent; implements ``PruningState``.
+
+    With ``triangles``, ``layout_fixed`` is False until ``tighten`` finds that more triangles would not pay, or another
+    object sets it; until then, ``tighten`` may replace the layout. ``in_range`` becomes False for good when an entry
+    leaves the range or the deadline interrupts a sweep. ``remote`` is set when the agent is placed on a GPU, and None
+    again after ``fetch_potentials``; in between, sweeps on the GPU make the device's potentials newer than the host's.
 
     Parameters
     ----------
@@ -198,7 +208,18 @@ class DualState:
         return duplicated
 
     def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
-        """Tighten the bound; ``sweeps`` is the number per row, and the whole graph is swept in proportion."""
+        """Tighten the bound.
+
+        Parameters
+        ----------
+        seconds : float or None
+            Time budget; None makes a fixed number of sweeps.
+        sweeps : int or None
+            Without a time budget: sweeps per row, 10 if None. The whole graph gets ``WHOLE_SWEEPS_PER_ROW_SWEEP`` times
+            as many.
+        rows : sequence of int or None
+            The rows to bound; None for all.
+        """
         self._improve_rows(self.rows(rows), seconds, sweeps, None)
 
     def prune(
@@ -208,7 +229,11 @@ class DualState:
         seconds: float | None = None,
         sweeps: int | None = None,
     ) -> Pruned:
-        """Tighten the bound and remove the values with which a row cannot reach its threshold."""
+        """Tighten the bound and remove the values with which a row cannot reach its threshold.
+
+        ``thresholds`` is one utility per row of the interface; the other parameters are as for ``improve``. The result
+        has no rows if the deadline passes.
+        """
         chosen, cutoffs = self.rows_above_cutoff(thresholds, rows)
         positions, allowed = self._improve_rows(chosen, seconds, sweeps, cutoffs)
         if self.backend.stop.over:  # the values of rows that were not reached are unknown
@@ -244,7 +269,11 @@ class DualState:
         thresholds: NDArray[Any],
         allowed: NDArray[np.bool_],
     ) -> Pruned:
-        """Return the remaining rows and values after bounds have been lowered; ``allowed`` is (k, hidden, W) bool."""
+        """Return the remaining rows and values after bounds have been lowered.
+
+        ``chosen``, ``cutoffs`` and ``allowed`` have one element per row: the row number, the cutoff, and the (hidden,
+        W) values that remain. ``thresholds`` has one utility per row of the interface.
+        """
         reaching = self.bounds[chosen] >= cutoffs
         return Pruned(self, chosen[reaching], np.asarray(thresholds)[chosen[reaching]], allowed[reaching])
 
@@ -254,7 +283,10 @@ class DualState:
         np.minimum.at(self.bounds, np.asarray(rows, dtype=np.int64), encoded)
 
     def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
-        """Return one table over the interface, or a sum of small tables where there are too many rows."""
+        """Return one table over the interface, or a sum of small tables where there are too many rows.
+
+        The entries are numbers of ``arithmetic``, rounded up.
+        """
         if self.enumerated:
             bounds = encode_bounds(self.bounds, self.layout.scale, arithmetic)
             return (EncodedTable(self.local.interface, bounds.reshape(tuple(self._shape))),)
@@ -308,12 +340,12 @@ class DualState:
             if not annealing_planned:
                 self._plan_annealing(start + limit * seconds - time.perf_counter())
                 annealing_planned = len(self._sweep_seconds) == _TIMED_CALLS
-            # Other processes may have delayed the last sweep.
+            # Other processes may have delayed the timed calls: with few of them, make one whatever the estimate says.
             time_again = self.sweeps_done == done_before and len(self._sweep_seconds) < _TIMED_CALLS
             if not time_again and time.perf_counter() + call_sweeps * self.seconds_per_sweep > start + limit * seconds:
                 break
             self._sweep_whole(call_sweeps)
-            call_sweeps = min(2 * call_sweeps, 16)
+            call_sweeps = min(2 * call_sweeps, 16)  # at most 16 sweeps between two checks of the clock
         seconds_per_sweep = (
             (time.perf_counter() - start) / (self.sweeps_done - done_before)
             if self.sweeps_done > done_before
@@ -326,6 +358,8 @@ class DualState:
                 break
             # The average of all batches so far, since other processes use the cores from time to time.
             seconds_left = start + seconds - time.perf_counter()
+            # Sweeps per row that fit: the time left over the time of one sweep for all remaining rows. The 0.25 rounds
+            # up from three quarters of a sweep.
             row_sweeps = max(
                 0,
                 int(0.25 + seconds_left / max(seconds_per_sweep, 1e-9) / -(-(chosen.size - rows_done) // rows_at_once)),
@@ -357,6 +391,7 @@ class DualState:
         if previous is not None and rate <= _MIN_RELATIVE_GAIN * previous[2]:
             self.layout_fixed = True
             return
+        # A triangle takes 12 W * W bytes: three tables of four-byte entries.
         capacity = MEMORY_ACCOUNT.budget_share(1 / 16, MAX_TRIANGLE_BYTES) // (12 * self.width * self.width) - len(
             whole.triangles
         )
@@ -373,12 +408,12 @@ class DualState:
         self.layout, self._potentials = add_triangles(self.layout, self.potentials, triples)
 
     def _plan_annealing(self, seconds: float) -> None:
-        """Set the number of annealed sweeps on the whole graph to what fits the time; a few are not smoothed."""
+        """Set the number of sweeps of the annealing schedule to what fits the time; 0 (no smoothing) if it is few."""
         sweeps = int(seconds / (_SMOOTHED_SWEEP_COST * self.seconds_per_sweep)) if self.seconds_per_sweep else 0
         self._annealed_sweeps = min(INITIAL_SWEEPS, self.sweeps_done + sweeps) if sweeps >= _MIN_ANNEALED_SWEEPS else 0
 
     def _sweep_whole(self, sweeps: int) -> None:
-        """Make sweeps on the whole graph."""
+        """Make ``sweeps`` sweeps on the whole graph, fewer if an entry leaves the range or the deadline passes."""
         if not self.in_range or sweeps <= 0:
             return
         self.fetch_potentials()
@@ -390,7 +425,7 @@ class DualState:
                     min(count, max(1, int(_SECONDS_PER_CALL / self.seconds_per_sweep))) if self.seconds_per_sweep else 1
                 )
             next_sweep = self._ascend(count)
-            if count < next_sweep:  # not in the first call, which may compile the kernel
+            if count < next_sweep:  # not in the first call, which may compile the kernel; the last _TIMED_CALLS remain
                 self._sweep_seconds = (*self._sweep_seconds[1 - _TIMED_CALLS :], (time.perf_counter() - start) / count)
 
     def _ascend(self, sweeps: int) -> int:
@@ -398,6 +433,7 @@ class DualState:
 
         Sets ``sweeps_done`` and ``in_range``.
         """
+        # ``run_watched`` sets ``halt`` to 1 at the deadline; the kernel checks it.
         halt, results = np.zeros(1, dtype=np.uint8), list[int]()
         whole, potentials, first = self.layout.whole, self.potentials, self.sweeps_done
         kernel = cast(Callable[..., int], rows.ascend)

@@ -3,6 +3,9 @@
 Hidden variables are numbered before the interface variables. Pairs and triangles among hidden variables come first too.
 So the part of each array that remains after conditioning on the interface is a prefix, except for the higher-order
 factors.
+
+A pair is a pairwise table; a triangle is a triplet region a < b < c whose potential is the sum of three tables over
+ab, ac and bc; a higher-order factor has three or more variables and its own table.
 """
 
 from collections.abc import Sequence
@@ -20,7 +23,7 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
 
 LANES = 8  # domains are padded with forbidden values to a multiple of this, the vector width of the CPU kernels
-MAX_TRIANGLE_BYTES = 1 << 28  # upper limit of the memory of triangle tables
+MAX_TRIANGLE_BYTES = 1 << 28  # upper limit of the memory of triangle tables: 256 MiB
 
 
 class DualGraph(NamedTuple):
@@ -34,7 +37,7 @@ class DualGraph(NamedTuple):
         Variables a < b of each pair.
     incident_start : (n + 1,)
     incident : (2m,)
-        The pairs of variable v are ``incident[incident_start[v]:incident_start[v + 1]]``.
+        The pairs of variable v have the numbers ``incident[incident_start[v]:incident_start[v + 1]]``.
     triangles : (t, 3)
         Numbers of the pairs ab, ac, bc of each triangle a < b < c.
     corners : (t, 3)
@@ -154,6 +157,7 @@ def lay_out(local: LocalProblem, triangles: bool) -> DualLayout:
             large_factors.append((scope, table))
     pairs = sorted(matrices, key=lambda p: (p[1] >= n_hidden, p))
     triples = _find_triangles(pairs, n, n_hidden) if triangles else []
+    # A triangle takes 12 * width * width bytes: three tables of four-byte entries.
     triples = triples[: MEMORY_ACCOUNT.budget_share(1 / 16, MAX_TRIANGLE_BYTES) // (12 * width * width)]
     hidden_scopes = [
         (i, tuple(v for v in scope if v < n_hidden))
@@ -197,7 +201,11 @@ def mean_standard_deviation(potentials: DualPotentials) -> float:
 def add_triangles(
     layout: DualLayout, potentials: DualPotentials, triples: Sequence[tuple[int, int, int]]
 ) -> tuple[DualLayout, DualPotentials]:
-    """Return a layout and potentials with additional triangles a < b < c; new triangles and pairs have zero tables."""
+    """Return a layout and potentials with additional triangles a < b < c; new triangles and pairs have zero tables.
+
+    ``potentials`` are those of ``layout.whole``, with their present messages. The result's potentials have the same
+    sum, and are the initial potentials of the new layout.
+    """
     whole, n_hidden = layout.whole, layout.n_hidden
     width, domains = potentials.unary.shape[1], whole.domains
     old_pairs = {(a, b): i for i, (a, b) in enumerate(whole.pairs.tolist())}

@@ -2,7 +2,8 @@
 """Dual ascent between a factor of three or more variables and its variables; see ``pair_kernels`` for the method.
 
 ``row_kernels.sweep`` calls ``higher_order_pass``. A factor's entries are flat, in C order over the domains of its
-scope, without padding. Entries below ``FORBIDDEN_BELOW`` are forbidden.
+scope, without padding. Entries below ``FORBIDDEN_BELOW`` are forbidden, and an allowed entry beyond ±``MAX_MAGNITUDE``
+has left the range. W is the number of columns of a unary table.
 """
 
 import numpy as np
@@ -41,6 +42,7 @@ def higher_order_pass(graph, potentials, message, halt):
         for axis in range(scope.size):
             unary = potentials.unary[scope[axis]]
             fits = _add_along_axis(graph.domains, scope, axis, entries, unary, np.int32(1))
+            # The factor holds the unary table now, so the allowed unary entries become 0.
             for i in range(unary.size):
                 unary[i] = np.int32(0) if unary[i] >= FORBIDDEN_BELOW else FORBIDDEN
             if not fits:
@@ -82,7 +84,7 @@ def _add_along_axis(domains, scope, axis, entries, vector, sign):
     sign : int32
         1 or -1.
     """
-    inner = 1
+    inner = 1  # distance between two entries that differ by one along the axis
     for k in range(axis + 1, scope.size):
         inner *= domains[scope[k]]
     d = domains[scope[axis]]

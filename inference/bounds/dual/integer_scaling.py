@@ -3,6 +3,9 @@
 The unit is a power of two. Integer utilities are multiplied where their range permits, to gain resolution, and divided
 where they are too large. Entries are rounded up, so no entry becomes smaller, and a bound that is converted back to a
 utility stays an upper bound.
+
+A threshold is a utility that a row (an assignment of an agent's interface variables) has to reach; a cutoff is the same
+as an integer in the scale.
 """
 
 import math
@@ -20,7 +23,7 @@ from dmcmc.inference.runtime.types import Array
 
 # Largest sum over the factors of max |entry| after scaling: an eighth of MAX_MAGNITUDE, so messages stay in range.
 _MAX_SCALED_TOTAL = 1 << 21
-_BOUNDS_PER_CHUNK = 1 << 14  # bounds that are converted to Python numbers at the same time
+_BOUNDS_PER_CHUNK = 1 << 14  # bounds that are converted to Python numbers at the same time, to limit the memory
 MINUS_INFINITY = -(1 << 62)  # minus infinity: the bound of an infeasible row, and the cutoff that removes nothing
 
 
@@ -91,10 +94,13 @@ class Scale(NamedTuple):
                 cutoff = math.floor(math.ldexp(threshold, self.shift))
             except OverflowError:
                 cutoff = MINUS_INFINITY if threshold < 0 else -MINUS_INFINITY
-        return min(max(cutoff, MINUS_INFINITY), -MINUS_INFINITY)
+        return min(max(cutoff, MINUS_INFINITY), -MINUS_INFINITY)  # limited to the range of the two infinities
 
     def encode_all(self, thresholds: NDArray[Any]) -> NDArray[np.int64]:
-        """Apply ``encode`` to an array of thresholds; in an int64 array, the largest int64 stands for infinity."""
+        """Apply ``encode`` to an array of thresholds; in an int64 array, the largest int64 stands for infinity.
+
+        ``thresholds`` is an array of floats, of integers, or of Python numbers (dtype object).
+        """
         if thresholds.dtype.kind == "O":
             return np.array([self.encode(t) for t in thresholds.tolist()], dtype=np.int64)
         if not self.integral:
@@ -123,6 +129,7 @@ def quantise(factors: Sequence[Factor]) -> tuple[Scale, list[NDArray[np.int32]]]
         while int(total) >> max(0, -shift) > _MAX_SCALED_TOTAL:
             shift -= 1
     else:
+        # frexp gives total < 2^exponent, so that the scaled total is below 2^21 = _MAX_SCALED_TOTAL.
         shift = 21 - math.frexp(total)[1] if total > 0 else 0
     scaled = [_scaled(f.table, shift) for f in factors]
     maxima, minima = [], []
@@ -132,6 +139,7 @@ def quantise(factors: Sequence[Factor]) -> tuple[Scale, list[NDArray[np.int32]]]
         minima.append(finite.min().item() if finite.size else 0)
     if all_integers:
         return Scale(shift, True, sum(maxima), sum(minima)), scaled
+    # 2^-53 is the relative rounding error of a float64; four times that for each factor exceeds the error of a sum.
     margin = 4 * max(1, len(factors)) * 2.0**-53 * float(total)
     high, low = math.fsum(maxima) + margin, math.fsum(minima) - margin
     return Scale(shift, False, math.nextafter(high, math.inf), math.nextafter(low, -math.inf)), scaled
@@ -151,7 +159,7 @@ def _scaled(table: Array, shift: int) -> NDArray[np.int32]:
 
 
 def encode_bound(value: int | float, arithmetic: Arithmetic) -> int | float:
-    """Convert an upper bound to a number of the arithmetic, rounded up."""
+    """Convert an upper bound to a number of the arithmetic, rounded up; -inf becomes its ``lowest``."""
     if value == -math.inf:
         return arithmetic.lowest
     if arithmetic.exact:

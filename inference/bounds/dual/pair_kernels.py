@@ -38,6 +38,7 @@ from dmcmc.inference.bounds.dual.tables.pair_message_kernels import (
 )
 from dmcmc.inference.runtime.compile import njit
 
+# The values of ``entry_values`` as int32, so that arithmetic with them stays in 32 bits.
 FORBIDDEN = np.int32(_FORBIDDEN)
 MAX_MAGNITUDE = np.int32(_MAX_MAGNITUDE)
 FORBIDDEN_BELOW = np.int32(_FORBIDDEN_BELOW)
@@ -78,6 +79,7 @@ def variable_pass(graph, potentials, forward, message):
             if not _receive_max_marginal(potentials.pair[e], unary, message, v == a, graph.widths[other], d, width):
                 return False
         n_ahead = last - first - n_behind
+        # One over the larger of the numbers of pairs behind and ahead.
         weight = np.float32(1 / max(1, n_behind, n_ahead))
         for i in range(width):
             message[i] = FORBIDDEN if unary[i] < FORBIDDEN_BELOW else np.int32(np.float32(unary[i]) * weight)
@@ -182,7 +184,7 @@ def remove_values(graph, potentials, message, constant, threshold):
     constant : int64
         Utility that is added to the bound.
     threshold : int64
-        In the integer scale.
+        The utility to reach, in the integer scale.
     """
     total_bound = bound(graph, potentials)
     if total_bound == MINUS_INFINITY:
@@ -208,11 +210,12 @@ def remove_values(graph, potentials, message, constant, threshold):
                 highest = max(highest, message[i])
             bound_without_v -= highest
         for i in range(d):
+            # A value is forbidden itself if one of its pairs has no allowed entry for it.
             if unary[i] >= FORBIDDEN_BELOW and (
                 value_bound[i] < FORBIDDEN_BELOW or bound_without_v + value_bound[i] < threshold
             ):
                 unary[i] = FORBIDDEN
                 removed += 1
-        if unary[:d].max() < FORBIDDEN_BELOW:
+        if unary[:d].max() < FORBIDDEN_BELOW:  # no value is left: the graph is infeasible at this threshold
             return removed
     return removed

@@ -1,4 +1,7 @@
-"""Bound providers ``dual`` and ``triangles``: dual ascent on the factors, or also on the triangles of their graph."""
+"""Bound providers ``dual`` and ``triangles``: dual ascent on the factors, or also on the triangles of their graph.
+
+A triangle is a triplet region: three variables each two of which share a factor. Triangles make the bound tighter.
+"""
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.dpop.division import LocalProblem

@@ -1,4 +1,9 @@
-"""Convert the potentials of a dual ascent to tables, as input of mini-bucket elimination or of rounding."""
+"""Convert the potentials of a dual ascent to tables, as input of mini-bucket elimination or of rounding.
+
+The potentials are padded int32 arrays: unary tables, pairwise tables, triangles (triplet regions) of three pairwise
+tables ab, ac, bc each, and higher-order tables over three or more variables. Entries below ``FORBIDDEN_BELOW`` stand
+for minus infinity.
+"""
 
 from collections.abc import Sequence
 

@@ -23,7 +23,8 @@ from dmcmc.inference.runtime.threads import run_watched
 MAX_ROUNDED_VARIABLES = 2048  # variables; rounding more of them takes too long
 MAX_ROUNDED_ENTRIES = 1 << 22  # entries of all pairwise and higher-order tables; rounding more of them takes too long
 _FORBIDDEN = -(1 << 50)  # far below every sum of potentials; 2^12 of them add up without overflow
-_NOISE = (0.0, 0.03, 0.1, 0.3)  # standard deviations of the noise, in typical deviations of a variable's scores
+# Scales of the Gumbel noise of successive assignments, relative to the typical deviation of a table's max-marginals.
+_NOISE = (0.0, 0.03, 0.1, 0.3)
 
 Ints = NDArray[np.int64]
 
@@ -111,7 +112,7 @@ def rounding_of(state: DualState, seed: int, fixed_interface: bool = False) -> R
     state : DualState
     seed : int
         Seed of the noise, which is Gumbel distributed.
-    given : bool
+    fixed_interface : bool
         True if rows fix the interface variables; there is no noise then. False leaves all variables free, and the row
         number selects the amount of noise, from none to the largest.
     """
@@ -156,6 +157,6 @@ def _typical_deviation(tables: Sequence[EncodedTable]) -> float:
 
 
 def compile_rounding() -> None:
-    """Compile the kernels of rounding."""
+    """Compile the kernels of rounding by rounding one pair of binary variables."""
     table = EncodedTable((0, 1), np.zeros((2, 2), dtype=np.int64))
     Rounding([table], np.full(2, 2), 2, np.zeros((1, 2, 2), dtype=np.int64)).rows(np.zeros(1, dtype=np.int64))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.runtime.types import Ints
 
-_LOWEST = -(1 << 62)  # below every sum of entries
+_LOWEST = -(1 << 62)  # below every sum of entries: initial value of a maximum
 _INFINITE_MARGIN = 1 << 62  # margin of a variable with a single value
 
 
@@ -104,7 +104,7 @@ def add_max_marginals(tables, t, workspace):
         last_free = i
         for x in range(tables.domains[v]):
             workspace.marginals[tables.marginal_start[i] + x] = _LOWEST
-    while last_free >= begin:
+    while last_free >= begin:  # once per entry; not at all if every variable is fixed
         entry = tables.data[offset]
         for i in range(begin, last_free + 1):
             if workspace.values[tables.scope[i]] < 0:
@@ -215,6 +215,7 @@ def round_rows(tables, free, rows, noise, workspace, assignments, halt):
     assignments : (k, free) int64
         Receives the values of the free variables.
     halt : (1,) uint8
+        Another thread sets it to 1 to end the call.
     """
     for i in range(rows.size):
         if halt[0] != 0:

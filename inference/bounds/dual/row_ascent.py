@@ -4,6 +4,10 @@ A row is one assignment of the agent's interface (boundary) variables. ``DualSta
 calls ``ascend_rows``, or ``RowHelpers`` if other processes take a part of the rows. The task consists of arrays only,
 so a process can carry it out that knows nothing else about the agent. Rows are independent: their bounds are identical
 to the bit, whichever process or thread computes them.
+
+The whole graph has the hidden and the interface variables; the hidden graph is what remains once a row is fixed. A
+sweep passes messages once between all tables of a graph. W is the number of columns of a table. Bounds and cutoffs are
+int64 in the agent's integer scale.
 """
 
 import itertools
@@ -70,7 +74,11 @@ class RowAscentTask(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """Estimate the number of table entries that are read."""
+        """Estimate the number of table entries that are read.
+
+        Per row, conditioning and each sweep read the hidden graph once: W * W entries per pair, 3 W * W per triangle,
+        and the entries of the higher-order factors.
+        """
         hidden, width = self.hidden, self.potentials.unary.shape[1]
         graph = (hidden.pairs.shape[0] + 3 * hidden.triangles.shape[0]) * width * width + int(hidden.entry_start[-1])
         return int(self.rows.size * (1 + self.sweeps) * graph)
@@ -127,6 +135,7 @@ def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> tuple[Al
     cutoffs = np.full(count, MINUS_INFINITY, dtype=np.int64) if work.cutoffs is None else work.cutoffs
     n_parts = max(1, min(backend.threads, count))
     part_bounds = [count * i // n_parts for i in range(n_parts + 1)]
+    # ``run_watched`` sets ``halt`` to 1 at the deadline; the kernel checks it.
     kernel, halt = cast(Callable[..., None], rows.bound_rows), np.zeros(1, dtype=np.uint8)
 
     def bound_part(first: int, last: int) -> None:

@@ -7,7 +7,10 @@ method.
 
 In all kernels ``whole`` is the graph over hidden and interface variables, ``hidden`` the graph over the hidden
 variables (both ``DualGraph``), and ``potentials`` belongs to ``whole`` unless stated otherwise. The hidden variables
-have the lowest numbers. W is the number of columns of a table. Bounds and cutoffs are int64 in the integer scale.
+have the lowest numbers. W is the number of columns of a table. Bounds and cutoffs are int64 in the integer scale. A
+triangle is a triplet region of three variables with one table per pair, ab, ac and bc. Entries below
+``FORBIDDEN_BELOW`` are forbidden; an allowed entry beyond ±``MAX_MAGNITUDE`` has left the range, and no further message
+may be sent then. A temperature, in the integer scale, smooths the maxima of triangles; 0 means exact maxima.
 """
 
 import numpy as np
@@ -28,8 +31,8 @@ from dmcmc.inference.bounds.dual.triangle_kernels import recentre, triangle_pass
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
-RECENTRE_EVERY = 16  # sweeps between two calls of recentre
-PRUNE_EVERY = 4  # sweeps between removals of values
+RECENTRE_EVERY = 16  # sweeps between two calls of recentre, which keeps triangles' tables from drifting out of range
+PRUNE_EVERY = 4  # sweeps between two removals of values, each of which reads all pairwise tables
 INITIAL_SWEEPS = 30  # first sweeps on the whole graph: each helps all rows as much as one sweep of every row
 
 
@@ -54,7 +57,8 @@ def sweep(graph, potentials, forward, temperature, scratch, halt):
     Returns
     -------
     bool
-        False if an entry left the range, which ends the sweep.
+        False if an entry left the range, which ends the sweep. If ``halt`` ended a pass early, the result is still
+        True; the tables are valid.
     """
     if not triangle_pass(graph, potentials, temperature, scratch, halt):
         return False
@@ -146,6 +150,7 @@ def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
         ab, ac, bc = potentials.triangle[t, 0], potentials.triangle[t, 1], potentials.triangle[t, 2]
         if b < n:
             target = conditioned.pair[whole.triangles[t, 0]]
+            # Only c is an interface variable: the table ab stays and is added to the pair's.
             ab_entry, fits = np.int64(0), _add_table(target, ab)
         else:
             ab_entry, fits = _condition_pair(a, b, n, digits, ab, conditioned.unary)
@@ -171,7 +176,7 @@ def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
             )
             next_sliced += 1
             continue
-        position = 0
+        position = 0  # all variables of the factor are interface variables, so one entry is selected
         for v in scope:
             position = position * whole.domains[v] + digits[v - n]
         if table[position] < FORBIDDEN_BELOW:
@@ -182,7 +187,7 @@ def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
 
 @njit(nogil=True)
 def _add_table(target, table):
-    """Add a (W, W) int32 table to the pairwise table ``into``; return whether all entries stayed in range."""
+    """Add a (W, W) int32 table to the pairwise table ``target``; return whether all entries stayed in range."""
     largest = np.int32(0)
     for i in range(target.shape[0]):
         for j in range(target.shape[1]):
@@ -312,7 +317,7 @@ def bound_rows(
     halt : (1,) uint8
         The remaining rows are left unchanged once this is 1.
     """
-    digits = np.zeros(shape.size, dtype=np.int64)
+    digits = np.zeros(shape.size, dtype=np.int64)  # value of each interface variable in the row
     for r in range(rows.size):
         if halt[0] != 0:
             return

@@ -14,7 +14,11 @@ Computation 11, 1999). Let E(2^a (1 + x)) = a + x for 0 <= x < 1 be this approxi
 logarithm of a product is never below the sum of the logarithms: (1 + x)(1 + y) = 1 + x + y + xy, and where that is 2 or
 more, its half exceeds x + y by (1 - x)(1 - y) / 2.
 
-``triangle_kernels`` calls the two products. W is the number of columns of a table.
+A triangle is a triplet region of three variables with one table per pair; its max-marginal over a pair is that pair's
+table plus a max-plus product of the other two tables. ``triangle_kernels`` calls the two smoothed products. W is the
+number of columns of a table. The four tables of ``workspace`` are: the exponentials of the left and of the right table,
+the sums of their products (all three as float32 bit patterns), and one table whose first two rows hold the left table's
+row maxima and the right table's column maxima.
 """
 
 import numpy as np
@@ -33,8 +37,8 @@ from dmcmc.inference.runtime.compile import njit
 SCRATCH_TABLES = 6  # tables of workspace for a sweep: two for the products and four for smoothed products
 ROUNDING_MARGIN = np.float32(2.0**-12)  # of the temperature: exceeds all rounding errors of a smoothed product
 _LOG2_E = np.float32(1.4426950408889634)  # log2(e)
-MIN_ANNEALED_SWEEPS = 8  # fewer sweeps at temperature 0 do not recover what the smoothed ones leave
-FINAL_TEMPERATURE_RATIO = np.float32(0.2)  # last positive temperature, relative to the first
+MIN_ANNEALED_SWEEPS = 8  # with fewer sweeps, the third of them at temperature 0 cannot undo the smoothing
+FINAL_TEMPERATURE_RATIO = np.float32(0.2)  # limit of the annealed temperature, relative to the first one
 # First temperature of a row, relative to that of the whole graph, whose final potentials a row starts from.
 ROW_TEMPERATURE_RATIO = np.float32(0.25)
 
@@ -43,7 +47,8 @@ ROW_TEMPERATURE_RATIO = np.float32(0.25)
 def annealed_temperature(initial_temperature, sweep, sweeps):
     """Return the temperature of a sweep: geometric annealing over the first two thirds of the sweeps, then 0.
 
-    The temperature is always 0 if there are fewer than ``MIN_ANNEALED_SWEEPS`` sweeps.
+    With A annealed sweeps, sweep s has ``initial_temperature * FINAL_TEMPERATURE_RATIO ** (s / A)``. The temperature is
+    always 0 if there are fewer than ``MIN_ANNEALED_SWEEPS`` sweeps.
 
     Parameters
     ----------

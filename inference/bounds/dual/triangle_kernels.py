@@ -6,9 +6,12 @@ over these pairs, so its max-marginal over ab is its own table plus a max-plus p
 
     M(a, b) = ab(a, b) + max over c of [ac(a, c) + bc(b, c)]
 
+The three pairs receive 1/3, 1/2 and all of the max-marginal in turn, which is subtracted from the triangle each time;
+afterwards the triangle has a maximum of 0.
+
 ``row_kernels`` calls ``triangle_pass`` in every sweep, and ``recentre`` from time to time. At a positive temperature
 the maximum over c is smoothed, see ``smoothed_triangle_kernels``. W is the number of columns of a table; entries below
-``FORBIDDEN_BELOW`` are forbidden.
+``FORBIDDEN_BELOW`` are forbidden, and an allowed entry beyond ±``MAX_MAGNITUDE`` has left the range.
 """
 
 import numpy as np
@@ -64,9 +67,9 @@ def triangle_pass(graph, potentials, temperature, scratch, halt):
     temperature : float32
         Smooths the maxima of the max-marginals; 0 for exact maxima.
     scratch : (6, W, W) int32
-        Workspace.
+        Workspace: a transposed table, a product, and four tables for the smoothed product.
     halt : (1,) uint8
-        The remaining triangles are left unchanged once this is 1.
+        Another thread sets it to 1 to end the pass; the remaining triangles are left unchanged then.
 
     Returns
     -------

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.dual.graph import DualLayout, DualPotentials
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 
-_MAX_SUMS = 1 << 28  # sums that are evaluated in all: about one second
+_MAX_SUMS = 1 << 28  # sums of two table entries that are evaluated in all: about one second
 _MAX_MIDDLES = 8  # common neighbours of a new pair that are combined with each other, the lowest numbers first
 
 
@@ -44,17 +44,18 @@ def frustrated_cycle_triangles(
     for a, b in pair_index:
         neighbours[a].append(b)
         neighbours[b].append(a)
-    middles_of = defaultdict[tuple[int, int], list[int]](list)
+    middles_of = defaultdict[tuple[int, int], list[int]](list)  # common neighbours of two variables that form no pair
     for v in sorted(neighbours):
         for a, c in combinations(sorted(neighbours[v]), 2):
             if (a, c) not in pair_index:
                 middles_of[a, c].append(v)
-    cycles: list[tuple[int, tuple[int, int, int, int]]] = []
+    cycles: list[tuple[int, tuple[int, int, int, int]]] = []  # gain, and the variables a, c (new pair) and b, d
     sizes = whole.domains.tolist()
     for (a, c), middles in middles_of.items():
         if len(middles) < 2:
             continue
         middle_candidates = middles[:_MAX_MIDDLES]
+        # Sums for the product over each middle, and for the sum of each two products.
         remaining_sums -= sizes[a] * sizes[c] * (sum(sizes[v] for v in middle_candidates) + len(middle_candidates) ** 2)
         if remaining_sums < 0:
             break

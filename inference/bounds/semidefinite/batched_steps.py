@@ -6,8 +6,9 @@ boundary variables and k rows (assignments of the boundary variables). Padding c
 are zero and stay zero, padded values are forbidden, padded variables have no pairs, and padded rows lie far below
 their cutoffs.
 
-A schedule is an array (steps, agents, 4) float32 of the fields of ``descent.StepParameters``. The excess of a row is
-its bound minus its cutoff; a descent minimises the largest excess of an agent's rows.
+A schedule is an array (steps, agents, 4) float32 of the fields of ``descent.StepParameters``: inverse temperature,
+inverse temperature of the maximum over rows, step size, and bias correction. The excess of a row is its bound minus its
+cutoff, the utility that it has to exceed to matter; a descent minimises the largest excess of an agent's rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -119,7 +120,11 @@ class BatchShape(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Estimated bytes of a batch."""
+        """Estimated bytes of a batch.
+
+        Per agent: three float32 arrays (n, n), eight arrays of the size of the factor vectors and eight of that of the
+        messages (values, moments, gradients, best point, temporary arrays), and the arrays of the rows.
+        """
         per_agent = (
             3 * self.n**2 + 8 * (self.n + self.o) * self.r + 8 * self.h * self.n + 8 * self.k * (self.n + self.r)
         )
@@ -242,7 +247,8 @@ class BatchedSteps:
         """Compute the gradients at the current points; return each agent's approximate largest excess, (agents,).
 
         The softmax over rows weights the rows of an agent, and the softmax over a variable's values weights its values
-        in each row. The gradients are products of these weights and the factor vectors.
+        in each row. The gradients are products of these weights and the factor vectors. A slice ``[:, :: n + 1]`` of
+        flattened (n, n) matrices is their diagonal.
         """
         xp, shape, given = self._arrays.module, self.shape, self._given
         hidden, interface, messages = self.iterates[0]
@@ -259,6 +265,7 @@ class BatchedSteps:
         entries += given.values
         entries = entries.reshape(by_variable)
         best = entries.max(axis=3)
+        # each pair occurs in both orders
         pair_total = self._maxima.sum(axis=(1, 2), dtype=np.float64) / 2
         product(row_vectors, row_vectors, self._row_products, transposed=True)
         row_norms = self._row_products.reshape(agents, -1)[:, :: k + 1]
@@ -266,6 +273,7 @@ class BatchedSteps:
         excess += pair_total[:, None]
         largest = excess.max(axis=1)
 
+        # fields of a step: 0 is the inverse temperature, 1 that of the maximum over rows
         row_weights = xp.exp((excess - largest[:, None]) * parameters[step, :, 1, None]).astype(np.float32)
         row_weights /= row_weights.sum(axis=1, keepdims=True)
         entries -= best[..., None]

@@ -136,6 +136,10 @@ def _fraction_bits(matrix: UtilityMatrix, vectors: Floats, messages: Floats) -> 
 def fraction_bits_for(longest_norm: float, largest_message: float, h: int) -> int | None:
     """Return the number of fraction bits for which all sums are exact; None if it would be too small.
 
+    A product of two vectors needs 2 bits + ``norm_bits`` bits, at most ``_PRODUCT_BITS``. A bound adds about (h + 1)²
+    table entries; it needs 2 bits + ``entry_bits`` + 2 log2(h + 1) bits, at most ``_SUM_BITS``. A scaled utility is
+    below 2^22.
+
     Parameters
     ----------
     longest_norm : float
@@ -150,6 +154,7 @@ def fraction_bits_for(longest_norm: float, largest_message: float, h: int) -> in
     longest_norm = max(1.0, longest_norm)
     norm_bits = 2 * math.ceil(math.log2(longest_norm + 1))
     entry_bits = math.ceil(math.log2(8 * longest_norm**2 + 2 * h * largest_message + 2**22))
+    # limits: resolution wanted, exact float64 products, exact int64 sums
     bits = min(
         _MAX_FRACTION_BITS,
         (_PRODUCT_BITS - norm_bits) // 2,
@@ -210,5 +215,6 @@ def _row_bounds(
         + np.where(infeasible[:, None], 0, best).sum(axis=1)
         + pair_sum
     )
+    # division by 2^bits, rounded up
     bounds: Ints = np.where(infeasible, MINUS_INFINITY, -(-scaled_bounds >> bits))
     return bounds

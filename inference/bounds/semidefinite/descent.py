@@ -99,7 +99,11 @@ class StepParameters(NamedTuple):
 
 
 def step_parameters(steps: int) -> StepParameters:
-    """Return the parameters of the step that follows the given number of steps."""
+    """Return the parameters of the step that follows the given number of steps.
+
+    The temperature is T₀ (1 + (s₀ + s) / τ)^-1.3 after s steps, and the step size falls likewise with the exponent 1.2;
+    s₀ is ``_STEPS_SAVED_BY_START`` and τ ``_DECAY_STEPS``.
+    """
     temperature_decay, step_size_decay = (1 + (_STEPS_SAVED_BY_START + s) / _DECAY_STEPS for s in (steps, steps + 1))
     inverse_temperature = temperature_decay**_TEMPERATURE_EXPONENT / _INITIAL_TEMPERATURE
     step_size = _INITIAL_STEP_SIZE / step_size_decay**_STEP_SIZE_EXPONENT / (1 - MOMENTUM ** (steps + 1))
@@ -221,7 +225,10 @@ class Descent:
 
     @property
     def next_trial_check(self) -> int | None:
-        """Number of steps at which the next entry of ``trial`` is recorded; None if both are."""
+        """Number of steps at which the next entry of ``trial`` is recorded; None if both are.
+
+        The entries are recorded after half of ``TRIAL_STEPS`` steps and after all of them.
+        """
         return TRIAL_STEPS * (1 + len(self.trial)) // 2 if len(self.trial) < 2 else None
 
     def _make_workspace(self, target: Target) -> _StepWorkspace:
@@ -238,7 +245,12 @@ class Descent:
         )
 
     def _evaluate(self, workspace: _StepWorkspace) -> tuple[float, DescentPoint]:
-        """Return the largest excess at the current point, approximately, and the gradient of its smoothed form."""
+        """Return the largest excess at the current point, approximately, and the gradient of its smoothed form.
+
+        The bound of a row is its constant, plus the squared norm of the row's vector, plus the maxima of the unary and
+        the pairwise tables. A softmax over rows weights the rows; a softmax over each variable's values weights its
+        values in each row. Weighted sums of factor vectors give the gradient.
+        """
         matrix, (vectors, messages), n = self.matrix, self.point, self.matrix.variable_of.size
         parameters, variable_of, first = step_parameters(self.steps), matrix.variable_of, matrix.starts[:-1]
         hidden = vectors[:n]
@@ -280,7 +292,12 @@ class Descent:
         return largest, DescentPoint(gradient, message_gradient)
 
     def _adam_step(self, gradient: DescentPoint) -> None:
-        """Make one Adam step; overwrites ``gradient``."""
+        """Make one Adam step; overwrites ``gradient``.
+
+        With gradient g, first moment a and second moment s: a = β₁ a + (1 - β₁) g, s = β₂ s + (1 - β₂) g², and the
+        variables fall by the step size times a / (bias correction · √s + 1e-8). β₁ is ``MOMENTUM``, β₂
+        ``SECOND_MOMENT_DECAY``.
+        """
         parameters = step_parameters(self.steps)
         self.steps += 1
         for variables, derivative, first_moment, second_moment in zip(
@@ -293,6 +310,7 @@ class Descent:
             second_moment += np.float32(1 - SECOND_MOMENT_DECAY) * derivative
             update = np.sqrt(second_moment)
             update *= np.float32(parameters.bias_correction)
+            # Adam's epsilon, which avoids a division by zero
             update += np.float32(1e-8)
             np.divide(first_moment, update, out=update)
             update *= np.float32(parameters.step_size)

@@ -21,10 +21,10 @@ from dmcmc.inference.bounds.semidefinite.descent import (
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.runtime.types import Array, Ints
 
-# first steps of a descent, whose products may be rounded to 11 bits; later the rounding costs progress
+# first steps of a descent whose products may be rounded to 11 bits (TF32); later, the rounding costs progress
 LOW_PRECISION_STEPS = 1000
 _EXCLUDED_ROW_CUTOFF = 1e15  # units: puts padding rows far below their cutoffs
-_RANK_MULTIPLE = 8  # the rank is padded to a multiple of this
+_RANK_MULTIPLE = 8  # the rank is padded to a multiple of this, for the tensor cores
 
 
 def batch_shape(descents: Sequence[Descent], rows: int) -> BatchShape:
@@ -106,6 +106,7 @@ class DescentBatch:
         """
         steps_made = 0
         while (count := steps_to_make(steps_made)) > 0:
+            # a run stops at the steps where a trial is recorded
             count = min(
                 [count, *(x.next_trial_check - x.steps for x in self.descents if x.next_trial_check is not None)]
             )

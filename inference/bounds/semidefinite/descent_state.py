@@ -1,4 +1,8 @@
-"""State of an agent's semidefinite bounds of single rows; ``per_row`` updates it, ``relaxation`` holds it."""
+"""State of an agent's semidefinite bounds of single rows; ``per_row`` updates it, ``relaxation`` holds it.
+
+A row is an assignment of the agent's boundary variables. A leaf of a row's search tree is the row with some hidden
+variables fixed; its factor vectors can be stored in an entry of a buffer, from which its branches start.
+"""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -21,6 +25,10 @@ class FactorStore(Protocol):
 @dataclass
 class PerRowState:
     """State of an agent's per-row semidefinite bounds.
+
+    ``expected`` is set at the start if the work runs on a GPU. ``buffers`` are allocated before the first batch, which
+    sets ``exact``. ``has_branched`` becomes true later and stays so. ``discard`` ends the work when no row can be
+    lowered; ``fail`` ends it for good after a device failure.
 
     Attributes
     ----------

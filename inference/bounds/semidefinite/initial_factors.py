@@ -1,9 +1,9 @@
 """Compute the factor vectors and messages that a descent starts from, by an eigenvalue decomposition.
 
 The bound adds a positive semidefinite term to the utilities, which adds 2 L Lᵀ to the matrix of pairwise utilities; the
-rows of L are the values' factor vectors. The start sets L Lᵀ to minus half the negative semidefinite part of that
-matrix, which cancels that part. A random start needs about fifty steps to get as far; the decomposition takes as long
-as about eight steps.
+rows of L are the values' factor vectors. With eigenvalues λ and eigenvectors q of that matrix, the start sets
+L Lᵀ = -½ Σ λ q qᵀ over the negative λ, which cancels its negative semidefinite part. A random start needs about fifty
+steps to get as far; the decomposition takes as long as about eight steps.
 """
 
 import numpy as np

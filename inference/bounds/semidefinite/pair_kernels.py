@@ -1,8 +1,9 @@
 # mypy: ignore-errors
 """CPU kernels for the maxima of all pairwise tables: smoothed in single precision with their weights, and exact.
 
-A descent calls ``smooth_pairs`` in every step; a certificate calls ``pair_maxima`` once per hidden variable. An agent
-has h hidden variables. Their values are numbered consecutively, n in all, as in ``UtilityMatrix``.
+A descent calls ``smooth_pairs`` in every step; a certificate (an exact integer bound) calls ``pair_maxima`` once per
+hidden variable. An agent has h hidden variables. Their values are numbered consecutively, n in all, as in
+``UtilityMatrix``. Messages move utility from the pairwise to the unary tables.
 """
 
 import numpy as np
@@ -11,7 +12,7 @@ from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.runtime.compile import njit
 
-# A weight is max(0, 1 + x / POWER)^POWER, which approximates exp(x) and takes five multiplications.
+# Exponent of the softmax weight max(0, 1 + x / POWER)^POWER, which approximates exp(x) and takes five squarings.
 POWER = 32
 
 
@@ -19,7 +20,8 @@ POWER = 32
 def smooth_pairs(utilities, products, messages, inverse_temperature, starts, weights, marginals):
     """Compute the softmax weights of each pairwise table's entries; return the sum of the tables' exact maxima.
 
-    The table of the pair (u, v) is ``utilities + 2 * products`` minus the messages of both variables.
+    The table z of the pair (u, v) is ``utilities + 2 * products`` minus the messages of both variables. The weight of
+    an entry is w / Σ w with w = max(0, 1 + β (z - max z) / POWER)^POWER, where β is the inverse temperature.
 
     Parameters
     ----------
@@ -61,7 +63,7 @@ def smooth_pairs(utilities, products, messages, inverse_temperature, starts, wei
             mass = zero
             for k in range(count):
                 x = max(zero, one + (table[k] - best) * factor)
-                x = x * x
+                x = x * x  # five squarings: x^POWER
                 x = x * x
                 x = x * x
                 x = x * x
@@ -87,9 +89,10 @@ def smooth_pairs(utilities, products, messages, inverse_temperature, starts, wei
 
 @njit(nogil=True)
 def pair_maxima(utilities, products, messages, bits, starts, u):
-    """Return the sum of the exact maxima of u's pairwise tables with later variables.
+    """Return the sum of the exact maxima of u's pairwise tables with later variables, in multiples of 2^-bits.
 
-    The result is ``MINUS_INFINITY`` if one of these tables has no allowed entry.
+    A table has the entries utilities · 2^bits + 2 products - messages of both values. The result is ``MINUS_INFINITY``
+    if one of these tables has no allowed entry.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 
 _STEPS_PER_SWEEP = 10  # descent steps per sweep
-_RELAXATION_SHARE = 0.8  # of the time goes to the relaxation, the rest to the dual ascent
+_RELAXATION_SHARE = 0.8  # of the time goes to the relaxation, the rest to the dual ascent; chosen by measurement
 
 
 class SemidefiniteState:
@@ -77,9 +77,14 @@ class SemidefiniteState:
     def _improve_relaxation(
         self, seconds: float | None, sweeps: int | None, rows: Rows | None, cutoffs: NDArray[Any] | None
     ) -> float | None:
-        """Improve the rows' bounds by the relaxation; return the seconds that are left for the dual ascent."""
+        """Improve the rows' bounds by the relaxation; return the seconds that are left for the dual ascent.
+
+        The result is None without a time budget, and all of ``seconds`` if the relaxation is exhausted. Without a time
+        budget the relaxation makes ``_STEPS_PER_SWEEP`` steps per sweep of the ascent, whose default are 10 sweeps.
+        """
         if self.relaxation.exhausted:
             return seconds
+        # 10 sweeps: the default of the dual ascent
         steps = None if seconds is not None else _STEPS_PER_SWEEP * (10 if sweeps is None else sweeps)
         self.relaxation.improve(None if seconds is None else _RELAXATION_SHARE * seconds, steps, rows, cutoffs)
         return None if seconds is None else (1 - _RELAXATION_SHARE) * seconds

@@ -67,7 +67,15 @@ class RelaxationTask(NamedTuple):
 
 
 class ActiveRelaxation(NamedTuple):
-    """A relaxation with the task that was prepared for it."""
+    """A relaxation with the task that was prepared for it.
+
+    Attributes
+    ----------
+    relaxation : SemidefiniteRelaxation
+        The agent's relaxation.
+    task : RelaxationTask
+        What its ``prepare`` returned.
+    """
 
     relaxation: "SemidefiniteRelaxation"
     task: RelaxationTask
@@ -75,6 +83,10 @@ class ActiveRelaxation(NamedTuple):
 
 class SemidefiniteRelaxation:
     """Lowers the upper bounds of a dual ascent's rows by a semidefinite relaxation.
+
+    The relaxation is ``untested`` for the first ``TRIAL_STEPS`` / 2 descent steps. After ``TRIAL_STEPS`` steps it is
+    judged once: it is ``exhausted`` if the extrapolated gain of the descent lowers no bound. Dual ascents follow the
+    descents until one of them lowers no row. On a GPU, per-row bounds follow after the shared steps.
 
     Parameters
     ----------
@@ -88,7 +100,8 @@ class SemidefiniteRelaxation:
     per_row : PerRowState
         State of the per-row bounds, which follow the descent that all rows share, on a GPU.
     exhausted : bool
-        Whether the relaxation cannot lower any bound further.
+        Whether the relaxation cannot lower any bound further; true from the start if the agent has too many values or
+        rows, or hidden variables in factors of more than two variables.
     """
 
     def __init__(self, state: DualState) -> None:
@@ -153,7 +166,7 @@ class SemidefiniteRelaxation:
         seconds : float or None
             Time budget; the result then depends on the speed of the machine.
         steps : int or None
-            Number of descent steps, in place of a time budget.
+            Number of descent steps, in place of a time budget; without either, ``TRIAL_STEPS``.
         rows : Rows or None
             Rows that still matter; None for all.
         cutoffs : (rows of the interface,) or None
@@ -193,7 +206,11 @@ class SemidefiniteRelaxation:
         return self._matrix
 
     def prepare(self, rows: Rows | None = None, cutoffs: Array | None = None) -> RelaxationTask | None:
-        """Prepare one improvement, see ``improve``; return None if nothing can be improved."""
+        """Prepare one improvement of the given rows; return None if nothing can be improved.
+
+        The parameters are those of ``improve``. The first call builds the descent. The descent minimises over the rows
+        furthest above their cutoffs, at most ``MAX_ROWS_PER_DESCENT``.
+        """
         state = self.state
         selected = state.rows(rows)
         selected = selected[state.bounds[selected] > MINUS_INFINITY]
@@ -221,7 +238,19 @@ class SemidefiniteRelaxation:
         return certificate + will_ascend * self._ascent_seconds(task.rows.size)
 
     def finish(self, task: RelaxationTask, point: DescentPoint, will_ascend: bool) -> None:
-        """Certify the point that the descent found and lower the rows' bounds; judge the relaxation after its trial."""
+        """Certify the point that the descent found and lower the rows' bounds; judge the relaxation after its trial.
+
+        The trial's gain in its second half, times ``_EXTRAPOLATION``, estimates the gain still to come.
+
+        Parameters
+        ----------
+        task : RelaxationTask
+            What ``prepare`` returned.
+        point : DescentPoint
+            Factor vectors and messages, in units.
+        will_ascend : bool
+            Whether a dual ascent of the rows furthest above their cutoffs follows.
+        """
         (descent, _, selected, cutoffs), start = task, time.perf_counter()
         if not self._trial_judged and len(descent.trial) == 2:
             self._trial_judged = True
@@ -267,7 +296,17 @@ class SemidefiniteRelaxation:
 
 
 class RelaxationRequest(NamedTuple):
-    """A relaxation with the rows and cutoffs to improve, see ``SemidefiniteRelaxation.improve``."""
+    """A relaxation with the rows and cutoffs to improve.
+
+    Attributes
+    ----------
+    relaxation : SemidefiniteRelaxation
+        The agent's relaxation.
+    rows : Rows or None
+        Rows that still matter; None for all.
+    cutoffs : (rows of the interface,) or None
+        Utility that each row has to exceed to be part of a better solution.
+    """
 
     relaxation: SemidefiniteRelaxation
     rows: Rows | None

@@ -54,6 +54,7 @@ def ascent_bounds(
     bounds, scale = np.empty(rows.size, dtype=np.int64), state.layout.scale
     for i, bound in enumerate(state.bounds[rows].tolist()):
         value = scale.decode(bound)
+        # division by 4^bits, rounded up
         bounds[i] = MINUS_INFINITY if value == -np.inf else -(-int(value) >> 2 * term.bits)
     return bounds
 

@@ -36,19 +36,22 @@ class DomainPart(NamedTuple):
 class Leaf:
     """A row with some variables fixed and possibly the next variable's domain restricted, with its own bound.
 
+    An unconverged leaf is replaced by a converged one after more descent steps; a converged leaf with an entry is
+    replaced by its branches; a converged leaf without an entry is final. A leaf that loses its entry for lack of space
+    becomes unconverged: more steps restore its factor vectors.
+
     Attributes
     ----------
     fixed : tuple of (variable, value)
         Fixed hidden variables, in the order in which they were fixed.
     bound : int
-        Upper bound, in the matrix's scale.
+        Upper bound, in the integer scale of the agent's utility matrix.
     domain_part : DomainPart or None
         Restriction of the next variable.
     entry : int or None
         Buffer entry of the leaf's factor vectors; None if they are not stored.
     converged : bool
-        Whether more steps would hardly lower the bound. A converged leaf without stored vectors is final; an
-        unconverged one gets an entry again after more steps.
+        Whether more steps would hardly lower the bound.
     """
 
     fixed: Fixed

@@ -30,6 +30,7 @@ def step_allowance(seconds_left: Callable[[], float]) -> Callable[[int], int]:
         if not steps_made:
             last_time = now
             return 1
+        # 1e-9 seconds: avoids a division by zero
         step_seconds = max(1e-9, (now - last_time) / (steps_made - last_made))
         last_time, last_made = now, steps_made
         return int(min(remaining / step_seconds, _MAX_STEPS_PER_CHECK, max(1, int(MAX_CHECK_INTERVAL / step_seconds))))

@@ -75,6 +75,7 @@ class UtilityMatrix(NamedTuple):
         """The unit of a descent in ``scale``: half the root mean variance of the pairwise tables, 0 if constant."""
         first, allowed = self.starts[:-1], self.pairs >= FORBIDDEN_BELOW
         entries = np.where(allowed, self.pairs, 0).astype(np.float64)
+        # per pair of variables: number of allowed entries, their sum, and the sum of their squares
         count, total, square = (
             np.add.reduceat(np.add.reduceat(array, first, axis=0, dtype=np.float64), first, axis=1)
             for array in (allowed, entries, entries * entries)

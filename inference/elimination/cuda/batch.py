@@ -1,4 +1,9 @@
-"""Run several eliminations on CPU and GPU together: they share the transfers and all launches."""
+"""Run several eliminations on CPU and GPU together: they share the transfers and all launches.
+
+The plans are merged into one plan, whose buckets ``divide_work`` orders into three groups: A runs on the CPU before the
+GPU, G on the GPU, C on the CPU afterwards. Kept variables are those that a plan does not eliminate. For each of their
+assignments, maximising values of the eliminated variables can be looked up.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,6 +32,8 @@ _MAX_LOOKUPS_PER_PLAN = 128
 
 class BatchLayout:
     """The position of each plan's tables and buckets in the merged plan; cached for equal plans.
+
+    All its properties are computed at first use and do not depend on the entries of the tables.
 
     Parameters
     ----------
@@ -76,6 +83,7 @@ class BatchLayout:
         if (
             max_rows * variables > _MAX_VALUES
             or max_rows * on_cpu > _MAX_LOOKUPS_PER_PLAN * len(self.plans)
+            # the second dimension of a grid of blocks is below 2^16
             or len(self.plans) >= 1 << 16
         ):
             return None
@@ -88,6 +96,9 @@ class BatchLayout:
 
 class EliminationBatch:
     """Several eliminations that were run as one.
+
+    The first look-up of maximising values computes those of all assignments of the kept variables at once, if they are
+    few enough; later look-ups read them. Otherwise each look-up runs on its own.
 
     Parameters
     ----------
@@ -110,7 +121,10 @@ class EliminationBatch:
         return values
 
     def choose_all(self, index: int, values: NDArray[np.int64]) -> None:
-        """Set the maximising values of one plan's variables in each row of ``values`` (rows, variables) int64."""
+        """Set the maximising values of one plan's variables in each row of ``values`` (rows, variables) int64.
+
+        ``index`` is the index of the plan in the batch; each row holds the values of its kept variables.
+        """
         if self._all_values is None:
             self.merged_elimination.choose_rows(values, np.ascontiguousarray(self.layout.ranges[:, index : index + 2]))
             return

@@ -1,9 +1,19 @@
 # mypy: ignore-errors
 """Assign buckets to CPU or GPU and order them into waves; compiled for the CPU.
 
-Shared arguments, all int64: ``variable`` (buckets,), ``input_start`` (buckets + 1,), ``inputs`` and ``cells``
-(buckets,) are the fields of :class:`dmcmc.inference.elimination.plan.BucketProgram`; ``given`` is the number of input
-tables.
+A wave is a set of buckets that do not depend on each other, so that they share GPU launches.
+
+Shared arguments, all int64 and fields of :class:`dmcmc.inference.elimination.plan.BucketProgram`:
+
+variable : (buckets,)
+    The variable that each bucket eliminates; consecutive buckets of one variable are its mini-buckets.
+input_start, inputs : (buckets + 1,), (inputs,)
+    The tables that bucket b joins are ``inputs[input_start[b]:input_start[b + 1]]``. Tables are numbered: first the
+    input tables, then one message per bucket.
+cells : (buckets,)
+    Entries of each bucket's joined table, which is never written to memory: the bucket's work.
+given : int
+    Number of input tables; table ``given + b`` is the message of bucket b.
 """
 
 import numpy as np
@@ -85,6 +95,8 @@ def bucket_levels(input_start, inputs, given, group):
 @njit(nogil=True)
 def best_threshold(variable, input_start, inputs, cells, given, thresholds, seconds_per_cell, seconds_per_wave):
     """Return the threshold of the cheapest division between CPU and GPU, and its estimated seconds.
+
+    The estimate is seconds_per_cell · (joined cells of all buckets on the CPU) + seconds_per_wave · (waves on the GPU).
 
     Parameters
     ----------

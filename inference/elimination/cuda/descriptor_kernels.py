@@ -1,10 +1,12 @@
 # mypy: ignore-errors
 """Write the bucket descriptors that :mod:`dmcmc.inference.elimination.cuda.join_kernels` reads; runs on the host.
 
-Shared arguments: ``program`` is a :class:`dmcmc.inference.elimination.plan.BucketProgram`; ``meta`` (int64) holds the
-descriptors in the layout of :mod:`dmcmc.inference.elimination.cuda.descriptors`. h and l are the leading and trailing
-separator variables of a bucket that eliminates x. The kernels store two sums: S[x, h] of the tables that depend on h
-only, and B[x, l] of those that depend on l only.
+Shared arguments: ``program`` is a :class:`dmcmc.inference.elimination.plan.BucketProgram`, the plan as flat arrays, in
+which tables are numbered: first the inputs, then one message per bucket. ``meta`` (int64) holds the descriptors in the
+layout of :mod:`dmcmc.inference.elimination.cuda.descriptors` (imported as ``w``): per bucket a header, the sizes of its
+axes, and one record per table with its offset and strides. h and l are the leading and trailing separator variables of
+a bucket that eliminates x. The kernels store two sums: S[x, h] of the tables that depend on h only, and B[x, l] of
+those that depend on l only.
 """
 
 import numpy as np
@@ -29,8 +31,12 @@ _BEST_WIDTH = 10.0  # log2 of the width for which the kernel is fastest
 def choose_low_axes(program, b):
     """Return how many trailing separator variables form l on the GPU, so that few tables depend on both h and l.
 
-    Every number is rated by a heuristic cost: tables that depend on both, an l narrower than a tile, and few rows are
-    expensive.
+    Every number is rated by a heuristic cost, whose weights are tuning constants::
+
+        4 · tables that depend on both + 2 · max(0, 8 − log2 width) + max(0, 7 − log2(assignments of h))
+        + |log2 width − 10| / 2,        width = assignments of l
+
+    Tables that depend on both, an l narrower than a tile (2^8), and few rows are expensive. 0 means that l is empty.
     """
     output = program.at.size - program.variable.size + b
     first, last = program.scope_start[output], program.scope_start[output + 1]
@@ -242,6 +248,7 @@ def wave_tables(meta, positions, level, heights, width, large, max_sums, enough_
                     tables[at + w.AFTER + n_members + n_written] = b
                     n_written += 1
                     if kernel_number < 0:
+                        # threads of ``prepare``: 256 per block, and at most 4096 blocks, which then share the work
                         n_sums = max((x_size + _VALUES_PER_THREAD - 1) // _VALUES_PER_THREAD, n_both) * max(
                             rows, row_width
                         )

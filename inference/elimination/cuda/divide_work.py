@@ -80,9 +80,10 @@ def divide_work(plan: EliminationPlan, threshold: int, min_resident: int = NEVER
     plan
         The plan to divide.
     threshold
-        Joined cells from which a bucket goes to the GPU.
+        Joined cells (entries of a bucket's joined table) from which a bucket goes to the GPU.
     min_resident
-        Number of entries from which a remaining table is left on the device.
+        Number of entries from which a remaining table, one that no bucket consumes, is left on the device;
+        ``NEVER_RESIDENT`` exceeds the size of every table.
     """
     found: HybridPlan | None = plan.derived_plans.get((threshold, min_resident))
     if found is None:

@@ -1,4 +1,9 @@
-"""Run a plan on CPU and GPU together: small buckets on the CPU, large ones on the GPU, one copy in each direction."""
+"""Run a plan on CPU and GPU together: small buckets on the CPU, large ones on the GPU, one copy in each direction.
+
+``divide_work`` orders the buckets into three groups: A runs on the CPU and needs no result of the GPU, G runs on the
+GPU, and C runs on the CPU afterwards. It also gives all tables one address space, in entries; the host holds its first
+part, the device its last part, and the overlap is copied.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -84,6 +89,7 @@ class GpuElimination(Elimination):
             grid = (values.shape[0], ranges.shape[1] - 1)
             largest_domain = int(program.domains.max(initial=1))
             scores = self.device.buffer("scores", grid[0] * grid[1] * largest_domain, self.arithmetic.dtype)
+            # 64 threads per block share the values of a variable
             choose_kernel[grid, 64](self.device_arena[0], descriptor, device_ranges, device_values, lowest, scores)
             device_values[: values.size].copy_to_host(values.reshape(-1))
         if last_a > first_a:

@@ -49,9 +49,9 @@ from dmcmc.inference.runtime.compile import cuda_jit
 # 32 threads per group, 8 groups per block; Numba's simulator runs one operating-system thread for each
 LANES, GROUPS = (4, 4) if config.ENABLE_CUDASIM else (32, 8)
 PREPARE_THREADS = 8 if config.ENABLE_CUDASIM else 256  # threads of a block of ``prepare``
-ANY = 3  # number of the kernel for any number of tables, see :func:`join_kernel`
+ANY = 3  # number of the kernel for any number of tables; 0 to 2 are for exactly this number, see :func:`join_kernel`
 LARGE = 4  # number of the kernel for large messages, see :func:`join_kernel`
-VALUES_PER_THREAD = 8  # values of x that one thread prepares
+VALUES_PER_THREAD = 8  # values of x that one thread prepares; a tuning constant
 FAR = 1 << 32  # entries between two values of x from which a 32-bit distance does not suffice
 # most tables that depend on both h and l; choose_low_axes never splits a separator so that there are more
 MAX_BOTH_TABLES = 8
@@ -83,10 +83,12 @@ def join_kernel(dtype: np.dtype[Any], number: int, operation: int) -> JoinKernel
         The dtype of the arithmetic.
     number
         0, 1, 2: the number of tables that depend on both h and l. ``ANY``: any number of them, or tables with entries
-        ``FAR`` apart. ``LARGE``: no such table, and large messages.
+        ``FAR`` apart. ``LARGE``: no such table, and large messages; for numbers of 4 bytes and maxima its tile is
+        larger.
     operation
-        The ⊕ of the semiring.
+        The ⊕ of the semiring: ``MAXIMUM`` or ``LOG_SUM``.
     """
+    # 8-byte numbers and log-sum-exp need twice the registers per cell: the larger tile does not fit
     heavy = dtype.itemsize == 8 or operation == LOG_SUM
     rh, rl = (LANES // 2, 4) if number == LARGE and not heavy else (4, 4)
     both = 0 if number == LARGE else number
@@ -95,7 +97,10 @@ def join_kernel(dtype: np.dtype[Any], number: int, operation: int) -> JoinKernel
 
 @cuda.jit(device=True)
 def find_bucket(meta, table, block, thread, threads):
-    """Return the index of a block's bucket in a launch's table; called by all threads of the block."""
+    """Return the index of a block's bucket in a launch's table; called by all threads of the block.
+
+    ``block`` is the block's index in the launch; ``thread`` and ``threads`` are the thread's index and their number.
+    """
     found = cuda.shared.array(1, np.int32)
     n = np.int32(meta[table + w.BUCKETS])
     if n == 1:
@@ -122,6 +127,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
         Rows and columns of a thread's cells. A tile has GROUPS · rh rows and LANES · rl columns.
     """
     th, tl = GROUPS * rh, LANES * rl
+    # values of x per slice: slices of S and B take equal shared memory for 4 and for 8 bytes per number
     slice_x = 32 if np.dtype(number).itemsize == 4 else 16
     slice_h, slice_l, cells = slice_x * th, slice_x * tl, rh * rl
     log_sum, general = operation == LOG_SUM, both == ANY
@@ -135,7 +141,11 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
         """Join the tiles of a launch; a block joins a few tiles side by side.
 
         Thread (tx, ty) holds the rows ty + GROUPS · i and the columns tx + LANES · j of a tile. ``cell`` holds the
-        maxima so far; for log-sum-exp, ``mass`` holds the sum of the exponentials relative to them.
+        maxima so far; for log-sum-exp, ``mass`` holds the sum of the exponentials relative to them. In shared memory,
+        ``shared_h`` and ``shared_l`` hold the current slices of S and B, and ``shared_start`` the offset of each row of
+        the tile in each table that depends on both h and l. ``column_offset`` holds the offsets of the thread's columns
+        in these tables, ``base`` its entries of B. ``distance`` holds, for at most two tables, the distance of the
+        entry of each cell from the table's first entry of x.
         """
         shared_h = cuda.shared.array(slice_h, number)
         shared_l = cuda.shared.array(slice_l, number)
@@ -252,7 +262,10 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
 
 @cuda.jit(device=True)
 def offset_of(meta, sizes, strides, axes, index):
-    """Return a table's offset for an assignment of some axes; ``sizes`` and ``strides`` are positions in ``meta``."""
+    """Return a table's offset for an assignment of some axes, given by its C-order index (below 2^32).
+
+    ``sizes`` and ``strides`` are the positions in ``meta`` of the lists of ``axes`` sizes and strides.
+    """
     offset, remainder = np.int64(0), np.uint32(index)  # below 2^32: 32-bit division is many times faster
     for j in range(axes - 1, -1, -1):
         size = np.uint32(meta[sizes + j])

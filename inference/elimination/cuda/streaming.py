@@ -1,6 +1,7 @@
 """Stream buckets that exceed the GPU's memory: join them in chunks, with copies overlapping the computation.
 
-A chunk fixes the first variables of the separator and takes a range of values of the next one. Its part of the message
+The message of a bucket is a table over its separator. A chunk fixes the first variables of the separator and takes a
+range of values of the next one; these variables are called its prefix. Its part of the message
 is therefore contiguous, and its part of every input is contiguous for each value of the eliminated variable. Two sets
 of device buffers alternate: one is computed while the other is filled and emptied (GpuBE journal paper, Fig. 8). CPU
 cores take chunks from the other end of the same list (CP 2015 paper, §3.2, case b; CUBE, §V-B).
@@ -76,7 +77,18 @@ class Chunking:
 
 
 def divide_into_chunks(plan: EliminationPlan, b: int, limit: int) -> Chunking:
-    """Divide a bucket into chunks so that both sets of buffers together hold at most ``limit`` entries.
+    """Divide a bucket into chunks so that the shared inputs and both sets of buffers hold at most ``limit`` entries.
+
+    As few leading separator variables as possible are fixed; the next variable is divided into ranges of values.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    b
+        The bucket.
+    limit
+        Entries of device memory.
 
     Raises
     ------
@@ -185,7 +197,10 @@ class _BucketStream:
         self._descriptions: dict[tuple[int, int], _ChunkDescription] = {}
 
     def _description(self, buffer_set: int, count: int, operation: int) -> "_ChunkDescription":
-        """Return the description of a chunk of ``count`` values in a set of device buffers; cached."""
+        """Return the description of a chunk of ``count`` values of the last prefix variable; cached per set of buffers.
+
+        ``operation`` is the ⊕ of the semiring.
+        """
         key = (buffer_set, count)
         if key not in self._descriptions:
             program = self.plan.program
@@ -211,7 +226,17 @@ class _BucketStream:
         return self._descriptions[key]
 
     def run(self, chunk: tuple[tuple[int, ...], int, int], buffer_set: int, semiring: Semiring) -> None:
-        """Queue one chunk: upload its inputs, join, download its part of the message."""
+        """Queue one chunk on the stream of its buffers: upload its inputs, join, download its part of the message.
+
+        Parameters
+        ----------
+        chunk : (tuple of int, int, int)
+            Values of the fixed prefix variables; first and end value of the next variable.
+        buffer_set : int
+            The set of device buffers, which must be free.
+        semiring
+            The semiring.
+        """
         fixed_values, first, end = chunk
         stream = self.device.streams[buffer_set]
         count = end - first
@@ -258,7 +283,10 @@ class _BucketStream:
         return table[:, begin * width : (begin + count) * width]
 
     def message(self, chunk: tuple[tuple[int, ...], int, int]) -> tuple[int, int]:
-        """Return the arena offset of a chunk's part of the message on the host, and its number of entries."""
+        """Return the arena offset of a chunk's part of the message on the host, and its number of entries.
+
+        ``chunk`` is as in ``run``.
+        """
         fixed_values, first, end = chunk
         at = 0
         for size, i in zip(self.sizes, (*fixed_values, first), strict=False):
@@ -350,7 +378,7 @@ def _start_helper(
     done: dict[str, int],
     stop: Deadline,
 ) -> Future[None]:
-    """Start a CPU thread that takes chunks from the end of the list.
+    """Start a CPU thread that takes chunks from the end of the list; the future ends when no chunk is left.
 
     ``waiting`` is the list of chunks, which the GPU's thread takes from the front; ``done`` counts the chunks joined.
     """

@@ -1,7 +1,8 @@
 """Run buckets on the GPU in waves: buckets that do not depend on each other share their launches.
 
-A running launch cannot be interrupted. Launches are therefore split so that none takes longer than about 0.1 s, and
-with a deadline the time is checked after about every 0.1 s of work.
+Each wave has a launch of ``prepare``, which sums the tables that depend on only one part of the separator, and one
+launch per kind of join kernel. A running launch cannot be interrupted. Launches are therefore split so that none takes
+longer than about 0.1 s, and with a deadline the time is checked after about every 0.1 s of work.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from dmcmc.inference.runtime.errors import ResourceError
 
 _LARGE_MESSAGE = 1 << 22  # entries of a message that keep the GPU busy with large tiles
 _MAX_ROWS = 1 << 32  # the kernels decode rows with 32-bit division
-_MAX_WAVE_SUMS = 1 << 26  # entries of workspace that the buckets of a wave share
+_MAX_WAVE_SUMS = 1 << 26  # entries of ``sums`` that the buckets of a wave share
 # blocks of a bucket from which a block joins several tiles: 8 for each of an H100's 132 multiprocessors
 _ENOUGH_BLOCKS = 132 * 8
 _LAUNCH_CELLS = 1 << 36  # joined cells per launch, and between two checks of the deadline: 0.1 s at the rate of an H200
@@ -42,13 +43,15 @@ class Waves(NamedTuple):
     Attributes
     ----------
     descriptors : int64
-        Descriptors of the buckets, then the tables of the launches.
+        Descriptors of the buckets, then the tables of the launches. A launch's table lists its buckets: their number n,
+        the first block of each and the end, and the positions of their descriptors.
     launches : (launches, 3) int64
-        Number of the kernel (−1 prepares), position of its table in ``descriptors``, number of blocks.
+        Number of the kernel, position of its table in ``descriptors``, number of blocks. Kernel −1 is ``prepare``; 0 to
+        4 are the join kernels as ``join_kernel`` numbers them.
     sums, start : int
-        Entries that the workspaces of these names need.
+        Entries that the workspaces need: ``sums`` for the partial sums of tables, ``start`` for offsets in tables.
     cells : (launches,) float64
-        Joined cells of each launch.
+        Joined cells of each launch, 0 for ``prepare``.
     """
 
     descriptors: NDArray[np.int64]
@@ -61,12 +64,14 @@ class Waves(NamedTuple):
 class LaunchQueue:
     """A queue of launches on one stream, with checks of the deadline.
 
+    It counts the joined cells that were announced since the last check; without a deadline, nothing is counted.
+
     Parameters
     ----------
     device
         The device.
     stream
-        The stream of the launches.
+        The stream of the launches; 0 is the default stream.
     workspace : str
         Name of the workspace. Queues that run concurrently need different workspaces.
     stop : Deadline

@@ -16,9 +16,9 @@ from dmcmc.inference.runtime.compile import njit
 
 TABLE_COUNTS = (2, 3, 4, 6, 10, 24)  # numbers of joined tables for which kernels are compiled
 PER_THREAD, PER_BLOCK, MATRIX = range(3)  # kinds of kernels: one thread per entry, one block per entry, matrix product
-MATRIX_TABLES = 10  # largest number of tables of a matrix product
+MATRIX_TABLES = 10  # largest number of tables of a matrix product: their offsets lie in shared memory
 _MAX_BLOCK_ENTRIES = 1 << 15  # entries of a message up to which one block may compute one entry
-_MIN_ELIMINATED = 64  # eliminated assignments per entry from which a block shares them
+_MIN_ELIMINATED = 64  # eliminated assignments per entry from which a block shares them; a tuning constant
 _MAX_PARTS = 512  # largest number of blocks over all parts of all entries of a message
 _PER_THREAD = PER_THREAD
 _PER_BLOCK = PER_BLOCK
@@ -287,6 +287,7 @@ def describe_messages(program, reverse, table_kind, cliques, neutral, neutral_at
             descriptor[at + w.OUTER_AXES], descriptor[at + w.TABLES] = outer, count
             n_parts, n_blocks = 1, (entries + threads - 1) // threads
             if kind == _PER_BLOCK:
+                # at least 16 eliminated assignments per thread of a part
                 n_parts = max(1, min(_MAX_PARTS // entries, eliminated // (16 * threads)))
                 n_blocks = entries * n_parts
             elif kind == _MATRIX:
@@ -316,6 +317,7 @@ def describe_messages(program, reverse, table_kind, cliques, neutral, neutral_at
                     ]
                 record_at += record_length
             positions[n_messages], targets[n_messages] = at, target
+            # one integer: the level, the kind of kernel (3 kinds), and its index in TABLE_COUNTS (below 8)
             launch_keys[n_messages] = (level[i] * 3 + kind) * 8 + kernel
             blocks[n_messages] = n_blocks
             at, n_messages = record_at, n_messages + 1

@@ -1,22 +1,34 @@
 # mypy: ignore-errors
 """Messages that are matrix products, on an NVIDIA GPU.
 
-This applies if no table with eliminated variables (x) depends on both rows (h) and columns (l) of a
-message::
+A message goes from a clique to a neighbour: it joins the clique's tables and eliminates the variables outside the
+separator. x is an assignment of the eliminated variables. The remaining variables are divided into two groups, with
+assignments h (rows, "high" in names) and l (columns, "low"). If no table with eliminated variables depends on both h
+and l, then::
 
     message[h, l] = Π tables of h, l · Σ over x of left[x, h] · right[x, l]
     left = Π tables of x, h     right = Π tables of x, l
 
-This is a tiled matrix product. A block computes a tile of SIDE × SIDE entries. Slices of ``left`` and
-``right`` are accumulated in shared memory, and each thread keeps ROWS entries of one column in registers. A
-table entry is read once per block instead of once per row or column. A table whose innermost eliminated
-axis is contiguous is read along it, the others along rows or columns. Maxima of sums are computed in the
-same way.
+This is a tiled matrix product. A block computes a tile of SIDE × SIDE entries. Slices of SIDE assignments x of ``left``
+and ``right`` are built in shared memory, and each thread keeps ROWS entries of one column in registers. A table entry
+is read once per block instead of once per row or column. A table whose innermost eliminated axis is contiguous is read
+along it, the others along rows or columns. Maxima of sums are computed in the same way: Π and · become additions, and
+Σ becomes the maximum.
 
-The arguments are those of :mod:`dmcmc.inference.junction_tree.cuda.message_kernels`: ``arena`` with all
-tables, ``descriptor`` in the layout of ``cuda/descriptors.py`` (imported as ``w``), ``launch`` the position
-of the launch's table in it, ``state`` with the tables' extremes, and ``lowest`` and ``half``, the −∞ and
-the bound below which a sum means −∞.
+Arguments of the kernel, the same as in ``message_kernels`` of this folder:
+
+arena : (entries,)
+    All tables on the device: linear scale for sums, utilities for maxima.
+descriptor : int64
+    The messages' descriptors in the layout of ``cuda/descriptors.py`` (imported as ``w``): per message a header (fields
+    w.TABLE ... w.LOW_TABLES), the axes' sizes, and one record per joined table with its offset (w.AT) and its strides.
+    The target's record is last.
+launch : int
+    Position in ``descriptor`` of the launch's table, which lists the launch's messages and their blocks.
+state : (4, tables + 1) float64
+    Rows: largest entry (peak), least non-zero entry, log shift and underflow flag of each table; used for sums only.
+lowest, half
+    The −∞ of the arithmetic, and the bound below which a sum means −∞; used for maxima only.
 """
 
 from functools import lru_cache
@@ -31,8 +43,8 @@ from dmcmc.inference.junction_tree.cuda.message_kernels import THREADS, find_mes
 from dmcmc.inference.runtime.compile import cuda_jit
 
 SIDE = 4 if config.ENABLE_CUDASIM else 32  # rows and columns per block, and eliminated assignments per slice
-MIN_SIDE = SIDE // 2  # fewer rows or columns do not repay a matrix product
-GROUPS = THREADS // SIDE  # distance between two rows of a thread
+MIN_SIDE = SIDE // 2  # fewer rows or columns do not repay a matrix product: over half a tile would be idle
+GROUPS = THREADS // SIDE  # thread t has column t % SIDE and group t // SIDE; its rows are GROUPS apart
 ROWS = SIDE // GROUPS  # rows per thread, and entries that it loads per slice
 _ROW_LENGTH = SIDE + 1  # row length of a slice in shared memory: no bank conflicts in either direction of reading
 _TABLES = MATRIX_TABLES + 1  # the joined tables and the target
@@ -40,14 +52,35 @@ _TABLES = MATRIX_TABLES + 1  # the joined tables and the target
 
 @lru_cache
 def _gatherer(number, sums):
-    """Return the device function that multiplies (adds) entries of some tables into a slice in shared memory."""
+    """Return the device function that multiplies (adds) entries of some tables into a slice in shared memory.
+
+    ``number`` is the scalar type of the tables; ``sums`` says whether entries are multiplied, otherwise added.
+    """
 
     @cuda.jit(device=True)
     def gather(arena, descriptor, records, tables, kept_offset, eliminated_offset, contiguous, slice_, tid, lowest):
-        """Multiply (add) entries of tables ``tables[0]`` to ``tables[1]`` − 1 into a slice (SIDE, SIDE).
+        """Multiply (add) entries of tables ``tables[0]`` to ``tables[1]`` − 1 into a slice, ``left`` or ``right``.
 
-        ``starts`` (tables, SIDE) and ``reach`` (tables, SIDE) int64 hold the tables' offsets per row or column and per
-        eliminated assignment; only tables with the given contiguity are processed.
+        Parameters
+        ----------
+        records : (int, int)
+            Position of the first table's record in ``descriptor``, and the length of a record.
+        tables : (int, int)
+            First table and end, in the order of the records.
+        kept_offset : (tables, SIDE) int64
+            Arena offset of each table in each row (for ``left``) or column (for ``right``) of the tile.
+        eliminated_offset : (tables, SIDE) int64
+            Offset to be added for each eliminated assignment x of the slice.
+        contiguous : bool
+            Process only tables whose stride of the innermost eliminated axis is 1, with neighbouring threads on
+            neighbouring x; if false, only the other tables, with neighbouring threads on neighbouring rows or
+            columns.
+        slice_ : (SIDE, _ROW_LENGTH) shared memory
+            Indexed by x and by row or column; updated in place.
+        tid : int
+            The thread's index in the block.
+        lowest
+            The −∞ of the arithmetic, to which sums are clamped.
         """
         value = cuda.local.array(ROWS, number)
         records_at, record_length = records
@@ -70,14 +103,23 @@ def _gatherer(number, sums):
 
 @lru_cache
 def matrix_kernel(number, operation):
-    """Return the kernel whose blocks compute SIDE × SIDE entries, for a number type."""
+    """Return the kernel whose blocks compute SIDE × SIDE entries.
+
+    ``number`` is the scalar type of the tables, ``operation`` the ⊕ of the semiring: ``LOG_SUM`` for sums of products,
+    otherwise maxima of sums.
+    """
     sums = operation == LOG_SUM
     one, zero_of_sum = number(1 if sums else 0), number(0)
     gather = _gatherer(number, sums)
 
     @cuda_jit()
     def matrix(arena, descriptor, launch, state, lowest, half):
-        """Compute one tile of a message per block."""
+        """Compute one tile of a message per block; see the module for the arguments.
+
+        Thread (tx, ty) computes the entries of column tx and rows ty + GROUPS · i of the tile, kept in ``result``.
+        Tables 0 to row_tables − 1 depend on x and h, those up to summed_tables − 1 on x and l, those up to
+        tables − 1 not on x; table ``tables`` is the target.
+        """
         left = cuda.shared.array((SIDE, _ROW_LENGTH), number)
         right = cuda.shared.array((SIDE, _ROW_LENGTH), number)
         row_start = cuda.shared.array((_TABLES, SIDE), np.int64)

@@ -72,9 +72,10 @@ def offset_of(descriptor, sizes, strides, axes, index):
 
 @cuda.jit(device=True)
 def scale_of(descriptor, records_at, record_length, tables, state, target, leader):
-    """Return the factor 1 / Π peaks of a message's products; the leader records the shift and a possible underflow.
+    """Return the factor 1 / Π peaks of a message's products, or 0 if a table has no positive entry.
 
-    The ``leader`` is one thread per message.
+    The ``leader``, one thread per message, also records the shift Σ (shift + ln peak) of the ``target`` table, and an
+    underflow if Σ ln(peak / low), the range of the products, reaches ``_MAX_RANGE``.
 
     ``records_at`` and ``record_length`` say where the records of the ``tables`` joined tables are in
     ``descriptor``.
@@ -117,7 +118,10 @@ def note_extremes(state, target, top, least, tid):
 
 @cuda_jit()
 def reset_extremes(targets, n, state):
-    """Reset the largest and least entries of the tables that are recomputed; one thread per table."""
+    """Reset the largest and least entries of the tables that are recomputed; one thread per table.
+
+    ``targets`` (n,) int64 holds the numbers of these tables.
+    """
     i = cuda.grid(1)
     if i < n:
         state[PEAK, targets[i]], state[LOW, targets[i]] = 0.0, np.inf
@@ -125,12 +129,20 @@ def reset_extremes(targets, n, state):
 
 @lru_cache
 def per_thread_kernel(number, width, operation):
-    """Return the kernel with one thread per entry, for a number type and a number of tables."""
+    """Return the kernel with one thread per entry.
+
+    ``number`` is the scalar type of the tables; ``width`` is an index in ``TABLE_COUNTS``, which gives the number of
+    joined tables; ``operation`` is the ⊕ of the semiring.
+    """
     tables, sums = TABLE_COUNTS[width], operation == LOG_SUM
 
     @cuda_jit()
     def per_thread(arena, descriptor, launch, state, lowest, half):
-        """Compute one entry of a message per thread."""
+        """Compute one entry of a message per thread, summed or maximised over all eliminated assignments.
+
+        ``offset`` holds each table's arena offset at the current outer digits, ``digit`` the values of the eliminated
+        axes except the innermost (an odometer), ``step`` each table's stride of the innermost one.
+        """
         top = cuda.shared.array(THREADS, np.float64)
         least = cuda.shared.array(THREADS, np.float64)
         offset = cuda.local.array(tables, np.int64)
@@ -198,9 +210,10 @@ def per_thread_kernel(number, width, operation):
 
 @lru_cache
 def per_block_kernel(number, width, operation):
-    """Return the kernel with one block per entry, or per part of an entry, for a number of tables.
+    """Return the kernel with one block per entry, or per part of an entry's eliminated assignments.
 
-    ``parts`` (parts,) receives the result of each block.
+    The parameters are those of :func:`per_thread_kernel`. ``parts`` (parts,) receives one result per block, at the
+    message's PART_AT; :func:`finish_kernel` combines them.
     """
     tables, sums = TABLE_COUNTS[width], operation == LOG_SUM
 
@@ -254,12 +267,18 @@ def per_block_kernel(number, width, operation):
 
 @lru_cache
 def finish_kernel(number, operation):
-    """Return the kernel that combines the parts of entries; one block per message."""
+    """Return the kernel that combines the parts of entries; one block per message.
+
+    ``number`` is the scalar type of the tables, ``operation`` the ⊕ of the semiring.
+    """
     sums = operation == LOG_SUM
 
     @cuda_jit()
     def finish(arena, descriptor, launch, state, lowest, half, parts, tables):
-        """Combine the parts of a message's entries; one thread per entry at a time."""
+        """Combine the parts of a message's entries; one thread per entry at a time.
+
+        ``parts`` is the result of ``per_block``; ``tables`` is the number of records before the target's.
+        """
         at = descriptor[launch + w.FIRST_BLOCK + descriptor[launch + w.MESSAGES] + 1 + cuda.blockIdx.x]
         axes, outer_axes, n_parts = descriptor[at + w.AXES], descriptor[at + w.OUTER_AXES], descriptor[at + w.PARTS]
         sizes, record_length = at + w.HEADER, w.STRIDES + axes + outer_axes

@@ -1,4 +1,10 @@
-"""Passes over a junction tree on an NVIDIA GPU: the tables stay on the device, requested results are copied back."""
+"""Passes over a junction tree on an NVIDIA GPU: the tables stay on the device, requested results are copied back.
+
+The messages are those of Shenoy and Shafer. A pass has one kind: UP (messages to the parents), DOWN (messages from
+the parents), MARGINAL or SEPARATOR_MARGINAL (tables of single variables, computed from a clique or from the separator
+above it). "Sums" means log-sum-exp elimination, whose tables are kept in linear scale on the device; otherwise
+elimination takes the maximum of sums of utilities.
+"""
 
 from collections.abc import Callable
 from functools import cache
@@ -33,7 +39,7 @@ from dmcmc.inference.junction_tree.sum_product_kernels import linearise, normali
 from dmcmc.inference.runtime.device import Device
 from dmcmc.inference.runtime.types import Ints
 
-_LAUNCHES_PER_CHECK = 64  # launches between two checks of the deadline
+_LAUNCHES_PER_CHECK = 64  # launches between two checks of the deadline; a tuning constant
 
 
 class TreeExceedsDevice(Exception):
@@ -42,6 +48,11 @@ class TreeExceedsDevice(Exception):
 
 class CudaPasses:
     """The passes over a junction tree on a device.
+
+    On the device, ``arena`` holds the entries of all tables and one more entry, the neutral element (1 for sums, 0 for
+    maxima), which counts as one more table. ``state`` (4, tables + 1) float64 has a column for each table, the neutral
+    one last. Its rows are the largest entry (peak), the least entry that is not zero (low), the logarithm of the factor
+    by which the table must be multiplied (shift), and the underflow flag, stored in the first column only.
 
     Parameters
     ----------
@@ -66,6 +77,7 @@ class CudaPasses:
         program, entries = host.layout.program, host.layout.entries
         inputs = np.diff(program.factor_start) + np.diff(program.child_start) + 1
         axes = max(map(len, tree.scopes), default=0)
+        # an estimate of 9 bytes per entry: at most 8 for the number, the rest as a margin
         if entries * 9 > limit or inputs.max(initial=0) > TABLE_COUNTS[-1] or axes > MAX_AXES:
             raise TreeExceedsDevice
         self._reverse = transposed(program, tree.position)
@@ -76,6 +88,7 @@ class CudaPasses:
         peak, low, shift = state[:3]
         factor_values = host.arena[:factor_entries]
         if self.sums:
+            # the factors in linear scale, relative to their largest entry; the rows of ``state`` follow from it
             numbers, factors = np.empty(factor_entries), np.arange(len(host.layout.factors))
             peak_log, range_below = np.zeros((2, tables))
             linearise(program, host.arena, numbers, peak_log, range_below, factors)
@@ -93,6 +106,15 @@ class CudaPasses:
 
     def run(self, table_kind: int, cliques: Ints) -> None:
         """Compute messages (UP, DOWN) or variables' tables (MARGINAL, SEPARATOR_MARGINAL) for cliques in this order.
+
+        Totals of roots and variables' tables are written to the host's arena; other messages stay on the device.
+
+        Parameters
+        ----------
+        table_kind : int
+            UP, DOWN, MARGINAL or SEPARATOR_MARGINAL, see the module.
+        cliques : (k,) int64
+            The cliques. A clique comes after those whose messages it needs.
 
         Raises
         ------
@@ -114,19 +136,25 @@ class CudaPasses:
         parts_buffer = device.buffer("messages/parts", max(1, parts), number)
         device_targets = device.upload("messages/targets", targets)
         reset_extremes[-(-targets.size // THREADS), THREADS](device_targets, targets.size, self._state)
+        # for maxima: sums below ``half`` mean −∞; integers cannot represent −∞, so half of the sentinel separates them
         lowest = number.type(self.host.arithmetic.lowest)
         half = number.type(lowest // 2) if number.kind == "i" else lowest
         common = self._arena, device_descriptor, 0, self._state, lowest, half
 
         @cache
         def launcher(kind: int, width: int) -> Callable[[int, int, int], None]:
-            """Return a prepared launch of one kernel."""
+            """Return a function that launches one kernel: its arguments are launch table position, blocks, threads.
+
+            ``kind`` is PER_THREAD, PER_BLOCK or MATRIX; ``width`` is an index in ``TABLE_COUNTS``, the numbers of
+            joined tables for which the first two kinds are compiled.
+            """
             if kind == PER_BLOCK:
                 return device.prepare_launch(
                     per_block_kernel(number.type, width, operation), (*common, parts_buffer), 2
                 )
             wide = kind == PER_THREAD
             kernel = per_thread_kernel(number.type, width, operation) if wide else matrix_kernel(number.type, operation)
+            # 2: each launch sets argument 2 of the kernel, the position of its table in the descriptor
             return device.prepare_launch(kernel, common, 2)
 
         for i, (width, kind, table, blocks) in enumerate(launches.tolist()):
@@ -135,11 +163,23 @@ class CudaPasses:
             launcher(kind, width)(table, blocks, THREADS)
             if kind == PER_BLOCK:
                 arguments = (*common[:2], table, *common[3:], parts_buffer, TABLE_COUNTS[width])
+                # one block per message; the first number of a launch table is its number of messages
                 finish_kernel(number.type, operation)[int(descriptor[table]), THREADS](*arguments)
         self._fetch(table_kind, cliques, targets)
 
     def _fetch(self, table_kind: int, cliques: Ints, targets: Ints) -> None:
-        """Copy totals and marginals to the host."""
+        """Copy the totals of roots (UP) or the variables' tables (marginals) to the host; nothing for DOWN.
+
+        A total becomes a logarithm again, with its table's shift added. Marginals of sums are normalised, so that
+        their shifts cancel.
+
+        Parameters
+        ----------
+        table_kind, cliques
+            As for ``run``.
+        targets : int64
+            Numbers of the tables that were written.
+        """
         program, layout = self.host.layout.program, self.host.layout
         if table_kind == UP:
             wanted = [layout.up_message(c) for c in cliques.tolist() if program.parent[c] < 0]
@@ -166,7 +206,10 @@ class CudaPasses:
             normalise_numbers(program, self.host.arena, self.host.arena, np.array(wanted))
 
     def _clear_unobserved(self, wanted: list[int]) -> None:
-        """Clear the entries of observed variables for other values, which the device does not write."""
+        """Clear the entries of observed variables for other values, which the device does not write.
+
+        ``wanted`` holds the numbers of the tables, each over one variable.
+        """
         program = self.host.layout.program
         nothing = 0.0 if self.sums else self.host.arithmetic.lowest
         for t in wanted:

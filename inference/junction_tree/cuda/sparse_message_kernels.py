@@ -1,11 +1,12 @@
 # mypy: ignore-errors
 """Messages of sparse cliques on an NVIDIA GPU: compute the values of rows and reduce them per target entry.
 
-A launch computes all messages that do not depend on each other. The rows that project to one entry of a message form a
-group; ``ints`` holds the rows ordered by group. Groups are cut into chunks, and one thread reduces one chunk, however
-uneven the groups are (CUBE §IV). Further launches reduce the results of chunks until one number per group is left. The
-order is always the same, hence results are reproducible bit by bit. A sum is stored as its largest term and the sum of
-all terms relative to it.
+A row is an allowed assignment of a clique's variables, packed into one int64 key; only allowed rows are stored (the
+CUBE paper calls such tables incomplete). A launch computes all messages that do not depend on each other. The rows
+that project to one entry of a message form a group; ``ints`` holds the rows ordered by group. Groups are cut into
+chunks, and one thread reduces one chunk, however uneven the groups are (CUBE §IV). Further launches reduce the results
+of chunks until one number per group is left. The order is always the same, hence results are reproducible bit by bit.
+A sum is stored as its largest term and the sum of all terms relative to it.
 
 The descriptor of a launch (int64): number n of messages, first chunk of each and number of chunks (n + 1 values),
 position of each message's record (n values), then the records.
@@ -25,7 +26,7 @@ sums : bool
 lowest, half
     The −∞ of the arithmetic, and the bound below which a sum means −∞.
 tops : (chunks,); totals : (chunks,) float64
-    Largest term of each chunk, and the sum of its terms relative to it.
+    Largest term of each chunk, and the sum of its terms relative to it; ``totals`` is used for sums only.
 """
 
 import math
@@ -63,7 +64,11 @@ def find(descriptor, thread):
 
 @cuda.jit(device=True)
 def row_value(row, descriptor, at, keys, values, ints, messages, lowest):
-    """Return the value of a row with the added messages; −∞ if it disagrees with the evidence."""
+    """Return the value of a row with the added messages; −∞ if it disagrees with the evidence.
+
+    ``at`` is the position of the message's record in ``descriptor``; ``row`` is relative to the record's KEYS and
+    VALUES.
+    """
     number = values.dtype.type
     key, observed_at = keys[descriptor[at + KEYS] + row], at + HEADER + 2 * descriptor[at + ADDED]
     for o in range(descriptor[at + OBSERVED]):

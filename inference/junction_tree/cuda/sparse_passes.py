@@ -1,6 +1,7 @@
 """Passes over sparse cliques on an NVIDIA GPU: rows and messages stay there, requested results are copied back.
 
-All messages and marginals are described once; a run launches the kernels of
+A sparse clique lists its allowed rows (the incomplete tables of the CUBE paper). A wave is a set of cliques whose
+messages depend only on earlier waves. All messages and marginals are described once; a run launches the kernels of
 :mod:`dmcmc.inference.junction_tree.cuda.sparse_message_kernels` wave by wave. A chunk is a range of rows,
 or of results of chunks, that one thread reduces to one number.
 """
@@ -18,7 +19,7 @@ from dmcmc.inference.runtime.device import Device
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.sparse_table import fields_of
 
-_CHUNK_SIZE = 32  # rows, or results of chunks, that one thread reduces
+_CHUNK_SIZE = 32  # rows, or results of chunks, that one thread reduces; a tuning constant
 _INT32 = np.dtype(np.int32)
 
 
@@ -78,6 +79,11 @@ class SparseMessage(NamedTuple):
 class CudaSparsePasses:
     """The passes over sparse cliques on a device.
 
+    The messages lie in one device array: the messages to the parents, the messages from the parents, then the tables of
+    the variables. Each separator has its message at the same offset in the first two parts. A second device array,
+    ``ints`` (int32), holds the orders of rows, the starts of chunks, and the index of each row in the separators. Both
+    are laid out once, by the constructor; a run only changes the first one.
+
     Parameters
     ----------
     host
@@ -113,6 +119,8 @@ class CudaSparsePasses:
         entries = 2 * int(self._message_at[-1]) + int(host.domains.sum())
         chunks = max((m.groups.levels[0][1] for messages in self._messages_of.values() for m in messages), default=0)
         item = host.arithmetic.dtype.itemsize
+        # estimated bytes: 4 per int, a key (8) and a value per row, an entry per message entry, and an allowance of
+        # 32 per chunk for its partial results (``tops`` and ``totals``) on all levels
         if 4 * ints.size + (8 + item) * offsets[-1] + item * entries + 32 * chunks > limit or self._n_ints >= 1 << 31:
             raise TreeExceedsDevice
         self._keys = self._copy_to_device(np.concatenate([np.zeros(0, dtype=np.int64), *rows, *host.separators]))
@@ -121,7 +129,10 @@ class CudaSparsePasses:
         self._state = device.lease(max(1, entries), host.arithmetic.dtype, self)
 
     def run(self, table_kind: int, cliques: Ints) -> None:
-        """Compute UP, DOWN, MARGINAL or SEPARATOR_MARGINAL for these cliques, in this order.
+        """Compute messages (UP, DOWN) or variables' tables (MARGINAL, SEPARATOR_MARGINAL) for cliques in this order.
+
+        UP is a clique's message to its parent, DOWN the parent's message to the clique. The tables of variables are
+        computed from the clique's rows, or from the rows of the separator above it.
 
         Raises
         ------
@@ -136,7 +147,7 @@ class CudaSparsePasses:
     def _messages(
         self, cliques: Sequence[RowSource], separator_rows: Sequence[RowSource]
     ) -> dict[tuple[int, int], list[SparseMessage]]:
-        """Describe all messages and marginals, by what is computed and the clique."""
+        """Describe all messages and marginals; the key of a list is (kind of table, clique)."""
         host, messages = self.host, dict[tuple[int, int], list[SparseMessage]]()
         tree, separators = host.tree, int(self._message_at[-1])
         offset = 2 * separators
@@ -171,7 +182,11 @@ class CudaSparsePasses:
         return messages
 
     def _groups(self, entry: Ints, size: int) -> RowGroups:
-        """Group rows by their target entry and cut the groups into chunks."""
+        """Group rows by their target entry and cut the groups into chunks.
+
+        ``entry`` (rows,) is the index of the entry to which each row projects, below ``size``. Each level reduces the
+        chunks of the level before, until one number per entry is left.
+        """
         counts = np.bincount(entry, minlength=size)
         order, levels = self._store(np.argsort(entry, kind="stable")), list[tuple[int, int]]()
         while True:
@@ -230,6 +245,7 @@ class CudaSparsePasses:
             start = [m.groups.order for m in active] if level == 0 else first_results
             records = []
             for m, is_final, position, source in zip(active, final, positions.tolist(), start, strict=False):
+                # the fields CHUNKS, TO, FINAL and FROM of a record
                 header = [m.groups.levels[level][0], m.to if is_final else position, int(is_final), source]
                 records.append([*header, *(self._row_record(m) if level == 0 else ())])
             descriptor = device.upload("junction/words", _launch_descriptor(counts, records))
@@ -246,7 +262,12 @@ class CudaSparsePasses:
             results_so_far = int(positions[-1])
 
     def _row_record(self, message: SparseMessage) -> list[int]:
-        """Return the part of a message's record about its rows."""
+        """Return the part of a message's record about its rows, in the order of ``sparse_message_kernels``.
+
+        These are the offsets of keys and values, the numbers of added messages and of observed variables, then two
+        numbers per added message and three (shift, mask, value) per observed variable. ``shift`` and ``mask`` extract a
+        variable's value from a packed key.
+        """
         source, observed = message.source, self.host.observed
         fields, evidence = fields_of(source.scope, self.host.domains), list[int]()
         for i, v in enumerate(source.scope):
@@ -278,7 +299,10 @@ class CudaSparsePasses:
 
 
 def _launch_descriptor(counts: Sequence[int], records: Sequence[Sequence[int]]) -> Ints:
-    """Return the descriptor of a launch."""
+    """Return the descriptor of a launch: number of messages, first chunk of each and the end, positions, records.
+
+    ``counts`` is the number of chunks of each message, ``records`` the record of each message.
+    """
     header_length = 2 + 2 * len(counts)
     positions = header_length + np.cumsum([0, *map(len, records)])[:-1]
     flat = [number for record in records for number in record]

@@ -1,12 +1,17 @@
 """Run a mini-bucket plan with moment matching on CPU and GPU together: large variables on the GPU, small on the CPU.
 
+Before the mini-buckets of a variable are eliminated, cost shifts equalise their max-marginals (the largest sum of each
+mini-bucket per value of the variable). The magnitude of a table is its largest finite |entry|; the total magnitude is
+the sum over all tables that are not joined yet. Shifts that would raise it above a limit are omitted.
+
 Shifts depend on the total magnitude at the time they are made. Variables are therefore processed in the plan's order,
 wherever they run, and the results equal those of
 :func:`dmcmc.inference.minibuckets.moment_matching.eliminate_matched`: integers bit by bit, floats except for the order
 in which a bucket's tables are added. The margin bounds the rounding of any order.
 
 Tables lie where :mod:`dmcmc.inference.elimination.cuda.divide_work` places them; those that only the GPU reads stay
-there. A variable with several mini-buckets takes two uploads and one download::
+there. It divides the buckets into three groups: A runs on the CPU and needs no result of the GPU, G runs on the GPU,
+C runs on the CPU and needs results of G. A variable with several mini-buckets takes two uploads and one download::
 
     A's messages  ──up──▶  max-marginals  ──down──▶  shifts (host)  ──up──▶  joins, magnitudes of their messages
                                             with the magnitudes of all messages since the last download
@@ -100,7 +105,10 @@ def eliminate_matched_hybrid(
 
 
 def variables_in_order(plan: EliminationPlan, hybrid: HybridPlan) -> list[tuple[int, int]]:
-    """Return ranges of the hybrid plan's buckets in the order of ``plan``: single variables of G, or several others."""
+    """Return ranges of the hybrid plan's buckets in the order of ``plan``.
+
+    A range is a single variable of group G (on the GPU), or several consecutive variables on the CPU.
+    """
     variable = hybrid.plan.program.variable
     starts = [b for b in range(variable.size) if b == 0 or variable[b] != variable[b - 1]]
     ends = [*starts[1:], variable.size]
@@ -124,8 +132,9 @@ class _VariableLaunches(NamedTuple):
     waves : Waves
         The joins of its mini-buckets.
     marginals : list of (number, table, blocks, groups, cells)
-        The launches of its max-marginals, see
-        :func:`dmcmc.inference.minibuckets.cuda.moment_matching_kernels.add_marginals`.
+        The launches of its max-marginals: kernel (−1: ``prepare``, otherwise the argument of ``marginal_kernel``),
+        position of the launch's table, number of blocks, groups of threads per block, joined cells. Empty for a single
+        mini-bucket.
     result_at : int
         Position of its max-marginals in ``results``.
     """
@@ -137,6 +146,11 @@ class _VariableLaunches(NamedTuple):
 
 class GpuMatching:
     """The GPU's part of a matched elimination, and which messages host and device have exchanged.
+
+    The constructor uploads the descriptors. The caller then processes all variables in order: ``run`` for a variable on
+    the GPU; for the others ``fetch``, its own work on the host, and ``record_host_run``; ``finish`` at the end. ``run``
+    leaves the magnitudes of its messages on the device; the next ``fetch``, or the next ``run`` that needs shifts,
+    downloads them.
 
     The four attributes below that end in ``_end`` are offsets in the common address space of ``divide_work``.
 
@@ -150,13 +164,19 @@ class GpuMatching:
         Bucket ranges of the variables whose messages' magnitudes are not downloaded yet.
     launches : dict of int to _VariableLaunches
         The launches of each variable on the GPU, by its first bucket.
+    meta : dict of int to int64 device array
+        The descriptors of these launches, by the same key.
     results : (entries,) ndarray
         Host copy of the numbers that the kernels return: max-marginals and magnitudes, in the order of the buckets.
+    device_results : (entries,) device array
+        The same numbers on the device.
     spans : (3 · buckets on the GPU,) int64
         Offset in the device's arena, entries and position in ``results`` of each message (``BEGIN``, ``ENTRIES``,
-        ``RESULT``).
+        ``RESULT``); ``device_spans`` is its copy on the device.
     n_downloaded : int
         Number of entries of ``results`` that were downloaded.
+    lowest, half
+        The −∞ of the arithmetic, and the bound below which a sum means −∞.
     """
 
     def __init__(self, done: GpuElimination, tracker: MagnitudeTracker, stop: Deadline = NO_DEADLINE) -> None:
@@ -234,8 +254,12 @@ class GpuMatching:
         self.waiting.append((first, last))
 
     def fetch(self, first: int, last: int) -> None:
-        """Download what the host needs to run buckets ``first`` to ``last`` − 1."""
+        """Download what the host needs to run buckets ``first`` to ``last`` − 1.
+
+        The magnitudes of all messages so far are downloaded in any case, also for an empty range of buckets.
+        """
         if self.waiting:
+            # the result position of the last waiting message, and the end behind it
             self._download_results(int(self.spans[3 * (self.waiting[-1][1] - 1 - self.hybrid.first) + 2]) + 1)
         if self._needs(first, last, self.downloaded_end, self.device_end):
             self._download()
@@ -305,7 +329,7 @@ class GpuMatching:
                 )
 
     def _launch_magnitudes(self, first: int, last: int) -> None:
-        """Queue the launch of the magnitudes of a variable's messages."""
+        """Queue the launch of the magnitudes of a variable's messages, those of buckets ``first`` to ``last`` − 1."""
         begin = first - self.hybrid.first
         entries = int(self.spans[w.SPAN * begin + w.ENTRIES : w.SPAN * (last - self.hybrid.first) : w.SPAN].max())
         lines = -(-entries // LANES)

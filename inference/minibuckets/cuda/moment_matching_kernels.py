@@ -1,11 +1,12 @@
 # mypy: ignore-errors
 """Max-marginals of mini-buckets and magnitudes of messages on an NVIDIA GPU, without writing a joined table.
 
-The arguments ``arena``, ``meta``, ``table``, ``sums``, ``start``, ``lowest`` and ``half`` are those of
-:mod:`dmcmc.inference.elimination.cuda.join_kernels`, whose kernel ``prepare`` runs first. For the leading variables h
-and the trailing variables l of a separator, it writes S[x, h], the sum of the tables that depend on h only, and B[x,
-l], the sum of those that depend on l only, to ``sums``, and offsets of the other tables to ``start``. While elimination
-takes the maximum over x of
+A bucket that eliminates x is divided into mini-buckets, groups of its tables that are eliminated separately. The
+separator of a mini-bucket is split into leading variables h and trailing variables l. The max-marginal of a
+mini-bucket is its largest sum for each x. The kernel ``prepare`` of
+:mod:`dmcmc.inference.elimination.cuda.join_kernels` runs first. It writes S[x, h], the sum of the tables that depend on
+h only, and B[x, l], the sum of those that depend on l only, to ``sums``, and offsets of the other tables to ``start``.
+While elimination takes the maximum over x of
 
     S[x, h] + B[x, l] + Σ tables that depend on both h and l,
 
@@ -14,11 +15,24 @@ Each thread holds 4 columns l and steps over rows h, one row per group, so that 
 entries. Without tables that depend on both, the maxima over h and over l are separate. The blocks of one x combine
 their results by an atomic maximum, which does not depend on their order.
 
-``results`` (entries,) receives the numbers that leave the device: for each mini-bucket of a matched variable two rows
-over x whose sum is its max-marginal (initially −∞), and for each message its largest finite |entry|.
-
-A launch's table is that of :mod:`dmcmc.inference.elimination.cuda.descriptors`, followed by the position of each
-bucket's rows in ``results``.
+Shared arguments
+----------------
+arena : (entries,)
+    All tables on the device, in the dtype of the arithmetic.
+meta : int64
+    The descriptors of buckets and launches in the layout of ``elimination/cuda/descriptors.py`` (imported as ``w``).
+    A launch's table lists n buckets: the number n, the first block of each and the end, the positions of their
+    descriptors, and, for max-marginals, the position of each bucket's rows in ``results``.
+table : int
+    Position of the launch's table in ``meta``.
+sums, start : (entries,)
+    The results of ``prepare``: S and B, in the dtype of the arithmetic; offsets of rows and columns in the tables that
+    depend on both, int64.
+results : (entries,)
+    The numbers that leave the device: for each mini-bucket of a matched variable two rows over x whose sum is its
+    max-marginal (initially −∞), and for each message its largest finite |entry| (initially 0).
+lowest, half
+    The −∞ of the arithmetic, and the bound below which a sum means −∞.
 """
 
 from collections.abc import Sequence
@@ -145,7 +159,8 @@ def block_maximum(results, result_at, value, shared):
 def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
     """Return the max-marginal kernel for a number type and a number of tables that depend on both h and l (3: any).
 
-    A bucket's blocks are ordered by x; for each x, blocks for neighbouring tiles of columns are neighbours.
+    ``separate`` if no table depends on both, otherwise ``joined``. A bucket's blocks are ordered by x; for each x,
+    blocks for neighbouring tiles of columns are neighbours.
     """
     number, general = dtype.type, both > 2
     n_columns = (MAX_BOTH_TABLES if general else max(both, 1)) * COLUMNS_PER_THREAD
@@ -243,8 +258,9 @@ def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
 def magnitude_kernel(dtype: np.dtype[Any]) -> Any:
     """Return the kernel that computes the magnitudes of messages for a number type.
 
-    Its grid is (parts, messages); a block scans one part of one message. ``spans`` (int64) has offset, entries and
-    result position of every message of the elimination; ``first`` is the first message of the launch.
+    A magnitude is the largest finite |entry| of a table. The grid is (parts, messages); a block scans one part of one
+    message. ``spans`` (3 · messages,) int64 has offset, entries and result position of every message of the
+    elimination; ``first`` is the first message of the launch.
     """
     number = dtype.type
 

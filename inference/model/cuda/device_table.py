@@ -19,6 +19,9 @@ _THREADS = 256  # threads per block
 class DeviceTable(EncodedTable):
     """A table on the device; its entries are copied to the host once, on the first access to ``values``.
 
+    ``_host`` is None until that copy, and again after :meth:`add` has changed the entries. ``_owner`` keeps the device
+    memory: when it is garbage-collected, the memory is reused.
+
     Attributes
     ----------
     scope : tuple of int
@@ -247,5 +250,5 @@ def split_by_location(
 
 
 def _blocks(size: int) -> int:
-    """Return the number of thread blocks of a launch over ``size`` entries."""
+    """Return the number of thread blocks of a launch over ``size`` entries; at most 4096, because threads loop."""
     return max(1, min(1 << 12, -(-size // _THREADS)))

@@ -1,8 +1,9 @@
 """Carry ranges of a message's rows through all steps on an NVIDIA GPU: windows of candidates, depth first.
 
 Every step has a buffer for a fixed number of rows, allocated before anything is made. A step takes its candidates
-window by window and passes the survivors on when its buffer is full. Only survivors are therefore held, however many
-candidates there are. Finished rows are copied to the host.
+window by window (a window is a range of consecutive candidates that fits the buffer) and passes the survivors on when
+its buffer is full. Only survivors are therefore held, however many candidates there are. Finished rows are copied to
+the host. ``Rows`` is a pair of keys (n,) int64 and vectors (n, x_size), or values (n,) once the rows are finished.
 """
 
 from collections.abc import Sequence
@@ -31,6 +32,7 @@ from dmcmc.inference.sparse.join_steps import JoinStep
 
 _MAX_WINDOW = 1 << 22  # largest number of rows of a step's buffer: some milliseconds of a kernel
 _MIN_WINDOW = 1 << 12  # smallest number of rows of a step's buffer: with fewer the launches cost more than the work
+# Dtypes of buffers: keys and descriptors, values of the bucket's variable, and flags of candidates.
 _LONGS = np.dtype(np.int64)
 _INTS = np.dtype(np.int32)
 _FLAGS = np.dtype(np.uint8)
@@ -91,6 +93,11 @@ class GpuRowExtender:
     limit
         Device memory that may be used, in bytes.
 
+    Attributes
+    ----------
+    window : int
+        Number of rows of each step's buffer; also the largest number of candidates that a kernel checks at once.
+
     Raises
     ------
     RowsExceedDevice
@@ -102,10 +109,11 @@ class GpuRowExtender:
         steps = builder.steps
         fixed = sum(_bytes_of(step) for step in steps)
         # Bytes per row: keys, vectors, first partners and counts of each step; a window's part of the first table, its
-        # flags, and the results. All buffers are allocated a little larger.
+        # flags, and the results. Buffers are allocated an eighth larger; a seventh is added for safety.
         bytes_of_row, item = 8 + builder.size * self.dtype.itemsize, self.dtype.itemsize
         bytes_per_row = (len(steps) + 1) * (bytes_of_row + 16) + 16 + builder.size * (4 + item) + item + 4
         self.window = int(min(_MAX_WINDOW, (limit - fixed) // (bytes_per_row + bytes_per_row // 7)))
+        # The kernels hold offsets of a limited number of tables per thread, as int32.
         max_tables = max(step.lookups.offset.size for step in steps)
         if (
             self.window < _MIN_WINDOW
@@ -150,7 +158,11 @@ class GpuRowExtender:
         return into
 
     def _run_steps(self, j: int, rows_in: _DeviceRows, into: list[Rows], stop: Deadline) -> None:
-        """Carry rows through the steps from ``j`` on."""
+        """Carry rows through the steps from ``j`` on; append the finished rows to ``into``.
+
+        The buffer of step ``j`` is passed on when less than a quarter of it is free, so that no kernel starts for a
+        small window.
+        """
         last = j == len(self.builder.steps)
         self.builder.row_limits.count(rows_in.rows if last else 0, rows_in.rows)
         if not rows_in.rows:
@@ -201,7 +213,10 @@ class GpuRowExtender:
         n_made: int,
         j: int = 0,
     ) -> int:
-        """Append the candidates that can win to ``out`` behind ``n_made`` rows; return their number."""
+        """Check ``count`` candidates from ``first`` on; append the survivors to ``out`` and return their number.
+
+        ``n_made`` rows are in ``out`` already.
+        """
         lowest, threshold = self.builder.lowest_and_threshold
         half = self.dtype.type(lowest // 2) if self.dtype.kind == "i" else lowest
         blocks, device = -(-count // THREADS), self.device
@@ -306,7 +321,7 @@ def load_kernels(arithmetic: Arithmetic) -> None:
 
 def _bytes_of(step: JoinStep) -> int:
     """Return the device memory of a step's tables in bytes."""
-    memory = step.lookups.data.nbytes + (1 << 12)
+    memory = step.lookups.data.nbytes + (1 << 12)  # 4 KiB for the descriptor
     if step.partner is not None:
         partner = step.partner
         memory += sum(
@@ -317,7 +332,11 @@ def _bytes_of(step: JoinStep) -> int:
 
 
 def _step_descriptor(step: JoinStep, x_size: int) -> Ints:
-    """Return the descriptor of a step."""
+    """Return the int64 descriptor of a step: the header, then the lists that its entries point to.
+
+    ``w`` is the module with the layout: the names of the header's entries. The header entry of each list receives the
+    list's position in the descriptor.
+    """
     lookups, partner = step.lookups, step.partner
     lists: Sequence[Ints] = (
         lookups.offset,

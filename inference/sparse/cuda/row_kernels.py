@@ -4,8 +4,9 @@
 A step makes candidates from rows: one per value y of a new variable, or one per partner with the same
 shared values. The candidates of each row are counted (rows without partner have none), and prefix sums give
 the first candidate of each row. One thread processes one candidate and finds its row by bisection, so the
-numbers per row may be arbitrarily uneven. First all candidates of a window are checked and the survivors
-are counted per block; then the survivors are written in order, at the positions that prefix sums give.
+numbers per row may be arbitrarily uneven. A window is a range of consecutive candidates. First all
+candidates of a window are checked and the survivors are counted per block; then the survivors are written
+in order, at the positions that prefix sums give.
 
 A row has a packed key and a vector with one utility per value x of the variable that the bucket eliminates,
 as on the CPU. Value x of row i is at ``x · stride + i``, so that neighbouring threads of a block access
@@ -19,7 +20,15 @@ threshold for an x.
 Shared arguments
 ----------------
 descriptor : int64
-    The step, in the layout of :mod:`dmcmc.inference.sparse.cuda.descriptors` (imported as ``w``).
+    The step: a header of numbers, then lists. The header entry named after a list holds the list's position,
+    so ``descriptor[descriptor[w.SHIFT] + f]`` is item f of the list SHIFT. The names are those of
+    :mod:`dmcmc.inference.sparse.cuda.descriptors` (imported as ``w``). KIND: how candidates are made (FIRST:
+    vectors of the first table; EXTEND: rows with each value y of a new variable; JOIN: rows with partners);
+    X_SIZE, SIZE: domain sizes of the bucket's and of the new variable; BITS: bits that a key grows by;
+    TABLES: number of dense tables; OFFSET, X_STRIDE, Y_STRIDE: offset in ``data`` and strides of x and y per
+    table; FIELD_START: first key field per table; SHIFT, MASK, STRIDE: a field's place in the key and the
+    table's stride; SHARED, SHARED_SHIFT, SHARED_MASK, SHARED_TO: number of the variables shared with a
+    partner, their places in the key, and their shifts in the packed shared values.
 data : (entries,)
     The entries of the step's dense tables, in the dtype of the arithmetic.
 keys : (n,) int64; vectors : (x_size · stride,)
@@ -48,13 +57,19 @@ from numba import config, cuda
 from dmcmc.inference.runtime.compile import cuda_jit
 from dmcmc.inference.sparse.cuda import descriptors as w
 
-THREADS = 8 if config.ENABLE_CUDASIM else 256  # threads per block
-MAX_TABLES = 64  # largest number of dense tables of a step
+# Threads per block; few in Numba's CUDA simulator, which runs each as a slow Python thread.
+THREADS = 8 if config.ENABLE_CUDASIM else 256
+# Largest number of dense tables of a step, the size of a thread's local array; larger steps run on the CPU.
+MAX_TABLES = 64
 
 
 @cuda.jit(device=True)
 def sum_before(value, shared):
-    """Return the sum of ``value`` over the preceding threads of the block, and over all; all threads call it."""
+    """Return the sum of ``value`` over the preceding threads of the block, and over all threads of the block.
+
+    ``shared`` (THREADS,) int64 is shared memory. All threads of the block must call this function. It is an
+    inclusive scan that doubles the distance in each round (Hillis and Steele), less the thread's value.
+    """
     thread = cuda.threadIdx.x
     shared[thread] = value
     cuda.syncthreads()

@@ -13,7 +13,13 @@ Arguments that several functions share:
 descriptor : (words,) int64
     All moves of the launch, one after another. ``p`` is the offset of a move, and ``r`` that of one of its records: one
     record per factor and one per bucket. ``field.NAME`` is the offset of a word within the move or record; the names
-    are explained in :mod:`dmcmc.samplers.blocks.cuda.descriptors`.
+    are explained in :mod:`dmcmc.samplers.blocks.cuda.descriptors`. In short: a move has SIZE buckets and GIVEN factors,
+    and from RECORDS on the offsets of their records. A factor's record has its offset in ``data`` (DATA) and,
+    conditioned, in the arena (TO, with ENTRIES entries); from FACTOR on (variable, stride) of its OUTSIDE variables
+    outside the block, then (variable, domain size, stride) of its INSIDE ones. A bucket's record has its VARIABLE with
+    domain size DOMAIN, the offsets of its joined table (JOINED, with CELLS entries) and of its MESSAGE; from BUCKET on
+    (variable, domain size) of its AXES axes, then per input (of INPUTS) the offset, the variable's stride and the axes'
+    strides.
 z : (n,) int32
     The chain's state.
 data : (entries,) float64
@@ -34,7 +40,7 @@ from dmcmc.samplers.blocks.cuda import descriptors as field
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 
 THREADS = 4 if config.ENABLE_CUDASIM else 128  # threads per chain
-MAX_DOMAIN = 1024  # maximum domain size
+MAX_DOMAIN = 1024  # maximum domain size: one float64 of shared memory per value
 DRAW_SALT = 4  # low bits of the second counter word of the random numbers: no other draw with this key has these bits
 SALT_BITS = 3  # number of these bits; the number of the move is in the bits above
 
@@ -188,7 +194,7 @@ def redraw_chains(
     chains, n : int
         Number of chains and of variables.
     restart : bool
-        Whether to begin with the best states.
+        Whether to begin with the best states; otherwise with ``states``, which are updated in both cases.
     min_gain : float
         A state counts as better only if it gains more than this.
     states, best_states : (chains · n,) int32

@@ -1,4 +1,9 @@
-"""Chains that make the same block moves on the GPU and are annealed together: several per row of an agent's table."""
+"""Chains that make the same block moves on the GPU and are annealed together: several per row of an agent's table.
+
+A *row* is an assignment of the agent's boundary variables, which do not move. A *block move* redraws a set of hidden
+variables exactly, given all others, by bucket elimination; its *cells* are the entries of the tables that are joined.
+All chains make the same moves with different random numbers, so that a move is planned once on the CPU.
+"""
 
 import time
 from collections.abc import Iterator
@@ -61,7 +66,7 @@ class DeviceBlockChains:
     Attributes
     ----------
     rows, copies, chains : int
-        Number of rows, of chains per row, and of chains.
+        Number of rows, of chains per row, and of chains; the chains of a row are consecutive.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class DeviceBlockChains:
         )
         _, processors, threads = gpu_limits(_REGISTERS)
         self._resident_blocks = min(self.chains, processors * max(1, threads // THREADS))
+        # Entries of 8 bytes per thread block, in a quarter of the device memory; at least 4096.
         self._arena_capacity = max(1 << 12, self._device.limit // 4 // 8 // self._resident_blocks)
 
     def start(self, starts: MiniBucketStarts, stop: Deadline = NO_DEADLINE) -> None:
@@ -171,7 +177,10 @@ class DeviceBlockChains:
                 self._example = self._states[chain * self.n : (chain + 1) * self.n].copy_to_host().astype(np.int64)
 
     def _steps(self, work: int) -> Iterator[tuple[int, float, bool]]:
-        """Yield the cells and the temperature of each step, and whether a cycle begins."""
+        """Yield the cells and the temperature of each step, and whether a cycle begins; without end.
+
+        A cycle is a sequence of steps of falling temperature from the best states.
+        """
         spread = float(typical_spread(self.graph, self._example)) or 1.0
         for cycle in count():
             cells, temperatures = cooling(cycle, spread)
@@ -184,11 +193,14 @@ class DeviceBlockChains:
         self._choices_made += 1
         words = philox(int(self.key[0]), int(self.key[1]), 0, _SALT, self._choices_made, 0)
         state[0] = int(words[0]) << 32 | int(words[1]) | 1
+        # A limit of cells per bucket has weight 1 / sqrt(limit): large blocks are rarer.
         weights = np.cumsum([limit**-0.5 for limit in LIMITS])
         limit = LIMITS[int(np.searchsorted(weights, float(random_unit(state)) * weights[-1]))]
+        # Types 0 to 3 of ``choose_block`` are equally likely; 4 (``SWEEP``, every variable) is half as likely.
         move_type = int(4.5 * float(random_unit(state)))
         if move_type == SWEEP:
             return self._single_moves()
+        # A grown block has up to 16 times the cells of its largest bucket.
         cell_limit = _MAX_CELLS // self.chains // 16
         while True:
             limit_now = min(limit, cell_limit)

@@ -2,7 +2,10 @@
 """Encode block moves as descriptors for the GPU kernel; this runs on the CPU.
 
 A descriptor is an array of int64 words: offsets of records, then a record per factor and per bucket. ``field.NAME`` is
-the offset of a word within the descriptor or a record; ``descriptors`` explains the names.
+the offset of a word within the descriptor or a record; ``descriptors`` explains the names. A move redraws the variables
+of a block, given all others, by bucket elimination: each bucket joins its input tables (*cells* are the entries of the
+joined table) and sends a message. The *arena* is the workspace of tables on the GPU: conditioned factors, messages,
+then joined tables.
 """
 
 import numpy as np
@@ -29,6 +32,7 @@ def encode_move(graph, workspace, size):
     Returns
     -------
     descriptor : (words,) int64
+        The move.
     entries : int
         Entries that the move needs in the arena.
     cells : int

@@ -1,7 +1,11 @@
 """Local search over complete assignments on the GPU, in a background thread that runs tournament rounds of chains.
 
-The chains anneal as on the CPU, but there are many more of them. Half of the chains continue where the better half
-ended; the others begin at the best known assignment, at half the temperature.
+The chains are annealed Gibbs chains as on the CPU, but there are many more of them. A tournament compares temperature
+ranges over several rounds, each with twice the sweeps (passes over all variables) of the one before. After the first
+round the better half of the chains continue where they ended. As many others begin every round at the best known
+assignment, at half the temperature.
+
+An assignment's *score* is (violations, negated; utility), compared lexicographically.
 """
 
 import math
@@ -40,7 +44,8 @@ class IncumbentObserver:
     known : callable
         Returns the best known assignment of the original variables, (n,) int64.
     found : callable
-        Called with every assignment that the chains score higher.
+        Called with an assignment, (n,) int64, that the chains score higher than the best known one at the begin of the
+        round and those reported in it.
     """
 
     known: Callable[[], Values]
@@ -70,7 +75,9 @@ class _DeviceChainResult:
 class BackgroundChains:
     """A search in a background thread until the deadline passes or ``end`` is called.
 
-    It waits while it has no device time left or another caller claims the whole device.
+    It waits while it has no device time left or another caller claims the whole device. The thread starts at once, but
+    makes no launch before ``set_device_time`` gives it time. It ends (``_done``) when it is asked to (``_leave``), at
+    the deadline, when the time left is too short for a round, or on an error; a new object is needed to search again.
 
     Parameters
     ----------
@@ -88,9 +95,13 @@ class BackgroundChains:
     rounds : int
         Number of completed rounds.
     seconds_per_sweep : float
-        Time of a sweep of all chains in the last round.
+        Time of a sweep of all chains in the last round; 0 before the first round has ended.
     failed : str
-        Why the search ended, if by an error; else empty.
+        Why the search ended, if by an error; else empty, also if the device's memory was too small.
+    _allowed : float
+        Device time left, in seconds; set by ``set_device_time`` and reduced by each launch.
+    _tournament : SuccessiveHalving or None
+        Start and temperatures of each chain in the next round; None before the first round.
     """
 
     def __init__(
@@ -135,7 +146,12 @@ class BackgroundChains:
             self._done.set()
 
     def _run_round(self, chains: DeviceAnnealingChains) -> bool:
-        """Run one round of all chains; return whether there may be another round."""
+        """Run one round of all chains; return whether there may be another round.
+
+        The result is False if the search has to end, or if the time left is too short for a round. A round that is cut
+        off does not count. On the first call the chains get their temperature ranges in turn; those for hard
+        constraints only if the problem has forbidden entries.
+        """
         best, graph = self._observer.known(), chains.graph
         if self._tournament is None:
             hard = bool((graph.data == graph.forbidden_entry).any())
@@ -146,7 +162,7 @@ class BackgroundChains:
             )
             self._tournament = SuccessiveHalving(spans, max(1, chains.chains // 2))
         tournament = self._tournament
-        affordable_sweeps = (
+        affordable_sweeps = (  # 1e9 s: no deadline
             tournament.sweeps if not self.seconds_per_sweep else int(min(self._stop.left, 1e9) / self.seconds_per_sweep)
         )
         if affordable_sweeps < _MIN_SWEEPS:
@@ -172,7 +188,7 @@ class BackgroundChains:
             self._allowed -= used
             if time.perf_counter() - reported >= _REPORT_SECONDS or chains.finished:
                 reported, known = time.perf_counter(), self._report(chains, known)
-        self.seconds_per_sweep = max(
+        self.seconds_per_sweep = max(  # at least 1e-7 s: it is a divisor
             1e-7, (time.perf_counter() - begun - waited) / min(tournament.sweeps, affordable_sweeps)
         )
         self._advance(chains, tournament)
@@ -180,7 +196,10 @@ class BackgroundChains:
         return True
 
     def _starts(self, chains: DeviceAnnealingChains, best: Values) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Return the start states of the chains, and their scores followed by the score of ``best``."""
+        """Return the chains' start states, (chains, n), and their scores followed by that of ``best``, (chains + 1, 2).
+
+        Chains that begin at the same array share one evaluation.
+        """
         assert self._tournament is not None
         states = np.empty((chains.chains, chains.n), dtype=np.int32)
         scores = np.empty((chains.chains + 1, 2))
@@ -205,7 +224,10 @@ class BackgroundChains:
         return -float(sums[0, 0]), float(sums[1, 0] + sums[2, 0])
 
     def _report(self, chains: DeviceAnnealingChains, known: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Report the best state of the chains if it is better than ``known``; return the score known then."""
+        """Report the best state of the chains if it is better than ``known``; return the best score reported or known.
+
+        A chain without a best state yet has an infinite score.
+        """
         bests = chains.bests()
         top = int(np.lexsort((bests[:, 1], bests[:, 0]))[-1])
         score = tuple(bests[top].tolist())

@@ -1,4 +1,8 @@
-"""Annealed chains over complete assignments on the GPU, all run together in launches of some milliseconds."""
+"""Annealed chains over complete assignments on the GPU, all run together in launches of some milliseconds.
+
+A *sweep* draws every variable once, given the others, part by part: the variables of a *part* share no factor and are
+drawn simultaneously. A *step* is one part of one sweep. Each chain anneals over one temperature range (*span*).
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -25,7 +29,7 @@ _CONCURRENT_THREAD_SHARE = 0.5
 _MAX_BLOCKS_PER_MULTIPROCESSOR = 16
 _MIN_CHAINS = 8
 _MAX_CHAINS = 2048
-_MAX_VALUES = 1 << 24  # of all chains together
+_MAX_VALUES = 1 << 24  # values of all chains' states together
 _MEMORY_SHARE = 1 / 16  # share of the device memory that is available for tables
 
 _LAYOUT_ARRAYS = ("pair_start", "pairs", "wide_start", "wide_at", "wide", "automaton_start", "automata")
@@ -121,7 +125,7 @@ class DeviceAnnealingChains:
 
     @cached_property
     def _unit(self) -> np.float32:
-        """The integer weight of the best value of a draw."""
+        """The integer weight of the best value of a draw, so small that the sum of all weights fits 31 bits."""
         return np.float32(unit_of(self.graph.widest))
 
     def begin(self, states: NDArray[Any], scores: NDArray[np.float64], schedule: AnnealingSchedule) -> None:

@@ -20,6 +20,7 @@ def colour_variables(start, factor, scope_start, scope, order):
     Returns
     -------
     (n,) int32
+        The colours, from 0.
     """
     n = start.size - 1
     colour, last_taken_by = np.full(n, -1, dtype=np.int32), np.full(n + 1, -1, dtype=np.int32)

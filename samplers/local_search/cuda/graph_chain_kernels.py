@@ -3,7 +3,9 @@
 
 Within a group each thread (lane) scores some values of the variable. Variables of one part share no factor, so the
 groups draw them simultaneously without a change of the result: with integer utilities a chain is bitwise equal to one
-that draws the variables one by one. Draws use the integer weights of :func:`dmcmc.samplers.model.draw_kernels.draw`.
+that draws the variables one by one. Draws use the integer weights of :func:`dmcmc.samplers.model.draw_kernels.draw`:
+round(w · 2^(gap · rate)) with w = ``best_weight``, gap = score less the best score, and rate = log2(e) / temperature.
+A *part* is a set of variables without a common factor; a *step* draws one part, a *sweep* all parts.
 
 Arguments that several functions share:
 
@@ -28,7 +30,7 @@ from dmcmc.inference.runtime.compile import cuda_jit
 from dmcmc.samplers.model.draw_kernels import weight_of
 from dmcmc.samplers.model.rng_kernels import philox
 
-REGISTERS = 64  # per thread
+REGISTERS = 64  # maximum number of registers per thread
 SALT = 6  # second counter word of the random numbers; no other draw with this key uses it
 
 
@@ -172,9 +174,9 @@ def anneal_chains(
     sweeps : int
         Sweeps per schedule.
     best_weight : float32
-        Integer weight of the best value in a draw.
+        Integer weight w of the best value in a draw, so small that the sum of all weights fits 31 bits.
     begin_step, end_step : int
-        Steps to make: step t is part t mod parts of sweep t // parts.
+        Steps to make (the end exclusive): step t is part t mod parts of sweep t // parts.
     lanes, widest : int
         Threads per variable; largest domain size.
     number : int
@@ -186,7 +188,8 @@ def anneal_chains(
     chain_scores, best_scores : (chains · 2,) float64
         Violations, negated, and utility of these states.
     """
-    # Shared memory: scores, then gains of the groups; behind them, as int32, weights and violations.
+    # Shared memory: scores, (groups, widest) float64, then (violations added, utility gained) per group, (groups, 2);
+    # behind them, as int32, weights and violations, (groups, widest) each. A float64 takes two int32.
     scores = cuda.shared.array(0, types.float64)
     ints = cuda.shared.array(0, types.int32)
     chain, t, threads = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x

@@ -32,17 +32,17 @@ class DeviceFactorGraph(NamedTuple):
     pairs : (4 · records,) int32
         Per record: offset of the table, the other variable, its stride, the stride of v.
     wide_start : (n + 1,) int32
-        Likewise for dense factors with three or more variables.
+        Likewise the records of v's dense factors with three or more variables, in ``wide_at``.
     wide_at : (wide records + 1,) int32
         Offset of each record in ``wide``.
     wide : (words,) int32
         Per record: offset of the table, the stride of v, then each other variable and its stride.
     automaton_start : (n + 1,) int32
-        Likewise for automata.
+        Likewise v's automata, in ``automata``.
     automata : (scope entries of automata,) int32
         Factor numbers of the automata.
     lanes : int
-        Threads per variable.
+        Threads per variable, about one per value.
     groups : int
         Variables drawn simultaneously by a thread block.
     """
@@ -91,6 +91,7 @@ def lay_out(graph: FactorGraph, lanes: int | None = None, groups: int | None = N
     order = np.argsort(-np.diff(graph.start), kind="stable")
     colour = colour_variables(graph.start, graph.factor, graph.scope_start, graph.scope, order)
     groups = groups or _groups(n / (int(colour.max()) + 1), graph.widest, lanes)
+    # Reads in sequence per draw of a variable; 8 stands for the rest of the draw (chosen by measurement).
     weight = 8 + reads * -(-graph.domains // lanes)
     order = np.lexsort((np.arange(n), -weight, colour))
     return DeviceFactorGraph(
@@ -124,7 +125,11 @@ def _groups(at_once: float, widest: int, lanes: int) -> int:
 
 
 def bytes_shared(groups: int, widest: int) -> int:
-    """Return the bytes of shared memory per chain: scores, violations and weights of the values, and gains."""
+    """Return the bytes of shared memory per chain, for a number of variables drawn simultaneously.
+
+    Per value of a variable: score (8), violations (4) and weight (4); per variable: gains of violations and utility
+    (16).
+    """
     return groups * (16 * widest + 16)
 
 

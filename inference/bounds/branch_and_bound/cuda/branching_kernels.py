@@ -1,13 +1,18 @@
 # mypy: ignore-errors
 """Device functions by which a thread block chooses a node's branching variable; they agree with the CPU kernels.
 
-``run_nodes`` calls the three functions in their order here, with all threads of the block.
+``run_nodes`` calls the three functions in their order here, with all threads of the block. The max-marginal of a value
+is its unary entry plus, for each pairwise table over its variable, the largest entry with this value.
 
-Arguments that the functions share:
+Arguments that the functions share; n hidden variables, tables of W columns:
 
-* descriptors : (entries,) int32, packed descriptors of the graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``
+* descriptors : (entries,) int32, index arrays of all graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``. A
+  graph has a header, whose fields have named offsets: ``descriptors[graph + N]`` is n. ``INCIDENT_START`` leads to the
+  range of a variable's incidence records, one per pair: start of the pair's table, whether the variable indexes its
+  rows, padded domain size and number of the other variable
 * graph : int32, position of the header of the node's graph in ``descriptors``
-* tables : (entries,) int32, working tables of the node, unary tables (n, W) first
+* tables : (entries,) int32, working tables of the node, unary tables (n, W) first; the maxima of the unary and pairwise
+  tables start at ``descriptors[graph + MAXIMA_AT]``
 * max_marginals : (n * W + n,) int64, max-marginal of each value, followed by one score per variable
 * octets : tuple of W / 8 zeros, whose length makes the number W of columns a compile-time constant
 """
@@ -36,7 +41,7 @@ from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
 def find_max_marginals(descriptors, graph, tables, max_marginals, octets):
     """Compute the max-marginal of each value in its unary and pairwise tables; ``MINUS_INFINITY`` for a removed value.
 
-    One thread computes one value at a time.
+    Each thread computes one value at a time.
     """
     width = np.int32(8 * len(octets))
     for task in range(np.int32(cuda.threadIdx.x), np.int32(descriptors[graph + N] * width), np.int32(cuda.blockDim.x)):
@@ -79,6 +84,7 @@ def score_variables(descriptors, graph, tables, max_marginals, octets):
             descriptors[descriptors[graph + INCIDENT_START] + v + 1],
         ):
             incidence = np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD)
+            # number of the pair, from the start of its table
             e = np.int32((descriptors[incidence + TABLE] - descriptors[graph + PAIR_AT]) // (width * width))
             sum_of_maxima += tables[np.uint32(maxima_start + n + e)]
         total_gap, n_allowed = np.int64(0), np.int32(0)
@@ -95,12 +101,16 @@ def score_variables(descriptors, graph, tables, max_marginals, octets):
 def choose_variable(descriptors, graph, max_marginals, margin, in_first_branch, octets):
     """Return the variable with the largest score, or ``LEAF`` if every variable has one value.
 
+    The first branch takes the best value of the variable. If the values' mean gap (score / number of values) is less
+    than ``margin`` / 2^``BRANCH_GAP_BITS``, it takes the best 1 / ``BRANCH_SHARE`` of the values instead: removing the
+    best value alone would hardly lower the bound of the second branch.
+
     Parameters
     ----------
     margin : int64
         Distance by which the bound has to fall to close the node.
     in_first_branch : (W,) uint8
-        Output: 1 for the values of the first branch, which are the best ones; see ``node_buffers.BRANCH_GAP_BITS``.
+        Output: 1 for the values of the first branch, otherwise 0.
     """
     width, n = np.int32(8 * len(octets)), np.int32(descriptors[graph + N])
     chosen, highest = np.int64(LEAF), np.int64(-1)
@@ -118,6 +128,7 @@ def choose_variable(descriptors, graph, max_marginals, margin, in_first_branch, 
                     if other > own_value or (other == own_value and j < i):
                         n_better += np.int32(1)
         if n_allowed > 0:
+            # ``highest`` is the sum of the gaps of the chosen variable's values
             takes_best_only = highest // n_allowed >= margin >> BRANCH_GAP_BITS
             in_first_branch[i] = n_better < (
                 np.int32(1) if takes_best_only else max(np.int32(1), np.int32(n_allowed // BRANCH_SHARE))

@@ -1,8 +1,9 @@
 """GPU engine of the branch and bound: tables stay on the device, and a launch processes nodes of several agents.
 
-Agents are placed on the device in groups (``DeviceDualAscent``), and the agents of a group share one
-``DeviceNodeBuffer``. The kernels are in ``node_kernels``; n is the number of hidden variables of an agent, W the number
-of columns of a table.
+Agents are placed on the device in groups (``DeviceDualAscent``), which hold the tables that rows start from. The agents
+of a group share one ``DeviceNodeBuffer``, which stores the tables of their search nodes. The kernels are in
+``node_kernels``; n is the number of hidden variables of an agent, W the number of columns of a table. A group of jobs
+is a sequence of jobs that one thread block processes in order.
 """
 
 import time
@@ -31,9 +32,10 @@ from dmcmc.inference.bounds.dual.graph import DualLayout
 from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import shared_device
 
-# Share of the free device memory for the tables of all agents' nodes. A node without stored tables takes twice as long.
+# Share of the free device memory for the tables of all agents' nodes. A node without stored tables takes twice as long,
+# as its tables are first computed again from its row.
 _MEMORY_SHARE = 3 / 4
-_MAX_ENTRIES_PER_BLOCK = 64  # buffer entries of an agent per concurrent block
+_MAX_ENTRIES_PER_BLOCK = 64  # limit of an agent's buffer entries, per concurrent block; chosen by measurement
 _NODES_PER_BLOCK = 4  # nodes of a batch per concurrent block: keeps the host work between two launches small
 _SHORT_LAUNCH_SECONDS = 0.5 * MAX_CHECK_INTERVAL  # after a shorter launch, the next one has twice as many groups
 _INT64 = np.dtype(np.int64)
@@ -43,6 +45,7 @@ _UINT8 = np.dtype(np.uint8)
 def load_kernels(width: int) -> None:
     """Compile the kernel for tables of ``width`` columns, or load it from disk."""
     device = shared_device()
+    # any arrays of the right types: only types matter for the compilation
     ints, longs, bytes_ = (device.buffer("kernels", 1, np.dtype(t)) for t in (np.int32, np.int64, np.uint8))
     arguments = (ints, longs, ints, longs, longs, ints, ints, 0, ints, 0, longs, longs, longs, bytes_, bytes_, 0, longs)
     device.load(node_kernels.run_nodes, (*arguments, 0, (0,) * (width // 8)))
@@ -50,6 +53,8 @@ def load_kernels(width: int) -> None:
 
 class DeviceNodeBuffer:
     """Buffer on the device for the search nodes of a group of agents, in equal parts; implements ``BatchRunner``.
+
+    A buffer entry stores the tables of one node. Each agent takes its part once, by ``assign_entries``.
 
     Parameters
     ----------
@@ -234,7 +239,11 @@ class GpuNodeEngine:
 
 
 def _table_sizes(layout: DualLayout, width: int) -> tuple[int, int]:
-    """Return the number of int32 of a node's stored tables and of its working tables."""
+    """Return the number of int32 of a node's stored tables and of its working tables.
+
+    Stored triplet entries take 16 bits, working ones 32. The working tables also hold one maximum per unary and
+    pairwise table.
+    """
     hidden, table_size = layout.hidden, width * width
     n, m, t, higher_order = hidden.domains.size, len(hidden.pairs), len(hidden.triangles), int(hidden.entry_start[-1])
     stored = n * width + m * table_size + 3 * t * table_size // 2 + higher_order

@@ -1,16 +1,24 @@
 # mypy: ignore-errors
 """GPU kernel that processes nodes of the branch and bound, one group of jobs per thread block.
 
+A node is a row of an agent (an assignment of its boundary variables) with the values that each hidden variable may
+take. Its bound is the sum of the maxima of its reparametrised tables, which sweeps of dual ascent lower; a sweep moves
+utility between the tables of all triangles, higher-order factors and variables once. The whole graph of an agent
+contains its boundary variables, the hidden graph does not: a row's tables are the slices of the whole graph's tables.
+
 The results equal those of the CPU kernels to the bit if no sweep is smoothed; smoothed sweeps add in another order.
 Tables are not compacted here: their width is a compile-time constant, and skipping rows and columns costs more time
 than it saves. Positions are unsigned and arithmetic is cast to 32 bits: Numba's default, signed 64-bit integers, is
 slower.
 
-Arguments that the functions share:
+Arguments that the functions share; n hidden variables, m pairs, tables of W columns:
 
-* descriptors : (entries,) int32, packed descriptors of the graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``
+* descriptors : (entries,) int32, index arrays of all graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``. A
+  graph has a header, whose fields have named offsets: ``descriptors[graph + PAIRS]`` is its number of pairs,
+  ``descriptors[graph + PAIR_AT]`` the start of its pairwise tables in ``node_tables``
 * graph : int32, position of the header of the node's graph in ``descriptors``
-* node_tables : (entries,) int32, working tables of the block: unary (n, W), pairs (m, W, W), triangles, and so on
+* node_tables : (entries,) int32, working tables of the block: unary (n, W), pairs (m, W, W), three tables (W, W) per
+  triangle, higher-order tables, and the n + m maxima of the unary and pairwise tables
 * octets : tuple of W / 8 zeros, whose length makes the number W of columns a compile-time constant
 * shared_entries : int32, size of the dynamic shared memory in int32
 """
@@ -68,7 +76,11 @@ NOTE_FIELDS = 3  # int64 per buffer entry: the row's constant, sweeps made, righ
 
 @cuda.jit(device=True)
 def propagate_removals(descriptors, graph, node_tables, octets):
-    """Forbid the removed values in the pairwise tables; each thread handles one row or column of a table at a time."""
+    """Forbid the values that are forbidden in the unary tables in the pairwise tables as well.
+
+    Each thread handles one row or column of a table at a time: pair e has W rows for the values of its first variable,
+    then W columns for those of its second one.
+    """
     width = np.uint32(8 * len(octets))
     pairs_start, pair_variables = (
         np.uint32(descriptors[graph + PAIR_AT]),
@@ -107,22 +119,25 @@ def bound_node(
 ):
     """Alternate sweeps of dual ascent and pruning of values with which the node cannot reach its threshold.
 
+    Values are pruned every ``PRUNE_EVERY`` sweeps. The loop ends as soon as the bound is below the threshold.
+
     Parameters
     ----------
     partial_sums : (MAX_PARTIAL_SUMS,) int64
         Shared memory for reductions.
     tiles : (shared_entries,) int32
-        Dynamic shared memory of the sweeps.
+        Dynamic shared memory of the sweeps, for copies of tables.
     constant : int64
         Utility of the factors over boundary variables alone, which is added to the bound of the tables.
     sweeps_made : int32
-        Sweeps made since the row was fixed, including those of the node's ancestors.
+        Sweeps made since the row was fixed, including those of the node's ancestors; its parity gives the direction of
+        the next sweep.
     threshold : int64
         Pruning threshold of the bound.
     sweeps : int64
         Sweeps to make at this node.
     temperature : float32
-        Smoothing temperature of the first sweep.
+        Smoothing temperature of the first sweep, in the agent's integer scale; later sweeps of the node are cooler.
 
     Returns
     -------
@@ -145,6 +160,7 @@ def bound_node(
             best = bound(descriptors, graph, node_tables, partial_sums, octets)
             break
         next_check = min(np.int32(sweeps), np.int32(sweeps_done + PRUNE_EVERY))
+        # ``ascend`` counts sweeps since the row was fixed, ``next_check`` those at this node.
         sweep_limit = np.int32(sweeps_made + next_check - sweeps_done)
         sweeps_reached = ascend(
             descriptors,
@@ -183,18 +199,21 @@ def run_nodes(
     """Process jobs: each block takes the next group of jobs until none is left.
 
     The tables of a node are stored if it has a branching variable or if the next job inherits them. If a row is
-    infeasible or out of range, the jobs of the group that would inherit its tables get the same result.
+    infeasible or out of range, the jobs of the group that would inherit its tables get the same result
+    (``failed_row_bound``; 0 while no row of the group has failed).
 
     Parameters
     ----------
     agents : (agents * AGENT_SIZE,) int64
-        One record per agent; ``row_kernels`` defines its fields.
+        One record per agent: positions in ``descriptors`` of its whole and its hidden graph, start of its tables in
+        ``arena``, position of its boundary variables' domain sizes, their number, and the temperature.
     arena : (entries,) int32
         Reparametrised tables of all agents' whole graphs, in which the boundary variables are free.
     jobs : (k * JOB_FIELDS,) int64
-        The jobs; ``node_buffers`` defines their fields.
+        One record per job: row number, buffer entry to inherit tables from (-1: start from the row), buffer entry to
+        store the tables in, threshold, sweeps, and index of the agent.
     groups : (g + 1,) int64
-        First job of each group.
+        First job of each group; the jobs of a group run in order in one block.
     counter : (1,) int32
         Next group; 0 at first.
     workspaces : (blocks * workspace_size,) int32
@@ -211,13 +230,14 @@ def run_nodes(
         In: values that a node may take. Out: values that remain. The first n * W entries of a job's mask are used,
         where n is the number of hidden variables of its agent.
     marginals : (blocks * (mask_size + mask_size / W),) int64
-        Workspace for max-marginals and scores.
+        Workspace for max-marginals (one per value) and scores (one per variable).
     """
     tiles = shared_array()
     partial_sums = cuda.shared.array(MAX_PARTIAL_SUMS, int64)
     digits = cuda.shared.array(MAX_INTERFACE, int32)
     broadcast = cuda.shared.array(1, int32)
     tid, threads, width = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x), np.int32(8 * len(octets))
+    # one max-marginal per value and one score per variable
     marginals_per_block, block = np.int64(mask_size + mask_size // width), np.int64(cuda.blockIdx.x)
     block_marginals, node_tables = (
         marginals[block * marginals_per_block : (block + 1) * marginals_per_block],
@@ -238,6 +258,7 @@ def run_nodes(
             constant, sweeps_made = np.int64(0), np.int32(0)
             if source < 0:
                 if tid == 0:
+                    # values of the boundary variables: the digits of the row number
                     remaining_digits = jobs[job * JOB_FIELDS + JOB_ROW]
                     for k in range(agents[agent + INTERFACE_SIZE] - 1, -1, -1):
                         domain_size = descriptors[agents[agent + INTERFACE_SHAPE] + k]
@@ -308,6 +329,7 @@ def run_nodes(
                 branch_variable = choose_variable(
                     descriptors, hidden, block_marginals, best - threshold, first_branch, octets
                 )
+            # the next job of the group starts from the tables of this one
             inherited = False
             if job + 1 < groups[group + 1] and source != target:
                 inherited = jobs[(job + 1) * JOB_FIELDS + JOB_SOURCE] == target

@@ -1,18 +1,20 @@
 # mypy: ignore-errors
 """Device functions that store a node's tables in a buffer entry and fetch them; they agree with the CPU kernels.
 
-The working tables of a node are laid out as in ``dmcmc.inference.bounds.dual.cuda.descriptors``: unary and pairwise
-tables, then three tables per triangle (the triplet tables), then higher-order tables. An entry holds the same tables in
-the same order, but two 16-bit triplet entries per int32. A triplet entry is stored divided by 2^``bit_shift``, rounded
-down; its remainder is added to the pairwise table over the same two variables. ``FORBIDDEN_INT16`` stands for a
-forbidden triplet entry.
+The working tables of a node lie one after the other: unary tables, pairwise tables, three tables per triangle a, b, c
+of variables, over its pairs ab, ac and bc (the triplet tables), then higher-order tables. A buffer entry holds the
+same tables in the same order, but two 16-bit triplet entries per int32. A triplet entry is stored divided by
+2^``bit_shift``, rounded down; its remainder is added to the pairwise table over the same two variables, so the utility
+of every assignment stays the same. ``FORBIDDEN_INT16`` stands for a forbidden triplet entry.
 
 All threads of the block call every function. Each thread loads several int32 before it uses the first one, to hide the
 latency. Positions are unsigned and arithmetic is cast to 32 bits: Numba's default, signed 64-bit integers, is slower.
 
 Arguments that the functions share:
 
-* descriptors : (entries,) int32, packed descriptors of the graphs
+* descriptors : (entries,) int32, index arrays of all graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``. A
+  graph has a header, whose fields have named offsets: ``descriptors[graph + TRIANGLES]`` is its number of triangles,
+  ``TRIANGLE_TABLES_AT`` and ``FACTOR_TABLES_AT`` the starts of the triplet and the higher-order tables
 * graph : int32, position of the header of the node's graph in ``descriptors``
 * workspace : (entries,) int32, working tables of the block
 * entry : (entry_size,) int32, a buffer entry
@@ -61,7 +63,10 @@ def copy_entries(source, source_start, target, target_start, size):
 
 @cuda.jit(device=True)
 def packed_sizes(descriptors, graph, width):
-    """Return the int32 that the packed triplet tables and the higher-order tables take in a buffer entry."""
+    """Return how many int32 the packed triplet tables and the higher-order tables take in a buffer entry.
+
+    ``width`` is the number W of columns; three tables of W² entries per triangle take 3 W² / 2 int32.
+    """
     higher_order_size = (
         np.int32(descriptors[descriptors[graph + ENTRY_START] + descriptors[graph + FACTORS]])
         if descriptors[graph + FACTORS] > 0
@@ -87,6 +92,7 @@ def fetch(descriptors, graph, entry, workspace, bit_shift, octets):
         for q in range(_PAIRS_PER_LOAD):
             position = np.uint32(i + np.uint32(q) * threads)
             if position < end:
+                # both 16-bit halves, with their signs
                 low, high = np.int32(np.int32(loaded[q] << 16) >> 16), np.int32(loaded[q] >> 16)
                 target = np.uint32(triplets_at + np.uint32(2) * position)
                 workspace[target] = FORBIDDEN if low == FORBIDDEN_INT16 else np.int32(low << bit_shift)
@@ -106,7 +112,10 @@ def fetch(descriptors, graph, entry, workspace, bit_shift, octets):
 
 @cuda.jit(device=True)
 def thread_maximum(workspace, start, size):
-    """Return the calling thread's largest absolute allowed entry among ``size`` entries from ``start`` on."""
+    """Return the calling thread's largest absolute allowed entry among ``size`` entries from ``start`` on.
+
+    The result is 0 if the thread sees no allowed entry; forbidden entries do not count.
+    """
     loaded, largest_of_thread = cuda.local.array(_ENTRIES_PER_LOAD, int32), np.int32(0)
     i, end, threads = np.uint32(cuda.threadIdx.x), np.uint32(size), np.uint32(cuda.blockDim.x)
     while i < end:

@@ -2,6 +2,10 @@
 
 ``tighten`` calls ``improve_on_gpu``. Agents whose tables have the same width are on the device together, as a group
 (``DeviceDualAscent``). The time is divided between sweeps on the agents' whole graphs and sweeps of their rows.
+
+A row is an assignment of an agent's interface (boundary) variables. The whole graph leaves these variables free, and
+each row's ascent starts from the potentials of the whole graph. A sweep passes messages once between all tables of a
+graph. A row's threshold is the utility that it has to reach; a cutoff is the same in the agent's integer scale.
 """
 
 import time
@@ -22,8 +26,8 @@ from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 if TYPE_CHECKING:
     from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDualAscent, DevicePlacement
 
-_TRIAL_SWEEPS = 2  # sweeps of a first pass over the rows, which is timed
-_SWEEPS_PER_CALL = 16  # sweeps on the whole graphs between two checks of the clock
+_TRIAL_SWEEPS = 2  # sweeps of a first pass over the rows, which is timed: few, so that most of the time remains
+_SWEEPS_PER_CALL = 16  # most sweeps on the whole graphs between two checks of the clock
 _MAX_LAUNCH_SECONDS = 0.25  # longest launch, in seconds: a launch cannot be interrupted
 
 
@@ -43,8 +47,9 @@ def improve_on_gpu(
     Returns
     -------
     list of (Pruned or None), or None
-        For each request the remaining rows and values, None without thresholds. None instead of the list if the GPU
-        cannot take all agents; they are to be improved one by one then.
+        For each request the remaining rows and values; None without thresholds, or if the deadline has passed and some
+        rows were not reached. None instead of the list if the GPU cannot take all agents or its memory is exhausted;
+        they are to be improved one by one then.
     """
     from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu, place_on_device
 
@@ -66,6 +71,9 @@ def improve_on_gpu(
 
 class _BatchedAscent:
     """One call of ``improve_on_gpu``: the agents, their positions on the device, and the rows to bound.
+
+    With a time budget, ``improve`` makes four steps: the first sweeps on the whole graphs, a short timed pass over the
+    rows, more sweeps on the whole graphs, and a last pass over the rows with the sweeps per row that fit the time.
 
     Attributes
     ----------
@@ -107,7 +115,11 @@ class _BatchedAscent:
         return self.places[group[0]].group
 
     def improve(self, seconds: float | None, sweeps: int | None) -> list[Pruned | None]:
-        """Ascend on the whole graphs, then in the rows."""
+        """Ascend on the whole graphs, then in the rows; return the remaining rows and values of each request.
+
+        ``seconds`` is the time budget for all agents together. Without it, each row gets ``sweeps`` sweeps (10 if None)
+        and each whole graph ``WHOLE_SWEEPS_PER_ROW_SWEEP`` times as many.
+        """
         if seconds is None:
             row_sweeps = 10 if sweeps is None else sweeps
             self._sweep([WHOLE_SWEEPS_PER_ROW_SWEEP * row_sweeps - state.sweeps_done for state in self.states])
@@ -119,9 +131,10 @@ class _BatchedAscent:
             sweeps_per_call = self._limit_sweeps(2 * sweeps_per_call, seconds_per_sweep)
         trial_start = time.perf_counter()
         remaining = self._bound_rows(_TRIAL_SWEEPS)
-        seconds_per_row_sweep = (time.perf_counter() - trial_start) / _TRIAL_SWEEPS
+        seconds_per_row_sweep = (time.perf_counter() - trial_start) / _TRIAL_SWEEPS  # for one sweep of all rows
         seconds_per_sweep = seconds_per_sweep or self._timed_sweeps(1)
         # The whole graphs get WHOLE_SWEEPS_PER_ROW_SWEEP sweeps per sweep of the rows; the rows come last.
+        # A launch contains at least one row per block, so its time limits the sweeps per row.
         max_row_sweeps = max(1, int(_MAX_LAUNCH_SECONDS / (seconds_per_row_sweep * self._smallest_fraction())))
         row_sweeps_left = min(
             int(
@@ -153,7 +166,10 @@ class _BatchedAscent:
         return min(1.0, max(self._device(group).blocks for group in self.groups.values()) / max(1, row_count))
 
     def _fewest_sweeps(self) -> float:
-        """Return the fewest sweeps of an agent that can be swept further; inf if there is none, or at the deadline."""
+        """Return the fewest sweeps of an agent that can be swept further; inf if there is none, or at the deadline.
+
+        An agent can be swept further while all its table entries are in range.
+        """
         return (
             inf if self.stop.over else min((state.sweeps_done for state in self.states if state.in_range), default=inf)
         )

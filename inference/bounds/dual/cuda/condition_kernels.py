@@ -3,8 +3,9 @@
 
 The result is the reparametrised tables over the hidden variables alone, from which the ascent of a row starts. The
 hidden variables have the lowest numbers, and their pairs and triangles come first, so their tables are copied as a
-block. The other tables are conditioned and added to tables over fewer variables. All threads of the block call every
-function. The arguments are:
+block. The other tables are conditioned and added to tables over fewer variables. An entry below ``FORBIDDEN_BELOW`` is
+forbidden, and an allowed entry beyond ±``MAX_MAGNITUDE`` is out of range. All threads of the block call every function.
+The arguments are:
 
 descriptors : (entries,) int32
     Index arrays of all graphs; ``descriptors.py`` defines their layout.
@@ -15,7 +16,7 @@ tables : (entries,) int32
 conditioned : (entries,) int32
     Receives the tables of the hidden graph.
 octets : tuple of W / 8 zeros
-    Its length makes the number W of columns a compile-time constant.
+    Only its length matters: it makes the number W of columns a compile-time constant.
 digits : (interface,) int32
     Value of each interface variable; in shared memory.
 """
@@ -52,7 +53,7 @@ def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
     """Set ``conditioned`` to the tables that remain once the interface has the values ``digits``.
 
     Each thread copies and adds to the same entries throughout, except for higher-order factors, so no barrier is
-    needed.
+    needed. Interface variable v has the value ``digits[v - n]``, where n is the number of hidden variables.
 
     Returns
     -------
@@ -82,6 +83,7 @@ def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
         np.int32(3 * triangles * square),
     )
     constant, overflow = np.int64(0), False
+    # Unary tables of the interface variables, pairs and triangles that contain some, and all higher-order factors.
     for total in range(n, descriptors[whole + N]):
         unary_entry = tables[np.uint32(total * width + digits[total - n])]
         if unary_entry < FORBIDDEN_BELOW:
@@ -103,7 +105,7 @@ def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
         triangle = np.int32(descriptors[whole + TRIANGLE_LIST] + k * TRIANGLE_RECORD)
         a, b, c = descriptors[triangle + CORNER], descriptors[triangle + CORNER + 1], descriptors[triangle + CORNER + 2]
         if c < n:
-            continue
+            continue  # a triangle of hidden variables: its tables have been copied
         table_start = np.int32(descriptors[triangle + TRIANGLE_TABLES])
         ab_entry, pair_overflow = np.int64(0), False
         if b < n:
@@ -141,6 +143,7 @@ def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
                 descriptors[descriptors[hidden + ENTRY_START] + next_sliced + 1]
                 - descriptors[descriptors[hidden + ENTRY_START] + next_sliced]
             )
+            # The factor has hidden variables left: copy the slice that agrees with the interface assignment.
             for cell in range(tid, entries, threads):
                 position, step, remainder = np.int32(0), np.int32(1), np.int32(cell)
                 for q in range(end - 1, scope - 1, -1):

@@ -1,5 +1,9 @@
 """Describe a dual ascent's graph as one int32 array for the GPU.
 
+The graph has a unary table per variable, a pairwise table per pair, triplet regions (triangles) of three pairwise
+tables ab, ac, bc each, and higher-order factors over three or more variables. Tables are W columns wide: the largest
+domain size, padded to a multiple of 8. Numbers and positions count int32 entries.
+
 A GPU kernel takes few arguments, so all index arrays of all graphs are concatenated to a single array ``descriptors``.
 The descriptor of a graph starts with a header of ``HEADER`` entries: the numbers of variables, pairs, triangles and
 higher-order factors; the starts of the tables, relative to the first unary entry; and the positions of the index lists,
@@ -9,7 +13,8 @@ position of a header, the domain size of variable v is ``descriptors[descriptors
 Triangles are sorted into levels, and the triangles of a level are processed at the same time. They share no pair, and a
 triangle comes after all earlier ones that it shares a pair with. So each table entry receives the same messages in the
 same order as in sequential processing, and the results are identical. If sweeps are smoothed, triangles are sorted by a
-colouring instead, which has fewer colours than there are levels and gives equally good bounds.
+colouring instead, which has fewer colours than there are levels and gives equally good bounds. The fields called levels
+describe colours then.
 """
 
 from collections import defaultdict
@@ -31,13 +36,13 @@ DOMAINS, WIDTHS, PAIR_VARIABLES, INCIDENT_START, INCIDENT, LOWER_COUNT = range(9
 # Number of levels, then positions of index lists: first triangle of each level, records of the triangles in the order
 # of their levels, starts of the factors' scopes, scopes, starts of the factors' tables, sliced factors.
 LEVELS, LEVEL_START, TRIANGLE_LIST, SCOPE_START, SCOPES, ENTRY_START, SLICED_FACTORS = range(15, 22)
-HEADER = 22
+HEADER = 22  # entries of the header
 # Fields of a triangle's record: starts of its tables and of its pairs' tables ab, ac, bc; padded domain sizes and
 # numbers of its variables; length of the record.
 TRIANGLE_TABLES = 0
 TRIANGLE_PAIRS = 1
-CORNER_WIDTH = 4
-CORNER = 7
+CORNER_WIDTH = 4  # and 5, 6: of the variables a, b, c
+CORNER = 7  # and 8, 9: the variables a, b, c
 TRIANGLE_RECORD = 10
 # Fields of an incidence record, one per variable and pair: start of the pair's table, whether the variable indexes its
 # rows, padded domain size and number of the other variable; length of the record.
@@ -158,6 +163,9 @@ def graph_descriptor(
 
 
 def largest_level(descriptor: NDArray[np.int32], begin: int) -> int:
-    """Return the number of triangles of a graph's largest level; ``descriptor`` starts at ``begin``."""
+    """Return the number of triangles of a graph's largest level or colour, 0 without triangles.
+
+    ``descriptor`` is the graph's descriptor, and ``begin`` its position in the array of all descriptors.
+    """
     position, levels = int(descriptor[LEVEL_START]) - begin, int(descriptor[LEVELS])
     return int(np.diff(descriptor[position : position + levels + 1]).max(initial=0))

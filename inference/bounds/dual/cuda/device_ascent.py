@@ -2,6 +2,11 @@
 
 ``batched_ascent`` and the branch and bound on the GPU call it. Agents are placed on the device in groups whose tables
 have the same width, one ``DeviceDualAscent`` per group. The kernels are in ``row_kernels``.
+
+The whole graph of an agent contains its hidden and its interface (boundary) variables; the hidden graph is what remains
+once a row, an assignment of the interface, is fixed. A sweep passes messages once between all tables of a graph. W is
+the number of columns of a table, the largest domain size rounded up to a multiple of 8. A triangle is a triplet region
+with one table per pair of its variables; a level is a set of triangles that a block may process at the same time.
 """
 
 import time
@@ -29,17 +34,20 @@ from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, De
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
 from dmcmc.inference.runtime.types import Ints
 
-_TRIANGLES_PER_BLOCK = 8  # triangles of a colour that a block processes at once: one per warp
+# Triangles that a block of 256 threads processes at once, one per warp; a colour (set of triangles that share no pair)
+# is filled up to a multiple of this.
+_TRIANGLES_PER_BLOCK = 8
 _BLOCKS_PER_MULTIPROCESSOR = 2  # blocks that share a multiprocessor and its threads, if their memory permits
 _RESERVED_BYTES = 1 << 10  # bytes of shared memory that a block needs besides the tables
-_EMPTY = np.zeros(0, dtype=np.int64)
+_EMPTY = np.zeros(0, dtype=np.int64)  # stands for no rows, and for no sliced factors
 _SHORT_LAUNCH = 0.5 * MAX_CHECK_INTERVAL  # seconds of a launch below which the next one has twice as many rows
 
 
 def fits_gpu(state: DualState) -> bool:
     """Return whether the GPU can process an agent.
 
-    Shared memory must hold the tables of one triangle, and table positions must fit into 32 bits.
+    The agent needs hidden variables, a bound per row, and at most ``MAX_INTERFACE`` interface variables. Shared memory
+    must hold the tables of one triangle, and table positions must fit into 32 bits.
     """
     width, layout = state.width, state.layout
     shared, _, _ = gpu_limits(rows_cuda.MAX_REGISTERS)
@@ -56,7 +64,7 @@ def load_kernels(width: int) -> None:
     """Load the kernels for tables with ``width`` columns; compile them if they are not cached on disk."""
     device = shared_device()
     ints, longs, bytes_ = (device.buffer("kernels", 1, np.dtype(t)) for t in (np.int32, np.int64, np.uint8))
-    octets = (0,) * (width // 8)
+    octets = (0,) * (width // 8)  # only the length matters: it is a compile-time constant of the kernels
     device.load(rows_cuda.sweep_graphs, (ints, longs, ints, longs, longs, longs, longs, 0, octets))
     device.load(rows_cuda.bound_rows, (ints, longs, ints, longs, ints, 0, 0, longs, bytes_, 0, 0, octets))
 
@@ -67,20 +75,32 @@ def _threads_per_block(threads: int) -> int:
 
 
 def _triangle_entries(layout: DualLayout, width: int, smoothed: bool) -> int:
-    """Return the int32 entries of shared memory per triangle: tables, and exponentials and line maxima if smoothed."""
+    """Return the int32 entries of shared memory per triangle: tables, and exponentials and line maxima if smoothed.
+
+    Each of the three tables has W rows of W + 1 entries. A smoothed product has 2 W lines (W rows of its left table, W
+    columns of its right one) of W exponentials, ``LINE_GAP`` unused entries and one maximum.
+    """
     if not len(layout.whole.triangles):
         return 0
     return 3 * width * (width + 1) + (2 * width * (width + LINE_GAP + 1) if smoothed else 0)
 
 
 def _min_shared_entries(layout: DualLayout, width: int, smoothed: bool) -> int:
-    """Return the least int32 entries of shared memory for a block: one triangle, or one pair with all messages."""
+    """Return the least int32 entries of shared memory for a block: one triangle, or one pair with all messages.
+
+    For a variable of that degree (number of pairs), the latter are: the outgoing message and the variable's table (W
+    entries each), one message per pair (W each), and the table of one pair (W rows of W + 1 entries).
+    """
     degree = int(np.diff(layout.whole.incident_start).max(initial=0))
     return max(_triangle_entries(layout, width, smoothed), width * (3 + width + degree))
 
 
 def _max_shared_entries(layout: DualLayout, width: int, level_size: int, smoothed: bool) -> int:
-    """Return the most int32 entries that a block can use: all triangles of a level, or all pairs of a variable."""
+    """Return the most int32 entries that a block can use: all triangles of a level, or all pairs of a variable.
+
+    The latter are W entries each for the variable's table and outgoing message, and W (W + 2) for each pair's table and
+    message. ``level_size`` is the number of triangles of the largest level.
+    """
     degree = int(np.diff(layout.whole.incident_start).max(initial=0))
     return max(level_size * _triangle_entries(layout, width, smoothed), width * (2 + degree * (width + 2)))
 
@@ -88,6 +108,9 @@ def _max_shared_entries(layout: DualLayout, width: int, level_size: int, smoothe
 @dataclass(frozen=True)
 class DevicePlacement:
     """Position of an agent on the device; implements ``RemotePotentials``.
+
+    ``place_on_device`` stores it in the agent's ``DualState.remote``. The device then holds the newest potentials,
+    until ``DualState.fetch_potentials`` copies them back and drops the placement.
 
     Attributes
     ----------
@@ -111,6 +134,7 @@ def place_on_device(states: Sequence[DualState], sharers: int = 1) -> list[Devic
     Parameters
     ----------
     states : sequence of DualState
+        Agents for which ``fits_gpu`` is True; the ``remote`` attribute of new ones is set.
     sharers : int
         Number of processes that use the same GPU.
     """
@@ -148,13 +172,15 @@ class DeviceDualAscent:
     """
 
     def __init__(self, states: Sequence[DualState], sharers: int = 1) -> None:
-        self.node_buffer: object = None
+        self.node_buffer: object = None  # the branch and bound on the GPU sets it
         self.device, self._sharers = shared_device(), sharers
         self.layouts, self.width = [state.layout for state in states], states[0].width
-        self._octets = (0,) * (self.width // 8)
+        self._octets = (0,) * (self.width // 8)  # only the length matters: it fixes W when the kernels are compiled
         shared, processors, threads = gpu_limits(rows_cuda.MAX_REGISTERS)
         descriptors: list[NDArray[np.int32]] = []
-        self._agents = np.zeros((len(states), rows_cuda.AGENT_SIZE), dtype=np.int64)
+        self._agents = np.zeros((len(states), rows_cuda.AGENT_SIZE), dtype=np.int64)  # fields: see ``row_kernels``
+        # ``position`` counts descriptor entries, ``table_start`` table entries; the others are numbers of int32
+        # entries: of the largest hidden graph's tables, and of the shared memory that a block needs and can use.
         position, table_start, self._block_entries, min_shared, max_shared = 0, 0, 0, 0, 0
         for k, state in enumerate(states):
             layout = state.layout
@@ -187,11 +213,13 @@ class DeviceDualAscent:
                 table_start + entries,
                 max(self._block_entries, hidden_entries),
             )
+        # As much shared memory as a block can use if two blocks share a multiprocessor; at least what each agent needs.
         self._shared_entries = max(
             min_shared, min(max_shared, (shared // _BLOCKS_PER_MULTIPROCESSOR - _RESERVED_BYTES) // 4)
         )
         blocks = max(1, min(_BLOCKS_PER_MULTIPROCESSOR, shared // (4 * self._shared_entries + _RESERVED_BYTES)))
         self._threads, self.blocks = _threads_per_block(threads // blocks), processors * blocks
+        # Entries of ``allowed`` per row: a flag per hidden variable and column, for the agent with the most.
         self._allowed_size = max(layout.n_hidden * self.width for layout in self.layouts)
         self._arena = self.device.lease(table_start, np.dtype(np.int32), self)
         for k, state in enumerate(states):
@@ -208,7 +236,11 @@ class DeviceDualAscent:
         return buffer
 
     def sweep_whole(self, indices: Sequence[int], firsts: Sequence[int], lasts: Sequence[int]) -> list[int]:
-        """Make the sweeps ``firsts`` to ``lasts`` - 1 on agents' whole graphs; return each one's next sweep number."""
+        """Make the sweeps ``firsts`` to ``lasts`` - 1 on agents' whole graphs; return each one's next sweep number.
+
+        ``indices`` are the numbers of the agents in this group. A result below the agent's ``lasts`` means that a table
+        entry left the range in that sweep, and no further sweep may be made.
+        """
         device, next_sweeps = self.device, np.array(firsts, dtype=np.int64)
         if not len(indices):
             return []
@@ -265,8 +297,9 @@ class DeviceDualAscent:
         Returns
         -------
         list of ((k,) int64, (k, hidden, W) bool)
-            Bounds in the agent's integer scale, ``-MINUS_INFINITY`` where there is none; and the values that remain,
-            without rows if there are no cutoffs.
+            Bounds in the agent's integer scale: ``MINUS_INFINITY`` for an infeasible row, ``-MINUS_INFINITY`` for a row
+            without a new bound (not reached, or an entry left the range in conditioning). And the values that remain,
+            without rows if the agent has no cutoffs; all False for rows that are not reached.
         """
         counts = [r.size for r in rows]
         jobs = np.full((sum(counts), rows_cuda.JOB_SIZE), MINUS_INFINITY, dtype=np.int64)
@@ -287,17 +320,24 @@ class DeviceDualAscent:
         return results
 
     def _run_jobs(self, jobs: Ints, sweeps: int, prune: bool, stop: Deadline) -> tuple[Ints, NDArray[np.bool_]]:
-        """Bound rows in one launch, or in launches of about ``MAX_CHECK_INTERVAL`` seconds if there is a deadline."""
+        """Bound rows in one launch, or in launches of about ``MAX_CHECK_INTERVAL`` seconds if there is a deadline.
+
+        The results are those of ``bound_rows``, for all agents together: (jobs,) int64 bounds, and the allowed values,
+        (jobs, largest hidden * W) bool, or no rows unless ``prune``. ``jobs`` is (jobs, ``JOB_SIZE``) int64: index of
+        the agent, row number, and cutoff.
+        """
         device, job_count = self.device, len(jobs)
         host_bounds = np.full(job_count, rows_cuda.OUT_OF_RANGE, dtype=np.int64)
         allowed = np.zeros((job_count if prune else 0, self._allowed_size), dtype=np.uint8)
         if not job_count:
             return host_bounds, allowed.astype(np.bool_)
+        # The workspaces of all blocks, of four bytes per entry, take at most half of this process's device memory.
         max_blocks = max(1, device.limit // (2 * self._sharers) // (4 * self._block_entries))
         blocks = min(job_count, self.blocks, max_blocks)
         workspace = device.buffer("dual work", blocks * self._block_entries, np.dtype(np.int32))
         device_bounds = device.buffer("dual bounds", job_count, np.dtype(np.int64))
         device_allowed = device.buffer("dual allowed", max(1, allowed.size), np.dtype(np.uint8))
+        # With a deadline, the first launch has one row per block; after a short launch, the next has twice as many.
         first, launch_rows = 0, job_count if stop is NO_DEADLINE else blocks
         while first < job_count and not (first and stop.over):
             last, start = min(job_count, first + launch_rows), time.perf_counter()

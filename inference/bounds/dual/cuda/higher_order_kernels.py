@@ -1,6 +1,10 @@
 # mypy: ignore-errors
 """Messages between higher-order factors and their variables, by one block of GPU threads that works on one graph.
 
+A higher-order factor has three or more variables; its table is flat, in C order over its scope (its variables). An
+entry below ``FORBIDDEN_BELOW`` is forbidden, and an allowed entry beyond ±``MAX_MAGNITUDE`` has left the range. W is
+the number of columns of the unary tables.
+
 All threads of the block call every function. The arguments are:
 
 descriptors : (entries,) int32
@@ -12,13 +16,13 @@ tables : (entries,) int32
 tiles : (entries,) int32
     The block's shared memory; its first W entries hold one message.
 octets : tuple of W / 8 zeros
-    Its length makes the number W of columns a compile-time constant.
+    Only its length matters: it makes the number W of columns a compile-time constant.
 scope, arity : int32
     Position of the factor's scope in ``descriptors``, and its number of variables.
 table_start, entries : int32
     Position of the factor's table in ``tables``, and its number of entries.
 axis : int32
-    The scope variable that a message belongs to.
+    Position in the scope of the variable that a message belongs to.
 """
 
 import numpy as np
@@ -40,7 +44,9 @@ from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW,
 def higher_order_pass(descriptors, graph, tables, tiles, octets):
     """Add the unary tables to every higher-order factor and send its max-marginals back in equal portions.
 
-    One thread works on one entry of the factor at a time. Return False if an entry left the range.
+    One thread works on one entry of the factor at a time. With k variables still to be served, a variable receives 1 /
+    k of the factor's max-marginal over it, and this message is subtracted from the factor. Return False if an entry
+    left the range.
     """
     width = 8 * len(octets)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
@@ -62,6 +68,7 @@ def higher_order_pass(descriptors, graph, tables, tiles, octets):
             overflow = add_along_axis(
                 descriptors, graph, tables, tiles, scope, arity, axis, table_start, entries, np.int32(1)
             )
+            # The factor holds the unary table now, so the allowed unary entries become 0.
             for i in range(tid, width, threads):
                 tables[np.uint32(v * width + i)] = np.int32(0) if tiles[np.uint32(i)] >= FORBIDDEN_BELOW else FORBIDDEN
             if any_thread(overflow):
@@ -105,7 +112,10 @@ def inner_size(descriptors, graph, scope, arity, axis):
 
 @cuda.jit(device=True)
 def add_along_axis(descriptors, graph, tables, tiles, scope, arity, axis, table_start, entries, sign):
-    """Add ``sign`` times the message in ``tiles`` along a factor's axis; return whether an entry left the range."""
+    """Add ``sign`` times the message in ``tiles`` along a factor's axis; return whether an entry left the range.
+
+    ``sign`` is 1 or -1. An entry becomes forbidden where the message is. The result is that of this thread's entries.
+    """
     d, inner = (
         np.int32(descriptors[descriptors[graph + DOMAINS] + descriptors[scope + axis]]),
         inner_size(descriptors, graph, scope, arity, axis),

@@ -1,6 +1,9 @@
 # mypy: ignore-errors
 """One thread's tile of a smoothed product of two tables: sums of products of exponentials, and their logarithms.
 
+A smoothed product of tables L and R at temperature T is about T log sum over k of exp((L(i, k) + R(k, j)) / T), in
+place of the maximum over k. A triangle (triplet region) sends it to one of its pairs; L and R are its other two tables.
+
 ``triangle_kernels`` calls both functions. The exponentials lie in shared memory as ``smoothed_triangle_kernels`` writes
 them: the terms of each line (row of the left table or column of the right one) are contiguous, so that a thread can
 load four at once. A tile has up to ``MAX_TILE_COLUMNS`` columns and twice as many rows, which are spread over the
@@ -20,6 +23,9 @@ i0, j0 : uint32
     First row and column of the thread's tile.
 sums : (MAX_TILE_CELLS,) float32
     The thread's sums.
+
+Local names: ``bands`` = W / 8; ``line`` is the distance between the exponentials of two lines; ``tile_columns`` is the
+number of columns of the tile, ``column_step`` and ``row_step`` the distances between two of its columns and rows.
 """
 
 import numpy as np
@@ -35,13 +41,16 @@ from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import MAX_TILE_CELLS
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN
 from dmcmc.inference.bounds.dual.tables.log_sum_exp_kernels import MIN_RELIABLE_SUM
 
-_TERMS_PER_LOAD = 4  # terms that a thread loads at once
-_LOADED = 2 * MAX_TILE_COLUMNS * _TERMS_PER_LOAD
+_TERMS_PER_LOAD = 4  # terms that a thread loads at once: 16 bytes
+_LOADED = 2 * MAX_TILE_COLUMNS * _TERMS_PER_LOAD  # terms of all rows of a tile
 
 
 @cuda.jit(device=True)
 def sum_products(tiles, exponentials, triangle, octets, inner, i0, j0, sums):
-    """Write the sums over ``inner`` terms of products of exponentials to the thread's tile ``sums``."""
+    """Write the sums over ``inner`` terms of products of exponentials to the thread's tile ``sums``.
+
+    ``inner`` (uint32) is the padded domain size of the variable that is summed over, a multiple of 8.
+    """
     bands = len(octets)
     width, line = np.uint32(8 * bands), np.uint32(8 * bands + LINE_GAP)
     tile_columns, column_step, row_step = thread_tile(bands)
@@ -68,14 +77,16 @@ def sum_products(tiles, exponentials, triangle, octets, inner, i0, j0, sums):
 def take_logarithms(tiles, exponentials, count, triangle, octets, temperature, i0, j0, sums, best):
     """Write the smoothed maxima that the sums stand for to ``best``; return whether one of them is unreliable.
 
-    An entry is unreliable if its sum may have lost its largest term; it becomes ``FORBIDDEN``.
+    The smoothed maximum is the left row's maximum plus the right column's maximum plus the scaled logarithm of the sum,
+    plus a small margin for rounding. An entry is unreliable if its sum may have lost its largest term to underflow; it
+    becomes ``FORBIDDEN``, and the caller raises it to the exact maximum.
 
     Parameters
     ----------
     count : uint32
         Number of triangles of the thread group.
     temperature : float32
-        Positive.
+        T, positive, in the unit of the tables' entries.
     best : (MAX_TILE_CELLS,) int32
         Receives the tile.
     """

@@ -6,7 +6,8 @@ four steps; the block synchronises in between.
 
 1. A thread group (a warp) per pair copies the pairs' tables from device memory to shared memory.
 2. A thread per pair and value of v takes the maximum over the other variable: the pair's message to v.
-3. A thread per value of v adds the messages to v's table and computes the equal message that v sends on.
+3. A thread per value of v adds the messages to v's table and computes the equal message that v sends on: the sum times
+   1 / max(1, pairs behind v, pairs ahead of v), where a pair is behind v if its other variable was visited before v.
 4. A thread group per pair subtracts the message that the pair has sent, adds v's message if the pair leads to a
    variable that is still to be visited, and writes the table back.
 
@@ -30,7 +31,8 @@ octets : tuple of W / 8 zeros
 
 One incidence of variable v is a record of ``INCIDENCE_RECORD`` entries in ``descriptors``: the start of the pair's
 table in ``tables``, whether v is the pair's first variable (indexes its rows), the padded domain size of the other
-variable, and the number of the other variable. Entries below ``FORBIDDEN_BELOW`` are forbidden.
+variable, and the number of the other variable. Entries below ``FORBIDDEN_BELOW`` are forbidden. An allowed entry beyond
+±``MAX_MAGNITUDE`` has left the range, and no further message may be sent then.
 
 Local names: ``square`` = W * W is the size of a table in ``tables``, ``size`` = W * (W + 1) that of a table in
 ``tiles``, and ``bands`` = W / 8. Positions are unsigned and arithmetic is cast to 32 bits: Numba's default, signed
@@ -135,7 +137,8 @@ def load_pairs(descriptors, incidences, tables, tiles, pair_tiles, count, octets
     """Copy ``count`` tables of a variable's pairs to shared memory, one thread group per table.
 
     ``incidences`` is the position of the first pair's incidence record in ``descriptors``; ``pair_tiles`` that of the
-    first table in ``tiles``.
+    first table in ``tiles``. ``is_even`` tells whether all threads have the same number of entries, so that no index
+    has to be checked.
     """
     bands = len(octets)
     width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
@@ -196,7 +199,9 @@ def send_messages(descriptors, incidences, tables, tiles, pair_tiles, all_loaded
     """Subtract each pair's message from it and add v's own to the pairs ahead; return whether an entry left the range.
 
     One thread group works on one pair. The tables are read from shared memory, from position ``pair_tiles`` on, if
-    ``all_loaded``, else from device memory. They are written to device memory.
+    ``all_loaded``, else from device memory. They are written to device memory. ``incidences`` is the position of v's
+    first incidence record in ``descriptors``, and ``degree`` the number of v's pairs. The result is that of this
+    thread's entries.
     """
     bands = len(octets)
     width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))

@@ -11,18 +11,29 @@ from dmcmc.inference.bounds.dual.rounding import Rounding
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import shared_device
 
-_THREADS_PER_BLOCK = 64
-_FIRST_ROWS = 1 << 10  # rows of the first launch; later ones have more, but a launch cannot be interrupted
-_MAX_ROWS = 1 << 16  # rows of a launch
-_MEMORY_FRACTION = 8  # one in this many bytes of the device's memory may hold the workspace of a launch
+_THREADS_PER_BLOCK = 64  # a thread rounds one row; two warps per block
+_FIRST_ROWS = 1 << 10  # rows of the first launch, which is short because a launch cannot be interrupted
+_MAX_ROWS = 1 << 16  # most rows of a launch; each launch has four times as many as the one before, up to this
+_MEMORY_FRACTION = 8  # the workspace of a launch takes at most 1 / 8 of the device memory that may be used
 
 Ints = NDArray[np.int64]
 
 
 def round_on_device(rounding: Rounding, rows: Ints, stop: Deadline) -> Ints:
-    """Return the free variables' values for some rows, (rows, free) int64; 0 for rows not reached before ``stop``."""
+    """Return the free variables' values for some rows, (rows, free) int64; 0 for rows not reached before ``stop``.
+
+    Parameters
+    ----------
+    rounding : Rounding
+        The tables; its first ``free`` variables are free, and a row fixes the others.
+    rows : (rows,) int64
+        Row numbers, in C order over the fixed variables.
+    stop : Deadline
+        No launch starts after it.
+    """
     device, assignments = shared_device(), np.zeros((rows.size, rounding.free), dtype=np.int64)
     n, max_domain_size = rounding.noise.shape[1:]
+    # Shapes, for one row, of the ``RoundingWorkspace``: values, scores, marginals, margins, best_values, counter.
     sizes = ((n,), (n, max_domain_size), (rounding.marginal_entries,), (n,), (n,), (rounding.max_arity,))
     row_bytes = 8 * sum(int(np.prod(size)) for size in sizes)
     names = rounding.tables._fields

@@ -20,15 +20,29 @@ def round_rows_kernel(
 
     Parameters
     ----------
-    domains, scope_start, scope, stride, entry_start, data, occurrence_start, occurrences, table_of, marginal_start
-        The fields of ``RoundingTables``, in order.
+    domains : (n,) int64
+        Domain sizes of the free variables, then of those that a row fixes.
+    scope_start, scope : (tables + 1,) and (sum of arities,) int64
+        Table t has the variables ``scope[scope_start[t]:scope_start[t + 1]]``.
+    stride : (sum of arities,) int64
+        Distance in ``data`` between neighbouring values of each scope variable.
+    entry_start, data : (tables,) and (entries,) int64
+        Table t starts at ``data[entry_start[t]]``, in C order.
+    occurrence_start, occurrences : (n + 1,) and (sum of arities,) int64
+        Variable v stands at the positions ``occurrences[occurrence_start[v]:occurrence_start[v + 1]]`` of ``scope``.
+    table_of, marginal_start : (sum of arities,) int64
+        For each position of ``scope``, its table and the start of its max-marginal in ``marginals``.
     free : int
-        Number of free variables.
+        Number of free variables; they come before the variables that a row fixes.
     rows : (rows,) int64
+        Row numbers, in C order over the fixed variables.
     noise : (k, n, largest domain size) int64
-        As for ``round_row``.
-    values, scores, marginals, margins, best_values, counter
-        The fields of ``RoundingWorkspace``, each with a last axis for the rows.
+        Row r adds ``noise[r % k]`` to the scores of the values.
+    values : (n, rows) int64
+        Receives the assignments.
+    scores, marginals, margins, best_values, counter : int64
+        Scratch memory, with a last axis for the rows: scores of the values (n, largest domain size), max-marginals of
+        the tables, each variable's margin and best value (n,), and a counter over a table's values (largest arity,).
     """
     i = cuda.grid(1)
     if i >= rows.size:

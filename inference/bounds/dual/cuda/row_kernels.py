@@ -1,7 +1,8 @@
 # mypy: ignore-errors
 """GPU kernels of dual ascent: sweeps on whole graphs, and bounds of rows, with one thread block per graph or row.
 
-A row is one assignment of an agent's interface (boundary) variables. The device functions do what
+A row is one assignment of an agent's interface (boundary) variables. The whole graph has the interface and the hidden
+variables; the hidden graph is what remains once a row is fixed. The device functions do what
 ``dmcmc.inference.bounds.dual.row_kernels`` does. Without smoothing, every bound and every allowed value equals the
 CPU's to the bit. All threads of a block call every device function. The arguments that they share are:
 
@@ -14,10 +15,16 @@ tables : (entries,) int32
     maxima of the unary and pairwise tables.
 tiles : (shared_size,) int32
     The block's dynamic shared memory.
+shared_size : int
+    Number of int32 entries of ``tiles``.
 octets : tuple of W / 8 zeros
-    Its length makes the number W of columns a compile-time constant.
+    Only its length matters: it makes the number W of columns of a table a compile-time constant.
 agents : (agents * AGENT_SIZE,) int64
-    One record per agent, see below.
+    One record per agent: its graphs, tables, interface and temperature; the constants below are the fields.
+
+An int32 entry below ``FORBIDDEN_BELOW`` is forbidden (minus infinity); an allowed entry has left the range if it is
+beyond ±``MAX_MAGNITUDE``, and then no further message may be sent. Bounds and cutoffs are int64 in the agent's integer
+scale. A temperature, in the same unit, smooths the maxima of the triangles' messages; 0 means exact maxima.
 
 Positions are unsigned and arithmetic is cast to 32 bits: Numba's default, signed 64-bit integers, is slower.
 """
@@ -63,16 +70,19 @@ JOB_SIZE = 3
 # the arena; position in the descriptors of its interface variables' domain sizes; number of interface variables;
 # temperature of its first sweeps in units of 1 / TEMPERATURE_UNIT; length of the record.
 WHOLE_GRAPH, HIDDEN_GRAPH, TABLES_START, INTERFACE_SHAPE, INTERFACE_SIZE, TEMPERATURE, AGENT_SIZE = range(7)
-TEMPERATURE_UNIT = 1 << 16
-MAX_PARTIAL_SUMS = 32  # threads that add up the maxima of tables, each a partial sum
-MAX_INTERFACE = 32  # largest number of interface variables
+TEMPERATURE_UNIT = 1 << 16  # agents' records are integers, so temperatures are stored with 16 fractional bits
+MAX_PARTIAL_SUMS = 32  # threads (a warp) that add up the maxima of tables, each a partial sum
+MAX_INTERFACE = 32  # largest number of interface variables: the size of a shared array with their values
 MAX_REGISTERS = 128  # per thread, so that two blocks of 256 threads share a multiprocessor
-OUT_OF_RANGE = MINUS_INFINITY + 1  # result for a row whose entries left the range; its bound does not change
+OUT_OF_RANGE = MINUS_INFINITY + 1  # result for a row whose entries left the range in conditioning; its bound stays
 
 
 @cuda.jit(device=True)
 def sweep(descriptors, graph, tables, tiles, shared_size, octets, forward, temperature):
-    """Make one sweep over triangles, higher-order factors and variables; return False if an entry left the range."""
+    """Make one sweep over triangles, higher-order factors and variables; return False if an entry left the range.
+
+    ``forward`` visits the variables in ascending order. ``temperature`` is float32, 0 for exact maxima.
+    """
     if descriptors[graph + TRIANGLES] > 0 and not triangle_pass(
         descriptors, graph, tables, tiles, shared_size, octets, temperature
     ):
@@ -87,7 +97,8 @@ def ascend(descriptors, graph, tables, tiles, shared_size, octets, first, last, 
     """Make the sweeps ``first`` to ``last`` - 1, in alternating directions; return the number of the next sweep.
 
     The result is less than ``last`` if an entry left the range. The annealing schedule starts at
-    ``initial_temperature`` (float32) and has ``sweeps`` sweeps; sweep ``first`` is number ``begin`` of them.
+    ``initial_temperature`` (float32) and has ``sweeps`` sweeps; sweep ``first`` is number ``begin`` of them. Every
+    ``RECENTRE_EVERY`` sweeps, the tables of each triangle are recentred, so that they do not drift out of the range.
     """
     for number in range(first, last):
         temperature = annealed_temperature(initial_temperature, np.int32(begin + number - first), sweeps)
@@ -100,13 +111,16 @@ def ascend(descriptors, graph, tables, tiles, shared_size, octets, first, last, 
 
 @cuda.jit(device=True)
 def temperature_of(agents, agent):
-    """Return the temperature of an agent's first sweeps on its whole graph; ``agent`` is the position of its record."""
+    """Return the temperature of an agent's first sweep on its whole graph, float32.
+
+    ``agent`` is the position of the agent's record in ``agents``.
+    """
     return np.float32(np.float32(agents[agent + TEMPERATURE]) / np.float32(TEMPERATURE_UNIT))
 
 
 @cuda.jit(device=True)
 def row_temperature_of(agents, agent):
-    """Return the temperature of the first sweeps of an agent's rows and branch-and-bound nodes."""
+    """Return the temperature of the first sweep of each row and branch-and-bound node of an agent, float32."""
     return np.float32(temperature_of(agents, agent) * ROW_TEMPERATURE_RATIO)
 
 
@@ -114,8 +128,9 @@ def row_temperature_of(agents, agent):
 def bound(descriptors, graph, tables, partial_sums, octets):
     """Return the sum of the maxima of all tables (int64), ``MINUS_INFINITY`` if all entries of a table are forbidden.
 
-    The maxima of unary and pair tables remain in ``tables``, in the entries that the graph reserves for them.
-    ``partial_sums`` is shared memory for ``MAX_PARTIAL_SUMS`` int64 partial sums.
+    Triangles are not counted, since every pass leaves a triangle with a maximum of 0. The maxima of unary and pair
+    tables remain in ``tables``, in the entries that the graph reserves for them. ``partial_sums`` is shared memory for
+    ``MAX_PARTIAL_SUMS`` int64 partial sums.
     """
     n, m, width = np.int32(descriptors[graph + N]), np.int32(descriptors[graph + PAIRS]), np.int32(8 * len(octets))
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
@@ -177,9 +192,9 @@ def remove_values(descriptors, graph, tables, octets, total_bound, constant, thr
     total_bound : int64
         Result of the preceding call of ``bound``, whose maxima in ``tables`` are used.
     constant : int64
-        Added to the bound.
+        Utility of the tables over interface variables alone, which is added to the bound.
     threshold : int64
-        In the integer scale.
+        The cutoff of the row, in the integer scale.
     """
     n, width = np.int32(descriptors[graph + N]), np.int32(8 * len(octets))
     maxima_start = np.int32(descriptors[graph + MAXIMA_AT])
@@ -221,10 +236,11 @@ def sweep_graphs(descriptors, agents, arena, chosen, firsts, lasts, next_sweeps,
     descriptors : (entries,) int32
     agents : (agents * AGENT_SIZE,) int64
     arena : (entries,) int32
-        Tables of all agents; changed in place.
+        Tables of all agents' whole graphs; changed in place.
     chosen, firsts, lasts : (blocks,) int64
+        Index of the agent; numbers of its first sweep and of the sweep after its last.
     next_sweeps : (blocks,) int64
-        Receives the number of the next sweep of each agent.
+        Receives the number of the next sweep of each agent; less than ``lasts`` if an entry left the range.
     shared_size : int
         Number of int32 entries of dynamic shared memory per block.
     octets : tuple of W / 8 zeros
@@ -267,7 +283,8 @@ def bound_rows(
     arena : (entries,) int32
         Tables of all agents' whole graphs.
     jobs : (jobs * JOB_SIZE,) int64
-        One record per job, see above.
+        One record per job: index of the agent, row number in C order over the interface, and cutoff, which removes
+        values with which the row stays below it; ``MINUS_INFINITY`` removes nothing.
     workspace : (blocks * block_entries,) int32
         Workspace for the tables of each block's hidden graph.
     block_entries : int
@@ -275,9 +292,11 @@ def bound_rows(
     sweeps : int
         Sweeps per row.
     bounds : (jobs,) int64
-        Receives the bound in the agent's integer scale, ``MINUS_INFINITY`` or ``OUT_OF_RANGE``.
+        Receives the bound in the agent's integer scale; ``MINUS_INFINITY`` for an infeasible row, ``OUT_OF_RANGE`` if
+        an entry left the range in conditioning, so that there is no new bound.
     allowed : (jobs * allowed_size,) uint8
-        Receives whether each value of the hidden variables is allowed; not used if ``allowed_size`` is 0.
+        Receives whether each value of the hidden variables is allowed, as (hidden, W) per job; not used if
+        ``allowed_size`` is 0.
     shared_size : int
         Number of int32 entries of dynamic shared memory per block.
     octets : tuple of W / 8 zeros
@@ -337,10 +356,12 @@ def bound_rows(
             if best != MINUS_INFINITY:
                 best += constant
             if prune:
+                # Removed values are only known to stay below the cutoff.
                 best = max(best, cutoff - 1)
         if tid == 0:
             bounds[job] = best
         if allowed_size > 0:
+            # If conditioning left the range, nothing is known: the values that the whole graph allows remain.
             size = np.int32(descriptors[hidden + N] * 8 * len(octets))
             source = conditioned if best != OUT_OF_RANGE else tables
             for i in range(tid, size, threads):

@@ -1,8 +1,10 @@
 # mypy: ignore-errors
 """Smoothed max-marginals of triangles, by a warp or a block of GPU threads.
 
-A smoothed max-plus product is a log-sum-exp: exponentiate two tables, multiply them as matrices, take logarithms. The
-method is that of ``dmcmc.inference.bounds.dual.smoothed_triangle_kernels``, and the results equal the CPU's, except for
+The maximum over k of L(i, k) + R(k, j) is an entry of the max-plus product of tables L and R. Smoothed at temperature T
+it is T log sum over k of exp((L(i, k) + R(k, j)) / T): exponentiate two tables, multiply them as matrices, take
+logarithms. The exponential of x is approximated by the float32 whose bit pattern is a linear function of x. The method
+is that of ``dmcmc.inference.bounds.dual.smoothed_triangle_kernels``, and the results equal the CPU's, except for
 the order in which the terms of a sum are added. This module computes the exponentials; ``log_sum_exp_kernels`` does the
 next two steps.
 
@@ -21,7 +23,7 @@ tile_start : uint32
 count : int
     Number of triangles that the thread group works on at once.
 octets : tuple of W / 8 zeros
-    Its length makes the number W of columns a compile-time constant.
+    Only its length matters: it makes the number W of columns a compile-time constant.
 k : int
     The side of the triangle that receives a message: 0 for ab, 1 for ac, 2 for bc.
 lane, lanes : uint32
@@ -53,7 +55,8 @@ LINE_GAP = 4  # gap between two lines, so that threads that load four entries at
 def annealed_temperature(initial_temperature, sweep, sweeps):
     """Return the temperature of a sweep: geometric annealing over the first two thirds of the sweeps, then 0.
 
-    The temperature is always 0 if there are fewer than ``MIN_ANNEALED_SWEEPS`` sweeps.
+    With A annealed sweeps, sweep s has ``initial_temperature * FINAL_TEMPERATURE_RATIO ** (s / A)``. The temperature is
+    always 0 if there are fewer than ``MIN_ANNEALED_SWEEPS`` sweeps.
     """
     annealed = np.int32(sweeps * 2 // 3) if sweeps >= MIN_ANNEALED_SWEEPS else np.int32(0)
     if initial_temperature == 0 or sweep >= annealed:
@@ -65,7 +68,11 @@ def annealed_temperature(initial_temperature, sweep, sweeps):
 
 @cuda.jit(device=True)
 def bits_per_unit_at(temperature):
-    """Return the increase of an exponential's bit pattern per unit of an entry, at a temperature."""
+    """Return the increase of an exponential's bit pattern per unit of an entry, at a temperature.
+
+    exp(x / T) is 2 to the power of x log2(e) / T, and doubling a float32 adds ``BITS_PER_DOUBLING`` to its bit pattern.
+    """
+    # 1.4426950408889634 is log2(e).
     return np.float32(np.float32(BITS_PER_DOUBLING * np.float32(1.4426950408889634)) / temperature)
 
 
@@ -76,9 +83,9 @@ def excess_over_maxima(total, units_per_bit):
     Parameters
     ----------
     total : float32
-        Sum of the products of exponentials.
+        Sum of the products of exponentials; the largest possible product has the bit pattern ``MAX_PRODUCT_BITS``.
     units_per_bit : float32
-        Units per bit, the reciprocal of ``bits_per_unit_at``.
+        Entry units per unit of the bit pattern, the reciprocal of ``bits_per_unit_at``.
     """
     return np.int32(np.float32(np.float32(total.view(np.int32)) - MAX_PRODUCT_BITS) * units_per_bit)
 
@@ -129,7 +136,11 @@ def line_maximum(tiles, at, step, size):
 
 @cuda.jit(device=True)
 def exponentiate_tables(tiles, tile_start, count, octets, k, bits_per_unit, lane, lanes):
-    """Write the exponentials of the left and the right tables for side k, relative to the maximum of each line."""
+    """Write the exponentials of the left and the right tables for side k, relative to the maximum of each line.
+
+    The maxima are those that ``find_line_maxima`` has written. ``bits_per_unit`` is the increase of an exponential's
+    bit pattern per unit of an entry.
+    """
     width = np.uint32(8 * len(octets))
     stride, size, line = np.uint32(width + 1), np.uint32(width * (width + 1)), np.uint32(width + LINE_GAP)
     exponentials = np.uint32(tile_start + np.uint32(count) * np.uint32(3 * size))

@@ -2,7 +2,9 @@
 """Device functions that coordinate the threads of a block: barriers, thread groups and tiles of a matrix product.
 
 The GPU kernels of dual ascent use them. A block works on one graph. A thread group is the set of threads that work on
-the same triangles: one warp if the tables are small, else the whole block. W is the number of columns of a table.
+the same triangles: one warp if the tables are small, else the whole block. W is the number of columns of a table, a
+multiple of 8. A triangle is a triplet region of three variables; its messages are products of W x W tables. The
+simulator (Numba's CUDA simulator) runs the kernels on the CPU, with a real thread per GPU thread.
 """
 
 import numpy as np
@@ -11,8 +13,8 @@ from numba import config, cuda, int32
 WARP_SIZE = 32  # threads per warp
 GROUP_SIZE = 3 if config.ENABLE_CUDASIM else WARP_SIZE  # threads per small triangle: a warp, or the simulator's block
 LINE_THREADS = 1 if config.ENABLE_CUDASIM else 4  # threads that process one row or column of a table together
-MAX_TILE_COLUMNS = 3  # columns of a product that a thread computes, with twice as many rows
-MAX_TILE_CELLS = 18  # entries of a product that a thread computes
+MAX_TILE_COLUMNS = 3  # most columns of a product that a thread computes, with twice as many rows
+MAX_TILE_CELLS = 18  # most entries of a product that a thread computes: 3 columns and 6 rows
 MAX_WARP_COLUMNS = 24  # largest number of columns of a table for which a single warp works on a triangle
 
 
@@ -94,7 +96,8 @@ def thread_group(capacity, width):
 def thread_tile(bands):
     """Return a thread's tile of a product of tables with W = 8 * ``bands`` columns.
 
-    A thread computes ``edge`` columns and 2 * ``edge`` rows of the product, which are spread over the table.
+    A thread computes ``edge`` columns and 2 * ``edge`` rows of the product, which are spread over the table: the
+    threads whose first entries are (i0, j0) with i0 < ``down`` and j0 < ``across`` cover the whole product.
 
     Returns
     -------

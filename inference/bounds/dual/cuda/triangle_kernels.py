@@ -3,7 +3,12 @@
 
 A triangle is a triplet region a < b < c with one table per pair ab, ac, bc; side k = 0, 1, 2 of a triangle is its table
 over ab, ac or bc. In a pass, a triangle adds the tables of its three pairs to its own, and then sends each pair a
-fraction of its max-marginal over that pair; ``dmcmc.inference.bounds.dual.triangle_kernels`` describes the method.
+fraction of its max-marginal over that pair: M(a, b) = ab(a, b) + max over c of [ac(a, c) + bc(b, c)] for the pair ab.
+The maximum of sums is called the max-plus product of the two other tables. The weights 1/3, 1/2, 1 of the three sides
+leave nothing in the triangle: the second pair gets half of what remains, the third all of it.
+
+A level is a set of triangles that share no pair, so they can be processed at the same time. An int32 entry below
+``FORBIDDEN_BELOW`` is forbidden; an allowed entry beyond ±``MAX_MAGNITUDE`` has left the range.
 Without smoothing, the tables equal those of the CPU kernels to the bit.
 
 All threads of the block call every function. A function that sends messages reports whether an entry left the range. If
@@ -78,9 +83,9 @@ from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import (
 )
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 
-_MAX_TILE_ROWS = 2 * MAX_TILE_COLUMNS
+_MAX_TILE_ROWS = 2 * MAX_TILE_COLUMNS  # rows of a product that a thread computes
 _LOADS_PER_BATCH = 9  # entries of each of a triangle's tables that a thread loads before it uses the first
-_LOADED = 3 * _LOADS_PER_BATCH
+_LOADED = 3 * _LOADS_PER_BATCH  # entries of all three tables
 
 
 @cuda.jit(device=True)
@@ -98,6 +103,7 @@ def triangle_pass(descriptors, graph, tables, tiles, shared_size, octets, temper
         np.uint32(descriptors[graph + TRIANGLE_LIST]),
         np.uint32(descriptors[graph + LEVEL_START]),
     )
+    # This group's first triangle of a level, triangles that the block and this group process at once, thread in group.
     first, step, max_count, lane, lanes = thread_group(np.uint32(np.uint32(shared_size) // triangle_size), width)
     tile_start = np.uint32(first * triangle_size)
     for level in range(descriptors[graph + LEVELS]):
@@ -207,6 +213,7 @@ def send_side(descriptors, begin, tables, tiles, tile_start, count, octets, k, w
         group_barrier(alone)
     width, stride, square = np.uint32(8 * bands), np.uint32(8 * bands + 1), np.uint32(64 * bands * bands)
     size = np.uint32(width * stride)
+    # Columns of this thread's tile (it has twice as many rows), and the distance between two columns and two rows.
     tile_columns, column_step, row_step = thread_tile(bands)
     products, sums = cuda.local.array(MAX_TILE_CELLS, int32), cuda.local.array(MAX_TILE_CELLS, float32)
     entries = cuda.local.array(MAX_TILE_CELLS, int32)
@@ -347,6 +354,7 @@ def balance_lines(tiles, left, left_step, left_size, right, right_step, right_si
     """Shift two lines (rows or columns) by half the difference of their maxima, if both have allowed entries.
 
     A line is given by the position of its first entry in ``tiles``, the distance between two entries, and their number.
+    The half, rounded down, is subtracted from the left line and added to the right one.
     """
     top_left = line_maximum(tiles, np.uint64(np.uint32(left)), np.uint64(left_step), left_size)
     top_right = line_maximum(tiles, np.uint64(np.uint32(right)), np.uint64(right_step), right_size)
@@ -358,7 +366,7 @@ def balance_lines(tiles, left, left_step, left_size, right, right_step, right_si
 
 @cuda.jit(device=True)
 def add_to_line(tiles, at, step, size, shift):
-    """Add ``shift`` to all allowed entries of a row or column."""
+    """Add ``shift`` to all allowed entries of a row or column: ``size`` entries from ``at`` on, ``step`` apart."""
     position = np.uint64(np.uint32(at))
     for _ in range(size):
         x = tiles[position]

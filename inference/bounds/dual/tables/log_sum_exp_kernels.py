@@ -10,6 +10,9 @@ Entries are exponentiated relative to their row's or column's maximum, so that t
 ``bits_per_unit`` is float32, the increase of the bit pattern per unit of an entry, which is larger at a lower
 temperature. The ``_naive`` functions are NumPy twins of the intrinsics: they define what these compute, and run where
 compilation is disabled.
+
+The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. ``arguments`` holds the LLVM values of the
+intrinsic's arguments, and ``signature`` their Numba types.
 """
 
 import numpy as np

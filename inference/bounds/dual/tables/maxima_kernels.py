@@ -4,6 +4,9 @@
 The kernels of dual ascent call ``row_maxima`` and ``column_maxima``. Both clamp the maxima from below to ``FORBIDDEN``.
 The ``_naive`` functions are NumPy twins of the intrinsics: they define what these compute, and run where compilation is
 disabled.
+
+The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. ``arguments`` holds the LLVM values of the
+intrinsic's arguments, and ``signature`` their Numba types. ``FORBIDDEN`` is the entry that stands for minus infinity.
 """
 
 import numpy as np

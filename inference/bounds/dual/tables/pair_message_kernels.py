@@ -8,6 +8,9 @@ function reports whether all allowed entries stayed within ±``MAX_MAGNITUDE``.
 In all functions ``table`` is (>= rows, >= columns) int32 and ``columns`` is a multiple of 8. The ``_naive`` functions
 are NumPy twins of the intrinsics: they define what these compute, and run where compilation is disabled. Both return 0
 if no entry left the range, and another number if one did.
+
+The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. ``arguments`` holds the LLVM values of the
+intrinsic's arguments, and ``signature`` their Numba types.
 """
 
 import numpy as np

@@ -3,6 +3,10 @@
 
 The triangle pass of dual ascent begins with it. ``_naive`` is the NumPy twin of the intrinsic: it defines what this
 computes, and runs where compilation is disabled.
+
+A triangle is a triplet region of three variables with one table per pair of them. ``_emit`` writes the intrinsic's LLVM
+code with ``builder``: ``arguments`` holds the LLVM values of the intrinsic's arguments, and ``signature`` their Numba
+types.
 """
 
 import numpy as np

@@ -3,7 +3,9 @@
 
 Plain loops over arrays load and store each entry of the product once per term. Here a tile of the product stays in
 registers until all of its terms are added. A tile has ``TILE_ROWS`` or ``SHORT_TILE_ROWS`` rows and 8 or 16 columns.
-Callers use ``max_plus`` and ``plus_times``; ``max_plus_tile`` computes a single tile.
+The max-plus product has the entries max over k of left(i, k) + right(k, j), the plus-times product is the usual one.
+Callers use ``max_plus`` and ``plus_times``; ``max_plus_tile`` computes a single tile. Functions that emit something
+write LLVM code with ``builder`` while Numba compiles an intrinsic; their other arguments are LLVM values.
 """
 
 import numpy as np

@@ -2,7 +2,8 @@
 """Transposition of int32 tables in registers, one block of 8 x 8 entries at a time.
 
 The triangle pass transposes a table before a max-plus product. ``_naive`` is the NumPy twin of the intrinsic: it
-defines what this computes, and runs where compilation is disabled.
+defines what this computes, and runs where compilation is disabled. ``_emit`` writes the intrinsic's LLVM code with
+``builder``: ``arguments`` holds the LLVM values of the intrinsic's arguments, and ``signature`` their Numba types.
 """
 
 from llvmlite import ir
@@ -23,7 +24,10 @@ if config.DISABLE_JIT:
 else:
 
     def _exchange(builder, upper, lower, step):
-        """Swap alternate groups of ``step`` entries between two rows: one exchange of the transposition network."""
+        """Swap alternate groups of ``step`` entries between two rows: one exchange of the transposition network.
+
+        With A B the groups of ``upper`` and C D those of ``lower``, the result is A C and B D.
+        """
         kind, places = ir.VectorType(INTEGER, LANES), range(LANES)
         first = [p if p & step == 0 else LANES + p - step for p in places]
         second = [p + step if p & step == 0 else LANES + p for p in places]

@@ -3,6 +3,11 @@
 
 The triangle pass of dual ascent sends a pair a fraction of the triangle's max-marginal over it. ``_naive`` is the NumPy
 twin of the intrinsic: it defines what this computes, and runs where compilation is disabled.
+
+A triangle is a triplet region of three variables with one table per pair of them. Its max-marginal over the pair ab is
+the table ab plus the max-plus product of the other two tables. Entries below ``FORBIDDEN_BELOW`` are forbidden.
+``_emit`` writes the intrinsic's LLVM code with ``builder``: ``arguments`` holds the LLVM values of the intrinsic's
+arguments, and ``signature`` their Numba types.
 """
 
 import numpy as np

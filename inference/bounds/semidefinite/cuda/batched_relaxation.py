@@ -1,7 +1,9 @@
 """Run the semidefinite relaxations of several agents at once on a GPU, with set-up and certificates on CPU threads.
 
-Each agent first gets ``SHARED_STEPS`` steps of a descent whose term all of its rows share, batched over the agents. The
-remaining time goes to per-row terms, which bound single rows by branch and bound.
+A row is an assignment of an agent's boundary variables. The bound adds a positive semidefinite term to the utilities; a
+certificate is the exact integer bound that follows. Each agent first gets ``SHARED_STEPS`` steps of a descent whose
+term all of its rows share, batched over the agents. The remaining time goes to per-row terms, which bound single rows
+by branch and bound.
 """
 
 import logging
@@ -37,7 +39,7 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
 
 SHARED_STEPS = 600  # descent steps per agent for the term that all of its rows share; more steps gain little
-_FREE_MEMORY_SHARE = 0.75  # of the free device memory is used
+_FREE_MEMORY_SHARE = 0.75  # of the free device memory is used; the rest is left to libraries and other work
 _FACTORS_SHARE = 0.5  # of that memory goes to stored factor vectors
 _MAX_STORED_FACTORS = 1 << 17  # leaves whose factor vectors are stored
 _MAX_LOADED_AGENTS = 16  # agents in the step that loads kernels and libraries
@@ -51,7 +53,8 @@ def bound_on_gpu(
 ) -> bool:
     """Lower the bounds of several agents' rows within a common time budget, without dual ascents.
 
-    An ascent would run on the CPU, mostly in Python, and take as long as thousands of steps for many agents.
+    An ascent would run on the CPU, mostly in Python, and take as long as thousands of steps for many agents. Without a
+    time budget, only the shared term is used.
 
     Parameters
     ----------
@@ -62,13 +65,15 @@ def bound_on_gpu(
     seconds : float or None
         Time budget for all agents together.
     steps : int or None
-        Number of descent steps, in place of a time budget.
+        Number of descent steps, in place of a time budget; 10 if both are None.
 
     Returns
     -------
     bool
-        False if the device memory does not suffice: the caller then runs the relaxations one by one.
+        False if the device memory does not suffice: the caller then runs the relaxations one by one. True also if the
+        time did not suffice for a step.
     """
+    # rounds: agents per thread, since each thread sets up one agent after the other
     start, rounds = time.perf_counter(), -(-len(requests) // backend.threads)
     if seconds is not None and seconds < rounds * max((r.relaxation.min_seconds for r in requests), default=0.0):
         return True  # the set-up would use up the time
@@ -111,7 +116,19 @@ def bound_on_gpu(
 def _descend_shared(
     relaxations: Sequence[ActiveRelaxation], backend: Backend, end: float | None, steps: int | None
 ) -> bool:
-    """Lower rows by a term that all rows of an agent share; return False if the device memory does not suffice."""
+    """Lower rows by a term that all rows of an agent share; return False if the device memory does not suffice.
+
+    Parameters
+    ----------
+    relaxations : sequence of ActiveRelaxation
+        The agents' relaxations.
+    backend : Backend
+        Threads, memory and deadline.
+    end : float or None
+        Time at which certificates have to be complete, on the clock ``time.perf_counter``; None for no limit.
+    steps : int or None
+        Number of steps if ``end`` is None; None for 10.
+    """
     start, steps_before = time.perf_counter(), relaxations[0].relaxation.steps
     if not _fits_on_device(
         batch_shape([active.task.descent for active in relaxations], _max_rows(relaxations)), backend
@@ -121,6 +138,7 @@ def _descend_shared(
         steps_to_make = _fixed_steps(10 if steps is None else steps, backend.stop)
     else:
         rounds = -(-len(relaxations) // backend.threads)
+        # time for the certificates, which follow on the CPU threads
         reserve = rounds * max(
             active.relaxation.finishing_seconds(active.task, will_ascend=False) for active in relaxations
         )
@@ -151,8 +169,8 @@ def _descend_shared(
 def _bound_single_rows(relaxations: Sequence[ActiveRelaxation], backend: Backend, end: float) -> None:
     """Lower rows by per-row terms as long as there is time.
 
-    A failure switches the per-row bounds off for good. They are also switched off if a pairwise table exceeds a block's
-    shared memory.
+    Any failure of the device, a driver or a library switches the per-row bounds off for good. They are also switched
+    off if a pairwise table exceeds a block's shared memory.
     """
     relaxations = [
         x
@@ -199,14 +217,17 @@ def _allocate_buffers(relaxations: Sequence[ActiveRelaxation], backend: Backend,
 
 
 def _max_stored_factors(shape: NodeShape, free_bytes: int) -> int:
-    """Return the number of buffer entries for which the given memory suffices."""
+    """Return the number of buffer entries for which the given memory suffices.
+
+    A buffer entry stores the factor vectors and messages of one leaf of a row's search tree.
+    """
     return min(_MAX_STORED_FACTORS, int(_FACTORS_SHARE * free_bytes) // entry_bytes(shape))
 
 
 def _bound_rows_with(
     relaxations: Sequence[ActiveRelaxation], buffers: AgentBuffers, backend: Backend, end: float
 ) -> None:
-    """Lower the rows of the agents of one buffer until a point in time."""
+    """Lower the rows of the agents of one buffer until ``end``, on the clock ``time.perf_counter``."""
     start = time.perf_counter()
     max_nodes = max_nodes_per_batch(buffers.shape, _usable_bytes(backend))
     if max_nodes < 1:
@@ -236,7 +257,11 @@ def load_relaxation_kernels(locals_: Sequence[LocalProblem], backend: Backend) -
 
 
 def _load_per_row(descent: Descent, backend: Backend) -> None:
-    """Load the kernels of the per-row bounds, for two agents: libraries compile other kernels for a single one."""
+    """Load the kernels of the per-row bounds, for two agents: libraries compile other kernels for a single one.
+
+    The first batch has nodes without fixed variables, the second one nodes with a fixed variable and a restricted
+    domain.
+    """
     if not tables_per_block(node_shape([descent]).d):
         return
     arrays = DeviceNodeArrays()
@@ -264,10 +289,12 @@ def _load_per_row(descent: Descent, backend: Backend) -> None:
 def _load_sizes(shape: NodeShape, free_bytes: int) -> tuple[int, int]:
     """Return the number of nodes and of buffer entries to load the per-row bounds with.
 
-    Libraries use other kernels for arrays of more than 2 GiB, so large arrays are loaded in the size of a run.
+    Libraries use other kernels for arrays of more than 2 GiB, so large arrays are loaded in the size of a run;
+    otherwise 2 nodes and 0 entries suffice.
     """
     nodes, stored = max_nodes_per_batch(shape, free_bytes), _max_stored_factors(shape, free_bytes)
     return (
+        # bytes of the largest float32 array: (nodes, m, m) or (nodes, m, r)
         nodes if 4 * nodes * shape.m * max(shape.m, shape.r) > _WIDE_ARRAY_BYTES else 2,
         stored if stored * entry_bytes(shape) > _WIDE_ARRAY_BYTES else 0,
     )
@@ -278,6 +305,7 @@ def _synthetic_matrix(local: LocalProblem) -> UtilityMatrix:
     sizes = [int(local.domains[v]) for v in local.hidden]
     starts = np.cumsum([0, *sizes], dtype=np.int64)
     n, variable_of = int(starts[-1]), np.repeat(np.arange(len(sizes)), sizes)
+    # any utilities that vary, so that the tables are not constant
     pairs = np.add.outer(np.arange(n), np.arange(n)).astype(np.int32) % 7
     pairs[variable_of[:, None] == variable_of] = 0
     shape = local.interface_shape
@@ -306,6 +334,7 @@ def _max_rows(relaxations: Sequence[ActiveRelaxation]) -> int:
 def _fits_on_device(shape: BatchShape, backend: Backend) -> bool:
     """Return whether host and device memory suffice, and kernels can index the arrays."""
     host_bytes = MEMORY_ACCOUNT.available_bytes()  # the arrays are laid out on the host first
+    # half: a reserve for other arrays
     if host_bytes is not None and shape.bytes > host_bytes // 2:
         return False
     return (
@@ -316,7 +345,10 @@ def _fits_on_device(shape: BatchShape, backend: Backend) -> bool:
 
 
 def _usable_bytes(backend: Backend) -> int:
-    """Return the bytes of device memory that may be used."""
+    """Return the bytes of device memory that this process may use.
+
+    That is ``_FREE_MEMORY_SHARE`` of the limit or of the process's part of the free memory, whichever is smaller.
+    """
     return int(_FREE_MEMORY_SHARE * min(backend.limit(), shared_device().free_bytes() // backend.processes_per_gpu))
 
 

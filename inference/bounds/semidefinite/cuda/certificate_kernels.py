@@ -1,8 +1,9 @@
 # mypy: ignore-errors
 """GPU kernel for the exact maxima of the nodes' pairwise tables, which certificates add up.
 
-A node is a row of an agent with some hidden variables fixed. Arrays are flattened in C order: each node has h variables
-of d values, n = h·d values, and m > n factor vectors.
+A certificate is an upper bound that is computed exactly in integers. A node is a row of an agent (an assignment of its
+boundary variables) with some hidden variables fixed. Arrays are flattened in C order: each node has h variables of d
+values, n = h·d values, and m > n factor vectors, one per value; vector number n is the row's.
 """
 
 from functools import cache
@@ -25,8 +26,9 @@ def maxima_kernel(domain):
     def exact_maxima(utilities, agents, products, messages, sizes, bits, maxima, n_vectors, n_variables):
         """Compute the exact maxima of the pairwise tables in multiples of 4^-bits of a utility.
 
-        A block handles one variable u (``blockIdx.y``) of a node (``blockIdx.z``) and several partners v > u; a thread
-        has one value j of v. The maximum of a table without allowed entries is ``MINUS_INFINITY``.
+        The table of the pair (u, v) has the entry utilities · 4^bits + 2 products - (message of u's value) - (message
+        of v's value). A block handles one variable u (``blockIdx.y``) of a node (``blockIdx.z``) and several partners v
+        > u; a thread has one value j of v. The maximum of a table without allowed entries is ``MINUS_INFINITY``.
 
         Parameters
         ----------
@@ -37,7 +39,8 @@ def maxima_kernel(domain):
         products : (nodes, m, m) float64
             Gram matrices of the factor vectors: integers in multiples of 4^-bits.
         messages : (nodes, h, n) int64
-            Messages in multiples of 4^-bits, laid out as in ``pair_kernels.smooth_pairs``.
+            Messages in multiples of 4^-bits: entry (v, a) is subtracted from the entries of value a of u in the table
+            of the pair (u, v).
         sizes : (nodes, h) int32
             Domain sizes; 0 for a fixed or padded variable.
         bits : (nodes,) int64
@@ -71,6 +74,7 @@ def maxima_kernel(domain):
                 utility_at, position = np.uint32(utility_at + n), np.uint32(position + m)
         column_maxima[np.uint32(first_thread + j)] = best
         cuda.syncthreads()
+        # the first thread of a table combines the maxima of its columns
         if in_table and j == 0:
             for k in range(sizes[b * h + v]):
                 best = max(best, column_maxima[np.uint32(first_thread + np.uint32(k))])

@@ -24,7 +24,7 @@ _SIMULATED_THREADS = 2  # blocks, threads and variables per block under the simu
 
 @lru_cache
 def relaxation_gpu_problem() -> str | None:
-    """Return why a semidefinite relaxation cannot run on a GPU; None if it can."""
+    """Return why a semidefinite relaxation cannot run on a GPU; None if it can, also under Numba's simulator."""
     problem = gpu_problem()
     if problem is not None or not allows_concurrent_use():
         return problem
@@ -63,7 +63,11 @@ class DeviceArrays:
         return found
 
     def product(self, left: Any, right: Any, out: Any, transposed: bool = False, low_precision: bool = False) -> None:
-        """Compute a product of stacks of matrices, see ``BatchArrays.product``."""
+        """Compute ``out = left @ right`` for stacks of row-major float32 matrices, (agents, rows, columns) each.
+
+        ``transposed`` transposes the right matrices first. ``low_precision`` allows the inputs to be rounded to 11 bits
+        (TF32).
+        """
         if self._simulated:
             np.matmul(left, right.transpose(0, 2, 1) if transposed else right, out=out)
             return
@@ -102,16 +106,28 @@ class DeviceArrays:
     ) -> Callable[[int], None]:
         """Return a launch of a kernel each of whose blocks handles one variable and several partners.
 
-        ``make_kernel`` returns the kernel for a maximum number of values per variable.
+        ``make_kernel`` returns the kernel for a maximum number of values per variable, here d rounded up to a multiple
+        of 8.
         """
         agents, h, d = shape
         blocks, (_, variables_per_block) = launch_shape(h, d, self._simulated)
         arguments = (*map(self._flat, arrays), h, d, blocks // h, agents, 0)
+        # The last argument, the index of the step, changes with each launch.
         launch = self._device.prepare_launch(make_kernel(8 * -(-d // 8)), arguments, len(arguments) - 1)
         return lambda step: launch(step, agents * blocks, variables_per_block * d)
 
     def adam(self, arrays: tuple[Any, ...], schedule: Any, agents: int) -> Callable[[int], None]:
-        """Return a launch of ``step_kernels.adam`` for variables, gradient, first and second moment."""
+        """Return a launch of ``step_kernels.adam``.
+
+        Parameters
+        ----------
+        arrays : tuple
+            Variables, gradient, first moment and second moment: float32 arrays of one size, agents first.
+        schedule : (steps, agents, 4) float32
+            Parameters of the steps, the fields of ``descent.StepParameters``.
+        agents : int
+            Number of agents.
+        """
         entries = arrays[0].size // agents
         arguments = (*map(self._flat, (*arrays, schedule)), entries, agents, 0)
         launch = self._device.prepare_launch(kernels.adam, arguments, len(arguments) - 1)

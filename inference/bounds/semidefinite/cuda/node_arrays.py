@@ -1,4 +1,8 @@
-"""GPU arrays for a batch of nodes: CuPy's arrays, cuBLAS products of matrices, and the kernels of ``node_kernels``."""
+"""GPU arrays for a batch of nodes: CuPy's arrays, cuBLAS products of matrices, and the kernels of ``node_kernels``.
+
+A node is a row of an agent (an assignment of its boundary variables) with some hidden variables fixed. It has h hidden
+variables of d values, n = h·d values, and m > n factor vectors of r components.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +21,9 @@ from dmcmc.inference.bounds.semidefinite.per_row.node_steps import (
     StepPasses,
 )
 
-_ADAM_BLOCK = (32, 8)  # threads per factor vector, factor vectors per block
+_ADAM_BLOCK = (32, 8)  # threads per factor vector (a warp), factor vectors per block
 _SIMULATED_BLOCK = (2, 2)  # the same under the simulator
-_CUBLAS_DTYPES = {np.float16: 2, np.float32: 0, np.float64: 1}  # cudaDataType
+_CUBLAS_DTYPES = {np.float16: 2, np.float32: 0, np.float64: 1}  # cudaDataType: CUDA_R_16F, CUDA_R_32F, CUDA_R_64F
 _COMPUTE_FLOAT32 = 68  # cuBLAS: CUBLAS_COMPUTE_32F
 _COMPUTE_FLOAT64 = 70  # cuBLAS: CUBLAS_COMPUTE_64F
 _DEFAULT_ALGORITHM = -1  # cuBLAS: CUBLAS_GEMM_DEFAULT
@@ -30,7 +34,23 @@ class DeviceNodeArrays(DeviceArrays):
     """Device arrays for nodes, a ``NodeArrays``; NumPy arrays under Numba's simulator."""
 
     def passes(self, inputs: NodeInputs, work: NodeWorkspace, schedule: Any, shape: NodeShape) -> StepPasses:
-        """Return launches of the passes of a step, see ``NodeArrays.passes``."""
+        """Return launches of the passes of a step.
+
+        In order: Gram matrices of the vectors, max-marginals of the pairwise tables, message update, weights of the
+        pairwise tables, gradient, and Adam step. A block of a pass over pairs handles one variable and several
+        partners.
+
+        Parameters
+        ----------
+        inputs : NodeInputs
+            Arrays that stay constant during the steps.
+        work : NodeWorkspace
+            Arrays that the steps change.
+        schedule : (steps, 3) float32
+            Parameters of the steps: inverse temperature, step size, bias correction.
+        shape : NodeShape
+            Sizes of the arrays.
+        """
         h, d, m, vector_count = shape.h, shape.d, shape.m, shape.nodes * shape.m
         _, threads = launch_shape(h, d, self._simulated)
         pairs_per_block = min(threads[1], kernels.tables_per_block(d))
@@ -63,14 +83,17 @@ class DeviceNodeArrays(DeviceArrays):
         )
 
     def exact_products(self, vectors: Any) -> Any:
-        """Return the Gram matrices of vectors in double precision."""
+        """Return the Gram matrices, (nodes, m, m) float64, of integer vectors, (nodes, m, r) float64."""
         n_nodes, m, _ = vectors.shape
         out = self.module.empty((n_nodes, m, m))
         self._multiply(vectors, vectors, out, transposed=True)
         return out
 
     def maxima(self, inputs: ExactInputs, shape: NodeShape) -> Any:
-        """Return the exact maxima of the pairwise tables, see ``certificate_kernels.maxima_kernel``."""
+        """Return the exact maxima of the pairwise tables of the pairs (u, v) with u < v, (nodes, h, h) int64.
+
+        An entry is ``MINUS_INFINITY`` for a table without an allowed entry, and 0 where there is no such pair.
+        """
         maxima = self.module.zeros((shape.nodes, shape.h, shape.h), dtype=np.int64)
         blocks, threads = launch_shape(shape.h, shape.d, self._simulated)
         arguments = [self._flat(array) for array in (*inputs, maxima)]

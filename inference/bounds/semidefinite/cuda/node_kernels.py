@@ -1,10 +1,19 @@
 # mypy: ignore-errors
 """Kernels of a descent step for all nodes of a batch; ``node_arrays`` launches them.
 
-A node is a row of an agent with some hidden variables fixed. The arrays are those of
-``dmcmc.inference.bounds.semidefinite.per_row.node_steps``, flattened in C order: each node has h variables of d values,
-n = h·d values, and m > n factor vectors, of which number n is the row's. Fixed and padded variables are skipped; padded
-values are forbidden in the tables.
+A node is a row of an agent (an assignment of its boundary variables) with some hidden variables fixed. Its bound is a
+sum of maxima of unary and pairwise tables, to which the descent adds products of factor vectors. The arrays are
+flattened in C order: each node has h variables of d values, n = h·d values, and m > n factor vectors, one per value;
+vector number n is the row's, later ones are padding. Fixed and padded variables are skipped; padded values are
+forbidden in the tables. A unit is half the root mean variance of an agent's pairwise tables.
+
+The table of the pair (u, v) has the entries, for value i of u and value j of v,
+
+    z[i, j] = utilities[i, j] + 2 products[i, j] - messages[v, i] - messages[u, j]
+
+With the inverse temperature β, the smoothed max-marginal of j is (1 / β) log Σ_i exp(β z[i, j]). The softmax weights
+are w[i, j] / Σ w with w[i, j] = max(0, 1 + β (z[i, j] - max z) / POWER)^POWER, which approximates
+exp(β (z[i, j] - max z)); POWER = 32 takes five squarings.
 
 In the kernels over pairs, a block handles one variable u (``blockIdx.y``) of a node (``blockIdx.z``) and several
 partners v > u. A thread holds one value j of v and all values of u, a column of the table, so that neighbouring threads
@@ -45,17 +54,22 @@ from dmcmc.inference.bounds.semidefinite.per_row.node_steps import (
 )
 from dmcmc.inference.runtime.compile import cuda_jit
 
-# Fields of a step in a schedule, see ``node_steps.NodeStep``.
+# Fields of a step in a schedule: inverse temperature of the maxima per unit, step size in units with Adam's bias
+# correction of the first moment, and the factor that corrects the bias of the second moment's root.
 INVERSE_TEMPERATURE, STEP_SIZE, BIAS_CORRECTION = range(3)
 FIELDS_PER_STEP = 3
-TABLE_BYTES = 40 << 10  # shared memory of a block for tables; the rest is for reductions
-MAXIMUM_THREADS = 8  # threads that compute partial maxima over a variable's values
-ENTRIES_PER_LOAD = 4  # entries that a thread loads before it uses the first one
-_LOW = np.float32(-1e30)  # stands for minus infinity
+TABLE_BYTES = 40 << 10  # shared memory per block for transposed tables; the rest of the 48 KiB is for reductions
+MAXIMUM_THREADS = 8  # threads that compute partial maxima over a variable's values; chosen by measurement
+ENTRIES_PER_LOAD = 4  # entries that a thread loads before it uses the first one, which hides the latency
+_LOW = np.float32(-1e30)  # stands for minus infinity; finite, so that no difference is NaN
 
 
 def tables_per_block(domain: int) -> int:
-    """Return how many tables of a domain size fit into the shared memory of a block; 0 if a single one does not."""
+    """Return how many tables of a domain size fit into the shared memory of a block; 0 if a single one does not.
+
+    A table has ``domain`` rows of ``domain`` + 1 float32: the extra column avoids bank conflicts. Each table takes
+    ``domain`` threads of the block.
+    """
     return min(MAX_BLOCK_THREADS // domain, TABLE_BYTES // (4 * domain * (domain + 1)))
 
 
@@ -64,13 +78,15 @@ def value_maxima_kernel(domain):
     """Return the kernel of the smoothed max-marginals for variables of ``domain`` values."""
     d, stride, entries = np.uint32(domain), np.uint32(domain + 1), tables_per_block(domain) * domain * (domain + 1)
 
+    # log-sum-exp over the other variable's values gives the smoothed max-marginal
     @cuda_jit(fastmath=True)
     def value_maxima(
         utilities, agents, products, messages, sizes, schedule, maxima_of_values, n_variables, n_vectors, step
     ):
         """Compute the smoothed max-marginals of both variables' values in each pairwise table.
 
-        Output: maxima_of_values.
+        The threads hold columns of the table before the barrier and rows after it. ``maxima_of_values`` is the output;
+        the module defines the formula and all arguments.
         """
         transposed = cuda.shared.array(entries, np.float32)
         column = cuda.local.array(domain, np.float32)
@@ -148,13 +164,14 @@ def message_kernel(domain):
 
         A block handles one variable w (``blockIdx.y``) of a node (``blockIdx.z``). ``threadIdx.x`` is a value j of w;
         the groups of ``threadIdx.y`` share the partners v. The target of value j is the mean, over all tables with w,
-        of its max-marginal minus the table's maximum. Each message moves by ``MESSAGE_DAMPING`` times the difference to
-        the target, and the unary utility of j absorbs the sum of these moves.
+        of its max-marginal minus the table's maximum; such a difference counts as at least -``MAX_UTILITY_DROP``. Each
+        message moves by ``MESSAGE_DAMPING`` times the difference to the target, and the unary utility of j absorbs the
+        sum of these moves. The unary weights are exp(β (x[j] - max x)) / Σ exp(β (x - max x)) for unary utilities x.
 
         Parameters
         ----------
         values : (nodes, n) float32
-            Unary utilities.
+            Unary utilities, in units.
         table_counts : (nodes,) float32
             Number of tables over each variable: one per pair and the unary one.
         maxima_of_values : (nodes, h, n) float32
@@ -175,6 +192,7 @@ def message_kernel(domain):
         if sizes[b * h + w] > 0:  # uniform within a block, which the barriers require
             is_value, first_thread = j < sizes[b * h + w], np.uint32(group * d)
             thread_index, sum_maxima, sum_messages = np.uint32(first_thread + j), zero, zero
+            # partners per group: all groups make the same number of rounds, which the barriers require
             n_rounds = np.uint32((h + n_groups - np.uint32(1)) // n_groups)
             for round_index in range(n_rounds):
                 v = np.uint32(round_index * n_groups + group)
@@ -211,6 +229,7 @@ def message_kernel(domain):
             row_start, column = np.uint32((b * m + w * d + j) * m), np.uint32(w * d + j)
             unary = _LOW
             if is_value:
+                # unary table: twice the product with the row's vector, the utility, the squared norm, and the messages
                 unary = (
                     np.float32(2) * np.float32(products[np.uint32(row_start + n)]) + values[np.uint32(b * n + column)]
                 )
@@ -230,6 +249,7 @@ def message_kernel(domain):
                     position = np.uint32((b * h + v) * n + column)
                     messages[position] += damped * (maxima_of_values[position] - target)
             if is_value:
+                # the sum of the moves of the n_tables - 1 messages
                 unary += damped * (sum_maxima - (n_tables - np.float32(1)) * target)
             buffer_b[thread_index] = unary
             cuda.syncthreads()
@@ -264,7 +284,8 @@ def pair_weights_kernel(domain):
     ):
         """Compute the softmax weights of each pairwise table, in both orders of the pair, and the tables' maxima.
 
-        Outputs: weights of pairs of values, and maxima (nodes, h, h) float32, one per ordered pair of variables.
+        The module defines the formula. Outputs: the entries of ``weights`` for pairs of values, and ``maxima``
+        (nodes, h, h) float32, the same maximum in both orders of the pair.
         """
         transposed = cuda.shared.array(entries, np.float32)
         column_maxima = cuda.shared.array(MAX_BLOCK_THREADS, np.float32)
@@ -276,6 +297,7 @@ def pair_weights_kernel(domain):
         first_thread, table_start = np.uint32(cuda.threadIdx.y * d), np.uint32(cuda.threadIdx.y * d * stride)
         thread_index, exists = np.uint32(first_thread + j), v < h and sizes[b * h + u] > 0
         in_table = exists and j < sizes[b * h + v]
+        # a weight is max(0, 1 + (z - max z) * factor)^POWER
         factor = schedule[np.uint32(step * FIELDS_PER_STEP + INVERSE_TEMPERATURE)] / np.float32(POWER)
         best, zero, one, two = _LOW, np.float32(0), np.float32(1), np.float32(2)
         entry = np.uint32((b * m + u * d) * m + v * d + j)
@@ -303,7 +325,7 @@ def pair_weights_kernel(domain):
         if in_table:
             for i in range(domain):
                 x = max(zero, one + (column[i] - best) * factor)
-                x = x * x
+                x = x * x  # five squarings: x^POWER
                 x = x * x
                 x = x * x
                 x = x * x
@@ -315,6 +337,7 @@ def pair_weights_kernel(domain):
         total = zero
         for k in range(domain):
             total += column_masses[np.uint32(first_thread + k)]
+        # the largest weight is 1, so only a missing table has a smaller total
         scale, position = one / max(total, one), entry
         if in_table:
             for i in range(domain):
@@ -339,14 +362,16 @@ def pair_weights_kernel(domain):
 def adam_step(vectors, half_vectors, gradients, first_moment, second_moment, schedule, n_vectors, width, step):
     """Make an Adam step in which all components of a factor vector share one second moment.
 
-    Each thread loads ``ENTRIES_PER_LOAD`` components before it writes any.
+    With gradient g, first moment a and second moment s of a vector: a = MOMENTUM a + (1 - MOMENTUM) g, s =
+    SECOND_MOMENT_DECAY s + (1 - SECOND_MOMENT_DECAY) mean(g²), and the vector falls by STEP_SIZE a / (BIAS_CORRECTION
+    √s + ADAM_EPSILON). Each thread loads ``ENTRIES_PER_LOAD`` components before it writes any.
 
     Parameters
     ----------
     vectors : (n_vectors, width) float32
         Factor vectors of all nodes; updated.
     half_vectors : (n_vectors, width) float16
-        Output: copy of the vectors.
+        Output: copy of the vectors, the input of the next step's matrix products.
     gradients : (n_vectors, width) float16
         Gradients.
     first_moment : (n_vectors, width) float16
@@ -354,7 +379,7 @@ def adam_step(vectors, half_vectors, gradients, first_moment, second_moment, sch
     second_moment : (n_vectors,) float32
         Running mean of each vector's mean squared gradient (Adam's v); updated.
     schedule : (steps, FIELDS_PER_STEP) float32
-        Parameters of the steps.
+        Parameters of the steps, see ``INVERSE_TEMPERATURE``.
     n_vectors, width : int
         Number of vectors of all nodes together, and components per vector.
     step : int

@@ -1,9 +1,21 @@
 # mypy: ignore-errors
 """Kernels of a descent step for all agents of a batch: smoothed maxima of all pairwise tables, and Adam's step.
 
-``device_arrays.DeviceArrays`` launches them. The arrays are those of
-``dmcmc.inference.bounds.semidefinite.batched_steps``, flattened in C order: each agent has h variables of d values, n =
-h·d values in all. Padded values and variables are skipped.
+The bound of an agent's rows is a sum of maxima of unary and pairwise tables. The descent lowers it by changing one
+factor vector per value, and messages, which move utility between the tables. ``device_arrays.DeviceArrays`` launches
+the kernels. Arrays are flattened in C order: each agent has h hidden variables of d values, n = h·d values in all.
+Smaller agents are padded; padded values and variables are skipped. A unit is half the root mean variance of an
+agent's pairwise tables.
+
+The table of the pair (u, v) has the entries, for value i of u and value j of v,
+
+    z[i, j] = utilities[i, j] + 2 products[i, j] - messages[v, i] - messages[u, j]
+
+Its softmax weights are w[i, j] / Σ w, where, with the inverse temperature β and POWER = 32,
+
+    w[i, j] = max(0, 1 + β (z[i, j] - max z) / POWER)^POWER,
+
+which approximates exp(β (z[i, j] - max z)) and takes five squarings.
 """
 
 import math
@@ -17,14 +29,19 @@ from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
 from dmcmc.inference.runtime.compile import cuda_jit
 
 MAX_BLOCK_THREADS = 256  # per block of a kernel over pairs
-# Fields of a step in a schedule, see ``descent.StepParameters``.
+# Fields of a step in a schedule: inverse temperature of the maxima over values and over pairs, inverse temperature of
+# the maximum over rows (both per unit; the second is not used here), step size in units with Adam's bias correction of
+# the first moment, and the factor that corrects the bias of the second moment's root.
 INVERSE_TEMPERATURE, ROW_INVERSE_TEMPERATURE, STEP_SIZE, BIAS_CORRECTION = range(4)
 FIELDS_PER_STEP = 4
 
 
 @cache
 def smooth_kernel(width):
-    """Return the kernel of the softmax weights for variables with at most ``width`` values."""
+    """Return the kernel of the softmax weights for variables with at most ``width`` values.
+
+    ``width`` is d rounded up to a multiple of 8: a compile-time constant that several domain sizes share.
+    """
 
     @cuda_jit()
     def smooth_pairs(
@@ -44,27 +61,28 @@ def smooth_kernel(width):
     ):
         """Compute the softmax weights of each pair's table, their marginals, and the tables' maxima.
 
-        A block handles one variable u of an agent and several partners v. A thread holds one value j of v and all
-        values of u, a column of their table, so that neighbouring threads access neighbouring addresses. The d threads
-        of a partner combine their columns through shared memory. Each pair is processed twice, once from each side,
-        which moves less data than transposing tables.
+        A block handles one variable u of an agent and several partners v. Thread ``tid`` holds the value j = ``tid`` %
+        d of partner number ``tid`` // d, and all values of u: a column of their table, so that neighbouring threads
+        access neighbouring addresses. The d threads of a partner combine their columns through shared memory. Each pair
+        is processed twice, once from each side, which moves less data than transposing tables. Threads without a table
+        still reach every barrier.
 
         Parameters
         ----------
         utilities, products : (agents, n, n) float32
             Pairwise utilities in units, and inner products of the factor vectors.
         messages : (agents, h, n) float32
-            Messages, see ``pair_kernels.smooth_pairs``.
+            ``messages[v, a]``, for a value a of u, is subtracted from the row of a in the table of the pair (u, v).
         sizes : (agents, h) int32
             Domain sizes; 0 for a padded variable.
         schedule : (steps, agents, FIELDS_PER_STEP) float32
-            Parameters of the steps.
+            Parameters of the steps, see ``INVERSE_TEMPERATURE``.
         weights : (agents, n, n) float32
             Output: weight of each entry; the block of a pair sums to one in each of its two orders.
         marginals : (agents, h, n) float32
             Output: sums of the weights over the partner's values, laid out as ``messages``.
         maxima : (agents, h, h) float32
-            Output: maximum of each pair's table.
+            Output: maximum of each pair's table, in both orders of the pair.
         n_variables, domain : int
             h and d.
         blocks_per_variable : int
@@ -79,6 +97,7 @@ def smooth_kernel(width):
         column = cuda.local.array(width, np.float32)
         h, d, n = np.int32(n_variables), np.int32(domain), np.int32(n_variables * domain)
         tid, block = np.int32(cuda.threadIdx.x), np.int32(cuda.blockIdx.x)
+        # agent b, its variable u, partner v, and value j of v
         u, b = np.int32((block // blocks_per_variable) % h), np.int32(block // (blocks_per_variable * h))
         v = np.int32((block % blocks_per_variable) * (cuda.blockDim.x // d) + tid // d)
         j = np.int32(tid % d)
@@ -88,7 +107,9 @@ def smooth_kernel(width):
         entry = np.int32((b * n + u * d) * n + v * d + j)
         messages_of_u_at = np.int32((b * h + v) * n + u * d)
         message_of_v_at = np.int32((b * h + u) * n + v * d + j)
+        # a weight is max(0, 1 + (z - max z) * factor)^POWER
         factor = schedule[(step * n_agents + b) * FIELDS_PER_STEP + INVERSE_TEMPERATURE] / np.float32(POWER)
+        # -3e38 is close to the most negative float32 and stands for minus infinity
         best, zero, one, two = np.float32(-3e38), np.float32(0), np.float32(1), np.float32(2)
         if in_table:
             message = messages[message_of_v_at]
@@ -101,6 +122,7 @@ def smooth_kernel(width):
         column_maxima[tid] = best
         cuda.syncthreads()
         first_thread = np.int32(tid - j)
+        # maximum over the d columns of the table, one per thread
         for k in range(d):
             best = max(best, column_maxima[first_thread + k])
         mass = zero
@@ -108,7 +130,7 @@ def smooth_kernel(width):
             for i in range(width):
                 if i < size_u:
                     x = max(zero, one + (column[i] - best) * factor)
-                    x = x * x
+                    x = x * x  # five squarings: x^POWER
                     x = x * x
                     x = x * x
                     x = x * x
@@ -134,14 +156,21 @@ def smooth_kernel(width):
 
 @cuda_jit()
 def adam(variables, gradient, first_moment, second_moment, schedule, entries_per_agent, n_agents, step):
-    """Make an Adam step; each thread updates entries at a stride of the whole grid.
+    """Make an Adam step (Kingma and Ba, 2015); each thread updates entries at a stride of the whole grid.
+
+    With gradient g, first moment a and second moment s: a = MOMENTUM a + (1 - MOMENTUM) g, s = SECOND_MOMENT_DECAY s +
+    (1 - SECOND_MOMENT_DECAY) g², and the variable falls by STEP_SIZE a / (BIAS_CORRECTION √s + 1e-8).
 
     Parameters
     ----------
-    variables, gradient, first_moment, second_moment : (agents, entries_per_agent) float32
-        Flattened; all but ``gradient`` are updated.
+    variables : (agents, entries_per_agent) float32
+        Factor vectors or messages of all agents; updated.
+    gradient : (agents, entries_per_agent) float32
+        Gradient of the smoothed bound.
+    first_moment, second_moment : (agents, entries_per_agent) float32
+        Running means of the gradient and of its square (Adam's m and v); updated.
     schedule : (steps, agents, FIELDS_PER_STEP) float32
-        Parameters of the steps.
+        Parameters of the steps, see ``INVERSE_TEMPERATURE``.
     entries_per_agent, n_agents : int
         Sizes of the arrays.
     step : int
@@ -158,5 +187,6 @@ def adam(variables, gradient, first_moment, second_moment, schedule, entries_per
         )
         first_moment[k] = new_first
         second_moment[k] = new_second
+        # 1e-8 is Adam's epsilon, which avoids a division by zero
         denominator = np.float32(math.sqrt(new_second)) * schedule[offset + BIAS_CORRECTION] + np.float32(1e-8)
         variables[k] -= schedule[offset + STEP_SIZE] * new_first / denominator

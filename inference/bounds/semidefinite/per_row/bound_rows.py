@@ -33,10 +33,15 @@ _RETAINED_SHARE = 0.75  # of the buffer entries are kept, for the leaves furthes
 
 
 def max_nodes_per_batch(shape: NodeShape, free_bytes: int) -> int:
-    """Return the number of nodes for which the given memory suffices."""
+    """Return the number of nodes for which the given memory suffices; 0 if it does not suffice for one.
+
+    The number is reduced by a quarter until a batch fits. The bytes of the steps count twice, as a reserve for
+    temporary arrays.
+    """
     max_nodes = min(_MAX_NODES_PER_BATCH, (_MAX_ARRAY_ENTRIES - 1) // (shape.m * max(shape.m, shape.r)))
     while max_nodes > 0:
         batch = shape._replace(nodes=max_nodes)
+        # factor 2: a reserve for temporary arrays
         if 2 * batch.bytes + certificate_bytes(batch) <= free_bytes:
             break
         max_nodes = max_nodes * 3 // 4
@@ -156,7 +161,9 @@ class PerRowBounding:
         per_row.nodes_solved += len(starts)
         self.queue.invalidate(item)
         tree = per_row.trees.setdefault(item.row, RowTree())
-        if item.leaf is None:  # a lower bound from another method says nothing about convergence
+        # A root keeps its own bound, even if another method has lowered the row further: compared with that bound, the
+        # root's branches would seem not to have converged.
+        if item.leaf is None:
             bounds = [int(relaxation.state.bounds[item.row]) if bound is None else bound for bound in bounds_found]
         else:
             parent_bound = item.leaf.bound
@@ -180,13 +187,13 @@ class PerRowBounding:
     def _store_factors(
         self, batch: RowNodeBatch, items: Sequence[QueueItem], bounds_found: Sequence[int | None]
     ) -> list[int | None]:
-        """Store the points of the nodes that can be branched; return each node's buffer entry, or None.
+        """Store the points of the nodes that can be branched; return each node's buffer entry, None if not stored.
 
         ``bounds_found`` holds the bound of each node, or None. Nodes with high bounds are stored first if space is
         short.
         """
         entry_ids: list[int | None] = [None] * len(bounds_found)
-        if items[0].stage == Stage.CONTINUE:  # into their own entries, which some have lost
+        if items[0].stage == Stage.CONTINUE:  # a continued leaf overwrites its own entry, if it still has one
             entry_ids = [None if item.leaf is None else item.leaf.entry for item in items]
             stored = [b for b, entry in enumerate(entry_ids) if entry is not None]
             self._buffers.overwrite(batch.steps.best, stored, [entry for entry in entry_ids if entry is not None])
@@ -229,7 +236,11 @@ class PerRowBounding:
         self.queue.invalidate()
 
     def _certify(self, batch: RowNodeBatch) -> list[int | None]:
-        """Return the exact bounds of a batch; the CPU checks the first one from the device."""
+        """Return the exact bounds of a batch, None for a node whose numbers are too large.
+
+        The CPU checks the first bound that the device computes. If they differ, the CPU computes all bounds from then
+        on.
+        """
         states = [active.relaxation.per_row for active in self.relaxations]
         known_exactness = {per_row.exact for per_row in states}
         if False not in known_exactness:

@@ -1,7 +1,9 @@
 """Exact bounds of many nodes at once in integers, for any array library; they equal those of ``certificate``.
 
-Sums of products of integer vectors stay below 2^50 in any order of addition, so float64 holds them exactly on any
-device. All other numbers are int64.
+A node is a row of an agent (an assignment of its boundary variables) with some hidden variables fixed. Its bound is a
+constant, plus the squared norm of the row's factor vector, plus the maxima of its unary and pairwise tables. Vectors
+and messages are rounded to integers with ``bits`` and 2 ``bits`` fraction bits. Sums of products of integer vectors
+stay below 2^50 in any order of addition, so float64 holds them exactly on any device. All other numbers are int64.
 """
 
 from typing import Any
@@ -15,7 +17,7 @@ from dmcmc.inference.bounds.semidefinite.per_row.node_batch import RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.per_row.node_steps import ExactInputs, NodeShape
 from dmcmc.inference.runtime.types import Ints
 
-_PAIR_TABLE_BYTES = 1 << 28  # bytes of the pairwise products of the nodes certified together, about
+_PAIR_TABLE_BYTES = 1 << 28  # pairwise products of the nodes certified together, about; 256 MiB
 _PARTS_PER_BATCH = 2  # parts in which a batch is certified, at most
 
 
@@ -32,7 +34,10 @@ def certificates(batch: RowNodeBatch) -> list[int | None]:
 
 
 def certificate_bytes(shape: NodeShape) -> int:
-    """Return the estimated bytes of workspace of the certificates of a batch."""
+    """Return the estimated bytes of workspace of the certificates of a batch.
+
+    Per node: products in float64, two float64 copies of the vectors, and four arrays of the size of the messages.
+    """
     return _nodes_at_once(shape) * (8 * shape.m**2 + 16 * shape.m * shape.r + 32 * shape.h * shape.n)
 
 
@@ -80,6 +85,7 @@ def _certify_part(batch: RowNodeBatch, part: slice) -> list[int | None]:
         + np.where(exists, unary_maxima, 0).sum(axis=1)
         + pair_sums
     )
+    # division by 4^bits, rounded up
     bounds = np.where(infeasible, MINUS_INFINITY, -(-scaled_bounds >> 2 * bits)).tolist()
     return [None if node_bits is None else bound for node_bits, bound in zip(bits_or_none, bounds, strict=True)]
 
@@ -103,6 +109,7 @@ def _unary_maxima(batch: RowNodeBatch, part: slice, products: Any, messages: Any
     xp, put, values = batch.buffers.arrays.module, batch.buffers.arrays.put, batch.values[part]
     (n_nodes, h, d, _), n, m = batch.shape._replace(nodes=len(bits)), batch.shape.n, batch.shape.m
     entries = values * put(np.left_shift(np.int64(1), 2 * bits))[:, None] + messages.sum(axis=1)
+    # squared norms (the diagonal), and twice the products with the row's vector, which is number n
     term_values = products.reshape(n_nodes, -1)[:, :: m + 1][:, :n] + 2 * products[:, n, :n]
     entries += term_values.astype(np.int64)
     return xp.where(values < FORBIDDEN_BELOW, np.int64(MINUS_INFINITY), entries).reshape(n_nodes, h, d).max(axis=2)

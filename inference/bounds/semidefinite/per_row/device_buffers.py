@@ -1,4 +1,9 @@
-"""Buffers that all nodes of some agents share: utilities, and the factor vectors and messages that nodes start from."""
+"""Buffers that all nodes of some agents share: utilities, and the factor vectors and messages that nodes start from.
+
+A node is a row of an agent (an assignment of its boundary variables) with some hidden variables fixed. Arrays are
+padded to the largest agent: h hidden variables of d values, n = h·d values, and m > n vectors of r components, of which
+number n is the row's.
+"""
 
 import math
 from collections.abc import Sequence

@@ -1,6 +1,8 @@
 """A batch of nodes whose descents run together; their initial points are gathered on the device.
 
-A node is a row of an agent with some hidden variables fixed. A point is a node's factor vectors and messages.
+A node is a row of an agent (an assignment of its boundary variables) with some hidden variables fixed. A point is a
+node's factor vectors, one per value and one for the row, and its messages. Array sizes: h hidden variables of d values,
+n = h·d values, and m > n vectors of r components, of which number n is the row's.
 """
 
 from collections.abc import Callable, Sequence
@@ -111,7 +113,10 @@ class RowNodeBatch:
         return self.buffers.extract(int(self.agents[b]), *(part[b] for part in self.steps.best))
 
     def _gather_utilities(self) -> tuple[Any, Any]:
-        """Compute the nodes' unary utilities and constants on the device; return them in units."""
+        """Compute the nodes' unary utilities, (nodes, n), and constants, (nodes,), on the device; return them in units.
+
+        A fixed value adds its unary utility to the constant and its pairwise utilities to the other values.
+        """
         buffers, put, xp = self.buffers, self.buffers.arrays.put, self.buffers.arrays.module
         rows = buffers.first_row[self.agents] + np.array([start.node.row for start in self.starts])
         values, constants = xp.take(buffers.row_values, put(rows), axis=0), put(buffers.constants[rows])
@@ -145,7 +150,10 @@ class RowNodeBatch:
         values[at, positions] = xp.where(put(excluded), np.int64(FORBIDDEN), values[at, positions])
 
     def _initial_points(self, sizes: Any) -> tuple[Any, Any]:
-        """Return the initial factor vectors, (nodes, m, r), and messages, (nodes, h, n), float32 on the device."""
+        """Return the initial factor vectors, (nodes, m, r), and messages, (nodes, h, n), float32 on the device.
+
+        The row's vector absorbs the vectors of the fixed values. Vectors and messages of fixed variables become zero.
+        """
         arrays, (d, n, m) = self.buffers.arrays, (self.shape.d, self.shape.n, self.shape.m)
         xp, count = arrays.module, len(self.starts)
         entry_ids = arrays.put(np.array([start.entry for start in self.starts], dtype=np.int64))

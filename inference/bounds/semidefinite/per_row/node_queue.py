@@ -1,9 +1,10 @@
 """Choose the next nodes of the rows' search trees, and the size of a batch.
 
-Each row (an assignment of an agent's boundary variables) has a tree, whose root is the row. A leaf is branched into
-parts of the domain of the next variable, and a part into its single values. Splitting a domain in two stages lowers the
-bound about twice as far per step. If a branch is not lower than its parent, its descent has not converged, and it gets
-more steps first.
+Each row (an assignment of an agent's boundary variables) has a tree, whose root is the row. A node fixes some hidden
+variables; a leaf is a node that has been bounded and not branched. Its excess is its bound minus the row's cutoff, the
+utility that the row has to exceed to matter. A leaf is branched into parts of the domain of the next variable, and a
+part into its single values. Splitting a domain in two stages lowers the bound about twice as far per step. If a branch
+is not lower than its parent, its descent has not converged, and it gets more steps first.
 """
 
 import math
@@ -29,13 +30,16 @@ from dmcmc.inference.bounds.semidefinite.row_tree import DomainPart, Leaf
 _MAX_SKIPPED_SHARE = 1.0  # of the batch size: nodes of another stage that a batch may pass over
 _MIN_STEP_SECONDS = 2e-4  # estimated seconds of a step of a small batch
 _SECONDS_PER_PRODUCT = 2e-14  # estimated seconds of a step per node, pair of values and component of the vectors
-_DOMAIN_PARTS = 4  # parts into which a domain of at least twice as many values is split
+_DOMAIN_PARTS = 4  # parts into which a domain of at least twice as many values is split; chosen by measurement
 _LEAVES_PER_ROW = 8  # leaves of a row that are candidates for a batch
 _PLANNED_TIME_SHARE = 0.8  # of the remaining time is used for planning a batch
 
 
 class Stage(IntEnum):
-    """Next action for a row: bound its root, continue a leaf's descent, or branch a leaf."""
+    """Next action for a row: bound its root, continue a leaf's descent, or branch a leaf.
+
+    A row starts at ``ROOT``. Its leaves are then branched if they are converged, otherwise continued.
+    """
 
     ROOT = 0
     CONTINUE = 1
@@ -165,7 +169,8 @@ class NodeQueue:
     def next_batch(self) -> list[QueueItem]:
         """Return the items of the next batch: those with the first item's stage for which memory and time suffice.
 
-        The items are sorted by agent. The batch does not reach far below the first items of other stages.
+        The items are sorted by agent. The batch does not reach far below the first items of other stages. The list is
+        empty if no leaf can be lowered or the time does not suffice for one node.
         """
         items, chosen, count, skipped = self.items(), list[QueueItem](), 0, 0
         stage = items[0].stage if items else Stage.ROOT
@@ -180,7 +185,7 @@ class NodeQueue:
         return sorted(chosen, key=lambda item: (item.relaxation_index, item.row, item.leaf_order))
 
     def _max_affordable_nodes(self, schedule: NodeSchedule) -> int:
-        """Return the number of nodes for which memory and time suffice."""
+        """Return the number of nodes for which memory and time suffice; 0 if the time is too short for any batch."""
         seconds = _PLANNED_TIME_SHARE * self._seconds_left()
         if math.isinf(seconds):
             return self._max_nodes

@@ -24,7 +24,7 @@ import numpy as np
 from dmcmc.inference.bounds.semidefinite.descent import STEPS_PER_CHECK
 from dmcmc.inference.runtime.types import Array
 
-MAX_UTILITY_DROP = 50.0  # units: a max-marginal is taken to be at most this far below the best of its variable
+MAX_UTILITY_DROP = 50.0  # units: limit of a max-marginal's distance to the best of its variable; limits messages
 MESSAGE_DAMPING = 0.8  # damping factor of the message updates
 MESSAGE_SWEEPS = 2  # message updates of all variables per step
 MOMENTUM = 0.9  # decay of the running mean of gradients (Adam's beta_1)
@@ -85,7 +85,11 @@ class NodeShape(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Estimated bytes of a batch."""
+        """Estimated bytes of a batch.
+
+        Per node: two float16 arrays (m, m), the vectors with gradient, moments, best point and temporary arrays, the
+        messages with max-marginals and best point, and small arrays.
+        """
         bytes_per_node = 4 * self.m**2 + 20 * self.m * self.r + 12 * self.h * self.n + 16 * self.n
         return self.nodes * bytes_per_node
 
@@ -249,6 +253,9 @@ class NodeArrays(Protocol):
 class NodeDescent:
     """Makes descent steps for a batch of nodes.
 
+    Call ``passes`` once per schedule, then ``advance`` for consecutive ranges of steps, then ``finish``; ``best`` is
+    valid after that.
+
     Parameters
     ----------
     shape : NodeShape
@@ -271,7 +278,7 @@ class NodeDescent:
     best : tuple of arrays
         Factor vectors and messages with the smallest bound of all checks; the initial ones before the first check.
     least_bound : (nodes,) float64
-        That bound, in units.
+        That bound, in units; infinity before the first check.
     """
 
     def __init__(self, shape: NodeShape, given: NodeInputs, vectors: Any, messages: Any, arrays: NodeArrays) -> None:
@@ -323,6 +330,7 @@ class NodeDescent:
         """Copy the current points of the nodes whose bound is smaller than before."""
         xp, n, work = self._arrays.module, self.shape.n, self.workspace
         bounds = self._given.constants + work.products[:, n, n].astype(np.float64)
+        # half: each pair occurs in both orders
         bounds += work.best.sum(axis=1, dtype=np.float64) + work.maxima.sum(axis=(1, 2), dtype=np.float64) / 2
         improved = bounds < self.least_bound
         self.least_bound = xp.where(improved, bounds, self.least_bound)

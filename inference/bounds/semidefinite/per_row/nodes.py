@@ -51,7 +51,9 @@ class RowNode(NamedTuple):
 class NodeSchedule(NamedTuple):
     """Number of steps of a node's descent, with temperatures and step sizes, in units.
 
-    Both decrease late: the steps with a high temperature and a large step size gain most.
+    A unit is half the root mean variance of the agent's pairwise tables. With the share p of steps made, the
+    temperature is T₀ (T₁ / T₀)^(p^3.7) and the step size s₀ (s₁ / s₀)^(p²), times a linear warm-up over the first fifth
+    of the steps. Both decrease late: the steps with a high temperature and a large step size gain most.
 
     Attributes
     ----------
@@ -88,7 +90,8 @@ class NodeSchedule(NamedTuple):
         )
 
 
-# Tuned on rows of meeting problems of 25 and 50 variables with both kinds of utilities.
+# Steps, initial and final temperature, initial and final step size. Tuned on rows of meeting problems of 25 and 50
+# variables with both kinds of utilities.
 ROOT_SCHEDULE = NodeSchedule(140, 0.04, 0.0005, 0.018, 0.0003)
 BRANCH_SCHEDULE = NodeSchedule(45, 0.04, 0.0005, 0.024, 0.0003)
 
@@ -153,7 +156,7 @@ def node_matrix(matrix: UtilityMatrix, node: RowNode) -> UtilityMatrix:
 
 
 def certified_node_bound(descent: Descent, node: RowNode, point: DescentPoint) -> int | None:
-    """Return the exact bound of a node, computed on the CPU; None if the numbers are too large.
+    """Return the exact bound of a node in the agent's scale, computed on the CPU; None if the numbers are too large.
 
     Parameters
     ----------
