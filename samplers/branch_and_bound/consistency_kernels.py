@@ -20,7 +20,7 @@ state : SearchState
     ``net.first[v]`` on; ``state.place`` is the index of each value in this order (a sparse set). ``state.mark`` has
     flags of variables that still have to be processed: in row REMOVED those that lost values, in row RAISED those whose
     unary costs rose, in row UNSURE those whose existential support must be checked; entry 0 of row RISEN says that the
-    lower bound rose. A flag is set by the operation that causes it, and cleared when ``propagate`` has dealt with it,
+    lower bound rose. A flag is set by the operation that causes it, and cleared when ``propagate`` has handled it,
     or by backtracking. ``state.scratch`` is (3, largest domain) workspace.
 v, u : int
     Variables.

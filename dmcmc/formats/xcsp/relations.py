@@ -198,7 +198,7 @@ class Formula:
 
         Forbidden entries are the smallest int64, or ±∞ in an array of floats.
 
-        A predicate costs 0 where it holds and is forbidden elsewhere. Constant arguments become axes of one value.
+        A predicate costs 0 if it holds and is forbidden otherwise. Constant arguments become axes of one value.
 
         Parameters
         ----------
