@@ -133,7 +133,7 @@ class Pruned:
         Row numbers, in C order over the interface.
     thresholds : (k,) int64, float64 or object
         Utilities: every assignment of the hidden variables with at least this utility consists of remaining values.
-    live : (k, hidden variables, W) bool
+    allowed : (k, hidden variables, W) bool
         The values that remain, with variables in the order of ``LocalProblem.hidden``. W is the largest padded domain
         size.
     """
