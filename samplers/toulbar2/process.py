@@ -164,7 +164,7 @@ class Toulbar2Process:
         arrays = io.BytesIO()
         costs.save(arrays)
         top = costs.top if beat is None else costs.cost_to_beat(beat)
-        job = {"bytes": len(arrays.getvalue()), "top": top, "seconds": max(1, int(np.ceil(min(seconds, 1e8))))}
+        job = {"bytes": arrays.tell(), "top": top, "seconds": max(1, int(np.ceil(min(seconds, 1e8))))}
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(job).encode() + b"\n")
