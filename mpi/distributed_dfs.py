@@ -1,12 +1,15 @@
 """A depth-first tree that agents find by messages: each agent knows its neighbours only.
 
 Neighbours send each other their numbers of neighbours (DEGREE). In each component, the agent with the most neighbours
-becomes the root; ties go to the lowest number. It is elected by the echo algorithm with extinction (Tel 2000, §7.3):
-each agent that precedes all its neighbours in this order starts a wave (WAVE). Agents pass the largest wave on and
-ignore smaller ones. The agent whose wave has returned from all its neighbours is the root. The root sends a token. Each
-agent passes it on to the unvisited neighbour with the most neighbours (TOKEN). It returns from an agent that was
-visited before, or that has no unvisited neighbour left (BACK). The resulting tree is that of
-:func:`dmcmc.inference.dpop.pseudotree.depth_first` on the whole graph.
+becomes the root; ties go to the lowest number. An agent that ``combine.root`` names sends the number of all agents,
+which is more than any agent has neighbours, so it becomes the root of its component.
+
+The root is elected by the echo algorithm with extinction (Tel 2000, §7.3): each agent that precedes all its neighbours
+in this order starts a wave (WAVE). Agents pass the largest wave on and ignore smaller ones. The agent whose wave has
+returned from all its neighbours is the root. The root sends a token. Each agent passes it on to the unvisited neighbour
+with the most neighbours (TOKEN). It returns from an agent that was visited before, or that has no unvisited neighbour
+left (BACK). The resulting tree is that of :func:`dmcmc.inference.dpop.trees.depth_first.depth_first` on the whole
+graph.
 """
 
 from collections import deque
@@ -17,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dmcmc.inference.dpop.division import Division
-from dmcmc.inference.dpop.pseudotree import PseudoTree, complete_tree, neighbours_of
+from dmcmc.inference.dpop.pseudotree import PseudoTree, complete_tree, neighbours_of, root_agent
 from dmcmc.inference.model.problem import Problem
 from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.mpi.world import World
@@ -37,7 +40,8 @@ class DfsMessage(NamedTuple):
     sender, receiver : int
         The agents.
     degree : int
-        In a degree message, the sender's number of neighbours; in a wave, that of the wave's initiator.
+        In a degree message, the sender's number of neighbours, or that of all agents if it is to be the root; in a
+        wave, that of the wave's initiator.
     agent : int
         In a wave, the initiator.
     """
@@ -59,6 +63,8 @@ class _DfsAgent:
         The agent.
     neighbours : sequence of int
         Its neighbours.
+    degree : int
+        The number that it sends in its degree messages.
     degrees : dict
         Number of neighbours of each neighbour, as far as received.
     wave : (int, int)
@@ -75,6 +81,7 @@ class _DfsAgent:
 
     number: int
     neighbours: Sequence[int]
+    degree: int
     degrees: dict[int, int] = field(default_factory=dict)
     wave: tuple[int, int] = (-1, 0)  # (−1, 0) before the first wave: smaller than all waves
     before: int = -1  # the neighbour that sent the wave first
@@ -86,7 +93,7 @@ class _DfsAgent:
         """Return the messages with this agent's degree."""
         if not self.neighbours:
             self.parent = -1
-        return [DfsMessage(_DEGREE, self.number, other, len(self.neighbours)) for other in self.neighbours]
+        return [DfsMessage(_DEGREE, self.number, other, self.degree) for other in self.neighbours]
 
     def receive(self, message: DfsMessage) -> list[DfsMessage]:
         """Return the messages that this agent sends when it receives a message."""
@@ -104,7 +111,7 @@ class _DfsAgent:
 
     def _start_wave(self) -> list[DfsMessage]:
         """Return the messages of this agent's wave if no neighbour precedes it."""
-        this_wave = (len(self.neighbours), -self.number)
+        this_wave = (self.degree, -self.number)
         if any((degree, -other) > this_wave for other, degree in self.degrees.items()) or self.wave > this_wave:
             return []
         self.wave, self.before, self.echoes = this_wave, -1, 0
@@ -142,18 +149,29 @@ class _DfsAgent:
 
 
 def distributed_dfs_tree(
-    problem: Problem, division: Division, owner: Sequence[int], world: World
+    problem: Problem, division: Division, world: World, root: str | None = None
 ) -> tuple[PseudoTree, dict[int, SentMessages]]:
-    """Return the tree that the agents find, and each agent's message statistics, on every rank; a collective call."""
+    """Return the tree that the agents find, and each agent's message statistics, on every rank; a collective call.
+
+    Each rank works for an equal number of agents. ``root`` is the name of an agent that is to be a root, or None.
+
+    Raises
+    ------
+    ConfigError
+        If no agent has the name of the root; raised on every rank.
+    """
+    root_index = world.on_first_rank(lambda: root_agent(problem, root))
+    agents = len(division.locals)
+    owner = [agent * world.size // agents for agent in range(agents)]
     neighbours = neighbours_of(problem, division)
     local_neighbours = {agent: neighbours[agent] for agent, rank in enumerate(owner) if rank == world.rank}
-    parents, sent = depth_first_by_token(local_neighbours, owner, world)
+    parents, sent = depth_first_by_token(local_neighbours, owner, world, root_index)
     all_parents = world.union(parents)
     return complete_tree(problem, division, [all_parents[agent] for agent in range(len(owner))]), world.union(sent)
 
 
 def depth_first_by_token(
-    neighbours: Mapping[int, Iterable[int]], owner: Sequence[int], world: World
+    neighbours: Mapping[int, Iterable[int]], owner: Sequence[int], world: World, root: int | None = None
 ) -> tuple[dict[int, int], dict[int, SentMessages]]:
     """Return the parent of each of this rank's agents, −1 for roots, and its message statistics; a collective call.
 
@@ -165,9 +183,12 @@ def depth_first_by_token(
         The rank of each agent.
     world : World
         The ranks.
+    root : int, optional
+        The agent that is to be the root of its component.
     """
     agents = {
-        number: _DfsAgent(number, sorted(neighbours_of_agent)) for number, neighbours_of_agent in neighbours.items()
+        number: _DfsAgent(number, sorted(others), len(owner) if number == root else len(list(others)))
+        for number, others in neighbours.items()
     }
     counts, sizes = dict.fromkeys(agents, 0), dict.fromkeys(agents, 0)
     local, outgoing = deque[DfsMessage](), [list[DfsMessage]() for _ in range(world.size)]

@@ -5,7 +5,7 @@ from typing import Any
 
 _IMMEDIATE_POLLS = 100  # polls without a pause
 _FIRST_PAUSE = 2e-5  # seconds
-_LONGEST_PAUSE = 1e-3  # seconds
+LONGEST_PAUSE = 1e-3  # seconds
 
 
 class IdleWait:
@@ -17,7 +17,7 @@ class IdleWait:
         The longest pause, in seconds.
     """
 
-    def __init__(self, longest: float = _LONGEST_PAUSE) -> None:
+    def __init__(self, longest: float = LONGEST_PAUSE) -> None:
         self._polls, self._seconds, self._longest = 0, _FIRST_PAUSE, longest
 
     def take(self) -> None:
@@ -28,18 +28,16 @@ class IdleWait:
             self._seconds = min(self._longest, 1.2 * self._seconds)  # 20 % longer each time
 
 
-def wait_for_all(comm: Any, longest: float = _LONGEST_PAUSE) -> None:
-    """Wait until all ranks of a communicator call this.
-
-    A collective message would wait without a pause.
+def wait_for(request: Any, longest: float = LONGEST_PAUSE) -> None:
+    """Wait until a request of MPI is complete; a blocking call would wait without a pause.
 
     Parameters
     ----------
-    comm : mpi4py communicator
-        The communicator.
+    request : mpi4py request
+        The request, of a collective call or a message.
     longest : float
         The longest pause between polls, in seconds.
     """
-    barrier, idle = comm.Ibarrier(), IdleWait(longest)
-    while not barrier.Test():
+    idle = IdleWait(longest)
+    while not request.Test():
         idle.take()

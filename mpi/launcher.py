@@ -8,6 +8,7 @@ from pathlib import Path
 # Environment variables with the number of ranks: of MPICH and its relatives, Open MPI, MVAPICH2 and HPE PALS.
 _SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE")
 _OPEN_MPI_VARIABLE = "OMPI_COMM_WORLD_RANK"
+_PMIX_VARIABLE = "PMIX_NAMESPACE"  # the variable by which MPICH recognises PMIx
 _OPEN_MPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "prun")  # program names of Open MPI
 _MAX_ANCESTORS = 8  # ancestors of a rank that are searched for its launcher
 # Environment variables with the number of this rank, of the same launchers and of PMIx.
@@ -47,6 +48,15 @@ def by_open_mpi(environment: Mapping[str, str]) -> bool:
     :func:`print_as_launcher`.
     """
     return _OPEN_MPI_VARIABLE in environment
+
+
+def speaks_pmix(environment: Mapping[str, str]) -> bool:
+    """Return whether the launcher uses PMIx for its ranks: Open MPI's does, and Slurm's with ``--mpi=pmix``.
+
+    >>> speaks_pmix({"PMIX_NAMESPACE": "prterun-12@1"}), speaks_pmix({"PMI_RANK": "0"})
+    (True, False)
+    """
+    return _PMIX_VARIABLE in environment
 
 
 def launcher_of(process: int) -> int | None:

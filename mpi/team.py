@@ -1,16 +1,16 @@
 """The MPI ranks that work on the rows of one agent: the rank that owns it, and ranks that own no agent."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 
-from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.types import Array
-from dmcmc.mpi.idle_wait import wait_for_all
+from dmcmc.mpi.collective_calls import CollectiveCalls
 from dmcmc.mpi.wire_format import byte_slices
-from dmcmc.mpi.world import World, shared_form, worst_error
+from dmcmc.mpi.world import World
 
 T = TypeVar("T")
 
@@ -43,10 +43,10 @@ class MpiTeam:
         self.private = private
         self._world = world
         self._comm: Any = None
-        self._agreed: Exception | None = None  # the error last raised on all ranks of the team
         if agent is not None:
             self._comm = world.comm.Split(agent, key=0 if first else 1 + world.rank)
             self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+        self._calls = CollectiveCalls(self._comm, partial(world.count, "team"))
 
     def __enter__(self) -> "MpiTeam":
         return self
@@ -59,43 +59,18 @@ class MpiTeam:
 
     def allgather(self, work: Callable[[], Sequence[Array]]) -> list[Sequence[Array]]:
         """Return the arrays that ``work`` makes on each rank, in rank order; an error on one rank is raised on all."""
-        arrays_made, failure = list[Array](), None
-        try:
-            arrays_made = [np.asarray(array, order="C") for array in work()]
-        except Exception as error:
-            failure = error
-        self._agree(failure)
+        arrays_made = self._calls.after(lambda: [np.asarray(array, order="C") for array in work()])
         forms = self._allgather([(array.dtype.str, array.shape) for array in arrays_made])
         return [self._arrays(rank, arrays_made, form) for rank, form in enumerate(forms)]
 
     def run(self, work: Callable[[], T]) -> T:
         """Return the result of work that calls :meth:`allgather`; its other errors are raised on all ranks too."""
-        try:
-            result = work()
-        except Exception as error:
-            if error is not self._agreed:
-                self._agree(error)
-            raise
-        self._agree(None)
-        return result
-
-    def _agree(self, failure: Exception | None) -> None:
-        """Raise an error on all ranks if there is one on any of them, as :meth:`dmcmc.mpi.world.World.agree` does."""
-        if self.size > 1:
-            error = worst_error(self._allgather(shared_form(failure, self._world.rank)), failure, self.rank)
-            self._agreed = error
-            if isinstance(error, DmcmcError) and error is not failure:
-                error.order += 1  # among the errors of all teams, that of the rank where it occurred comes first
-            if error is not None:
-                raise error
-        elif failure is not None:
-            raise failure
+        return self._calls.run(work)
 
     def _allgather(self, value: Any) -> list[Any]:
-        """Return every rank's value; waiting ranks leave the cores to working ones."""
+        """Return every rank's value; the ranks have agreed that none has failed."""
         if self.size == 1:
             return [value]
-        wait_for_all(self._comm)
         data = self._world.pack(value, "team", self.size - 1)
         return [self._world.unpack(received) for received in self._comm.allgather(data)]
 

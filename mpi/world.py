@@ -5,25 +5,22 @@ MPI is loaded only if a launcher started this process, so a plain ``dmcmc run`` 
 
 import os
 import pickle
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
+from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.types import Array
+from dmcmc.mpi.collective_calls import CollectiveCalls
 from dmcmc.mpi.compute_node import ComputeNode, find_compute_node, use_gpu
-from dmcmc.mpi.idle_wait import wait_for_all
-from dmcmc.mpi.launcher import announced_size, launched
+from dmcmc.mpi.launcher import announced_size, by_open_mpi, launched, speaks_pmix
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 _LONGEST_SLEEP = 0.02  # seconds between polls while other ranks may work for long
-
-
-class OtherRankError(DmcmcError):
-    """Another rank has failed with an error that is not meant for users; that rank raises the error itself."""
-
-    exit_code = 1
 
 
 class LauncherError(DmcmcError):
@@ -56,8 +53,6 @@ class World:
         the tables of its node.
     node_comm : mpi4py communicator or None
         The communicator of this node's ranks, the leader first; None without MPI.
-    agreed_error : Exception or None
-        The error that was last raised on all ranks; None before the first one.
     """
 
     node_comm: Any
@@ -68,7 +63,7 @@ class World:
 
     def __init__(self, comm: Any = None) -> None:
         self.comm = comm
-        self.agreed_error: Exception | None = None
+        self._calls = CollectiveCalls(comm, partial(self.count, "agree"))
         self.rank: int = 0 if comm is None else comm.Get_rank()
         self.size: int = 1 if comm is None else comm.Get_size()
         node, self.node_comm = (ComputeNode(), None) if comm is None else find_compute_node(comm)
@@ -90,6 +85,11 @@ class World:
         what : str
             Name under which :meth:`message_counts` reports the messages.
         """
+        self._calls.begin(what)
+        return self._bcast(value, what)
+
+    def _bcast(self, value: Any, what: str) -> Any:
+        """Return rank 0's value on every rank; the ranks have begun this call together."""
         if self.comm is None:
             return value
         data = self.pack(value, what, self.size - 1) if self.rank == 0 else None
@@ -100,6 +100,7 @@ class World:
         """Return every rank's value on rank 0, in the order of ranks, and None on the others."""
         if self.comm is None:
             return [value]
+        self._calls.begin(what)
         gathered = self.comm.gather(self.pack(value, what, 1 if self.rank else 0), root=0)
         return [self.unpack(data) for data in gathered] if self.rank == 0 else None
 
@@ -108,7 +109,7 @@ class World:
         if self.comm is None:
             return [value]
         data = self.pack(value, what, self.size - 1)
-        wait_for_all(self.comm)
+        self._calls.begin(what)
         return [self.unpack(received) for received in self.comm.allgather(data)]
 
     def exchange(self, parts: Sequence[Array], what: str) -> list[Array] | None:
@@ -121,7 +122,10 @@ class World:
         what : str
             Name under which :meth:`message_counts` reports the messages.
         """
-        if self.comm is None or not self.comm.allreduce(sum(map(len, parts))):
+        if self.comm is None:
+            return None
+        self._calls.begin(what)
+        if not self.comm.allreduce(sum(map(len, parts))):
             return None
         received: list[Array] = self.comm.alltoall(list(parts))
         self.count(what, self.size - 1, sum(part.nbytes for part in parts))
@@ -161,26 +165,33 @@ class World:
 
         Each rank calls this when its part of some work has ended, with the exception of that part. The worst error is
         raised. The rank where it occurred raises the error itself. The others raise it too if it is meant for users,
-        otherwise a :class:`OtherRankError`.
+        otherwise a :class:`dmcmc.mpi.collective_calls.OtherRankError`.
 
         Parameters
         ----------
         failure : Exception or None
             The exception of this rank's part.
         """
-        if self.comm is None:
-            if failure is not None:
-                raise failure
-            return
-        reports = self.allgather(shared_form(failure, self.rank), "agree")
-        error = worst_error(reports, failure, self.rank)
-        if error is not None:
-            self.agreed_error = error
-            raise error
+        self._calls.agree(failure)
+
+    @property
+    def agreed_error(self) -> Exception | None:
+        """The error that was last raised on all ranks; None before the first one."""
+        return self._calls.agreed_error
 
     def is_agreed(self, error: Exception) -> bool:
         """Return whether all ranks have raised an error; otherwise other ranks continue, and may wait for this one."""
         return self.comm is None or error is self.agreed_error
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Return the result of work that makes collective calls; an exception on one rank is raised on all.
+
+        Parameters
+        ----------
+        work : callable
+            The work. It may wait for other ranks in calls of this class only, not for messages between agents.
+        """
+        return self._calls.run(work)
 
     def on_all_ranks(self, work: Callable[[], T]) -> T:
         """Return the result of this rank's part of some work; an exception on one rank is raised on all.
@@ -190,20 +201,12 @@ class World:
         work : callable
             The part. It must not wait for other ranks.
         """
-        if self.comm is None:
-            return work()
-        result, failure = None, None
-        try:
-            result = work()
-        except Exception as error:
-            failure = error
-        self.agree(failure)
-        return cast(T, result)
+        return self._calls.after(work)
 
     def on_first_rank(self, work: Callable[[], T]) -> T:
         """Return the result of rank 0's work on every rank; an exception on rank 0 is raised on all."""
         result = self.on_all_ranks(lambda: work() if self.rank == 0 else None)
-        return cast(T, self.bcast(result, "decided"))
+        return cast(T, self._bcast(result, "decided"))
 
     def abort_on_exit(self, error: BaseException) -> None:
         """Make the launcher end all ranks when this one exits, unless they have agreed on the error."""
@@ -221,8 +224,7 @@ class World:
 
     def wait(self) -> None:
         """Wait for all ranks, and leave the cores to those that still work."""
-        if self.comm is not None:
-            wait_for_all(self.comm, _LONGEST_SLEEP)
+        self._calls.begin("wait", _LONGEST_SLEEP)
 
     def abort(self, code: int) -> None:
         """End every rank at once with this exit code; does nothing without MPI."""
@@ -236,12 +238,13 @@ def connect() -> World:
     Raises
     ------
     LauncherError
-        If a launcher started several processes and the MPI library sees only one, or if no MPI library can be loaded.
+        If a launcher started several processes and the MPI library sees only one, if the library cannot talk to the
+        launcher, or if no MPI library can be loaded.
     """
     if not launched(os.environ):
         return World()
     try:
-        from mpi4py import MPI
+        MPI = _initialised_library()
     except (ImportError, RuntimeError) as error:
         if announced_size(os.environ) == 1:
             return World()
@@ -260,29 +263,27 @@ def connect() -> World:
     return world
 
 
-def shared_form(failure: Exception | None, rank: int) -> DmcmcError | None:
-    """Return what other ranks receive of an error: itself if it is meant for users, else its rank and text.
+def _initialised_library() -> Any:
+    """Return mpi4py's module of the MPI library, after a check that the library can talk to the launcher.
 
-    The result is None if there is no error.
+    MPICH ends the process in ``MPI_Init`` with lines of its own if the launcher speaks PMIx, as Open MPI's does, and
+    MPICH was built without it. Therefore the library is loaded, asked for its name, and initialised only then.
     """
-    if failure is None or isinstance(failure, DmcmcError):
-        return failure
-    message = " ".join(str(failure).split())[:500]
-    return OtherRankError(f"rank {rank} has failed: {type(failure).__name__}{message and ': '}{message}")
+    import mpi4py
 
+    if speaks_pmix(os.environ):
+        mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
+    from mpi4py import MPI
 
-def worst_error(reports: Sequence[DmcmcError | None], failure: Exception | None, rank: int) -> Exception | None:
-    """Return the worst of all ranks' errors, with this rank's own error in its original form; None if there is none.
-
-    The worst has the lowest (severity, ``order``, rank).
-    """
-    failures = [(_severity(e), e.order, number, e) for number, e in enumerate(reports) if e is not None]
-    if not failures:
-        return None
-    _, _, owner, error = min(failures, key=lambda found: found[:3])
-    return failure if failure is not None and owner == rank else error
-
-
-def _severity(error: Exception) -> int:
-    """Return 0 for an unforeseen error, 1 for the end of the time limit, 2 for others."""
-    return 0 if isinstance(error, OtherRankError) else 1 if isinstance(error, OutOfTime) else 2
+    if not MPI.Is_initialized():
+        library = MPI.Get_library_version()
+        if library.startswith("MPICH") and "pmix" not in library.lower():
+            name = " ".join(library.split("\n")[0].replace("Version:", "").split())
+            launcher = "Open MPI's launcher" if by_open_mpi(os.environ) else "a launcher that speaks PMIx"
+            own = Path(sys.executable).with_name("mpirun")  # that of the extra "mpi"
+            raise LauncherError(
+                f"started by {launcher}, which the MPI library ({name}) cannot talk to; use the mpirun of that"
+                f" library{f' ({own})' if own.exists() else ''}, or an mpi4py with the launcher's library"
+            )
+        MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    return MPI

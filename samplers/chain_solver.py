@@ -24,7 +24,7 @@ from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.compile_error import explain
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
-from dmcmc.samplers.contract.team import broadcast_from_first, rows_of_rank
+from dmcmc.samplers.contract.team import RankTeam, broadcast_from_first, rows_of_rank
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import Chains
 from dmcmc.samplers.model.chain_model import MAX_COLUMN_ENTRIES, column_entries
@@ -159,10 +159,7 @@ def _sample_in_team(chains: Chains, sampling: Sampling, threads: int) -> None:
     shares = [rows_of_rank(chains.local.rows, team, rank) for rank in range(team.size)]
     begin, end = shares[team.rank]
     if sampling.seconds is not None:
-        seconds = chains.seconds_per_draw() * chains.planned_draws / (threads * team.size)
-        slowest = max(float(part[0][0]) for part in team.allgather(lambda: [np.array([seconds])]))
-        if slowest > sampling.seconds:
-            chains.shorten(sampling.seconds / slowest)
+        _fit_in_team(chains, sampling.seconds, threads, team)
 
     def sample(number: int) -> list[Array]:
         """Sample this rank's rows in one round; return their states for the other ranks."""
@@ -178,6 +175,22 @@ def _sample_in_team(chains: Chains, sampling: Sampling, threads: int) -> None:
         if not all(part[0][0] for part in parts):
             break
     sampling.progress(1)
+
+
+def _fit_in_team(chains: Chains, seconds: float, threads: int, team: RankTeam) -> None:
+    """Shorten a first pass by the same factor on all ranks, so that no rank takes longer than its own ``seconds``.
+
+    Both times are those of each rank's own clock. So the ranks exchange the factors, and take the smallest.
+    """
+
+    def fraction() -> list[Array]:
+        """Return the fraction of this rank's share of the pass for which there is time."""
+        expected = chains.seconds_per_draw() * chains.planned_draws / (threads * team.size)
+        return [np.array([min(1.0, max(0.0, seconds) / expected) if expected > 0 else 1.0])]
+
+    smallest = min(float(part[0][0]) for part in team.allgather(fraction))
+    if smallest < 1:
+        chains.shorten(smallest)
 
 
 class DeviceSampling:

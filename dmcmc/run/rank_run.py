@@ -18,6 +18,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.dpop.interface_rows import Rows
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import is_gpu_in_use
@@ -180,7 +181,7 @@ class RankRun:
 
     def _check_gap(self) -> None:
         """Check whether the sum of the tables' bounds already meets the requested gap."""
-        parts = self.world.gather(uncombined_bounds(self.setup.division, self.setup.arithmetic, self.mine, self.agents))
+        parts = self.world.gather(self.world.on_all_ranks(self._uncombined_bounds))
 
         def reached() -> bool:
             if self.setup.config.local.bound != "none":
@@ -234,7 +235,7 @@ class RankRun:
         self.cycles += 1
         slices = "" if self.setup.slicing is None else f", in slices: about {slicing_seconds(self.setup):.2g} s"
         self.progress.stage(f"combining{slices}")
-        tables = {number: agent.exported() for number, agent in self.agents.items()}
+        tables = self.world.on_all_ranks(lambda: {number: agent.exported() for number, agent in self.agents.items()})
         start_time = time.perf_counter()
         stop = (
             history.deadline(self.setup, start_time, self.incumbent.combination_seconds)
@@ -265,6 +266,19 @@ class RankRun:
                 self.search.use_remaining_time()
             return directive
         self._record_assignment(cycle)
+        reports = self.world.gather(self.world.on_all_ranks(partial(self._report, cycle)))
+        directive = self.world.on_first_rank(lambda: self._decide(reports or []))
+        if (
+            directive.stop
+            and not self.search.decodes_only
+            and self.world.on_first_rank(lambda: self.incumbent.timed_out)
+        ):
+            self.search.use_remaining_time()  # the time reserved for another combination is free
+            self.incumbent.timed_out = True
+        return directive
+
+    def _report(self, cycle: Cycle) -> RankReport:
+        """Return what rank 0 needs to know of this rank's work since its last report."""
         self._measured_gains += self.search.engine.take_gains()
         gpu_search = self.search.gpu_search
         self._measured_gains += [] if gpu_search is None else gpu_search.take_gains()
@@ -278,16 +292,7 @@ class RankRun:
             tuple(agent.filtered.sizes for agent in self.agents.values() if agent.filtered and agent.filtered.sizes),
         )
         self._measured_gains.clear()
-        reports = self.world.gather(report)
-        directive = self.world.on_first_rank(lambda: self._decide(reports or []))
-        if (
-            directive.stop
-            and not self.search.decodes_only
-            and self.world.on_first_rank(lambda: self.incumbent.timed_out)
-        ):
-            self.search.use_remaining_time()  # the time reserved for another combination is free
-            self.incumbent.timed_out = True
-        return directive
+        return report
 
     def _record_assignment(self, cycle: Cycle) -> None:
         """Gather the values that the cycle has chosen for all variables, and record the assignment on rank 0."""
@@ -372,14 +377,17 @@ class RankRun:
                 outsides, sent = run_outside(self.setup, self.mailbox, cycle, last.tables, self.sides.upper)
             self._combining.record_extra_messages(sent)
         context = CombinationContext(cycle.chosen, outsides, self.sides)
-        slice = time_slice_of(
-            self.setup,
-            self.agents,
-            context,
-            directive,
-            self._search_on_all_ranks,
-            self._combining.enlarge,
-            self._wait_for_engine,
+        slice = self.world.on_all_ranks(
+            partial(
+                time_slice_of,
+                self.setup,
+                self.agents,
+                context,
+                directive,
+                self._search_on_all_ranks,
+                self._combining.enlarge,
+                self._wait_for_engine,
+            )
         )
         if self._tables_changed:
             self._rows_pruned = self.world.on_all_ranks(
@@ -387,7 +395,7 @@ class RankRun:
             )
             self._gather_sides()
         if directive.allocations_of(BOUND):
-            self._suggest_roundings()
+            self.world.on_all_ranks(self._suggest_roundings)
         for kind in GLOBAL_IMPROVERS:
             if allocations := directive.allocations_of(kind.name):
                 self.incumbent.assignment_source = kind.name
@@ -431,21 +439,25 @@ class RankRun:
 
     def _gather_sides(self) -> None:
         """Exchange between all ranks how the tables are indexed now, and advance the clocks of this rank's agents."""
+        self.sides = gather_sides(self.setup, self.world, *self.world.on_all_ranks(self._listed_rows))
+        for number, agent in self.agents.items():
+            before, self._checks[number] = self._checks[number], checks_of(self.setup, number, agent.table)
+            self.clocks[number] = self.clocks[number].after(agent.last_seconds, max(0, self._checks[number] - before))
+
+    def _listed_rows(self) -> tuple[dict[int, Rows], dict[int, Rows]]:
+        """Return the sampled rows, and the unpruned ones, of this rank's agents whose tables have only these rows."""
         lower, upper = self.sides.lower.rows, self.sides.upper.rows
-        sampled_rows = {
+        sampled = {
             number: lower[number]
             for number, agent in self.agents.items()
             if number in lower and number not in upper and agent.lower.local is not agent.local
         }
-        unpruned_rows = {
+        unpruned = {
             number: agent.pruning.listed_values(agent.local)
             for number, agent in self.agents.items()
             if agent.pruning.listing is not None
         }
-        self.sides = gather_sides(self.setup, self.world, sampled_rows, unpruned_rows)
-        for number, agent in self.agents.items():
-            before, self._checks[number] = self._checks[number], checks_of(self.setup, number, agent.table)
-            self.clocks[number] = self.clocks[number].after(agent.last_seconds, max(0, self._checks[number] - before))
+        return sampled, unpruned
 
     def give_up(self, error: ResourceError) -> None:
         """End with the incumbent because time or memory ran out; if it was memory, search until the deadline.
@@ -468,7 +480,7 @@ class RankRun:
         bounds_by_agent = dict[int, Number]()
         bound_is_known = self.world.size == 1 and self.incumbent.bounded
         if self.setup.config.local.bound != "none" and not bound_is_known:
-            bounds_by_agent = uncombined_bounds(self.setup.division, self.setup.arithmetic, self.mine, self.agents)
+            bounds_by_agent = self.world.on_all_ranks(self._uncombined_bounds)
         shares = self.world.gather(
             RankOutcome(
                 metrics, latest(self.clocks.values()), is_gpu_in_use(), bounds_by_agent, self.world.message_counts()
@@ -483,6 +495,10 @@ class RankRun:
         seconds = time.perf_counter() - self.incumbent.start
         make_1_optimal = self.search.make_original_1_optimal
         return result_of(self.setup, self.incumbent, shares, self.world.size, seconds, self.cycles, make_1_optimal)
+
+    def _uncombined_bounds(self) -> dict[int, Number]:
+        """Return upper bounds on the utilities of this rank's agents, from their own tables."""
+        return uncombined_bounds(self.setup.division, self.setup.arithmetic, self.mine, self.agents)
 
     def agents_metrics(self) -> dict[int, AgentMetrics]:
         """Return the metrics of this rank's agents; called by all ranks."""

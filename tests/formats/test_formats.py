@@ -5,7 +5,7 @@ import gzip
 import lzma
 
 import pytest
-from support import fuzz_formats
+from support.damaged import formats as damaged_formats
 
 from dmcmc.config.configuration import parse
 from dmcmc.config.problem_section import problem_of
@@ -14,9 +14,9 @@ from dmcmc.formats import registry as formats
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, FileError, Unavailable
 
 
-@pytest.mark.parametrize("format", sorted(fuzz_formats.SEEDS))
+@pytest.mark.parametrize("format", sorted(damaged_formats.SEEDS))
 def test_files_are_recognised_by_their_content(tmp_path, format):
-    for number, data in enumerate(fuzz_formats.SEEDS[format]):
+    for number, data in enumerate(damaged_formats.SEEDS[format]):
         if b"{{t <9}" in data:
             continue
         for pack in (bytes, gzip.compress, lzma.compress, bz2.compress):
@@ -69,4 +69,4 @@ def test_long_messages_are_cut():
 
 @pytest.mark.parametrize("format", ["wcsp", "uai", "bif", "cfn"])
 def test_damaged_files_raise_only_dmcmc_errors(format):
-    fuzz_formats.run(format, 400, seed=1)
+    damaged_formats.run(format, 400, seed=1)

@@ -2,6 +2,7 @@
 
 import pickle
 from types import SimpleNamespace
+from zlib import crc32
 
 import pytest
 from support.ranks import needs_mpirun, start
@@ -9,7 +10,7 @@ from support.runs import dense_problem
 
 from dmcmc.formats import native
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
-from dmcmc.mpi.world import OtherRankError, World
+from dmcmc.mpi.collective_calls import CollectiveCalls, OtherRankError, OutOfStep
 
 pytest.importorskip("mpi4py")
 
@@ -167,33 +168,38 @@ def test_full_disks_and_truncated_files_are_errors_on_all_ranks_and_later_runs_s
 
 
 class FixedCommunicator:
-    """A communicator whose other ranks have known values."""
+    """A communicator whose other ranks make calls with given names, and have given errors."""
 
-    def __init__(self, rank, values):
-        self.rank, self.values = rank, values
+    def __init__(self, rank, errors, names):
+        self.rank, self.errors, self.names = rank, errors, names
 
     def Get_rank(self):
         return self.rank
 
     def Get_size(self):
-        return len(self.values) + 1
+        return len(self.errors) + 1
 
-    def allgather(self, value):
-        others = [pickle.dumps(other) for other in self.values]
-        return [*others[: self.rank], value, *others[self.rank :]]
+    def with_own(self, own, others):
+        return [*others[: self.rank], own, *others[self.rank :]]
 
-    def Ibarrier(self):
+    def Iallgather(self, header, headers):
+        others = [
+            [crc32(name.encode()), error is not None] for name, error in zip(self.names, self.errors, strict=True)
+        ]
+        headers[:] = self.with_own(header, others)
         return SimpleNamespace(Test=lambda: True)
 
+    def allgather(self, value):
+        return self.with_own(value, [pickle.dumps(error) for error in self.errors] if any(self.errors) else self.names)
 
-class WorldWithErrors(World):
-    def __init__(self, rank, values):
-        self.comm, self.agreed_error, self.rank, self.size = (
-            FixedCommunicator(rank, values),
-            None,
-            rank,
-            len(values) + 1,
-        )
+
+def calls_with(rank, errors, names=None):
+    """Return the collective calls of one rank, and the counted messages."""
+    counted = []
+    calls = CollectiveCalls(
+        FixedCommunicator(rank, errors, names or ["agree"] * len(errors)), lambda *n: counted.append(n)
+    )
+    return calls, counted
 
 
 def test_all_ranks_raise_the_worst_error():
@@ -206,7 +212,36 @@ def test_all_ranks_raise_the_worst_error():
         (None, [None, full], full),
     ]:
         with pytest.raises(type(raised), match=str(raised)):
-            WorldWithErrors(0, others).agree(own)
+            calls_with(0, others)[0].agree(own)
     with pytest.raises(ValueError, match="mine"):
-        WorldWithErrors(1, [full, None]).agree(ValueError("mine"))
-    WorldWithErrors(1, [None, None]).agree(None)
+        calls_with(1, [full, None])[0].agree(ValueError("mine"))
+    calls, counted = calls_with(1, [None, None])
+    calls.agree(None)
+    assert calls.agreed_error is None and counted == [(2, 32)]
+
+
+def test_a_failure_is_raised_in_whatever_call_the_other_ranks_make():
+    full = ResourceError("full")
+    calls, _ = calls_with(0, [None, full], ["gather", "agree"])
+    with pytest.raises(ResourceError, match="full") as raised:
+        calls.begin("gather")
+    assert calls.agreed_error is raised.value
+
+
+def test_ranks_that_make_different_calls_end_with_an_error():
+    calls, _ = calls_with(1, [None, None], ["search", "values"])
+    with pytest.raises(OutOfStep, match="rank 0: search; rank 1: values; rank 2: values"):
+        calls.begin("values")
+    assert isinstance(calls.agreed_error, OutOfStep)
+
+
+def test_work_with_collective_calls_reports_its_error_once():
+    full = ResourceError("full")
+    calls, counted = calls_with(0, [None, full])
+
+    def work():
+        calls.agree(None)
+
+    with pytest.raises(ResourceError, match="full"):
+        calls.run(work)
+    assert len(counted) == 2  # the header, and the errors

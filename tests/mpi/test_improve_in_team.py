@@ -201,3 +201,30 @@ def test_rows_without_time_on_another_rank_keep_their_bounds_and_values(monkeypa
     helped(2, [None] * 2, work)
     assert (state.bounds[:half] < before[:half]).any()
     np.testing.assert_array_equal(state.bounds[half:], before[half:])
+
+
+@pytest.mark.parametrize("seconds", [(1e-9, 10.0), (10.0, 1e-9), (0.0, 5.0), (-1.0, 5.0)])
+def test_ranks_sample_the_same_rounds_although_their_clocks_differ(seconds):
+    """A rank whose clock is ahead has less time left; the ranks of a team shorten their first passes equally."""
+    local, size = local_problem(), len(seconds)
+    messages, barrier, passes = [None] * size, threading.Barrier(size), [None] * size
+
+    def sample(rank):
+        sampling = Sampling(
+            choose_arithmetic(local.factors),
+            samples=500,
+            seconds=seconds[rank],
+            team=Member(rank, messages, barrier),
+            incumbent=np.zeros(local.domains.size, dtype=np.int64),
+        )
+        passes[rank] = registry.get("gibbs").start([local], sampling)[0]
+
+    threads = [threading.Thread(target=sample, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    first, second = passes
+    assert [r.temperatures.size for r in first.rounds] == [r.temperatures.size for r in second.rounds]
+    assert first.runs == second.runs and first.planned_draws < local.rows * 10 * 500 * len(local.hidden)
+    np.testing.assert_array_equal(first.states, second.states)

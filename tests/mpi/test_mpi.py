@@ -21,6 +21,7 @@ from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files, native
 from dmcmc.mpi.launcher import announced_size, launched
 from dmcmc.mpi.placement import place_agents
+from dmcmc.results.provenance import machine
 from dmcmc.run.private.solve import solve_directory
 
 pytest.importorskip("mpi4py")
@@ -339,6 +340,22 @@ def test_a_launcher_of_another_mpi_is_recognised_and_refused_once(tmp_path, rank
     ours = lines(done.stderr)
     assert len(ours) == (rank == "0")
     assert all("2 processes" in line and "world of one" in line and "mpirun" in line for line in ours)
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+@pytest.mark.parametrize("launcher", ["Open MPI", "PMIx"])
+def test_a_launcher_that_mpich_cannot_talk_to_is_one_line_with_the_remedy(launcher, rank):
+    """MPICH itself would end the process with 'unsupported PMI version' and its stack."""
+    if not str(machine()["mpi"]).startswith("MPICH"):
+        pytest.skip("the MPI library is not MPICH")
+    environment = {"PMIX_NAMESPACE": "prterun-1@1", "PMIX_RANK": rank}
+    if launcher == "Open MPI":
+        environment |= {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": rank}
+    done = start(0, "-m", "dmcmc", "info", **environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    ours = done.stderr.splitlines()
+    assert len(ours) == (rank == "0")
+    assert all(launcher in line and "MPICH" in line and "use the mpirun of that library" in line for line in ours)
 
 
 def test_the_launchers_environment_is_recognised():

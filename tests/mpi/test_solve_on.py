@@ -49,3 +49,32 @@ def test_every_rank_receives_the_result_or_the_error_also_with_a_time_budget(tmp
     assert first[6] == second[6] and first[6].startswith("only rank 0 has the problem, but local.order")
     assert first[6].endswith("; only rank 0 has the problem, but algorithm: dsa needs it on all ranks")
     assert first[7] == second[7] and first[7][0] and first[8] and second[8]
+
+
+FILES_PROGRAM = """
+import json, os, sys
+from mpi4py import MPI
+import dmcmc
+
+rank, path = MPI.COMM_WORLD.rank, sys.argv[1]
+found = dmcmc.solve_on(MPI.COMM_WORLD, path, seed=7)
+report = [found.assignment == dmcmc.solve(path, seed=7).assignment]
+for given in (path if rank == 0 else path + ".missing", [1, 2] if rank == 0 else None):
+    try:
+        dmcmc.solve_on(MPI.COMM_WORLD, given)
+    except dmcmc.DmcmcError as error:
+        report.append(str(error))
+print(json.dumps(MPI.COMM_WORLD.gather(report)) if rank == 0 else MPI.COMM_WORLD.gather(report) or "")
+"""
+
+
+@needs_mpirun
+def test_ranks_read_a_file_and_share_the_error_of_one_rank(tmp_path):
+    path = tmp_path / "p.wcsp"
+    path.write_text("p 3 2 2 9\n2 2 2\n2 0 1 0 1\n1 1 3\n2 1 2 0 1\n0 1 2\n")
+    ended = start(2, "-c", FILES_PROGRAM, str(path))
+    assert ended.returncode == 0, ended.stderr
+    first, second = json.loads(ended.stdout.strip())
+    assert first == second and first[0]
+    assert first[1] == f"{path}.missing: no such file"
+    assert first[2].startswith("expected a Problem, got list object")

@@ -202,7 +202,8 @@ def errors_of(case: SoundnessCase, result: Result, best: float) -> list[str]:
         expect(
             before is None or (after is not None and sign * after >= sign * before), f"objective {before} -> {after}"
         )
-        lower = above is None or (below is not None and sign * below <= sign * above) or result.status == "infeasible"
+        tighter = above is None or (below is not None and sign * below <= sign * above + tolerance)
+        lower = tighter or result.status == "infeasible"
         expect(lower, f"bound {above} -> {below}")
     times = [p.time for p in result.trace]
     expect(times == sorted(times), "the trace goes back in time")

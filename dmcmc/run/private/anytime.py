@@ -126,6 +126,10 @@ class PrivateRun(RankRun):
         proposals = super()._proposals(cycle)
         return tuple(proposal for proposal in proposals if proposal.improver not in (LOCAL_SEARCH, EXTERNAL_SEARCH))
 
+    def _suggest_roundings(self) -> None:
+        """Do nothing: there is no local search over the whole assignment that could start from them."""
+        pass
+
     @property
     def _stops_at_gap(self) -> bool:
         """Always false: the bounds of other agents are private."""

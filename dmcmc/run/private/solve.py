@@ -16,7 +16,6 @@ import msgspec
 from dmcmc.algorithms import registry
 from dmcmc.config.settings import Settings
 from dmcmc.formats.agent_files import AgentIndex, read_agent, read_index
-from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.model.exact_sum import round_up
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
@@ -24,9 +23,8 @@ from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, Unavailable
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.distributed_dfs import distributed_dfs_tree
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import Clock, SentMessages, latest
+from dmcmc.mpi.message_contents import Clock, latest
 from dmcmc.mpi.placement import helpers_of, place
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge
@@ -56,7 +54,7 @@ from dmcmc.run.metrics import (
 from dmcmc.run.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.run.monitoring.progress import NoProgress, ProgressReporter
 from dmcmc.run.planning.divided_problem import DividedProblem, with_memory_limit, work_deadline
-from dmcmc.run.planning.plan import plan
+from dmcmc.run.planning.plan import agree_on_tree, plan
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.planning.work_counts import AgreedPlacement
 from dmcmc.run.presolve.restore_result import OriginalProblem
@@ -162,14 +160,7 @@ class _PrivateSolver:
     def __init__(self, index: AgentIndex, config: Settings, world: World, progress: ProgressReporter) -> None:
         self.index, self.config, self.world, self.progress = index, config, world, progress
         self.public_view = public_view = rank_view_of(index, {})
-        agents, self.tree_messages = len(index.agents), dict[int, SentMessages]()
-        if config.combine.tree == "depth-first":
-            initial_owner = [agent * world.size // agents for agent in range(agents)]
-            self.tree, self.tree_messages = distributed_dfs_tree(
-                public_view.problem, public_view.division, initial_owner, world
-            )
-        else:
-            self.tree = world.on_first_rank(lambda: build_pseudotree(public_view.problem, public_view.division))
+        self.tree, self.tree_messages = agree_on_tree(public_view.problem, public_view.division, config.combine, world)
         work = list(map(float, index.table_entries))
         self.owner = place(work, self.tree.parent, world.size)
         self.helpers = helpers_of(work, self.owner, world.size)
@@ -203,7 +194,7 @@ class _PrivateSolver:
                 goal_is_reached=lambda: False,
             )
         self.progress.stage("combining")
-        tables = {number: agent.exported() for number, agent in agents.items()}
+        tables = world.on_all_ranks(lambda: {number: agent.exported() for number, agent in agents.items()})
         clocks = {a: Clock(table.seconds, checks_of(setup, a, table)) for a, table in tables.items()}
         cycle = run_cycle(setup, Mailbox(world, setup.owner), clocks, tables, sides, NO_DEADLINE)
         outcome = self._outcome(view, setup, cycle, sides, factors)

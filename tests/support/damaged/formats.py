@@ -1,6 +1,6 @@
 """Damage small valid files at random and read them: only ``DmcmcError`` may occur, in bounded time and memory.
 
-PYTHONPATH=tests python -m support.fuzz_formats [--count 100000] [--seed 0] [FORMAT ...]
+PYTHONPATH=tests python -m support.damaged.formats [--count 100000] [--seed 0] [FORMAT ...]
 """
 
 import argparse
@@ -40,7 +40,27 @@ SEEDS = {
         b"probability ( wet | rain ) { (no) 0.1, 0.2, 0.7; (yes) 1e-1, 0.9, 0.0; }\n",
         b"network u {}\nvariable a { type discrete [ 2 ] { t, f }; }\nvariable b { type discrete [ 2 ] { t, f }; }\n"
         b"variable c { type discrete [ 2 ] { t, f }; }\nprobability ( c | a, b ) { default 0.5, 0.5; (t, f) .3, .7; }\n"
-        b"probability ( b | a ) { table 0.1, 0.2, 0.9, 0.8; } /* end */\n",
+        b"probability ( b | a ) { table 0.1, 0.2, 0.9, 0.8; } /* end */\n"
+        b"probability ( a ) { default 0.4 0.6; }\n",
+    ],
+    "xmlbif": [
+        b'<?xml version="1.0"?>\n<!DOCTYPE BIF [ <!ELEMENT BIF ( NETWORK )*> ]>\n<BIF VERSION="0.3">\n<NETWORK>\n'
+        b'<NAME>n</NAME><!-- two -->\n<VARIABLE TYPE="nature"><NAME>rain</NAME><OUTCOME>yes</OUTCOME>'
+        b"<OUTCOME>no</OUTCOME>"
+        b"<PROPERTY>x = 1</PROPERTY></VARIABLE>\n<VARIABLE><NAME>wet</NAME><OUTCOME>a</OUTCOME><OUTCOME>b</OUTCOME>"
+        b"<OUTCOME>c</OUTCOME></VARIABLE>\n<DEFINITION><FOR>rain</FOR><TABLE>0.2 0.8</TABLE></DEFINITION>\n"
+        b"<DEFINITION><FOR>wet</FOR><GIVEN>rain</GIVEN><TABLE>0.1 0.2 0.7\n1e-1 0.9 0</TABLE></DEFINITION>\n"
+        b"</NETWORK></BIF>\n",
+    ],
+    "hugin": [
+        b'net\n{\n    node_size = (80 40);\n}\n% rain\nnode rain\n{\n    states = ("yes" "no");\n    label = "";\n}\n'
+        b'node wet { states = ("a" "b" "c"); }\npotential (rain) { data = ( 20 80 ); }\n'
+        b"potential (wet | rain)\n{\n    data = (( 0.1 0.2 0.7 )\t% yes\n ( 1e-1 0.9 0.0 ));\n\n"
+        b"    experience = ( 1 2 );\n}\n",
+        b"class C {\n inputs = ();\n node a { states = (t f); } node b { states = (t f); }\n"
+        b" discrete node c {states=(0 1);}\n"
+        b" potential (c | a b) { data = (((1 0)(.5 .5))((.3 .7)(0 1))); } potential (a | ) { data = (.1 .9); }\n"
+        b" potential (b | a) { data = (.1 .9 .2 .8); } /* end */ }\n",
     ],
     "cfn": [
         b'{\n problem: { name: "m", mustbe: ">-5.0"},\n variables: { "v1": ["a", "b"], v2: 2 },\n# comment\n'

@@ -1,7 +1,7 @@
 """Send signals at random moments: how soon the command and all of its ranks end, and whether they leave the incumbent.
 
-    python -m benchmarks.solving.interruptions [--moments 20] [--signals INT TERM] [--caches full empty] [--ranks 1 2]
-        [--budgets none 10] [--span 20] [--seed 0] [--output FILE.txt]
+    python -m benchmarks.robustness.interruptions [--moments 20] [--signals INT TERM] [--caches full empty]
+        [--ranks 1 2] [--budgets none 10] [--span 20] [--seed 0] [--output FILE.txt]
 
 Each run is a separate process: six agents of thirty variables, which take long to solve. It gets a signal at a random
 moment of the first ``--span`` seconds, and is observed until it and all of its ranks have ended. With an empty cache,

@@ -1,0 +1,174 @@
+"""Collective calls of MPI ranks: how they begin together, and how an error of one rank reaches all of them.
+
+A collective call returns only if every rank makes it. Each one therefore begins with a small header from all ranks: a
+number for the name of the call, and whether the rank has failed. So a rank whose work has failed can report its error
+in whichever call the others make next, and ranks that make different calls end with an error instead of waiting for
+each other. A call must not depend on a rank's own clock, memory or cache; what depends on them is agreed on first.
+"""
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+from zlib import crc32
+
+import numpy as np
+
+from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
+from dmcmc.mpi.idle_wait import LONGEST_PAUSE, wait_for
+
+T = TypeVar("T")
+
+_AGREE = "agree"
+
+
+class OtherRankError(DmcmcError):
+    """Another rank has failed with an error that is not meant for users; that rank raises the error itself."""
+
+    exit_code = 1
+
+
+class OutOfStep(RuntimeError):
+    """Ranks have made different collective calls; this is an error of the program."""
+
+
+class CollectiveCalls:
+    """The collective calls of a communicator's ranks.
+
+    Parameters
+    ----------
+    comm : mpi4py communicator or None
+        The communicator; None for this process alone.
+    count : callable
+        ``count(messages, size)`` counts the messages, and their bytes, by which ranks agree that none has failed.
+
+    Attributes
+    ----------
+    agreed_error : Exception or None
+        The error that was last raised on all ranks; None before the first one.
+    """
+
+    def __init__(self, comm: Any, count: Callable[[int, int], None]) -> None:
+        self._comm, self._count = comm, count
+        self.agreed_error: Exception | None = None
+
+    def begin(self, name: str, longest: float = LONGEST_PAUSE) -> None:
+        """Wait until all ranks begin the call with this name; waiting ranks leave the cores to working ones.
+
+        Parameters
+        ----------
+        name : str
+            Name of the call.
+        longest : float
+            The longest pause between polls, in seconds.
+
+        Raises
+        ------
+        Exception
+            If a rank has failed: its error, on all ranks.
+        OutOfStep
+            If ranks make calls with different names.
+        """
+        self._exchange_headers(name, None, longest)
+
+    def agree(self, failure: Exception | None) -> None:
+        """Raise an error on all ranks if there is one on any of them; a collective call.
+
+        Parameters
+        ----------
+        failure : Exception or None
+            The exception of this rank's work.
+        """
+        self._exchange_headers(_AGREE, failure)
+
+    def after(self, work: Callable[[], T]) -> T:
+        """Return the result of this rank's part of some work; an exception on one rank is raised on all.
+
+        Parameters
+        ----------
+        work : callable
+            The part. It must not wait for other ranks.
+        """
+        if self._comm is None:
+            return work()
+        result, failure = None, None
+        try:
+            result = work()
+        except Exception as error:
+            failure = error
+        self.agree(failure)
+        return cast(T, result)
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Return the result of work that makes collective calls; its other errors are raised on all ranks too."""
+        if self._comm is None:
+            return work()
+        try:
+            result = work()
+        except Exception as error:
+            if error is not self.agreed_error:
+                self.agree(error)
+            raise
+        self.agree(None)
+        return result
+
+    def _exchange_headers(self, name: str, failure: Exception | None, longest: float = LONGEST_PAUSE) -> None:
+        """Exchange the calls' names and failures; raise an error on all ranks if any failed or the names differ."""
+        size = 1 if self._comm is None else self._comm.Get_size()
+        if size == 1:
+            if failure is not None:
+                self.agreed_error = failure
+                raise failure
+            return
+        header = np.array([crc32(name.encode()), failure is not None], dtype=np.int64)
+        headers = np.empty((size, header.size), dtype=np.int64)
+        wait_for(self._comm.Iallgather(header, headers), longest)
+        if name == _AGREE:
+            self._count(size - 1, (size - 1) * header.nbytes)
+        if headers[:, 1].any():
+            self._raise_worst(failure)
+        if (headers[:, 0] != headers[0, 0]).any():
+            calls = "; ".join(f"rank {rank}: {called}" for rank, called in enumerate(self._comm.allgather(name)))
+            self.agreed_error = OutOfStep(f"ranks make different collective calls: {calls}")
+            raise self.agreed_error
+
+    def _raise_worst(self, failure: Exception | None) -> None:
+        """Raise the worst error of all ranks."""
+        rank, report = self._comm.Get_rank(), pickle.dumps(shared_form(failure, self._comm.Get_rank()))
+        self._count(self._comm.Get_size() - 1, (self._comm.Get_size() - 1) * len(report))
+        reports = [pickle.loads(received) for received in self._comm.allgather(report)]
+        error = worst_error(reports, failure, rank)
+        assert error is not None, "a rank has failed"
+        if isinstance(error, DmcmcError) and error is not failure:
+            error.order += (
+                1  # if it is agreed on again among more ranks, that of the rank where it occurred comes first
+            )
+        self.agreed_error = error
+        raise error
+
+
+def shared_form(failure: Exception | None, rank: int) -> DmcmcError | None:
+    """Return what other ranks receive of an error: itself if it is meant for users, else its rank and text.
+
+    The result is None if there is no error.
+    """
+    if failure is None or isinstance(failure, DmcmcError):
+        return failure
+    message = " ".join(str(failure).split())[:500]
+    return OtherRankError(f"rank {rank} has failed: {type(failure).__name__}{message and ': '}{message}")
+
+
+def worst_error(reports: Sequence[DmcmcError | None], failure: Exception | None, rank: int) -> Exception | None:
+    """Return the worst of all ranks' errors, with this rank's own error in its original form; None if there is none.
+
+    The worst has the lowest (severity, ``order``, rank).
+    """
+    failures = [(_severity(e), e.order, number, e) for number, e in enumerate(reports) if e is not None]
+    if not failures:
+        return None
+    _, _, owner, error = min(failures, key=lambda found: found[:3])
+    return failure if failure is not None and owner == rank else error
+
+
+def _severity(error: Exception) -> int:
+    """Return 0 for an unforeseen error, 1 for the end of the time limit, 2 for others."""
+    return 0 if isinstance(error, OtherRankError) else 1 if isinstance(error, OutOfTime) else 2

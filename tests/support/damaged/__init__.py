@@ -1,0 +1,1 @@
+"""Damaged files, to test that readers give one line."""
