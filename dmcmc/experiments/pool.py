@@ -89,7 +89,7 @@ class Worker:
             self.end()
             environment = {name: value for name, value in os.environ.items() if not launched({name: value})}
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "dmcmc.experiments.worker", str(os.getpid()), json.dumps(self._cores)],
+                [*_python(), "-m", "dmcmc.experiments.worker", str(os.getpid()), json.dumps(self._cores)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -109,6 +109,15 @@ class Worker:
         if self._process is not None:
             end_process(self._process)
             self._process = None
+
+
+def _python() -> list[str]:
+    """Return the command for a Python that imports modules from the working directory only if this process does."""
+    try:
+        here = os.getcwd()
+    except OSError:  # the working directory was deleted
+        here = ""
+    return [sys.executable] if "" in sys.path or here in sys.path else [sys.executable, "-P"]
 
 
 def carry_out_all(

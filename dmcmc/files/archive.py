@@ -1,13 +1,15 @@
 """Read ``.npz`` archives from untrusted sources: each header is compared with the file before the data are read.
 
-:mod:`dmcmc.formats.native` reads problem files with it.
+:mod:`dmcmc.formats.native` reads problem files with it; checkpoints are read with :func:`open_archive`.
 """
 
+import contextlib
 import math
 import struct
 import warnings
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -85,7 +87,7 @@ class Archive:
         try:
             with self.file.open(info) as member:
                 dtype, shape, header_bytes = self._header(name, member)
-            if dtype.kind not in kinds and dtype.str not in kinds:
+            if not (dtype.str == kinds if kinds.startswith(("<", "|")) else dtype.kind in kinds):
                 raise self.fail(name, f"has dtype {dtype}; {_required_kind(kinds)} needed")
             if len(shape) != ndim:
                 raise self.fail(name, f"has shape {shape}; {ndim} axes are needed")
@@ -114,6 +116,27 @@ class Archive:
         if dtype.hasobject or dtype.kind == "V":
             raise self.fail(name, "is not a plain array of numbers (objects and records are not read)")
         return dtype, shape, member.tell()
+
+
+@contextlib.contextmanager
+def open_archive(path: Path) -> Iterator[Archive]:
+    """Open an archive for reading; whatever a damaged one raises inside the block becomes a ``FileError``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    FileError
+        If the file cannot be read, is damaged, or does not fit the memory.
+    """
+    try:
+        with open(path, "rb") as stream, zipfile.ZipFile(stream) as file:
+            yield Archive(file, path)
+    except FileNotFoundError:
+        raise
+    except (*DAMAGE_ERRORS, MemoryError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise FileError(f"{path}: not a complete .npz archive: {' '.join(reason.split())}") from None
 
 
 def _required_kind(kinds: str) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from dmcmc.inference.runtime.atomic_write import open_replacement
 from dmcmc.inference.runtime.errors import FileError
+from dmcmc.inference.storage.atomic_write import open_replacement
 
 
 @contextlib.contextmanager
@@ -27,7 +27,7 @@ def open_packed_atomically(path: str | os.PathLike[str], synced: bool = True) ->
         The file.
     synced
         Whether to flush the file to the disk, as for
-        :func:`dmcmc.inference.runtime.atomic_write.open_replacement`.
+        :func:`dmcmc.inference.storage.atomic_write.open_replacement`.
 
     Raises
     ------
@@ -54,6 +54,13 @@ def replace_file(path: str | os.PathLike[str], pieces: Iterable[str | bytes]) ->
     with open_packed_atomically(path) as raw, _compressor(raw, Path(path).suffix.lower()) as stream:
         for piece in pieces:
             stream.write(piece.encode("utf-8") if isinstance(piece, str) else piece)
+
+
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Raise ``FileError`` if the folder of a file does not exist; for functions that do not create folders."""
+    folder = Path(os.path.abspath(path)).parent
+    if not folder.is_dir():
+        raise _failure(path, f"the folder {folder} does not exist; create it first")
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

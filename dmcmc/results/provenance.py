@@ -13,9 +13,9 @@ import msgspec
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.runtime.device import describe_gpu
-from dmcmc.inference.runtime.kernel_cache import kernel_folder
 from dmcmc.inference.runtime.memory import format_bytes, process_memory
 from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.storage.cache_folders import describe_cache
 from dmcmc.results.version import __version__
 
 _MPI_VERSION_SCRIPT = (
@@ -73,7 +73,7 @@ def machine() -> dict[str, Any]:
         "cores": f"{cores()} usable of {os.cpu_count()}",
         "threads": cores(),
         "memory": _memory(),
-        "cache": str(kernel_folder() or "__pycache__ folders of the installed sources"),
+        "cache": describe_cache(),
         "gpu": describe_gpu(),
     }
 
@@ -95,7 +95,7 @@ def _mpi_library() -> str:
         text = MPI.Get_library_version()
     else:
         completed = subprocess.run(
-            [sys.executable, "-c", _MPI_VERSION_SCRIPT], capture_output=True, text=True, check=False
+            [sys.executable, "-P", "-c", _MPI_VERSION_SCRIPT], capture_output=True, text=True, check=False
         )
         if completed.returncode:
             return f"not found ({' '.join(completed.stderr.splitlines()[-1:])[:100]})"

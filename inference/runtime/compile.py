@@ -1,9 +1,7 @@
 """Numba's decorators for this project's kernels, with compiled code cached in this project's own folder between runs.
 
-Numba selects the folder for compiled code when caching is enabled for a kernel, from a process-wide setting. That
-setting is changed only for this moment, so that the functions of other packages stay where they are. A
-``NUMBA_CACHE_DIR`` set by the user takes precedence over our folder. If neither is writable, Numba looks for a folder
-itself; if it finds none, kernels are compiled again in every process.
+:mod:`dmcmc.inference.storage.numba_cache` stores and loads the compiled code. Functions of other packages are not
+affected.
 
 Compilation dominates the time of a first run, so kernels are compiled with less work than by default:
 
@@ -16,24 +14,19 @@ Compilation dominates the time of a first run, so kernels are compiled with less
 """
 
 import gc
-import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from types import MethodType
 from typing import Any
 
 import numba
-from numba.core import entrypoints, event
-from numba.core.caching import FunctionCache, NullCache
-from numba.core.runtime import rtsys
+from numba.core import event
+from numba.core.caching import FunctionCache
 
-from dmcmc.inference.runtime.kernel_cache import kernel_folder
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.storage.numba_cache import LazyCache
 
-_LOCK = threading.RLock()
 _COPIES: dict[
     int, tuple[weakref.ref[Array], Array]
 ] = {}  # writable copies of read-only arrays, by id, as long as the original is alive
@@ -114,7 +107,8 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return ``numba.njit`` with these options and a cache in this project's folder."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        return _with_cache(_with_large_stack(_share_constants(numba.njit(no_cfunc_wrapper=True, **options)(function))))
+        kernel = numba.njit(no_cfunc_wrapper=True, **options)(function)
+        return _with_cache(_with_large_stack(_share_constants(kernel)), FunctionCache)
 
     return decorate
 
@@ -133,7 +127,9 @@ def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
         if numba.config.ENABLE_CUDASIM:
             return cuda.jit(function)
-        return _with_cache(cuda.jit(**options)(function))
+        from numba.cuda.dispatcher import CUDACache
+
+        return _with_cache(cuda.jit(**options)(function), CUDACache)
 
     return decorate
 
@@ -202,65 +198,8 @@ def with_large_stack(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _with_cache(kernel: Any) -> Any:
+def _with_cache(kernel: Any, numba_cache: Any) -> Any:
     """Enable caching for a compiled function; functions that are interpreted stay unchanged."""
     if hasattr(kernel, "enable_caching"):
-        kernel._cache = _LazyCache(kernel)
+        kernel._cache = LazyCache(kernel, numba_cache)
     return kernel
-
-
-class _LazyCache:
-    """Stands in for a kernel's cache until its first use, because one run uses few kernels.
-
-    When caching is enabled, Numba checks whether the folder is writable; this would take most of a kernel's import
-    time.
-    """
-
-    def __init__(self, kernel: Any) -> None:
-        self._kernel = kernel
-
-    def __getattr__(self, name: str) -> Any:
-        kernel = self._kernel
-        with _LOCK:
-            # Other threads see this object until the kernel has its cache, so that no compilation stays unsaved.
-            if kernel._cache is self:
-                with _cache_folder_setting():
-                    try:
-                        kernel.enable_caching()
-                    except RuntimeError:  # no folder is writable
-                        kernel._cache = NullCache()
-                new_cache: Any = kernel._cache
-                if type(new_cache) is FunctionCache:
-                    new_cache.load_overload = MethodType(_load_overload, new_cache)
-        return getattr(kernel._cache, name)
-
-
-def _load_overload(cache: Any, signature: Any, context: Any) -> Any:
-    """Load a kernel from the disk cache, or return None; do not import what only the compiler needs.
-
-    The compiler imports that itself when it starts. Compiled code needs what it calls by name: the memory management of
-    arrays, hashes, and the functions of extensions.
-    """
-    import numba.cpython.hashing  # noqa: F401  # imported late: processes that load no kernel do not need it
-
-    rtsys.initialize(context)
-    entrypoints.init_all()
-    with cache._guard_against_spurious_io_errors():
-        return cache._load_overload(signature, context)
-
-
-@contextmanager
-def _cache_folder_setting() -> Iterator[None]:
-    """Set the cache folder of Numba, and of Numba's CUDA target if it has separate settings, inside the block."""
-    folder = kernel_folder()
-    modules = [sys.modules.get(name) for name in ("numba.core.config", "numba.cuda.core.config")]
-    settings: list[Any] = [module for module in modules if module is not None]
-    previous = [module.CACHE_DIR for module in settings]
-    try:
-        for module in settings:
-            if not module.CACHE_DIR and folder is not None:
-                module.CACHE_DIR = str(folder)
-        yield
-    finally:
-        for module, folder_before in zip(settings, previous, strict=True):
-            module.CACHE_DIR = folder_before

@@ -1,8 +1,8 @@
 """Rates of this machine for the choices of ``auto``: measured once and stored in a file; never a reason to fail.
 
 A *rate* is the time of one unit of work in seconds. The file lies next to the kernel cache and is named after the node
-and the state of the kernels' sources. Without it, and where the result must not depend on the machine, :data:`NOMINAL`
-is used.
+and the state of the kernels' sources. It has a checksum; rates of a damaged file are measured again. Where the result
+must not depend on the machine, :data:`NOMINAL` is used.
 """
 
 import json
@@ -21,11 +21,12 @@ from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.runtime.atomic_write import open_replacement
-from dmcmc.inference.runtime.kernel_cache import cache_root, kernel_cache
+from dmcmc.inference.storage.cache_folders import all_versions, current_name, report_once, usable_folders
+from dmcmc.inference.storage.checked_file import CachedFileError, read_checked, write_checked
 from dmcmc.samplers.auto.effort import bucket_efforts
 
 _MAX_DEVIATION = 8.0  # maximum factor between a measured and the nominal rate: larger deviations come from other load
+_KIND = "rates"  # beginning of the names of rates files
 _REPEATS = 3  # repetitions of each measurement, of which the fastest counts
 
 
@@ -116,24 +117,32 @@ def load_rates() -> Rates:
     if config.DISABLE_JIT:
         return NOMINAL
     path = rates_file()
-    rates = read_rates(path)
+    rates = None if path is None else read_rates(path)
     if rates is None:
         rates = measure()
-        _write(path, rates)
+        if path is not None:
+            _write(path, rates)
     return rates
 
 
-def rates_file() -> Path:
-    """Return the path of this node's rates file."""
-    return cache_root() / f"rates-{kernel_cache().name.removeprefix('kernels-')}.json"
+def rates_file() -> Path | None:
+    """Return the path of this node's rates file; None if there is no folder for cached files."""
+    root = usable_folders().root
+    return None if root is None else root / current_name(_KIND)
 
 
 def read_rates(path: Path) -> Rates | None:
-    """Return the rates in a file, or None if it holds no plausible rates."""
+    """Return the rates in a file, or None if it holds no plausible rates; report a damaged file."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        contents = read_checked(path, path.name)
+        if contents is None:
+            return None
+        found = json.loads(contents)
         rates = Rates(**{f.name: float(found[f.name]) for f in fields(Rates)})
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except CachedFileError as error:
+        report_once("rates", f"the rates of this machine are measured again: {error}")
+        return None
+    except (OSError, ArithmeticError, ValueError, TypeError, LookupError, RecursionError, MemoryError):
         return None
     return rates if rates == _clamped(rates) else None
 
@@ -162,12 +171,9 @@ def _write(path: Path, rates: Rates) -> None:
     If that fails, the next run measures again.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open_replacement(path) as stream:
-            stream.write(json.dumps(asdict(rates)).encode())
-        prefix = path.name.rsplit("-", 1)[0]
-        for old in path.parent.glob(f"{prefix}-*.json"):
-            if old != path and len(old.name) == len(path.name):  # of other states of the sources
+        write_checked(path, path.name, json.dumps(asdict(rates)).encode())
+        for old in all_versions(path.parent, _KIND):
+            if old != path:
                 old.unlink(missing_ok=True)
     except OSError:
         return

@@ -11,7 +11,7 @@ from typing import Any
 from dmcmc.api import generate, solve
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.errors import DmcmcError
-from dmcmc.inference.runtime.kernel_cache import kernel_folder
+from dmcmc.inference.storage.cache_folders import find_folders, stored_kernels
 from dmcmc.run.monitoring.progress import NoProgress
 
 # Time limit in seconds of each run after compilation: so short that tables may be unfinished and all improvers start.
@@ -44,15 +44,15 @@ def warm_up(device: str, progress: Any) -> tuple[int, float]:
     DmcmcError
         If the device is missing, or there is no folder for the kernels.
     """
-    folder, start = kernel_folder(), time.perf_counter()
-    if folder is None:
-        raise DmcmcError("warm-up: there is no folder for compiled kernels; set XDG_CACHE_HOME to a writable folder")
+    found, start = find_folders(), time.perf_counter()
+    if found.kernels is None:
+        raise DmcmcError(f"warm-up: {found.problem}")
     runs = list(product(_problems().items(), _SETTINGS.items()))
     for number, ((problem_name, problem), (settings_name, settings)) in enumerate(runs, 1):
         numbered = _NumberedProgress(progress, f"{number} of {len(runs)}")
         numbered.stage(f"{problem_name}, {settings_name}")
         solve(problem, device=device, progress=numbered, **{"search": "none", **settings})
-    return sum(1 for _ in folder.rglob("*.nbi")), time.perf_counter() - start
+    return len(stored_kernels(found.kernels)), time.perf_counter() - start
 
 
 def _problems() -> dict[str, Problem]:

@@ -24,7 +24,7 @@ from dmcmc.inference.elimination.eliminate import compile_joins
 from dmcmc.inference.minibuckets.moment_matching import compile_matching, with_headroom
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import MIN_REORDERED_CELLS, compile_search
-from dmcmc.inference.orders.estimate_cost import MAX_INTERPRETED_VARIABLES, joins_at_least
+from dmcmc.inference.orders.estimate_cost import MAX_BITSET_VARIABLES, MAX_INTERPRETED_VARIABLES, joins_at_least
 from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
 from dmcmc.inference.orders.reorder_subtrees import compile_subtree_search
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
@@ -95,7 +95,11 @@ def _searches_orders(problem: Problem, timed: bool) -> bool:
 
 
 def compile_orders(parts: DividedProblem, world: World, progress: ProgressReporter) -> float:
-    """Compile the kernels that search the orders of large plans, if there are any; return the seconds."""
+    """Compile the kernels that search the orders of large plans, if there are any; return the seconds.
+
+    They are compiled for all very large problems, because an estimate would take seconds. Only the compilation counts
+    in the seconds that are returned.
+    """
 
     def large(local: LocalProblem) -> bool:
         if len(local.hidden) <= MAX_EXACT_VARIABLES:
@@ -108,19 +112,45 @@ def compile_orders(parts: DividedProblem, world: World, progress: ProgressReport
         whole_problem = [factor.scope for factor in whole.factors], whole.domains, range(whole.n_variables), ()
         return parts.config.local.method in ("auto", "exact") and (
             any(map(large, parts.division.locals))
+            or whole.n_variables > MAX_BITSET_VARIABLES
             or (whole.n_variables > MAX_EXACT_VARIABLES and joins_at_least(*whole_problem, MIN_REORDERED_CELLS))
         )
 
+    is_needed = world.on_first_rank(plans)
     start = time.perf_counter()
-    if world.on_first_rank(plans):
+    if is_needed:
         once_per_node.compile_once("orders", compile_subtree_search, world, progress)
     return time.perf_counter() - start
 
 
 def compile_first_search(parts: DividedProblem, world: World, progress: ProgressReporter) -> float:
     """Compile and load the kernels that find the first incumbent and make answers 1-optimal; return the seconds."""
+    return _compile_first(lambda: (parts.problem.flat.data.dtype, parts.original.dense), world, progress)
+
+
+def compile_first_answer(problem: Problem | None, world: World, progress: ProgressReporter) -> float:
+    """Compile and load the kernels for the first answer to the problem as given; return the seconds.
+
+    The problem may be None on other ranks than 0.
+    """
+
+    def variant() -> tuple[np.dtype[Any], bool]:
+        assert problem is not None
+        dtypes = {part.dtype for factor in problem.factors for part in factor.arrays()[-1:]}
+        return max(dtypes, key=lambda d: (d.kind == "f", d.itemsize), default=np.dtype(np.int32)), problem.dense
+
+    return _compile_first(variant, world, progress)
+
+
+def _compile_first(
+    variant: Callable[[], tuple[np.dtype[Any], bool]], world: World, progress: ProgressReporter
+) -> float:
+    """Compile and load the kernels of a first search; ``variant`` returns their table type, and whether all are tables.
+
+    Only the compilation counts in the seconds that are returned, not the search for the variant.
+    """
+    dtype, dense = world.on_first_rank(variant)
     start = time.perf_counter()
-    dtype, dense = world.on_first_rank(lambda: (parts.problem.flat.data.dtype, parts.original.dense))
 
     def work() -> None:
         _tiny_search(dtype, dense, compact=True).first()

@@ -5,6 +5,7 @@ per node compiles while the others wait. Otherwise all of them would do the same
 """
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +15,8 @@ import numba
 
 from dmcmc.inference.runtime.compile import count_compilations
 from dmcmc.inference.runtime.compiler_metadata import release_compiler_metadata
-from dmcmc.inference.runtime.kernel_cache import compiled_marker
+from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker
+from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.mpi.world import World
 from dmcmc.run.monitoring.progress import ProgressReporter
 
@@ -66,10 +68,11 @@ def compile_once(task: str, work: Callable[[], None], world: World, progress: Pr
     if missing:
         try:
             _IN_PROGRESS.append(task)
+            unsaved = unsaved_kernels()
             with release_compiler_metadata(), count_compilations(_progress_reporter(progress, title, estimate)):
                 work()
-            if marker is not None:
-                marker.touch()
+            if marker is not None and unsaved_kernels() == unsaved:
+                put_marker(marker)
         except Exception as error:  # the run itself reports the error
             reason = f"{type(error).__name__}: {error}"
             _LOG.warning(f"dmcmc: not all kernels are compiled before the clock starts: {reason}")
@@ -98,7 +101,7 @@ def is_missing(task: str, world: World) -> bool:
     marker = compiled_marker(task)
     if marker is None:  # without a cache folder every rank compiles its own kernels
         return True
-    if world.local_rank == 0 and marker not in _FOUND_MARKERS and marker.is_file():
+    if world.local_rank == 0 and marker not in _FOUND_MARKERS and os.path.isfile(marker):
         _FOUND_MARKERS.add(marker)
     return world.local_rank == 0 and marker not in _FOUND_MARKERS
 

@@ -4,8 +4,6 @@ import gc
 import os
 import subprocess
 import sys
-import threading
-import time
 import weakref
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +12,10 @@ import numba
 import numpy as np
 import pytest
 from numba.core import event
-from numba.core.caching import NullCache
 
 from dmcmc.inference.runtime import compile as compiling
 from dmcmc.inference.runtime.compile import count_compilations, njit, with_large_stack, writable, writable_once
-from dmcmc.inference.runtime.kernel_cache import kernel_cache
+from dmcmc.inference.storage.cache_folders import current_name
 
 KERNEL = """
 from dmcmc.inference.runtime.compile import njit
@@ -64,9 +61,9 @@ def run(tmp_path):
     return run
 
 
-def folders(root, kernel):
-    """Return the folders below ``root`` in which a kernel is cached."""
-    return {path.parent.parent for path in Path(root).rglob(f"{kernel}*.nbi")}
+def folders(root, pattern):
+    """Return the folders below ``root`` that contain certain files."""
+    return {path.parent for path in Path(root).rglob(pattern)}
 
 
 HITS = "import kernel; assert kernel.doubled(4) == 8; print(sum(kernel.doubled.stats.cache_hits.values()))"
@@ -79,7 +76,7 @@ def test_importing_any_module_changes_nothing_in_the_process(run):
 def test_a_process_loads_what_an_earlier_one_compiled(run, tmp_path):
     assert run(HITS) == ["0"]
     assert run(HITS) == ["1"]
-    assert folders(tmp_path, "kernel") == {tmp_path / "home" / "dmcmc" / kernel_cache().name}
+    assert folders(tmp_path, "*.kernel") == {tmp_path / "home" / "dmcmc" / current_name("kernels")}
 
 
 def test_cpu_kernels_are_cached_under_the_gpu_simulator_too(run):
@@ -89,18 +86,20 @@ def test_cpu_kernels_are_cached_under_the_gpu_simulator_too(run):
 
 def test_functions_of_other_packages_keep_their_cache_folder(run, tmp_path):
     run("import kernel, foreign; foreign.tripled(kernel.doubled(4))")
-    assert folders(tmp_path, "foreign") == {tmp_path}
-    assert folders(tmp_path, "kernel") != {tmp_path}
+    assert folders(tmp_path, "foreign*.nbi") == {tmp_path / "__pycache__"}
+    assert folders(tmp_path, "*.kernel") == {tmp_path / "home" / "dmcmc" / current_name("kernels")}
 
 
 def test_the_folder_set_by_the_user_takes_precedence(run, tmp_path):
     run(HITS, NUMBA_CACHE_DIR=str(tmp_path / "own"))
-    assert folders(tmp_path, "kernel") == {tmp_path / "own"}
+    assert folders(tmp_path, "*.kernel") == {tmp_path / "own" / current_name("kernels")}
 
 
 def test_kernels_work_without_a_writable_cache_folder(run, tmp_path):
     (tmp_path / "file").touch()
-    assert run(HITS, XDG_CACHE_HOME=str(tmp_path / "file"), HOME=str(tmp_path / "file")) == ["0"]
+    without = {name: str(tmp_path / "file") for name in ("XDG_CACHE_HOME", "HOME")} | {"TMPDIR": str(tmp_path)}
+    assert run(HITS, **without) == ["0"]
+    assert folders(tmp_path, "*.kernel") == {tmp_path / f"dmcmc-{os.getuid()}" / current_name("kernels")}
 
 
 def test_a_deleted_cache_folder_is_created_again(run):
@@ -111,7 +110,8 @@ def test_a_deleted_cache_folder_is_created_again(run):
 
 
 def test_without_any_cache_kernels_are_compiled_in_every_process(run):
-    none = "import numba.core.caching as c; c.CompileResultCacheImpl._locator_classes = []; "
+    none = "import dmcmc.inference.storage.numba_cache as c; c.kernel_folder = lambda: None; "
+    assert run(none + HITS) == ["0"]
     assert run(none + HITS) == ["0"]
 
 
@@ -201,29 +201,6 @@ def test_the_compiler_runs_with_a_large_stack_block_and_unchanged_arguments():
     assert with_large_stack(sum_of)(*range(200), times=2) == 199 * 200
     with pytest.raises(TypeError, match="surplus"):
         with_large_stack(sum_of)(1, surplus=2)
-
-
-def test_other_threads_never_see_a_kernel_without_a_cache(monkeypatch):
-    @njit(nogil=True)
-    def doubled(x):
-        return 2 * x
-
-    if not hasattr(doubled, "enable_caching"):
-        pytest.skip("nothing is compiled")
-    looking, seen, enable = threading.Event(), [], type(doubled).enable_caching
-
-    def slow(kernel):
-        looking.set()
-        time.sleep(0.1)
-        enable(kernel)
-
-    monkeypatch.setattr(type(doubled), "enable_caching", slow)
-    first = threading.Thread(target=lambda: doubled._cache.cache_path)
-    first.start()
-    looking.wait(300)
-    seen.append(type(doubled._cache))
-    first.join()
-    assert NullCache not in [*seen, type(doubled._cache)]
 
 
 def test_a_read_only_array_is_copied_once_during_its_lifetime():

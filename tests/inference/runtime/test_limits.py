@@ -2,14 +2,12 @@
 
 import os
 import resource
-from pathlib import Path
 from types import SimpleNamespace
 
 import proclimits
 import pytest
 
 from dmcmc.inference.runtime import memory, threads
-from dmcmc.inference.runtime.kernel_cache import cache_root
 
 
 @pytest.fixture(autouse=True)
@@ -105,10 +103,3 @@ def test_cores_are_limited_by_the_container(container, monkeypatch, share, expec
     container(cores=share)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     assert threads.cores() == expected
-
-
-def test_the_environment_determines_the_cache_folder(monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
-    assert cache_root() == Path("/some/where/dmcmc")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_root().name == "dmcmc" and cache_root().is_absolute()

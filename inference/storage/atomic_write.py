@@ -11,7 +11,7 @@ _TEMPORARY_FILES: set[Path] = set()  # temporary files that are being written
 
 
 @contextlib.contextmanager
-def open_replacement(path: str | os.PathLike[str], synced: bool = True) -> Iterator[BinaryIO]:
+def open_replacement(path: str | os.PathLike[str], synced: bool = True, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a file for writing that replaces an existing one when the block ends without an error.
 
     The data goes to a temporary file in the same folder, which is renamed at the end and deleted after an error. A
@@ -24,6 +24,8 @@ def open_replacement(path: str | os.PathLike[str], synced: bool = True) -> Itera
     synced : bool
         Whether to wait until the data is on the disk. This takes long for many files, and is not needed for files whose
         digests are verified on reading.
+    mode : int
+        Permissions of the file, from which the process's ``umask`` may remove some.
 
     Yields
     ------
@@ -41,7 +43,7 @@ def open_replacement(path: str | os.PathLike[str], synced: bool = True) -> Itera
     temporary = target.with_name(f".{os.getpid()}-{secrets.token_hex(4)}.part")
     _TEMPORARY_FILES.add(temporary)
     try:
-        with open(temporary, "xb") as stream:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
             yield stream
             if synced:
                 stream.flush()

@@ -1,0 +1,252 @@
+"""The folders for what is kept between runs: compiled kernels and measured rates.
+
+There is one kernel folder per node and state of the kernels' sources.
+
+A folder to which somebody else can write is not used, because kernels are executed
+(:mod:`dmcmc.inference.storage.ownership`). Then, or if the folder cannot be made, a folder of this user below the
+system's folder for temporary files takes its place; if that is unusable too, nothing is kept. Either is reported once
+per process.
+"""
+
+import glob
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from platformdirs import user_cache_path
+
+from dmcmc.inference.storage.kernel_sources import DIGEST_DIGITS, sources_digest
+from dmcmc.inference.storage.ownership import folder_problem, parents_problem
+
+_LOG = logging.getLogger(__name__)
+_MAX_FOLDERS = 4  # number of kernel folders of this node that are kept; older ones are deleted
+_FILE_MODE = 0o644  # all users can read a marker file
+_FOLDER_MODE = 0o755  # all users can read the folder, only its owner can write to it
+_KERNELS = "kernels"  # beginning of the names of kernel folders
+_MARKER = "warm-"  # beginning of the names of marker files
+_SUFFIX = ".kernel"  # of files with a compiled kernel
+_REPORTED: set[str] = set()  # topics that this process has reported
+
+
+class CacheFolders(NamedTuple):
+    """The folders for cached files.
+
+    Attributes
+    ----------
+    root : Path or None
+        The folder for all cached files; None if no folder can be used.
+    kernels : Path or None
+        The folder in it for kernels compiled from the current sources.
+    problem : str
+        Why the preferred folder is not used, and the remedy; empty if it is used.
+    """
+
+    root: Path | None
+    kernels: Path | None
+    problem: str = ""
+
+
+def kernel_folder() -> Path | None:
+    """Return the folder for compiled kernels, which exists; None if no folder can be used."""
+    return usable_folders().kernels
+
+
+def usable_folders() -> CacheFolders:
+    """Return the folders for cached files; report once per process if the preferred folder cannot be used."""
+    found = find_folders()
+    if found.problem:
+        report_once("cache folder", found.problem)
+    return found
+
+
+def find_folders() -> CacheFolders:
+    """Return the folders for cached files, creating them if necessary."""
+    variable, root = preferred_root()
+    return _find_folders(variable, root, _temporary_root(), current_name(_KERNELS))
+
+
+def preferred_root() -> tuple[str, Path]:
+    """Return the environment variable that sets the folder for cached files, and the folder.
+
+    This is ``NUMBA_CACHE_DIR``, or else ``$XDG_CACHE_HOME/dmcmc``, or else the platform's default; a relative path if
+    the user has no home folder.
+    """
+    for variable, name in (("NUMBA_CACHE_DIR", ""), ("XDG_CACHE_HOME", "dmcmc")):
+        if os.environ.get(variable):
+            return variable, Path(os.path.abspath(os.environ[variable]), name)
+    try:
+        return "XDG_CACHE_HOME", user_cache_path("dmcmc", appauthor=False)
+    except RuntimeError:  # there is no home folder
+        return "XDG_CACHE_HOME", Path("~")
+
+
+def current_name(kind: str) -> str:
+    """Return the name of what is kept of a kind, such as ``kernels``, for this node and the current sources."""
+    return f"{_node_prefix(kind)}{sources_digest()}"
+
+
+def all_versions(root: Path, kind: str) -> list[Path]:
+    """Return what a folder keeps of a kind for this node, for all states of the sources."""
+    return list(root.glob(f"{glob.escape(_node_prefix(kind))}{'[0-9a-f]' * DIGEST_DIGITS}*"))
+
+
+def _node_prefix(kind: str) -> str:
+    """Return the beginning of the names of what is kept of a kind for this node."""
+    return f"{kind}-{platform.node() or 'node'}-"
+
+
+def kernel_file(folder: Path, name: str, digest: str) -> Path:
+    """Return the file of a compiled kernel, given its name and a digest of all that it depends on."""
+    return folder / f"{name}-{digest}{_SUFFIX}"
+
+
+def stored_kernels(folder: Path, name: str = "") -> list[Path]:
+    """Return the files of the compiled kernels in a folder, or of one kernel."""
+    return list(folder.glob(f"{name}-*{_SUFFIX}" if name else f"*{_SUFFIX}"))
+
+
+def describe_cache() -> str:
+    """Return the kernel folder and its contents for people; or what is wrong, and the remedy."""
+    found = find_folders()
+    if found.kernels is None:
+        return f"none: {found.problem}"
+    with suppress(OSError):
+        sizes = [path.stat().st_size for path in stored_kernels(found.kernels)]
+        written = "" if os.access(found.kernels, os.W_OK) else ", read-only"
+        text = f"{found.kernels} ({len(sizes)} kernels, {sum(sizes) / 2**20:.1f} MiB{written})"
+        return f"{text}; {found.problem}" if found.problem else text
+    return str(found.kernels)
+
+
+def compiled_marker(what: str) -> Path | None:
+    """Return the marker file whose existence says that certain kernels are compiled; None if there is no kernel folder.
+
+    It lies in the kernel folder. Its name depends on everything that makes Numba compile the kernels again.
+    """
+    folder = kernel_folder()
+    return None if folder is None else _marker(folder, what, sources_digest())
+
+
+def put_marker(marker: Path) -> None:
+    """Create a marker file; without it, the next run compiles the same kernels again."""
+    try:
+        marker.touch(mode=_FILE_MODE)
+    except OSError as error:
+        report_unsaved(str(marker.parent), error.strerror or str(error))
+
+
+def delete_markers(folder: Path) -> None:
+    """Delete all marker files of a kernel folder, because kernels are missing; what follows compiles ahead again."""
+    for marker in folder.glob(f"{_MARKER}*"):
+        with suppress(OSError):
+            marker.unlink()
+
+
+@lru_cache
+def _marker(folder: Path, what: str, sources: str) -> Path:
+    """Return the path of a marker file."""
+    from numba import __version__
+
+    text = f"{what} {sources} {sys.version} {__version__} {platform.node()}"
+    return folder / f"{_MARKER}{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and those above it, all writable by this user only; do nothing if it exists.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be created.
+    """
+    for path in (*reversed(folder.parents), folder):
+        if not path.exists():
+            path.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is not a folder")
+
+
+def report_unsaved(folder: str, reason: str) -> None:
+    """Report that a file cannot be stored in the folder for cached files."""
+    variable, _ = preferred_root()
+    remedy = f"free some space, or set {variable} to another folder that only you can write to"
+    report_once("unsaved", f"compiled kernels cannot be stored in {folder} ({reason}); {remedy}")
+
+
+def report_once(topic: str, text: str) -> None:
+    """Log a warning about cached files, at most once per process and topic."""
+    if topic not in _REPORTED:
+        _REPORTED.add(topic)
+        _LOG.warning("dmcmc: %s", text)
+
+
+@lru_cache
+def _find_folders(variable: str, root: Path, temporary: Path | None, name: str) -> CacheFolders:
+    """Return the folders for cached files.
+
+    Parameters
+    ----------
+    variable : str
+        The environment variable that sets the preferred folder, for the message.
+    root : Path
+        The preferred folder for all cached files.
+    temporary : Path or None
+        The folder that is used if ``root`` cannot be used.
+    name : str
+        The name of the kernel folder.
+    """
+    problem = _open_folder(root, name)
+    if problem is None:
+        return CacheFolders(root, root / name)
+    remedy = f"set {variable} to a folder that only you can write to"
+    if temporary is None or _open_folder(temporary, name) is not None:
+        consequence = "no compiled kernels are kept, so every process compiles its own"
+        return CacheFolders(None, None, f"{consequence}: {problem}; {remedy}")
+    return CacheFolders(temporary, temporary / name, f"compiled kernels are kept in {temporary}: {problem}; {remedy}")
+
+
+def _open_folder(root: Path, name: str) -> str | None:
+    """Create a kernel folder, if necessary; return why it cannot be used, or None if it can."""
+    if not root.is_absolute():
+        return "there is no home folder"
+    folder = root / name
+    try:
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        is_new = existing != folder
+        if is_new:  # nothing is created in a folder of somebody else
+            problem = parents_problem(existing / name)
+            if problem is not None:
+                return problem
+            make_folder(folder)
+        problem = folder_problem(folder)
+        if problem is None and not os.access(folder, os.R_OK | os.X_OK):
+            problem = f"{folder} cannot be read"
+    except (OSError, ValueError) as error:
+        return f"{folder} cannot be used ({getattr(error, 'strerror', None) or error})"
+    if problem is None and is_new:
+        with suppress(OSError):  # another process may delete the same folders
+            _prune(folder)
+    return problem
+
+
+def _temporary_root() -> Path | None:
+    """Return this user's folder below the system's folder for temporary files; None if there is none."""
+    try:
+        return Path(tempfile.gettempdir(), f"dmcmc-{os.getuid() if hasattr(os, 'getuid') else 'cache'}")
+    except OSError:
+        return None
+
+
+def _prune(newest: Path) -> None:
+    """Delete all but the newest kernel folders of this node."""
+    folders = sorted(all_versions(newest.parent, _KERNELS), key=lambda p: p.stat().st_mtime, reverse=True)
+    for old in folders[_MAX_FOLDERS:]:
+        shutil.rmtree(old, ignore_errors=True)
