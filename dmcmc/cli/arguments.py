@@ -174,6 +174,12 @@ def _add_solve(commands: Commands) -> None:
         help="if the answer is proven optimal: also the best objective with each value",
     )
     solve.add_argument(
+        "--query",
+        metavar="FILE",
+        help="with --task mar and max-marginals: a file with the variables to print, as UAI has it: their number, then"
+        " their indices from 0",
+    )
+    solve.add_argument(
         "--method", metavar="METHOD", default="auto", help="auto (default), exact, mini-bucket or the name of a sampler"
     )
     solve.add_argument("--z", metavar="N", help="mini-buckets with messages of at most N variables; or auto")
@@ -343,8 +349,8 @@ def _add_write_options(parser: argparse.ArgumentParser) -> None:
         metavar="WHAT",
         action="append",
         default=[],
-        help="information that may be lost if the format has no place for it: agents, digits, labels, names or sense"
-        " (repeatable)",
+        help="information that may be lost, with commas between several words: agents, digits, labels, names, sense,"
+        " constant, or all, which is only what the format cannot express",
     )
 
 

@@ -1,8 +1,10 @@
 """Calendars on the command line: default settings, and the web page and iCalendar files of the answer."""
 
 from argparse import Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dmcmc.cli.failure import print_line
 from dmcmc.cli.file_roles import is_calendar
 from dmcmc.config.document import Document
 from dmcmc.files.text import open_source
@@ -12,6 +14,7 @@ from dmcmc.results.result import Result
 
 if TYPE_CHECKING:
     from dmcmc.formats.calendar.plan import Calendar
+    from dmcmc.report.calendar.answer import CalendarAnswer
 
 _SECONDS = 60  # default time limit of a calendar
 _DEFAULT = "a calendar's default"
@@ -59,21 +62,36 @@ def calendar_at(path: Any) -> "Calendar | None":
 def write(result: Result, calendar: "Calendar", arguments: Namespace) -> list[str]:
     """Write the web page and the iCalendar files that the options ask for; return the files as text.
 
+    If there is no calendar, the page says why. Then no iCalendar file is written, and a warning says so.
+
     Raises
     ------
     FileError
         If a file cannot be written.
     """
-    if result.assignment is None or result.violation:
-        return []
-    from dmcmc.report.calendar import ics
-    from dmcmc.report.calendar.answer import answer_of
-    from dmcmc.report.calendar.page import page_of
+    from dmcmc.report.calendar.conflict import reason_without_answer
 
-    answer, written = answer_of(calendar, result.assignment), []
+    reason, written = reason_without_answer(calendar, result), list[str]()
     if arguments.html is not None:
-        replace_file(arguments.html, [page_of(answer, result)])
+        from dmcmc.report.calendar.page import page_of, page_without_answer
+
+        page = page_without_answer(calendar, result, reason) if reason else page_of(_answer(calendar, result), result)
+        replace_file(arguments.html, [page])
         written.append(arguments.html)
-    if arguments.ics is not None:
-        written.append(ics.write(answer, arguments.ics))
+    if arguments.ics is not None and reason:
+        path = Path(arguments.ics)
+        earlier = "; the one of an earlier run is unchanged" if path.exists() else ""
+        print_line(f"dmcmc: warning: --ics: {path}: not written, since there is no calendar{earlier}")
+    elif arguments.ics is not None:
+        from dmcmc.report.calendar import ics
+
+        written.append(ics.write(_answer(calendar, result), arguments.ics))
     return written
+
+
+def _answer(calendar: "Calendar", result: Result) -> "CalendarAnswer":
+    """Return the calendar of a result that breaks no hard constraint."""
+    from dmcmc.report.calendar.answer import answer_of
+
+    assert result.assignment is not None
+    return answer_of(calendar, result.assignment)

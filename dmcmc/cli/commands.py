@@ -96,7 +96,7 @@ def _on_all_ranks(
     try:
         result = work(job, world, run_handle)
     except (Exception, KeyboardInterrupt) as error:
-        if SIGNALS.received:  # the run was ended, or another rank has ended
+        if SIGNALS.is_ending:  # the run was ended, or another rank has ended
             return SIGNALS.finish()
         if world.size == 1:
             raise
@@ -197,7 +197,7 @@ def _abort(world: "World", error: BaseException) -> int:
     Ranks other than 0 wait a moment: mostly rank 0 fails in the same way, reports it once and ends the others. A rank
     that only knows that another one failed waits longer, since that one has the more informative error.
     """
-    from dmcmc.mpi.world import OtherRankError
+    from dmcmc.mpi.collective_calls import OtherRankError
 
     if isinstance(error, OtherRankError):
         time.sleep(2 * _OTHER_RANKS_WAIT)
@@ -232,7 +232,8 @@ def generate(arguments: Namespace) -> int:
     except DmcmcError as error:
         raise type(error)(f"generate {arguments.family}: {error}") from error
     written = write(problem, arguments.output, arguments.to, arguments.drop)
-    emit(f"{arguments.output}: {_description(written)}")
+    dropped = f"; dropped: {', '.join(written.dropped)}" if written.dropped else ""
+    emit(f"{arguments.output}: {_description(written.problem)}{dropped}")
     return 0
 
 
@@ -269,7 +270,8 @@ def convert(arguments: Namespace) -> int:
     check(arguments.output, arguments.to, arguments.drop)
     problem, _ = load(arguments.input, arguments)
     written = write(problem, arguments.output, arguments.to, arguments.drop)
-    emit(f"{arguments.output}: {_description(written)}")
+    dropped = f"; dropped: {', '.join(written.dropped)}" if written.dropped else ""
+    emit(f"{arguments.output}: {_description(written.problem)}{dropped}")
     return 0
 
 

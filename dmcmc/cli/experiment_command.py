@@ -13,7 +13,7 @@ _MAX_JOBS = 512  # parallel processes
 
 
 def experiment(arguments: Namespace) -> int:
-    """Carry out an experiment and return the exit code."""
+    """Carry out an experiment and return the exit code: 1 if a method has no answer in all runs of a case."""
     from dmcmc.experiments.plan import read_experiment, selected_methods
     from dmcmc.experiments.run_experiment import run_experiment
     from dmcmc.mpi.world import connect
@@ -29,10 +29,13 @@ def experiment(arguments: Namespace) -> int:
     methods = selected_methods(plan, arguments.method)
     options = {"methods": methods, "resume": arguments.resume, "jobs": jobs}
     counts = run_experiment(plan, runs, folder, **options, world=world, report=_print_line)
-    if world.rank == 0:
-        failed = f", {counts.failed} of them failed" if counts.failed else ""
-        emit(f"{folder}: {counts.runs} runs, {counts.runs - counts.before} of them new{failed}")
-    return 0
+    if world.rank != 0:
+        return 0
+    failed = f", {counts.failed} of them failed" if counts.failed else ""
+    emit(f"{folder}: {counts.runs} runs, {counts.runs - counts.before} of them new{failed}")
+    for line in counts.unanswered:
+        _print_line(f"dmcmc: no answer: {line}; 'dmcmc report {folder}' shows the details")
+    return 1 if counts.unanswered else 0
 
 
 def _print_line(line: str) -> None:

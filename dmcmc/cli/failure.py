@@ -5,7 +5,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,13 @@ def report(error: BaseException, rank: int | None = None) -> None:
     if os.environ.get("DMCMC_DEBUG") == "1":
         traceback.print_exception(error)
     where = "" if rank is None else f"rank {rank}: "
-    print(f"dmcmc: {where}{describe(error)}".encode("utf-8", "replace").decode(), file=sys.stderr, flush=True)
+    print_line(f"dmcmc: {where}{describe(error)}")
+
+
+def print_line(text: str) -> None:
+    """Print a line to standard error, or nothing if standard error cannot be written."""
+    with suppress(OSError):
+        print(text.encode("utf-8", "replace").decode(), file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -46,12 +46,13 @@ def _run(argv: Sequence[str]) -> int:
             set_verbosity(arguments)
             return commands.COMMANDS[arguments.command](arguments)
     except SystemExit as end:  # --help and --version
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:
-            from dmcmc.cli.terminal import close_quietly
+        from dmcmc.cli.terminal import OutputError, write_output
 
-            close_quietly()
+        try:
+            write_output()
+        except OutputError as error:
+            report(error)
+            return error.exit_code
         return end.code if isinstance(end.code, int) else 0
     except (Exception, KeyboardInterrupt) as error:
         if not quiet:

@@ -4,12 +4,14 @@ from argparse import Namespace
 from pathlib import Path
 
 from dmcmc.cli.terminal import emit
-from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.inference.runtime.errors import ConfigError, FileError
 
 
 def report(arguments: Namespace) -> int:
     """Write a report and print its path."""
     path = Path(arguments.input)
+    if not path.exists():
+        raise FileError(f"{path}: no such file or folder; a result (.json) or the folder of an experiment is needed")
     if path.is_dir():
         from dmcmc.report.experiment.report import write_report
 

@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dmcmc.mpi.launcher import announced_rank, by_open_mpi, print_as_launcher
@@ -34,8 +35,9 @@ _GRACE = 0.35  # seconds for the run to deliver its result itself; launchers end
 _OPEN_MPI_GRACE = 0.05  # the same under Open MPI, which leaves a quarter of a second
 _PREPARED_VALID = 1.0  # seconds for which a prepared result is used without preparing it again
 _OTHER_RANKS_WAIT = 1.3  # seconds that other ranks wait for rank 0 to end them
-_FORCED_END = 1.7  # seconds after the signal at which the process ends in any case
+_FORCED_END = 1.7  # seconds after the signal at which the process ends, unless a result is being written
 _DUPLICATE = 0.25  # seconds; two signals within them count as one: `timeout` and some launchers send each twice
+_WRITE_LIMIT = 5.0  # seconds that a second signal leaves for the output of a result: half a result helps nobody
 _LATE_OTHERS = 600.0  # seconds after the deadline at which other ranks end by themselves if they cannot see rank 0
 # Seconds for other ranks to save what only they know, and for the result to pass the launcher. Ranks that are about to
 # be ended cannot report that they are done, and launchers do not report that they passed all output on.
@@ -48,14 +50,23 @@ if hasattr(signal, "SIGUSR1"):  # not on Windows
     _PASSED_ON = {signal.SIGUSR1: signal.SIGINT, signal.SIGUSR2: signal.SIGTERM}
 
 
+class Delivery(Enum):
+    """The state of the single delivery of a result; it only moves forward."""
+
+    OPEN = "no thread has undertaken to deliver a result"
+    CLAIMED = "a thread has undertaken it, and is still computing the result"
+    WRITING = "the result is being written and printed"
+    DONE = "the result is printed, or there is none"
+
+
 class Signals:
     """The state of signal handling in this process, and the single delivery of a result.
 
     The order of states: ``listen`` starts the handling; ``set_world`` makes the MPI ranks known; ``begin`` starts a
     run. The first signal sets ``received`` and asks the run to end. The first thread that finishes (the main thread by
-    ``deliver``, or a helper thread by ``finish``) sets ``_claimed``; it delivers the result, sets ``_code`` and then
-    ``_delivered``, for which all others wait. Then the process ends. A process handles one run, so that no state is
-    ever reset.
+    ``deliver``, or a helper thread by ``finish``) claims the delivery; it delivers the result, sets ``_code`` and then
+    ``_delivered``, for which all others wait. Then the process ends, never while a result is being written: one
+    complete result is printed, or none. A process handles one run, so that no state is ever reset.
 
     Attributes
     ----------
@@ -71,8 +82,8 @@ class Signals:
         Writes and prints a result, and returns the exit code; None before ``begin``.
     _world : World or None
         The MPI ranks; None before MPI starts.
-    _claim_lock, _claimed : Lock, bool
-        Whether a thread has undertaken to deliver the result; only the first one may. The lock protects the flag.
+    _lock, _state : Lock, Delivery
+        The state of the delivery; only the first thread that claims it may deliver. The lock protects the state.
     _delivered : Event
         Set when the result is delivered.
     _code : int or None
@@ -93,7 +104,7 @@ class Signals:
         self._ending: RunHandle | None = None
         self._deliver: Callable[[Any], int] | None = None
         self._world: World | None = None
-        self._claim_lock, self._claimed = threading.Lock(), False
+        self._lock, self._state = threading.Lock(), Delivery.OPEN
         self._delivered = threading.Event()
         self._code: int | None = None
         self._under_open_mpi = by_open_mpi(os.environ)
@@ -123,6 +134,11 @@ class Signals:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether a signal asked for the end, or a result is delivered: then an error of the run no longer matters."""
+        return bool(self.received) or self._state is not Delivery.OPEN
 
     def set_world(self, world: "World") -> None:
         """Set the MPI ranks of this process."""
@@ -165,9 +181,7 @@ class Signals:
             return self._deliver_once(best)
         self.clear_display()
         self._print_line("" if self._deliver is None else "there is no result yet")
-        self._code = 128 + self.received
-        self._delivered.set()
-        return self._code
+        return self._done(128 + self.received)
 
     def _best(self) -> Any:
         """Return the best result so far, None if there is none; a recently prepared one is used again."""
@@ -202,14 +216,27 @@ class Signals:
             threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
         received_at, self.received = time.perf_counter(), _PASSED_ON.get(first, first)
         if self._under_open_mpi and self._rank == 0:
-            print_as_launcher(os.getpid())
+            with self._lock:  # never in the middle of a result: its parts would go to two places
+                if self._state in (Delivery.OPEN, Delivery.CLAIMED):
+                    print_as_launcher(os.getpid())
         threading.Thread(target=self._end, args=(first,), name="end", daemon=True).start()
-        while (remaining_seconds := received_at + _FORCED_END - time.perf_counter()) > 0:
+        # On a busy machine this thread may run late, so the time of duplicates starts only now.
+        duplicates_end = time.perf_counter() + _DUPLICATE
+        while self._second_signal(reader, duplicates_end) is not None:
+            pass
+        second = self._second_signal(reader, received_at + _FORCED_END)
+        while second is None and self._state is Delivery.WRITING:
+            second = self._second_signal(reader, time.perf_counter() + _POLL_SECONDS)
+        self._end_now(128 + second if second is not None else 128 + self.received if self._code is None else self._code)
+
+    def _second_signal(self, reader: int, until: float) -> int | None:
+        """Return the number of the next SIGINT or SIGTERM before a time; None if there is none."""
+        while (remaining_seconds := until - time.perf_counter()) > 0:
             if select.select([reader], [], [], remaining_seconds)[0]:
                 number = signal.Signals(os.read(reader, 1)[0])
-                if number in _WORDS and time.perf_counter() - received_at > _DUPLICATE:
-                    self._end_now(128 + number)
-        self._end_now(128 + self.received if self._code is None else self._code)
+                if number in _WORDS:
+                    return int(number)
+        return None
 
     def _end(self, first: signal.Signals) -> None:
         """End the run: deliver its result on rank 0, and end the process.
@@ -290,21 +317,38 @@ class Signals:
 
     def _claim_delivery(self) -> bool:
         """Return whether the caller is to deliver the result: the first caller, on rank 0."""
-        with self._claim_lock:
-            claimed, self._claimed = self._claimed, True
-        return not claimed and self._rank == 0
+        with self._lock:
+            is_first = self._state is Delivery.OPEN
+            if is_first:
+                self._state = Delivery.CLAIMED
+        return is_first and self._rank == 0
 
     def _deliver_once(self, result: Any) -> int:
-        """Deliver a result and return the exit code."""
+        """Deliver a result and return the exit code; an error in doing so is reported, and its code returned."""
         import msgspec  # already imported by the result
 
+        from dmcmc.cli.failure import exit_code, report
+
         assert self._deliver is not None
-        self.clear_display()
-        if self.received and getattr(result, "status", "") == "timeout":
-            result = msgspec.structs.replace(result, note=_WORDS[signal.Signals(self.received)])
-        self._code = self._deliver(result)
+        code = 1
+        try:
+            self.clear_display()
+            if self.received and getattr(result, "status", "") == "timeout":
+                result = msgspec.structs.replace(result, note=_WORDS[signal.Signals(self.received)])
+            with self._lock:
+                self._state = Delivery.WRITING
+            code = self._deliver(result)
+        except Exception as error:
+            report(error)
+            code = exit_code(error)
+        return self._done(code)
+
+    def _done(self, code: int) -> int:
+        """Note that the delivery is over, and return the exit code of the process."""
+        with self._lock:
+            self._code, self._state = code, Delivery.DONE
         self._delivered.set()
-        return self._code
+        return code
 
     def _wait_for_delivery(self) -> int:
         """Wait for the delivery by another thread and return its exit code; 1 if it is not known."""
@@ -339,9 +383,16 @@ class Signals:
             world.abort(code)
 
     def _end_now(self, code: int) -> NoReturn:
-        """End the process, after at most a quarter of a second for a result that is being written."""
-        if self._claimed:
-            self._delivered.wait(_DUPLICATE)
+        """End the process, after some seconds for a result that is being written.
+
+        A result that is claimed but not begun is given up: from then on no thread begins to write.
+        """
+        with self._lock:
+            is_writing = self._state is Delivery.WRITING
+            if not is_writing:
+                _exit(code)
+        if is_writing:
+            self._delivered.wait(_WRITE_LIMIT)
         _exit(code)
 
 
@@ -353,7 +404,7 @@ def _exit(code: int) -> NoReturn:
 
 def _clean_up() -> None:
     """Remove unfinished files, and show the cursor of the terminal again."""
-    write = sys.modules.get("dmcmc.inference.runtime.atomic_write")
+    write = sys.modules.get("dmcmc.inference.storage.atomic_write")
     if write is not None:
         write.discard_partial_files()
     if os.isatty(2):

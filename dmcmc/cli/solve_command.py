@@ -4,6 +4,8 @@ import sys
 from argparse import Namespace
 from typing import Any, Literal, NamedTuple, Self
 
+from msgspec.structs import replace
+
 from dmcmc.cli.calendar import check_options, set_defaults
 from dmcmc.cli.file_roles import is_calendar, is_configuration
 from dmcmc.cli.inputs import check_run, explainer, options_of
@@ -12,6 +14,7 @@ from dmcmc.config.document import Document
 from dmcmc.config.problem_section import with_assigned_agents
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.formats import registry as formats
+from dmcmc.formats.uai.query import read_query
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
@@ -44,6 +47,8 @@ class SolveJob(NamedTuple):
         Whether to print the plan first.
     max_marginals : bool
         Whether to compute the best objective for each value as well.
+    query : tuple of str
+        The variables whose marginals are wanted (``--query``); empty for all.
     """
 
     config: Config
@@ -52,6 +57,7 @@ class SolveJob(NamedTuple):
     logarithms: bool
     explain: bool
     max_marginals: bool = False
+    query: tuple[str, ...] = ()
 
     def for_other_ranks(self, world: World) -> Self:
         """Return the job without the problem if other ranks do not need it: it is scattered, or rank 0 works alone."""
@@ -72,14 +78,17 @@ def prepare(arguments: Namespace) -> SolveJob:
         raise ConfigError(f"--task: expected one of {', '.join(TASKS)}, got {task!r}")
     if is_configuration(path):
         raise ConfigError(f"{path}: is a configuration, not a problem file; use 'dmcmc run {path}'")
+    if arguments.query is not None and task not in ("mar", "max-marginals"):
+        raise ConfigError("--query: is for --task mar and max-marginals; marginal MAP is not available in this version")
     check_options(arguments, path)
     document = _document(arguments)
     config = config_of(document)
     check_run(config, document)
     given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
     file_format, problem = formats.load_with_format(path, **given)
+    query = () if arguments.query is None else read_query(arguments.query, problem)
     problem, max_marginals = with_assigned_agents(problem, config.problem, document.at), arguments.max_marginals
-    return SolveJob(config, problem, task, file_format.logarithms, arguments.explain, max_marginals)
+    return SolveJob(config, problem, task, file_format.logarithms, arguments.explain, max_marginals, query)
 
 
 def _document(arguments: Namespace) -> Document:
@@ -152,7 +161,9 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
         if world.rank != 0 or problem is None:
             return None
         if job.task == "mar" or job.task == "max-marginals":
-            return marginals(problem, single_rank_config, job.task)
+            found = marginals(problem, single_rank_config, job.task)
+            wanted = {name: found.marginals[name] for name in job.query if found.marginals}
+            return replace(found, marginals=wanted) if job.query else found
         return sums(problem, single_rank_config, job.task)
     has_one_agent = problem is not None and problem.n_agents == 1
     uses_mini_buckets = config.combine.method == "mini-bucket" and has_one_agent and config.algorithm == "dmcmc"

@@ -1,16 +1,60 @@
 """The journal of an experiment: one line of JSON per finished run, written as soon as the run ends."""
 
+import errno
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
 
 from dmcmc.config.legacy_keys import current_dotted
 from dmcmc.experiments.legacy_plans import run_key
+from dmcmc.files.json_text import plain_json
 from dmcmc.inference.runtime.errors import FileError
+from dmcmc.inference.runtime.types import Number
 
 Record = Mapping[str, Any]
+Seconds = Annotated[float, Meta(ge=-1e12, le=1e12)]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class JournalLine(msgspec.Struct, kw_only=True):
+    """The fields of a line of a journal, with the types that reports rely on.
+
+    :mod:`dmcmc.experiments.job` describes the fields; a line may have more.
+    """
+
+    key: str
+    case: dict[str, Any]
+    method: str
+    seed: Count
+    outcome: str
+    error: str = ""
+    status: str = ""
+    objective: Number | None = None
+    bound: Number | None = None
+    gap: float | None = None
+    violation: int | None = None
+    sense: Literal["max", "min"] = "max"
+    time: Seconds = 0.0
+    simulated_time: Seconds | None = None
+    msg_count: Count | None = None
+    msg_size: Count | None = None
+    cycle: Count | None = None
+    trace: list[tuple[Seconds, Number | None, Number | None]] = []
+
+
+class FinishedLine(JournalLine, kw_only=True):
+    """The fields of a run whose outcome is ``done``: some must not be missing."""
+
+    status: str
+    objective: Number | None
+    bound: Number | None
+    sense: Literal["max", "min"]
+    time: Seconds
 
 
 class Journal:
@@ -45,10 +89,21 @@ class Journal:
             raise FileError(f"{path}: cannot be written: {error.strerror}") from None
 
     def add(self, record: Record) -> None:
-        """Append a record with one write, and wait until it is on the disk."""
+        """Append a record with one write, and wait until it is on the disk.
+
+        Raises
+        ------
+        FileError
+            If the line cannot be written, as on a full disk.
+        """
         line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-        os.write(self._file, line)
-        os.fsync(self._file)
+        try:
+            written = os.write(self._file, line)
+            if written < len(line):  # the disk is full; an incomplete last line is removed when the file is opened
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._file)
+        except OSError as error:
+            raise FileError(f"{self.path}: cannot be written: {error.strerror}; continue later with --resume") from None
         self.records.append(record)
 
     def close(self) -> None:
@@ -69,20 +124,49 @@ def read_records(path: Path) -> list[Record]:
     if not path.exists():
         return []
     records: list[Record] = []
-    with open(path, "rb") as stream:
-        lines = stream.read()[: _complete_size(path)].splitlines()
-    for number, line in enumerate(lines, start=1):
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}") from None
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
         try:
-            record = json.loads(line)
-            if not isinstance(record, dict) or not {"key", "case", "method", "seed", "outcome"} <= record.keys():
-                raise ValueError
-        except ValueError:
-            raise FileError(f"{path}: line {number}: is not the result of a run; remove the line") from None
+            record = plain_json(line)
+            checked = msgspec.convert(record, JournalLine)
+            if checked.outcome == "done":
+                msgspec.convert(record, FinishedLine)
+        except ValueError as error:  # a ValidationError is a ValueError
+            raise FileError(
+                f"{path}: line {number}: is not the result of a run; remove the line ({_one_line(error)})"
+            ) from None
         case = current_dotted(record["case"])
         if case != record["case"]:
             record |= {"case": case, "key": run_key(case, record["method"], record["seed"])}
         records.append(record)
     return records
+
+
+def has_answer(record: Record) -> bool:
+    """Return whether a run has found an assignment that breaks no hard constraint, or proven that there is none."""
+    return record["outcome"] == "done" and (record["objective"] is not None or record["status"] == "infeasible")
+
+
+def reason_without_answer(record: Record) -> str:
+    """Return why a run has no answer, in words.
+
+    >>> reason_without_answer({"outcome": "out of time", "error": "more than 120 s"})
+    'out of time: more than 120 s'
+    """
+    if record["outcome"] != "done":
+        error = record.get("error")
+        return f"{record['outcome']}: {error}" if error else str(record["outcome"])
+    if record.get("violation"):
+        return "the assignment breaks hard constraints"
+    return "time limit reached without an assignment" if record["status"] == "timeout" else "no assignment was found"
+
+
+def _one_line(error: Exception) -> str:
+    """Return the message of an error as one line."""
+    return " ".join(str(error).split())
 
 
 def _complete_size(path: Path) -> int:

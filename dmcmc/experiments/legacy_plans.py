@@ -30,9 +30,9 @@ def current_run_key(key: str) -> str:
     """
     try:
         case, method, seed = json.loads(key)
-    except ValueError:  # not written by this program
+    except (ValueError, TypeError, RecursionError):  # not written by this program
         return key
-    return run_key(current_dotted(case), method, seed)
+    return run_key(current_dotted(case), method, seed) if isinstance(case, dict) else key
 
 
 def run_key(case: Mapping[str, Any], method: str, seed: int) -> str:

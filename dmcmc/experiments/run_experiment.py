@@ -11,10 +11,10 @@ import msgspec
 
 from dmcmc.config.settings import automatic_memory
 from dmcmc.experiments.job import carry_out, elapsed
-from dmcmc.experiments.journal import Journal
-from dmcmc.experiments.legacy_plans import current_experiment
+from dmcmc.experiments.journal import Journal, Record, has_answer, reason_without_answer
 from dmcmc.experiments.plan import PLAN, RESULTS, Experiment, PlannedRun, count_of
 from dmcmc.experiments.pool import carry_out_all
+from dmcmc.experiments.stored_plan import read_plan
 from dmcmc.files.write import replace_file
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.mpi.world import World
@@ -33,12 +33,15 @@ class RunCounts(NamedTuple):
     before : int
         Runs that were finished before.
     failed : int
-        New runs without an answer.
+        New runs that failed, or exceeded a limit.
+    unanswered : tuple of str
+        For each case and method whose runs all ended without an answer, a line with the reasons.
     """
 
     runs: int
     before: int
     failed: int
+    unanswered: tuple[str, ...] = ()
 
 
 def run_experiment(
@@ -77,7 +80,7 @@ def run_experiment(
     Returns
     -------
     RunCounts
-        Numbers of runs; ``failed`` is meaningful on rank 0 only.
+        Numbers of runs; ``failed`` and ``unanswered`` are meaningful on rank 0 only.
 
     Raises
     ------
@@ -114,7 +117,7 @@ def run_experiment(
             carry_out_all([_job(run) for run in todo], jobs, limits, log.done)
     finally:
         journal.close()
-    return RunCounts(len(known) + len(todo), len(known), log.failed)
+    return RunCounts(len(known) + len(todo), len(known), log.failed, _unanswered(runs, journal.records))
 
 
 @dataclass
@@ -134,7 +137,7 @@ class _RunLog:
     begun : float
         Start time (``time.perf_counter``).
     failed : int
-        Number of runs without an answer so far.
+        Number of runs so far that failed, or exceeded a limit.
     """
 
     journal: Journal
@@ -162,9 +165,11 @@ def _opened(experiment: Experiment, runs: Sequence[PlannedRun], folder: Path, re
     plan = json.loads(json.dumps(msgspec.to_builtins(experiment)))
     plan_file = folder / PLAN
     try:
-        earlier = json.loads(plan_file.read_text(encoding="utf-8")) if plan_file.exists() else None
-    except ValueError:
-        raise FileError(f"{plan_file}: is not the plan of an experiment; use another folder") from None
+        earlier = read_plan(plan_file).experiment
+    except FileNotFoundError:
+        earlier = None
+    except FileError as error:
+        raise FileError(f"{error}; use another folder") from None
     journal = Journal(folder / RESULTS) if (folder / RESULTS).exists() else None
     finished = set[str]()
     if journal is not None:
@@ -174,13 +179,38 @@ def _opened(experiment: Experiment, runs: Sequence[PlannedRun], folder: Path, re
         raise ConfigError(
             f"{folder}: has results of {len(finished)} runs; continue with --resume, or use another --output"
         )
-    if finished and earlier is not None and _relevant(current_experiment(earlier["experiment"])) != _relevant(plan):
+    if finished and earlier is not None and _relevant(earlier) != _relevant(plan):
         raise ConfigError(f"{folder}: has results of another experiment (or of --quick); use another --output")
-    folder.mkdir(parents=True, exist_ok=True)
-    if earlier is None or earlier["experiment"] != plan:
+    if earlier != plan:
         order = [run.key for run in runs]
         replace_file(plan_file, [json.dumps({"experiment": plan, "runs": order, "machine": machine()}, indent=1), "\n"])
     return finished & {run.key for run in runs}
+
+
+def _unanswered(runs: Sequence[PlannedRun], records: Sequence[Record]) -> tuple[str, ...]:
+    """Return a line for each case and method whose runs all ended without an answer, with the reasons."""
+    reasons: dict[str, list[str | None]] = {}
+    record_of, names = {record["key"]: record for record in records}, dict[str, str]()
+    for run in runs:
+        if run.key in record_of:
+            record, group = record_of[run.key], json.dumps([run.case, run.method])
+            reasons.setdefault(group, []).append(None if has_answer(record) else reason_without_answer(record))
+            names[group] = ", ".join(part for part in (_case_text(run), run.method) if part)
+    return tuple(
+        f"{names[group]}: {'; '.join(dict.fromkeys(map(str, found)))} ({_count(len(found))})"
+        for group, found in reasons.items()
+        if None not in found
+    )
+
+
+def _count(runs: int) -> str:
+    """Return a number of runs in words."""
+    return "one run" if runs == 1 else f"all {runs} runs"
+
+
+def _case_text(run: PlannedRun) -> str:
+    """Return the keys and values of a run's case as text."""
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in run.case.items())
 
 
 def _relevant(plan: dict[str, Any]) -> dict[str, Any]:
@@ -190,8 +220,7 @@ def _relevant(plan: dict[str, Any]) -> dict[str, Any]:
 
 def _line(number: int, total: int, run: PlannedRun, answer: dict[str, Any], seconds: float) -> str:
     """Return the line that reports a finished run; ``seconds`` is the time since the start of the experiment."""
-    case = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in run.case.items())
-    where = ", ".join(part for part in (case, f"seed {run.seed}", run.method) if part)
+    where = ", ".join(part for part in (_case_text(run), f"seed {run.seed}", run.method) if part)
     if answer["outcome"] != "done":
         outcome = f"{answer['outcome']}: {answer.get('error', '')}"
     else:

@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast, overload
+from typing import Annotated, Any, Literal, cast, overload
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from dmcmc.files.write import open_packed_atomically, replace_file
@@ -38,6 +39,11 @@ _DIGEST_BYTES = 32  # bytes of a SHA-256 digest
 _PRIVATE_DOMAIN_SIZE = 1  # domain size that the index gives for private variables
 
 Scope = tuple[int, ...]
+
+_Number = Annotated[int, Meta(ge=0, lt=2**31)]  # number of an agent or a variable
+_DomainSize = Annotated[int, Meta(ge=1, lt=2**31)]
+_Entries = Annotated[int, Meta(ge=0, lt=2**62)]
+_Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class _IndexFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,12 +78,12 @@ class _IndexFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sense: Literal["max", "min"]
     name: str
     agents: tuple[str, ...]
-    owner: list[int]
-    sizes: dict[int, int]
-    crossing: list[Scope]
-    constants: tuple[int | float | None, ...]
-    entries: list[int]
-    digests: tuple[str, ...] = ()
+    owner: list[_Number]
+    sizes: dict[_Number, _DomainSize]
+    crossing: list[tuple[_Number, ...]]
+    constants: tuple[Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | None, ...]
+    entries: list[_Entries]
+    digests: tuple[_Digest, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,15 +344,28 @@ def read_index(folder: str | os.PathLike[str]) -> AgentIndex:
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise FileError(f"{path}: {reason}; 'dmcmc split' writes such folders") from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise FileError(f"{path}: is not the index of a problem's agents: {error}") from None
-    count, variables = len(stored.agents), len(stored.owner)
-    shared = {v for scope in stored.crossing for v in scope}
-    fits = len(stored.entries) == len(stored.digests) == count and all(0 <= a < count for a in stored.owner)
-    fits = fits and all(len(digest) == 64 and set(digest) <= set("0123456789abcdef") for digest in stored.digests)
-    if not fits or shared != stored.sizes.keys() or not all(0 <= v < variables for v in shared):
+    except (ValueError, RecursionError) as error:  # a DecodeError is a ValueError
+        reason = " ".join(str(error).split())
+        raise FileError(f"{path}: is not the index of a problem's agents: {reason}") from None
+    if not _is_consistent(stored):
         raise FileError(f"{path}: its parts do not fit together; 'dmcmc split' writes it anew")
     return _compact_index(stored)
+
+
+def _is_consistent(stored: _IndexFile) -> bool:
+    """Return whether the numbers in an index refer to its agents and variables.
+
+    A factor between agents has distinct variables of at least two agents, and exactly its variables have a size.
+    """
+    count, owner = len(stored.agents), stored.owner
+    shared = {v for scope in stored.crossing for v in scope}
+    return (
+        len(stored.entries) == len(stored.digests) == count == len({*stored.agents})
+        and max(owner, default=-1) < count
+        and max(shared, default=-1) < len(owner)
+        and shared == stored.sizes.keys()
+        and all(len({*scope}) == len(scope) and len({owner[v] for v in scope}) > 1 for scope in stored.crossing)
+    )
 
 
 def read_agent(folder: str | os.PathLike[str], index: AgentIndex, agent: int) -> Problem:
@@ -371,8 +390,8 @@ def read_agent(folder: str | os.PathLike[str], index: AgentIndex, agent: int) ->
 def check_agent_problem(local_problem: Problem, index: AgentIndex, agent: int, path: object) -> Problem:
     """Return an agent's local problem if it agrees with the index; otherwise raise ``FileError``.
 
-    The number of variables, the scopes of the factors between agents, and the domain sizes of the shared variables must
-    be the same. ``path`` names the file in the message.
+    The sense, the number of variables, the scopes of the factors between agents, and the domain sizes of the shared
+    variables must be the same. ``path`` names the file in the message.
     """
     known = index.known_variables(agent)
     own_variables = set(index.variables_by_agent[agent])
@@ -381,6 +400,7 @@ def check_agent_problem(local_problem: Problem, index: AgentIndex, agent: int, p
     expected = [index.shared_scopes[number] for number in index.shared_factors[agent]]
     fits = len(known) == local_problem.n_variables and shared_scopes == expected and all(map(len, scopes))
     shared = index.is_shared[known]
+    fits = fits and local_problem.sense == index.sense
     if not fits or not np.array_equal(local_problem.domains[shared], index.domains[known][shared]):
         raise FileError(f"{path}: does not fit {INDEX}; 'dmcmc split' writes both")
     return local_problem

@@ -13,6 +13,7 @@ from dmcmc.files.write import check_writable, replace_file
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import FileError, Unavailable
 from dmcmc.report.graph import GraphFacts, primal_graph
+from dmcmc.report.numbers import literal
 
 PICTURES = (".png", ".svg", ".pdf")
 _MAX_VARIABLES = 2000  # variables of a picture; a larger one takes minutes and shows nothing
@@ -100,7 +101,7 @@ def _draw_nodes(graph: Any, positions: Any, names: Sequence[str], fill: Sequence
         return
     for node, name, colour in zip(graph, names, fill, strict=True):
         box = {"boxstyle": "round,pad=0.25", "facecolor": colour, "edgecolor": "none"}
-        axes.text(*positions[node], _clipped(name), ha="center", va="center", fontsize=7, bbox=box, zorder=3)
+        axes.text(*positions[node], literal(_clipped(name)), ha="center", va="center", fontsize=7, bbox=box, zorder=3)
     for axis, limit in enumerate((axes.set_xlim, axes.set_ylim)):
         ends = [float(position[axis]) for position in positions.values()] or [0.0]
         low, high = min(ends), max(ends)

@@ -1,5 +1,6 @@
 """Show the plan of a run (``--explain``): the method of each agent with the reason, before the work begins."""
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -9,7 +10,7 @@ from rich.text import Text
 
 from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.report.numbers import short
-from dmcmc.report.plan import AgentPlan, Plan
+from dmcmc.report.plan import AgentPlan, Plan, TreePlan
 
 _MAX_AGENTS = 100  # lines of the table
 _MAX_NAMES = 5  # agents that are named for one reason
@@ -39,7 +40,7 @@ def print_explanation(plan: Plan) -> None:
 
 def text_of(plan: Plan, console: Console | None = None) -> str:
     """Return the explanation as text, in the width of a console."""
-    console = console or Console(width=_FILE_WIDTH)
+    console = console or Console(file=io.StringIO(), width=_FILE_WIDTH)
     with console.capture() as capture:
         console.print(explanation(plan))
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
@@ -59,6 +60,8 @@ def explanation(plan: Plan) -> RenderableType:
         parts.append(Text(f"presolve: {plan.presolve}"))
     if plan.division:
         parts.append(Text(f"division into agents: {plan.division}"))
+    if plan.tree is not None:
+        parts.append(Text(f"pseudo-tree: {_tree(plan.tree)}"))
     parts.append(Text(f"combination of the agents' tables: {plan.combine}"))
     if plan.later:
         parts.append(Text(f"after the first answer, whichever gains most per second: {'; '.join(plan.later)}"))
@@ -111,6 +114,15 @@ def _cells(agent: AgentPlan) -> tuple[str, ...]:
         agent.method + ("" if agent.bound == "none" else f" + {agent.bound}"),
         agent.device,
         _seconds(agent.seconds),
+    )
+
+
+def _tree(tree: TreePlan) -> str:
+    """Return the pseudo-tree's heuristic, root and sizes."""
+    root = f"root {tree.roots[0]}" if len(tree.roots) == 1 else f"{len(tree.roots):,} roots"
+    return (
+        f"{tree.heuristic}, {root}, depth {tree.depth}, induced width {tree.width}; largest separator"
+        f" {tree.separator} variable{'s' * (tree.separator != 1)}, {short(tree.message_cells)} cells"
     )
 
 

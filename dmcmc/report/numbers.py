@@ -1,4 +1,4 @@
-"""Format numbers for narrow columns, and compute shares; the tables of the command line and the web pages use it."""
+"""Format numbers for narrow columns and text for figures, and compute shares; tables, pages and figures use it."""
 
 from collections.abc import Sequence
 
@@ -19,6 +19,15 @@ def short(number: float) -> str:
         return "> 1e300" if number > 10**300 else f"{float(number):.1e}".replace("e+", "e")
     size, unit = next((size, unit) for size, unit in _UNITS if number >= size)
     return f"{number / size:.3g} {unit}"
+
+
+def literal(text: str) -> str:
+    r"""Return text for matplotlib, which would read the part between two dollar signs as a formula.
+
+    >>> print(literal("cost in $"))
+    cost in \$
+    """
+    return text.replace("$", r"\$")
 
 
 def shares_of(gains: Sequence[float]) -> list[float]:

@@ -68,6 +68,36 @@ class AgentPlan(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The pseudo-tree of the agents, by sizes that make heuristics comparable.
+
+    Attributes
+    ----------
+    heuristic : str
+        The setting ``combine.tree``.
+    roots : tuple of str
+        The agents that are roots, one per connected component.
+    depth : int
+        Number of agents on the longest path from a root to a leaf.
+    width : int
+        Induced width: largest number of variables of an agent's interface and separator together, less 1.
+    separator : int
+        Largest number of variables of a UTIL message.
+    message_cells : float
+        Cells of the largest UTIL message.
+    cells : float
+        Sum over agents of the cells over interface and separator: what UTIL joins at most.
+    """
+
+    heuristic: str
+    roots: tuple[str, ...]
+    depth: int
+    width: int
+    separator: int
+    message_cells: float
+    cells: float
+
+
 class Plan(Output, frozen=True, kw_only=True):
     """The plan of a run, as :func:`dmcmc.plan` returns it. ``print`` shows it as a table.
 
@@ -87,6 +117,8 @@ class Plan(Output, frozen=True, kw_only=True):
         The cost of exact elimination agent by agent, and of the whole problem at once. Empty for one agent.
     combine : str
         How the agents' tables are combined, or how this is decided during the run.
+    tree : TreePlan or None
+        The pseudo-tree of the agents; None for one agent.
     later : tuple of str
         The improvers that a time budget can be spent on after the first answer, each with its work. The run always
         chooses the one with the largest expected gain per second. Empty without a time budget.
@@ -105,6 +137,7 @@ class Plan(Output, frozen=True, kw_only=True):
     arithmetic: str
     division: str
     combine: str
+    tree: TreePlan | None = None
     later: tuple[str, ...] = ()
     presolve: str = ""
     sparse_tables: tuple[str, ...] = ()
@@ -150,6 +183,7 @@ def plan_of(setup: "Setup") -> Plan:
         arithmetic=setup.arithmetic.dtype.name,
         division=_division(setup),
         combine=_combination(setup),
+        tree=_tree(setup),
         later=_later(setup) if setup.timed else (),
         presolve=_presolve(setup),
         sparse_tables=_sparse_tables(setup),
@@ -192,6 +226,14 @@ def _division(setup: "Setup") -> str:
     order = best_order([f.scope for f in problem.factors], problem.domains, range(problem.n_variables))
     by_agent = f"{cost.cells:.2g} table cells agent by agent, largest message {cost.message_cells:.2g}"
     return f"{by_agent}; whole problem at once: {order.cells:.2g}"
+
+
+def _tree(setup: "Setup") -> TreePlan | None:
+    """Return the pseudo-tree of several agents."""
+    if setup.problem.n_agents < 2:
+        return None
+    roots = tuple(name for name, parent in zip(setup.problem.agents, setup.tree.parent, strict=True) if parent < 0)
+    return TreePlan(heuristic=setup.config.combine.tree, roots=roots, **setup.tree_size._asdict())
 
 
 def _later(setup: "Setup") -> tuple[str, ...]:

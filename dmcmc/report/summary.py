@@ -200,7 +200,7 @@ def _work(work: Sequence[WorkDone]) -> Table:
     for done, gain, share in zip(work, gains, shares_of(gains), strict=True):
         cells = (f"{done.seconds:.3f}", _gain(done.objective_gain), _gain(done.bound_gain))
         rate = f"{gain / done.seconds:.4g}" if gain > 0 and done.seconds > 0 else "-"
-        table.add_row(done.improver, *cells, f"{100 * share:.3g} %" if gain > 0 else "-", rate)
+        table.add_row(Text(done.improver), *cells, f"{100 * share:.3g} %" if gain > 0 else "-", rate)
     return table
 
 
@@ -217,12 +217,22 @@ def _agents(agents: tuple[AgentMetrics, ...]) -> Table:
     for name in ("variables", "shared", "table rows", "work", "time"):
         table.add_column(name, justify="right", no_wrap=True)
     for agent in agents:
-        sampled = agent.updates and not agent.exact
-        work = f"{short(agent.updates)} updates" if sampled else f"{short(agent.cells)} cells"
         numbers = (agent.variables, agent.interface, agent.rows)
-        cells = (agent.name, agent.method, *map(short, numbers), work, f"{agent.time:.3f} s")
+        cells = (agent.name, agent.method, *map(short, numbers), _work_of(agent), f"{agent.time:.3f} s")
         table.add_row(*map(Text, cells))
     return table
+
+
+def _work_of(agent: AgentMetrics) -> str:
+    """Return an agent's updates or cells.
+
+    An agent that shares all its variables has nothing to eliminate or to sample: its table is the sum of its factors.
+    """
+    if agent.updates and not agent.exact:
+        return f"{short(agent.updates)} updates"
+    if agent.variables == agent.interface and not agent.cells:
+        return "nothing hidden"
+    return f"{short(agent.cells)} cells" if agent.cells or agent.exact else "0 updates"
 
 
 def _number(value: Number | None) -> str:

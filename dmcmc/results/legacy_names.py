@@ -58,7 +58,7 @@ def current_result(data: Mapping[str, Any]) -> dict[str, Any]:
         current["trace"] = [_current_point(point) for point in current["trace"]]
     if current.get("work"):
         work = [_renamed("WorkDone", item) for item in current["work"]]
-        current["work"] = [item | {"improver": current_improvers(item["improver"])} for item in work]
+        current["work"] = [item | {"improver": current_improvers(item.get("improver", ""))} for item in work]
     if current.get("tables") == "incomplete":  # of marginals
         current["tables"] = "sparse"
     provenance = current.get("provenance")

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from fractions import Fraction
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
@@ -14,6 +15,7 @@ from dmcmc.config.legacy_keys import renamed_attribute, warn_renamed
 from dmcmc.files.write import replace_file
 from dmcmc.inference.model.exact_sum import nearest
 from dmcmc.inference.model.problem import Label
+from dmcmc.inference.model.summary import SENSES, html_table, one_line
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.legacy_names import RENAMED_CLASSES
 
@@ -21,6 +23,10 @@ Status = Literal["optimal", "feasible", "infeasible", "timeout", "unsatisfied"]
 
 FORMAT_VERSION = 2
 """Version of the JSON text of results; its first field. Version 1 has no such field, and other field names."""
+
+
+_MAX_SHOWN_VARIABLES = 50  # variables of an assignment that a notebook shows
+_MAX_SHOWN_BITS = 256  # bits of an integer that is shown with all its digits (77)
 
 
 class MessageCount(msgspec.Struct, frozen=True):
@@ -154,6 +160,9 @@ class Solution(msgspec.Struct, frozen=True):
     found_by: str = ""
 
     by = renamed_attribute("by", "found_by")
+
+    def __repr__(self) -> str:
+        return _short_repr(self)
 
 
 class TracePoint(msgspec.Struct, frozen=True):
@@ -304,6 +313,9 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
         """The exit code of the command line: 0."""
         return 0
 
+    def __repr__(self) -> str:
+        return _short_repr(self)
+
 
 class Result(Output, frozen=True, kw_only=True):
     """The result of a run. Objective and bound are in the problem's own sense (``max`` or ``min``).
@@ -409,6 +421,28 @@ class Result(Output, frozen=True, kw_only=True):
             return 3
         return 0 if self.violation == 0 else 1
 
+    def __repr__(self) -> str:
+        return one_line(f"Result {self.status}", self._facts())
+
+    def _repr_html_(self) -> str:
+        """Return the main fields and the first variables of the assignment as tables for notebooks."""
+        table = html_table(f"Result: {self.status}", self._facts() | ({"note": self.note} if self.note else {}))
+        if not self.assignment:
+            return table
+        shown: dict[str, object] = dict(islice(self.assignment.items(), _MAX_SHOWN_VARIABLES))
+        hidden = len(self.assignment) - len(shown)
+        title = f"the first {len(shown)} of {len(self.assignment):,} variables" if hidden else "all variables"
+        return f"{table}<details><summary>assignment</summary>{html_table(title, shown)}</details>"
+
+    def _facts(self) -> dict[str, str]:
+        """Return the main fields as texts, by their names."""
+        facts = {"objective": f"{_number_text(self.objective)} ({SENSES.get(self.sense, self.sense)})"}
+        facts["bound"], facts["gap"] = _number_text(self.bound), _number_text(self.gap)
+        if self.violation:
+            facts["broken hard constraints"] = f"{self.violation:,}"
+        facts["variables"] = "no assignment" if self.assignment is None else f"{len(self.assignment):,}"
+        return facts | {"time": f"{self.time:.3f} s"}
+
 
 def gap_of(objective: Number | None, bound: Number | None) -> float | None:
     """Return |bound - objective| / max(1, |objective|); None if either is missing or not finite.
@@ -448,6 +482,25 @@ def guarantee_report(alpha: float, epsilon: float, samples: int, agents: int) ->
         Number of agents that sampled; ε_i is 0 for agents that were solved exactly.
     """
     return GuaranteeReport(alpha, epsilon, samples, (1 - epsilon) ** agents)
+
+
+def _short_repr(value: msgspec.Struct) -> str:
+    """Return ``Class(field=value, ...)`` with the number of items in place of every mapping and tuple."""
+    fields = []
+    for name in value.__struct_fields__:
+        part = getattr(value, name)
+        is_long = isinstance(part, Mapping | tuple) and len(part) > 0
+        number = isinstance(part, int | float)
+        shown = f"<{len(part):,} items>" if is_long else _number_text(part) if number else repr(part)
+        fields.append(f"{name}={shown}")
+    return f"{type(value).__name__}({', '.join(fields)})"
+
+
+def _number_text(number: Number | None) -> str:
+    """Return a number as short text; integers that no float can hold are given by their size."""
+    if isinstance(number, int) and number.bit_length() > _MAX_SHOWN_BITS:
+        return f"{'-' if number < 0 else ''}about 2^{number.bit_length()}"
+    return str(number)
 
 
 def _finite(number: Any) -> bool:

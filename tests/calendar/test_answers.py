@@ -18,8 +18,8 @@ from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.report.calendar import ics
 from dmcmc.report.calendar.answer import answer_of
-from dmcmc.report.calendar.conflict import conflict_of, conflict_text
-from dmcmc.report.calendar.page import page_of
+from dmcmc.report.calendar.conflict import conflict_of, conflict_text, reason_without_answer
+from dmcmc.report.calendar.page import page_of, page_without_answer
 from dmcmc.results.result import Result
 
 HEAD = "calendar: Team\nfirst_day: 2027-03-01\ndays: 2\nhours: 09:00-12:00\nslot: 30\n"
@@ -78,6 +78,37 @@ def test_an_impossible_calendar_names_the_meetings_in_conflict(tmp_path, capsys)
     code, text = solved(FULL + REQUIRED_MEETING, tmp_path, capsys)
     assert code == 3
     assert "these 3 meetings cannot all take place: A, B, C; Ann would have to attend all of them" in text
+
+
+def test_the_page_of_an_impossible_calendar_says_why_and_replaces_an_earlier_one(tmp_path, capfd):
+    page, events = tmp_path / "c.html", tmp_path / "c.ics"
+    page.write_text("yesterday"), events.write_text("yesterday")
+    code, _ = solved(FULL + REQUIRED_MEETING, tmp_path, capfd, "--html", str(page), "--ics", str(events))
+    assert code == 3
+    text = page.read_text()
+    assert "There is no calendar: infeasible (proven" in text and "A, B, C; Ann would have to attend" in text
+    assert events.read_text() == "yesterday"
+
+
+def test_a_missing_icalendar_file_is_announced(tmp_path, capfd):
+    path = tmp_path / "team.yaml"
+    path.write_text(FULL + REQUIRED_MEETING)
+    for earlier in (False, True):
+        assert main(["run", str(path), "--device", "cpu", "--ics", str(tmp_path / "c.ics")]) == 3
+        (line,) = [line for line in capfd.readouterr().err.splitlines() if "--ics" in line]
+        assert line.startswith("dmcmc: warning: --ics: ") and "not written, since there is no calendar" in line
+        assert line.endswith("the one of an earlier run is unchanged") == earlier
+        (tmp_path / "c.ics").write_text("yesterday")
+
+
+def test_the_page_of_an_unsuccessful_search_says_so():
+    result = Result(
+        status="timeout", objective=None, bound=3, gap=None, violation=2, assignment={}, sense="max", time=1
+    )
+    calendar = calendar_of(FULL)
+    reason = reason_without_answer(calendar, result)
+    page = page_without_answer(calendar, result, reason)
+    assert "time limit reached" in page and "a longer time limit may help" in page
 
 
 def test_the_conflict_is_a_minimal_set_of_meetings():

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from dmcmc.cli.signals import Signals
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files
-from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.errors import FileError, OutOfTime
 from dmcmc.run.monitoring.interrupt import RunHandle
 from dmcmc.run.private.solve import solve_directory
 from dmcmc.samplers.local_search.local_search import LocalSearch
@@ -163,6 +164,82 @@ def test_ranks_without_a_result_print_one_line_together(config):
     assert StuckProcess("dividing", config, ranks=2).after(signal.SIGINT)[2] == [
         "dmcmc: interrupted: there is no result yet"
     ]
+
+
+DELIVER_SLOWLY = """
+import json, sys, time
+from dmcmc.cli.signals import SIGNALS
+
+def deliver(result):
+    text = json.dumps(result)
+    sys.stdout.write(text[:9])
+    sys.stdout.flush()
+    print("half", file=sys.stderr, flush=True)
+    time.sleep(float(sys.argv[1]))
+    sys.stdout.write(text[9:])
+    sys.stdout.flush()
+    return 0
+
+SIGNALS.listen()
+SIGNALS.begin(deliver)
+code = SIGNALS.deliver(list(range(100)))
+SIGNALS.leave(code)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "signals"), [(2.5, [signal.SIGTERM]), (1.5, [signal.SIGTERM, signal.SIGTERM, signal.SIGINT])]
+)
+def test_a_result_that_is_being_printed_is_printed_completely(seconds, signals):
+    command = [sys.executable, "-c", DELIVER_SLOWLY, str(seconds)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr.readline() == "half\n"
+    for number in signals:
+        process.send_signal(number)
+        time.sleep(0.4)
+    out, err = process.communicate(timeout=SOON)
+    assert (json.loads(out), err) == (list(range(100)), "")
+    assert process.returncode in (0, *(128 + number for number in signals[1:]))
+
+
+def test_a_duplicate_that_is_read_late_is_no_second_signal(monkeypatch):
+    """On a busy machine the thread that reads the signals may wait long between two of them."""
+
+    class SlowThread(threading.Thread):
+        def start(self):
+            super().start()
+            time.sleep(0.4)
+
+    signals, ends = Signals(), []
+
+    def end_now(code):
+        ends.append((code, time.perf_counter()))
+        raise SystemExit
+
+    monkeypatch.setattr("dmcmc.cli.signals._FORCED_END", 1.5)
+    monkeypatch.setattr("dmcmc.cli.signals.threading.Thread", SlowThread)
+    monkeypatch.setattr(signals, "_end", lambda first: None)
+    monkeypatch.setattr(signals, "_end_now", end_now)
+    reader, writer = os.pipe()
+    begun = time.perf_counter()
+    os.write(writer, bytes([signal.SIGTERM, signal.SIGTERM]))
+    with pytest.raises(SystemExit):
+        signals._receive(reader)
+    ((code, ended),) = ends
+    assert code == 128 + signal.SIGTERM and ended - begun >= 1.5
+
+
+def test_an_error_in_the_delivery_ends_all_waiting_and_is_reported(capfd):
+    signals = Signals()
+
+    def fail(result):
+        raise FileError("standard output cannot be written: it is full")
+
+    signals._listening = True
+    signals._deliver = fail
+    assert signals.deliver("a result") == 2 == signals.deliver("a result") == signals.finish()
+    assert capfd.readouterr().err == "dmcmc: error: standard output cannot be written: it is full\n"
 
 
 def test_a_recently_prepared_result_is_delivered_unchanged():

@@ -349,3 +349,33 @@ def test_other_ranks_do_not_receive_a_problem_that_is_scattered_or_solved_by_ran
     assert [sent(several, task) for task in TASKS[1:]] == [None] * 4
     monkeypatch.setattr(divided_problem, "_SCATTERED_BYTES", 0)
     assert sent(several) is None and sent(single) is single
+
+
+def test_a_query_file_chooses_the_variables_of_marginals(solved):
+    Path("n.uai").write_text("MARKOV 3 2 2 2 1 3 0 1 2 8 1 2 3 4 5 6 7 8")
+    every = solved("n.uai", "--task", "mar")["marginals"]
+    Path("n.uai.query").write_text("2 2 0\n")
+    for task in ("mar", "max-marginals"):
+        assert list(solved("n.uai", "--task", task, "--query", "n.uai.query")["marginals"]) == ["x2", "x0"]
+    assert solved("n.uai", "--task", "mar", "--query", "n.uai.query")["marginals"] == {
+        v: every[v] for v in ("x2", "x0")
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "task", "message"),
+    [
+        ("1 0", "mpe", "--query: is for --task mar and max-marginals; marginal MAP is not available in this version"),
+        ("", "mar", "q: line 1: expected the number of query variables; there are 0"),
+        ("2 0", "mar", "q: line 1: expected 2 variables after their number; there are 1"),
+        ("1\n3", "mar", "q: line 2: variable 3 does not exist; there are 0 to 2"),
+        ("2 1 1", "mar", "q: line 1: variable 1 occurs twice"),
+        ("1 x", "mar", "q: line 1: 'x' is not a whole number"),
+    ],
+)
+def test_errors_in_a_query_are_one_line(tmp_path, monkeypatch, capfd, query, task, message):
+    monkeypatch.chdir(tmp_path)
+    Path("n.uai").write_text("MARKOV 3 2 2 2 1 3 0 1 2 8 1 2 3 4 5 6 7 8")
+    Path("q").write_text(query)
+    assert main(["solve", "n.uai", "--task", task, "--query", "q"]) == 2
+    assert capfd.readouterr().err == f"dmcmc: error: {message}\n"

@@ -3,6 +3,8 @@
 import gzip
 import json
 import lzma
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -217,3 +219,15 @@ def test_warm_up_solves_problems_of_every_kind_and_shows_its_progress(monkeypatc
     assert {settings["device"] for _, settings in runs} == {"cpu"}
     assert {"i", "f"} == {problem.factors[0].table.dtype.kind for problem, _ in runs}
     assert any(problem.forbidden_entries() for problem, _ in runs)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("command", ["samplers", "--help", "completion bash", "solve small.wcsp --json"])
+def test_a_full_disk_behind_standard_output_is_one_error_line(command, tmp_path):
+    (tmp_path / "small.wcsp").write_text("p 1 2 1 9\n2\n1 0 0 1\n0 4\n")
+    arguments = [sys.executable, "-m", "dmcmc", *command.split()]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "dmcmc: error: standard output cannot be written: No space left on device"
+    assert "internal error" not in done.stderr and "Exception ignored" not in done.stderr

@@ -113,7 +113,7 @@ def test_a_wrong_experiment_is_one_line_of_error(file, old, new, message):
 
 
 def test_an_incomplete_last_line_is_removed(tmp_path):
-    record = {"key": "k", "case": {}, "method": "m", "seed": 0, "outcome": "done"}
+    record = {"key": "k", "case": {}, "method": "m", "seed": 0, "outcome": "failed", "error": "e"}
     journal = Journal(tmp_path / "runs.jsonl")
     journal.add(record)
     journal.close()
@@ -162,10 +162,34 @@ def test_methods_can_be_run_one_after_the_other(file, tmp_path, here, capfd):
 def test_failures_are_results(file, tmp_path, here, capfd):
     text = TEXT.replace("generator: random, agents: 2, variables_per_agent: 2", "file: nowhere.npz")
     text = text.replace("problem.domain_size: [2, 3]", "local.runs: [1]")
-    assert main(["experiment", str(file(text)), "--output", str(tmp_path / "out")]) == 0
+    assert main(["experiment", str(file(text)), "--output", str(tmp_path / "out")]) == 1
     records = read_records(tmp_path / "out" / "runs.jsonl")
     assert {record["outcome"] for record in records} == {"failed"} and "nowhere.npz" in records[0]["error"]
-    assert "8 of them failed" in capfd.readouterr().out
+    printed = capfd.readouterr()
+    assert "8 of them failed" in printed.out
+    lines = [line for line in printed.err.splitlines() if line.startswith("dmcmc: no answer: ")]
+    assert len(lines) == 4  # two methods for two cases
+    assert all("nowhere.npz" in line and "'dmcmc report " in line for line in lines)
+
+
+def test_a_method_without_an_answer_for_a_case_is_a_failure_with_its_reason_on_the_page(
+    file, tmp_path, capfd, monkeypatch
+):
+    def work(jobs, workers, limits, done):
+        for place, job in enumerate(jobs):
+            slow = job["data"].get("algorithm") == "mgm" and job["data"]["problem"]["domain_size"] == 3
+            done(place, {"outcome": "out of time", "error": "more than 9 s"} if slow else carry_out(job))
+
+    monkeypatch.setattr(running, "carry_out_all", work)
+    assert main(["experiment", str(file()), "--output", str(tmp_path / "out")]) == 1
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("dmcmc: no answer: ")]
+    assert [line.partition(";")[0] for line in lines] == [
+        "dmcmc: no answer: domain_size 3, mgm: out of time: more than 9 s (all 2 runs)",
+        "dmcmc: no answer: samples 5, domain_size 3, mgm: out of time: more than 9 s (all 2 runs)",
+    ]
+    assert main(["report", str(tmp_path / "out")]) == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Methods without an answer" in page and page.count("out of time: more than 9 s (2 of 2 runs)") == 2
 
 
 @pytest.mark.slow

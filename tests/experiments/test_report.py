@@ -1,10 +1,13 @@
 """Reports: means and confidence intervals are correct, and pages show what the results contain."""
 
+import csv
 import json
+import random
 import re
 from html.parser import HTMLParser
 
 import pytest
+from support.damaged.own_files import damaged, outcome, own_file
 
 import dmcmc
 from dmcmc.cli.main import main
@@ -12,6 +15,7 @@ from dmcmc.experiments import run_experiment as running
 from dmcmc.experiments.job import carry_out
 from dmcmc.report.experiment import tables
 from dmcmc.report.experiment.charts import charts_of
+from dmcmc.report.experiment.figures import draw_figures
 from dmcmc.report.experiment.improver_gains import ImproverGains
 from dmcmc.report.experiment.single_run import page_of
 from dmcmc.report.experiment.statistics import Mean, findings_of, reference_of
@@ -162,7 +166,7 @@ def test_a_report_lists_failed_runs(folder, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("nothing", None, "is not the result of a run: No such file"),
+        ("nothing", None, "nothing: no such file or folder; a result (.json) or the folder of an experiment is needed"),
         ("other.json", "[]", "is not the result of a run: it has no status"),
         ("folder", {}, "is not the folder of an experiment: experiment.json is missing"),
         ("folder", {"experiment.json": '{"runs": [], "experiment": {}}'}, "has no results yet"),
@@ -184,6 +188,79 @@ def test_a_wrong_input_of_report_is_one_error_line(tmp_path, capfd, name, conten
     assert main(["report", str(place)]) == 2
     error = capfd.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_figures_of_a_missing_folder_are_one_error_line(tmp_path, capfd):
+    assert main(["report", str(tmp_path / "missing"), "--figures", "png"]) == 2
+    assert capfd.readouterr().err.endswith(
+        "missing: no such file or folder; a result (.json) or the folder of an experiment is needed\n"
+    )
+
+
+def test_figures_show_dollar_signs_as_text(tmp_path):
+    pytest.importorskip("matplotlib")
+    chart = Chart("a $x^{ b$", "$\\frac$", "y", [Series("$_$", [(1, 2, 2, 2), (2, 3, 3, 3)])])
+    (file,) = draw_figures([chart], tmp_path, "svg")
+    assert file.exists()
+
+
+HOSTILE = ["a|b", "a\nb", "<script>alert(1)</script>", "$x^{2}_1$ \\ ~ & % #", "[c](d) `e` *f*", "\x1b[31mred", "{a}"]
+
+
+def test_markdown_cells_are_text_on_one_line():
+    text = tables.markdown(["case", *HOSTILE], [["x", *HOSTILE], ["y", *HOSTILE]])
+    assert text.count("\n") == 4 and "<" not in text and "\x1b" not in text
+    for line in text.splitlines():
+        assert len(re.findall(r"(?<!\\)\|", line)) == len(HOSTILE) + 2
+    assert r"\[c\](d) \`e\` \*f\*" in text and "a b" in text
+
+
+def test_latex_cells_have_no_active_characters():
+    text = tables.latex(["case", *HOSTILE], [["[x", *HOSTILE], ["*y", *HOSTILE]])
+    body = text.splitlines()[2:-2]
+    for line in body:
+        if line.startswith("\\") and line.endswith("rule"):
+            continue
+        assert line.endswith(" \\\\") and not line.startswith(("[", "*"))
+        plain = re.sub(r"\\(?:[{}$&%_#]|text\w+\{\})", "", line.removesuffix(" \\\\"))
+        assert plain.count("&") == len(HOSTILE) and not re.search(
+            r"[$^_~#%\\]", plain.replace("{[}", "").replace("{*}", "")
+        )
+
+
+def test_cells_of_csv_are_no_formulas_and_numbers_stay_numbers(folder, tmp_path):
+    lines = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    for line, error in zip(lines, ["=cmd|' /C calc'!A0", "@sum(1)", "+1+1", "-a", "\t=1", "-5"], strict=False):
+        line |= {"outcome": "failed", "error": error}
+    for line in lines[6:]:
+        line["objective"] = -7.5
+    (tmp_path / "experiment.json").write_text((folder / "experiment.json").read_text())
+    (tmp_path / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["report", str(tmp_path)]) == 0
+    rows = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
+    assert [row["error"] for row in rows if row["outcome"] == "failed"] == [
+        "'=cmd|' /C calc'!A0", "'@sum(1)", "'+1+1", "'-a", "'\t=1", "-5",
+    ]  # fmt: skip
+    assert {row["objective"] for row in rows if row["outcome"] == "done"} == {"-7.5"}
+
+
+def test_large_objectives_have_a_report(folder, tmp_path):
+    lines = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    for number, line in enumerate(lines):
+        line |= {"objective": 10**301 + number, "bound": 1.05e301, "gap": 1e300}
+    (tmp_path / "experiment.json").write_text((folder / "experiment.json").read_text())
+    (tmp_path / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["report", str(tmp_path)]) == 0
+    assert "1e+301" in checked(tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("kind", ["journal", "plan", "result"])
+def test_damaged_files_are_reported_in_one_line_or_read(tmp_path, kind):
+    file, rng = own_file(kind, tmp_path), random.Random(5)
+    assert outcome(file) == "read"
+    for _ in range(200):
+        file.path.write_bytes(damaged(file, rng))
+        assert outcome(file) in ("read", "refused")
 
 
 def test_a_single_result_has_a_page(tmp_path):

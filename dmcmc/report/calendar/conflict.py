@@ -6,6 +6,7 @@ import numpy as np
 
 from dmcmc.formats.calendar.plan import Calendar
 from dmcmc.report.calendar.answer import no_time
+from dmcmc.results.result import Result
 
 _MAX_NODES = 2000  # search nodes per test; a meeting whose test is not finished stays in the conflict
 
@@ -42,6 +43,15 @@ def conflict_text(calendar: Calendar) -> str:
     names_of_shared = ", ".join(calendar.people[p].name for p in sorted(shared))
     by = f"; {names_of_shared} would have to attend all of them" if names_of_shared else ""
     return f"these {len(names)} meetings cannot all take place: {', '.join(names)}{by}"
+
+
+def reason_without_answer(calendar: Calendar, result: Result) -> str:
+    """Return why a result has no calendar, in words; empty if it has one."""
+    if result.status == "infeasible":
+        return conflict_text(calendar)
+    if result.assignment is None or result.violation:
+        return "no calendar was found in which all required meetings take place; a longer time limit may help"
+    return ""
 
 
 class _MeetingSearch:

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from html import escape
 
+from dmcmc.formats.calendar.plan import Calendar
 from dmcmc.report.calendar.answer import CalendarAnswer, ScheduledMeeting
+from dmcmc.report.summary import status_text
 from dmcmc.results.result import Result
 
 _SLOT_HEIGHT = 1.35  # rem per time slot
@@ -43,8 +45,7 @@ def page_of(answer: CalendarAnswer, result: Result) -> str:
     proven = {"optimal": "no better calendar exists"}.get(result.status, "the best calendar found so far")
     title = escape(answer.calendar.name)
     parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>",
-        f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style>",
+        *_head(title),
         f"<h1>{title}</h1><p>{len(answer.scheduled)} of {len(answer.calendar.meetings)} meetings take place;"
         f" total score {result.objective}, {proven}.</p>",
         "<div class=weeks>",
@@ -60,6 +61,31 @@ def page_of(answer: CalendarAnswer, result: Result) -> str:
         listed = "".join(f"<div>{_when(item)} {escape(_what(item))}</div>" for item in attended) or "–"
         parts.append(f"<tr><td>{escape(person.name)}<td><div class=list>{listed}</div>")
     return "\n".join([*parts, "</table></html>", ""])
+
+
+def page_without_answer(calendar: Calendar, result: Result, reason: str) -> str:
+    """Return the page of a calendar without an answer: the status and the reason.
+
+    Parameters
+    ----------
+    calendar
+        The calendar.
+    result
+        The result without a usable assignment.
+    reason
+        Why there is no answer, in words.
+    """
+    title, status = escape(calendar.name), escape(status_text(result.status, result.note))
+    parts = [f"<h1>{title}</h1><p>There is no calendar: {status}.</p>", f"<h2>Why</h2><p>{escape(reason)}</p>"]
+    return "\n".join([*_head(title), *parts, "</html>", ""])
+
+
+def _head(title: str) -> list[str]:
+    """Return the beginning of a page; the title is HTML."""
+    return [
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>",
+        f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style>",
+    ]
 
 
 def _weeks(days: Sequence[date]) -> list[list[int]]:

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from dmcmc.formats.calendar.plan import Calendar
 from dmcmc.report.calendar.answer import CalendarAnswer, answer_of
-from dmcmc.report.calendar.conflict import conflict_text
+from dmcmc.report.calendar.conflict import reason_without_answer
 from dmcmc.report.summary import headlines, overview
 from dmcmc.results.result import Result
 
@@ -17,11 +17,9 @@ def summary(result: Result, calendar: Calendar, written: str | None = None) -> R
     rows += [] if result.note is None else [("note", result.note)]
     rows += [] if written is None else [("written to", written)]
     parts: list[RenderableType] = [overview(rows)]
-    if result.status == "infeasible":
-        return Group(*parts, Text(), Text(conflict_text(calendar)))
-    if result.assignment is None or result.violation:
-        text = "no calendar was found in which all required meetings take place; a longer time limit may help"
-        return Group(*parts, Text(), Text(text))
+    if reason := reason_without_answer(calendar, result):
+        return Group(*parts, Text(), Text(reason))
+    assert result.assignment is not None
     answer = answer_of(calendar, result.assignment)
     parts += [Text(), table(answer)]
     if answer.missing:

@@ -114,7 +114,8 @@ def over_time(findings: Findings) -> list[Chart]:
     for case in findings.cases[:_MAX_CASES]:
         lines = []
         for number, method in enumerate(findings.methods):
-            runs = [r for r in findings.records if r["case"] == case and r["method"] == method and r.get("trace")]
+            of_line = [r for r in findings.records if r["case"] == case and r["method"] == method]
+            runs = [r for r in of_line if r["outcome"] == "done" and r.get("trace")]
             points = _mean_over_time(runs, references)
             if points:
                 lines.append(Series(method, points, steps=True, colour=number))

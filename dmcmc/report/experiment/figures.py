@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dmcmc.files.write import replace_file
 from dmcmc.inference.runtime.errors import ConfigError, Unavailable
+from dmcmc.report.numbers import literal
 from dmcmc.report.pages.chart import Chart
 from dmcmc.report.pages.page_template import COLOURS
 
@@ -37,14 +38,14 @@ def draw_figures(charts: Sequence[Chart], folder: Path, suffix: str) -> list[Pat
             (line,) = axes.plot(
                 x,
                 y,
-                label=series.name,
+                label=literal(series.name),
                 color=f"C{series.colour % COLOURS}",
                 linestyle=_STYLES[series.colour // COLOURS % len(_STYLES)],
                 marker=None if series.steps else ".",
                 drawstyle="steps-post" * series.steps or None,
             )
             axes.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-        axes.set(title=chart.title, xlabel=chart.x, ylabel=chart.y)
+        axes.set(title=literal(chart.title), xlabel=literal(chart.x), ylabel=literal(chart.y))
         axes.set_xscale("log" if chart.log_x else "linear")
         axes.set_yscale("log" if chart.log_y else "linear")
         axes.legend(fontsize="small", frameon=False)

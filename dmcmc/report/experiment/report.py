@@ -29,16 +29,7 @@ def write_report(folder: Path, figures: str | None = None) -> list[Path]:
         If figures are asked for and matplotlib is not installed.
     """
     findings = findings_of(folder)
-    head, rows, groups = tables.summary(findings)
-    written = {
-        PAGE: page_of(findings),
-        "table.md": tables.markdown(head, rows),
-        "table.tex": tables.latex(head, rows, groups),
-        "runs.csv": tables.values(findings),
-    }
-    paper = tables.published_and_measured(findings)
-    if paper[1]:
-        written |= {"paper.md": tables.markdown(*paper), "paper.tex": tables.latex(*paper)}
+    written = contents_of(findings)
     for name, content in written.items():
         replace_file(folder / name, [content])
     files = [folder / name for name in written]
@@ -47,6 +38,21 @@ def write_report(folder: Path, figures: str | None = None) -> list[Path]:
 
         files += draw_figures(charts_of(findings), folder, figures)
     return files
+
+
+def contents_of(findings: Findings) -> dict[str, str]:
+    """Return the contents of the page and the tables by file name, the page first."""
+    head, rows, groups = tables.summary(findings)
+    contents = {
+        PAGE: page_of(findings),
+        "table.md": tables.markdown(head, rows),
+        "table.tex": tables.latex(head, rows, groups),
+        "runs.csv": tables.values(findings),
+    }
+    paper = tables.published_and_measured(findings)
+    if paper[1]:
+        contents |= {"paper.md": tables.markdown(*paper), "paper.tex": tables.latex(*paper)}
+    return contents
 
 
 def page_of(findings: Findings) -> str:
@@ -58,6 +64,7 @@ def page_of(findings: Findings) -> str:
     finished = f"{len(findings.records)} of {findings.planned} runs are finished"
     done = f"{finished}. Numbers are means over seeds with 95 % confidence intervals"
     parts.append(f'<p class="soft">{done}. {escape(note)}</p>')
+    parts += _unanswered(findings)
     charts = charts_of(findings)
     if charts:
         drawn = "\n".join(svg(chart) for chart in charts)
@@ -69,11 +76,19 @@ def page_of(findings: Findings) -> str:
     parts += _failures(findings)
     machine = ", ".join(f"{name} {value}" for name, value in findings.machine.items() if name in _MACHINE)
     parts.append(f'<h2>Machine</h2><p class="soft">{escape(machine)}</p>')
-    return page(str(experiment["title"]), parts)
+    return page(str(experiment.get("title", "Experiment")), parts)
 
 
 _MACHINE = ("dmcmc", "python", "numpy", "numba", "platform", "cores", "memory", "gpu")
 _MAX_FAILURES = 30  # failed runs that the page lists
+
+
+def _unanswered(findings: Findings) -> list[str]:
+    """Return a table of the cases and methods without a single answer, with the reasons; empty if there are none."""
+    rows = [[tables.case_name(cell.case), cell.method, f"!{reasons}"] for cell, reasons in findings.unanswered]
+    if not rows:
+        return []
+    return ["<h2>Methods without an answer</h2>", table(["case", "method", "reason"], rows)]
 
 
 def _failures(findings: Findings) -> list[str]:
@@ -84,7 +99,7 @@ def _failures(findings: Findings) -> list[str]:
             str(record["method"]),
             str(record["seed"]),
             record["outcome"],
-            record["error"],
+            record.get("error", ""),
         ]
         for record in findings.records
         if record["outcome"] != "done"

@@ -1,18 +1,16 @@
 """Show one result as a web page: objective and bound over time, improvers, agents, pseudo-tree and schedule."""
 
-import json
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from dmcmc.files.write import replace_file
-from dmcmc.inference.runtime.errors import FileError
 from dmcmc.report.experiment.improver_gains import ImproverGains
 from dmcmc.report.pages.chart import DASHED, PLAIN, Chart, Series, VerticalSegment, bars, svg
 from dmcmc.report.pages.page_template import page, table
 from dmcmc.report.summary import status_text
-from dmcmc.results.legacy_names import current_result
+from dmcmc.results.stored_result import read_result
 
 _MAX_SLOTS = 200  # limit for the columns of the schedule
 _MAX_AGENTS = 60  # limit for the rows of the schedule and of the pseudo-tree
@@ -28,17 +26,7 @@ def write_single(path: Path, output: Path) -> Path:
     FileError
         If the file is not the result of a run.
     """
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-        if (
-            not isinstance(result, dict)
-            or not {"status", "objective", "trace", "agents", "provenance"} <= result.keys()
-        ):
-            raise ValueError("it has no status, objective, trace, agents and provenance")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FileError(f"{path}: is not the result of a run: {reason}") from None
-    replace_file(output, [page_of(current_result(result), path.stem)])
+    replace_file(output, [page_of(read_result(path), path.stem)])
     return output
 
 
@@ -121,10 +109,11 @@ def _slots(result: Mapping[str, Any]) -> list[str]:
     slot.
     """
     problem = (result["provenance"].get("config") or {}).get("problem") or {}
-    values = result.get("assignment") or {}
-    if problem.get("generator") != "meeting-scheduling" or not all(isinstance(v, int) for v in values.values()):
+    values, size = result.get("assignment") or {}, problem.get("domain_size", 1)
+    numbers = [*values.values(), size]
+    if problem.get("generator") != "meeting-scheduling" or not all(isinstance(number, int) for number in numbers):
         return []
-    slots = range(min(_MAX_SLOTS, max([*values.values(), int(problem.get("domain_size", 1)) - 1]) + 1))
+    slots = range(min(_MAX_SLOTS, max([*values.values(), size - 1]) + 1))
     schedule: dict[str, dict[int, list[str]]] = {}
     for variable, slot in values.items():
         agent, _, event = variable.rpartition(".")

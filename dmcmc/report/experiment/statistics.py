@@ -10,13 +10,13 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import fsum, hypot, isfinite, sqrt
 from pathlib import Path
 from typing import Any
 
-from dmcmc.experiments.journal import Record, read_records
-from dmcmc.experiments.legacy_plans import current_experiment, current_run_key
+from dmcmc.experiments.journal import Record, has_answer, read_records, reason_without_answer
 from dmcmc.experiments.plan import PLAN, RESULTS
+from dmcmc.experiments.stored_plan import read_plan
 from dmcmc.inference.runtime.errors import FileError
 
 BOUND = "bound"  # value of the key ``report.compare``: objectives are divided by the best bound
@@ -54,10 +54,10 @@ class Mean:
         known = [float(v) for v in values if v is not None]
         if not known:
             return None
-        n, mean = len(known), sum(known) / len(known)
+        n, mean = len(known), fsum(known) / len(known)
         if n == 1:
             return cls(mean, None)
-        deviation = sqrt(sum((v - mean) ** 2 for v in known) / (n - 1))
+        deviation = hypot(*(v - mean for v in known)) / sqrt(n - 1)  # squares of large objectives would overflow
         return cls(mean, (_T_QUANTILES[n - 2] if n - 2 < len(_T_QUANTILES) else _NORMAL_QUANTILE) * deviation / sqrt(n))
 
     def text(self, digits: int = 4) -> str:
@@ -92,9 +92,9 @@ class Cell:
         Configuration keys and values of the case.
     method : str
         Name of the method.
-    runs, done, proven, feasible : int
+    runs, done, proven, feasible, answered : int
         Number of runs; of those that finished; that proved optimality or infeasibility; that found an assignment
-        without broken constraints.
+        without broken constraints; that did at least one of the latter two.
     objective, ratio, gap, time, simulated_time, messages : Mean or None
         Means over the finished runs that have a value; None if no run has one. ``time`` and ``simulated_time`` are in
         seconds, ``messages`` is a number. ``ratio`` is the objective divided by the reference of the instance.
@@ -108,6 +108,7 @@ class Cell:
     done: int
     proven: int
     feasible: int
+    answered: int
     objective: Mean | None
     ratio: Mean | None
     gap: Mean | None
@@ -149,6 +150,12 @@ class Findings:
         """All methods, in the order of the plan."""
         return list(dict.fromkeys(cell.method for cell in self.cells))
 
+    @property
+    def unanswered(self) -> list[tuple[Cell, str]]:
+        """The cases and methods without a single answer, each with the reasons and how often each one occurred."""
+        without = [cell for cell in self.cells if not cell.answered]
+        return [(cell, _reasons(self.records, cell)) for cell in without]
+
 
 def findings_of(folder: Path) -> Findings:
     """Read the folder of an experiment; former configuration keys are replaced without a warning.
@@ -159,13 +166,11 @@ def findings_of(folder: Path) -> Findings:
         If the folder is not that of an experiment, or has no results.
     """
     try:
-        plan = json.loads((folder / PLAN).read_text(encoding="utf-8"))
-        order = {current_run_key(key): i for i, key in enumerate(plan["runs"])}
-        experiment = current_experiment(plan["experiment"])
+        plan = read_plan(folder / PLAN)
     except FileNotFoundError:
         raise FileError(f"{folder}: is not the folder of an experiment: {PLAN} is missing") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileError(f"{folder / PLAN}: cannot be read: {error}") from None
+    order = {key: i for i, key in enumerate(plan.runs)}
+    experiment = plan.experiment
     records = [record for record in read_records(folder / RESULTS) if record["key"] in order]
     if not records:
         raise FileError(f"{folder}: has no results yet")
@@ -175,7 +180,7 @@ def findings_of(folder: Path) -> Findings:
     for record in records:
         groups.setdefault(json.dumps([record["case"], record["method"]], sort_keys=True), []).append(record)
     cells = [_cell(group, references) for group in groups.values()]
-    return Findings(experiment, plan.get("machine") or {}, records, cells, len(order))
+    return Findings(experiment, plan.machine, records, cells, len(order))
 
 
 def instance_of(record: Record) -> str:
@@ -214,11 +219,22 @@ def reference_of(records: Sequence[Record], compare: str) -> dict[str, float]:
 
 
 def ratio_of(record: Record, references: Mapping[str, float], objective: float | None) -> float | None:
-    """Return an objective divided by the reference of its instance; None if either is missing or the reference is 0."""
+    """Return an objective divided by the reference of its instance.
+
+    The result is None if either is missing, the reference is 0, or the quotient is too large for a float.
+    """
     reference = references.get(instance_of(record))
     if objective is None or not reference:
         return None
-    return float(objective) / float(reference)
+    ratio = float(objective) / float(reference)
+    return ratio if isfinite(ratio) else None
+
+
+def _reasons(records: Sequence[Record], cell: Cell) -> str:
+    """Return why the runs of one case and one method have no answer: each reason with the number of runs."""
+    of_cell = [record for record in records if record["case"] == cell.case and record["method"] == cell.method]
+    counts = Counter(map(reason_without_answer, of_cell))
+    return "; ".join(f"{reason} ({number} of {len(of_cell)} runs)" for reason, number in counts.items())
 
 
 def _cell(group: Sequence[Record], references: Mapping[str, float]) -> Cell:
@@ -235,6 +251,7 @@ def _cell(group: Sequence[Record], references: Mapping[str, float]) -> Cell:
         done=len(done),
         proven=sum(record["status"] in ("optimal", "infeasible") for record in done),
         feasible=sum(record["objective"] is not None for record in done),
+        answered=sum(has_answer(record) for record in group),
         objective=mean("objective"),
         ratio=Mean.of([ratio_of(record, references, record["objective"]) for record in done]),
         gap=mean("gap"),

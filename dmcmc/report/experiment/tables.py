@@ -6,6 +6,7 @@ such a cell, and the other formats drop the mark.
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -110,9 +111,28 @@ def _published(value: Any) -> str:
 
 def markdown(head: Sequence[str], rows: Rows) -> str:
     """Return a table as Markdown."""
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(cell.removeprefix("!").replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines = [f"| {' | '.join(map(_markdown_cell, head))} |", "|" + "---|" * len(head)]
+    lines += [f"| {' | '.join(_markdown_cell(cell.removeprefix('!')) for cell in row)} |" for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def _markdown_cell(text: str) -> str:
+    r"""Return text as a cell of a Markdown table: on one line, without effect as markup or HTML.
+
+    >>> print(_markdown_cell("<b>a|b\n*c*"))
+    &lt;b>a\|b \*c\*
+    """
+    escaped = _one_line(text).replace("&", "&amp;").replace("<", "&lt;")
+    return "".join(f"\\{c}" if c in _MARKDOWN_SPECIAL else c for c in escaped)
+
+
+_MARKDOWN_SPECIAL = "\\|`*[]"  # an underscore inside a word is text
+_SPACES = re.compile(r"\s+")
+
+
+def _one_line(text: str) -> str:
+    """Return text on one line, without control characters."""
+    return "".join(c for c in _SPACES.sub(" ", text) if c.isprintable())
 
 
 def latex(head: Sequence[str], rows: Rows, groups: frozenset[int] = frozenset()) -> str:
@@ -125,11 +145,23 @@ def latex(head: Sequence[str], rows: Rows, groups: frozenset[int] = frozenset())
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
 
 
+_LATEX = {
+    "\\": "\\textbackslash{}", "{": "\\{", "}": "\\}", "$": "\\$", "&": "\\&", "%": "\\%", "_": "\\_", "#": "\\#",
+    "^": "\\textasciicircum{}", "~": "\\textasciitilde{}", "<": "\\textless{}", ">": "\\textgreater{}",
+    "|": "\\textbar{}", "±": "$\\pm$", "–": "--",
+}  # fmt: skip
+
+
 def _escaped(text: str) -> str:
-    """Return text with the special characters of LaTeX escaped."""
-    for plain_text, escaped in (("\\", "\\textbackslash{}"), ("&", "\\&"), ("%", "\\%"), ("_", "\\_"), ("#", "\\#")):
-        text = text.replace(plain_text, escaped)
-    return text.replace("±", "$\\pm$").replace("–", "--").replace("$DMCMC", "\\$DMCMC")
+    r"""Return text on one line with the special characters of LaTeX escaped.
+
+    A bracket or an asterisk in front is put in braces: after the end of a row it would be an option of ``\\``.
+
+    >>> print(_escaped("50 % of {x^2} & [y]"), _escaped("[y]"))
+    50 \% of \{x\textasciicircum{}2\} \& [y] {[}y]
+    """
+    escaped = "".join(_LATEX.get(c, c) for c in _one_line(text))
+    return f"{{{escaped[0]}}}{escaped[1:]}" if escaped.startswith(("[", "*")) else escaped
 
 
 def values(findings: Findings) -> str:
@@ -139,9 +171,30 @@ def values(findings: Findings) -> str:
     names += ["msg_size", "cycle", "error"]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*keys, "method", "seed", *names])
+    writer.writerow(map(_csv_cell, [*keys, "method", "seed", *names]))
     for record in findings.records:
         case = [record["case"].get(key, "") for key in keys]
         fields = ["" if record.get(name) is None else record[name] for name in names]
-        writer.writerow([*case, record["method"], record["seed"], *fields])
+        writer.writerow(map(_csv_cell, [*case, record["method"], record["seed"], *fields]))
     return stream.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    """Return a value as a cell that a spreadsheet does not take for a formula; numbers stay numbers.
+
+    >>> [_csv_cell(value) for value in (-3, "-2.5", "=1+1", "-a", "+", "a")]
+    [-3, '-2.5', "'=1+1", "'-a", "'+", 'a']
+    """
+    if isinstance(value, bool | int | float):
+        return value
+    text = str(value)
+    if not text.startswith(_FORMULA_STARTS):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
+
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # spreadsheets evaluate cells that begin so

@@ -20,6 +20,9 @@ _RIGHT = 12
 _TOP = 10
 _BOTTOM = 40
 _MAX_BARS = 40  # bars of a bar chart; also the most points of a line that are marked
+# Limits for values that decide the range of an axis: the range of an axis and its tick marks stay finite and distinct.
+_MAX_VALUE = 1e300
+_MIN_LOG_VALUE = 1e-300
 DASHES = ((1, 0), (6, 4), (2, 3))  # solid, dashed, dotted: drawn and empty length, when a colour is used again
 
 
@@ -112,7 +115,7 @@ class _Axis:
 
     def __init__(self, values: Sequence[float], log: bool, start: float, end: float) -> None:
         self.log, self.start, self.end = log, start, end
-        usable = [v for v in values if isfinite(v) and (v > 0 or not log)]
+        usable = [v for v in values if abs(v) <= _MAX_VALUE and (v >= _MIN_LOG_VALUE or not log)]
         low, high = (min(usable), max(usable)) if usable else (1.0, 2.0)
         if log:
             low, high = log10(low), log10(high)
@@ -126,7 +129,7 @@ class _Axis:
 
     def place(self, value: float) -> float:
         """Return the position of a value; values without a logarithm are at the low end."""
-        coordinate = (log10(value) if value > 0 else self.low) if self.log else value
+        coordinate = (log10(value) if value >= _MIN_LOG_VALUE else self.low) if self.log else value
         share = (min(max(coordinate, self.low), self.high) - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 

@@ -2,12 +2,12 @@
 
 There is one file per agent, ``agent-N.npz``, which is written atomically. It holds the lower and upper tables, the
 hidden values for the VALUE phase, and two digests: of the inputs of the table, and of the file's own contents. A file
-with other inputs or damaged contents is reported and ignored: the table is computed again.
+with other inputs or damaged contents is reported and ignored: the table is computed again. All arrays are checked
+against the agent's problem before they are used, because a digest proves only that a file is complete.
 """
 
 import hashlib
 import warnings
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,17 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.files.archive import Archive, open_archive
 from dmcmc.files.write import open_packed_atomically
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.runtime.errors import CheckpointWarning
+from dmcmc.inference.runtime.errors import CheckpointWarning, FileError
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.samplers.methods.exact import recompute_witness
 
 _VERSION = 1  # version of the file format; a file of another version is ignored, because its inputs' digest differs
-_READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+_REMEDY = "the agent's table is computed again"
+_TABLES_PER_SIDE = 1 << 20  # limit for the number of tables; more are a damaged file
 
 
 def _warn(message: str) -> None:
@@ -54,17 +56,16 @@ class Checkpoint:
         """Return an agent's stored table; None if there is no file with the same inputs."""
         path = self._path(local)
         try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            if _digest(arrays) != arrays["digest"].tobytes():
-                raise ValueError("damaged")
+            with open_archive(path) as archive:
+                arrays = _read_arrays(archive)
+            if arrays["made_from"].tobytes() != self._input_digest(local, method, bound):
+                _warn(f"{path}: the file belongs to another problem or configuration; {_REMEDY}")
+                return None
+            self._check(local, arrays, path)
         except FileNotFoundError:
             return None
-        except _READ_ERRORS:
-            _warn(f"{path}: the file is damaged; the agent's table is computed again")
-            return None
-        if arrays["made_from"].tobytes() != self._input_digest(local, method, bound):
-            _warn(f"{path}: the file belongs to another problem or configuration; the agent's table is computed again")
+        except FileError as error:
+            _warn(f"{path}: the file is damaged; {_REMEDY} ({_reason(error, path)})")
             return None
         return self._read_table(local, method, arrays)
 
@@ -105,6 +106,42 @@ class Checkpoint:
             digest.update(np.ascontiguousarray(factor.table).data)
         return digest.digest()
 
+    def _check(self, local: LocalProblem, arrays: Mapping[str, Array], path: Path) -> None:
+        """Raise ``FileError`` if the stored numbers cannot be those of a table of this agent."""
+        counts = arrays["counts"]
+        if counts.shape != (4,) or counts.min() < 0 or counts[3] > 1:
+            raise FileError(f"{path}: array 'counts': must hold three counts and whether the table is exact")
+        # Upper tables of an agent with listed rows are over the whole interface, lower ones over an index of the rows.
+        known = {"lower": local.interface, "upper": range(len(local.domains))}
+        for side in known:
+            for number, (scope, values) in enumerate(_unpack(side, arrays) if side in arrays else ()):
+                if len({*scope}) < len(scope) or not {*scope} <= {*known[side]}:
+                    raise FileError(f"{path}: array '{side}_{number}_scope': must hold variables of the agent")
+                if values.shape != tuple(local.domains[list(scope)].tolist()):
+                    raise FileError(f"{path}: array '{side}_{number}': has the shape {values.shape}")
+                self._check_utilities(values, f"{path}: array '{side}_{number}'")
+        if counts[3]:
+            return
+        states, hidden = arrays.get("states"), local.domains[list(local.hidden)]
+        if states is None or states.shape != (local.rows, len(local.hidden)):
+            raise FileError(f"{path}: array 'states': must have one row per row of the table")
+        if ((states < 0) | (states >= hidden)).any():
+            raise FileError(f"{path}: array 'states': has a value outside its domain")
+
+    def _check_utilities(self, values: Array, where: str) -> None:
+        """Raise ``FileError`` if encoded utilities have another dtype, or are outside the range of finite sums and −∞.
+
+        The limit −``lowest`` on integers leaves a margin for bounds; adding tables cannot wrap then.
+        """
+        if values.dtype != self.arithmetic.dtype:
+            raise FileError(f"{where}: has the dtype {values.dtype}, not {self.arithmetic.dtype}")
+        if self.arithmetic.exact:
+            fits = values.min(initial=0) >= self.arithmetic.lowest and values.max(initial=0) <= -self.arithmetic.lowest
+        else:
+            fits = not np.isnan(values).any()
+        if not fits:
+            raise FileError(f"{where}: has a value outside the range of utilities")
+
     def _read_table(self, local: LocalProblem, method: str, arrays: Mapping[str, Array]) -> SampledTable:
         """Return the table that the file's arrays hold."""
         cells, updates, drawn, exact = arrays["counts"].tolist()
@@ -135,6 +172,37 @@ def _unpack(side: str, arrays: Mapping[str, Array]) -> tuple[EncodedTable, ...]:
     """Return the tables of one side (``lower`` or ``upper``) from named arrays."""
     count = int(arrays[side][0])
     return tuple(EncodedTable(tuple(arrays[f"{side}_{n}_scope"].tolist()), arrays[f"{side}_{n}"]) for n in range(count))
+
+
+def _read_arrays(archive: Archive) -> dict[str, Array]:
+    """Return the arrays of a checkpoint file after a check of their names, dtypes and digest.
+
+    Raises
+    ------
+    FileError
+        If an array is missing or has another dtype or number of axes, or the digest differs.
+    """
+    arrays = {"made_from": archive.array("made_from", "|u1"), "counts": archive.array("counts", "<i8")}
+    for side in ("lower", "upper") if "upper" in archive.members else ("lower",):
+        arrays[side] = archive.array(side, "<i8")
+        if arrays[side].shape != (1,) or not 0 <= arrays[side][0] <= _TABLES_PER_SIDE:
+            raise archive.fail(side, "must hold the number of tables")
+        for number in range(int(arrays[side][0])):
+            scope = archive.array(f"{side}_{number}_scope", "<i8")
+            arrays[f"{side}_{number}_scope"] = scope
+            arrays[f"{side}_{number}"] = archive.array(f"{side}_{number}", "if", len(scope))
+    if "states" in archive.members:
+        arrays["states"] = archive.array("states", "<i4", 2)
+    if _digest(arrays) != archive.array("digest", "|u1").tobytes():
+        raise archive.fail("digest", "differs from the digest of the other arrays")
+    for array in arrays.values():
+        array.flags.writeable = True  # kernels are compiled for writable arrays
+    return arrays
+
+
+def _reason(error: FileError, path: Path) -> str:
+    """Return the message of an error without the name of the file."""
+    return str(error).removeprefix(f"{path}: ")
 
 
 def _digest(arrays: Mapping[str, Array]) -> bytes:

@@ -6,10 +6,12 @@ type of the tables, in which −∞ is a sentinel.
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.cuda.device_table import largest_entry
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Number
 from dmcmc.run.agent.agent import Agent
@@ -57,6 +59,19 @@ def largest_sum(factors: Sequence[Factor], arithmetic: Arithmetic) -> Number:
         if largest == forbidden_value(factor.table.dtype):
             return arithmetic.lowest
         total += largest
+    return total
+
+
+def largest_total(problem: Problem, arithmetic: Arithmetic) -> Number:
+    """Return the sum of the largest entries of all factors with variables (encoded), from the problem's flat tables."""
+    flat = problem.flat
+    with_scope = np.diff(flat.scope_start) > 0
+    if not with_scope.any():
+        return 0
+    largest = np.maximum.reduceat(flat.data, flat.at[:-1])[with_scope]
+    if (largest == forbidden_value(flat.data.dtype)).any():
+        return arithmetic.lowest
+    total: Number = sum(largest.tolist())
     return total
 
 

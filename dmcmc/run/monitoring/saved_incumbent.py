@@ -1,25 +1,25 @@
 """The best assignment of a run with a time budget, saved on disk: a later run starts from it.
 
 The file ``incumbent.npz`` in the checkpoint folder is written atomically. It has the values of all variables and two
-digests: of the problem, and of the values. The utility is computed again when it is read, so nothing else is trusted.
+digests: of the problem, and of the values. When it is read, all values are compared with their domains and the utility
+is computed again, so nothing else is trusted.
 """
 
 import hashlib
 import time
 import warnings
-import zipfile
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.files.archive import open_archive
 from dmcmc.files.write import open_packed_atomically
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import CheckpointWarning, FileError
 
 FILE_NAME = "incumbent.npz"
 _WRITE_INTERVAL = 1.0  # shortest time between two writes, seconds
-_READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 class SavedIncumbent:
@@ -44,19 +44,23 @@ class SavedIncumbent:
     def load(self) -> NDArray[np.int64] | None:
         """Return the assignment that an earlier run saved; None if there is none for this problem."""
         try:
-            with np.load(self.path, allow_pickle=False) as file:
-                made_from, digest = file["made_from"], file["digest"]
-                values: NDArray[np.int64] = file["values"]
-            if digest.tobytes() != hashlib.sha256(values.tobytes()).digest():
-                raise ValueError("damaged")
+            with open_archive(self.path) as archive:
+                made_from, digest = archive.array("made_from", "|u1"), archive.array("digest", "|u1")
+                values: NDArray[np.int64] = archive.array("values", "<i8")
+                if digest.tobytes() != hashlib.sha256(values.tobytes()).digest():
+                    raise archive.fail("digest", "differs from the digest of the values")
+            if made_from.tobytes() != self._problem_digest.tobytes():
+                _warn(f"{self.path}: the file belongs to another problem; the search starts from scratch")
+                return None
+            if values.shape != self.problem.domains.shape or ((values < 0) | (values >= self.problem.domains)).any():
+                raise FileError(f"{self.path}: array 'values': must hold a value of each variable's domain")
         except FileNotFoundError:
             return None
-        except _READ_ERRORS:
-            _warn(f"{self.path}: the file is damaged; the search starts from scratch")
+        except FileError as error:
+            reason = str(error).removeprefix(f"{self.path}: ")
+            _warn(f"{self.path}: the file is damaged; the search starts from scratch ({reason})")
             return None
-        if made_from.tobytes() != self._problem_digest.tobytes() or values.shape != (self.problem.n_variables,):
-            _warn(f"{self.path}: the file belongs to another problem; the search starts from scratch")
-            return None
+        values.flags.writeable = True  # kernels are compiled for writable arrays
         return values
 
     def save(self, values: NDArray[np.int64]) -> None:

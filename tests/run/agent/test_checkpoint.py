@@ -1,11 +1,13 @@
 """Test that a run continues with stored tables and assignments, and ignores files that do not fit."""
 
 import json
+import random
 import resource
 import warnings
 
 import numpy as np
 import pytest
+from support.damaged.own_files import damaged, outcome, own_file, stored_table
 from support.problem_strategies import random_problem
 from support.ranks import start
 from support.runs import start_run
@@ -13,6 +15,7 @@ from support.runs import start_run
 import dmcmc
 from dmcmc.formats import native
 from dmcmc.inference.runtime.errors import CheckpointWarning, FileError
+from dmcmc.run.agent import checkpoint
 from dmcmc.run.agent.checkpoint import Checkpoint
 from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
 
@@ -148,3 +151,62 @@ def test_a_damaged_or_foreign_assignment_is_reported(tmp_path):
     saved.path.write_bytes(whole[: len(whole) // 2])
     with pytest.warns(CheckpointWarning, match="is damaged"):
         assert saved.load() is None
+
+
+def stored(path):
+    """Return the arrays of an archive."""
+    with np.load(path) as file:
+        return dict(file)
+
+
+def rewritten(path, arrays):
+    """Write arrays as a checkpoint file whose digest is that of its contents."""
+    arrays["digest"] = np.frombuffer(checkpoint._digest(arrays), dtype=np.uint8)
+    np.savez(path, **arrays)
+
+
+def test_values_outside_their_range_are_damage_also_with_a_right_digest(tmp_path):
+    path, load = stored_table(tmp_path)
+    whole = stored(path)
+    assert load() is not None
+    changes = [
+        ("states", lambda a: a + 99),
+        ("states", lambda a: a - 7),
+        ("states", lambda a: a[1:]),
+        ("states", lambda a: a.astype(np.int64)),
+        ("counts", lambda a: -a),
+        ("counts", lambda a: a[:3]),
+        ("lower", lambda a: a + 1),
+        ("lower", lambda a: a * 0 + 2**40),
+        ("lower", lambda a: -a),
+        ("lower_0_scope", lambda a: a * 0 + 2**40),
+        ("lower_0_scope", lambda a: a * 0 - 7),
+        ("lower_0", lambda a: a[:-1]),
+        ("lower_0", lambda a: a.astype(np.float32)),
+        ("lower_0", lambda a: a * 0 + np.iinfo(a.dtype).max),
+    ]
+    for name, change in changes:
+        rewritten(path, whole | {name: change(whole[name])})
+        with pytest.warns(CheckpointWarning, match=r"agent-\d\.npz: the file is damaged; .*computed again \("):
+            assert load() is None, name
+    rewritten(path, whole)
+    assert load() is not None
+
+
+@pytest.mark.parametrize("value", [99, 2**40, -7])
+def test_a_stored_assignment_outside_the_domains_is_damaged(tmp_path, value):
+    saved = SavedIncumbent(str(tmp_path), problem())
+    values = np.zeros(problem().n_variables, dtype=np.int64)
+    values[3] = value
+    saved.save(values)
+    with pytest.warns(CheckpointWarning, match="is damaged; .* must hold a value of each variable's domain"):
+        assert saved.load() is None
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "incumbent"])
+def test_damaged_checkpoints_are_recovered_from(tmp_path, kind):
+    file, rng = own_file(kind, tmp_path), random.Random(3)
+    assert outcome(file) == "read"
+    for _ in range(200):
+        file.path.write_bytes(damaged(file, rng))
+        assert outcome(file) in ("read", "recovered")
