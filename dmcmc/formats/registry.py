@@ -16,6 +16,7 @@ from typing import Any
 from dmcmc.files.text import COMPRESSED_SUFFIXES, SourceFile, clipped, open_source
 from dmcmc.files.write import replace_file
 from dmcmc.formats import sniffing
+from dmcmc.formats.foreign import refuse_foreign
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import FileError, ProblemError, Unavailable
 
@@ -63,6 +64,16 @@ FORMATS: tuple[Format, ...] = (
         "dmcmc.formats.native:save",
     ),
     Format(
+        "xmlbif",
+        (".xmlbif", ".bifxml"),
+        "XMLBIF: Bayesian networks",
+        sniffing.is_xmlbif,
+        "dmcmc.formats.xmlbif.read:read",
+        "dmcmc.formats.xmlbif.write:write",
+        "evidence",
+        logarithms=True,
+    ),
+    Format(
         "xcsp",
         (".xml",),
         "XCSP 2.1 as FRODO has it",
@@ -87,6 +98,16 @@ FORMATS: tuple[Format, ...] = (
         sniffing.is_bif,
         "dmcmc.formats.bif.read:read",
         companion="evidence",
+        logarithms=True,
+    ),
+    Format(
+        "hugin",
+        (".net",),
+        "Hugin's NET: Bayesian networks",
+        sniffing.is_hugin,
+        "dmcmc.formats.hugin.read:read",
+        "dmcmc.formats.hugin.write:write",
+        "evidence",
         logarithms=True,
     ),
     Format(
@@ -133,8 +154,8 @@ def load(
     format
         Name of a format in :data:`FORMATS`; None recognises it by the content, then by the suffix.
     evidence
-        For UAI and BIF files: the file with observed values, by index or by name
-        (:mod:`dmcmc.formats.common.evidence`); None takes ``PATH.evid`` if it exists.
+        For belief networks: the file with observed values, by index or by name
+        (:mod:`dmcmc.formats.common.evidence`); ``FILE:2`` is its second sample. None takes ``PATH.evid`` if it exists.
     distribution
         For pyDCOP files: the file that assigns variables to agents; None takes ``NAME_dist.yaml`` next to
         ``NAME.yaml`` if it exists.
@@ -204,7 +225,7 @@ def save(problem: Problem, path: str | os.PathLike[str], format: str | None = No
         pieces: Iterable[str] = write(problem)
         replace_file(path, pieces)
     except ProblemError as error:
-        raise FileError(f"{path}: {chosen.name}: {error}") from None
+        raise FileError(f"{path}: {chosen.name}: {error}") from error  # the cause lists what may be dropped
 
 
 def format_to_write(path: str | os.PathLike[str], format: str | None = None) -> Format:
@@ -249,7 +270,9 @@ def by_suffix(path: str | os.PathLike[str]) -> Format | None:
 def recognise(source: SourceFile) -> Format:
     """Return the format of a file by its first bytes, or else by its suffix."""
     head = source.data[: sniffing.HEAD_BYTES]
-    recognised = next((f for f in FORMATS if f.sniff(head)), None) or by_suffix(source.name)
+    by_content = next((f for f in FORMATS if f.sniff(head)), None)
+    refuse_foreign(source, by_content is not None)
+    recognised = by_content or by_suffix(source.name)
     if recognised is None:
         known = ", ".join(f.name for f in FORMATS)
         raise FileError(f"{source.name}: is none of the known formats ({known}); say which with --format")
@@ -260,6 +283,7 @@ def _read(chosen: Format, source: SourceFile, companions: dict[str, Path] | None
     """Read a problem from a source in a known format, with its companion file."""
     if chosen.name == "native":
         raise FileError(f"{source.name}: a native archive must be a regular, uncompressed file")
+    refuse_foreign(source)
     options = companions or {}
     for option in options.keys() - {chosen.companion}:
         raise FileError(f"{source.name}: a {chosen.name} file takes no {option} file")

@@ -4,9 +4,17 @@ import re
 
 HEAD_BYTES = 4096  # bytes at the start of a file that suffice to recognise its format
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+XML_START = rb"(?:\s++|<\?(?>.*?\?>)|<!--(?>.*?-->))*+"  # white space, processing instructions and comments
 _UAI = re.compile(rb"\s*(?:MARKOV|BAYES)\s", re.IGNORECASE)
-_BIF = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*(?:network|variable)\b[^:{]*\{", re.DOTALL)
-_CFN = re.compile(rb"(?:\s|#[^\n]*\n)*\{")
+_BIF = re.compile(rb"(?:\s++|//[^\n]*+\n|/\*(?>.*?\*/))*+(?:network|variable)\b[^:{]*+\{", re.DOTALL)
+_HUGIN = re.compile(
+    rb"(?:\s++|%[^\n]*+\n|//[^\n]*+\n|/\*(?>.*?\*/))*+"
+    rb"(?:net|class\s++\S++|(?:discrete\s++|continuous\s++)?node\s++\S++)\s*+\{",
+    re.DOTALL,
+)
+_XMLBIF = re.compile(XML_START + rb"<(?:!DOCTYPE\s++)?BIF\b", re.DOTALL)
+_CFN = re.compile(rb"(?:\s++|#[^\n]*+\n)*+\{")
 _WCSP = re.compile(rb"\s*\S+\s+\d+\s+\d+\s+\d+\s+\d+(?:\s|$)")
 _CALENDAR = re.compile(rb"(?:^|\n)calendar\s*:(?:\s|$)")
 _YAML = re.compile(rb"(?:^|\n)(?:name|description|objective|domains|variables|constraints|agents)\s*:(?:\s|$)")
@@ -19,7 +27,12 @@ def is_native(head: bytes) -> bool:
 
 def is_xml(head: bytes) -> bool:
     """Return whether the first character opens an XML tag."""
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<")
+    return head.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"<")
+
+
+def is_xmlbif(head: bytes) -> bool:
+    """Return whether the first element, or the document type, is ``BIF``."""
+    return _XMLBIF.match(head.removeprefix(_BYTE_ORDER_MARK)) is not None
 
 
 def is_uai(head: bytes) -> bool:
@@ -29,7 +42,12 @@ def is_uai(head: bytes) -> bool:
 
 def is_bif(head: bytes) -> bool:
     """Return whether the file starts with a ``network`` or ``variable`` block, possibly after comments."""
-    return _BIF.match(head) is not None
+    return _BIF.match(head.removeprefix(_BYTE_ORDER_MARK)) is not None
+
+
+def is_hugin(head: bytes) -> bool:
+    """Return whether the file starts with a ``net``, ``class`` or ``node`` block, possibly after comments."""
+    return _HUGIN.match(head.removeprefix(_BYTE_ORDER_MARK)) is not None
 
 
 def is_cfn(head: bytes) -> bool:

@@ -1,1 +1,1 @@
-"""Code that several formats share: tokens and numbers, table entries, sparse factors, observations."""
+"""Code that several formats share: tokens, numbers, XML, belief networks, sparse factors, observations."""

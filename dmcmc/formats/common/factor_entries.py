@@ -5,7 +5,7 @@ format cannot express.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,14 +18,31 @@ from dmcmc.inference.runtime.types import Array
 
 Cost = int | float | None  # None is forbidden
 
+_MAX_SHIFT = 2**62  # limit for a constant that "constant" adds; it must fit int64
+
 DROPPABLE = {
     "agents": "owners of variables: one agent owns all",
     "digits": "decimals after the sixth",
     "labels": "value labels: values are numbered",
     "names": "names of variables: x0, x1, ...",
     "sense": "whether the objective is minimised or maximised: its sign may change",
+    "constant": "a constant that makes the objective negative: all costs are shifted by it",
 }
 """Features that :func:`drop_features` removes, with their descriptions."""
+
+
+class Inexpressible(ProblemError):
+    """A problem has features that a format cannot express; the message lists all of them.
+
+    Attributes
+    ----------
+    features : tuple of str
+        Features of :data:`DROPPABLE` without which the format can express the problem.
+    """
+
+    def __init__(self, message: str, features: Collection[str] = ()) -> None:
+        super().__init__(message)
+        self.features = tuple(features)
 
 
 @dataclass(frozen=True)
@@ -121,24 +138,65 @@ def labels_of(problem: Problem, variable: int) -> Sequence[Label]:
     return range(int(problem.domains[variable])) if labels is None else labels
 
 
-def check_expressible(problem: Problem, *supported: str) -> None:
-    """Raise ``ProblemError`` if the problem has a feature of :data:`DROPPABLE` that the format cannot express.
+def missing_features(problem: Problem, *supported: str, sense: str | None = None) -> dict[str, str]:
+    """Return the features of the problem that a format cannot express, each with its description for messages.
 
     Parameters
     ----------
     problem
         The problem.
     *supported
-        Features that the format can express, of ``"agents"``, ``"labels"`` and ``"names"``; only these are checked.
+        Features that the format can express, of ``"agents"``, ``"labels"`` and ``"names"``.
+    sense
+        The only sense that the format has; None if it has both.
     """
+    maximised = "minimisation" if sense == "max" else "maximisation"
     missing = {
-        "agents": problem.n_agents > 1 and f"has no agents, and the problem has {problem.n_agents}",
-        "labels": any(map(_has_labels, problem.labels)) and "has no value labels, and the problem has",
-        "names": problem.variables != _numbered(problem.n_variables) and "has no names, and the variables have",
+        "agents": problem.n_agents > 1 and f"no agents (the problem has {problem.n_agents})",
+        "labels": any(map(_has_labels, problem.labels)) and "no value labels",
+        "names": problem.variables != _numbered(problem.n_variables) and "no names of variables",
+        "sense": sense not in (None, problem.sense) and f"no {maximised} (without it, the objective changes its sign)",
     }
-    for feature, message in missing.items():
-        if message and feature not in supported:
-            raise ProblemError(f"the format {message}; --drop {feature} removes them")
+    return {feature: text for feature, text in missing.items() if text and feature not in supported}
+
+
+def check_missing(missing: Mapping[str, str], besides: str = "") -> None:
+    """Raise an error that lists everything that a format cannot express, if there is anything.
+
+    Parameters
+    ----------
+    missing
+        Features of :data:`DROPPABLE` with their descriptions, such as ``no value labels``.
+    besides
+        Another reason why the format cannot express the problem, which no ``--drop`` removes.
+
+    Raises
+    ------
+    Inexpressible
+        If ``missing`` or ``besides`` is not empty.
+    """
+    if missing:
+        *first, last = missing.values()
+        listed = f"{', '.join(first)} and {last}" if first else last
+        every = ", or --drop all," if first else ""
+        message = f"the format has {listed}; --drop {','.join(missing)}{every} leaves that out"
+        raise Inexpressible(f"{message}; besides, {besides}" if besides else message, missing)
+    if besides:
+        raise Inexpressible(besides)
+
+
+def check_expressible(problem: Problem, *supported: str, sense: str | None = None) -> None:
+    """Raise ``Inexpressible`` if the problem has features that a format cannot express; see ``missing_features``."""
+    check_missing(missing_features(problem, *supported, sense=sense))
+
+
+def least_total_cost(listings: Sequence[FactorEntries]) -> int | None:
+    """Return the sum of the least costs of some factors: no assignment costs less. None if one is not a whole number.
+
+    Forbidden entries do not count.
+    """
+    least = [min((cost for cost in listing.all_costs if cost is not None), default=0) for listing in listings]
+    return sum(map(int, least)) if all(cost == int(cost) for cost in least) else None
 
 
 def drop_features(problem: Problem, features: Collection[str], sense: str | None = None) -> Problem:
@@ -153,6 +211,11 @@ def drop_features(problem: Problem, features: Collection[str], sense: str | None
     sense
         The sense that the format has, for ``"sense"``: utilities stay, but the sign of the reported objective may
         change.
+
+    Notes
+    -----
+    Without ``"constant"``, the cost of each assignment of a minimisation problem is larger by the amount by which the
+    sum of the factors' least costs is below 0.
     """
     if "agents" in features:
         problem = replace(problem, agents=("all",), owner=np.zeros(problem.n_variables, dtype=np.int64))
@@ -164,6 +227,10 @@ def drop_features(problem: Problem, features: Collection[str], sense: str | None
         problem = replace(problem, factors=tuple(map(_rounded, problem.factors)))
     if "sense" in features and sense is not None:
         problem = replace(problem, sense=sense)
+    if "constant" in features and problem.sense == "min":
+        least = least_total_cost([factor_entries(factor, "min") for factor in problem.factors])
+        if least is not None and -_MAX_SHIFT < least < 0:
+            problem = replace(problem, factors=(*problem.factors, Factor.of((), -least, "min", "shift")))
     return problem
 
 

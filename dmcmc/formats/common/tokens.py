@@ -6,11 +6,12 @@ from typing import NoReturn
 
 from dmcmc.files.text import SourceFile
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_SHOWN_BYTES = 40  # bytes of a token that an error message shows
 
 
 class Tokens:
-    """Stream of the tokens of a file, with one token of lookahead; the readers of ``.bif`` and ``.cfn`` use it.
+    """Stream of the tokens of a file, with one token of lookahead; several readers use it.
 
     Parameters
     ----------
@@ -38,8 +39,9 @@ class Tokens:
 
     def _matches(self, pattern: re.Pattern[bytes]) -> Iterator[tuple[bytes, int, bool]]:
         """Yield each token with its byte offset and whether it is in double quotes."""
-        data, at = self.source.data, 0
-        for match in pattern.finditer(data):
+        data = self.source.data
+        at = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
+        for match in pattern.finditer(data, at):
             if match.start() != at:
                 break
             at = match.end()
@@ -82,8 +84,8 @@ class Tokens:
         return token
 
     def skip(self, *tokens: bytes) -> bool:
-        """Consume the next token if it is one of those given; return whether it was."""
-        if self.peek() in tokens and self.peek():
+        """Consume the next token if it is one of those given and not quoted; return whether it was."""
+        if self.peek() in tokens and self.peek() and not self.peek_quoted():
             self.take()
             return True
         return False

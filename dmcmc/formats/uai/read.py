@@ -2,6 +2,9 @@
 
 A potential p becomes the utility ln p, and p = 0 is forbidden. The best assignment is therefore the most probable
 explanation, and the objective is the natural logarithm of its (unnormalised) probability.
+
+Comments are skipped: from ``#`` to the end of the line, as pyAgrum writes them, and lines that begin with ``c``, as in
+the evaluation of 2016. So are the lists that follow the tables in some files of Merlin, if they say nothing.
 """
 
 import re
@@ -16,6 +19,7 @@ from dmcmc.formats.uai import table_kernels as uai_kernels
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.types import Array
 
+_COMMENT = re.compile(rb"#[^\n]*|^c(?:[ \t\r][^\n]*)?$", re.MULTILINE)
 _HEADER = re.compile(rb"\s*(MARKOV|BAYES)(?=\s|$)", re.IGNORECASE)
 
 
@@ -51,6 +55,9 @@ class _UaiReader:
 
     def __init__(self, source: SourceFile) -> None:
         """Convert all numbers and find the scopes and tables."""
+        if b"#" in source.data or b"\nc" in source.data or source.data.startswith(b"c"):
+            blanked = _COMMENT.sub(lambda comment: b" " * len(comment[0]), source.data)
+            source = SourceFile(source.name, blanked, source.path)
         self.source = source
         header = _HEADER.match(source.data)
         if header is None:
@@ -76,11 +83,22 @@ class _UaiReader:
         )
         if reason != uai_kernels.DONE:
             self._refuse(f, position, reason)
-        if position < self.numbers.size:
+        if position < self.numbers.size and not self._is_empty_trailer(self.numbers[position:]):
             self._fail(
                 position,
                 f"{self.numbers.size - position} numbers follow the last of {m} factors; check the number of factors",
             )
+
+    def _is_empty_trailer(self, numbers: Array) -> bool:
+        """Return whether the numbers after the last table are lists that some files of Merlin have, with no content.
+
+        These are the number 0, a list of all n variables in some order, the number 0, and a list of n ones. Each list
+        begins with its length. Merlin does not read beyond the last table.
+        """
+        n = self.domains.size
+        if numbers.size != 2 * n + 4 or numbers[[0, n + 2]].any() or (numbers[[1, n + 3]] != n).any():
+            return False
+        return bool((np.sort(numbers[2 : n + 2]) == np.arange(n)).all() and (numbers[n + 4 :] == 1).all())
 
     def problem(self) -> Problem:
         """Return the problem."""

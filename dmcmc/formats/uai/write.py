@@ -21,9 +21,7 @@ def write(problem: Problem) -> Iterator[str]:
     ProblemError
         For agents, labels and names (``--drop`` removes them), a minimisation, and utilities outside ±700.
     """
-    check_expressible(problem)
-    if problem.sense != "max":
-        raise ProblemError("the format maximises, and the problem is minimised; --drop sense writes negated costs")
+    check_expressible(problem, sense="max")
     functions = list(named_factor_entries(problem, constants=False))
     yield f"MARKOV\n{problem.n_variables}\n{' '.join(map(str, problem.domains.tolist()))}\n{len(functions)}\n"
     for _, listing in functions:

@@ -21,10 +21,11 @@ grass */ type discrete [ 3 ] { "a b", 1.5, <=2 };
   property "position = (1, 2)";
 }
 """
+RAIN = "probability ( rain ) { table 0.25, 0.75; }\n"
 EXAMPLE = (
     HEAD
-    + """probability ( rain ) { table 0.25, 0.75; }
-probability ( wet | rain ) {
+    + RAIN
+    + """probability ( wet | rain ) {
   (no) 0.5, 0.5, 0;
   (yes) 1e-1, .9, 0.0;
 }
@@ -47,14 +48,14 @@ def test_names_labels_and_probabilities():
 
 
 def test_a_complete_table_lists_the_child_first():
-    text = HEAD + "probability ( wet | rain ) { table .1, .2, .3, .4, .6, .4; }"
-    (factor,) = formats.parse(text.encode()).factors
+    text = HEAD + RAIN + "probability ( wet | rain ) { table .1, .2, .3, .4, .6, .4; }"
+    _, factor = formats.parse(text.encode()).factors
     assert np.allclose(np.exp(factor.table), [[0.1, 0.3, 0.6], [0.2, 0.4, 0.4]])
 
 
 def test_a_default_fills_the_missing_rows():
-    text = HEAD + "probability ( wet | rain ) { (no) 1, 0, 0; default .2, .3, .5; }"
-    (factor,) = formats.parse(text.encode()).factors
+    text = HEAD + RAIN + "probability ( wet | rain ) { (no) 1, 0, 0; default .2, .3, .5; }"
+    _, factor = formats.parse(text.encode()).factors
     assert np.allclose(np.exp(factor.table), [[0.2, 0.3, 0.5], [1, 0, 0]])
 
 
@@ -70,7 +71,9 @@ def test_a_default_fills_the_missing_rows():
         ("variable a { type continuous", "line 1: expected 'discrete', got 'continuous'"),
         ("variable a { type discrete [2] { x } }", "line 1: variable 'a': 2 values are declared, 1 are named"),
         ("variable a { type discrete [0] { } }", "line 1: variable 'a': 0 values are declared, 0 are named"),
-        ("variable a { type discrete [2] { x, x } }", "line 1: variable 'a': value 'x' occurs twice"),
+        ("variable a { type discrete [two] { x } }", "line 1: variable 'a': 'two' is not a number of values"),
+        ("variable a { type discrete [2] { x y, z, w } }", "line 1: variable 'a': 2 values are declared, 3 are named"),
+        ("variable a { type discrete [2] { x, x }; }", "line 1: variable 'a': value 'x' occurs twice"),
         (HEAD + "variable wet", "line 11: variable 'wet' is declared twice"),
         (HEAD + "probability ( sun )", "line 11: variable 'sun' is not declared"),
         (HEAD + "probability ( wet | wet ) {", "line 11: a variable occurs twice in this table"),
@@ -85,10 +88,91 @@ def test_a_default_fills_the_missing_rows():
         (HEAD + "probability ( wet | rain ) { (no, no) 1, 0, 0; }", "line 11: 2 values for 1 parents"),
         (HEAD + "probability ( wet | rain ) { (no) 1, 0, 0; (no) 1,0,0; }", "line 11: the row of (no) occurs twice"),
         (HEAD + "probability ( rain ) { table 1, 0; default 1, 0; }", "line 11: a table and rows; give one of the two"),
+        (HEAD + RAIN, "line 7: variable 'wet' has no table of probabilities"),
+        (HEAD + RAIN + RAIN, "line 12: variable 'rain' has two tables of probabilities"),
+        (
+            HEAD + "probability ( rain | wet ) { default 1, 0; } probability ( wet | rain ) { default 1, 0, 0; }",
+            "line 4: variables depend on each other in a cycle: rain -> wet -> rain",
+        ),
     ],
 )  # fmt: skip
 def test_errors_are_one_line_with_the_line_number(text, message):
     assert error_of(text).startswith(message)
+
+
+BLANKS = """network my weather { }
+variable wind { type discrete [ 3 ] { north east, "north  west", calm }; }
+variable sail { type discrete [ 2 ] { yes no }; }
+probability ( wind ) { table +0.2 | 0.3 | 0.5; }
+probability ( sail | wind ) { (north   east) 0.9, 0.1; (calm) 0.1, 0.9; ("north  west") 0.6 0.4; }
+"""
+
+
+def test_names_with_blanks_are_separated_by_commas():
+    problem = formats.parse(BLANKS.encode())
+    assert problem.name == "my weather"
+    assert problem.labels == (("north east", "north  west", "calm"), ("yes", "no"))
+    assert problem.evaluate({"wind": "north east", "sail": "no"}).objective == pytest.approx(math.log(0.2 * 0.1))
+    assert problem.evaluate({"wind": "calm", "sail": "yes"}).objective == pytest.approx(math.log(0.5 * 0.1))
+
+
+def test_quoted_punctuation_is_a_label():
+    text = 'variable a { type discrete [3] { "}", ",", ";" }; property "; } {"; } probability ( a ) { table .2 .3 .5; }'
+    assert formats.parse(text.encode(), "bif").labels == (("}", ",", ";"),)
+
+
+def test_a_byte_order_mark_is_skipped():
+    assert formats.parse(b"\xef\xbb\xbf" + EXAMPLE.encode()).variables == ("rain", "wet")
+
+
+CAUSES = "".join(f"variable {name} {{ type discrete [3] {{ none, some, much }}; }}\n" for name in ("a", "b", "x"))
+CAUSES += "probability ( a ) { table .5 .3 .2; }\nprobability ( b ) { table .6 .1 .3; }\n"
+EFFECTS = {
+    (0, 0): (0.7, 0.2, 0.1),
+    (1, 0): (0.4, 0.4, 0.2),
+    (2, 0): (0.1, 0.2, 0.7),
+    (0, 1): (0.5, 0.5, 0),
+    (0, 2): (0, 0, 1),
+}
+
+
+def block_of(rows, head="property function max ;"):
+    labels = ("none", "some", "much")
+    text = "".join(f"({labels[i]}, {labels[j]}) {', '.join(map(str, row))};\n" for (i, j), row in rows.items())
+    return f"{CAUSES}probability ( x | a, b ) {{ {head}\n{text}}}"
+
+
+@pytest.mark.parametrize("head", ["property function max ;", "property noisy-max;", "property function = noisy-max ;"])
+def test_a_noisy_max_is_the_largest_effect_of_all_causes(head):
+    table = np.exp(formats.parse(block_of(EFFECTS, head).encode(), "bif").factors[2].table)
+    for i in range(3):
+        for j in range(3):
+            effects = [EFFECTS[0, 0]] + [EFFECTS[i, 0]] * (i > 0) + [EFFECTS[0, j]] * (j > 0)
+            expected = np.zeros(3)
+            for outcome in np.ndindex(*[3] * len(effects)):
+                expected[max(outcome)] += math.prod(e[x] for e, x in zip(effects, outcome, strict=True))
+            assert table[i, j] == pytest.approx(expected, abs=1e-15)
+
+
+def test_a_complete_table_is_read_as_it_is_whatever_its_function():
+    rows = {(i, j): (0.25, 0.25, 0.5) for i in range(3) for j in range(3)} | EFFECTS
+    with_function, without = (
+        formats.parse(block_of(rows, head).encode(), "bif") for head in ("property function max ;", "")
+    )
+    assert with_function == without
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({(1, 1): (1, 0, 0)}, "the row of values [1, 1], which has several causes"),
+        ({(0, 2): None}, "a noisy-max needs the row of values [0, 2]"),
+        ({(0, 0): None}, "a noisy-max needs the row of values [0, 0]"),
+    ],
+)
+def test_a_noisy_max_needs_the_rows_with_at_most_one_cause(change, reason):
+    rows = {key: row for key, row in (EFFECTS | change).items() if row is not None}
+    assert reason in error_of(block_of(rows))
 
 
 def test_a_default_does_not_make_a_huge_table():

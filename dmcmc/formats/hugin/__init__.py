@@ -1,0 +1,1 @@
+"""Bayesian networks in Hugin's NET language (`.net`)."""

@@ -1,0 +1,1 @@
+"""Bayesian networks in XMLBIF 0.3 (`.xmlbif`, `.bifxml`)."""
