@@ -116,6 +116,10 @@ def test_global_cost_functions():
         (cfn("f: {[a] type: clique {1 [[0][0]]}}"), "line 2: function 'f': values: 2 for 1 variables"),
         (cfn("f: {[a] type: sgcc {var 1 [[0 1]]}}"), "line 2: function 'f': sgcc: bounds: expected 3 numbers per"),
         (cfn("f: {[a] type: clique " + "[" * 99), "line 2: brackets more than 8 deep"),
+        (cfn("f: {[a] type: salldiff {cost: var metric: 1}}"), "line 2: function 'f': salldiff: metric: expected var"),
+        (cfn("f: {[a] type: salldiff {foo: var 1}}"), "line 2: a colon after 'foo', which is no parameter; there are"),
+        (cfn("f: {[a] type: salldiff {metric: var: 1}}"), "line 2: a colon after 'var', which is no parameter"),
+        (cfn("f: {[a] type: salldiff {var cost cost: 1}}"), "line 2: expected function 'f': a cost: a decimal"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line_with_the_line_number(text, message):

@@ -1,11 +1,14 @@
 """``dmcmc convert`` and ``dmcmc graph``: input and output files, and one-line errors."""
 
 import json
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 from support.dcop_examples import FRODO_MEETINGS, PYDCOP_COLOURING, PYDCOP_MEETINGS, PYDCOP_MEETINGS_DIST
 
+from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
 from dmcmc.config.configuration import Config, read_config
 from dmcmc.config.file_options import FILE_OPTIONS
@@ -52,13 +55,90 @@ def test_a_file_is_converted_from_format_to_format(folder, capfd):
 
 def test_losses_are_errors_unless_dropped(folder, fails, capfd):
     assert fails("convert", "m.xml", "m.wcsp") == (
-        "m.wcsp: wcsp: the format has no agents, and the problem has 2; --drop agents removes them"
+        "m.wcsp: wcsp: the format has no agents (the problem has 2), no value labels and no names of variables;"
+        " --drop agents,labels,names, or --drop all, leaves that out"
     )
     drops = ["--drop=agents", "--drop=labels", "--drop=names"]
     assert "has no names" in fails("convert", "m.xml", "m.wcsp", *drops[:2])
     assert not Path("m.wcsp").exists()
     assert main(["convert", "m.xml", "m.wcsp", *drops]) == 0
     assert formats.load("m.wcsp").variables == ("x0", "x1", "x2", "x3")
+
+
+def test_features_to_drop_may_be_listed_with_commas(folder, fails):
+    assert "the format has no names of variables; --drop names leaves that out" in fails(
+        "convert", "m.xml", "m.wcsp", "--drop", "agents,labels"
+    )
+    assert "--drop cost: expected one of" in fails("convert", "m.xml", "m.wcsp", "--drop=agents,cost")
+    assert main(["convert", "m.xml", "m.wcsp", "--drop=agents, names", "--drop=labels"]) == 0
+
+
+def test_all_drops_only_what_the_format_cannot_express(folder, capfd):
+    assert main(["convert", "m.xml", "m.wcsp", "--drop", "all"]) == 0
+    assert capfd.readouterr().out.endswith(", sense min; dropped: agents, labels, names\n")
+    assert main(["convert", "c.yaml", "c.cfn", "--drop", "all"]) == 0
+    assert capfd.readouterr().out.endswith(", sense min; dropped: agents\n")
+    kept = formats.load("c.cfn")
+    assert (kept.variables, kept.labels[0]) == (("v0", "v1", "v2", "v3"), ("R", "G", "B"))
+    assert main(["convert", "m.xml", "n.xml", "--drop", "all"]) == 0
+    assert capfd.readouterr().out.endswith(", sense min\n")
+    assert formats.load("n.xml").agents == ("ann", "bob")
+
+
+@pytest.mark.parametrize(
+    ("target", "lost", "besides"),
+    [
+        ("p.wcsp", "agents,labels,names,sense", "; besides, factor 'a': cost 0.5; whole numbers from 0 are needed"),
+        ("p.uai", "agents,labels,names", ""),
+        ("p.cfn", "agents,names,labels", ""),
+        ("p.xml", "labels,names", ""),
+    ],
+)
+def test_everything_that_a_format_cannot_express_is_listed_at_once(folder, target, lost, besides, fails):
+    labels = (("on", 'o"ff'), (0, 1))
+    factors = (Factor.of((0, 1), [[1, 2], [3, -0.5]], name="a"), Factor.of((0,), [-0.5, 2], name="b"))
+    problem = Problem(("x y", "z"), [2, 2], ("a", "b"), [0, 1], factors, labels=labels)
+    formats.save(problem, "p.npz")
+    message = fails("convert", "p.npz", target)
+    assert f"; --drop {lost}, or --drop all, leaves that out{besides}" in message
+    if not besides:
+        assert main(["convert", "p.npz", target, "--drop", lost]) == 0
+
+
+def wcsp_costs(path):
+    """Return the costs of all assignments of a .wcsp file, which has no negative number."""
+    assert "-" not in Path(path).read_text()
+    problem = formats.load(path)
+    found = [problem.evaluate(list(v)) for v in product(*map(range, problem.domains.tolist()))]
+    return [None if e.violation else e.objective for e in found]
+
+
+def test_negative_costs_are_shifted_into_the_constant(folder, fails, capfd):
+    tables = [[[-3, 4], [0, float("inf")]], [5, 9]]
+    factors = [Factor.of((0, 1), tables[0], "min"), Factor.of((1,), tables[1], "min"), Factor.of((), 2, "min")]
+    problem = Problem(("x0", "x1"), [2, 2], ("all",), [0, 0], tuple(factors), sense="min")
+    formats.save(problem, "p.npz")
+    assert main(["convert", "p.npz", "p.wcsp"]) == 0
+    assert wcsp_costs("p.wcsp") == [4, 15, 7, None]
+    formats.save(replace(problem, factors=tuple(factors[:1])), "q.npz")
+    capfd.readouterr()
+    message = fails("convert", "p.npz", "p.uai", "--drop=names")
+    assert "no minimisation" in message
+    message = fails("convert", "q.npz", "q.wcsp")
+    assert "the format has no negative constant such as -3 (factor 'c0': cost -3; whole numbers from 0 are" in message
+    assert message.endswith("--drop constant leaves that out")
+    assert main(["convert", "q.npz", "q.wcsp", "--drop", "constant"]) == 0
+    assert wcsp_costs("q.wcsp") == [0, 7, 3, None]
+    assert main(["convert", "q.npz", "q.cfn", "--drop", "constant,all"]) == 0
+    assert formats.load("q.cfn").evaluate([0, 0]).objective == -3
+
+
+def test_a_maximisation_is_shifted_too(folder, capfd):
+    problem = Problem(("x0",), [3], ("all",), [0], (Factor.of((0,), [7, 2, -4]), Factor.of((), -9)))
+    formats.save(problem, "p.npz")
+    assert main(["convert", "p.npz", "p.wcsp", "--drop", "all"]) == 0
+    assert capfd.readouterr().out.endswith("; dropped: sense\n")
+    assert wcsp_costs("p.wcsp") == [2, 7, 13]
 
 
 def test_variables_may_be_distributed_to_agents(folder, capfd):
@@ -82,7 +162,7 @@ def test_a_distribution_may_be_given(folder):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["p.wcsp", "p.txt"], "p.txt: its suffix gives no format; use one of .npz, .xml, .uai"),
+        (["p.wcsp", "p.txt"], "p.txt: its suffix gives no format; use one of .npz, .xmlbif, .bifxml, .xml, .uai"),
         (["p.wcsp", "p.bif"], "p.bif: bif files can be read but not written in this version"),
         (["nowhere.wcsp", "p.xml"], "nowhere.wcsp: no such file"),
         (["p.wcsp", "p.wcsp/p.xml"], "p.wcsp/p.xml: cannot be written"),

@@ -101,6 +101,7 @@ def test_values_for_all_assignments_equal_those_of_python_one_by_one(text, x, y)
             "(x + 20) // (y + 9) + x % (y + 9)",
             "(x + 1) ** 3 - 2 ** 10",
         ),
+        *("x ^ y", "(x & 12) | (y ^ -7)", "(x > y) ^ (y > 3)", "not ((x > y) & (y > 3))", "(x == y) ^ 5"),
         "if x > y:\n  return x - y\nelif x == 3:\n  return 7\nif y:\n  return 1\nelse:\n  return 2\nreturn 9",
         *("0 if x < y else 0.5", "pow(y, 2) * 1.0", "inf if x == y else x"),
     ],
@@ -114,6 +115,38 @@ def test_arithmetic_is_evaluated_for_all_assignments_at_once(text, monkeypatch):
     for index in range(0, found.size, 37):
         chosen = np.unravel_index(index, [120] * len(values))
         assert found[index] == expression({name: int(i) - 8 for name, i in zip(expression.names, chosen, strict=True)})
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    text=st.recursive(
+        st.integers(-20, 20).map(str) | st.sampled_from(["x", "y", "(x > 3)", "(y == x)", "True"]),
+        lambda inner: (
+            st.tuples(inner, st.sampled_from("^&|+"), inner).map("({0[0]} {0[1]} {0[2]})".format)
+            | inner.map("(~({} + 0))".format)
+            | inner.map("(not {})".format)
+        ),
+        max_leaves=8,
+    ),
+    x=st.sampled_from(["small", "large", "no zero"]),
+    y=st.sampled_from(["small", "large", "no zero"]),
+)
+def test_bitwise_operators_have_the_value_that_python_gives(text, x, y):
+    expression = parse_python(text)
+    values = [list(DOMAINS[{"x": x, "y": y}[name]]) for name in expression.names]
+    code = compile(text, "expression", "eval")
+    expected = [
+        eval(code, {}, dict(zip(expression.names, chosen, strict=True))) for chosen in itertools.product(*values)
+    ]
+    assert list(expression.evaluate_all(values)) == expected
+
+
+@pytest.mark.parametrize("text", ["x ^ 0.5", "1.5 & 1", "x | 'a'", "~0.5", "x ^ {1, 2}", "{1} | {2}"])
+def test_bitwise_operators_need_whole_numbers(text):
+    with pytest.raises(ExpressionError, match="needs a whole number"):
+        parse_python(text)({"x": 0})
+    with pytest.raises(ExpressionError, match="needs a whole number"):
+        parse_python(text).evaluate_all([range(200)] * len(parse_python(text).names))
 
 
 def test_strings_are_compared_for_all_assignments_at_once(monkeypatch):
@@ -279,6 +312,7 @@ def test_the_functional_form_of_xcsp(text, expected):
         ("eq(X0,'a')", "not in functional form"),
         ("foo(X0)", r"calls foo\(\)"),
         ("eq(X0", "is not valid"),
+        ("mul(2,)", "not in functional form"),
         ("div(X0,0)", "cannot be evaluated"),
         ("eq(X0)", "cannot be evaluated"),
         ("div(X0,0.5)", "needs a whole number"),

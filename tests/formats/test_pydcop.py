@@ -1,6 +1,7 @@
 """Reading pyDCOP's YAML: meaning of the files, owners of variables, and one-line errors."""
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 from support import instances
@@ -98,6 +99,42 @@ def test_variables_without_owner_are_distributed_evenly_and_groups_stay_together
     assert read(chain + together.replace("v5: [c0, v4]", "v0: [c0, v4]")).owner.tolist() == [1, 1, 0, 0, 1, 0]
 
 
+EXTERNAL = """
+name: blinds
+objective: min
+domains: {level: {values: [0..3]}, sun: {values: [weak, strong]}, flag: {values: [true, false]}}
+variables: {x: {domain: level}, y: {domain: level}}
+external_variables:
+  sky: {domain: sun, initial_value: strong}
+  home: {domain: flag, initial_value: False}
+constraints:
+  a: {type: intention, function: "(x ^ y) + (10 if sky == 'strong' and not home else 0)"}
+  b: {type: intention, function: 3 if home else 4}
+  c: {type: extensional, variables: [x, sky], default: 7, values: {1: 0 strong | 1 weak, 2: 1 strong}}
+  d: {type: extensional, variables: [sky, home], values: {1: strong true | weak true | weak false, 6: strong false}}
+distribution_hints: {must_host: {}}
+"""
+
+
+def test_external_variables_keep_their_initial_value():
+    problem = read(EXTERNAL)
+    assert problem.variables == ("x", "y")
+    assert entries(problem, "a") == [(x ^ y) + 10 for x in range(4) for y in range(4)]
+    assert (entries(problem, "b"), entries(problem, "c"), entries(problem, "d")) == ([4], [1, 2, 7, 7], [6])
+    problem = read(EXTERNAL.replace("value: strong", "value: weak").replace("value: False", "value: true"))
+    assert entries(problem, "a") == [x ^ y for x in range(4) for y in range(4)]
+    assert (entries(problem, "b"), entries(problem, "c"), entries(problem, "d")) == ([3], [7, 1, 7, 7], [1])
+    assert "not every assignment has a value" in error_of(EXTERNAL.replace("strong true | ", ""))
+
+
+def test_a_file_with_an_external_variable_is_solved():
+    path = Path(instances.FOLDER) / "realworld" / "formats" / "external-variable.yaml"
+    if not path.exists():
+        pytest.skip(instances.REASON)
+    result = best_of(formats.load(path))
+    assert (result.assignment, result.objective) == ({"radiator": 2}, 3)
+
+
 def test_a_sum_over_many_variables_becomes_one_factor_per_term():
     text = "name: s\nobjective: max\ndomains: {d: {values: [0..9]}}\nvariables:\n"
     text += "".join(f"  v{i}: {{domain: d}}\n" for i in range(12))
@@ -152,8 +189,27 @@ def test_a_sum_over_many_variables_becomes_one_factor_per_term():
         (
             "agents: [a0, a1, a2, a3]",
             "external_variables: {e: {domain: colors}}",
-            "external_variables.e: external variab",
+            "external_variables.e: expected 'initial_value', the value that the external variable keeps",
         ),
+        (
+            "agents: [a0, a1, a2, a3]",
+            "external_variables: {e: {domain: colors, initial_value: X}}",
+            "external_variables.e.initial_value: 'X' is not in the domain 'colors'",
+        ),
+        ("agents: [a0, a1, a2, a3]", "external_variables: {e: {domain: colour}}", "did you mean 'colors'"),
+        (
+            "agents: [a0, a1, a2, a3]",
+            "external_variables: {v0: {domain: colors, initial_value: R}}",
+            "external_variables.v0: v0 is a variable, too",
+        ),
+        ("values: [R, G, B]", "values: null", "domains.colors.values: expected 'values' with a list such as [R, G]"),
+        ("values: [R, G, B]", "values:", "or [0..9], got null"),
+        ("values: {3: R, .inf: G, 1: B}", "values:", "constraints.c4.values: expected costs with their assignments"),
+        ("0: R G | G R | B G", "0:", "constraints.c3.values.0: expected assignments such as R G | G R, got null"),
+        ("0: R G | G R | B G", "0: [R, G]", "expected assignments such as R G | G R, got ['R', 'G']"),
+        ("0: R G | G R | B G", "7: R G | G R | B G", "constraints.c3.values.7: is given twice (first in line 23)"),
+        ("  c1: {type", "  c0: {type", "constraints.c0: is given twice (first in line 16)"),
+        ("values: [R, G, B]", "values: [R, G, B]\n    values: [R]", "domains.colors.values: is given twice"),
         ("name: graph coloring", "name: [", "not valid YAML"),
         ("name: graph coloring", "name: !!int ''", ":1: '' is not a valid value"),
         ("name: graph coloring", "name: !!bool 3", ":1: '3' is not a valid value"),

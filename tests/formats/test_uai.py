@@ -76,6 +76,61 @@ def test_evidence_is_found_next_to_a_compressed_file_or_given(tmp_path, name):
         formats.load(tmp_path / "p.wcsp", evidence=tmp_path / "other")
 
 
+SAMPLES = "3\n1 1 0\n0\n2 0 1 2 2\n"  # the form of the evaluations until 2010
+
+
+@pytest.mark.parametrize(
+    ("text", "sample", "labels"),
+    [
+        (SAMPLES, 1, (None, (0,), None)),
+        (SAMPLES, 2, (None, None, None)),
+        (SAMPLES, 3, ((1,), None, (2,))),
+        (SAMPLES.replace("\n", " "), 3, ((1,), None, (2,))),
+        ("2\n0\n1 2 1\n", 2, (None, None, (1,))),  # by its lines; the numbers alone could be one sample of two
+        ("2\n0 0\n1 1\n", 1, ((0,), (1,), None)),
+        ("1 1 0", 1, (None, (0,), None)),
+    ],
+)
+def test_one_of_several_samples_is_chosen(tmp_path, text, sample, labels):
+    (tmp_path / "n.uai").write_bytes(EXAMPLE)
+    (tmp_path / "seen").write_text(text)
+    assert formats.load(tmp_path / "n.uai", evidence=f"{tmp_path}/seen:{sample}").labels == labels
+
+
+def test_several_samples_need_a_choice(tmp_path):
+    (tmp_path / "n.uai").write_bytes(EXAMPLE)
+    (tmp_path / "n.uai.evid").write_text(SAMPLES)
+    with pytest.raises(FileError, match=r"n.uai.evid: has 3 samples; choose one, from .*evid:1 to .*evid:3"):
+        formats.load(tmp_path / "n.uai")
+    with pytest.raises(FileError, match=r"n.uai.evid: there is no sample 4; the file has 3"):
+        formats.load(tmp_path / "n.uai", evidence=tmp_path / "n.uai.evid:4")
+
+
+def test_a_file_whose_name_ends_like_a_sample_is_read_whole(tmp_path):
+    (tmp_path / "n.uai").write_bytes(EXAMPLE)
+    (tmp_path / "seen:2").write_text("1 0 1")
+    assert formats.load(tmp_path / "n.uai", evidence=tmp_path / "seen:2").labels[0] == (1,)
+
+
+def test_comments_are_skipped():
+    text = EXAMPLE.replace(b"2 1 2", b"2 1 2   # c").replace(b"4\n .5", b"c 17 of 18\nc\n4\n .5")
+    assert formats.parse(b"c example\n" + text, "uai") == formats.parse(EXAMPLE)
+
+
+TRAILER = b"0 \n3 2 0 1\n0 \n3 1 1 1\n"
+
+
+def test_empty_lists_after_the_tables_are_skipped():
+    assert formats.parse(EXAMPLE + TRAILER) == formats.parse(EXAMPLE)
+
+
+@pytest.mark.parametrize(
+    "trailer", ["1 0 1\n3 2 0 1\n0\n3 1 1 1", "0\n3 2 0 0\n0\n3 1 1 1", "0\n3 2 0 1\n0\n3 1 2 1", "4 1 2 3 4", "0"]
+)
+def test_lists_after_the_tables_that_say_something_are_refused(trailer):
+    assert "follow the last of 3 factors" in error_of(EXAMPLE.decode() + trailer)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

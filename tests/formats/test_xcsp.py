@@ -2,6 +2,7 @@
 
 import gzip
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -210,6 +211,8 @@ def test_compressed_files_are_recognised_by_content(tmp_path):
         ),
         ("0: 1 1|2 2|3 3", "0: 1 1|2 2", "nbTuples is 3, but 2 tuples are listed"),
         ("0: 1 1|2 2|3 3", "0: 1 1|2 2|3", "the tuple '3' has 1 values; the arity is 2"),
+        ("0: 1 1|2 2|3 3", "0: 1 1|2 2| |3 3", "relation 'EQ': the tuple '' has no values"),
+        ("0: 1 1|2 2|3 3", "0: |1 1|2 2|3 3", "relation 'EQ': the tuple '0:' has no values"),
         ("0: 1 1|2 2|3 3", "x: 1 1|2 2|3 3", "'x' is not a cost"),
         ("0: 1 1|2 2|3 3", "nan: 1 1|2 2|3 3", "'nan' is not a cost"),
         ("0: 1 1|2 2|3 3", "1 1|2 2|3 3", "the tuple '1 1' has no cost"),
@@ -226,11 +229,7 @@ def test_errors_name_the_line(old, new, message):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            'reference="less"',
-            'reference="global:allDifferent"',
-            "the global constraint 'allDifferent' is not available",
-        ),
+        ('reference="less"', 'reference="global:diff2"', "the global constraint 'diff2' is not available"),
         ("<functional>and(", "<infix>and(", "not well-formed"),
         ('<variable name="x"', '<variable type="random" name="x"', "variable 'x': the type 'random' is not available"),
         ("<predicates", "<probabilities/><predicates", "stochastic problems"),
@@ -292,3 +291,76 @@ def test_real_instances(row):
 def test_unavailable_parts_are_named_as_such():
     text = FRODO_MIXED.replace('reference="less"', 'reference="global:cumulative"')
     assert "cumulative" in error_of(text, Unavailable)
+
+
+def all_different(parameters="", scope="x y z", reference="global:allDifferent"):
+    arity = len(scope.split())
+    return f"""<instance><domains><domain name="d">1..3</domain><domain name="e">2 5 3</domain></domains>
+    <variables><variable name="x" domain="d"/><variable name="y" domain="d"/><variable name="z" domain="e"/></variables>
+    <constraints><constraint name="c" arity="{arity}" scope="{scope}" reference="{reference}">{parameters}</constraint>
+    </constraints></instance>"""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "different"),
+    [
+        ("", lambda x, y, z: len({x, y, z}) == 3),
+        ("<parameters>[ x y z ]</parameters>", lambda x, y, z: len({x, y, z}) == 3),
+        ("<parameters>[x z]</parameters>", lambda x, y, z: x != z),
+        ("<parameters>[ y 2 z ]</parameters>", lambda x, y, z: len({y, 2, z}) == 3),
+        ("<parameters>[ x y x ]</parameters>", lambda x, y, z: False),
+        ("<parameters>[ x 7 7 ]</parameters>", lambda x, y, z: False),
+        ("<parameters>[ x ]</parameters>", lambda x, y, z: True),
+    ],
+)
+def test_all_different_forbids_equal_values(parameters, different):
+    problem = read(all_different(parameters))
+    for i, j, k in product(range(3), repeat=3):
+        allowed = not problem.evaluate([i, j, k]).violation
+        assert allowed == different(1 + i, 1 + j, (2, 5, 3)[k])
+
+
+def test_all_different_of_frodo_is_read_and_solved():
+    path = Path(instances.FOLDER) / "realworld" / "formats" / "all-different.xml"
+    if not path.exists():
+        pytest.skip(instances.REASON)
+    problem = formats.load(path)
+    assert problem.agents == ("a1", "a2", "a3")
+    assert sorted(best_of(problem).assignment.values()) == [1, 2, 3]
+
+
+def test_a_repeated_variable_cannot_differ_from_itself():
+    assert dmcmc.solve(read(all_different(scope="x y x")), method="exact").status == "infeasible"
+    assert dmcmc.solve(read(all_different(scope="x y")), method="exact").status == "optimal"
+
+
+def test_unreadable_all_different_is_refused():
+    assert "parameter 'w' is neither a variable of its scope nor a number" in error_of(
+        all_different("<parameters>[ x w ]</parameters>")
+    )
+    many = all_different(f"<parameters>[ {' '.join(map(str, range(2000)))} ]</parameters>")
+    assert "allDifferent of 2000 operands; at most 1000 are read" in error_of(many)
+
+
+def xdiscsp(tuples, domain="1..3", format="XDisCSP 1.0"):
+    return f"""<instance><presentation format="{format}"/><domains><domain name="d">{domain}</domain></domains>
+    <variables><variable name="x" domain="d"/><variable name="y" domain="d"/></variables>
+    <relations><relation name="r" arity="2" semantics="soft" defaultCost="9">{tuples}</relation>
+    <relation name="s" arity="1" semantics="soft" defaultCost="0">4: 1</relation></relations>
+    <constraints><constraint name="c" scope="x y" reference="r"/><constraint name="e" scope="x" reference="s"/>
+    </constraints></instance>"""
+
+
+def test_tuples_of_xdiscsp_may_count_from_zero():
+    problem = read(xdiscsp("1: 0 0|2: 1 2|3: 2 0"))
+    assert costs(problem) == [1, 9, 9, 9, 9, 2, 3, 9, 9]
+    assert costs(problem, 1) == [0, 4, 0]  # all relations of the file count from 0
+    assert problem.labels[0] == (1, 2, 3)
+    problem = read(xdiscsp("1: 1 1|2: 2 3|3: 3 1"))
+    assert costs(problem) == [1, 9, 9, 9, 9, 2, 3, 9, 9]
+    assert costs(problem, 1) == [4, 0, 0]
+
+
+@pytest.mark.parametrize("text", [xdiscsp("1: 0 3"), xdiscsp("1: 0 0", format="XCSP 2.1"), xdiscsp("1: 0 0", "2..4")])
+def test_other_tuples_outside_the_domain_are_refused(text):
+    assert "has a value outside its variable's domain" in error_of(text)

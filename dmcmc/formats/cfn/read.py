@@ -6,6 +6,7 @@ forbidden if no assignment that contains it can satisfy the bound.
 """
 
 import re
+from collections.abc import Collection
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -93,10 +94,10 @@ class _CfnReader:
         tokens = self.tokens
         self._open()
         self._section(b"problem")
-        tokens.skip(b"name")
+        self._skip_field(b"name")
         tokens.skip(b":")
         name = tokens.word("the problem's name", _PUNCTUATION)
-        tokens.skip(b"mustbe")
+        self._skip_field(b"mustbe")
         tokens.skip(b":")
         sense, top = self._bound()
         self._close("the problem's properties")
@@ -125,11 +126,18 @@ class _CfnReader:
 
     def _section(self, name: bytes) -> None:
         """Consume the beginning of a section; its name may be omitted."""
-        if self.tokens.skip(name):
+        if self._skip_field(name):
             self.tokens.skip(b":")
         elif self.tokens.peek() not in (b"{", b"["):
             self.tokens.expected(f"'{name.decode()}'", self.tokens.take())
         self._open()
+
+    def _skip_field(self, *names: bytes) -> bool:
+        """Consume the name of a field, in quotes or not, if it comes next; return whether it did."""
+        if self.tokens.peek() in names:
+            self.tokens.take()
+            return True
+        return False
 
     def _bound(self) -> tuple[Literal["min", "max"], int]:
         """Read ``<10.00`` or ``>-5.0``: the sense, and the bound as a cost in units of the last decimal."""
@@ -195,7 +203,7 @@ class _CfnReader:
             tokens.skip(b":")
         self._open()
         offset = tokens.offset
-        if tokens.skip(b"scope"):
+        if self._skip_field(b"scope"):
             tokens.skip(b":")
         self._open()
         scope: list[int] = []
@@ -204,7 +212,7 @@ class _CfnReader:
             if v in scope:
                 tokens.fail(f"function {name!r}: variable {list(self.variables)[v]!r} occurs twice in its scope")
             scope.append(v)
-        if tokens.skip(b"type"):
+        if self._skip_field(b"type"):
             tokens.skip(b":")
             function = self._typed(name, offset, scope, sense)
         else:
@@ -231,12 +239,12 @@ class _CfnReader:
         tokens = self.tokens
         what = f"function {name!r}"
         default: int | None = None
-        if tokens.skip(b"defaultcost"):
+        if self._skip_field(b"defaultcost"):
             tokens.skip(b":")
             default = self._scaled(tokens.take(), f"{what}: its default cost")
         elif _NUMBER.fullmatch(tokens.peek()):
             default = self._scaled(tokens.take(), f"{what}: its default cost")
-        if tokens.skip(b"costs"):
+        if self._skip_field(b"costs"):
             tokens.skip(b":")
         if tokens.peek() not in (b"{", b"["):
             like = tokens.word(f"{what}: its costs", _PUNCTUATION)
@@ -282,10 +290,10 @@ class _CfnReader:
             raise tokens.source.refusal(offset, f"{what}: global cost function {keyword!r} is")
         if sense == "max" and keyword not in ANY_SENSE:
             raise tokens.source.refusal(offset, f"{what}: {keyword!r} where the objective is maximised is")
-        if tokens.skip(b"params", b"parameters"):
+        if self._skip_field(b"params", b"parameters"):
             tokens.skip(b":")
         self._open()
-        items = self._items(1)
+        items = self._items(1, [parameter.name.encode() for parameter in SIGNATURES[keyword]])
         return CfnFunction(name, offset, tuple(scope), keyword=keyword, arguments=self._arguments(what, keyword, items))
 
     def _nested(self, what: str, offset: int) -> NestedNetwork:
@@ -293,10 +301,10 @@ class _CfnReader:
         tokens = self.tokens
         if self.depth == _MAX_NESTING:
             raise tokens.source.error(offset, f"{what}: networks more than {_MAX_NESTING} deep")
-        if tokens.skip(b"params", b"parameters"):
+        if self._skip_field(b"params", b"parameters"):
             tokens.skip(b":")
         self._open()
-        if tokens.skip(b"cfn"):
+        if self._skip_field(b"cfn"):
             tokens.skip(b":")
         inner = _CfnReader(tokens, self.depth + 1)
         _, sense, functions, network = inner._network()
@@ -304,19 +312,25 @@ class _CfnReader:
             raise tokens.source.refusal(offset, f"{what}: {NESTED!r} of a network that is maximised is")
         bounds = []
         for field in (b"lb", b"ub"):
-            if tokens.skip(field):
+            if self._skip_field(field):
                 tokens.skip(b":")
             bounds.append(inner._scaled(tokens.take(), f"{what}: {field.decode()}"))
         for field in (b"duplicatehard", b"strongduality"):
-            if tokens.skip(field):
+            if self._skip_field(field):
                 tokens.skip(b":")
             if tokens.take() not in ((b"0", b"1") if field == b"duplicatehard" else (b"0",)):
                 raise tokens.source.refusal(offset, f"{what}: {NESTED!r} with such a {field.decode()} is")
         self._close(f"{what}: its parameters")
-        return NestedNetwork(network.domains, factors_of(functions, network, tokens.source), network.unit, *bounds)
+        if bounds[0] >= bounds[1]:
+            raise tokens.source.error(offset, f"{what}: lb is not below ub, so that no cost is allowed")
+        low, high = bounds[0], min(bounds[1], network.top)  # the network's own bound holds, too
+        return NestedNetwork(network.domains, factors_of(functions, network, tokens.source), network.unit, low, high)
 
-    def _items(self, depth: int) -> list[Any]:
-        """Return the items up to the closing bracket: words, and lists for brackets; names of fields are omitted."""
+    def _items(self, depth: int, names: Collection[bytes] = ()) -> list[Any]:
+        """Return the items up to the closing bracket: words, and lists for brackets.
+
+        ``names`` are those that a colon may follow, and stay in the list; in inner brackets they are left out.
+        """
         tokens = self.tokens
         if depth > _MAX_BRACKET_DEPTH:
             tokens.fail(f"brackets more than {_MAX_BRACKET_DEPTH} deep")
@@ -325,7 +339,11 @@ class _CfnReader:
             if tokens.skip(b":"):
                 if not items or isinstance(items[-1], list):
                     tokens.fail("a colon without a name before it")
-                items.pop()
+                if depth > 1:
+                    items.pop()
+                elif items[-1] not in names:
+                    known = ", ".join(name.decode() for name in names)
+                    tokens.fail(f"a colon after {shown(items[-1])}, which is no parameter; there are {known or 'none'}")
             elif tokens.skip(b"{", b"["):
                 items.append(self._items(depth + 1))
             else:

@@ -9,13 +9,20 @@ from collections.abc import Iterator
 from decimal import Decimal, localcontext
 from typing import NamedTuple
 
-from dmcmc.formats.common.factor_entries import Cost, FactorEntries, check_expressible, labels_of, named_factor_entries
-from dmcmc.inference.model.problem import Label, Problem
-from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.formats.common.factor_entries import (
+    Cost,
+    FactorEntries,
+    check_missing,
+    labels_of,
+    missing_features,
+    named_factor_entries,
+)
+from dmcmc.inference.model.problem import Problem
 
 _NAME = re.compile(r"[^\W\d][^\"\\\x00-\x1f\x7f\s]*")  # a name that starts with a digit would be read as an index
 _LABEL = re.compile(r"[^\"\\\x00-\x1f\x7f]+")
 _MAX_TOTAL_COST = 2**62  # limit for the sum of all costs, in units of the last decimal
+_KEPT_DECIMALS = 6  # decimals that --drop digits leaves
 
 
 class _CostFormat(NamedTuple):
@@ -29,11 +36,14 @@ class _CostFormat(NamedTuple):
         Bound on the objective that every allowed assignment satisfies: above all costs, or below all utilities.
     hard : str
         Cost of a forbidden entry; beyond the bound, whatever the other functions cost.
+    needed : str
+        Description of the digits of the costs if they need more than 62 bits; else empty.
     """
 
     decimals: int
     bound: str
     hard: str
+    needed: str = ""
 
 
 def write(problem: Problem) -> Iterator[str]:
@@ -42,15 +52,26 @@ def write(problem: Problem) -> Iterator[str]:
     Raises
     ------
     ProblemError
-        For agents (``--drop agents`` removes them), for names that JSON or toulbar2 would misread, and for costs that
-        need more than 62 bits.
+        For agents (``--drop agents`` removes them), for names and labels that JSON or toulbar2 would misread, and for
+        costs that need more than 62 bits.
     """
-    check_expressible(problem, "labels", "names")
+    missing = missing_features(problem, "labels", "names")
     for name in problem.variables:
         if not _NAME.fullmatch(name):
-            raise ProblemError(f"the name {name!r}: a letter, then no quotes and no blanks, or --drop names")
+            missing["names"] = f"no names such as {name!r} (only a letter, then no quotes and no blanks)"
+            break
+    for label in (x for labels in problem.labels if labels is not None for x in labels):
+        if not isinstance(label, str) or not _LABEL.fullmatch(label):
+            missing["labels"] = f"no labels such as {label!r} (only text without quotes)"
+            break
     functions = list(named_factor_entries(problem))
-    scale = _cost_format(problem, functions)
+    scale, besides = _cost_format(problem, functions), ""
+    if scale.needed:
+        besides = f"the costs {scale.needed}: more than 62 bits"
+        if scale.decimals > _KEPT_DECIMALS:
+            missing["digits"] = f"fewer digits than needed (the costs {scale.needed}: more than 62 bits)"
+            besides = ""
+    check_missing(missing, besides)
     sign = "<" if problem.sense == "min" else ">"
     yield f'{{"problem": {{"name": {_quoted(_name(problem))}, "mustbe": "{sign}{scale.bound}"}},\n"variables": {{'
     for i, name in enumerate(problem.variables):
@@ -75,15 +96,8 @@ def _domain(problem: Problem, variable: int) -> str:
     """Return a variable's domain: its size, or the list of its labels."""
     if problem.labels[variable] is None:
         return str(problem.domains[variable])
-    words = [_label(label) for label in labels_of(problem, variable)]
+    words = [_quoted(str(label)) for label in labels_of(problem, variable)]
     return f"[{', '.join(words)}]"
-
-
-def _label(label: Label) -> str:
-    """Return a label as a JSON string, or raise ``ProblemError`` if it cannot be written."""
-    if not isinstance(label, str) or not _LABEL.fullmatch(label):
-        raise ProblemError(f"the label {label!r}: only text without quotes is written; --drop labels leaves them out")
-    return _quoted(label)
 
 
 def _function(name: str, listing: FactorEntries, problem: Problem, scale: _CostFormat) -> str:
@@ -134,8 +148,8 @@ def _cost_format(problem: Problem, functions: list[tuple[str, FactorEntries]]) -
             shift -= min([Decimal(0), *costs])
             decimals = max([decimals, *(-int(c.normalize().as_tuple().exponent) for c in costs)])
         if (max_total + shift + 1) * 10**decimals >= _MAX_TOTAL_COST:
-            what = f"the costs need {decimals} decimals and add up to {max_total + shift:.3g}: more than 62 bits"
-            raise ProblemError(f"{what}; --drop digits rounds them to six decimals")
+            needed = f"need {decimals} decimals and add up to {max_total + shift:.3g}"
+            return _CostFormat(decimals, "", "", needed)
         bound, hard = max_total + 1, max_total + shift + 1
         if problem.sense == "max":
             bound, hard = -bound, -hard

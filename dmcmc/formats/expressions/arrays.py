@@ -234,6 +234,24 @@ def _power(a: _ArrayValue, b: _ArrayValue) -> _ArrayValue:
     return _ArrayValue(np.power(base, exponent), kind, max(m, 1) ** n)
 
 
+def _bitwise(ufunc: Any) -> Callable[[_ArrayValue, _ArrayValue], _ArrayValue]:
+    """Return a bitwise operation on integers and truth values.
+
+    ``ufunc`` is NumPy's function. Integers of k bits besides the sign, −2^k to 2^k − 1, have results of k bits. The
+    result for two truth values is a truth value.
+    """
+    calculate = _calculate(ufunc, lambda m, n: 1 << max(m.bit_length(), n.bit_length()))
+
+    def apply(a: _ArrayValue, b: _ArrayValue) -> _ArrayValue:
+        if a.kind == b.kind == "b":
+            return _ArrayValue(ufunc(a.values, b.values), "b")
+        if not {a.kind, b.kind} <= {"i", "b"}:
+            raise _NeedsPython
+        return calculate(a, b)
+
+    return apply
+
+
 def _folded(function: Callable[[_ArrayValue, _ArrayValue], _ArrayValue]) -> Callable[..., _ArrayValue]:
     """Extend a binary operation to two or more operands."""
     return lambda first, *rest: reduce(function, rest, first)
@@ -251,6 +269,9 @@ _OPERATORS: Mapping[type, Callable[..., _ArrayValue]] = {
     ast.FloorDiv: _divide(np.floor_divide, integers_only=True),
     ast.Mod: _divide(np.remainder, integers_only=True),
     ast.Pow: _power,
+    ast.BitXor: _bitwise(np.bitwise_xor),
+    ast.BitAnd: _bitwise(np.bitwise_and),
+    ast.BitOr: _bitwise(np.bitwise_or),
     ast.USub: _NEGATE,
     ast.Not: lambda part: _ArrayValue(np.logical_not(_truth(part)), "b"),
     ast.Eq: _compare(np.equal),

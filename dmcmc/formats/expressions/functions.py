@@ -106,6 +106,11 @@ def power(a: Any, b: Any) -> int | float:
     return number(a**b)
 
 
+def _bitwise(function: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
+    """Return a bitwise operation that checks that its operands are integers or truth values, as in Python."""
+    return lambda a, b: function(integer(a), integer(b))
+
+
 def _round(value: Any, digits: Any = None) -> int | float:
     """Return Python's ``round`` for bounded arguments.
 
@@ -239,6 +244,9 @@ BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: floor_divide,
     ast.Mod: modulo,
     ast.Pow: power,
+    ast.BitXor: _bitwise(operator.xor),
+    ast.BitAnd: _bitwise(operator.and_),
+    ast.BitOr: _bitwise(operator.or_),
 }
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
@@ -253,6 +261,7 @@ COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.USub: negate,
     ast.UAdd: number,
+    ast.Invert: lambda a: ~integer(a),
     ast.Not: operator.not_,
 }
 """Functions for the binary, comparison and unary operators."""

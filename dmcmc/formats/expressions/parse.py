@@ -92,7 +92,7 @@ def parse_functional(text: str, parameters: Sequence[str], budget: StepBudget | 
     """
     words = re.sub(r"\b(and|or|not|if|in)\s*(?=\()", r"\1_", text.strip())
     words = re.sub(r"\b(true|false)\b", lambda match: match[0].capitalize(), words)
-    if re.search(r"[^\w\s(),.+\-]", words):
+    if re.search(r"[^\w\s(),.+\-]|,\s*\)", words):
         raise ExpressionError("is not in functional form, such as eq(X0,add(X1,2))")
     expression = Compiler(library.FUNCTIONAL, budget).expression(_tree(words).body)
     for name in expression.names:

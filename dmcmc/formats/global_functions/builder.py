@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from dmcmc.formats.global_functions.costs import Cost, CostScale, deviation_cost
-from dmcmc.inference.model.automaton import unroll
+from dmcmc.inference.model.automaton import AutomatonFactor, SumBounds, unroll
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
 
 _MAX_TABLE_ENTRIES = 1024  # an automaton over at most this many assignments is stored as a table, which is faster
+# A hard bound on a sum over more variables stays an automaton: search engines propagate it as a linear constraint.
+_MAX_TABLE_ARITY = 3
 _FORBIDDEN = np.iinfo(np.int64).min  # utility of a forbidden entry in int64
+_MAX_SUM = 2**62  # limit for the absolute value of a sum of weights that is recorded as a linear constraint
 
 
 class GlobalFunctionBuilder:
@@ -110,7 +113,8 @@ class GlobalFunctionBuilder:
     def weighted_sum(self, weights: Sequence[Sequence[int]], function: Callable[[int], Cost]) -> Factor:
         """Return a factor for a function of the sum of weights: utility of function(Σ weights[i][x_i]).
 
-        The factor does not depend on variables whose weights are all equal, and leaves them out of its scope.
+        The factor does not depend on variables whose weights are all equal, and leaves them out of its scope. If it is
+        a linear constraint over more than three variables, it is an automaton that says so.
 
         Parameters
         ----------
@@ -124,12 +128,20 @@ class GlobalFunctionBuilder:
         if not varying:
             return self.constant(function(offset))
         last = len(varying) - 1
+        utilities: dict[int, int | float | None] = {}  # the utility of each sum that occurs
 
         def step(position: int, total: Any, value: int) -> tuple[Hashable, int | float | None]:
             new_total = total + weights[varying[position]][value]
-            return (new_total, 0) if position < last else (0, self.costs.utility(function(new_total)))
+            if position < last:
+                return new_total, 0
+            utilities[new_total] = utility = self.costs.utility(function(new_total))
+            return 0, utility
 
-        return self.automaton(varying, offset, step)
+        factor = self._unrolled(varying, offset, step)
+        bounds = _sum_bounds([weights[i] for i in varying], offset, utilities)
+        if bounds is None or len(varying) <= _MAX_TABLE_ARITY:
+            return _as_small_table(factor)
+        return AutomatonFactor(factor.scope, factor.layers, factor.name, bounds)
 
     def automaton(self, positions: Sequence[int], start: Hashable, step: Any) -> Factor:
         """Return a factor for an automaton over some positions of the scope; a small one is stored as a table.
@@ -145,9 +157,12 @@ class GlobalFunctionBuilder:
         step
             Maps (index in ``positions``, state, value) to the next state and a utility; None as utility is forbidden.
         """
+        return _as_small_table(self._unrolled(positions, start, step))
+
+    def _unrolled(self, positions: Sequence[int], start: Hashable, step: Any) -> AutomatonFactor:
+        """Return a factor for an automaton over some positions of the scope; the arguments are those of `automaton`."""
         shape = [self.shape[i] for i in positions]
-        factor: Factor = unroll([self.scope[i] for i in positions], shape, start, step, name=self.name)
-        return Factor(factor.scope, factor.table, self.name) if prod(shape) <= _MAX_TABLE_ENTRIES else factor
+        return unroll([self.scope[i] for i in positions], shape, start, step, name=self.name)
 
     def constant(self, cost: Cost) -> Factor:
         """Return a factor without variables."""
@@ -168,3 +183,37 @@ class GlobalFunctionBuilder:
         hard = _FORBIDDEN if whole else -np.inf
         entries = np.array([[hard if u is None else u for u in row] for row in utilities])
         return Factor.of([self.scope[i] for i in positions], entries, name=self.name)
+
+
+def _as_small_table(factor: AutomatonFactor) -> Factor:
+    """Return a factor as a table if it is small."""
+    if prod(factor.shape) > _MAX_TABLE_ENTRIES:
+        return factor
+    return Factor(factor.scope, factor.table, factor.name)
+
+
+def _sum_bounds(
+    weights: Sequence[Sequence[int]], offset: int, utilities: Mapping[int, int | float | None]
+) -> SumBounds | None:
+    """Return the linear constraint that a function of a sum of weights stands for; None if it is no such constraint.
+
+    Parameters
+    ----------
+    weights
+        For each variable, the weight of each of its values.
+    offset
+        Constant part of the sum.
+    utilities
+        The utility of each sum that occurs, ``offset`` included; None is forbidden.
+    """
+    allowed = [total for total, utility in utilities.items() if utility is not None]
+    if not allowed or any(utilities[total] for total in allowed) or max(map(abs, utilities)) > _MAX_SUM:
+        return None
+    low, high = min(allowed), max(allowed)
+    if any(utility is None and low < total < high for total, utility in utilities.items()):
+        return None
+    return SumBounds(
+        tuple(np.array(w, dtype=np.int64) for w in weights),
+        None if low == min(utilities) else low - offset,
+        None if high == max(utilities) else high - offset,
+    )

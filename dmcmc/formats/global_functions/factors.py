@@ -61,6 +61,9 @@ def build(
         arguments[field.name] = _with_positions(field, arguments[field.name], scope)
         if field.kind in ("lists", "each") and len(arguments[field.name]) != len(scope):
             raise ProblemError(f"{field.name}: {len(arguments[field.name])} for {len(scope)} variables")
+    if arguments.get("cost", 0) < 0:
+        raise ProblemError("cost: is negative")
+    _check_counts(keyword, arguments)
     # Number of automata or rows of pairs that are built: one per variable, one per value, or a single one.
     passes = len(scope) if keyword in ("salldiff", "salldiffkp") and arguments["metric"] != "var" else 1
     if keyword in ("salldiff", "salldiffdp", "walldiff", "ssame", "wsame", "wsamegcc") and passes == 1:
@@ -68,6 +71,21 @@ def build(
     if passes * sum(shape) > _MAX_ENTRIES_OR_STEPS or (len(scope) == 2 and prod(shape) > _MAX_ENTRIES_OR_STEPS):
         raise ResourceError("takes too many steps for domains of this size")
     return _FactorBuilder(tuple(scope), tuple(shape), arguments, costs, name).build(keyword)
+
+
+def _check_counts(keyword: str, arguments: Mapping[str, Any]) -> None:
+    """Raise ``ProblemError`` for bounds on a number of occurrences that are negative, or that allow no number.
+
+    The functions whose keywords begin with ``w`` charge the distance from either bound, so that their bounds may cross.
+    """
+    bounds = [(low, high) for _, low, high, *_ in arguments.get("bounds", ())]
+    if "min" in arguments:
+        bounds.append((arguments["min"], arguments["max"]))
+    for low, high in bounds:
+        if min(low, high) < 0:
+            raise ProblemError(f"a number of occurrences from {low} to {high}; it is never negative")
+        if low > high and keyword.startswith("s"):
+            raise ProblemError(f"a number of occurrences from {low} to {high}; no number satisfies that")
 
 
 def _with_positions(field: ParameterSpec, argument: Any, scope: Sequence[int]) -> Any:

@@ -71,7 +71,7 @@ def nested_constraint(nested: NestedNetwork, scope: Sequence[int], shape: Sequen
     """
     if [*nested.domains] != [*shape]:
         raise ProblemError(f"its network has domains {[*nested.domains]}, its scope {[*shape]}")
-    inner_tables, start = [], 0  # start: the sum of the network's constants
+    inner_tables, start, is_forbidden = [], 0, False  # start: the sum of the network's constants
     for factor in nested.factors:
         if type(factor) is not Factor and prod(factor.shape) > _MAX_INNER_ENTRIES:
             raise ProblemError("its network has a function over too many variables")
@@ -79,10 +79,13 @@ def nested_constraint(nested: NestedNetwork, scope: Sequence[int], shape: Sequen
         if factor.scope:
             inner_tables.append((factor.scope, costs))
         else:
-            # A forbidden constant counts as the cost ``high``, the first cost that the constraint rejects.
-            start += int(costs) if costs != _FORBIDDEN else nested.high
+            if costs == _FORBIDDEN:
+                is_forbidden = True
+            start += int(costs)
     if not scope:
         raise ProblemError("its scope is empty")
+    if is_forbidden:  # negative costs of other factors do not make up for it
+        return Factor.of((), np.array(-np.inf), name=name)
     # Sums of the smallest and of the largest finite costs of all factors whose last variable is at position i or later.
     # They are Python integers (dtype object), which do not overflow.
     min_remaining, max_remaining = np.zeros(len(scope) + 1, dtype=object), np.zeros(len(scope) + 1, dtype=object)

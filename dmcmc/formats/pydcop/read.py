@@ -1,8 +1,10 @@
 """Read pyDCOP's YAML: extensional and intentional constraints, costs of variables, agents and their variables.
 
 Intentional constraints are expressions; :mod:`dmcmc.formats.expressions.parse` evaluates them for every assignment.
-:mod:`dmcmc.formats.pydcop.hosting` assigns variables to agents. ``noise_level``, ``initial_value``, capacities and
-routes do not affect the problem and are ignored. External variables and functions in other files are refused by name.
+:mod:`dmcmc.formats.pydcop.hosting` assigns variables to agents. External variables keep their initial value: they are
+constants of the constraints, and no variables of the problem. ``noise_level``, the ``initial_value`` of other
+variables, capacities and routes do not affect the problem and are ignored. Functions in other files are refused by
+name.
 """
 
 import re
@@ -77,6 +79,8 @@ class _PydcopReader:
         Index of each variable by its name.
     domain_of : list of str
         Name of each variable's domain.
+    external : dict of str to (str, int)
+        The domain of each external variable, and the index of the value that it keeps.
     """
 
     def __init__(self, document: Document, budget: StepBudget) -> None:
@@ -89,9 +93,6 @@ class _PydcopReader:
         self.sense = str(self.data.get("objective"))
         if self.sense not in ("min", "max"):
             self.fail(("objective",), f"expected min or max, got {show(self.data.get('objective'))}")
-        for name in self.section("external_variables"):
-            place = self.document.at(("external_variables", name))
-            raise Unavailable(f"{place}: external variables are not available in this version; make it a constant")
 
     def problem(self, distribution: Document | None) -> Problem:
         """Read all sections and return the problem."""
@@ -103,6 +104,8 @@ class _PydcopReader:
         factors: list[Factor] = []
         for name, entry in self.section("variables").items():
             self.variable(name, entry)
+        external = self.section("external_variables")
+        self.external = {name: self.external_variable(name, entry) for name, entry in external.items()}
         for name, entry in self.section("variables").items():
             if "cost_function" in entry:
                 factors += self.cost_function(name, entry["cost_function"])
@@ -110,7 +113,8 @@ class _PydcopReader:
         for name, entry in constraints.items():
             factors += self.constraint(name, entry)
         scopes = [factor.scope for factor in factors]
-        agents, owner = assign_owners(self.document, distribution, list(self.variables), set(constraints), scopes)
+        others = {*constraints, *self.external}
+        agents, owner = assign_owners(self.document, distribution, list(self.variables), others, scopes)
         return Problem(
             tuple(self.variables),
             np.array([len(self.values[d]) for d in self.domain_of], dtype=np.int64),
@@ -137,6 +141,10 @@ class _PydcopReader:
         values = entry.get("values") if isinstance(entry, dict) else None
         values = [values] if isinstance(values, str) else values
         if not isinstance(values, list) or not values:
+            if isinstance(entry, dict) and "values" in entry:
+                self.fail(
+                    (*key, "values"), f"expected 'values' with a list such as [R, G] or [0..9], got {show(values)}"
+                )
             self.fail(key, f"expected 'values' with a list such as [R, G] or [0..9], got {show(entry)}")
         if len(values) == 1 and isinstance(values[0], str) and ".." in values[0]:
             span = _RANGE.fullmatch(values[0])
@@ -160,12 +168,30 @@ class _PydcopReader:
 
     def variable(self, name: str, entry: Any) -> None:
         """Read one variable and its domain."""
+        self.domain_of.append(self.domain_name(("variables", name), entry))
+        self.variables[name] = len(self.variables)
+
+    def external_variable(self, name: str, entry: Any) -> tuple[str, int]:
+        """Return the domain of an external variable, and the index of its initial value."""
+        key = ("external_variables", name)
+        if name in self.variables:
+            self.fail(key, f"{name} is a variable, too; give one of them another name")
+        domain = self.domain_name(key, entry)
+        value = entry.get("initial_value")
+        if value is None:
+            self.fail(key, "expected 'initial_value', the value that the external variable keeps")
+        index = self.index[domain].get(str(value))
+        if index is None:
+            self.fail((*key, "initial_value"), f"{show(value)} is not in the domain {show(domain)}")
+        return domain, index
+
+    def domain_name(self, key: Key, entry: Any) -> str:
+        """Return the name of a variable's domain."""
         domain = entry.get("domain") if isinstance(entry, dict) else None
         if str(domain) not in self.values:
             what = f"{show(domain)}; {suggestion(str(domain), self.values, 'domains')}"
-            self.fail(("variables", name), f"expected 'domain' with the name of a domain, got {what}")
-        self.variables[name] = len(self.variables)
-        self.domain_of.append(str(domain))
+            self.fail(key, f"expected 'domain' with the name of a domain, got {what}")
+        return str(domain)
 
     def cost_function(self, name: str, function: Any) -> list[Factor]:
         """Return the factors for the cost of one variable."""
@@ -215,46 +241,45 @@ class _PydcopReader:
         if count * expression.size > self.budget.steps:
             self.fail(key, f"evaluating {count:,} entries takes too long; divide it into several constraints")
         costs = entries(expression.evaluate_all(values), self.sense)
-        scope = [self.variables[v] for v in expression.names]
+        scope = [self.variables[v] for v in expression.names if v in self.variables]
+        shape = [len(self.values[self.domain_of[v]]) for v in scope]  # an external variable has one value
         return self.checked(key, lambda: Factor.of(scope, costs.reshape(shape), self.sense, name))
 
     def values_of(self, name: str, key: Key) -> list[Any]:
-        """Return the values of a variable, or fail with its name."""
+        """Return the values of a variable, or the value of an external variable; fail for an unknown name."""
+        if name in self.external:
+            domain, index = self.external[name]
+            return [self.values[domain][index]]
         if name not in self.variables:
             self.fail(key, f"{name} is not a variable; {suggestion(name, list(self.variables)[:50], 'variables')}")
         return self.values[self.domain_of[self.variables[name]]]
 
     def extensional(self, key: Key, entry: dict[str, Any]) -> Factor:
         """Return the factor of a constraint that lists costs with their assignments."""
-        given, listed = entry.get("variables"), entry.get("values")
+        given = entry.get("variables")
         names = [given.strip()] if isinstance(given, str) else given
         if not isinstance(names, list) or not names:
             self.fail((*key, "variables"), f"expected a list of variables, got {show(given)}")
         for name in names:
             self.values_of(str(name), (*key, "variables"))
-        scope = [self.variables[str(name)] for name in names]
-        if len(set(scope)) < len(scope):
+        names = [str(name) for name in names]
+        if len(set(names)) < len(names):
             self.fail((*key, "variables"), "a variable occurs twice")
-        if not isinstance(listed, dict):
-            self.fail((*key, "values"), f"expected costs with their assignments, got {show(listed)}")
-        index = [self.index[self.domain_of[v]] for v in scope]
-        rows: list[list[int]] = []
-        costs: list[int | float] = []
-        for word, assignments in listed.items():
-            cost = _cost(word)
-            if cost is None:
-                self.fail((*key, "values", word), "a cost must be a number")
-            for part in str(assignments).split("|"):
-                rows.append(self.row(part, index, (*key, "values", word)))
-                costs.append(cost)
-        shape = [len(self.values[self.domain_of[v]]) for v in scope]
+        domains = [self.external[name][0] if name in self.external else self.domain_of_variable(name) for name in names]
+        rows, costs = self.rows(key, [self.index[d] for d in domains], entry.get("values"))
         default = _cost(entry.get("default"))
         if default is None:
             if entry.get("default") is not None:
                 self.fail((*key, "default"), f"expected a number, got {show(entry['default'])}")
-            if len({tuple(row) for row in rows}) < prod(shape):
+            if len({tuple(row) for row in rows}) < prod(len(self.values[d]) for d in domains):
                 self.fail(key, "not every assignment has a value and there is no 'default'")
             default = 0
+        fixed = [(i, self.external[name][1]) for i, name in enumerate(names) if name in self.external]
+        kept = [i for i, row in enumerate(rows) if all(row[position] == index for position, index in fixed)]
+        positions = [i for i, name in enumerate(names) if name in self.variables]
+        rows, costs = [[rows[i][p] for p in positions] for i in kept], [costs[i] for i in kept]
+        scope = [self.variables[names[p]] for p in positions]
+        shape = [len(self.values[domains[p]]) for p in positions]
         try:
             numbers = entries([*costs, default], self.sense)
         except OverflowError as error:
@@ -262,6 +287,37 @@ class _PydcopReader:
         # ``tabulate`` builds a dense table only if it is small or has at most 16 entries per row.
         self.table_budget.reserve((16 * len(rows),), lambda: self.document.at(key))
         return self.checked(key, lambda: tabulate(scope, shape, rows, numbers[:-1], numbers[-1], self.sense, key[-1]))
+
+    def rows(self, key: Key, index: Sequence[dict[str, int]], listed: Any) -> tuple[list[list[int]], list[int | float]]:
+        """Return the listed assignments as value indices, and their costs.
+
+        Parameters
+        ----------
+        key
+            The constraint.
+        index
+            For each variable, the index of each value by its words.
+        listed
+            The mapping from costs to assignments, from the file.
+        """
+        if not isinstance(listed, dict):
+            self.fail((*key, "values"), f"expected costs with their assignments, got {show(listed)}")
+        rows: list[list[int]] = []
+        costs: list[int | float] = []
+        for word, assignments in listed.items():
+            place, cost = (*key, "values", word), _cost(word)
+            if cost is None:
+                self.fail(place, "a cost must be a number")
+            if assignments is None or isinstance(assignments, list | dict):
+                self.fail(place, f"expected assignments such as R G | G R, got {show(assignments)}")
+            for part in str(assignments).split("|"):
+                rows.append(self.row(part, index, place))
+                costs.append(cost)
+        return rows, costs
+
+    def domain_of_variable(self, name: str) -> str:
+        """Return the name of a variable's domain."""
+        return self.domain_of[self.variables[name]]
 
     def row(self, text: str, index: Sequence[dict[str, int]], key: Key) -> list[int]:
         """Return the value indices of an assignment such as ``R G B``."""

@@ -7,9 +7,14 @@ from typing import Any
 import yaml
 
 from dmcmc.config.yaml_lines import FLOATS
-from dmcmc.formats.common.factor_entries import Cost, FactorEntries, labels_of, named_factor_entries
+from dmcmc.formats.common.factor_entries import (
+    Cost,
+    FactorEntries,
+    Inexpressible,
+    labels_of,
+    named_factor_entries,
+)
 from dmcmc.inference.model.problem import Label, Problem
-from dmcmc.inference.runtime.errors import ProblemError
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
@@ -69,7 +74,7 @@ def _cost(cost: Cost, sense: str) -> int | float:
 
 
 def _check(name: str, labels: tuple[Label, ...]) -> None:
-    """Raise ``ProblemError`` for labels that would not be read back as the same labels.
+    """Raise ``Inexpressible`` for labels that would not be read back as the same labels.
 
     Labels are separated by blanks and tuples of labels by ``|``. A domain with a single text that contains ``..`` would
     be read as a range, and booleans would become words.
@@ -78,9 +83,11 @@ def _check(name: str, labels: tuple[Label, ...]) -> None:
     for word, label in zip(words, labels, strict=True):
         is_range = len(labels) == 1 and isinstance(label, str) and ".." in label
         if word.split() != [word] or "|" in word or is_range or isinstance(label, bool):
-            raise ProblemError(f"variable {name!r}: pyDCOP cannot name the value {label!r}; --drop labels numbers them")
+            message = f"variable {name!r}: pyDCOP cannot name the value {label!r}; --drop labels numbers them"
+            raise Inexpressible(message, ["labels"])
     if len(set(words)) < len(words):
-        raise ProblemError(f"variable {name!r}: two of its values read the same; --drop labels numbers them")
+        message = f"variable {name!r}: two of its values read the same; --drop labels numbers them"
+        raise Inexpressible(message, ["labels"])
 
 
 def _dump(data: dict[str, Any]) -> str:

@@ -338,13 +338,16 @@ class _WcspReader:
     def _nested(self, name: str, what: str, scope: Sequence[int], begin: int) -> Factor:
         """Read a nested network with the bounds of its cost and its options.
 
-        The constraint holds if ``low`` ≤ cost < ``high``. Of the two options, the first makes no difference here, and
-        the second, strong duality, is not supported.
+        The constraint holds if ``low`` ≤ cost < ``high`` and the cost is below the network's own bound. Of the two
+        options, the first makes no difference here, and the second, strong duality, is not supported.
         """
-        low, high, _, dual = self.take(4, f"{what}: wcsp: bounds and options").tolist()
-        if dual:
+        low, high, duplicate, dual = self.take(4, f"{what}: wcsp: bounds and options").tolist()
+        if dual or duplicate not in (0, 1):
             offset = word_offset(self.source.data, self.body, begin)
-            raise self.source.refusal(offset, f"{what}: 'wcsp' with strong duality is")
+            option = "strong duality" if dual else f"the option {duplicate} for duplicates of hard constraints"
+            raise self.source.refusal(offset, f"{what}: 'wcsp' with {option} is")
+        if low >= high:
+            self.fail(f"{what}: wcsp: the bounds {low} and {high} allow no cost", begin)
         inner = copy(self)
         if inner.word() is None:
             inner.take(1, f"{what}: wcsp: its name")
@@ -354,7 +357,7 @@ class _WcspReader:
             self.fail(f"{what}: wcsp: networks more than {_MAX_NESTING} deep, or a size below 0", begin)
         factors = inner.network()
         self.position, self.words_taken = inner.position, inner.words_taken
-        nested = NestedNetwork(inner.domains.tolist(), factors, 1, low, high)
+        nested = NestedNetwork(inner.domains.tolist(), factors, 1, low, min(high, inner.top))
         try:
             return nested_constraint(nested, scope, self.domains[list(scope)].tolist(), name)
         except (ProblemError, ResourceError) as error:

@@ -1,11 +1,13 @@
 """Read XCSP 2.1 in FRODO's dialect: agents and their variables, soft and hard relations, predicates and functions.
 
-Variants are accepted: relations without semantics, domains without values, a missing list of agents. Global
-constraints, random variables and probability spaces are refused by name.
+Variants are accepted: relations without semantics, domains without values, a missing list of agents, and the tuples of
+XDisCSP 1.0, which may count from 0 where domains count from 1. Global constraints other than ``allDifferent``, random
+variables and probability spaces are refused by name.
 """
 
 import re
 from collections.abc import Sequence
+from itertools import combinations
 from math import inf
 from typing import NoReturn
 
@@ -13,9 +15,10 @@ import numpy as np
 
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.common.entries import TableBudget, clipped_error, number
+from dmcmc.formats.common.xml_tree import Element, parse
 from dmcmc.formats.expressions.expression import StepBudget
+from dmcmc.formats.xcsp.all_different import MAX_OPERANDS, all_different, operands_of
 from dmcmc.formats.xcsp.relations import Formula, Relation, ValueIndex
-from dmcmc.formats.xcsp.xml_tree import Element, parse
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor, tabulate
 from dmcmc.inference.runtime.errors import DmcmcError, FileError
@@ -57,8 +60,13 @@ class _XcspReader:
     tables : dict
         Factors already built, by the relation's name, the domains' names, and for each position of the scope the axis
         of its variable. Constraints with equal keys share one table.
+    is_xdiscsp : bool
+        Whether the file says that its format is XDisCSP.
     domains, labels : dict
         By the name of a domain: the index of each value, and the labels (None for 0, 1, ...).
+    tuple_domains : dict
+        By the name of a domain: the index of each number that tuples of relations may have. These are the values of the
+        domain, or the indices themselves (see ``counts_from_zero``).
     values_left : int
         Number of values that further domains may have.
     agents, variables : dict of str to int
@@ -78,10 +86,12 @@ class _XcspReader:
         attributes = {} if presentation is None else presentation.attributes
         self.sense = "max" if attributes.get("maximize", "").strip().lower() == "true" else "min"
         self.name = attributes.get("name", "")
+        self.is_xdiscsp = attributes.get("format", "").strip().upper().startswith("XDISCSP")
         self.table_budget = TableBudget()
         self.budget = StepBudget.of(source.data)
         self.top: Number = inf
         self.initial: Number = 0
+        self.tuple_domains: dict[str, ValueIndex] = {}
         self.relations: dict[str, Relation] = {}
         self.formulas: dict[str, Formula] = {}
         self.tables: dict[tuple[str, tuple[str, ...], tuple[int, ...]], Factor] = {}
@@ -100,7 +110,10 @@ class _XcspReader:
                 self.formulas[self.new(formula.name, self.formulas, element)] = formula
         self.read_domains()
         self.read_variables()
-        factors = tuple(self.constraint(e) for e in self.section("constraints", "constraint"))
+        constraints = self.section("constraints", "constraint")
+        if self.counts_from_zero(constraints):
+            self.tuple_domains = {name: {i: i for i in range(len(d))} for name, d in self.domains.items()}
+        factors = tuple(factor for e in constraints for factor in self.constraint(e))
         if self.initial:
             factors = (*factors, Factor.of((), self.initial, self.sense, "initialCost"))
         domains = np.array([len(self.domains[d]) for d in self.domain_of], dtype=np.int64)
@@ -154,6 +167,7 @@ class _XcspReader:
             if len(self.domains[name]) < len(values):
                 self.fail(element, f"domain {name!r}: a value occurs twice")
             self.labels[name] = None if values == list(range(len(values))) else tuple(values)
+        self.tuple_domains = dict(self.domains)
 
     def values(self, element: Element) -> list[Number]:
         """Return the values of a domain: words such as ``3`` and ``1..5``, or 1 to nbValues if there are none."""
@@ -206,12 +220,39 @@ class _XcspReader:
         if not self.agents:
             self.agents["all"] = 0
 
-    def constraint(self, element: Element) -> Factor:
-        """Return the factor of one constraint."""
+    def counts_from_zero(self, constraints: Sequence[Element]) -> bool:
+        """Return whether the tuples of an XDisCSP file are value indices, from 0 on, and not values.
+
+        Generators of XDisCSP 1.0 write tuples of 0 to n − 1 for domains 1..n. This is so if some tuple has a 0 where
+        the domain is 1..n, and all numbers of all tuples are indices of their domains.
+        """
+        if not self.is_xdiscsp:
+            return False
+        found, checked = False, set[tuple[str, tuple[str, ...]]]()
+        from_one = {name for name, index in self.domains.items() if list(index) == list(range(1, len(index) + 1))}
+        for element in constraints:
+            relation = self.relations.get(element.attributes.get("reference", ""))
+            scope = [self.variables.get(word, -1) for word in element.attributes.get("scope", "").split()]
+            if relation is None or -1 in scope:
+                continue
+            names = tuple(self.domain_of[v] for v in scope)
+            if (relation.name, names) in checked:
+                continue
+            checked.add((relation.name, names))
+            for values in relation.tuples:
+                for value, name in zip(values, names, strict=False):
+                    if not isinstance(value, int) or not 0 <= value < len(self.domains[name]):
+                        return False
+                    found = found or (value == 0 and name in from_one)
+        return found
+
+    def constraint(self, element: Element) -> list[Factor]:
+        """Return the factors of one constraint."""
         given = element.attributes
         name, reference = given.get("name", ""), given.get("reference", "")
         what = f"constraint {name!r}"
-        if reference.startswith("global:"):
+        is_global, is_all_different = reference.startswith("global:"), reference.lower() == "global:alldifferent"
+        if is_global and not is_all_different:
             raise self.source.refusal(element.offset, f"{what}: the global constraint {reference[7:47]!r} is")
         scope: list[int] = []  # a variable may occur twice in a scope; both positions then have the same value
         for word in given.get("scope", "").split():
@@ -222,10 +263,12 @@ class _XcspReader:
             self.fail(
                 element, f"{what}: arity is {given.get('arity', '?')[:20]}, but the scope has {len(scope)} variables"
             )
+        if is_all_different:
+            return self.all_different(scope, name, element)
         if reference in self.relations:
-            return self.extensional(self.relations[reference], scope, name, element)
+            return [self.extensional(self.relations[reference], scope, name, element)]
         if reference in self.formulas:
-            return self.intensional(self.formulas[reference], scope, name, element)
+            return [self.intensional(self.formulas[reference], scope, name, element)]
         self.fail(element, f"{what}: its reference {reference[:40]!r} is not a relation, predicate or function")
 
     def extensional(self, relation: Relation, scope: list[int], name: str, element: Element) -> Factor:
@@ -239,7 +282,7 @@ class _XcspReader:
         domains, axes = tuple(self.domain_of[v] for v in scope), tuple(distinct.index(v) for v in scope)
         factor = self.tables.get((relation.name, domains, axes))
         if factor is None:
-            rows, costs = relation.indexed_tuples([self.domains[d] for d in domains], self.top)
+            rows, costs = relation.indexed_tuples([self.tuple_domains[d] for d in domains], self.top)
             first_positions = [scope.index(v) for v in distinct]
             consistent = [
                 i
@@ -278,6 +321,20 @@ class _XcspReader:
         if entries * formula.expression.size > self.budget.steps:
             self.fail(element, f"{what}: evaluating {entries:,} entries takes too long; list its tuples instead")
         return Factor.of(scope, formula.costs(arguments, values, self.sense, self.top).reshape(shape), self.sense, name)
+
+    def all_different(self, scope: list[int], name: str, element: Element) -> list[Factor]:
+        """Return the factors of the global constraint ``allDifferent``."""
+        what, given = f"constraint {name!r}", element.first("parameters")
+        try:
+            operands = operands_of("" if given is None else given.text, scope, self.variables, number)
+        except ValueError as error:
+            self.fail(element, f"{what}: {error}")
+        if len(operands) > MAX_OPERANDS:
+            self.fail(element, f"{what}: allDifferent of {len(operands)} operands; at most {MAX_OPERANDS} are read")
+        variables = [operand[0] for operand in operands if isinstance(operand, tuple)]
+        for domains in {(self.domain_of[u], self.domain_of[v]) for u, v in combinations(variables, 2)}:
+            self.count_entries([len(self.domains[d]) for d in domains], name, element)
+        return all_different(operands, self.domain_of, self.domains, name)
 
     def count_entries(self, shape: Sequence[int], name: str, element: Element) -> int:
         """Return the number of entries of a table after a check that it fits the memory."""

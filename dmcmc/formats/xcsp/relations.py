@@ -11,10 +11,10 @@ import numpy as np
 
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.common.entries import entries, number
+from dmcmc.formats.common.xml_tree import Element
 from dmcmc.formats.expressions.expression import Expression, StepBudget
 from dmcmc.formats.expressions.functions import ExpressionError
 from dmcmc.formats.expressions.parse import parse_functional
-from dmcmc.formats.xcsp.xml_tree import Element
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Array, Number
 
@@ -93,13 +93,16 @@ class Relation:
         ``cost`` is that of the first tuples if the text gives none; None if it must give one.
         """
         values_of: dict[str, Number] = {}
-        for part in self.element.text.split("|"):
+        parts = self.element.text.split("|")
+        if not parts[-1].strip():
+            parts.pop()  # no tuple at all, or a bar after the last one
+        for part in parts:
             before, colon, after = part.rpartition(":")
             if colon:
                 cost = self._cost(before)
             words = after.split()
-            if not words and not colon:
-                continue
+            if not words:
+                raise self.fail(f"the tuple {part.strip()[:40]!r} has no values")
             if self.arity is None:
                 self.arity = len(words)
             if len(words) != self.arity:

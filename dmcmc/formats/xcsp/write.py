@@ -6,7 +6,13 @@ from itertools import groupby
 from math import isfinite
 from xml.sax.saxutils import quoteattr
 
-from dmcmc.formats.common.factor_entries import Cost, FactorEntries, labels_of, named_factor_entries
+from dmcmc.formats.common.factor_entries import (
+    Cost,
+    FactorEntries,
+    check_missing,
+    labels_of,
+    named_factor_entries,
+)
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ProblemError
 
@@ -22,11 +28,7 @@ def write(problem: Problem) -> Iterator[str]:
     ProblemError
         For labels that are not numbers, names with blanks, and text that XML cannot hold.
     """
-    for name in problem.variables:
-        if name.split() != [name]:
-            raise ProblemError(f"the variable name {name!r} is empty or has blanks; --drop names numbers the variables")
-    if "" in problem.agents:
-        raise ProblemError("an agent has no name")
+    check_missing(_missing(problem))
     domains: dict[tuple[Label, ...], int] = {}
     domain_of = [domains.setdefault(tuple(labels_of(problem, v)), len(domains)) for v in range(problem.n_variables)]
     functions = list(named_factor_entries(problem, constants=False))
@@ -52,6 +54,22 @@ def write(problem: Problem) -> Iterator[str]:
     yield "</constraints>\n</instance>\n"
 
 
+def _missing(problem: Problem) -> dict[str, str]:
+    """Return the features of the problem that the format cannot express, with their descriptions."""
+    missing: dict[str, str] = {}
+    if "" in problem.agents:
+        missing["agents"] = "no agents without a name"
+    for label in (x for labels in problem.labels if labels is not None for x in labels):
+        if isinstance(label, bool | str) or not isfinite(label):
+            missing["labels"] = f"no labels that are not numbers, such as {label!r}"
+            break
+    for name in problem.variables:
+        if name.split() != [name]:
+            missing["names"] = f"no names that are empty or have blanks, such as {name!r}"
+            break
+    return missing
+
+
 def _relation(number: int, listing: FactorEntries, problem: Problem) -> str:
     """Return a relation; tuples of equal cost are adjacent, and only the first of them has the cost written."""
     labels = [labels_of(problem, v) for v in listing.scope]
@@ -73,9 +91,6 @@ def _cost(cost: Cost, sense: str) -> str:
 
 def _values(values: tuple[Label, ...]) -> str:
     """Return the text of a domain's values: a range if possible, else a list."""
-    for value in values:
-        if isinstance(value, bool | str) or not isfinite(value):
-            raise ProblemError(f"the label {value!r} is not a number; --drop labels numbers the values")
     integers = [v for v in values if type(v) is int and abs(v) < _MAX_VALUE_IN_RANGE]
     if len(integers) == len(values) > 1 and integers == list(range(integers[0], integers[0] + len(integers))):
         return f"{integers[0]}..{integers[-1]}"

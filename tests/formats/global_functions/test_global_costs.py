@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.global_costs import TOP, costs_of
 
+from dmcmc.formats import registry as formats
 from dmcmc.formats.global_functions.costs import CostScale, comparison_gap
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.formats.global_functions.signatures import SIGNATURES
-from dmcmc.inference.runtime.errors import ProblemError, ResourceError
+from dmcmc.inference.runtime.errors import FileError, ProblemError, ResourceError
 
 COMPARISONS = {"==": eq, "<": lt, "<=": le, ">": gt, ">=": ge, "!=": ne}
 METRICS = {"hard": lambda gap: gap > 0, "lin": lambda gap: gap, "quad": lambda gap: gap * gap}
@@ -198,3 +199,25 @@ def test_parameters_have_a_known_kind():
         for s in SIGNATURES.values()
         for field in s
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("sgcc var 1 1 0 2 1", "a number of occurrences from 2 to 1; no number satisfies that"),
+        ("sgcc dec 1 2 0 0 1 1 3 2", "a number of occurrences from 3 to 2"),
+        ("sgcc wdec 1 1 0 2 1 3 4", "a number of occurrences from 2 to 1"),
+        ("samong var 1 2 1 1 0", "a number of occurrences from 2 to 1"),
+        ("wgcc hard 1 1 0 -1 1", "a number of occurrences from -1 to 1; it is never negative"),
+        ("wamong hard 1 1 0 -3 2", "a number of occurrences from -3 to 2; it is never negative"),
+        ("salldiff var -3", "cost: is negative"),
+    ],
+)
+def test_bounds_and_costs_that_toulbar2_rejects_are_refused(text, reason):
+    with pytest.raises(FileError, match=reason):
+        formats.parse(f"p 3 3 1 100\n3 3 3\n3 0 1 2 -1 {text}\n".encode(), "wcsp")
+
+
+def test_crossed_bounds_of_weighted_counts_charge_the_distance_from_both():
+    problem = formats.parse(b"p 3 3 1 100\n3 3 3\n3 0 1 2 -1 wgcc lin 1 1 0 2 1\n", "wcsp")
+    assert [problem.evaluate(v).objective for v in ([0, 0, 0], [0, 0, 1], [0, 1, 1], [1, 1, 1])] == [2, 1, 1, 2]

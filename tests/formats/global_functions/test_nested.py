@@ -54,6 +54,36 @@ def test_feasibility_agrees_with_toulbar2(tmp_path):
         assert formats.parse(path.read_bytes(), "wcsp").evaluate(values).violation == (solved is None)
 
 
+def test_the_bound_of_the_network_itself_holds_too():
+    texts = ((wcsp().replace("q 3 3 2 9", "q 3 3 2 5"), "wcsp"), (cfn("<5.00"), "cfn"))
+    for text, kind in texts:
+        problem = formats.parse(text.encode(), kind)
+        for x, y, z in product(*map(range, SHAPE)):
+            assert problem.evaluate((x, y, z)).violation == (not LOW <= FIRST[x, y] + SECOND[y, z] < 5)
+
+
+@pytest.mark.parametrize("constant", [None, -2, 3, 9, 100])
+@pytest.mark.parametrize("lowest", [-9, 0, 3])
+def test_networks_may_have_negative_costs_and_constants(constant, lowest):
+    tables = (FIRST - 5, SECOND - 4)
+    text = cfn("<9.00")
+    for old, new in zip((FIRST, SECOND), tables, strict=True):
+        text = text.replace(f"[{' '.join(map(str, old.ravel()))}]", f"[{' '.join(map(str, new.ravel()))}]")
+    text = text.replace("lb: 3 ub: 7", f"lb: {lowest} ub: {lowest + 6}")
+    if constant is not None:
+        text = text.replace("functions: {f:", f"functions: {{e: {{scope: [] costs: [{constant}]}} f:")
+    problem = formats.parse(text.encode(), "cfn")
+    for x, y, z in product(*map(range, SHAPE)):
+        total = tables[0][x, y] + tables[1][y, z] + (constant or 0)
+        assert problem.evaluate((x, y, z)).violation == (not lowest <= total < min(lowest + 6, 9))
+
+
+def test_a_forbidden_constant_forbids_everything():
+    factors = (Factor.of((), np.array(-np.inf)), Factor.of((0,), [1, 1000]), Factor.of((1,), [1, 2000]))
+    found = nested_constraint(NestedNetwork([2, 2], factors, 1, -5000, 10), [0, 1], [2, 2], "k")
+    assert found.forbidden_entries() == max(1, found.table.size)
+
+
 def test_wide_networks_become_automata_of_the_cost_so_far():
     rng, n = np.random.default_rng(1), 14
     factors = [Factor.of((v, v + 1), -rng.integers(0, 9, (2, 2))) for v in range(n - 1)]
@@ -68,9 +98,12 @@ def test_wide_networks_become_automata_of_the_cost_so_far():
     ("text", "kind", "error", "message"),
     [
         (wcsp("3 7 0 1"), "wcsp", Unavailable, "strong duality"),
+        (wcsp("3 7 4 0"), "wcsp", Unavailable, "'wcsp' with the option 4 for duplicates of hard constraints is not"),
         (cfn(options="duplicatehard: 0 strongduality: 1"), "cfn", Unavailable, "such a strongduality"),
         (cfn(">9.00"), "cfn", Unavailable, "network that is maximised"),
         (cfn(domains="3 b: 3"), "cfn", FileError, r"6 costs for 9 tuples"),
+        (wcsp("7 7 0 0"), "wcsp", FileError, "the bounds 7 and 7 allow no cost"),
+        (cfn().replace("ub: 7", "ub: -1"), "cfn", FileError, "lb is not below ub"),
         (wcsp().replace("q 3 3 2 9 2 3 2", "q 3 3 2 9 2 3 3"), "wcsp", FileError, r"network has domains \[2, 3, 3\]"),
     ],
 )
