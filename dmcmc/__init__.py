@@ -3,13 +3,14 @@
 Public names are imported at their first use, so that the command line can handle signals before slow imports.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import typing as _typing
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from dmcmc.api import generate, load, plan, solve, solve_on
     from dmcmc.config.settings import Budget, Combine, Cooling, Guarantee, Local, Settings
     from dmcmc.inference.marginals.junction_tree import JunctionTree
+    from dmcmc.inference.model.builder import Builder
     from dmcmc.inference.model.problem import Evaluation, Factor, Problem
     from dmcmc.inference.runtime.errors import DmcmcError
     from dmcmc.report.plan import AgentPlan, Plan
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentPlan",
     "Budget",
+    "Builder",
     "Combine",
     "Cooling",
     "DmcmcError",
@@ -45,6 +47,7 @@ _PUBLIC_NAMES = {
     "dmcmc.api": ("generate", "load", "plan", "solve", "solve_on"),
     "dmcmc.config.settings": ("Budget", "Combine", "Cooling", "Guarantee", "Local", "Settings"),
     "dmcmc.inference.marginals.junction_tree": ("JunctionTree",),
+    "dmcmc.inference.model.builder": ("Builder",),
     "dmcmc.inference.model.problem": ("Evaluation", "Factor", "Problem"),
     "dmcmc.inference.runtime.errors": ("DmcmcError",),
     "dmcmc.report.plan": ("AgentPlan", "Plan"),
@@ -54,14 +57,14 @@ _PUBLIC_NAMES = {
 _MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     """Import a public name at its first use."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    value = globals()[name] = getattr(_importlib.import_module(_MODULE_OF[name]), name)
     return value
 
 
 def __dir__() -> list[str]:
-    """Return all names, also those that are not imported yet."""
-    return sorted({*globals(), *__all__})
+    """Return the public names, also those that are not imported yet."""
+    return list(__all__)

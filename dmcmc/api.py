@@ -5,13 +5,14 @@ Numba, MPI and all compiled code are imported at their first use, not by ``impor
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, Unpack
 
 from dmcmc.config.keywords import Keywords, settings_from
 from dmcmc.config.settings import Settings
-from dmcmc.files.write import check_writable
+from dmcmc.files.write import check_folder, check_writable
+from dmcmc.inference.model.builder import Builder, as_problem
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.mpi.world import World
 from dmcmc.report.plan import Plan, plan_of
 from dmcmc.results.result import Result, Solution, TracePoint
@@ -31,6 +32,7 @@ class Stages(Protocol):
         """Notify that ``steps`` more steps of the stage are done."""
 
 
+ProblemSource = Problem | Builder | str | os.PathLike[str]
 Progress = Callable[[str], object] | Stages
 Trace = Callable[[TracePoint], object]
 Solutions = Callable[[Solution], object]
@@ -57,9 +59,10 @@ def load(
         How variables are assigned to agents: ``tree``, ``grow`` or ``blocks``
         (:mod:`dmcmc.inference.dpop.assign_variables`).
     format : str, optional
-        The format of the file: ``native``, ``wcsp``, ``cfn``, ``uai``, ``bif``, ``xcsp`` or ``pydcop``.
+        The format of the file: ``native``, ``wcsp``, ``cfn``, ``uai``, ``bif``, ``xmlbif``, ``hugin``, ``xcsp`` or
+        ``pydcop``.
     evidence : str or path, optional
-        For belief networks: a file with observed values.
+        For belief networks: a file with observed values; ``FILE:2`` is its second sample.
     distribution : str or path, optional
         For pyDCOP problems: a file with the variables that each agent hosts.
 
@@ -73,6 +76,10 @@ def load(
     DmcmcError
         If the file cannot be read; the message is one line with the place in the file.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"path: expected the path of a problem file, got {path!r}")
+    if agents is not None and not isinstance(agents, SupportsIndex):
+        raise ConfigError(f"agents: expected a whole number, got {agents!r}")
     from dmcmc.formats import registry as formats
 
     problem = formats.load(path, format=format, evidence=evidence, distribution=distribution)
@@ -117,7 +124,7 @@ def generate(family: str, **parameters: Any) -> Problem:
         raise type(error)(f"generate {family}: {error}") from error
 
 
-def plan(problem: Problem, settings: Settings | None = None, **keywords: Unpack[Keywords]) -> Plan:
+def plan(problem: ProblemSource, settings: Settings | None = None, **keywords: Unpack[Keywords]) -> Plan:
     """Return the plan of :func:`solve` for the same arguments, without solving.
 
     The elimination of each agent is planned and its method is chosen. With a time budget, ``auto`` first measures the
@@ -125,8 +132,8 @@ def plan(problem: Problem, settings: Settings | None = None, **keywords: Unpack[
 
     Parameters
     ----------
-    problem : Problem
-        The problem.
+    problem : Problem, Builder, str or path
+        As for :func:`solve`.
     settings : Settings, optional
         As for :func:`solve`.
     **keywords
@@ -149,11 +156,11 @@ def plan(problem: Problem, settings: Settings | None = None, **keywords: Unpack[
     """
     from dmcmc.run.planning.plan import prepare
 
-    return plan_of(prepare(problem, settings_from(settings, keywords), World()))
+    return plan_of(prepare(_problem_of(problem), settings_from(settings, keywords), World()))
 
 
 def solve(
-    problem: Problem,
+    problem: ProblemSource,
     settings: Settings | None = None,
     *,
     progress: Progress | None = None,
@@ -165,8 +172,8 @@ def solve(
 
     Parameters
     ----------
-    problem : Problem
-        The problem.
+    problem : Problem, Builder, str or path
+        The problem, the builder that :meth:`Problem.build` returned, or the path of a problem file (:func:`load`).
     settings : Settings, optional
         How to solve it; None for the defaults.
     progress : callable or Stages, optional
@@ -180,7 +187,7 @@ def solve(
     **keywords
         Keys of a configuration that replace those of ``settings``: ``seed``, ``timeout``, ``gap``, ``memory``,
         ``device``, ``algorithm``, ``method``, ``runs`` and others (:class:`~dmcmc.config.keywords.Keywords` has all).
-        ``output`` names a file that the result is written to as JSON.
+        ``output`` names a file in an existing folder, to which the result is written as JSON.
 
     Returns
     -------
@@ -190,7 +197,8 @@ def solve(
     Raises
     ------
     DmcmcError
-        If a setting is not allowed, a method is unknown or a table does not fit the memory; the message is one line.
+        If the problem cannot be read, a setting is not allowed, a method is unknown or a table does not fit the memory;
+        the message is one line.
     KeyboardInterrupt
         At Ctrl-C. With a time budget, the first Ctrl-C ends the run with the best result so far instead.
 
@@ -200,12 +208,13 @@ def solve(
     >>> result.status, result.objective == result.bound
     ('optimal', True)
     """
-    return _solve(World(), problem, settings_from(settings, keywords), CallbackProgress(progress, trace, solution))
+    world, chosen = World(), settings_from(settings, keywords)
+    return _solve(world, _problem_of(problem), chosen, _callbacks(progress, trace, solution))
 
 
 def solve_on(
     world: "World | Comm",
-    problem: Problem | None,
+    problem: ProblemSource | None,
     settings: Settings | None = None,
     *,
     progress: Progress | None = None,
@@ -219,8 +228,9 @@ def solve_on(
     ----------
     world : MPI.Comm or World
         An mpi4py communicator, such as ``MPI.COMM_WORLD``, or the value of :func:`dmcmc.mpi.world.connect`.
-    problem : Problem or None
-        The problem. If only rank 0 has it and the others give None, each rank receives only the parts of its agents.
+    problem : Problem, Builder, str, path or None
+        As for :func:`solve`; each rank reads a file. If only rank 0 has it and the others give None, each rank receives
+        only the parts of its agents.
     settings : Settings, optional
         As for :func:`solve`.
     progress, trace, solution : callable, optional
@@ -238,8 +248,30 @@ def solve_on(
     DmcmcError
         As for :func:`solve`, on every rank.
     """
-    ranks = world if isinstance(world, World) else World(world)
-    return _solve(ranks, problem, settings_from(settings, keywords), CallbackProgress(progress, trace, solution))
+    if not isinstance(world, World) and not hasattr(world, "Get_rank"):
+        raise ConfigError(f"world: expected an MPI communicator, got {world!r}")
+    ranks, chosen = world if isinstance(world, World) else World(world), settings_from(settings, keywords)
+    given = ranks.on_all_ranks(lambda: None if problem is None and ranks.rank > 0 else _problem_of(problem))
+    return _solve(ranks, given, chosen, _callbacks(progress, trace, solution))
+
+
+def _problem_of(source: ProblemSource | None) -> Problem:
+    """Return the problem that an argument stands for: itself, a builder's, or that of a file."""
+    return load(source) if isinstance(source, str | os.PathLike) else as_problem(source)
+
+
+def _callbacks(progress: Progress | None, trace: Trace | None, solution: Solutions | None) -> CallbackProgress:
+    """Return the callbacks of a run; raise ConfigError if one cannot be called."""
+    for name, callback in (("progress", progress), ("trace", trace), ("solution", solution)):
+        if callback is not None and not callable(callback) and not (name == "progress" and hasattr(callback, "stage")):
+            raise ConfigError(f"{name}: expected a function, got {callback!r}")
+    return CallbackProgress(progress, trace, solution)
+
+
+def _check_output(path: str | os.PathLike[str]) -> None:
+    """Raise FileError if the folder of a file does not exist, or the file cannot be written."""
+    check_folder(path)
+    check_writable(path)
 
 
 def _solve(world: World, problem: Problem | None, settings: Settings, progress: CallbackProgress) -> Result:
@@ -248,7 +280,7 @@ def _solve(world: World, problem: Problem | None, settings: Settings, progress: 
 
     output = settings.output
     if output is not None:
-        world.on_first_rank(lambda: check_writable(output))
+        world.on_first_rank(lambda: _check_output(output))
     result = run.solve(problem, settings, world, progress if world.rank == 0 else NoProgress())
 
     def deliver() -> Result:

@@ -20,6 +20,14 @@ before = dict(os.environ), os.getcwd()
 import dmcmc
 print(json.dumps([dict(os.environ) == before[0], "numba" in sys.modules, "mpi4py" in sys.modules]))
 """
+NAMES_SCRIPT = """
+import json, types
+import dmcmc
+[getattr(dmcmc, name) for name in dmcmc.__all__]
+names = [name for name, value in vars(dmcmc).items() if name[0] != "_" and not isinstance(value, types.ModuleType)]
+print(json.dumps([dir(dmcmc), sorted(names), hasattr(dmcmc, "Any"), hasattr(dmcmc, "importlib")]))
+"""
+WCSP = "p 3 2 2 9\n2 2 2\n2 0 1 0 1\n1 1 3\n2 1 2 0 1\n0 1 2\n"
 
 
 def small(seed=0, **parameters):
@@ -33,6 +41,62 @@ def test_importing_changes_nothing_in_the_process():
 
 def test_all_public_names_can_be_imported():
     assert all(getattr(dmcmc, name) is not None for name in dmcmc.__all__)
+
+
+def test_the_package_shows_public_names_only():
+    found = subprocess.run([sys.executable, "-c", NAMES_SCRIPT], capture_output=True, text=True, check=True)
+    public = [name for name in dmcmc.__all__ if name != "__version__"]
+    assert json.loads(found.stdout) == [dmcmc.__all__, public, False, False]
+
+
+def builder():
+    p = dmcmc.Problem.build("min")
+    x, y = p.variable("x", ["low", "high"]), p.variable("y", 3, agent="other")
+    return p.factor(x, {"low": 2}).factor((x, y), [[1, 2, 3], [6, 5, 4]])
+
+
+@pytest.mark.parametrize("form", ["problem", "builder", "path", "text"])
+@pytest.mark.parametrize("solve", [dmcmc.solve, lambda *given, **keywords: dmcmc.solve_on(World(), *given, **keywords)])
+def test_a_problem_may_be_given_as_a_builder_or_a_file(form, solve, tmp_path):
+    path = tmp_path / "p.wcsp"
+    path.write_text(WCSP)
+    given = {"problem": builder().problem(), "builder": builder(), "path": path, "text": str(path)}[form]
+    problem = dmcmc.load(path) if form in ("path", "text") else builder().problem()
+    assert solve(given, seed=7).assignment == dmcmc.solve(problem, seed=7).assignment
+    assert dmcmc.plan(given).cells == dmcmc.plan(problem).cells
+
+
+def test_a_junction_tree_takes_a_builder():
+    assert dmcmc.JunctionTree(builder()).marginal("x") == dmcmc.JunctionTree(builder().problem()).marginal("x")
+
+
+WRONG_CALLS = [
+    (lambda: dmcmc.solve([[1, 2], [3, 4]]), "expected a Problem, got list object; dmcmc.load reads a file"),
+    (lambda: dmcmc.solve(None), "expected a Problem, got None; "),
+    (lambda: dmcmc.plan(dmcmc.solve), "expected a Problem, got function object; "),
+    (lambda: dmcmc.solve_on(World(), None), "expected a Problem, got None; "),
+    (lambda: dmcmc.solve_on(small(), World()), "world: expected an MPI communicator, got <Problem "),
+    (lambda: dmcmc.JunctionTree("p.bif"), "expected a Problem, got str object; dmcmc.load reads a file"),
+    (lambda: dmcmc.JunctionTree(builder(), tables="sparse"), "tables: expected one of auto, dense, incomplete, got "),
+    (lambda: dmcmc.JunctionTree(builder(), device="gpu"), "device: expected one of auto, cpu, cuda, got 'gpu'"),
+    (lambda: dmcmc.JunctionTree(builder()).set_evidence("x"), "evidence: expected a mapping from names of variables"),
+    (lambda: dmcmc.solve("missing.wcsp"), "missing.wcsp: no such file"),
+    (lambda: dmcmc.load(3), "path: expected the path of a problem file, got 3"),
+    (lambda: dmcmc.load(small()), "path: expected the path of a problem file, got <Problem "),
+    (lambda: dmcmc.load("p.wcsp", agents="2"), "agents: expected a whole number, got '2'"),
+    (lambda: dmcmc.solve(small(), {"timeout": 3}), "settings: expected dmcmc.Settings, got dict; give its keys as"),
+    (lambda: dmcmc.solve(small(), 3), "settings: expected dmcmc.Settings, got int; give keywords, as timeout=10"),
+    (lambda: dmcmc.solve(small(), progress=True), "progress: expected a function, got True"),
+    (lambda: dmcmc.solve(small(), trace=[]), "trace: expected a function, got []"),
+    (lambda: dmcmc.solve(small(), solution="s"), "solution: expected a function, got 's'"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG_CALLS, ids=[message for _, message in WRONG_CALLS])
+def test_a_wrong_argument_is_one_line_of_error(call, message):
+    with pytest.raises(dmcmc.DmcmcError) as caught:
+        call()
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
 
 
 def test_a_problem_is_solved_by_one_call():
@@ -54,9 +118,10 @@ def test_solve_on_gives_the_result_on_the_ranks_of_a_world():
 
 def test_keywords_settings_and_sections_are_equivalent():
     config = {"method": "gibbs", "runs": 3, "samples": 7}
-    flat = dmcmc.solve(small(), seed=5, device="cpu", **config)
-    section = dmcmc.solve(small(), local=config, seed=5, device="cpu")
-    settings = dmcmc.Settings(local=dmcmc.Local(**config), seed=5, device="cpu")
+    budget = dmcmc.Budget(memory=2**30)  # by default a part of the free memory, which changes
+    flat = dmcmc.solve(small(), seed=5, device="cpu", memory="1GiB", **config)
+    section = dmcmc.solve(small(), local=config, seed=5, device="cpu", budget=budget)
+    settings = dmcmc.Settings(local=dmcmc.Local(**config), seed=5, device="cpu", budget=budget)
     for result in (flat, section, dmcmc.solve(small(), settings)):
         assert result.provenance["config"] == flat.provenance["config"]
         assert (result.objective, result.bound) == (flat.objective, flat.bound)
@@ -65,7 +130,7 @@ def test_keywords_settings_and_sections_are_equivalent():
 
 def test_files_are_loaded_and_their_variables_assigned_to_agents(tmp_path):
     path = tmp_path / "p.wcsp"
-    path.write_text("p 3 2 2 9\n2 2 2\n2 0 1 0 1\n1 1 3\n2 1 2 0 1\n0 1 2\n")
+    path.write_text(WCSP)
     assert dmcmc.load(path).agents == ("all",)
     assert dmcmc.load(str(path), agents=3, split="blocks", format="wcsp").owner.tolist() == [0, 1, 2]
 
@@ -139,9 +204,18 @@ def test_the_solution_callback_receives_every_better_assignment(keywords):
 
 
 def test_a_result_is_written_to_the_file_output(tmp_path):
-    result = dmcmc.solve(small(), output=tmp_path / "new" / "run.json")
-    assert json.loads((tmp_path / "new" / "run.json").read_text()) == json.loads(result.to_json())
-    assert os.listdir(tmp_path / "new") == ["run.json"]
+    result = dmcmc.solve(small(), output=tmp_path / "run.json")
+    assert json.loads((tmp_path / "run.json").read_text()) == json.loads(result.to_json())
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_a_missing_folder_of_the_file_output_is_named_before_any_work(tmp_path):
+    lines = []
+    with pytest.raises(dmcmc.DmcmcError) as caught:
+        dmcmc.solve(small(), output=tmp_path / "new" / "run.json", progress=lines.append)
+    path, folder = tmp_path / "new" / "run.json", tmp_path / "new"
+    assert str(caught.value) == f"{path}: cannot be written: the folder {folder} does not exist; create it first"
+    assert lines == [] and os.listdir(tmp_path) == []
 
 
 def test_a_plan_has_methods_reasons_and_costs():

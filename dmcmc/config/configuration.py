@@ -30,7 +30,7 @@ class Config(Settings, frozen=True, kw_only=True):
     problem : dict
         One of ``{file: PATH}``, ``{generator: NAME, ...}`` with the generator's parameters, and ``{directory: PATH}``
         with the files of ``dmcmc split``. Keys next to ``file``: ``format`` (a name in
-        :data:`dmcmc.formats.registry.FORMATS`), ``evidence`` (the observations of a UAI or BIF network),
+        :data:`dmcmc.formats.registry.FORMATS`), ``evidence`` (the observations of a belief network),
         ``distribution`` (which agent hosts which variable of a pyDCOP problem), ``agents`` (the number of agents that
         the variables are assigned to) and ``split`` (how: one of
         :data:`dmcmc.inference.dpop.assign_variables.METHODS`). Next to ``directory``: ``share_assignment`` (whether

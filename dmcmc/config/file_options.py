@@ -5,6 +5,6 @@ FILE_OPTIONS = {
     "agents": ("N", "assign the variables to N agents"),
     "split": ("METHOD", "how to assign them with --agents: tree (default), grow or blocks"),
     "distribution": ("FILE", "file with the variables that each pyDCOP agent hosts"),
-    "evidence": ("FILE", "file with the observations of a UAI or BIF network"),
+    "evidence": ("FILE", "file with the observations of a belief network; FILE:2 is its second sample"),
 }
 """By name: the placeholder of the value in a help text, and the help text."""

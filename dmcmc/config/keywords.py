@@ -51,6 +51,7 @@ class Keywords(TypedDict, total=False):
     z: int | str
     partition: str
     tree: str
+    root: str | None
     mode: str
     moment_matching: bool
     budget: Budget | Data
@@ -114,6 +115,9 @@ def _settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Se
 
     A whole configuration may be passed as settings. Its problem is ignored: only the fields of ``Settings`` are read.
     """
+    if settings is not None and not isinstance(settings, Settings):
+        hint = "give its keys as keywords" if isinstance(settings, Mapping) else "give keywords, as timeout=10"
+        raise ConfigError(f"settings: expected dmcmc.Settings, got {type(settings).__name__}; {hint}")
     names = () if settings is None else Settings.__struct_fields__
     document = Document("", {name: _plain(getattr(settings, name)) for name in names})
     if settings is not None and settings.local.guarantee is not None and "samples" not in keywords:

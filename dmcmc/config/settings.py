@@ -138,7 +138,11 @@ class Combine(Section, frozen=True):
         the tables fit, sliced where that takes little time, otherwise mini-buckets.
     tree : str
         The pseudo-tree of the agents. ``auto``: the cheapest of many trees, which one rank finds for all.
-        ``depth-first``: the agents find one by a token that goes from neighbour to neighbour.
+        ``depth-first``: the agents find one by a token that goes from neighbour to neighbour. Otherwise the name of a
+        heuristic (:mod:`dmcmc.inference.dpop.trees.registry`): ``max-degree``, ``max-cardinality``,
+        ``breadth-first``, ``min-depth``, ``min-fill`` or a plug-in.
+    root : str or None
+        Name of the agent that is the root of its connected component in the tree. None: the heuristic decides.
     mode : str
         ``dpop``: agents send messages to each other. ``shared``: the first rank of each node reads its ranks' tables
         through shared memory and eliminates their agents' variables together; only nodes exchange messages. Both give
@@ -156,7 +160,8 @@ class Combine(Section, frozen=True):
     method: Annotated[
         Literal["auto", "exact", "sliced", "mini-bucket"], Meta(description="auto, exact, sliced or mini-bucket")
     ] = "auto"
-    tree: Annotated[Literal["auto", "depth-first"], Meta(description="auto or depth-first")] = "auto"
+    tree: Annotated[str, Meta(min_length=1, description="auto, depth-first or the name of a tree heuristic")] = "auto"
+    root: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="an agent's name")] = None
     mode: Annotated[Literal["auto", "dpop", "shared"], Meta(description="auto, dpop or shared")] = "auto"
     z: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"
     partition: Annotated[Literal["scope", "content"], Meta(description="scope or content")] = "content"
@@ -248,7 +253,8 @@ class Settings(Section, frozen=True, metaclass=_RenamingType):
     Attributes
     ----------
     algorithm : str or AlgorithmSettings
-        Name of the algorithm, or a section. Algorithms other than ``dmcmc`` use only ``budget`` and ``seed``.
+        Name of the algorithm, or a section. Algorithms other than ``dmcmc`` use only ``budget`` and ``seed``; ``dpop``
+        and ``adpop`` also use ``combine``.
     local : Local
         How each agent's table is computed.
     combine : Combine
@@ -357,7 +363,14 @@ def _check_algorithm(settings: AlgorithmSettings, document: Document) -> None:
 
 
 def _check_combine(combine: Combine, document: Document) -> None:
-    """Raise a ``ConfigError`` for a key of mini-buckets if the method has none."""
+    """Raise a ``ConfigError`` for an unknown tree, or for a key of mini-buckets if the method has none."""
+    if combine.tree not in ("auto", "depth-first"):
+        from dmcmc.inference.dpop.trees import registry as trees
+
+        try:
+            trees.get(combine.tree)
+        except DmcmcError as error:
+            raise type(error)(f"{document.at(('combine', 'tree'))}: {error}") from error
     for name in ("z", "partition", "moment_matching") if combine.method in ("exact", "sliced") else ():
         if getattr(combine, name) != getattr(Combine(), name):
             place = document.at(("combine", name))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,12 +10,15 @@ from numpy.typing import NDArray
 from dmcmc.inference.junction_tree.message_kernels import DOWN, MARGINAL, SEPARATOR_MARGINAL, UP
 from dmcmc.inference.junction_tree.passes import ProductUnderflow
 from dmcmc.inference.marginals.tables import SparseTreeTables, TableFormat, TreeResources, build_tables
+from dmcmc.inference.model.builder import Builder, as_problem
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.runtime.errors import ConfigError, ProblemError
 from dmcmc.inference.runtime.types import Ints, Number
+
+_DEVICES = ("auto", "cpu", "cuda")
 
 
 class JunctionTree:
@@ -26,8 +30,8 @@ class JunctionTree:
 
     Parameters
     ----------
-    problem : Problem
-        Any problem.
+    problem : Problem or Builder
+        Any problem, or the builder of one.
     maximise : bool
         False computes sums, for posterior marginals; utilities are natural logarithms. True computes maxima, for
         max-marginals.
@@ -45,6 +49,8 @@ class JunctionTree:
     ------
     ResourceError
         If the tables do not fit the memory.
+    ConfigError
+        If ``device`` or ``tables`` is none of the values above.
 
     Examples
     --------
@@ -62,13 +68,17 @@ class JunctionTree:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: Problem | Builder,
         maximise: bool = False,
         memory: int | None = None,
         stop: Deadline = NO_DEADLINE,
         device: str = "auto",
         tables: TableFormat = "auto",
     ) -> None:
+        problem = as_problem(problem)
+        for name, value, known in (("tables", tables, get_args(TableFormat)), ("device", device, _DEVICES)):
+            if value not in known:
+                raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
         self.problem, self._maximise = problem, maximise
         constants = [f.table for f in problem.factors if not f.scope]
         self._constant = None if any(map(forbidden, constants)) else exact_sum(t.item() for t in constants)
@@ -110,6 +120,8 @@ class JunctionTree:
         ProblemError
             If a variable or a label does not exist.
         """
+        if not isinstance(evidence, Mapping):
+            raise ProblemError(f"evidence: expected a mapping from names of variables to values, got {evidence!r}")
         index = {name: v for v, name in enumerate(self.problem.variables)}
         observed = {}
         for name, label in evidence.items():

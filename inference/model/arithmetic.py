@@ -241,6 +241,35 @@ def narrowest(total: int | float, integral: bool) -> Arithmetic:
     return Arithmetic(np.dtype(np.float64), -np.inf, total, integral)
 
 
+def scaling_exponent(limit: float, total: float) -> int:
+    """Return the exponent of the largest power of two by which a total can be multiplied within a limit.
+
+    The exponent may exceed 1023, the largest one of a float64: ``math.ldexp`` and ``np.ldexp`` multiply by such a
+    power, while the power itself overflows.
+
+    Parameters
+    ----------
+    limit : float
+        A positive, finite limit.
+    total : float
+        A nonnegative, finite number, perhaps subnormal.
+
+    Returns
+    -------
+    int
+        The largest e such that ``total`` · 2^e ≤ ``limit``; 0 if ``total`` is 0.
+
+    Examples
+    --------
+    >>> scaling_exponent(8.0, 1.0), scaling_exponent(8.0, 5.0), scaling_exponent(1.0, 5e-324)
+    (3, 0, 1074)
+    """
+    if not total:
+        return 0
+    (limit_mantissa, limit_exponent), (mantissa, exponent) = math.frexp(limit), math.frexp(total)
+    return limit_exponent - exponent - (mantissa > limit_mantissa)
+
+
 def _sum(numbers: Sequence[int | float], integral: bool) -> int | float:
     """Return a sum that does not depend on the order of the numbers: exact for integers, rounded once for floats."""
     if integral:

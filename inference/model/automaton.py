@@ -43,6 +43,22 @@ class Layer(NamedTuple):
     utility: Array
 
 
+class SumBounds(NamedTuple):
+    """A linear constraint: ``low`` ≤ Σ_i ``weights[i][x_i]`` ≤ ``high``.
+
+    Attributes
+    ----------
+    weights : tuple of ndarray of int64, shape (values,)
+        For each variable of a scope, the weight of each of its values.
+    low, high : int or None
+        The bounds on the sum; None if there is no such bound.
+    """
+
+    weights: tuple[NDArray[np.int64], ...]
+    low: int | None
+    high: int | None
+
+
 class AutomatonFactor(Factor):
     """A factor given by layers, one per variable of a non-empty scope; ``table`` is expanded on demand.
 
@@ -54,12 +70,19 @@ class AutomatonFactor(Factor):
         The transitions for each variable, in the order of the scope.
     name : str
         Name of the factor, used in messages only.
+    sum_bounds : SumBounds or None
+        The linear constraint that the automaton stands for: its utility is 0 where the constraint holds, and other
+        assignments are forbidden. None if it is not known to stand for one.
     """
 
     layers: tuple[Layer, ...]
+    sum_bounds: SumBounds | None
 
-    def __init__(self, scope: Sequence[int], layers: Sequence[Layer], name: str = "") -> None:
-        for field, value in {"scope": tuple(scope), "layers": tuple(layers), "name": name}.items():
+    def __init__(
+        self, scope: Sequence[int], layers: Sequence[Layer], name: str = "", sum_bounds: SumBounds | None = None
+    ) -> None:
+        given = {"scope": tuple(scope), "layers": tuple(layers), "name": name, "sum_bounds": sum_bounds}
+        for field, value in given.items():
             object.__setattr__(self, field, value)
 
     def __repr__(self) -> str:
@@ -92,7 +115,30 @@ class AutomatonFactor(Factor):
 
     def renamed(self, scope: Sequence[int], name: str) -> "AutomatonFactor":
         """Return a factor with the same utilities, another scope and another name."""
-        return AutomatonFactor(scope, self.layers, name)
+        return AutomatonFactor(scope, self.layers, name, self.sum_bounds)
+
+    def restricted(self, remaining: Sequence[NDArray[np.int64]]) -> "AutomatonFactor":
+        """Return the factor over some values of its variables.
+
+        Parameters
+        ----------
+        remaining : sequence of ndarray of int64
+            For each variable of the scope, its remaining values.
+
+        Returns
+        -------
+        AutomatonFactor
+            The factor with the remaining values numbered 0, 1, ...
+        """
+        layers = [
+            Layer(np.ascontiguousarray(following[:, values]), np.ascontiguousarray(utility[:, values]))
+            for (following, utility), values in zip(self.layers, remaining, strict=True)
+        ]
+        bounds = self.sum_bounds
+        if bounds is not None:
+            weights = tuple(w[values] for w, values in zip(bounds.weights, remaining, strict=True))
+            bounds = bounds._replace(weights=weights)
+        return AutomatonFactor(self.scope, layers, self.name, bounds)
 
     def entry(self, values: Sequence[int]) -> int | float | None:
         """Return the utility of one combination of values, or None if it is forbidden."""

@@ -1,8 +1,8 @@
 """Problems written by hand: variables and factors by name, with tables, functions or mappings of the values."""
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from itertools import product
 from math import prod
 from typing import Any
@@ -12,15 +12,17 @@ from numpy.typing import ArrayLike
 
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.model.sparse_factor import tabulate
-from dmcmc.inference.model.tables import normalise
+from dmcmc.inference.model.tables import as_array, normalise
+from dmcmc.inference.model.unknown_names import list_values, suggest_name
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
 Utilities = ArrayLike | Sequence[Any] | Callable[..., float] | Mapping[Any, float]
 
 _DEFAULT_AGENT = "all"  # the agent that owns variables without a named agent
+_MAX_LIST_ENTRIES = 64  # tables of up to this many entries are filled as lists, which takes half of NumPy's time
+_NUMBERS = (int, float)  # the types of most values; others are converted, NaN is rejected
 _MAX_FUNCTION_CALLS = 10**7  # limit on the calls of one factor's function
-_MAX_NAMES_IN_MESSAGE = 8  # existing variables that an error message lists
 
 
 @dataclass
@@ -53,7 +55,9 @@ class Builder:
     sense: str = "max"
     name: str = ""
     _domains: dict[str, Sequence[Label]] = field(default_factory=dict, init=False, repr=False)
-    _agents: list[str] = field(default_factory=list, init=False, repr=False)
+    _position: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # index of each variable
+    _label_indices: dict[str, dict[Label, int]] = field(default_factory=dict, init=False, repr=False)
+    _agents: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # index of each agent
     _owner: list[int] = field(default_factory=list, init=False, repr=False)
     _factors: list[Factor] = field(default_factory=list, init=False, repr=False)
 
@@ -88,10 +92,9 @@ class Builder:
             raise ProblemError(f"{what}: names of variables and agents must be strings, not {name!r} and {agent!r}")
         if name in self._domains:
             raise ProblemError(f"{what} exists already")
-        if agent not in self._agents:
-            self._agents.append(agent)
         self._domains[name] = _domain_labels(domain, what)
-        self._owner.append(self._agents.index(agent))
+        self._position[name] = len(self._position)
+        self._owner.append(self._agents.setdefault(agent, len(self._agents)))
         return name
 
     def factor(self, scope: str | Iterable[str], utilities: Utilities, default: float = 0, name: str = "") -> "Builder":
@@ -118,23 +121,26 @@ class Builder:
         Raises
         ------
         ProblemError
-            If a variable is unknown or repeated, the table has a wrong shape, or a value is not a number.
+            If a variable is unknown or repeated, the table has a wrong shape, a value is not a number, or a function
+            takes another number of arguments.
         """
+        if not isinstance(scope, Iterable):
+            raise ProblemError(f"factor: the scope is the name of a variable, or several names, not {scope!r}")
         names = (scope,) if isinstance(scope, str) else tuple(scope)
         what = f"factor {name!r}" if name else f"factor over ({', '.join(map(str, names))})"
         for variable in names:
-            if variable not in self._domains:
-                raise ProblemError(f"{what}: variable {variable!r} does not exist{self._suggestion(variable)}")
+            if not isinstance(variable, str) or variable not in self._domains:
+                known = suggest_name(variable, self._domains)
+                raise ProblemError(f"{what}: variable {variable!r} does not exist{known}")
             if names.count(variable) > 1:
                 raise ProblemError(f"{what}: variable {variable!r} appears twice in its scope")
-        position = {variable: i for i, variable in enumerate(self._domains)}
-        indices, domains = [position[v] for v in names], [self._domains[v] for v in names]
         if isinstance(utilities, Mapping):
-            factor = self._factor_of_mapping(indices, domains, utilities, default, what)
+            factor = self._factor_of_mapping(names, utilities, default, what)
         else:
+            domains = [self._domains[v] for v in names]
             table = _tabulate_function(names, domains, utilities, what) if callable(utilities) else utilities
             values = normalise(_check_shape(names, domains, table, what), self.sense, what)
-            factor = Factor(tuple(indices), values)
+            factor = Factor(tuple([self._position[v] for v in names]), values)
         self._factors.append(factor.renamed(factor.scope, name))
         return self
 
@@ -163,39 +169,70 @@ class Builder:
         )
 
     def _factor_of_mapping(
-        self,
-        indices: Sequence[int],
-        domains: Sequence[Sequence[Label]],
-        utilities: Mapping[Any, float],
-        default: float,
-        what: str,
+        self, names: Sequence[str], utilities: Mapping[Any, float], default: float, what: str
     ) -> Factor:
         """Return the factor that is given by a mapping from labels to numbers."""
-        value_indices = [{label: i for i, label in enumerate(domain)} for domain in domains]
-        tuples = []
-        for key in utilities:
+        value_indices = [self._indices_of_labels(name) for name in names]
+        rows, values = [], []
+        for key, value in utilities.items():
             labels = key if isinstance(key, tuple) else (key,)
-            if len(labels) != len(domains):
-                raise ProblemError(f"{what}: {key!r} has {len(labels)} values for {len(domains)} variables")
-            unknown_labels = [
-                label for label, value_index in zip(labels, value_indices, strict=True) if label not in value_index
-            ]
-            if unknown_labels:
-                raise ProblemError(f"{what}: {unknown_labels[0]!r} in {key!r} is not a value of its variable")
-            tuples.append([value_index[label] for label, value_index in zip(labels, value_indices, strict=True)])
-        values = [_python_number(value, f"{what}: at {key!r}") for key, value in utilities.items()]
+            if len(labels) != len(names):
+                raise ProblemError(f"{what}: {key!r} has {len(labels)} values for {len(names)} variables")
+            try:
+                rows.append([index[label] for index, label in zip(value_indices, labels, strict=True)])
+            except KeyError:
+                axis = next(i for i, label in enumerate(labels) if label not in value_indices[i])
+                shown = repr(labels[axis]) + (f" in {key!r}" if isinstance(key, tuple) else "")
+                values_known = list_values(self._domains[names[axis]])
+                raise ProblemError(f"{what}: {shown} is not a value of {names[axis]!r}; {values_known}") from None
+            if type(value) not in _NUMBERS or value != value:
+                value = _python_number(value, f"{what}: the value at {key!r}")
+            values.append(value)
         default = _python_number(default, f"{what}: default")
-        value_rows = np.array(tuples, dtype=np.int64).reshape(len(tuples), len(domains))
-        return tabulate(indices, [len(d) for d in domains], value_rows, values, default, self.sense, what)
+        indices, shape = [self._position[name] for name in names], [len(self._domains[name]) for name in names]
+        if prod(shape) <= _MAX_LIST_ENTRIES:
+            entries = [default] * prod(shape)
+            for row, value in zip(rows, values, strict=True):
+                index = 0
+                for size, position in zip(shape, row, strict=True):
+                    index = index * size + position
+                entries[index] = value
+            return Factor(tuple(indices), normalise(as_array(entries, what).reshape(shape), self.sense, what))
+        whose = what.removeprefix("factor ")  # tabulate puts the word in front of it
+        return tabulate(indices, shape, np.array(rows, dtype=np.int64), values, default, self.sense, whose)
 
-    def _suggestion(self, name: object) -> str:
-        """Return the end of an error message: the variable with the most similar name, or the existing variables."""
-        similar = difflib.get_close_matches(str(name), self._domains, n=1)
-        if similar:
-            return f"; did you mean {similar[0]!r}?"
-        existing = list(self._domains)
-        more = ", ..." if len(existing) > _MAX_NAMES_IN_MESSAGE else ""
-        return f"; known variables: {', '.join(existing[:_MAX_NAMES_IN_MESSAGE])}{more}" if existing else ""
+    def _indices_of_labels(self, name: str) -> Mapping[Label, int]:
+        """Return the index of each label of a variable, computed at the first use."""
+        found = self._label_indices.get(name)
+        if found is None:
+            found = self._label_indices[name] = {label: i for i, label in enumerate(self._domains[name])}
+        return found
+
+
+def as_problem(source: object) -> Problem:
+    """Return a problem, or the problem of a builder.
+
+    Parameters
+    ----------
+    source : Problem or Builder
+        The problem, or a builder with its variables and factors.
+
+    Returns
+    -------
+    Problem
+        The problem.
+
+    Raises
+    ------
+    ProblemError
+        If ``source`` is neither.
+    """
+    if isinstance(source, Problem):
+        return source
+    if isinstance(source, Builder):
+        return source.problem()
+    given = "None" if source is None else f"{type(source).__name__} object"
+    raise ProblemError(f"expected a Problem, got {given}; dmcmc.load reads a file, Problem.build() starts a problem")
 
 
 def _domain_labels(domain: int | Iterable[Label], what: str) -> Sequence[Label]:
@@ -227,13 +264,33 @@ def _tabulate_function(
     if calls > _MAX_FUNCTION_CALLS:
         raise ProblemError(f"{what}: its function would be called {calls:,} times; give an array, or a mapping")
 
-    def numbers() -> Iterator[float]:
+    def numbers() -> Iterator[int | float]:
         """Yield the function's values."""
         for labels in product(*domains):
-            where = ", ".join(f"{v}={label!r}" for v, label in zip(names, labels, strict=True))
-            yield _python_number(function(*labels), f"{what}: the function at {where}")
+            value = function(*labels)
+            if type(value) not in _NUMBERS or value != value:
+                where = ", ".join(f"{v}={label!r}" for v, label in zip(names, labels, strict=True))
+                value = _python_number(value, f"{what}: the function at {where}")
+            yield value
 
-    return np.array(list(numbers())).reshape([len(d) for d in domains])
+    try:
+        values = list(numbers())
+    except TypeError as error:
+        if _takes(function, len(names)):
+            raise
+        raise ProblemError(f"{what}: its function has to take {len(names)} labels as arguments: {error}") from None
+    return as_array(values, what).reshape([len(d) for d in domains])
+
+
+def _takes(function: Callable[..., float], arguments: int) -> bool:
+    """Return whether a function can be called with a number of arguments; True if this is not known."""
+    try:
+        signature(function).bind(*range(arguments))
+    except TypeError:
+        return False
+    except ValueError:  # a built-in function without a signature
+        return True
+    return True
 
 
 def _python_number(value: Any, what: str) -> int | float:

@@ -69,7 +69,8 @@ class FlatTables(NamedTuple):
 
     def selected_entries(self, values: NDArray[np.int64], strides: NDArray[np.int64]) -> Array:
         """Return each table's entry at an assignment in the dtype of ``data``, shape (tables,); see ``entries``."""
-        steps = np.append(0, np.cumsum(values[self.scope] * strides))
+        indices = values.astype(np.int64, copy=False)  # NumPy makes floats of an empty list
+        steps = np.append(0, np.cumsum(indices[self.scope] * strides))
         return self.data[self.at[:-1] + np.diff(steps[self.scope_start])]
 
     def scopes(self) -> list[tuple[int, ...]]:

@@ -7,6 +7,7 @@ reported as costs.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
 from dmcmc.inference.model.flat_tables import FlatTables, flatten, flatten_scopes, magnitudes
-from dmcmc.inference.model.tables import as_array, forbidden, forbidden_value, normalise
+from dmcmc.inference.model.summary import html_table, one_line, problem_facts
+from dmcmc.inference.model.tables import TABLE_DTYPES, as_array, forbidden, forbidden_value, normalise
+from dmcmc.inference.model.unknown_names import list_values, suggest_name
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memo import MAX_KEY_SIZE, DerivedFacts, Memo, digest
 from dmcmc.inference.runtime.types import Array
@@ -76,9 +79,18 @@ class Factor:
         ------
         ProblemError
             If ``values`` contain NaN, an infinity of the wrong sign, integers beyond 63 bits, or something that is not
-            a number.
+            a number; or if ``scope`` is not a sequence of variable indices.
         """
-        return cls(tuple(int(v) for v in scope), normalise(values, sense, f"factor {name or list(scope)}"), name)
+        if sense not in ("max", "min"):
+            raise ProblemError(f"sense must be 'max' or 'min', not {sense!r}")
+        try:
+            indices = tuple([index(v) for v in scope])
+        except TypeError:
+            what = f"factor {name}" if name else "a factor"
+            raise ProblemError(
+                f"{what}: its scope is a sequence of variable indices, not {scope!r}; Problem.build() takes names"
+            ) from None
+        return cls(indices, normalise(values, sense, f"factor {name or list(scope)}"), name)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -138,6 +150,9 @@ class Factor:
             The table; subclasses return the arrays of their own representation, with the utilities last.
         """
         return (self.table,)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(scope={self.scope}, shape={self.shape}, name={self.name!r})"
 
     def __eq__(self, other: object) -> bool:
         if self is other or type(other) is not type(self) or not isinstance(other, Factor):
@@ -214,16 +229,43 @@ class Problem:
         domains, owner = _integer_vector(self.domains, "domains"), _integer_vector(self.owner, "owner")
         object.__setattr__(self, "domains", domains)
         object.__setattr__(self, "owner", owner)
-        object.__setattr__(self, "labels", tuple(self.labels) or (None,) * len(self.variables))
+        for part in ("variables", "agents", "factors"):
+            given = getattr(self, part)
+            if isinstance(given, str) or not isinstance(given, Sequence):
+                raise ProblemError(f"{part}: a tuple or a list is needed, not {type(given).__name__}")
+            if isinstance(given, list):
+                object.__setattr__(self, part, tuple(given))
+        object.__setattr__(self, "labels", self._label_tuples() or (None,) * len(self.variables))
         self._check_variables()
+        sizes = domains.tolist()
         for position, factor in enumerate(self.factors):
-            self._check_factor(position, factor)
+            try:  # a fast check, which consistent factors pass
+                scope, is_array = factor.scope, type(factor) is not Factor or factor.table.dtype in TABLE_DTYPES
+                fits = is_array and factor.shape == tuple([sizes[v] for v in scope]) and min(scope, default=0) >= 0
+                consistent = fits and len(set(scope)) == len(scope)
+            except (AttributeError, IndexError, TypeError):
+                consistent = False
+            if not consistent:
+                self._check_factor(position, factor)
+
+    def _label_tuples(self) -> tuple[tuple[Label, ...] | None, ...]:
+        """Return the labels as tuples; raise ProblemError if they are none."""
+        try:
+            return tuple([tuple(labels) if isinstance(labels, list) else labels for labels in self.labels])
+        except TypeError:
+            raise ProblemError(
+                f"labels: a sequence with the value labels of each variable is needed, not {self.labels!r}"
+            ) from None
 
     def _check_variables(self) -> None:
         """Raise ProblemError if names, domains, owners or labels are inconsistent."""
         n = len(self.variables)
         if self.sense not in ("max", "min"):
             raise ProblemError(f"sense must be 'max' or 'min', not {self.sense!r}")
+        for part in ("variables", "agents"):
+            for name in getattr(self, part):
+                if not isinstance(name, str):
+                    raise ProblemError(f"{part}: names must be strings, not {name!r}")
         if len(set(self.variables)) != n:
             last = {name: i for i, name in enumerate(self.variables)}
             repeated = next(v for i, v in enumerate(self.variables) if last[v] != i)
@@ -249,6 +291,10 @@ class Problem:
         for i, labels in enumerate(self.labels):
             if labels is None:
                 continue
+            if not isinstance(labels, tuple):
+                raise ProblemError(
+                    f"variable {self.variables[i]!r}: labels are a tuple or a list of values, not {labels!r}"
+                )
             if len(labels) != self.domains[i]:
                 raise ProblemError(
                     f"variable {self.variables[i]!r} has {self.domains[i]} values but {len(labels)} labels"
@@ -258,7 +304,13 @@ class Problem:
 
     def _check_factor(self, position: int, factor: Factor) -> None:
         """Raise ProblemError if a factor's scope or shape does not fit the variables."""
+        if not isinstance(factor, Factor):
+            raise ProblemError(
+                f"factor {position}: a Factor is needed, not {type(factor).__name__}; use Factor.of(scope, values)"
+            )
         what = f"factor {factor.name or position}"
+        if type(factor) is Factor and getattr(factor.table, "dtype", None) not in TABLE_DTYPES:
+            raise ProblemError(f"{what}: its table is no array of utilities; use Factor.of(scope, values)")
         for v in factor.scope:
             if not 0 <= v < len(self.variables):
                 raise ProblemError(f"{what}: variable {v} does not exist (0..{len(self.variables) - 1})")
@@ -292,6 +344,13 @@ class Problem:
         for name, part in parts.items():
             object.__setattr__(problem, name, part)
         return problem
+
+    def __repr__(self) -> str:
+        return one_line(f"Problem {self.name!r}" if self.name else "Problem", problem_facts(self))
+
+    def _repr_html_(self) -> str:
+        """Return the sizes of the problem as a table for notebooks."""
+        return html_table(f"Problem {self.name}".strip(), problem_facts(self))
 
     def __eq__(self, other: object) -> bool:
         if self is other or not isinstance(other, Problem):
@@ -420,7 +479,7 @@ class Problem:
         Raises
         ------
         ProblemError
-            If a variable has no value, or a value outside its domain.
+            If a variable has no value or a value outside its domain, or if a variable does not exist.
 
         Examples
         --------
@@ -430,12 +489,16 @@ class Problem:
         >>> p.evaluate({"a": 1, "b": 1})
         Evaluation(objective=0, violation=1)
         """
-        values = self.values_of(assignment) if isinstance(assignment, Mapping) else np.asarray(assignment)
+        values = self.values_of(assignment) if isinstance(assignment, Mapping) else _value_vector(assignment)
+        self._check_values(values)
+        return self._evaluation(self._entries(values))
+
+    def _check_values(self, values: NDArray[np.int64]) -> None:
+        """Raise ProblemError unless there is one value index inside its domain for each variable."""
         if values.shape != self.domains.shape:
             raise ProblemError(f"{values.size} values for {self.n_variables} variables")
         for i in np.flatnonzero((values < 0) | (values >= self.domains))[:1]:
             raise ProblemError(f"variable {self.variables[i]!r}: value {values[i]} is not in 0..{self.domains[i] - 1}")
-        return self._evaluation(self._entries(values))
 
     def appraise(self, values: NDArray[np.int64]) -> tuple[Evaluation, Exact]:
         """Return the evaluation of an assignment together with its exact utility without constants.
@@ -550,7 +613,9 @@ class Problem:
         dict of str to label
             The label of each variable's value, in the order of the variables.
         """
-        indices = np.asarray(values)[: self.n_variables].tolist()
+        vector = _value_vector(values)[: self.n_variables]
+        self._check_values(vector)
+        indices = vector.tolist()
         chosen_values = zip(self.variables, self.labels, indices, strict=True)
         return {name: value if labels is None else labels[value] for name, labels, value in chosen_values}
 
@@ -570,17 +635,23 @@ class Problem:
         Raises
         ------
         ProblemError
-            If a variable has no value, or a value that is not in its domain.
+            If a variable has no value or a value that is not in its domain, or if a variable does not exist.
         """
+        variables = set(self.variables)
+        for name in assignment:
+            if name not in variables:
+                raise ProblemError(f"variable {name!r} does not exist{suggest_name(name, self.variables)}")
         values = np.zeros(self.n_variables, dtype=np.int64)
         for i, name in enumerate(self.variables):
             if name not in assignment:
                 raise ProblemError(f"variable {name!r} has no value")
             labels = self.labels[i]
             known: Sequence[Label] = range(int(self.domains[i])) if labels is None else labels
-            if assignment[name] not in known:
-                raise ProblemError(f"variable {name!r}: {assignment[name]!r} is not one of its values")
-            values[i] = known.index(assignment[name])
+            try:
+                values[i] = known.index(assignment[name])
+            except ValueError:  # no such label, or a label that cannot be compared, such as an array
+                given = f"{assignment[name]!r} is not one of its values"
+                raise ProblemError(f"variable {name!r}: {given}; {list_values(known)}") from None
         return values
 
     def forbidden_entries(self) -> int:
@@ -592,6 +663,21 @@ class Problem:
             Number of forbidden entries.
         """
         return sum(f.forbidden_entries() for f in self.factors)
+
+
+def _value_vector(assignment: object) -> NDArray[np.int64]:
+    """Return a sequence of value indices as a vector; raise ProblemError for anything else."""
+    try:
+        values = np.asarray(assignment)
+    except ValueError:  # rows of different lengths
+        values = np.array(None)
+    if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
+        what = f"{type(assignment).__name__}{f' of {values.dtype}' if values.ndim else ''}"
+        raise ProblemError(
+            "an assignment is a mapping from the names of variables to their values, or one value index per variable,"
+            f" not {what}"
+        )
+    return values
 
 
 def _integer_vector(given: ArrayLike, what: str) -> NDArray[np.int64]:

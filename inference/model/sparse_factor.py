@@ -175,8 +175,9 @@ def tabulate(
     utility_values = as_array(values, what)
     value_rows = np.asarray(tuples, dtype=np.int64).reshape(utility_values.size, len(shape))
     sizes = np.asarray(shape, dtype=np.int64)
-    for bad in np.flatnonzero(((value_rows < 0) | (value_rows >= sizes)).any(axis=1))[:1]:
-        raise ProblemError(f"{what}: tuple {bad} has a value outside its domain")
+    is_outside = (value_rows < 0) | (value_rows >= sizes)
+    if np.count_nonzero(is_outside):
+        raise ProblemError(f"{what}: tuple {is_outside.any(axis=1).argmax()} has a value outside its domain")
     all_values = _append_default(utility_values, as_array(default, what))
     cells = prod(int(size) for size in shape)
     if (
@@ -200,8 +201,9 @@ def tabulate(
 
 def _append_default(values: Array, default: Array) -> Array:
     """Return the values followed by the default, in a dtype that holds both exactly."""
-    dtype = np.int64 if values.dtype.kind == default.dtype.kind == "i" else np.float64
-    return np.append(values.reshape(-1).astype(dtype), default.astype(dtype))
+    both = np.empty(values.size + 1, dtype=np.int64 if values.dtype.kind == default.dtype.kind == "i" else np.float64)
+    both[:-1], both[-1] = values.reshape(-1), default
+    return both
 
 
 def _distinct_rows(rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

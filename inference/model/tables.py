@@ -14,6 +14,10 @@ from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
 _SMALLEST = -(2**63)  # the smallest int64
+_INT32_LIMIT = 2**31  # magnitude from which integers need int64
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+TABLE_DTYPES = frozenset({_INT32, _INT64, np.dtype(np.float64)})
+"""The dtypes of tables."""
 _EXACT_FLOAT = 2**53  # every integer up to this magnitude is exactly representable in float64
 
 
@@ -53,7 +57,10 @@ def as_array(values: ArrayLike, where: str = "a table") -> Array:
     except (ValueError, OverflowError):
         raise ProblemError(f"{where}: the rows have different lengths, or are no numbers") from None
     # NumPy converts Python integers beyond int64 to uint64, float64 or object, depending on the other entries.
-    if given.size and (given.dtype.kind in "uO" or (given.dtype.kind == "f" and not hasattr(values, "dtype"))):
+    # Only floats of at least 2^63 can be rounded integers; lists with an infinity have floats among their entries.
+    is_float_list = given.dtype.kind == "f" and not hasattr(values, "dtype")
+    may_be_rounded = is_float_list and -_SMALLEST <= np.abs(given).max(initial=0.0) < np.inf
+    if given.size and (given.dtype.kind in "uO" or may_be_rounded):
         exact = given if given.dtype.kind in "uO" else np.asarray(values, dtype=object)
         integers = [v for v in exact.reshape(-1).tolist() if isinstance(v, int)]
         # Integers among floats are rounded like these.
@@ -90,30 +97,46 @@ def normalise(values: ArrayLike, sense: str = "max", where: str = "a table") -> 
     """
     array = as_array(values, where)
     if array.dtype.kind == "i":
-        forbidden_mask = forbidden(array) if array.dtype in (np.int32, np.int64) else np.zeros(array.shape, dtype=bool)
-        integers = np.where(forbidden_mask, 0, array.astype(np.int64))
-        return _integers(-integers if sense == "min" else integers, forbidden_mask)
+        # 8-bit and 16-bit integers are ordinary numbers: tables have 32 bits at least.
+        is_forbidden = forbidden(array) if array.dtype.itemsize >= _INT32.itemsize else None
+        integers = array.astype(np.int64)
+        if is_forbidden is not None and np.count_nonzero(is_forbidden):
+            integers[is_forbidden] = 0
+        else:
+            is_forbidden = None
+        integers = -integers if sense == "min" else integers
+        return _integers(integers, integers.min(initial=0), integers.max(initial=0), is_forbidden)
     floats = array.astype(np.float64)
     floats = -floats if sense == "min" else floats
-    if np.isnan(floats).any():
-        raise ProblemError(f"{where}: contains NaN")
-    if np.isposinf(floats).any():
-        sign, advice = ("+", "-inf") if sense == "max" else ("-", "+inf")
-        raise ProblemError(f"{where}: contains {sign}inf; only {advice} (a hard constraint) is allowed")
-    forbidden_mask = np.isneginf(floats)
-    finite = np.where(forbidden_mask, 0.0, floats)
-    if np.abs(finite).max(initial=0.0) <= _EXACT_FLOAT and (finite == np.rint(finite)).all():
-        return _integers(finite.astype(np.int64), forbidden_mask)
+    finite, is_forbidden, finite_count = floats, None, np.count_nonzero(np.isfinite(floats))
+    if finite_count < floats.size:
+        is_forbidden = forbidden(floats)
+        if finite_count + np.count_nonzero(is_forbidden) < floats.size:
+            raise ProblemError(f"{where}: contains {_unusable(floats, sense)}")
+        finite = np.where(is_forbidden, 0.0, floats)
+    low, high = finite.min(initial=0.0), finite.max(initial=0.0)
+    if max(-low, high) <= _EXACT_FLOAT and not np.count_nonzero(finite != np.rint(finite)):
+        return _integers(finite, low, high, is_forbidden)
     return _frozen(floats)
 
 
-def _integers(entries: NDArray[np.int64], forbidden_mask: NDArray[np.bool_]) -> Array:
-    """Return int64 entries as int32 if they fit, with −∞ at the forbidden positions."""
-    low, high = int(entries.min(initial=0)), int(entries.max(initial=0))
-    narrow = np.iinfo(np.int32)
-    dtype = np.dtype(np.int32 if narrow.min < low and high <= narrow.max else np.int64)
+def _unusable(floats: NDArray[np.float64], sense: str) -> str:
+    """Return for an error message what a table contains that is neither finite nor forbidden."""
+    if np.isnan(floats).any():
+        return "NaN"
+    sign, advice = ("+", "-inf") if sense == "max" else ("-", "+inf")
+    return f"{sign}inf; only {advice} (a hard constraint) is allowed"
+
+
+def _integers(entries: Array, low: float, high: float, is_forbidden: NDArray[np.bool_] | None) -> Array:
+    """Return whole numbers from ``low`` to ``high`` as an int32 table if they fit, otherwise as int64.
+
+    The entries of the mask become −∞; None stands for no such entry.
+    """
+    dtype = _INT32 if low > -_INT32_LIMIT and high < _INT32_LIMIT else _INT64
     table = np.array(entries, dtype=dtype)  # the negation of a 0-d array is a scalar
-    table[forbidden_mask] = forbidden_value(dtype)
+    if is_forbidden is not None:
+        table[is_forbidden] = forbidden_value(dtype)
     return _frozen(table)
 
 

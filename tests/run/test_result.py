@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from rich.console import Console
@@ -14,7 +15,7 @@ from dmcmc.files.write import check_writable
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.report.summary import summary
 from dmcmc.results.provenance import provenance
-from dmcmc.results.result import AgentMetrics, Result, TracePoint, gap_of, guarantee_report
+from dmcmc.results.result import AgentMetrics, Result, Solution, TracePoint, gap_of, guarantee_report
 
 RESULT_FIELDS = [
     "format_version", "status", "objective", "bound", "gap", "violation", "assignment", "sense", "time",
@@ -49,6 +50,46 @@ def test_json_numbers_are_finite_or_null() -> None:
     assert data["bound"] is None
     assert [p["bound"] for p in data["trace"]] == [None, 3.5]
     assert data["provenance"] == {"nan": None, "numpy": None, "array": [1.5, None], "7": {"deep": [None]}}
+
+
+def test_the_text_of_a_result_is_one_short_line() -> None:
+    values = {f"x{i}": i for i in range(10_000)}
+    text = "objective 10 (maximise), bound 12, gap 0.2, variables 10,000, time 0.500 s"
+    assert repr(result_with(assignment=values)) == f"<Result feasible: {text}>"
+    nothing = result_with(status="unsatisfied", objective=None, bound=None, gap=None, assignment=None, violation=None)
+    text = "objective None (maximise), bound None, gap None, variables no assignment, time 0.500 s"
+    assert str(nothing) == f"<Result unsatisfied: {text}>"
+    assert "broken hard constraints 3" in repr(result_with(violation=3))
+    assert "objective -about 2^40001" in repr(result_with(objective=-(2**40_000)))
+    assert len(repr(Solution(0.5, 2**40_000, values, "local search"))) < 200
+
+
+def test_a_notebook_shows_a_result_with_all_texts_escaped() -> None:
+    values = {"<b>": "<i>"} | {f"x{i}": i for i in range(10_000)}
+    page = result_with(assignment=values, note="<u>")._repr_html_()
+    assert "&lt;b&gt;" in page and "&lt;i&gt;" in page and "&lt;u&gt;" in page
+    assert not any(tag in page for tag in ("<b>", "<i>", "<u>"))
+    assert "of 10,001 variables" in page and len(page) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "work"),
+    [
+        ({}, "1,234,567 updates"),
+        ({"updates": 0}, "0 updates"),
+        ({"updates": 0, "cells": 7}, "7 cells"),
+        ({"updates": 0, "method": "exact", "exact": True}, "0 cells"),
+        ({"updates": 0, "variables": 1, "interface": 1}, "nothing hidden"),
+        ({"updates": 0, "variables": 1, "interface": 1, "method": "exact", "exact": True}, "nothing hidden"),
+        ({"variables": 1, "interface": 1}, "1,234,567 updates"),
+    ],
+)
+def test_the_table_of_agents_names_the_work_of_each_method(changes: dict[str, Any], work: str) -> None:
+    console = Console(width=120)
+    with console.capture() as captured:
+        console.print(summary(result_with(agents=(msgspec.structs.replace(agent("one"), **changes),))))
+    (line,) = (line for line in captured.get().splitlines() if line.startswith(" one"))
+    assert f" {work} " in line and line.count("cells") == work.count("cells")
 
 
 def test_json_integers_are_exact() -> None:

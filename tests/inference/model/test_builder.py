@@ -1,6 +1,7 @@
 """Problems that are written by hand with a builder."""
 
 from itertools import product
+from time import process_time
 
 import numpy as np
 import pytest
@@ -112,9 +113,25 @@ def test_a_builder_can_be_extended_after_its_problem_is_built():
             "factor over (desk, day): the function at desk='window', day='mon' is True: a number is needed (0 to",
         ),
         (lambda p: p.factor("seat", lambda r: float("nan")), "factor over (seat): the function at seat=0 is NaN"),
-        (lambda p: p.factor("desk", {"windw": 1}), "factor over (desk): 'windw' in 'windw' is not a value of"),
+        (
+            lambda p: p.factor("desk", {"windw": 1}),
+            "factor over (desk): 'windw' is not a value of 'desk'; its values are 'window', 'door'",
+        ),
+        (
+            lambda p: p.factor(("desk", "seat"), {("door", 3): 1}),
+            "factor over (desk, seat): 3 in ('door', 3) is not a value of 'seat'; its values are 0 to 2",
+        ),
+        (lambda p: p.factor("desk", {"door": INF}), "factor over (desk): contains +inf; only -inf"),
+        (lambda p: p.factor("desk", {"door": 1}, default=INF), "factor over (desk): contains +inf; only -inf"),
+        (lambda p: p.factor("seat", lambda r: 2**63 if r else -1), "factor over (seat): integers beyond 63 bits"),
+        (
+            lambda p: p.factor(("desk", "seat"), lambda d: 1),
+            "factor over (desk, seat): its function has to take 2 labels as arguments: ",
+        ),
+        (lambda p: p.factor(0, [1, 2]), "factor: the scope is the name of a variable, or several names, not 0"),
+        (lambda p: p.factor([["desk"]], [1, 2]), "factor over (['desk']): variable ['desk'] does not exist"),
         (lambda p: p.factor(("desk", "seat"), {"door": 1}), "factor over (desk, seat): 'door' has 1 values for 2 var"),
-        (lambda p: p.factor("desk", {"door": "much"}), "factor over (desk): at 'door' is 'much': a number is needed"),
+        (lambda p: p.factor("desk", {"door": "much"}), "factor over (desk): the value at 'door' is 'much': a"),
         (lambda p: Problem.build(sense="most"), "sense must be 'max' or 'min', not 'most'"),
     ],
 )  # fmt: skip
@@ -122,6 +139,40 @@ def test_invalid_input_is_reported_in_one_line(action, message):
     with pytest.raises(ProblemError) as caught:
         action(office())
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+def test_errors_of_a_function_itself_are_not_hidden():
+    with pytest.raises(TypeError, match="unsupported operand"):
+        office().factor("desk", lambda desk: desk - 1)
+
+
+def seconds_per_factor(n_variables, utilities, n_factors=2000):
+    """Return the processor time of one factor of a problem with some variables and agents."""
+    p = Problem.build()
+    names = [p.variable(f"x{i}", ["abc"], agent=f"a{i}") for i in range(n_variables)]
+    start = process_time()
+    for i in range(n_factors):
+        p.factor((names[i % 2], names[-1 - i % 2]), utilities)
+    return (process_time() - start) / n_factors
+
+
+@pytest.mark.parametrize(
+    "utilities", [[[1]], {("abc", "abc"): 1}, lambda a, b: 1], ids=["table", "mapping", "function"]
+)
+def test_the_time_of_a_factor_does_not_depend_on_the_number_of_variables(utilities):
+    few = min(seconds_per_factor(4, utilities) for _ in range(3))
+    many = min(seconds_per_factor(20_000, utilities) for _ in range(3))
+    assert many < 5 * few
+
+
+def test_the_time_of_a_variable_does_not_depend_on_the_number_of_agents():
+    def seconds(n):
+        p, start = Problem.build(), process_time()
+        for i in range(n):
+            p.variable(f"x{i}", 2, agent=f"a{i}")
+        return (process_time() - start) / n
+
+    assert min(seconds(20_000) for _ in range(3)) < 5 * min(seconds(500) for _ in range(3))
 
 
 def test_a_function_with_too_many_combinations_is_not_called():

@@ -53,6 +53,15 @@ def problem(**changes):
         ({"labels": (None, ("p", "q"))}, ["'y'", "3 values", "2 labels"]),
         ({"labels": (None, ("p", "q", "p"))}, ["'y'", "label twice"]),
         ({"sense": "best"}, ["sense", "best"]),
+        ({"variables": "xy"}, ["variables", "a tuple or a list", "not str"]),
+        ({"variables": (1, "y")}, ["variables", "strings, not 1"]),
+        ({"agents": (1,)}, ["agents", "strings, not 1"]),
+        ({"labels": 3}, ["labels", "not 3"]),
+        ({"labels": ("pq", None)}, ["'x'", "labels", "not 'pq'"]),
+        ({"factors": Factor.of((0,), [0, 0])}, ["factors", "a tuple or a list", "not Factor"]),
+        ({"factors": (((0,), [0, 0]),)}, ["factor 0", "not tuple", "Factor.of"]),
+        ({"factors": (Factor((0,), [0, 0]),)}, ["factor 0", "no array", "Factor.of"]),
+        ({"factors": (Factor((0,), np.zeros(2, dtype=np.int8), "f"),)}, ["factor f", "no array", "Factor.of"]),
     ],
 )
 def test_an_inconsistent_problem_is_rejected_with_the_name_of_its_part(changes, words):
@@ -95,11 +104,74 @@ def test_a_variable_with_one_value_only_adds_an_axis_to_a_table():
     assert [one.evaluate([0, v]).objective for v in range(3)] == [1, 2, 3]
 
 
-def test_evaluate_rejects_missing_values_and_values_outside_domains():
-    p = problem(labels=(None, ("p", "q", "r")))
-    for bad in ([0], [0, 3], [-1, 0], {"x": 0}, {"x": 0, "y": "s"}, {"x": 2, "y": "p"}):
-        with pytest.raises(ProblemError):
-            p.evaluate(bad)
+def test_lists_become_tuples():
+    given = problem(variables=["x", "y"], agents=["a"], labels=[None, ["p", "q", "r"]])
+    assert given == problem(labels=(None, ("p", "q", "r"))) and hash(given) is not None
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ([0], "1 values for 2 variables"),
+        ([0, 3], "variable 'y': value 3 is not in 0..2"),
+        ([-1, 0], "variable 'x': value -1 is not in 0..1"),
+        ({"x": 0}, "variable 'y' has no value"),
+        ({"x": 0, "y": "s"}, "variable 'y': 's' is not one of its values; its values are 'p', 'q', 'r'"),
+        ({"x": 2, "y": "p"}, "variable 'x': 2 is not one of its values; its values are 0 to 1"),
+        ({"x": np.array([0, 1]), "y": "p"}, "variable 'x': array([0, 1]) is not one of its values"),
+        ({"x": 0, "y": "p", "width": 1}, "variable 'width' does not exist; known variables: x, y"),
+        ({"xx": 0, "y": "p"}, "variable 'xx' does not exist; did you mean 'x'?"),
+        (None, "an assignment is a mapping from the names of variables to their values, or one value index per"),
+        ([0.5, 1], "an assignment is a mapping"),
+        ([0, "p"], "an assignment is a mapping"),
+        ([[0], [0, 1]], "an assignment is a mapping"),
+        ("xy", "an assignment is a mapping"),
+    ],
+)
+def test_evaluate_rejects_what_is_no_assignment(assignment, message):
+    with pytest.raises(ProblemError) as caught:
+        problem(labels=(None, ("p", "q", "r"))).evaluate(assignment)
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("values", [[0], [0, 3], [-1, 0], None])
+def test_an_assignment_is_not_made_from_values_outside_the_domains(values):
+    with pytest.raises(ProblemError):
+        problem().assignment(values)
+
+
+@pytest.mark.parametrize(
+    ("scope", "sense", "message"),
+    [
+        (("x", "y"), "max", "a factor: its scope is a sequence of variable indices, not ('x', 'y'); Problem.build() "),
+        (0, "max", "a factor: its scope is a sequence of variable indices, not 0"),
+        ((0,), "maximise", "sense must be 'max' or 'min', not 'maximise'"),
+    ],
+)
+def test_a_factor_names_what_is_wrong(scope, sense, message):
+    with pytest.raises(ProblemError) as caught:
+        Factor.of(scope, [1, 2], sense)
+    assert str(caught.value).startswith(message)
+
+
+def test_the_text_of_a_problem_is_short():
+    many = problem(factors=tuple(Factor.of((0, 1), np.zeros((2, 3))) for _ in range(1000)), name="office")
+    assert repr(many) == (
+        "<Problem 'office': variables 2, values per variable 2 to 3, agents 1, factors 1,000,"
+        " variables per factor at most 2, stored numbers 6,000, sense maximise>"
+    )
+    assert repr(problem(variables=(), domains=(), owner=(), factors=())) == (
+        "<Problem: variables 0, agents 1, factors 0, sense maximise>"
+    )
+    large = tabulate(range(2), (10**6, 10**6), [[1, 2]], [3], 0)  # its table would not fit any memory
+    assert "stored numbers 4" in repr(problem(domains=[10**6, 10**6], factors=(large,)))
+    assert repr(Factor.of((0,), np.zeros(10**6), name="f")) == "Factor(scope=(0,), shape=(1000000,), name='f')"
+
+
+def test_a_notebook_shows_the_sizes_of_a_problem_with_its_name_escaped():
+    page = problem(name="<script>alert(1)</script>")._repr_html_()
+    assert page.startswith("<table><caption>Problem &lt;script&gt;") and "<script>" not in page
+    assert ">variables</th>" in page and ">2 to 3</td>" in page
 
 
 def test_cost_problems_report_costs_and_count_infinite_costs():

@@ -142,6 +142,13 @@ def test_a_factor_over_55_variables_becomes_a_chain_of_small_tables():
         _ = at_most_one.table
 
 
+def test_an_automaton_with_a_far_larger_table_becomes_a_chain_however_much_memory_there_is():
+    count = unroll(range(23), [2] * 23, 0, lambda i, n, x: (n + x, 0 if n + x < 3 else None))
+    dense = densify(problem_of(count), 2**40).problem
+    assert dense.n_variables == 23 + 22
+    assert sum(factor.table.size for factor in dense.factors) < 1000
+
+
 @pytest.mark.parametrize(("tuples", "hidden"), [(20, 3), (300, 0)])
 def test_a_sparse_factor_with_an_allowed_default_becomes_the_smaller_of_chain_and_table(tuples, hidden):
     rng = np.random.default_rng(0)
