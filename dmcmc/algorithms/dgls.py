@@ -12,19 +12,21 @@ times its loss.
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.algorithms import local_kernels as kernels
 from dmcmc.algorithms.contract import Algorithm, Parameter, Values
-from dmcmc.algorithms.network import AgentNetwork
+from dmcmc.algorithms.network import BYTES, AgentNetwork
 from dmcmc.inference.runtime.types import Ints
 
 
 def dgls(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
     """Move as MGM does on utilities less penalties; raise penalties where no variable can gain.
 
-    A cycle has two rounds of messages (values and gains), and a third one (which variables are stuck) if penalties are
-    raised. A variable is *stuck* if neither it nor a neighbour gains anything. *Scores* are the utilities of a
-    variable's factors less their penalties, per value; ``guided`` is the layout of tables with penalties subtracted.
+    A cycle has two rounds of messages, values and gains. A variable is *stuck* if neither it nor a neighbour gains
+    anything. It then names the factors that it penalises to the agents of their other variables. *Scores* are the
+    utilities of a variable's factors less their penalties, per value; ``guided`` is the layout of tables with penalties
+    subtracted.
     """
     values, layout = network.start(rng), network.layout
     penalties = np.zeros(layout.data.size, dtype=np.int64)
@@ -35,15 +37,38 @@ def dgls(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iter
     yield values
     while values.size:
         best, gain = network.best_moves(values, scores)
-        network.sends(2)
+        network.sends(1, kind="VALUE")
+        network.sends(1, kind="GAIN")
         moves = (gain > 0) & network.leads(gain)
         network.move(values, scores, np.where(moves, best, values), guided)
         stuck = ~network.near(gain > 0)
         if stuck.any():
-            network.sends(1)
+            _count_penalties(network, values, stuck)
             kernels.penalise(layout, values, penalties, guided.data, stuck, weight, kept_1024ths)
             kernels.fill_scores(guided, values, scores)
         yield values
+
+
+def _count_penalties(network: AgentNetwork, values: Ints, stuck: NDArray[np.bool_]) -> None:
+    """Count the messages of stuck variables: the numbers of the penalised factors that another agent shares.
+
+    A stuck variable penalises those of its factors that lose something, and at least the mean loss of its factors.
+    """
+    layout, owner, agents = network.layout, network.problem.owner, network.problem.n_agents
+    n_columns = layout.column_at.size
+    variable = np.repeat(np.arange(values.size), np.diff(layout.column_start))  # of each column
+    column = np.repeat(np.arange(n_columns), np.diff(layout.other_start))  # of each other variable of a column
+    at = layout.column_at + values[variable]
+    np.add.at(at, column, layout.other_stride * values[layout.other_variable])
+    loss = layout.column_top - layout.data[at]
+    columns_of_variable = np.diff(layout.column_start)
+    mean = np.bincount(variable, loss, values.size) / np.maximum(columns_of_variable, 1)
+    penalised = stuck[variable] & (loss > 0) & (loss >= mean[variable])
+    receiver = owner[layout.other_variable]
+    notified = penalised[column] & (receiver != owner[variable[column]])
+    named = np.unique(column[notified] * agents + receiver[notified])  # each factor once per agent
+    messages, factors = np.unique(variable[named // agents] * agents + named % agents, return_counts=True)
+    network.count_messages("PENALTY", owner[messages // agents], BYTES * factors)
 
 
 DGLS = Algorithm(

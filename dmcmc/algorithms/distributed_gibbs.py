@@ -9,7 +9,7 @@ import numpy as np
 
 from dmcmc.algorithms import local_kernels as kernels
 from dmcmc.algorithms.contract import Algorithm, Parameter, Values
-from dmcmc.algorithms.network import BYTES, AgentNetwork
+from dmcmc.algorithms.network import AgentNetwork
 from dmcmc.algorithms.tree import VariableTree
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.mpi.world import World
@@ -33,20 +33,19 @@ def distributed_gibbs(network: AgentNetwork, rng: np.random.Generator, given: Va
     if values.size:
         network.parallel = float(sum(work[tree.levels == level].max() for level in np.unique(tree.levels)) / work.sum())
     _, children = tree.edges_across(owner)
-    messages_up = np.bincount(owner[children], minlength=network.problem.n_agents)
     inverse_temperature = 1.0 / (float(given["temperature"]) * network.layout.scale)
     yield values
     while values.size:
         kernels.gibbs_sweep(network.layout, values, scores, tree.top_down, inverse_temperature, rng.random(values.size))
         network.sends(1)
-        network.sends(1, BYTES, messages_up)
+        network.count_messages("UTILITY", owner[children])
         yield values
 
 
 def _on_one_rank(network: AgentNetwork) -> AgentNetwork:
-    """Return the network on this rank alone; its message counters are the same arrays as those of ``network``."""
+    """Return the network on this rank alone; messages are counted for both."""
     single = AgentNetwork(network.problem, World())
-    single.messages, single.bytes = network.messages, network.bytes
+    single.share_counts(network)
     return single
 
 

@@ -190,17 +190,13 @@ def duct(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iter
     search, problem = DuctSearch(network, float(given["widths"])), network.problem
     parents, children = search.tree.edges_across(problem.owner)
     context_sizes = np.array([len(search.separators[v]) for v in children], dtype=np.int64)
-    messages_down = np.bincount(problem.owner[parents], minlength=problem.n_agents).astype(np.int64)
-    messages_up = np.bincount(problem.owner[children], minlength=problem.n_agents).astype(np.int64)
-    down_bytes = np.bincount(problem.owner[parents], BYTES * context_sizes, problem.n_agents).astype(np.int64)
     network.parallel = 1.0
     roots = [v for v in range(problem.n_variables) if search.parent[v] < 0]
     values = network.start(rng)
     while values.size:
         search.sample(values, rng)
-        network.messages += messages_down
-        network.bytes += down_bytes
-        network.sends(1, 2 * BYTES, messages_up)
+        network.count_messages("CONTEXT", problem.owner[parents], BYTES * context_sizes)
+        network.count_messages("COST", problem.owner[children], 2 * BYTES)  # the cost and the bound
         yield values
         root_statistics = [search.statistics_of(v, values) for v in roots]
         if all(

@@ -10,17 +10,18 @@ tables are exact if their sums fit. Other integers, and floats, are scaled by a 
 digits of their sum.
 """
 
-from math import floor, log2
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.arithmetic import scaling_exponent
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.types import Ints
 
 _MAX_ABS_SUM = 2**61  # largest absolute value of any sum of entries; leaves headroom in int64
+_MAX_EXPONENT = 1023  # exponent of the largest power of two that is a float64
 _MAX_SCALED_TOTAL = 2**42  # largest total of the scaled absolute utilities with float tables: about twelve digits
 
 
@@ -180,9 +181,8 @@ def integer_tables(problem: Problem) -> tuple[list[tuple[tuple[int, ...], Ints]]
     if all_integer and 3 * total_magnitude + len(factors) + 1 < max_scaled_sum:
         scale = 1.0
     else:
-        scale = (
-            2.0 ** floor(log2(min(_MAX_SCALED_TOTAL, max_scaled_sum / 4) / total_magnitude)) if total_magnitude else 1.0
-        )
+        exponent = scaling_exponent(min(_MAX_SCALED_TOTAL, max_scaled_sum / 4), total_magnitude)
+        scale = 2.0 ** min(exponent, _MAX_EXPONENT)
     violation = int(2 * (total_magnitude * scale + len(factors)) + 1)
     tables = []
     for scope, table, is_forbidden in factors:

@@ -54,7 +54,7 @@ def max_sum(network: AgentNetwork, rng: np.random.Generator, given: Values) -> I
     tie_breakers = rng.random((n, layout.max_domain)) * (0.5 / max(n, 1))
     is_padding = np.arange(layout.max_domain) >= layout.domains[:, None]
     groups = _groups(network)
-    message_counts, message_bytes = _count_messages(network)
+    to_factors, from_factors, message_bytes = _messages_per_cycle(network)
     beliefs = np.where(is_padding, -np.inf, tie_breakers)
     while True:
         received = np.zeros_like(tie_breakers)
@@ -68,8 +68,8 @@ def max_sum(network: AgentNetwork, rng: np.random.Generator, given: Values) -> I
                 new_message = beliefs[group.scopes[:, axis], : message.shape[1]] - message
                 new_message -= new_message.max(axis=1, keepdims=True)
                 group.from_variables[axis][:] = damping * group.from_variables[axis] + (1 - damping) * new_message
-        network.messages += 2 * message_counts
-        network.bytes += 2 * message_bytes
+        network.count_messages("TO_FACTOR", to_factors, message_bytes)
+        network.count_messages("FROM_FACTOR", from_factors, message_bytes)
         yield beliefs.argmax(axis=1) if n else np.zeros(0, dtype=np.int64)
 
 
@@ -106,16 +106,16 @@ def _factor_message(group: _FactorGroup, axis: int) -> Floats:
     return np.asarray(total.max(axis=other_axes) if other_axes else total, dtype=np.float64)
 
 
-def _count_messages(network: AgentNetwork) -> tuple[Ints, Ints]:
-    """Return how many messages and bytes each agent sends in one of the two rounds."""
-    problem = network.problem
-    counts, sizes = np.zeros(problem.n_agents, dtype=np.int64), np.zeros(problem.n_agents, dtype=np.int64)
-    for factor in problem.factors:
-        for v in factor.scope[1:]:
-            if problem.owner[v] != problem.owner[factor.scope[0]]:
-                counts[problem.owner[v]] += 1
-                sizes[problem.owner[v]] += BYTES * int(problem.domains[v])
-    return counts, sizes
+def _messages_per_cycle(network: AgentNetwork) -> tuple[Ints, Ints, Ints]:
+    """Return the senders of the messages to factors and of those back, and the bytes of both, (messages,) int64 each.
+
+    Message i to a factor is sent by the agent of the variable, and message i back by the agent that computes the
+    factor.
+    """
+    owner, domains = network.problem.owner, network.problem.domains
+    pairs = [(v, f.scope[0]) for f in network.problem.factors for v in f.scope[1:] if owner[v] != owner[f.scope[0]]]
+    variables, first = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return owner[variables], owner[first], BYTES * domains[variables]
 
 
 MAX_SUM = Algorithm(

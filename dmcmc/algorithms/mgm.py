@@ -26,7 +26,8 @@ def mgm(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Itera
     yield values
     while True:
         best, gain = network.best_moves(values, scores)
-        network.sends(2)
+        network.sends(1, kind="VALUE")
+        network.sends(1, kind="GAIN")
         moves = (gain > 0) & network.leads(gain)
         if not moves.any():
             return
@@ -37,9 +38,10 @@ def mgm(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Itera
 def mgm2(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
     """Let pairs of neighbours move jointly, too, until no pair gains anything: the result is 2-optimal.
 
-    A cycle has five rounds of messages: values, offers (the gain of each pair of values), answers, gains, and moves.
-    Each variable makes an offer with a fixed probability, to a random neighbour; a variable without an offer may accept
-    one.
+    A cycle has five rounds of messages. Values and gains go to all neighbours. An offer, the gain of each pair of
+    values, goes to one neighbour, and the answer back: the joint gain and the offering variable's value, or a refusal.
+    Partners then tell each other whether they may move. Each variable makes an offer with a fixed probability, to a
+    random neighbour; a variable without an offer may accept one.
 
     Offers are random, so a cycle without a move does not show 2-optimality. The first such cycle after a move checks it
     for all pairs; if it does not hold, ``known_not_optimal`` is True until the next move, which saves further checks.
@@ -47,7 +49,6 @@ def mgm2(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iter
     values, layout = network.start(rng), network.layout
     scores = network.scores(values)
     degree = np.diff(layout.pair_start)
-    offer_bytes = BYTES * int(layout.max_domain) ** 2
     known_not_optimal = False
     yield values
     while True:
@@ -59,12 +60,9 @@ def mgm2(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iter
             makes_offer
         ]
         partner, gain, best = _answer_offers(network, all_scores, values, offer_pair, gain, best)
-        network.sends(4)  # values, answers, gains and moves; offers are larger, and sent by some variables only
-        offers_per_agent = np.bincount(
-            network.problem.owner[makes_offer & _to_other_agents(network, offer_pair)],
-            minlength=network.problem.n_agents,
-        )
-        network.sends(1, offer_bytes, offers_per_agent)
+        network.sends(1, kind="VALUE")
+        network.sends(1, kind="GAIN")
+        _count_offers(network, offer_pair, partner)
         moves = (gain > 0) & network.leads(gain, partner)
         moves &= (partner < 0) | moves[partner]
         if moves.any():
@@ -113,12 +111,23 @@ def _answer_offers(
     return partner, gain, best
 
 
-def _to_other_agents(network: AgentNetwork, offer_pair: Ints) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
-    """Return which variables make an offer to a variable of another agent, (n,) bool; others send no message."""
-    owner, crosses = network.problem.owner, np.zeros(offer_pair.size, dtype=np.bool_)
+def _count_offers(network: AgentNetwork, offer_pair: Ints, partner: Ints) -> None:
+    """Count the messages between variables of different agents that make, answer and carry out offers.
+
+    Parameters
+    ----------
+    offer_pair, partner : (n,) int64
+        The pair over which each variable makes an offer, and the variable that it moves with; -1 for none.
+    """
+    owner, domains = network.problem.owner, network.problem.domains
     offering = np.flatnonzero(offer_pair >= 0)
-    crosses[offering] = owner[network.neighbour[offer_pair[offering]]] != owner[offering]
-    return crosses
+    receiving = network.neighbour[offer_pair[offering]]
+    across = owner[offering] != owner[receiving]
+    offering, receiving = offering[across], receiving[across]
+    network.count_messages("OFFER", owner[offering], BYTES * domains[offering] * domains[receiving])
+    accepted = partner[offering] == receiving
+    network.count_messages("ANSWER", owner[receiving], np.where(accepted, 2 * BYTES, BYTES))
+    network.count_messages("GO", np.concatenate([owner[offering[accepted]], owner[receiving[accepted]]]))
 
 
 MGM = Algorithm(

@@ -4,7 +4,7 @@ An algorithm of ``dmcmc.algorithms`` controls one variable at a time, and calls 
 everything that agents would do by messages. Agents are distributed over MPI ranks; n is the number of variables.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,21 @@ from dmcmc.inference.runtime.types import Ints
 from dmcmc.mpi.placement import place_agents
 from dmcmc.mpi.world import World
 
-BYTES = 8  # bytes of one value, one gain or one utility in a message
+BYTES = 8  # bytes of one value, gain, utility, index or flag in a message
 _LOWEST = -(2**62)  # score of entries that are not computed: below every sum of table entries
+
+
+class SentByAgent(NamedTuple):
+    """The messages of one kind.
+
+    Attributes
+    ----------
+    messages, bytes : (agents,) int64
+        Messages that each agent has sent, and their bytes.
+    """
+
+    messages: Ints
+    bytes: Ints
 
 
 class AgentNetwork:
@@ -35,8 +48,6 @@ class AgentNetwork:
         Rank of each agent.
     source, neighbour : (pairs,) int64
         First and second variable of all ordered pairs of variables that share a factor, sorted by ``source``.
-    messages, bytes : (agents,) int64
-        Messages and bytes that each agent has sent so far. Variables of the same agent exchange values free of charge.
     parallel : float
         Simulated time per unit of this rank's time: the share of this rank's work in a cycle that its busiest agent
         does, as if each agent had its own machine. An algorithm that works sequentially sets it to 1.
@@ -51,8 +62,7 @@ class AgentNetwork:
         self.layout: ColumnLayout = build_layout(problem, rank == self.world.rank)
         self.neighbour = self.layout.neighbour
         self.source = np.repeat(np.arange(problem.n_variables), np.diff(self.layout.pair_start))
-        self.messages = np.zeros(problem.n_agents, dtype=np.int64)
-        self.bytes = np.zeros(problem.n_agents, dtype=np.int64)
+        self._sent: dict[str, SentByAgent] = {}
         self._messages_per_round = _count_links(problem, self.source, self.neighbour)
         mine = np.where(self.layout.mine, work, 0.0)
         self.parallel = float(np.bincount(problem.owner, mine, problem.n_agents).max(initial=0) / max(mine.sum(), 1.0))
@@ -62,7 +72,48 @@ class AgentNetwork:
         """Messages that each agent sends per round, (agents,) int64: one per variable and neighbouring agent."""
         return self._messages_per_round
 
-    def sends(self, rounds: int, size: "int | Ints" = BYTES, links: "Ints | None" = None) -> None:
+    @property
+    def messages(self) -> Ints:
+        """Messages that each agent has sent so far, (agents,) int64; those between its own variables do not count."""
+        return sum((sent.messages for sent in self.sent_by_kind().values()), np.zeros(self.problem.n_agents, np.int64))
+
+    @property
+    def bytes(self) -> Ints:
+        """Bytes of these messages, (agents,) int64."""
+        return sum((sent.bytes for sent in self.sent_by_kind().values()), np.zeros(self.problem.n_agents, np.int64))
+
+    def sent_by_kind(self) -> "dict[str, SentByAgent]":
+        """Return the messages so far by kind; callable from any thread."""
+        return dict(self._sent)
+
+    def share_counts(self, other: "AgentNetwork") -> None:
+        """Count messages together with those of another network of the same problem."""
+        self._sent = other._sent
+
+    def count_messages(self, kind: str, senders: Ints, sizes: "int | Ints" = BYTES) -> None:
+        """Count one message per entry of ``senders``.
+
+        Parameters
+        ----------
+        kind : str
+            Kind of the messages, such as ``VALUE``.
+        senders : (messages,) int64
+            The agent that sends each message.
+        sizes : int or (messages,) int64
+            Bytes of each message.
+        """
+        agents, weights = self.problem.n_agents, np.broadcast_to(np.asarray(sizes, dtype=np.float64), senders.shape)
+        count = np.bincount(senders, minlength=agents).astype(np.int64)
+        self._add(kind, count, np.bincount(senders, weights, agents).astype(np.int64))
+
+    def _add(self, kind: str, count: Ints, size: Ints) -> None:
+        """Add each agent's messages and bytes to those of a kind."""
+        before = self._sent.get(kind)
+        self._sent[kind] = (
+            SentByAgent(count, size) if before is None else SentByAgent(before.messages + count, before.bytes + size)
+        )
+
+    def sends(self, rounds: int, size: "int | Ints" = BYTES, links: "Ints | None" = None, kind: str = "VALUE") -> None:
         """Count one message of ``size`` bytes from each variable to each agent of its neighbours, in each round.
 
         Parameters
@@ -73,10 +124,11 @@ class AgentNetwork:
             Bytes per message.
         links : (agents,) int64, optional
             Messages that each agent sends per round; :attr:`links` by default.
+        kind : str
+            Kind of the messages, under which results report them.
         """
         count = rounds * (self._messages_per_round if links is None else links)
-        self.messages += count
-        self.bytes += count * size
+        self._add(kind, count, count * size)
 
     def start(self, rng: np.random.Generator) -> Ints:
         """Return a random assignment, shape (n,), int64."""

@@ -23,7 +23,7 @@ from dmcmc.results.result import (
     WorkDone,
     guarantee_report,
 )
-from dmcmc.run.agent.uncombined_bound import largest_sum
+from dmcmc.run.agent.uncombined_bound import largest_total
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.planning.setup import Setup, temperature_of
@@ -213,8 +213,7 @@ def early_result(
     """
     assert incumbent.snapshot is not None
     if not incumbent.bounded and parts.config.local.bound != "none":
-        factors = [factor for factor in parts.problem.factors if factor.scope]
-        incumbent.update_bound(largest_sum(factors, parts.arithmetic))
+        incumbent.update_bound(largest_total(parts.problem, parts.arithmetic))
     incumbent.timed_out = incumbent.snapshot[1].status not in ("optimal", "infeasible")
     rank_outcome = RankOutcome({}, Clock(), is_gpu_in_use(), {})
     return result_of(parts, incumbent, [rank_outcome], ranks, incumbent.elapsed, cycles, make_1_optimal)
@@ -343,6 +342,7 @@ def choices_of(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object
     helpers = {"helpers": dict(zip(names, map(list, setup.helpers), strict=True))} if any(setup.helpers) else {}
     return {
         "arithmetic": setup.arithmetic.name,
+        "tree": {"heuristic": setup.config.combine.tree, **setup.tree_size._asdict()},
         "pseudo_tree": {names[a]: names[p] if p >= 0 else None for a, p in enumerate(setup.tree.parent)},
         "separators": {
             names[a]: [setup.problem.variables[v] for v in sep] for a, sep in enumerate(setup.tree.separators) if sep

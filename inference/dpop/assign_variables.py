@@ -90,6 +90,8 @@ def by_tree(problem: Problem, agents: int) -> list[int]:
             return owner
         costs.append((cost, owner))
     cost, owner = min(costs, key=lambda pair: pair[0].cells)
+    if cost.cells > _MAX_EXACT_CELLS:  # no division will be eliminated exactly
+        cost, owner = costs[0]
     if cost.cells > max(_ACCEPTED_CELLS, _WARNING_RATIO * order.cells):
         warnings.warn(
             f"{agents} agents: exact elimination per agent joins {cost.cells:.2g} table cells, and the largest message"
@@ -98,7 +100,7 @@ def by_tree(problem: Problem, agents: int) -> list[int]:
             DivisionWarning,
             stacklevel=2,
         )
-    return owner if cost.cells <= _MAX_EXACT_CELLS else balanced
+    return owner
 
 
 def _divisions(

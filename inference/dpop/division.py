@@ -7,7 +7,7 @@ A *crossing* factor has variables of several agents. An agent's interface B_i ho
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -25,6 +25,16 @@ from dmcmc.inference.runtime.memo import DerivedFacts, Memo, digest
 
 _AGENT_ORDER_BUDGET = 1_000_000  # words touched (2 ns each) by one agent's order search; there may be many agents
 _ORDERS = Memo[Order]()  # by structure key; the variables are positions among the agent's hidden variables
+
+
+class LocalFacts(dict[int, DerivedFacts]):
+    """The cache of each agent's results, made when it is first used; copies for other processes are empty."""
+
+    def __missing__(self, agent: int) -> DerivedFacts:
+        return self.setdefault(agent, DerivedFacts())
+
+    def __reduce__(self) -> tuple[type["LocalFacts"], tuple[()]]:
+        return LocalFacts, ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,8 @@ class LocalProblem:
         The hidden variables in a prescribed elimination order; None to search for one.
     tables : FlatTables or None
         View of the factors' tables in the problem's flat tables; None if they are not adjacent there.
+    facts : LocalFacts or None
+        Caches of results, shared with the problems of the same structure; None for a cache of its own.
     """
 
     agent: int
@@ -63,11 +75,12 @@ class LocalProblem:
     stop: Deadline = NO_DEADLINE
     given_order: tuple[int, ...] | None = None
     tables: FlatTables | None = field(default=None, compare=False, repr=False)
+    facts: LocalFacts | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def known(self) -> DerivedFacts:
         """Results cached for all agents that differ only in the entries of their tables."""
-        return DerivedFacts()
+        return DerivedFacts() if self.facts is None else self.facts[self.agent]
 
     def share_cache(self, known: DerivedFacts) -> None:
         """Share the cache of results with agents that differ only in the entries of their tables."""
@@ -135,6 +148,17 @@ class LocalProblem:
         """Return an order of positions among the hidden variables as an order of these variables."""
         return replace(order, variables=tuple([self.hidden[position] for position in order.variables]))
 
+    def with_order_budget(self, words: float, stop: Deadline) -> "LocalProblem":
+        """Return this problem with a limit and a deadline for the search for its elimination order.
+
+        It shares the cache of results, whose keys contain the limit.
+        """
+        limited = object.__new__(LocalProblem)  # much faster than dataclasses.replace, and there may be 10^5 agents
+        limited.__dict__.update(self.__dict__, order_budget=words, stop=stop)
+        for derived in ("order", "plan"):
+            limited.__dict__.pop(derived, None)
+        return limited
+
     def set_order(self, order: Order) -> None:
         """Set an elimination order that another process has found, instead of searching."""
         self.__dict__["order"] = order
@@ -199,7 +223,7 @@ class Division:
         stop
             Deadline of the searches.
         """
-        division = replace(self, locals=tuple(replace(local, order_budget=words, stop=stop) for local in self.locals))
+        division = replace(self, locals=tuple(local.with_order_budget(words, stop) for local in self.locals))
         division.__dict__.update(
             {name: self.__dict__[name] for name in ("magnitudes", "mean_shared_domain") if name in self.__dict__}
         )
@@ -223,20 +247,20 @@ class _DivisionLayout(NamedTuple):
 
     Attributes
     ----------
-    factors : list of list of int
+    factors : list of tuple of int
         Factor indices: those of the constants, of the crossing factors, and of each agent's own factors.
     interfaces, hidden : list of tuple of int
         Each agent's interface and hidden variables.
-    known : list of DerivedFacts
+    known : LocalFacts
         The cache of each agent's results.
     pieces : list of _TableRange or None
         The position of each agent's tables in the problem's flat tables; None if they are not adjacent.
     """
 
-    factors: list[list[int]]
+    factors: list[tuple[int, ...]]
     interfaces: list[tuple[int, ...]]
     hidden: list[tuple[int, ...]]
-    known: list[DerivedFacts]
+    known: LocalFacts
     pieces: "list[_TableRange | None]"
 
 
@@ -267,9 +291,8 @@ def divide(problem: Problem) -> Division:
         if flat is None
         else problem.shape_facts.get_or_compute("parts", lambda: _layout_of(problem, flat))
     )
-    constants, crossing, *local_factors = (
-        tuple([problem.factors[number] for number in numbers]) for numbers in layout.factors
-    )
+    factor = problem.factors.__getitem__
+    constants, crossing, *local_factors = (tuple(map(factor, numbers)) for numbers in layout.factors)
 
     def tables(agent: int) -> FlatTables | None:
         """Return a view of an agent's tables in the problem's flat tables; None if they are not adjacent."""
@@ -280,11 +303,11 @@ def divide(problem: Problem) -> Division:
         return FlatTables(*piece.layout[:3], flat.data[piece.begin : piece.end])
 
     locals_ = tuple(
-        LocalProblem(agent, interface, hidden, local_factors[agent], problem.domains, tables=tables(agent))
+        LocalProblem(
+            agent, interface, hidden, local_factors[agent], problem.domains, tables=tables(agent), facts=layout.known
+        )
         for agent, (interface, hidden) in enumerate(zip(layout.interfaces, layout.hidden, strict=True))
     )
-    for local, known in zip(locals_, layout.known, strict=True):
-        local.share_cache(known)
     return Division(locals_, crossing, constants)
 
 
@@ -293,15 +316,28 @@ def _layout_of(problem: Problem, flat: FlatTables | None) -> _DivisionLayout:
     agent_of = _agents_of_factors(problem, flat)
     factors_by_agent = np.argsort(agent_of, kind="stable")  # each agent's factors stay in the problem's order
     begins = np.searchsorted(agent_of[factors_by_agent], np.arange(_CONSTANT, problem.n_agents + 1)).tolist()
-    factors = [factors_by_agent[begin:end].tolist() for begin, end in pairwise(begins)]
-    shared = {v for number in factors[_CROSSING - _CONSTANT] for v in problem.factors[number].scope}
-    variables: list[list[int]] = [[] for _ in problem.agents]
-    for v, agent in enumerate(problem.owner.tolist()):
-        variables[agent].append(v)
-    interfaces = [tuple([v for v in indices if v in shared]) for indices in variables]
-    hidden = [tuple([v for v in indices if v not in shared]) for indices in variables]
-    pieces = [None if flat is None else _table_range_of(flat, indices) for indices in factors[-_CONSTANT:]]
-    return _DivisionLayout(factors, interfaces, hidden, [DerivedFacts() for _ in variables], pieces)
+    numbers: tuple[int, ...] = tuple(factors_by_agent.tolist())
+    factors = [numbers[begin:end] for begin, end in pairwise(begins)]
+    shared = np.zeros(problem.n_variables, dtype=np.bool_)
+    crossing_scopes = [problem.factors[number].scope for number in factors[_CROSSING - _CONSTANT]]
+    shared[np.fromiter(chain.from_iterable(crossing_scopes), dtype=np.int64)] = True
+    interfaces, hidden = _by_owner(problem, np.flatnonzero(shared)), _by_owner(problem, np.flatnonzero(~shared))
+    pieces: list[_TableRange | None] = [None] * problem.n_agents
+    if flat is not None:
+        empty = _table_range_of(flat, ())  # of all agents without factors of their own
+        pieces = [_table_range_of(flat, indices) if indices else empty for indices in factors[-_CONSTANT:]]
+    return _DivisionLayout(factors, interfaces, hidden, LocalFacts(), pieces)
+
+
+def _by_owner(problem: Problem, variables: NDArray[np.int64]) -> list[tuple[int, ...]]:
+    """Return for each agent those of the given (ascending) variables that it owns, ascending."""
+    owner = problem.owner[variables]
+    by_owner = np.argsort(owner, kind="stable")
+    ends, members = (
+        np.searchsorted(owner[by_owner], np.arange(problem.n_agents + 1)),
+        tuple(variables[by_owner].tolist()),
+    )
+    return [members[begin:end] for begin, end in pairwise(ends.tolist())]
 
 
 def _table_range_of(flat: FlatTables, numbers: Sequence[int]) -> _TableRange | None:

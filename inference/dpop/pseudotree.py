@@ -1,30 +1,37 @@
 """Build pseudo-trees over agents: agents that share a factor are ancestor and descendant (DMCMC paper §2).
 
 A *crossing* factor has variables of several agents; an agent's *interface* are its variables in such factors. Its
-*separator* are the variables of ancestors that its UTIL message to its parent may range over. Candidates are
-depth-first trees from many roots and the trees of elimination orders. The candidate whose UTIL tables need the fewest
-cells wins.
+*separator* are the variables of ancestors that its UTIL message to its parent may range over. By default, candidates
+are depth-first trees from many roots and the trees of elimination orders, and the candidate whose UTIL tables need the
+fewest cells wins. :mod:`dmcmc.inference.dpop.trees` has other heuristics.
 """
 
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.division import Division, agent_scopes
+from dmcmc.inference.dpop.division import Division
+from dmcmc.inference.dpop.trees import registry
+from dmcmc.inference.dpop.trees.contract import AgentGraph, checked_parents
+from dmcmc.inference.dpop.trees.depth_first import depth_first
+from dmcmc.inference.dpop.trees.elimination_trees import MAX_AGENTS, elimination_tree, rule_tree
 from dmcmc.inference.model.compact_sequences import IndexGroups, flatten_groups
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.best_order import RULES, best_order, primal_graph, rule_order
+from dmcmc.inference.orders.best_order import RULES, best_order
 from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.memo import MAX_KEY_SIZE, Memo, digest
 from dmcmc.inference.runtime.types import Ints
 
 _MAX_ROOTS = 32  # depth-first trees tried per component
 _TREES = Memo["PseudoTree"](64)  # by domain sizes, owners and crossing scopes
 _MAX_INTERFACE_CELLS = 1e300  # cells over one agent's interface are cut off here, to avoid overflow
+_MAX_NAMED_AGENTS = 10  # agents that an error message lists
 
 
 @dataclass(frozen=True)
@@ -63,36 +70,157 @@ class PseudoTree:
         return PseudoTree(tuple(self.parent), children, tuple(self.bottom_up), separators, placed)
 
 
-def build_pseudotree(problem: Problem, division: Division, stop: Deadline = NO_DEADLINE) -> PseudoTree:
-    """Return the cheapest pseudo-tree of a portfolio; ties go to the first candidate.
+class TreeSize(NamedTuple):
+    """Sizes of a pseudo-tree, by which heuristics can be compared.
+
+    Attributes
+    ----------
+    depth : int
+        Number of agents on the longest path from a root to a leaf.
+    width : int
+        Induced width: largest number of variables of an agent's interface and separator together, less 1. With one
+        variable per agent it is the size of the largest separator.
+    separator : int
+        Largest number of variables of a separator.
+    message_cells : float
+        Cells of the largest UTIL message; at most 1e300.
+    cells : float
+        Sum over agents of the cells over interface and separator, an upper bound on the cells that UTIL joins.
+        At most 1e300 per agent.
+    """
+
+    depth: int
+    width: int
+    separator: int
+    message_cells: float
+    cells: float
+
+
+def tree_size(problem: Problem, division: Division, tree: PseudoTree) -> TreeSize:
+    """Return the depth, the induced width and the table sizes of a pseudo-tree."""
+    depth, sizes = [0] * len(tree.parent), problem.domains.astype(np.float64)
+    for agent in reversed(tree.bottom_up):
+        depth[agent] = 1 + (depth[tree.parent[agent]] if tree.parent[agent] >= 0 else 0)
+    separator, message_cells = _group_cells(tree.separators, sizes)
+    interface, rows = _group_cells([local.interface for local in division.locals], sizes)
+    return TreeSize(
+        depth=max(depth, default=0),
+        width=max(0, int((separator + interface).max(initial=0)) - 1),
+        separator=int(separator.max(initial=0)),
+        message_cells=float(message_cells.max(initial=1.0)),
+        cells=float(_limited_product(message_cells, rows).sum()),
+    )
+
+
+def _group_cells(groups: Sequence[tuple[int, ...]], sizes: NDArray[np.float64]) -> tuple[Ints, NDArray[np.float64]]:
+    """Return the number of variables and of cells of each group of variables, by their domain sizes."""
+    start, flat = flatten_groups(groups)
+    length = np.diff(start)
+    cells = np.ones(length.size)
+    if flat.size:
+        with np.errstate(over="ignore"):
+            cells[length > 0] = np.multiply.reduceat(sizes[flat], start[:-1][length > 0])
+    return length, np.minimum(cells, _MAX_INTERFACE_CELLS)
+
+
+def _limited_product(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the product of two numbers of cells, cut off to avoid overflow."""
+    with np.errstate(over="ignore"):
+        return np.minimum(left * right, _MAX_INTERFACE_CELLS)
+
+
+def root_agent(problem: Problem, name: str | None) -> int | None:
+    """Return the agent that ``combine.root`` names; None if it names none.
+
+    Raises
+    ------
+    ConfigError
+        If no agent has this name.
+    """
+    if name is None:
+        return None
+    for agent, agent_name in enumerate(problem.agents):
+        if agent_name == name:
+            return agent
+    known = ", ".join(problem.agents[:_MAX_NAMED_AGENTS]) + ", ..." * (len(problem.agents) > _MAX_NAMED_AGENTS)
+    raise ConfigError(f"combine.root: no agent is named {name!r} (agents: {known})")
+
+
+def build_pseudotree(
+    problem: Problem,
+    division: Division,
+    stop: Deadline = NO_DEADLINE,
+    heuristic: str = registry.AUTO,
+    root: str | None = None,
+) -> PseudoTree:
+    """Return the pseudo-tree of a heuristic.
+
+    With ``auto`` it is the cheapest of a portfolio; ties go to the first candidate.
 
     Parameters
     ----------
     problem, division
         The problem and its division among agents.
     stop
-        Deadline; the best tree so far, which then depends on the clock, is returned.
+        Deadline; the best tree of the portfolio so far, which then depends on the clock, is returned.
+    heuristic
+        ``auto``, or a name of :mod:`dmcmc.inference.dpop.trees.registry`.
+    root
+        Name of the agent that is the root of its component; None for any.
+
+    Raises
+    ------
+    ConfigError
+        If the heuristic or the root is unknown, or the heuristic gives no pseudo-tree.
     """
+
+    def build() -> PseudoTree:
+        """Build the tree, without the cache."""
+        graph, root_index = agent_graph(problem, division), root_agent(problem, root)
+        if heuristic == registry.AUTO:
+            return _cheapest(problem, division, _candidates(graph, root_index), stop)
+        return complete_tree(problem, division, checked_parents(registry.get(heuristic), graph, root_index))
+
     if problem.n_variables + len(division.crossing) > MAX_KEY_SIZE:
-        return _cheapest(problem, division, stop)
+        return build()
     start, flat = flatten_groups(division.scopes)
-    key = digest(problem.domains, problem.owner, np.array(problem.n_agents), np.diff(start), flat)
+    shape = digest(problem.domains, problem.owner, np.array(problem.n_agents), np.diff(start), flat)
+    key = (shape, heuristic, root, *tree_names(problem, heuristic, root))
     tree = _TREES.find(key)
     if tree is None:
-        tree = _cheapest(problem, division, stop)
+        tree = build()
         if not stop.over:
             _TREES.put(key, tree)
     return tree
 
 
-def _cheapest(problem: Problem, division: Division, stop: Deadline) -> PseudoTree:
-    """Compute the cheapest pseudo-tree of the portfolio; costs within a relative 1e-12 (rounding) count as equal."""
-    neighbours = neighbours_of(problem, division)
-    interface_bits = np.array([float(np.log2(problem.domains[list(p.interface)]).sum()) for p in division.locals])
-    log_sizes = np.log2(problem.domains)
+def tree_names(problem: Problem, heuristic: str, root: str | None) -> tuple[str, ...]:
+    """Return the agents' names if the tree may depend on them; ``auto`` without a root depends on the graph only."""
+    return () if heuristic == registry.AUTO and root is None else tuple(problem.agents)
+
+
+def agent_graph(problem: Problem, division: Division) -> AgentGraph:
+    """Return the agents and the factors between them."""
+    owner = problem.owner
+    return AgentGraph(
+        agents=problem.agents,
+        neighbours=neighbours_of(problem, division),
+        scopes=IndexGroups.of(sorted({int(owner[v]) for v in scope}) for scope in division.scopes),
+        rows=np.minimum(np.exp2(np.minimum(_interface_bits(problem, division), 1000)), _MAX_INTERFACE_CELLS),
+    )
+
+
+def _interface_bits(problem: Problem, division: Division) -> NDArray[np.float64]:
+    """Return log2 of the cells over each agent's interface, (agents,) float64."""
+    return np.array([float(np.log2(problem.domains[list(p.interface)]).sum()) for p in division.locals])
+
+
+def _cheapest(problem: Problem, division: Division, candidates: Iterator["array[int]"], stop: Deadline) -> PseudoTree:
+    """Return the cheapest pseudo-tree of some parent vectors; costs within a relative 1e-12 (rounding) are equal."""
+    interface_bits, log_sizes = _interface_bits(problem, division), np.log2(problem.domains)
     best, best_cost = None, float("inf")
     seen = set[bytes]()
-    for parent in _candidates(neighbours, problem, division, interface_bits):
+    for parent in candidates:
         if parent.tobytes() in seen:
             continue
         seen.add(parent.tobytes())
@@ -119,66 +247,27 @@ def neighbours_of(problem: Problem, division: Division) -> IndexGroups:
     return IndexGroups.by_group(agent[agent != other], n, other[agent != other])
 
 
-def _candidates(
-    neighbours: IndexGroups, problem: Problem, division: Division, interface_bits: NDArray[np.float64]
-) -> Iterator["array[int]"]:
+def _candidates(graph: AgentGraph, root: int | None) -> Iterator["array[int]"]:
     """Yield parent vectors of candidate trees: depth-first trees, then the trees of elimination orders.
 
     The number of roots is limited so that all trees together have about 20,000 nodes. Above 2000 agents, elimination
-    orders are not tried, because their graph as a matrix grows with the square. ``interface_bits`` (agents,) float64
-    are log2 of the cells over each interface.
+    orders are not tried, because their graph as a matrix grows with the square. If ``root`` is given, it is the root of
+    all candidates.
     """
-    n, degree = len(neighbours), neighbours.lengths.tolist()
-    ranked = sorted(range(n), key=lambda a: (-degree[a], a))
+    neighbours, n, ranked = graph.neighbours, len(graph.neighbours), graph.by_degree(root)
     yield depth_first(neighbours, ranked)
-    if not len(division.crossing):
+    if not len(graph.scopes):
         return
-    for root in ranked[1 : min(_MAX_ROOTS, max(2, 20_000 // n))]:
-        yield depth_first(neighbours, [root, *ranked])
-    if n > 2000:
+    for other in ranked[1 : min(_MAX_ROOTS, max(2, 20_000 // n))] if root is None else ():
+        yield depth_first(neighbours, [other, *ranked])
+    if n > MAX_AGENTS:
         return
-    scopes, neighbour_sets = agent_scopes(division.crossing, problem.owner), [set(group) for group in neighbours]
-    sizes = np.minimum(np.exp2(np.minimum(interface_bits, 1000)), _MAX_INTERFACE_CELLS)
-    yield _from_order(best_order(scopes, sizes, range(n)).variables, neighbour_sets)
+    last = () if root is None else (root,)
+    eliminated = [agent for agent in range(n) if agent != root]
+    yield elimination_tree([*best_order(graph.scopes, graph.rows, eliminated, last).variables, *last], neighbours)
     if n > MAX_EXACT_VARIABLES:  # fewer agents have an exact order already
-        adjacent = primal_graph(scopes, {a: a for a in range(n)})
-        everyone = np.ones(n, dtype=np.bool_)
         for rule in RULES:
-            yield _from_order(rule_order(adjacent, sizes, everyone, rule).variables, neighbour_sets)
-
-
-def depth_first(neighbours: IndexGroups, roots: Sequence[int]) -> "array[int]":
-    """Return the parents in the depth-first forest from ``roots``; neighbours of high degree first, then by index."""
-    degree = neighbours.lengths
-    agent = np.repeat(np.arange(len(neighbours)), degree)
-    flat = array("i", neighbours.flat[np.lexsort((neighbours.flat, -degree[neighbours.flat], agent))].tolist())
-    at, end = array("i", neighbours.start[:-1].tolist()), array("i", neighbours.start[1:].tolist())
-    parent = array("i", [-2]) * len(neighbours)  # −2: not visited
-    for root in roots:
-        if parent[root] != -2:
-            continue
-        parent[root], current = -1, root
-        while current >= 0:  # the walk back from a root leads to -1
-            if at[current] == end[current]:
-                current = parent[current]
-                continue
-            child = flat[at[current]]
-            at[current] += 1
-            if parent[child] == -2:
-                parent[child], current = current, child
-    return parent
-
-
-def _from_order(order: Sequence[int], neighbours: Sequence[set[int]]) -> "array[int]":
-    """Return the parent vector of an elimination order: an agent's parent is the first later agent in its bucket."""
-    rank = {a: i for i, a in enumerate(order)}
-    later_neighbours = [{b for b in neighbours[a] if rank[b] > rank[a]} for a in range(len(neighbours))]
-    parent = array("i", [-1]) * len(neighbours)
-    for a in order:
-        if later_neighbours[a]:
-            parent[a] = min(later_neighbours[a], key=rank.__getitem__)
-            later_neighbours[parent[a]] |= later_neighbours[a] - {parent[a]}
-    return parent
+            yield rule_tree(graph, rule, root)
 
 
 def complete_tree(problem: Problem, division: Division, parent: Sequence[int]) -> PseudoTree:

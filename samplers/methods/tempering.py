@@ -12,7 +12,7 @@ from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.methods import gibbs
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.rounds import Round
-from dmcmc.samplers.model.schedule import Temperature
+from dmcmc.samplers.model.schedule import COLDEST, Temperature
 
 _TEMPERATURE_RANGE = (0.4, 0.15)  # hottest and coldest, in units of ``model.spread``
 _DESCENT_SWEEPS = 10  # maximum, at the end
@@ -32,7 +32,10 @@ def rounds(model: ChainModel, samples: int, temperature: Temperature) -> list[Ro
     """
     start, end = temperature.resolve(model, _TEMPERATURE_RANGE)
     cold, hot = min(start, end), max(start, end)
-    return [Round(np.full(samples, cold, dtype=np.float32), descent=_DESCENT_SWEEPS, ladder=hot / cold)]
+    if cold < hot:
+        cold = max(cold, COLDEST)  # the ladder is a geometric sequence, which cannot begin at 0
+    ladder = hot / cold if cold > 0 else 1.0
+    return [Round(np.full(samples, cold, dtype=np.float32), descent=_DESCENT_SWEEPS, ladder=ladder)]
 
 
 SAMPLER = Sampler(

@@ -25,7 +25,7 @@ class Temperature:
         First and last temperature, in units of utility; None derives both from the tables.
     shape : {"geometric", "linear"}
         Interpolation between them. With a from 0 to 1 over the trials, linear is start + (end − start) · a, geometric
-        is start · (end / start)^a.
+        is start · (end / start)^a. Where one of them is 0, :data:`COLDEST` stands for it between the ends.
     """
 
     start: float | None = None
@@ -42,7 +42,8 @@ class Temperature:
 
         If an entry is forbidden, the automatic start is hot enough to violate it. Both temperatures are limited to the
         range from :data:`COLDEST` to :data:`HOTTEST`, so that they and their ratio fit single precision; a chain
-        behaves no differently beyond these limits.
+        behaves no differently beyond these limits. A temperature of 0 stays 0: a chain then takes the best value, and
+        the present one at ties.
 
         Parameters
         ----------
@@ -58,9 +59,7 @@ class Temperature:
             )
         else:
             start, end = self.start * model.scale, self.end * model.scale
-        if self.start == 0 or self.end == 0:  # 0 is requested: the best value, present value at ties
-            return start, end
-        return min(max(start, COLDEST), HOTTEST), min(max(end, COLDEST), HOTTEST)
+        return 0.0 if self.start == 0 else _limited(start), 0.0 if self.end == 0 else _limited(end)
 
     def of_trials(
         self, model: ChainModel, trials: int, automatic: tuple[float, float] = AUTOMATIC, skip: float = 0.0
@@ -79,8 +78,16 @@ class Temperature:
             Fraction of the way from start to end to leave out at the beginning, 0 to 1.
         """
         start, end = self.resolve(model, automatic)
+        if start == end:
+            return np.full(trials, start, dtype=np.float32)
         at = np.linspace(skip, 1.0, trials) if trials > 1 else np.ones(trials)
-        values = start + (end - start) * at if self.shape == "linear" else start * (end / start) ** at
-        if min(start, end) > 0:  # rounding may give 0 or less where start and end differ widely
-            values = np.maximum(values, COLDEST)
+        first, last = max(start, COLDEST), max(end, COLDEST)
+        values = first + (last - first) * at if self.shape == "linear" else first * (last / first) ** at
+        values = np.maximum(values, COLDEST)  # rounding may give 0 or less where start and end differ widely
+        values[at == 0], values[at == 1] = start, end
         return values.astype(np.float32)
+
+
+def _limited(temperature: float) -> float:
+    """Return the nearest temperature from :data:`COLDEST` to :data:`HOTTEST`."""
+    return min(max(temperature, COLDEST), HOTTEST)

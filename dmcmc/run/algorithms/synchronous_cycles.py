@@ -24,7 +24,8 @@ from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, judge, quality_of
 from dmcmc.results.provenance import provenance
-from dmcmc.results.result import AgentMetrics, Result, Solution, TracePoint
+from dmcmc.results.result import AgentMetrics, MessageCount, Result, Solution, TracePoint
+from dmcmc.run.metrics import messages_of
 from dmcmc.run.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.run.monitoring.progress import NoProgress, ProgressReporter
 from dmcmc.run.planning.divided_problem import with_memory_limit
@@ -174,6 +175,15 @@ class _AlgorithmRun:
     def _agent_metrics(self) -> tuple[AgentMetrics, ...]:
         """Return the metrics of all agents."""
         owned = np.bincount(self.problem.owner, minlength=self.problem.n_agents).tolist()
+        sent = self.network.sent_by_kind()
+        messages = [
+            {
+                kind: MessageCount(int(one.messages[a]), int(one.bytes[a]))
+                for kind, one in sent.items()
+                if one.messages[a]
+            }
+            for a in range(self.problem.n_agents)
+        ]
         return tuple(
             AgentMetrics(
                 name=name,
@@ -183,8 +193,9 @@ class _AlgorithmRun:
                 interface=len(self.division.locals[a].interface),
                 rank=self.network.place[a],
                 updates=owned[a] * self.cycle,
-                msg_count=int(self.network.messages[a]),
-                msg_size=int(self.network.bytes[a]),
+                msg_count=sum(one.count for one in messages[a].values()),
+                msg_size=sum(one.size for one in messages[a].values()),
+                messages=messages[a],
             )
             for a, name in enumerate(self.problem.agents)
         )
@@ -204,6 +215,7 @@ class _AlgorithmRun:
             sense=self.problem.sense,
             time=elapsed,
             simulated_time=seconds,
+            messages=messages_of(agents),
             msg_count=sum(agent.msg_count for agent in agents),
             msg_size=sum(agent.msg_size for agent in agents),
             cycle=self.cycle,

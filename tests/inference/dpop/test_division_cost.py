@@ -12,7 +12,7 @@ from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
 from dmcmc.formats.registry import save
 from dmcmc.inference.dpop import assign_variables as splitting
-from dmcmc.inference.dpop.division_cost import _maximal_scopes, division_cost
+from dmcmc.inference.dpop.division_cost import DivisionCost, _maximal_scopes, division_cost
 from dmcmc.inference.dpop.tree_cuts import bucket_tree, narrowest_cuts
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import DivisionWarning
@@ -110,6 +110,15 @@ def expensive_divisions(monkeypatch):
 def test_a_warning_gives_the_cost_if_every_division_is_expensive(expensive_divisions):
     with pytest.warns(DivisionWarning, match=r"^4 agents: exact elimination per agent joins .* cells, and the largest"):
         splitting.split(on_graph(nx.path_graph(40)), 4)
+
+
+def test_a_warning_gives_the_cost_of_the_division_that_is_returned(expensive_divisions, monkeypatch):
+    """Beyond the largest exact elimination, the first, balanced division is returned, although others are cheaper."""
+    costs = iter([9e12, 7e12, 8e12])
+    monkeypatch.setattr(splitting, "division_cost", lambda divided: DivisionCost(next(costs, 9.5e12), 3.0, 1.0))
+    with pytest.warns(DivisionWarning, match=r"joins 9e\+12 table cells"):
+        divided = splitting.split(on_graph(nx.path_graph(40)), 4)
+    assert np.bincount(divided.owner).min() >= 7
 
 
 def test_the_command_line_shows_the_warning_in_one_line(expensive_divisions, tmp_path, monkeypatch, capfd):
