@@ -17,7 +17,13 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Dea
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.compile_ahead import compile_branch_and_bound
-from dmcmc.run.improvers.background_search import choose_engine, engine_memory, has_own_core, starts_in_time
+from dmcmc.run.improvers.background_search import (
+    choose_engine,
+    engine_memory,
+    given_to_engine,
+    has_own_core,
+    starts_in_time,
+)
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.planning.combination_plan import will_prove
@@ -27,7 +33,7 @@ from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, TOULBAR2, MeasuredGai
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
-from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
+from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
 
 _CHECK_INTERVAL = 0.02  # seconds between two checks of the engine
 _TRIAL_SECONDS = 1.0  # seconds that the engine searches before anything else is compiled, at most
@@ -90,7 +96,7 @@ class BackgroundEngine:
         Deadline
             Deadline of the run, which also ends with a proof.
         """
-        config, problem = self.parts.config, self.parts.problem
+        config, problem = self.parts.config, self.parts.original
         if config.search == "none" or (config.search == "auto" and not self.parts.timed):
             return stop
         self.name = self.world.on_first_rank(lambda: choose_engine(config, problem))
@@ -231,7 +237,8 @@ class BackgroundEngine:
 
     def _problem_costs(self) -> CostProblem:
         """Return the whole problem as costs for the engine; constants are added at the end."""
-        return costs_of_problem(self.parts.original, self.parts.config.budget.bytes, constants=False)
+        compact = given_to_engine(self.parts.config, self.parts.original)
+        return costs_of_compact(compact, constants=False)
 
     def _take_found(self, values: NDArray[np.int64]) -> None:
         """Take an assignment that the engine has found; called on the engine's thread."""

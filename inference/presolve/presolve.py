@@ -3,10 +3,12 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import normalise
@@ -20,6 +22,8 @@ from dmcmc.inference.presolve.small_buckets import eliminate_small
 from dmcmc.inference.presolve.working_problem import Infeasible, WorkingProblem
 
 _MAX_ROUNDS = 16  # rounds of all steps; most problems need two
+_MAX_EXPANDED_ENTRIES = 4096  # a factor of up to this many entries may become a table
+_MIN_SAVING = 16  # a larger factor keeps its representation if that has at least this many times fewer numbers
 
 Groups = Sequence[tuple[int, ...]]
 
@@ -118,8 +122,8 @@ def presolve(
     Parameters
     ----------
     problem
-        Any problem. If one of its factors is too large for a table, only values are removed: each factor keeps its
-        representation, over fewer values.
+        Any problem. If one of its factors is far smaller than its table, or a linear constraint, only values are
+        removed: each factor keeps its representation, over fewer values. A search engine gains more from it.
     memory
         Upper bound on the bytes of one expanded table.
     limit
@@ -132,7 +136,8 @@ def presolve(
     """
     limit, groups = limit or PresolveLimit(), all_different_groups(problem)
     dense = dense or densify(problem, memory).problem
-    if dense.n_variables == problem.n_variables:
+    keeps_factors = dense.n_variables > problem.n_variables or any(map(_is_worth_keeping, problem.factors))
+    if not keeps_factors:
         return _presolve_dense(dense, groups, limit, merge)
     start = time.perf_counter()
     try:
@@ -153,7 +158,7 @@ def presolve(
         restricted_problem, False, removed, 0, lambda values: _original_values(remaining_values, values)
     )
     dense = densify(restricted_problem, memory).problem
-    if dense.n_variables > n_original:
+    if dense.n_variables > n_original or any(map(_is_worth_keeping, restricted_problem.factors)):
         return restricted
     # No all-different groups: removed values shift the indices, so equal indices are no longer equal values.
     return restricted.then(_presolve_dense(dense, (), limit))
@@ -180,6 +185,16 @@ def _presolve_dense(problem: Problem, groups: Groups, limit: PresolveLimit, merg
     except Infeasible:
         return _proven_infeasible(problem, RemovalCounts(**counts, seconds=time.perf_counter() - start))
     return _result_of(problem, working, counts, start)
+
+
+def _is_worth_keeping(factor: Factor) -> bool:
+    """Return whether a factor should keep its representation: a linear constraint, or far smaller than its table."""
+    if type(factor) is Factor:
+        return False
+    if isinstance(factor, AutomatonFactor) and factor.sum_bounds is not None:
+        return True
+    entries = prod(factor.shape)
+    return entries > _MAX_EXPANDED_ENTRIES and entries > _MIN_SAVING * sum(array.size for array in factor.arrays())
 
 
 def _unchanged(problem: Problem) -> PresolvedProblem:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.automaton import AutomatonFactor, Layer
+from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import normalise
@@ -47,11 +47,7 @@ def _restrict_factor(factor: Factor, remaining: Values) -> Factor:
     if all(len(values) == size for values, size in zip(remaining, factor.shape, strict=True)):
         return factor
     if isinstance(factor, AutomatonFactor):
-        layers = [
-            Layer(np.ascontiguousarray(following[:, values]), np.ascontiguousarray(utility[:, values]))
-            for (following, utility), values in zip(factor.layers, remaining, strict=True)
-        ]
-        return AutomatonFactor(factor.scope, layers, factor.name)
+        return factor.restricted(remaining)
     if isinstance(factor, SparseFactor):
         return _restrict_sparse(factor, remaining)
     return Factor(factor.scope, normalise(factor.table[np.ix_(*remaining)]), factor.name)

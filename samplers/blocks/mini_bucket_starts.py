@@ -6,8 +6,6 @@ drawn given those after it by the sum of its mini-buckets. At temperature 0 this
 0 it gives many different assignments, most with few violations. Chains of block moves begin at them.
 """
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +14,7 @@ from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on_z
 from dmcmc.inference.minibuckets.moment_matching import eliminate_matched
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
-from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic
+from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, scaling_exponent
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
@@ -109,22 +107,31 @@ def starts_of(
         )
         if plan.entries > entries:
             return None
-        flat, scale = _to_integers(graph)
+        graph = _scaled(graph)
+        flat = _to_integers(graph)
         total = int(sum(np.abs(np.where(flat.data == LOWEST, 0, flat.data)).tolist()))
         done = eliminate_matched(flat, plan, Arithmetic(np.dtype(np.int64), LOWEST, total), stop=stop)
     except (OutOfMemory, OutOfTime):
         return None
-    return MiniBucketStarts(done.elimination, scale * float(typical_spread(graph, values)), key)
+    return MiniBucketStarts(done.elimination, float(typical_spread(graph, values)), key)
 
 
-def _to_integers(graph: PenalisedGraph) -> tuple[FlatTables, float]:
-    """Return the tables as int64, with ``LOWEST`` for forbidden entries, and the factor that scales utilities.
+def _scaled(graph: PenalisedGraph) -> PenalisedGraph:
+    """Return a graph whose utilities are multiplied by a power of two.
 
-    The factor is a power of two; it makes the sum of the largest absolute entries of all tables about 2^44.
+    The power makes the sum of the largest absolute entries of all tables about 2^44. The utility of a violation may
+    become −∞.
     """
+    finite = np.where(graph.data <= graph.violation_utility, 0.0, graph.data)
+    exponent = scaling_exponent(2.0**_SUM_BITS, float(np.maximum.reduceat(np.abs(finite), graph.at).sum()))
+    with np.errstate(over="ignore", under="ignore"):
+        return graph._replace(
+            data=np.ldexp(graph.data, exponent), violation_utility=float(np.ldexp(graph.violation_utility, exponent))
+        )
+
+
+def _to_integers(graph: PenalisedGraph) -> FlatTables:
+    """Return the tables of a scaled graph as int64, with ``LOWEST`` for forbidden entries."""
     is_forbidden = graph.data <= graph.violation_utility
-    finite = np.where(is_forbidden, 0.0, graph.data)
-    total = float(np.maximum.reduceat(np.abs(finite), graph.at).sum())
-    scale = 2.0 ** math.floor(_SUM_BITS - math.log2(total)) if total > 0 else 1.0
-    data = np.where(is_forbidden, LOWEST, np.rint(finite * scale).astype(np.int64))
-    return FlatTables(graph.scope_start, graph.scope, np.append(graph.at, data.size), data), scale
+    data = np.where(is_forbidden, LOWEST, np.rint(np.where(is_forbidden, 0.0, graph.data)).astype(np.int64))
+    return FlatTables(graph.scope_start, graph.scope, np.append(graph.at, data.size), data)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.samplers.toulbar2.at_most_one import Pairs
 from dmcmc.samplers.toulbar2.costs import CostProblem
 
 FORBIDDEN = 1 << 60  # the cost of a forbidden value or pair; all other costs stay far below
@@ -128,7 +129,7 @@ def bytes_needed(costs: CostProblem) -> int:
             if listed > MAX_LISTED_TUPLES:
                 return 1 << 62
             total += listed * (8 * int(sizes.sum()) + 48 * int(scope.size))
-    pairs = sum(len(group) * (len(group) - 1) // 2 for group in costs.at_most_one)
+    pairs = sum(len(group) * (len(group) - 1) // 2 for group in _groups(costs))
     largest = int(costs.domains.max(initial=1))
     return total + 200 * values + 8 * largest * largest * pairs + 8 * len(costs.domains) ** 2
 
@@ -149,13 +150,25 @@ def build_network(costs: CostProblem) -> tuple[CostNetwork, SearchState]:
             _add_costs(pairs, variables[0], variables[1], table)
         else:
             _add_tuple_variable(unary, pairs, variables, table)
-    for group in costs.at_most_one:
+    for group in _groups(costs):
         for (v, x), (u, y) in combinations(group, 2):
             if v != u:
                 table = np.zeros((unary[v].size, unary[u].size), dtype=np.int64)
                 table[x, y] = FORBIDDEN
                 _add_costs(pairs, v, u, table)
     return _network(unary, pairs, costs.top)
+
+
+def _groups(costs: CostProblem) -> list[Pairs]:
+    """Return the groups of (variable, value) pairs of which an assignment selects at most one.
+
+    Raises ``ValueError`` for a cost problem that is not of the form for this engine (``costs_of_problem`` with
+    ``dense_only``).
+    """
+    groups = [group for constraint in costs.linear if (group := constraint.group()) is not None]
+    if costs.listed or len(groups) < len(costs.linear):
+        raise ValueError("branch and bound needs tables and constraints of type at most one")
+    return groups
 
 
 def _add_costs(pairs: Tables, v: int, u: int, table: NDArray[np.int64]) -> None:

@@ -1,5 +1,6 @@
 """A greedy first assignment, and 1-opt hill climbing from any assignment, decided by exact utilities."""
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -8,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.samplers.local_search.factor_graph import FactorGraph, build_graph, of_shape
 from dmcmc.samplers.local_search.graph_kernels import ascend, average_factors, choose_greedily, is_better
 
 _READS_PER_CHECK = 1 << 22  # table entries read between two checks of the deadline: some hundredths of a second
+_GREEDY_READS_PER_CHECK = 1 << 19  # the same for the greedy assignment, which reads entries in no order
 _READS_PER_TASK = 1 << 20  # table entries that one task averages
 
 
@@ -62,31 +64,45 @@ class Ascent:
 
     Attributes
     ----------
+    problem : Problem
+        The problem.
     graph : FactorGraph
         The factor graph of the problem.
     """
 
     def __init__(self, problem: Problem, threads: int, stop: Deadline) -> None:
         self.threads = threads
-        self._problem, self.graph = problem, build_graph(problem)
+        self.problem, self.graph = problem, build_graph(problem)
         self.stop = stop
 
-    def greedy(self) -> NDArray[np.int64]:
+    def greedy(
+        self, soon: Deadline = NO_DEADLINE, report: Callable[[NDArray[np.int64]], object] = lambda values: None
+    ) -> NDArray[np.int64]:
         """Return an assignment made variable by variable, each by its factors' entries or their averages.
 
         Variables that are not reached before the deadline have value 0.
+
+        Parameters
+        ----------
+        soon : Deadline
+            When the assignment so far is reported, if it is not complete by then.
+        report : callable
+            Called at most once, with the assignment so far; variables that are not reached yet have value 0.
         """
         graph = self.graph
         n = graph.domains.size
         z, assigned = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)
-        means_start, averages, pieces, order = of_shape(self._problem, "greedy", lambda: _Greedy.of(graph))
+        means_start, averages, pieces, order = of_shape(self.problem, "greedy", lambda: _Greedy.of(graph))
         means = np.empty((2, averages))
         tasks = [partial(average_factors, graph, begin, end, means_start, means) for begin, end in pieces]
         if not run_parallel(tasks, self.threads, self.stop):
             return z
-        done, sums = 0, np.zeros((3, graph.widest))
+        done, sums, reported = 0, np.zeros((3, graph.widest)), False
         while done < n and not (done and self.stop.over):
-            done = choose_greedily(graph, order, done, z, assigned, means_start, means, sums, _READS_PER_CHECK)
+            if not reported and soon.over:
+                report(z.copy())
+                reported = True
+            done = choose_greedily(graph, order, done, z, assigned, means_start, means, sums, _GREEDY_READS_PER_CHECK)
         return z
 
     def climb(self, values: NDArray[np.int64]) -> NDArray[np.int64]:

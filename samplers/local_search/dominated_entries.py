@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden, forbidden_value
 
@@ -33,14 +34,16 @@ def slack_of(problem: Problem, values: NDArray[np.int64]) -> float:
     values : (n,) int64
         The assignment; if it has a violation, or the problem is large, the result is ∞.
     """
-    if problem.evaluate(values).violation or sum(f.table.size for f in problem.factors) > _MAX_ENTRIES:
+    if sum(f.table.size for f in problem.factors) > _MAX_ENTRIES or problem.appraise(values)[0].violation:
         return np.inf
-    loss = total = 0.0
-    for factor in problem.factors:
-        largest, entry = float(factor.table.max()), float(factor.table[tuple(values[list(factor.scope)])])
-        loss += largest - entry
-        total += abs(largest) + abs(entry)
-    return loss + _ROUNDING * total
+    flat = problem.flat
+    if not flat.tables:
+        return 0.0
+    largest = np.maximum.reduceat(flat.data, flat.at[:-1]).astype(np.float64)
+    entries = flat.selected_entries(values, flat.strides(problem.domains)).astype(np.float64)
+    # Cumulative sums add one number after the other; a pairwise sum would round differently.
+    loss, total = np.cumsum(largest - entries)[-1], np.cumsum(np.abs(largest) + np.abs(entries))[-1]
+    return float(loss + _ROUNDING * total)
 
 
 def forbid_dominated(problem: Problem, slack: float) -> Problem:
@@ -50,24 +53,25 @@ def forbid_dominated(problem: Problem, slack: float) -> Problem:
     """
     if not np.isfinite(slack):
         return problem
-    factors, largest_kept_loss, smallest_forbidden_loss = list[Factor](), 0.0, np.inf
-    for factor in problem.factors:
-        if type(factor) is not Factor or not factor.scope:
-            factors.append(factor)
-            continue
-        table = factor.table
-        allowed = ~forbidden(table)
-        loss = float(table.max()) - np.where(allowed, table, 0).astype(np.float64)
-        dominated = allowed & (loss > slack)
-        largest_kept_loss = max(largest_kept_loss, float(loss[allowed & ~dominated].max(initial=0.0)))
-        if dominated.any():
-            smallest_forbidden_loss = min(smallest_forbidden_loss, float(loss[dominated].min()))
-            table = np.where(dominated, forbidden_value(table.dtype), table).astype(table.dtype)
-            table.flags.writeable = False
-            factor = Factor(factor.scope, table, factor.name)
-        factors.append(factor)
-    return (
-        replace(problem, factors=tuple(factors))
-        if _MIN_LOSS_RATIO * largest_kept_loss < smallest_forbidden_loss < np.inf
-        else problem
-    )
+    dense = [number for number, factor in enumerate(problem.factors) if type(factor) is Factor and factor.scope]
+    tables = [problem.factors[number].table for number in dense]
+    if not tables:
+        return problem
+    flat = problem.flat if len(dense) == len(problem.factors) else flatten([()] * len(tables), tables)
+    starts, allowed = flat.at[:-1], ~forbidden(flat.data)
+    largest = np.repeat(np.maximum.reduceat(flat.data, starts).astype(np.float64), np.diff(flat.at))
+    loss = largest - np.where(allowed, flat.data, 0).astype(np.float64)
+    dominated = allowed & (loss > slack)
+    largest_kept_loss = float(loss[allowed & ~dominated].max(initial=0.0))
+    smallest_forbidden_loss = float(loss[dominated].min(initial=np.inf))
+    if not _MIN_LOSS_RATIO * largest_kept_loss < smallest_forbidden_loss < np.inf:
+        return problem
+    factors = list(problem.factors)
+    for index in np.flatnonzero(np.logical_or.reduceat(dominated, starts)).tolist():
+        factor, at = factors[dense[index]], flat.at[index : index + 2]
+        table = np.where(
+            dominated[at[0] : at[1]].reshape(factor.shape), forbidden_value(factor.table.dtype), factor.table
+        ).astype(factor.table.dtype)
+        table.flags.writeable = False
+        factors[dense[index]] = Factor(factor.scope, table, factor.name)
+    return replace(problem, factors=tuple(factors))

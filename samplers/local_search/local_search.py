@@ -71,6 +71,8 @@ class LocalSearch:
         Checked by all searches.
     exchange : Exchange
         Joins the ranks; all ranks must call the same methods with the same arguments.
+    ascent : Ascent or None
+        Hill climbing on ``original`` that exists already; None to make it.
 
     Attributes
     ----------
@@ -96,10 +98,11 @@ class LocalSearch:
         threads: int,
         stop: Deadline,
         exchange: Exchange = SINGLE_PROCESS,
+        ascent: Ascent | None = None,
     ) -> None:
         self.original, self.problem = original, problem
         self.seed, self.threads, self.stop, self.exchange = seed, threads, stop, exchange
-        self.ascent, self.behind = Ascent(original, threads, stop), False
+        self.ascent, self.behind = ascent or Ascent(original, threads, stop), False
         first = original.n_variables
         added = problem.factors if problem.n_variables > first else ()
         self._state_factors = [factor for factor in added if factor.scope and factor.scope[-1] >= first]
@@ -110,15 +113,17 @@ class LocalSearch:
         self._suggested: list[Values] = []
         self._slack = float("inf")  # entries that lose more than this are dominated by the incumbent
 
-    def first(self, on_better: OnBetter = lambda values: None) -> Values:
+    def first(self, on_better: OnBetter = lambda values: None, start: Values | None = None) -> Values:
         """Return a first assignment: greedy by factors, then 1-opt hill climbing.
 
         Parameters
         ----------
         on_better : callable
             Called with the greedy assignment of a large problem: hill climbing takes some hundredths of a second.
+        start : (n,) int64 or None
+            An assignment of the original variables to climb from; None for the greedy one.
         """
-        greedy = self.ascent.greedy()
+        greedy = self.ascent.greedy() if start is None else start
         if self.ascent.graph.data.size > _LARGE_ENTRIES:
             on_better(self._with_states(greedy))
         return self._with_states(self.ascent.climb(greedy))

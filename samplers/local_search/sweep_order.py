@@ -56,6 +56,8 @@ def colour_agents(neighbours: Sequence[set[int]]) -> list[int]:
     """Return a colour for each agent: the smallest colour that none of its neighbours has."""
     colours = [-1] * len(neighbours)
     for agent in sorted(range(len(neighbours)), key=lambda a: (-len(neighbours[a]), a)):
-        taken = {colours[other] for other in neighbours[agent]}
-        colours[agent] = next(c for c in range(len(neighbours)) if c not in taken)
+        taken, colour = {colours[other] for other in neighbours[agent]}, 0
+        while colour in taken:
+            colour += 1
+        colours[agent] = colour
     return colours

@@ -1,4 +1,4 @@
-"""Recognise automata that allow at most one of some values; toulbar2 propagates them as linear constraints.
+"""Recognise automata that allow at most one of some values.
 
 Such a factor is a global constraint, "at most one of these (variable, value) pairs". Its automaton has two states: no
 pair of the group has been taken, or one has been taken.
@@ -10,30 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.automaton import AutomatonFactor
-from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden
 
 Pairs = list[tuple[int, int]]  # (variable, value) pairs; an assignment has at most one of them
-
-
-def without_at_most_one(problem: Problem, memory: int) -> tuple[Problem, list[Pairs]]:
-    """Return a problem of dense tables without at-most-one factors, and the groups of these factors.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    memory : int
-        Maximum of bytes per expanded table.
-    """
-    found = [at_most_one(factor) for factor in problem.factors]
-    groups = [pairs for pairs in found if pairs is not None]
-    if not groups:
-        return densify(problem, memory).problem, []
-    factors = tuple(factor for factor, pairs in zip(problem.factors, found, strict=True) if pairs is None)
-    remaining = Problem(problem.variables, problem.domains, problem.agents, problem.owner, factors)
-    return densify(remaining, memory).problem, groups
 
 
 def at_most_one(factor: Factor) -> Pairs | None:

@@ -3,18 +3,61 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, frexp
-from typing import BinaryIO
+from math import ceil
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.arithmetic import scaling_exponent
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, round_up
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.types import Array, Number
+from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint
 
 _MAX_TOTAL_COST = 2**52  # maximum of the sum of all costs: they pass through float64
 _SCALED_TOTAL_COST = 2**52  # sum to which the costs of floats are scaled: as fine as the rounding of their sums
+
+
+class Utilities(NamedTuple):
+    """The utilities of a factor: a table, or listed tuples and a default.
+
+    Attributes
+    ----------
+    scope : sequence of int
+        Variable indices; empty for a constant.
+    entries : ndarray
+        The table, or the utilities of the listed tuples followed by the default.
+    tuples : ndarray of int32, shape (tuples, arity), or None
+        The listed tuples, distinct; None for a table.
+    """
+
+    scope: Sequence[int]
+    entries: Array
+    tuples: NDArray[np.int32] | None = None
+
+
+class TupleCosts(NamedTuple):
+    """Costs of listed tuples, and a default for all others.
+
+    Attributes
+    ----------
+    scope : ndarray of int64, shape (arity,)
+        Variable indices.
+    tuples : ndarray of int32, shape (tuples, arity)
+        The listed tuples, distinct.
+    costs : ndarray of int64, shape (tuples + 1,)
+        The cost of each tuple, and the default at the end; ``top`` where forbidden.
+    """
+
+    scope: NDArray[np.int64]
+    tuples: NDArray[np.int32]
+    costs: NDArray[np.int64]
+
+    def of(self, values: NDArray[np.int64]) -> int:
+        """Return the cost of an assignment."""
+        listed = np.flatnonzero((self.tuples == values[self.scope]).all(axis=1))
+        return int(self.costs[listed[0] if listed.size else -1])
 
 
 @dataclass(frozen=True)
@@ -26,7 +69,7 @@ class CostProblem:
     domains : (n,) int64
         Domain size of each variable.
     scopes : list of (arity,) int64
-        Scopes of the factors that are not constant.
+        Scopes of the tables that are not constant.
     costs : list of int64 arrays
         Cost tables, flat, in C order; ``top`` where forbidden.
     best : int or Fraction
@@ -39,8 +82,10 @@ class CostProblem:
         Larger than the cost of any assignment without violations.
     feasible : bool
         False if a table forbids all its entries.
-    at_most_one : list
-        Groups of (variable, value) pairs; an assignment has at most one pair of each.
+    listed : sequence of TupleCosts
+        Cost functions given by tuples and a default.
+    linear : sequence of LinearConstraint
+        Hard linear constraints.
     """
 
     domains: NDArray[np.int64]
@@ -51,7 +96,8 @@ class CostProblem:
     exact: bool
     top: int
     feasible: bool
-    at_most_one: Sequence[Sequence[tuple[int, int]]] = ()
+    listed: Sequence[TupleCosts] = ()
+    linear: Sequence[LinearConstraint] = ()
 
     def bound(self, cost: int) -> Number:
         """Return an upper bound on the utility of an assignment whose cost is at least ``cost``."""
@@ -63,28 +109,44 @@ class CostProblem:
         return max(0, min(self.top, cost))
 
     def of(self, values: NDArray[np.int64]) -> int:
-        """Return the cost of an assignment; ``top`` or more if it violates a factor. ``at_most_one`` is not checked."""
-        total = 0
+        """Return the cost of an assignment; ``top`` or more if it violates a factor."""
+        total = sum(factor.of(values) for factor in self.listed)
         for scope, cost in zip(self.scopes, self.costs, strict=True):
             total += int(cost[np.ravel_multi_index(tuple(values[scope]), tuple(self.domains[scope]))])
-        return total
+        return total + self.top * sum(not constraint.holds(values) for constraint in self.linear)
 
     def save(self, stream: BinaryIO) -> None:
         """Write the problem as a NumPy archive for the search process."""
+        none = np.zeros(0, dtype=np.int64)
+        sides = [side for constraint in self.linear for side in _at_least(constraint)]
         np.savez(
             stream,
             domains=self.domains,
             arity=np.array([len(scope) for scope in self.scopes], dtype=np.int64),
-            scope=np.concatenate([*self.scopes, np.zeros(0, dtype=np.int64)]),
+            scope=np.concatenate([*self.scopes, none]),
             size=np.array([cost.size for cost in self.costs], dtype=np.int64),
-            cost=np.concatenate([*self.costs, np.zeros(0, dtype=np.int64)]),
-            group=np.array([len(pairs) for pairs in self.at_most_one], dtype=np.int64),
-            pair=np.array([pair for pairs in self.at_most_one for pair in pairs], dtype=np.int64).reshape(-1, 2),
+            cost=np.concatenate([*self.costs, none]),
+            listed_arity=np.array([factor.scope.size for factor in self.listed], dtype=np.int64),
+            listed_scope=np.concatenate([*(factor.scope for factor in self.listed), none]),
+            listed_tuples=np.array([len(factor.tuples) for factor in self.listed], dtype=np.int64),
+            listed_value=np.concatenate([*(factor.tuples.reshape(-1) for factor in self.listed), none]),
+            listed_cost=np.concatenate([*(factor.costs for factor in self.listed), none]),
+            terms=np.array([len(terms) for terms, _ in sides], dtype=np.int64),
+            term=np.concatenate([*(terms for terms, _ in sides), none.reshape(0, 3)]),
+            minimum=np.array([minimum for _, minimum in sides], dtype=np.int64),
         )
 
 
+def _at_least(constraint: LinearConstraint) -> list[tuple[NDArray[np.int64], int]]:
+    """Return a linear constraint as conditions "sum of the weights ≥ minimum": the terms and the minimum of each."""
+    sides = [] if constraint.low is None else [(constraint.terms, constraint.low)]
+    if constraint.high is not None:
+        sides.append((constraint.terms * np.array([1, 1, -1], dtype=np.int64), -constraint.high))
+    return sides
+
+
 def costs_of(scopes: Sequence[Sequence[int]], tables: Sequence[Array], domains: NDArray[np.int64]) -> CostProblem:
-    """Convert utilities, including constants, to costs.
+    """Convert utility tables, including constants, to costs.
 
     Parameters
     ----------
@@ -93,6 +155,24 @@ def costs_of(scopes: Sequence[Sequence[int]], tables: Sequence[Array], domains: 
     domains : (n,) int64
         Domain sizes.
     """
+    return costs_of_utilities([Utilities(*factor) for factor in zip(scopes, tables, strict=True)], domains)
+
+
+def costs_of_utilities(
+    factors: Sequence[Utilities], domains: NDArray[np.int64], linear: Sequence[LinearConstraint] = ()
+) -> CostProblem:
+    """Convert utilities, including constants, to costs.
+
+    Parameters
+    ----------
+    factors : sequence of Utilities
+        The factors.
+    domains : (n,) int64
+        Domain sizes.
+    linear : sequence of LinearConstraint
+        Hard linear constraints in addition.
+    """
+    tables = [factor.entries for factor in factors]
     masks = [forbidden(table) for table in tables]
     maxima = [None if mask.all() else table[~mask].max().item() for table, mask in zip(tables, masks, strict=True)]
     feasible = all(maximum is not None for maximum in maxima)
@@ -100,25 +180,34 @@ def costs_of(scopes: Sequence[Sequence[int]], tables: Sequence[Array], domains: 
     exact = all(table.dtype.kind == "i" for table in tables)
     losses = [_losses(table, mask, maximum) for table, mask, maximum in zip(tables, masks, largest, strict=True)]
     total = sum(float(loss.max(initial=0)) for loss in losses)
-    power = 0 if exact else frexp(_SCALED_TOTAL_COST / total)[1] - 1 if total else 0
-    while total * 2.0**power > _MAX_TOTAL_COST:
-        power -= 1
-    exact = exact and not power
+    power = 0 if exact else scaling_exponent(_SCALED_TOTAL_COST, total)
+    if exact and total > _MAX_TOTAL_COST:
+        exact, power = False, scaling_exponent(_MAX_TOTAL_COST, total)
     # The product with a power of two is exact; the difference before may be off by half a unit in its last place.
-    costs = [(loss if exact else np.floor(loss * 2.0**power * (1 - 2.0**-50))).astype(np.int64) for loss in losses]
+    costs = [
+        (loss if exact else np.floor(np.ldexp(loss.astype(np.float64), power) * (1 - 2.0**-50))).astype(np.int64)
+        for loss in losses
+    ]
     top = sum(int(loss.max(initial=0)) for loss in costs) + 1
     for loss, mask in zip(costs, masks, strict=True):
         loss[mask.reshape(-1)] = top
-    nonconstant = [i for i, scope in enumerate(scopes) if len(scope)]
+    scopes = [np.array(factor.scope, dtype=np.int64) for factor in factors]
+    dense = [i for i, factor in enumerate(factors) if scopes[i].size and factor.tuples is None]
     return CostProblem(
         domains=np.asarray(domains, dtype=np.int64),
-        scopes=[np.array(scopes[i], dtype=np.int64) for i in nonconstant],
-        costs=[costs[i] for i in nonconstant],
+        scopes=[scopes[i] for i in dense],
+        costs=[costs[i] for i in dense],
         best=exact_sum(largest),
         scale=Fraction(2) ** power,
         exact=exact,
         top=top,
         feasible=feasible,
+        listed=[
+            TupleCosts(scopes[i], factor.tuples, costs[i])
+            for i, factor in enumerate(factors)
+            if factor.tuples is not None
+        ],
+        linear=list(linear),
     )
 
 

@@ -1,13 +1,12 @@
 """Convert a whole problem to costs for a search engine."""
 
-from dataclasses import replace
+from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.sparse_factor import SparseFactor
+from dmcmc.samplers.toulbar2.compact_problem import CompactProblem, compact_problem
+from dmcmc.samplers.toulbar2.costs import CostProblem, Utilities, costs_of_utilities
 
-from dmcmc.inference.model.problem import Problem
-from dmcmc.samplers.toulbar2.at_most_one import without_at_most_one
-from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
 
-
-def costs_of_problem(problem: Problem, memory: int, constants: bool = True) -> CostProblem:
+def costs_of_problem(problem: Problem, memory: int, constants: bool = True, dense_only: bool = False) -> CostProblem:
     """Return the costs of all utilities of a problem.
 
     Parameters
@@ -18,8 +17,21 @@ def costs_of_problem(problem: Problem, memory: int, constants: bool = True) -> C
         Maximum of bytes per expanded table.
     constants : bool
         Whether to include factors without variables; otherwise the caller adds their sum to the results.
+    dense_only : bool
+        Whether the engine takes no other factors than dense tables and constraints of type "at most one", as our branch
+        and bound does.
     """
-    dense, groups = without_at_most_one(problem, memory)
-    factors = [factor for factor in dense.factors if constants or factor.scope]
-    costs = costs_of([factor.scope for factor in factors], [factor.table for factor in factors], dense.domains)
-    return replace(costs, at_most_one=groups)
+    return costs_of_compact(compact_problem(problem, memory, dense_only), constants)
+
+
+def costs_of_compact(compact: CompactProblem, constants: bool = True) -> CostProblem:
+    """Return the costs of a problem in compact form; the arguments are those of :func:`costs_of_problem`."""
+    factors = [factor for factor in compact.problem.factors if constants or factor.scope]
+    return costs_of_utilities([_utilities(factor) for factor in factors], compact.problem.domains, compact.linear)
+
+
+def _utilities(factor: Factor) -> Utilities:
+    """Return the utilities of a dense or sparse factor."""
+    if isinstance(factor, SparseFactor):
+        return Utilities(factor.scope, factor.utilities, factor.tuples)
+    return Utilities(factor.scope, factor.table)

@@ -18,8 +18,12 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_MAX_TABLE_ARITY = 3  # toulbar2 stores cost functions over more variables as lists of tuples
+
+_Array = NDArray[Any]
 
 
 def main() -> None:
@@ -70,25 +74,42 @@ def _load(network: Any, data: bytes) -> None:
     domains = parts["domains"]
     for v, size in enumerate(domains.tolist()):
         network.AddVariable(f"x{v}", range(size))
-    scopes = np.split(parts["scope"], np.cumsum(parts["arity"])[:-1])
-    costs = np.split(parts["cost"], np.cumsum(parts["size"])[:-1])
-    for scope, cost in zip(scopes, costs, strict=True):
-        if scope.size > 3 and cost.any():
-            _add_tuples(network.CFN.wcsp, scope, cost, domains)
+    for scope, cost in zip(_split(parts["scope"], parts["arity"]), _split(parts["cost"], parts["size"]), strict=True):
+        if scope.size > _MAX_TABLE_ARITY and cost.any():
+            _add_wide_table(network.CFN.wcsp, scope, cost, domains)
         elif scope.size:
             network.AddFunction(scope.tolist(), cost.tolist())
-    if parts["group"].size:
-        for pairs in np.split(parts["pair"], np.cumsum(parts["group"])[:-1]):
-            network.AddGeneralizedLinearConstraint([(v, x, 1) for v, x in pairs.tolist()], "<=", 1)
+    arity, tuples = parts["listed_arity"], parts["listed_tuples"]
+    for scope, values, costs in zip(
+        _split(parts["listed_scope"], arity),
+        _split(parts["listed_value"], tuples * arity),
+        _split(parts["listed_cost"], tuples + 1),
+        strict=True,
+    ):
+        _add_tuples(network.CFN.wcsp, scope, values.reshape(-1, scope.size), costs[:-1], int(costs[-1]))
+    for terms, minimum in zip(_split(parts["term"], parts["terms"]), parts["minimum"].tolist(), strict=True):
+        network.AddGeneralizedLinearConstraint([tuple(term) for term in terms.tolist()], ">=", minimum)
 
 
-def _add_tuples(network: Any, scope: "np.ndarray[Any, Any]", cost: "np.ndarray[Any, Any]", domains: Any) -> None:
-    """Add a cost function of high arity by its nonzero tuples: toulbar2's own method goes through all entries."""
-    indices = np.flatnonzero(cost)
-    tuples = np.stack(np.unravel_index(indices, tuple(domains[scope])), axis=1).tolist()
-    number = network.postNaryConstraintBegin(scope.tolist(), 0, len(tuples))
-    for values, tuple_cost in zip(tuples, cost[indices].tolist(), strict=True):
-        network.postNaryConstraintTuple(number, values, tuple_cost)
+def _split(array: _Array, sizes: _Array) -> list[_Array]:
+    """Return consecutive parts of an array with the given sizes."""
+    return np.split(array, np.cumsum(sizes)[:-1]) if sizes.size else []
+
+
+def _add_wide_table(network: Any, scope: _Array, cost: _Array, domains: _Array) -> None:
+    """Add a table over many variables by its tuples: those whose cost is not the most frequent one, the default."""
+    distinct, counts = np.unique(cost, return_counts=True)
+    default = int(distinct[counts.argmax()])
+    indices = np.flatnonzero(cost != default)
+    tuples = np.stack(np.unravel_index(indices, tuple(domains[scope])), axis=1)
+    _add_tuples(network, scope, tuples, cost[indices], default)
+
+
+def _add_tuples(network: Any, scope: _Array, tuples: _Array, costs: _Array, default: int) -> None:
+    """Add a cost function given by tuples and the cost of all others."""
+    number = network.postNaryConstraintBegin(scope.tolist(), default, len(tuples))
+    for values, cost in zip(tuples.tolist(), costs.tolist(), strict=True):
+        network.postNaryConstraintTuple(number, values, cost)
     network.postNaryConstraintEnd(number)
 
 

@@ -10,11 +10,15 @@ from support import naive
 from support.runs import solve_with
 
 from dmcmc import Factor, Problem
+from dmcmc.algorithms.layout import integer_tables
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.sums.counting import count_solutions
 from dmcmc.inference.sums.partition_function import log_partition
 
-METHODS = ("auto", "exact", "gibbs", "annealing", "tempering", "metropolis-hastings", "metropolis-hastings-single")
+METHODS = (
+    *("auto", "exact", "blocks", "gibbs", "annealing", "tempering"),
+    *("metropolis-hastings", "metropolis-hastings-single"),
+)
 BOUNDS = ("auto", "dual", "triangles", "mini-bucket", "none")
 SCALES = (5e-324, 1e-310, 1e-300, 1e-30, 1.0, 1e30, 1e46, 1e300, 1.7e308)
 INTEGERS = (1, 2**31, 2**53, 2**58, 2**62, 2**63 - 1)
@@ -86,6 +90,22 @@ def test_extreme_numbers_give_a_sound_answer_or_a_one_line_error(
         assert max([*map(float, sizes), *map(float, constants)]) > 1e300
         return
     check(problem, result)
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-300, 1e-30, 1e300, None])
+def test_block_moves_take_utilities_of_any_size(scale):
+    problem = extreme(7, [scale] * 6 if scale else [1e-320, 1e-300, 1.0, 1e300, 1e-310, 1e46], 0.0)
+    result = solve_with(problem, local={"method": "blocks", "runs": 2, "samples": 5})
+    check(problem, result)
+    assert result.objective is not None
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-300, 1e300])
+def test_baseline_algorithms_take_utilities_of_any_size(scale):
+    problem = extreme(7, [scale] * 6, 0.0)
+    tables, _, unit = integer_tables(problem)
+    assert 0 < unit < np.inf
+    assert max(np.abs(table).max() for _, table in tables) < 2**61
 
 
 @settings(max_examples=60, deadline=None)

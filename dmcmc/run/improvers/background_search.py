@@ -4,23 +4,25 @@
 The improver only proposes that the engine continues; the engine works in its own process or thread.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.errors import Unavailable
+from dmcmc.inference.model.sparse_factor import SparseFactor
+from dmcmc.inference.runtime.errors import ResourceError, Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.run.improvers.protocol import RankState, TimeSlice
 from dmcmc.run.planning.combination_plan import may_split_buckets
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, EXTERNAL_SEARCH, TOULBAR2, Allocation, Proposal
+from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProblem, compact_problem
 from dmcmc.samplers.toulbar2.process import available
 
 _MEMORY_PART = 0.25  # part of the memory budget for the engine's process, in addition to the run's own memory
 _TABLE_MEMORY_PART = 0.5  # part of the engine's memory for the tables that it is given, at most
 _BYTES_PER_ENTRY = 48  # bytes per table entry in the engine
-_BYTES_PER_WIDE_ENTRY = 200  # bytes per entry of a table over more than three variables
+_BYTES_PER_WIDE_ENTRY = 200  # bytes per listed tuple, or entry of a table, over more than three variables
 _BYTES_PER_TABLE = 2000  # bytes per table or variable besides the entries
 # Seconds per entry until the engine's first result if it shares its core with other work
 _START_SECONDS_PER_ENTRY = 5e-6
@@ -71,9 +73,32 @@ def choose_engine(settings: Settings, problem: Problem) -> str | None:
         return None
     if settings.search == TOULBAR2 and not available():
         raise Unavailable("search: toulbar2 needs pytoulbar2; pip install 'dmcmc[toulbar2]'")
-    if bytes_in_engine(problem) > _TABLE_MEMORY_PART * engine_memory(settings):
+    try:
+        given = given_to_engine(settings, problem)
+    except ResourceError:  # a factor fits the memory in no form
         return None
+    return _engine(settings) if bytes_in_engine(given) <= _TABLE_MEMORY_PART * engine_memory(settings) else None
+
+
+def _engine(settings: Settings) -> str:
+    """Return the engine that a run with these settings uses, if it uses one."""
     return TOULBAR2 if settings.search != BRANCH_AND_BOUND and available() else BRANCH_AND_BOUND
+
+
+def given_to_engine(settings: Settings, problem: Problem) -> CompactProblem:
+    """Return a problem in the form in which the engine takes it; it is computed once.
+
+    Raises
+    ------
+    ResourceError
+        If a factor fits the memory in none of the forms that the engine takes.
+    """
+    if problem.dense:
+        return CompactProblem(problem)
+    dense_only, memory = _engine(settings) != TOULBAR2, settings.budget.bytes
+    return problem.facts.get_or_compute(
+        ("given to engine", dense_only, memory), lambda: compact_problem(problem, memory, dense_only)
+    )
 
 
 def starts_in_time(settings: Settings, problem: Problem) -> bool:
@@ -82,7 +107,7 @@ def starts_in_time(settings: Settings, problem: Problem) -> bool:
         return True
     return (
         settings.budget.time >= _MIN_TIME_BUDGET
-        and _START_SECONDS_PER_ENTRY * _table_entries(problem) <= _MAX_START_PART * settings.budget.time
+        and _START_SECONDS_PER_ENTRY * _entries_in_engine(settings, problem) <= _MAX_START_PART * settings.budget.time
     )
 
 
@@ -92,28 +117,38 @@ def has_own_core(setup: Setup, engine: str) -> bool:
     With split tables a combination proves little, however good the agents' tables are, while toulbar2 searches the
     whole problem. The core is not reserved if the time would be over before the first result.
     """
-    settings, problem = setup.config, setup.problem
+    settings, problem = setup.config, setup.original
     if problem.n_agents == 1:
         return True
     seconds = settings.budget.time
     starts_soon_enough = seconds is None or (
         seconds >= _MIN_TIME_BUDGET
-        and _OWN_CORE_START_SECONDS_PER_ENTRY * _table_entries(problem) <= _OWN_CORE_MAX_START_PART * seconds
+        and _OWN_CORE_START_SECONDS_PER_ENTRY * _entries_in_engine(settings, problem)
+        <= _OWN_CORE_MAX_START_PART * seconds
     )
     return engine == TOULBAR2 and settings.search == "auto" and starts_soon_enough and may_split_buckets(setup)
 
 
-def _table_entries(problem: Problem) -> int:
-    """Return the number of table entries that the engine is given."""
-    return sum(factor.table.size for factor in problem.factors)
+def _entries_in_engine(settings: Settings, problem: Problem) -> int:
+    """Return the number of costs that the engine is given."""
+    return sum(size for _, size in _sizes(given_to_engine(settings, problem)))
 
 
-def bytes_in_engine(problem: Problem) -> int:
-    """Return the approximate number of bytes that a problem's tables take in the engine."""
+def bytes_in_engine(given: CompactProblem) -> int:
+    """Return the approximate number of bytes that a problem takes in the engine, in the form in which it is given."""
     entries = sum(
-        f.table.size * (_BYTES_PER_ENTRY if len(f.scope) <= 3 else _BYTES_PER_WIDE_ENTRY) for f in problem.factors
+        size * (_BYTES_PER_ENTRY if arity <= MAX_TABLE_ARITY else _BYTES_PER_WIDE_ENTRY)
+        for arity, size in _sizes(given)
     )
-    return entries + _BYTES_PER_TABLE * (len(problem.factors) + problem.n_variables)
+    return entries + _BYTES_PER_TABLE * (len(given.problem.factors) + len(given.linear) + given.problem.n_variables)
+
+
+def _sizes(given: CompactProblem) -> Iterator[tuple[int, int]]:
+    """Yield the arity and the number of costs of each table or list of tuples, and 1 and the terms of each sum."""
+    for factor in given.problem.factors:
+        yield len(factor.scope), factor.utilities.size if isinstance(factor, SparseFactor) else factor.table.size
+    for constraint in given.linear:
+        yield 1, len(constraint.terms)
 
 
 def engine_memory(settings: Settings) -> int:
@@ -124,7 +159,7 @@ def engine_memory(settings: Settings) -> int:
 
 def outlook(setup: Setup) -> str:
     """Return the line of ``--explain`` about the external search; an empty string if it is not wanted."""
-    settings, problem = setup.config, setup.problem
+    settings, problem = setup.config, setup.original
     if not wanted(settings):
         return ""
     engine = choose_engine(settings, problem)

@@ -257,10 +257,11 @@ def _find_triangles(pairs: Sequence[tuple[int, int]], n: int, n_hidden: int) -> 
 def _zero_triangle_tables(triples: Sequence[tuple[int, int, int]], domains: Ints, width: int) -> NDArray[np.int32]:
     """Return zero tables for triangles, with forbidden padding."""
     tables = np.zeros((len(triples), 3, width, width), dtype=np.int32)
-    for t, corners in enumerate(triples) if (domains < width).any() else ():
-        for k, (u, v) in enumerate(combinations(corners, 2)):
-            tables[t, k, domains[u] :] = FORBIDDEN
-            tables[t, k, :, domains[v] :] = FORBIDDEN
+    if (domains < width).any():
+        is_padding, corners = np.arange(width) >= domains[:, None], _array(triples, 3)
+        for k, (u, v) in enumerate(combinations(range(3), 2)):
+            padded_rows, padded_columns = is_padding[corners[:, u]], is_padding[corners[:, v]]
+            tables[:, k][padded_rows[:, :, None] | padded_columns[:, None, :]] = FORBIDDEN
     return tables
 
 
@@ -271,7 +272,10 @@ def _graph(
     scopes: Sequence[tuple[int, ...]],
 ) -> DualGraph:
     """Build the index arrays of a graph; ``scopes`` are those of the higher-order factors."""
-    index = {p: i for i, p in enumerate(pairs)}
+    pair_array, corners = _array(pairs, 2), _array(triples, 3)
+    keys = pair_array @ np.array([len(domains), 1])  # a distinct number for each pair
+    by_key = np.argsort(keys)
+    wanted = corners[:, [0, 0, 1]] * len(domains) + corners[:, [1, 2, 2]]  # the pairs ab, ac and bc
     incident: list[list[int]] = [[] for _ in domains]
     for i, (a, b) in enumerate(pairs):
         incident[a].append(i)
@@ -280,12 +284,17 @@ def _graph(
     return DualGraph(
         domains=domains,
         widths=-(-domains // LANES) * LANES,
-        pairs=np.array(pairs, dtype=np.int64).reshape(-1, 2),
+        pairs=pair_array,
         incident_start=np.cumsum([0, *(len(e) for e in incident)], dtype=np.int64),
         incident=np.array([e for edges in incident for e in edges], dtype=np.int64),
-        triangles=np.array([[index[p] for p in combinations(c, 2)] for c in triples], dtype=np.int64).reshape(-1, 3),
-        corners=np.array(triples, dtype=np.int64).reshape(-1, 3),
+        triangles=by_key[np.searchsorted(keys, wanted, sorter=by_key)],
+        corners=corners,
         scope_start=np.cumsum([0, *(len(s) for s in scopes)], dtype=np.int64),
         scope_variables=np.array([v for s in scopes for v in s], dtype=np.int64),
         entry_start=np.cumsum([0, *sizes], dtype=np.int64),
     )
+
+
+def _array(tuples: Sequence[tuple[int, ...]], length: int) -> Ints:
+    """Return tuples of one length as the rows of an array."""
+    return np.array(tuples, dtype=np.int64).reshape(-1, length)

@@ -25,6 +25,7 @@ from dmcmc.samplers.branch_and_bound.cost_network import (
 from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
 from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, search
 from dmcmc.samplers.toulbar2.costs import costs_of
+from dmcmc.samplers.toulbar2.linear_constraints import at_most_one_of
 
 HARD = -np.inf
 
@@ -41,16 +42,15 @@ def problems(draw):
     tables = [np.where(rng.random(s) < hard, HARD, rng.integers(-most, most + 1, s)) for s in shapes]
     whole = [table.astype(np.int64) if hard == 0 else table for table in tables]
     group = [(v, int(rng.integers(domains[v]))) for v in range(n) if rng.random() < 0.5]
-    return replace(costs_of(scopes, whole, domains), at_most_one=[group] if len(group) > 1 else [])
+    return replace(costs_of(scopes, whole, domains), linear=[at_most_one_of(group)] if len(group) > 1 else [])
 
 
 def costs_of_all(costs):
     """Return the cost of every feasible assignment."""
     found = {}
     for values in product(*map(range, costs.domains.tolist())):
-        once = all(sum(values[v] == x for v, x in group) <= 1 for group in costs.at_most_one)
         cost = costs.of(np.array(values))
-        if once and cost < costs.top:
+        if cost < costs.top:
             found[values] = cost
     return found
 

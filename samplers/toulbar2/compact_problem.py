@@ -1,0 +1,99 @@
+"""Choose how each factor of a problem is given to a search engine: as compactly as the engine takes it.
+
+toulbar2 takes tables, lists of tuples with a default cost, and hard linear constraints. Other automata become chains of
+small tables with a hidden variable for each state (``dmcmc.inference.model.densify``), as toulbar2 decomposes weighted
+regular constraints itself. Our branch and bound takes dense tables and constraints of type "at most one".
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from dmcmc.inference.model.automaton import AutomatonFactor
+from dmcmc.inference.model.densify import DenseProblemBuilder, chain_sizes, densify
+from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.sparse_factor import SparseFactor
+from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint, linear_constraint
+
+MAX_TABLE_ARITY = 3  # toulbar2 stores tables over more variables as lists of tuples
+# Tables of up to this many entries are expanded although they are larger than a list of tuples: it takes no time.
+_MAX_EXPANDED_ENTRIES = 256
+
+
+class CompactProblem(NamedTuple):
+    """A problem whose factors are dense tables, sparse factors, and linear constraints.
+
+    Attributes
+    ----------
+    problem : Problem
+        The dense and the sparse factors. Its first variables are those of the original problem; hidden variables for
+        the states of automata follow.
+    linear : sequence of LinearConstraint
+        The other factors, over the original variables.
+    """
+
+    problem: Problem
+    linear: Sequence[LinearConstraint] = ()
+
+
+def compact_problem(problem: Problem, memory: int, dense_only: bool = False) -> CompactProblem:
+    """Return a problem in the form in which a search engine takes it.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    memory : int
+        Maximum of bytes per expanded table.
+    dense_only : bool
+        Whether the engine takes no other factors than dense tables and constraints of type "at most one".
+
+    Raises
+    ------
+    ResourceError
+        If a factor fits the memory in none of the forms that the engine takes.
+    """
+    if problem.dense:
+        return CompactProblem(problem)
+    linear: list[LinearConstraint] = []
+    others: list[Factor] = []
+    for factor in problem.factors:
+        constraint = linear_constraint(factor)
+        if constraint is not None and not (dense_only and constraint.group() is None):
+            linear.append(constraint)
+        else:
+            others.append(factor)
+    if linear:
+        parts = (problem.variables, problem.domains, problem.agents, problem.owner)
+        problem = Problem(*parts, tuple(others), problem.labels, problem.sense)
+    if dense_only:
+        return CompactProblem(densify(problem, memory).problem, linear)
+    builder = DenseProblemBuilder(problem)
+    for factor in others:
+        _add(builder, factor, memory)
+    return CompactProblem(builder.finished(), linear)
+
+
+def _add(builder: DenseProblemBuilder, factor: Factor, memory: int) -> None:
+    """Add a factor in the form that takes the least memory; a table over few variables stays or becomes a table."""
+    if type(factor) is Factor:
+        builder.factors.append(factor)
+        return
+    entries, arity = prod(factor.shape), len(factor.shape)
+    if 8 * entries <= memory and (arity <= MAX_TABLE_ARITY or entries <= _MAX_EXPANDED_ENTRIES):
+        builder.expand(factor)
+    elif isinstance(factor, SparseFactor):
+        if arity > MAX_TABLE_ARITY:
+            builder.factors.append(factor)
+        else:
+            builder.add(factor, memory)
+    elif isinstance(factor, AutomatonFactor):
+        words, chain_entries = entries - factor.forbidden_entries(), sum(chain_sizes(factor))
+        if arity > MAX_TABLE_ARITY and words * (arity + 1) <= chain_entries:
+            builder.factors.append(factor.to_sparse())
+        elif 8 * chain_entries <= memory:
+            builder.add_chain(factor)
+        else:
+            builder.add(factor, memory)
+    else:
+        builder.expand(factor)
