@@ -187,10 +187,11 @@ class Incumbent:
             better = quality.is_better_than(self.quality)
             if better:
                 self.values, self.quality = values.copy(), quality
+                n_points = len(self.trace)
                 self._add_trace_point(by)
                 if self.saved is not None:
                     self.saved.save(self.values)
-                if self.feasible:
+                if self.feasible and len(self.trace) > n_points:  # otherwise the first answer is as good
                     self.on_better()
         return better
 
@@ -230,11 +231,24 @@ class Incumbent:
         self.snapshot = self.values, outcome
         retained_entries = None if self.filtered is None else RetainedEntries(*self.filtered)
         source = by or self.assignment_source
-        point = TracePoint(self.elapsed, outcome.objective, outcome.bound, source, retained_entries, dict(parts or {}))
+        objective, bound = self._not_worse_than_trace(outcome)
+        point = TracePoint(self.elapsed, objective, bound, source, retained_entries, dict(parts or {}))
         last = self.trace[-1] if self.trace else None
         if last is None or (last.objective, last.bound) != (point.objective, point.bound):
             self.trace.append(point)
             self.on_trace_point(point)
+
+    def _not_worse_than_trace(self, outcome: SolveOutcome) -> tuple[Number | None, Number | None]:
+        """Return an outcome's objective and bound, each replaced by that of the last trace point if that is better.
+
+        The first answer to the problem as given may be better than the first assignment of the presolved problem.
+        """
+        if not self.trace or outcome.status == "infeasible":
+            return outcome.objective, outcome.bound
+        last, best = self.trace[-1], (max, min) if self.original.sense == "max" else (min, max)
+        known_objectives = [n for n in (outcome.objective, last.objective) if n is not None]
+        known_bounds = [n for n in (outcome.bound, last.bound) if n is not None]
+        return best[0](known_objectives, default=None), best[1](known_bounds, default=None)
 
     def give_up(self, error: ResourceError) -> Directive:
         """End the run with the incumbent, because the time or the memory was not enough for the tables."""

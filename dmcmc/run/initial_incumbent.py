@@ -1,14 +1,113 @@
-"""The first step of a run: a local search with an initial incumbent, before anything is planned."""
+"""The first steps of a run: a first answer to the problem as given, and a local search with an initial incumbent.
 
+With a time budget, :func:`find_first_answer` comes before presolve, division and planning, whose time grows with the
+problem. :func:`begin` follows when the problem is divided.
+"""
+
+import time
 from functools import partial
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.config.settings import Settings
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
+from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
+from dmcmc.results.result import Solution, TracePoint
+from dmcmc.run.agent.uncombined_bound import largest_total
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.local_search import IncumbentSearch
 from dmcmc.run.metrics import solution_of
 from dmcmc.run.monitoring.progress import ProgressReporter
+from dmcmc.run.planning.combination_plan import arithmetic_for
 from dmcmc.run.planning.divided_problem import DividedProblem
+from dmcmc.run.presolve.restore_result import FirstAnswer
+from dmcmc.run.scheduler.proposal import LOCAL_SEARCH
+from dmcmc.samplers.local_search.ascent import Ascent
+
+# Seconds after the start of the run at which an incomplete greedy assignment is reported: users expect an answer
+# within half a second, and its evaluation takes some hundredths of a second for 10^5 factors.
+_REPORT_SECONDS = 0.35
+
+
+class _FirstTrace:
+    """The points of the trace before there is an incumbent.
+
+    Attributes
+    ----------
+    values : (n,) int64
+        The best assignment so far.
+    quality : AssignmentQuality or None
+        Its quality; None before the first one.
+    bound : int, float or None
+        Bound on the objective, in the problem's own sense.
+    points : list of TracePoint
+        The points so far.
+    """
+
+    def __init__(self, problem: Problem, proof: BoundProof | None, start: float, progress: ProgressReporter) -> None:
+        self.problem, self.proof, self.start, self.progress = problem, proof, start, progress
+        self.constants = [factor for factor in problem.factors if not factor.scope]
+        self.values = np.zeros(problem.n_variables, dtype=np.int64)
+        self.quality: AssignmentQuality | None = None
+        self.bound: Number | None = None
+        self.points = list[TracePoint]()
+
+    def record(self, values: NDArray[np.int64]) -> None:
+        """Add a point for an assignment, if it is the best so far."""
+        quality = quality_of(self.problem, values)
+        if not quality.is_better_than(self.quality):
+            return
+        outcome = judge(self.problem, quality, self.constants, self.proof)
+        self.values, self.quality, self.bound = values, quality, outcome.bound
+        point = TracePoint(time.perf_counter() - self.start, outcome.objective, outcome.bound, LOCAL_SEARCH)
+        self.points.append(point)
+        self.progress.point(point)
+        if outcome.objective is not None:
+            self.progress.solution(partial(self._solution, point, outcome.objective, values))
+
+    def _solution(self, point: TracePoint, objective: Number, values: NDArray[np.int64]) -> Solution:
+        """Return an assignment that breaks no hard constraint, by variable names."""
+        return Solution(point.time, objective, self.problem.assignment(values), point.found_by)
+
+
+def find_first_answer(
+    problem: Problem, config: Settings, stop: Deadline, start: float, progress: ProgressReporter
+) -> FirstAnswer:
+    """Return a greedy assignment of the problem as given, and report it at once; called on rank 0 only.
+
+    If the answer is to be decoded from tables only (``local_search: none``), each variable has its first value. The
+    bound is the sum of the largest entries of all factors; it is left out if some factor is no dense table.
+
+    Parameters
+    ----------
+    problem
+        The problem as given.
+    config
+        Settings of the run.
+    stop
+        Deadline of the run.
+    start
+        Time at which the run's clock started (``time.perf_counter``).
+    progress
+        Receives the points of the trace.
+    """
+    proof = None
+    if problem.dense and problem.factors and config.local.bound != "none":
+        arithmetic = arithmetic_for(problem, config.combine)
+        proof = BoundProof([largest_total(problem, arithmetic)], arithmetic, len(problem.factors))
+    trace, ascent = _FirstTrace(problem, proof, start, progress), None
+    if config.local_search == "none":
+        trace.record(trace.values)
+    else:
+        ascent = Ascent(problem, cores(), stop)
+        trace.record(ascent.greedy(Deadline(start + _REPORT_SECONDS), trace.record))
+    assert trace.quality is not None
+    return FirstAnswer(trace.values, trace.quality, trace.bound, tuple(trace.points), ascent)
 
 
 def begin(
@@ -32,13 +131,15 @@ def begin(
     start
         Time at which the run's clock started (``time.perf_counter``).
     progress
-        Receives each point of the trace, and each better assignment.
+        Receives each point of the trace.
     may_wait
         Whether the first assignment may be computed later, while a GPU is at work; see
         ``IncumbentSearch.first``. The caller then has to run ``IncumbentSearch.overlapped``.
     """
-    deadline = stop.until if parts.timed else None
+    deadline, first = stop.until if parts.timed else None, parts.given.first
     incumbent = Incumbent(parts.original, parts.config, start, deadline, progress.point, parts)
+    if first is not None:
+        incumbent.trace += first.trace
     incumbent.on_better = lambda: progress.solution(partial(solution_of, parts, incumbent))
     search = IncumbentSearch(parts, incumbent, world, stop)
     search.first(may_wait)

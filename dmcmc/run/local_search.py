@@ -104,7 +104,11 @@ class IncumbentSearch:
         self._searches = world.rank == 0 or not parts.scattered  # other ranks know too little of the problem to search
         problems = (parts.original, parts.problem) if self._searches else (_EMPTY_PROBLEM, _EMPTY_PROBLEM)
         ranks = SINGLE_PROCESS if parts.scattered else _RankExchange(world)
-        self._search = LocalSearch(*problems, parts.config.seed, threads, stop, ranks)
+        given, self._greedy_start = parts.given, None
+        ascent = None
+        if given.first is not None and given.reduction is None and given.first.ascent is not None:
+            ascent, self._greedy_start = given.first.ascent, given.first.values
+        self._search = LocalSearch(*problems, parts.config.seed, threads, stop, ranks, ascent)
         self._set_deadline(stop)
         self.engine = BackgroundEngine(parts, incumbent, world, self._search, stop)
         self.gpu_search: gpu_chains.BackgroundGpuChains | None = None
@@ -189,7 +193,11 @@ class IncumbentSearch:
 
     def _find_first(self) -> None:
         """Search for the first incumbent, and share it with all ranks."""
-        self._share_best(self._search.first(self._report_better) if self._searches else None)
+        self._share_best(
+            self.world.on_all_ranks(
+                lambda: self._search.first(self._report_better, self._greedy_start) if self._searches else None
+            )
+        )
 
     def resume_from(self, folder: str) -> None:
         """Start from the best assignment that an earlier run saved in a folder, and save better ones there."""
@@ -205,7 +213,11 @@ class IncumbentSearch:
 
     def make_1_optimal(self, values: NDArray[np.int64] | None) -> None:
         """Improve rank 0's assignment to a local optimum and record it; with ``decodes_only`` record it unchanged."""
-        self._share_best(values if self.decodes_only or values is None else self._search.one_opt(values))
+
+        def improved() -> NDArray[np.int64] | None:
+            return values if self.decodes_only or values is None else self._search.one_opt(values)
+
+        self._share_best(self.world.on_all_ranks(improved))
 
     def suggest(self, starts: Sequence[NDArray[np.int64]]) -> None:
         """Let this rank's search start from some given assignments, too."""
@@ -403,9 +415,13 @@ class IncumbentSearch:
         if self.compile_when_needed is not None:
             compile_chains, self.compile_when_needed = self.compile_when_needed, None
             self.delay(compile_chains())
-        self._share_best(
-            self._search.improve(self.best, seconds, sweeps, self._report_better) if self._searches else None
-        )
+
+        def improved() -> NDArray[np.int64] | None:
+            if not self._searches:
+                return None
+            return self._search.improve(self.best, seconds, sweeps, self._report_better)
+
+        self._share_best(self.world.run(improved))
         return self.quality.is_better_than(before)
 
     def _share_best(self, values: NDArray[np.int64] | None) -> None:

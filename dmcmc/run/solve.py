@@ -19,6 +19,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.compilation.compile_ahead import (
     compile_agent_work,
+    compile_first_answer,
     compile_first_search,
     compile_function_filtering,
     compile_local_search,
@@ -28,11 +29,12 @@ from dmcmc.run.compilation.compile_ahead import (
     solving_is_compiled,
 )
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu, without_closed_gpu
-from dmcmc.run.initial_incumbent import begin
+from dmcmc.run.initial_incumbent import begin, find_first_answer
 from dmcmc.run.initial_tables import team_of
 from dmcmc.run.local_search import IncumbentSearch
 from dmcmc.run.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.run.monitoring.progress import NoProgress, ProgressReporter
+from dmcmc.run.planning.affordable import check_time_for_tables
 from dmcmc.run.planning.combination_plan import will_prove
 from dmcmc.run.planning.divided_problem import (
     DividedProblem,
@@ -45,6 +47,7 @@ from dmcmc.run.planning.divided_problem import (
 )
 from dmcmc.run.planning.plan import plan, scatter_problem
 from dmcmc.run.planning.setup import Setup
+from dmcmc.run.presolve.restore_result import FirstAnswer
 from dmcmc.run.rank_run import RankRun
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 
@@ -86,7 +89,7 @@ def solve(
     ------
     DmcmcError
         If a table does not fit the memory or a method is unknown; raised on every rank. After any other error of one
-        rank, the others raise :class:`dmcmc.mpi.world.OtherRankError`, or are ended when that rank ends.
+        rank, the others raise :class:`dmcmc.mpi.collective_calls.OtherRankError`, or are ended when that rank ends.
     """
     world, progress = world or World(), progress or NoProgress()
     explain_here = explain if explain is None or world.rank == 0 else _ignore
@@ -129,8 +132,12 @@ def _solve(
     seconds, handle = config.budget.time, ending or RunHandle()
     stop = NO_DEADLINE if ending is None else Deadline(cancellation=ending.cancellation)
     compile_planning(problem, config, world, progress)
-    start = time.perf_counter()
-    parts, unscattered = _divided(problem, config, world, stop)
+    start, first = time.perf_counter(), None
+    if seconds is not None:
+        start += compile_first_answer(problem, world, progress)
+        stop = Deadline(work_deadline(start, seconds, 0), cancellation=handle.cancellation)
+        first = _first_answer(problem, config, world, stop, start, progress)
+    parts, unscattered = _divided(problem, config, world, stop, first)
     start += compile_first_search(parts, world, progress)
     compile_later = world.on_first_rank(
         lambda: soon_proven(parts)
@@ -149,6 +156,7 @@ def _solve(
         stop = search.start_engine(stop)
         with handle.deliver_if_late(stop):
             try:
+                world.on_first_rank(partial(check_time_for_tables, parts.problem, parts.division, world.size, stop))
                 with search.in_background(low_priority=False):  # planning uses one core
                     planning_deadline = stop.later(_PLANNING_GRACE)
                     placement = None
@@ -166,14 +174,27 @@ def _solve(
         return _from_tables_to_result(search, setup, progress, explain, ending)
 
 
+def _first_answer(
+    problem: Problem | None, config: Settings, world: World, stop: Deadline, start: float, progress: ProgressReporter
+) -> FirstAnswer | None:
+    """Return the answer that rank 0 finds before anything is divided; None on other ranks."""
+
+    def answer() -> FirstAnswer | None:
+        if problem is None or world.rank:
+            return None
+        return find_first_answer(problem, config, stop, start, progress)
+
+    return world.on_all_ranks(answer)
+
+
 def _divided(
-    problem: Problem | None, config: Settings, world: World, stop: Deadline
+    problem: Problem | None, config: Settings, world: World, stop: Deadline, first: FirstAnswer | None
 ) -> tuple[DividedProblem, UnscatteredProblem | None]:
     """Return the problem as this rank knows it, and what rank 0 still has to scatter if it alone has the problem."""
     rank_0_only = any(world.allgather(problem is None))
     if problem is not None and not rank_0_only:
-        return divide_problem(problem, config, world, stop), None
-    unscattered = prepare_scattering(problem, config, world)
+        return divide_problem(problem, config, world, stop, first), None
+    unscattered = prepare_scattering(problem, config, world, first)
     return unscattered.parts, unscattered
 
 

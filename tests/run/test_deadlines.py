@@ -188,7 +188,7 @@ def test_a_run_of_many_variables_builds_no_bit_matrix_of_all_of_them(monkeypatch
         return rows_of_bits(scopes, variables, *more)
 
     monkeypatch.setattr(best_order, "_graph", graph)
-    monkeypatch.setattr(estimate_cost, "_MAX_BITSET_VARIABLES", 50)
+    monkeypatch.setattr(estimate_cost, "MAX_BITSET_VARIABLES", 50)
     problem = dmcmc.generate("random", agents=40, variables_per_agent=5, domain_size=6, global_density=0.0, seed=1)
     result = dmcmc.solve(problem, timeout=600)
     assert result.status == "optimal" and max(seen, default=0) <= 50

@@ -31,7 +31,7 @@ from dmcmc.run.distribution.rank_view import rank_view_of
 from dmcmc.run.distribution.scatter_problem import scatter_parts
 from dmcmc.run.planning.combination_plan import arithmetic_for
 from dmcmc.run.presolve.presolve_problem import presolve_if_worthwhile
-from dmcmc.run.presolve.restore_result import OriginalProblem
+from dmcmc.run.presolve.restore_result import FirstAnswer, OriginalProblem
 
 _ORDER_TIME_PART = 0.05  # part of the time budget for the search for one elimination order, at most
 # 64-bit words of bit sets per second in the search for an order, by which its effort is counted
@@ -120,7 +120,9 @@ def _automatic_memory(ranks: int, _second: int) -> int:
     return automatic_memory(ranks)
 
 
-def divide_problem(asked: Problem, config: Settings, world: World, stop: Deadline = NO_DEADLINE) -> DividedProblem:
+def divide_problem(
+    asked: Problem, config: Settings, world: World, stop: Deadline = NO_DEADLINE, first: FirstAnswer | None = None
+) -> DividedProblem:
     """Presolve the problem, and divide it among its agents; called by all ranks.
 
     Parameters
@@ -129,6 +131,8 @@ def divide_problem(asked: Problem, config: Settings, world: World, stop: Deadlin
         The original problem.
     stop
         Deadline of presolve; ignored on several ranks, which have to get the same result.
+    first
+        The answer that was found before, if there is one.
     """
 
     def division() -> DividedProblem:
@@ -139,7 +143,8 @@ def divide_problem(asked: Problem, config: Settings, world: World, stop: Deadlin
             original = reduction.problem
             problem = densify(original, memory).problem
         arithmetic = arithmetic_for(problem, config.combine)
-        return DividedProblem(OriginalProblem(asked, reduction), original, problem, config, divide(problem), arithmetic)
+        given = OriginalProblem(asked, reduction, first)
+        return DividedProblem(given, original, problem, config, divide(problem), arithmetic)
 
     return world.on_all_ranks(division)
 
@@ -236,8 +241,13 @@ class UnscatteredProblem:
         return _rank_view(self.index, own_parts, self.parts.config, self.parts.arithmetic, self.magnitudes)
 
 
-def prepare_scattering(asked: Problem | None, config: Settings, world: World) -> UnscatteredProblem:
-    """Presolve and divide a problem that only rank 0 has; called by all ranks."""
+def prepare_scattering(
+    asked: Problem | None, config: Settings, world: World, first: FirstAnswer | None = None
+) -> UnscatteredProblem:
+    """Presolve and divide a problem that only rank 0 has; called by all ranks.
+
+    ``first`` is the answer that rank 0 has found before, if there is one.
+    """
 
     def division() -> UnscatteredProblem | None:
         if not may_be_scattered(config):
@@ -247,7 +257,7 @@ def prepare_scattering(asked: Problem | None, config: Settings, world: World) ->
             )
         if asked is None:
             return None
-        parts = replace(divide_problem(asked, config, World()), scattered=True)
+        parts = replace(divide_problem(asked, config, World(), first=first), scattered=True)
         index, agents = agent_files.split_by_agent(parts.problem, config.budget.bytes)
         return UnscatteredProblem(parts, index, parts.division.magnitudes, agents)
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from dmcmc.config.settings import Settings
+from dmcmc.config.settings import Combine, Settings
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.memory_shares import MemoryShares, bytes_of_tables, split_memory
-from dmcmc.inference.dpop.pseudotree import build_pseudotree
+from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree, tree_names
 from dmcmc.inference.dpop.slicing import Slicing
+from dmcmc.inference.dpop.trees.registry import DISTRIBUTED
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.compact_sequences import RepeatedRecords
 from dmcmc.inference.model.problem import Problem
@@ -19,6 +20,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.distributed_dfs import distributed_dfs_tree
+from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.mpi.placement import helpers_of, place
 from dmcmc.mpi.world import World
 from dmcmc.run.planning.combination_plan import choose_slicing, combines_per_node, entries_per_step
@@ -78,7 +80,8 @@ def plan(
     plan_parts: _PlanParts | None
     if cacheable:  # the plan depends only on what problems of the same shape have in common
         size = bytes_of_tables(parts.given.problem, parts.original, parts.problem)
-        key = config.local, config.combine, config.device, config.budget, size, threads, parts.arithmetic.dtype
+        names = tree_names(parts.problem, config.combine.tree, config.combine.root)
+        key = config.local, config.combine, config.device, config.budget, size, threads, parts.arithmetic.dtype, names
         plan_parts = parts.problem.shape_facts.find(key)
         if plan_parts is None:
             plan_parts = _plan_parts(parts, division, backend, world, measure, stop, None).quick()
@@ -185,14 +188,21 @@ def _agree_on_placement(parts: DividedProblem, division: Division, world: World,
     """
     budget, given_problem = parts.config.budget.bytes, parts.given.problem
     shares = world.on_first_rank(lambda: split_memory(budget, given_problem, parts.original, parts.problem))
-    if parts.config.combine.tree == "depth-first":
-        agents = len(division.locals)
-        tree, tree_messages = distributed_dfs_tree(
-            parts.problem, division, [agent * world.size // agents for agent in range(agents)], world
-        )
-        return AgreedPlacement(tree, (), shares, tree_messages)
-    # With a deadline, ranks could build different trees.
-    return AgreedPlacement(world.on_first_rank(lambda: build_pseudotree(parts.problem, division, stop)), (), shares)
+    tree, tree_messages = agree_on_tree(parts.problem, division, parts.config.combine, world, stop)
+    return AgreedPlacement(tree, (), shares, tree_messages)
+
+
+def agree_on_tree(
+    problem: Problem, division: Division, combine: Combine, world: World, stop: Deadline = NO_DEADLINE
+) -> tuple[PseudoTree, dict[int, SentMessages]]:
+    """Return the pseudo-tree that the settings ask for, and the messages that each agent has sent for it.
+
+    Called by all ranks. Either the agents find the tree by messages, or rank 0 builds it for all: with a deadline, or a
+    plug-in, ranks could build different trees.
+    """
+    if combine.tree == DISTRIBUTED:
+        return distributed_dfs_tree(problem, division, world, combine.root)
+    return world.on_first_rank(lambda: build_pseudotree(problem, division, stop, combine.tree, combine.root)), {}
 
 
 def _choose(surveys: WorkCountList, method: str, limits: ResourceLimits, rates: Rates) -> Sequence[AgentChoice]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dmcmc.config.settings import Cooling
-from dmcmc.inference.dpop.pseudotree import PseudoTree
+from dmcmc.inference.dpop.pseudotree import PseudoTree, TreeSize, tree_size
 from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import EncodedTable
@@ -115,6 +115,11 @@ class Setup(DividedProblem):
         return self.facts.get_or_compute(
             "join", lambda: max(join_sizes(self.problem, self.division, self.tree), default=1.0)
         )
+
+    @property
+    def tree_size(self) -> TreeSize:
+        """Depth, induced width and table sizes of the pseudo-tree."""
+        return self.facts.get_or_compute("tree", lambda: tree_size(self.problem, self.division, self.tree))
 
     def exact_seconds(self, agent: int) -> float | None:
         """Return the estimated seconds of a sampled agent's exact elimination; None if it is not allowed."""

@@ -7,7 +7,12 @@ import numpy as np
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
-from dmcmc.inference.orders.estimate_cost import MAX_INTERPRETED_VARIABLES, cells_upper_bound, joins_at_least
+from dmcmc.inference.orders.estimate_cost import (
+    MAX_BITSET_VARIABLES,
+    MAX_INTERPRETED_VARIABLES,
+    cells_upper_bound,
+    joins_at_least,
+)
 from dmcmc.inference.presolve.estimate_gain import estimate_presolve_gain
 from dmcmc.inference.presolve.limits import PresolveLimit
 from dmcmc.inference.presolve.presolve import PresolvedProblem, presolve
@@ -48,7 +53,7 @@ def presolve_if_worthwhile(
         config.presolve == "none"
         or not applicable
         or config.local.guarantee is not None
-        or not _may_be_worthwhile(dense)
+        or not _may_be_worthwhile(dense, timed=config.budget.time is not None)
     ):
         return None
     limit = (
@@ -62,8 +67,12 @@ def presolve_if_worthwhile(
     return reduction if _is_substantial(original, reduction) else None
 
 
-def _may_be_worthwhile(dense: Problem) -> bool:
-    """Return whether there is much to eliminate, and enough memory for presolve."""
+def _may_be_worthwhile(dense: Problem, timed: bool) -> bool:
+    """Return whether there is much to eliminate, and enough memory for presolve.
+
+    With a time budget, very large problems are presolved without an estimate, which would take seconds; the share of
+    the time budget limits presolve.
+    """
     is_small = dense.n_variables <= MAX_INTERPRETED_VARIABLES  # needs no compiled kernels
     if _BYTES_PER_ENTRY * dense.flat.data.size > MEMORY_ACCOUNT.budget_share(_MEMORY_SHARE, 1 << 62):
         return False
@@ -75,7 +84,7 @@ def _may_be_worthwhile(dense: Problem) -> bool:
         and estimate_presolve_gain(dense) < _MIN_PROMISE
     ):
         return False
-    if is_small:
+    if is_small or (timed and dense.n_variables > MAX_BITSET_VARIABLES):
         return True
     scopes, everything = [factor.scope for factor in dense.factors], range(dense.n_variables)
     return joins_at_least(scopes, dense.domains, everything, (), _MIN_CELLS)

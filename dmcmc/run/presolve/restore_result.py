@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,36 @@ from dmcmc.inference.model.exact_sum import Exact, exact_sum
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.presolve.presolve import PresolvedProblem
-from dmcmc.results.outcome import BoundProof, SolveOutcome, judge, quality_of
+from dmcmc.inference.runtime.types import Number
+from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
+from dmcmc.results.result import TracePoint, gap_of
+from dmcmc.samplers.local_search.ascent import Ascent
 
 Values = NDArray[np.int64]
+
+
+class FirstAnswer(NamedTuple):
+    """An assignment of the problem as given, found before presolve and planning, and a bound that needs no search.
+
+    Attributes
+    ----------
+    values : (n,) int64
+        Value index of each variable.
+    quality : AssignmentQuality
+        Violations and utility of ``values``.
+    bound : int, float or None
+        Bound on the objective, in the problem's own sense; None if it is not known.
+    trace : tuple of TracePoint
+        The points of the trace so far; the last one is that of ``values``.
+    ascent : Ascent or None
+        Hill climbing on the problem as given, for further use; None if no search is wanted.
+    """
+
+    values: Values
+    quality: AssignmentQuality
+    bound: Number | None
+    trace: tuple[TracePoint, ...]
+    ascent: Ascent | None
 
 
 @dataclass(frozen=True)
@@ -25,10 +53,13 @@ class OriginalProblem:
         The problem as the user gave it.
     reduction : PresolvedProblem or None
         The presolved problem and the way back; None without presolve.
+    first : FirstAnswer or None
+        The answer that was found before presolve, on rank 0 of a run with a time budget.
     """
 
     problem: Problem
     reduction: PresolvedProblem | None = None
+    first: FirstAnswer | None = None
 
     @property
     def proven_infeasible(self) -> bool:
@@ -41,7 +72,7 @@ class OriginalProblem:
         proof: BoundProof | None,
         make_1_optimal: Callable[[Values], Values] | None = None,
     ) -> tuple[Values, SolveOutcome]:
-        """Return an assignment of the original problem, and its outcome.
+        """Return an assignment of the original problem, and its outcome; the first answer if that is better.
 
         Parameters
         ----------
@@ -55,19 +86,27 @@ class OriginalProblem:
         """
         (values, outcome), reduction = found, self.reduction
         if reduction is None or outcome.status == "infeasible":
-            return values[: self.problem.n_variables], outcome
+            return values[: self.problem.n_variables], self._with_first_bound(outcome)
         restored = reduction.restore(values[: reduction.problem.n_variables])
         quality = quality_of(self.problem, restored)
         if quality.negated_violation < 0 and make_1_optimal is not None:
             restored = make_1_optimal(restored)
             quality = quality_of(self.problem, restored)
+        if self.first is not None and self.first.quality.is_better_than(quality):
+            restored, quality = self.first.values, self.first.quality
         constants = [factor for factor in self.problem.factors if not factor.scope]
-        return restored, judge(
-            self.problem,
-            quality,
-            constants,
-            None if proof is None else _proof_of_original(self.problem, reduction, proof),
-        )
+        original_proof = None if proof is None else _proof_of_original(self.problem, reduction, proof)
+        return restored, self._with_first_bound(judge(self.problem, quality, constants, original_proof))
+
+    def _with_first_bound(self, outcome: SolveOutcome) -> SolveOutcome:
+        """Return an outcome with the bound of the first answer, if that is tighter."""
+        first_bound = None if self.first is None else self.first.bound
+        if first_bound is None or outcome.status not in ("feasible", "unsatisfied"):
+            return outcome
+        sign = 1 if self.problem.sense == "max" else -1
+        if outcome.bound is not None and sign * outcome.bound <= sign * first_bound:
+            return outcome
+        return outcome._replace(bound=first_bound, gap=gap_of(outcome.objective, first_bound))
 
 
 def _proof_of_original(original: Problem, reduction: PresolvedProblem, proof: BoundProof) -> BoundProof:

@@ -11,9 +11,9 @@ from support.runs import dense_problem, start_run
 
 import dmcmc
 from dmcmc.config.settings import Budget, Combine, Local, Settings
-from dmcmc.inference.runtime import kernel_cache
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.storage import cache_folders
 from dmcmc.mpi.world import World
 from dmcmc.run import background_engine, initial_tables
 from dmcmc.run import solve as solving
@@ -38,7 +38,7 @@ class StageRecorder(NoProgress):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Folder of the marker files; compiled kernels stay where they are, so that they are not compiled again."""
-    monkeypatch.setattr(kernel_cache, "kernel_folder", lambda: tmp_path)
+    monkeypatch.setattr(cache_folders, "kernel_folder", lambda: tmp_path)
     return tmp_path
 
 
@@ -74,7 +74,7 @@ def test_progress_names_the_purpose_and_the_number_of_kernels(monkeypatch):
 
 def test_a_marker_is_valid_for_the_compiled_sources_only(folder, monkeypatch):
     assert run_task()[0] == 1
-    monkeypatch.setattr(kernel_cache, "_sources", lambda: ("other", 0))
+    monkeypatch.setattr(cache_folders, "sources_digest", lambda: "other")
     assert run_task()[0] == 1
 
 
@@ -191,13 +191,24 @@ def test_a_failed_compilation_is_logged_and_repeated_without_an_error(folder, ca
     assert run_task()[0] == 1
 
 
-def test_without_a_cache_folder_every_process_compiles(monkeypatch, tmp_path):
-    (tmp_path / "file").touch()
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+def test_without_a_cache_folder_every_process_compiles(monkeypatch):
+    monkeypatch.setattr(cache_folders, "kernel_folder", lambda: None)
     assert [run_task()[0] for _ in range(2)] == [1, 1]
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "missing"))
+
+
+def test_kernels_that_could_not_be_stored_are_compiled_again(folder, monkeypatch):
+    unsaved = iter(range(9))
+    monkeypatch.setattr(once_per_node, "unsaved_kernels", lambda: next(unsaved))
     assert [run_task()[0] for _ in range(2)] == [1, 1]
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_was_deleted_is_no_error(folder, caplog, monkeypatch):
+    monkeypatch.setattr(cache_folders, "_REPORTED", set())
+    folder.rmdir()
+    assert [run_task()[0] for _ in range(2)] == [1, 1]
+    (line,) = caplog.messages
+    assert line.startswith("dmcmc: compiled kernels cannot be stored in")
 
 
 def test_one_rank_of_a_node_compiles_and_all_wait_for_it(folder):
