@@ -33,6 +33,7 @@ QUICK = {
     "benchmarks.elimination.minibuckets": "--only spot5/404",
     "benchmarks.elimination.orders": "--seconds 0.05",
     "benchmarks.formats.reading": "--megabytes 0.01 --repeat 1",
+    "benchmarks.robustness.mutated_own_files": "--count 5",
     "benchmarks.sampling.blocks": "--networks 1 --seconds 0.01 --moves 1",
     "benchmarks.sampling.meetings": "--vns 0 --only ms_A10_n10_D24",
     "benchmarks.solving.answers": "--keep {folder}/kept.json --ways auto --only spot5",

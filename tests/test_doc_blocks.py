@@ -103,6 +103,14 @@ def test_the_example_algorithm_improves_its_first_assignment(developed, register
     assert result.trace[0].objective < result.objective
 
 
+def test_the_example_tree_is_a_pseudo_tree_with_the_asked_root(developed, register):
+    register("dmcmc.trees", "few-rows", developed("A pseudo-tree heuristic", "my_tree").TREE)
+    problem = dmcmc.generate("random", agents=6, variables_per_agent=2, domain_size=3, seed=3)
+    result = dmcmc.solve(problem, tree="few-rows", root="a4", presolve="none")
+    assert result.provenance["plan"]["pseudo_tree"]["a4"] is None
+    assert result.objective == dmcmc.solve(problem).objective
+
+
 def test_the_example_format_is_read_and_names_the_line_of_a_mistake(developed, monkeypatch, tmp_path):
     example = developed("A file format", "my_format")
     added = formats.Format("edges", (".edges",), "weighted edges", example.is_edges, "my_format:read")

@@ -15,7 +15,14 @@ NOTEBOOK = sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "benchma
 PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", *NOTEBOOK, *DOCS]
 WRITTEN = [page for page in PAGES if page != GENERATED]
 PATHS = {file.path for file in files("dmcmc", "inference", "samplers", "mpi", "tests", "benchmarks", "docs")}
-FILES_OF_READERS = {"my_test.py", "my_sampler.py", "my_bound.py", "my_algorithm.py", "formats/edges/read.py"}
+FILES_OF_READERS = {
+    "my_test.py",
+    "my_sampler.py",
+    "my_bound.py",
+    "my_algorithm.py",
+    "my_tree.py",
+    "formats/edges/read.py",
+}
 FILES_OF_OLD_VERSIONS = {"benchmarks/SCRIPT.py", "bounds.py", "gpu_bounds.py", "minibuckets.py"}  # in heads of results
 
 

@@ -1,6 +1,7 @@
 """The cost model: a larger budget never makes an exact agent inexact, limits hold, and its file may be damaged."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -16,6 +17,9 @@ from dmcmc.generators import registry
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.storage import cache_folders
+from dmcmc.inference.storage.cache_folders import CacheFolders
+from dmcmc.inference.storage.checked_file import write_checked
 from dmcmc.mpi.world import World
 from dmcmc.run.planning.plan import prepare
 from dmcmc.samplers.auto import rates
@@ -149,31 +153,66 @@ def test_triangles_are_counted():
         assert work.triangles == sum(len(near[a] & near[b]) for a, b in map(tuple, pairs)) / 3
 
 
-def test_rates_are_measured_once_and_stored(tmp_path, monkeypatch):
-    monkeypatch.setattr(rates, "cache_root", lambda: tmp_path)  # of the rates only: kernels stay where they are
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """Folder of the rates file; compiled kernels stay where they are, so that they are not compiled again."""
+    monkeypatch.setattr(rates, "usable_folders", lambda: CacheFolders(tmp_path, tmp_path))
+    monkeypatch.setattr(cache_folders, "_REPORTED", set())
+    return tmp_path
+
+
+def test_rates_are_measured_once_and_stored(root, monkeypatch):
     found = rates.load_rates()
     assert found == rates._clamped(found) and 0 < found.update < 1
     monkeypatch.setattr(rates, "measure", lambda: pytest.fail("measured again"))
     assert rates.load_rates() == found
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"update": 1}', '{"x": 1}', "\x00", "[" * 100_000])
-def test_a_damaged_file_is_measured_again(tmp_path, monkeypatch, text):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+@pytest.mark.parametrize("contents", [b"", b"{", b"{}", b"[]", b"\0", None])
+def test_a_damaged_file_is_measured_again_and_reported_once(root, monkeypatch, contents, caplog):
     monkeypatch.setattr(rates, "measure", lambda: NOMINAL)
     path = rates.rates_file()
-    path.parent.mkdir(parents=True)
-    path.write_text(text)
-    assert rates.load_rates() == NOMINAL
-    assert rates.read_rates(path) == NOMINAL
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"update": 1e9}))
-    assert rates.read_rates(path) is None  # no machine is that slow
+    rates.load_rates()
+    for _ in range(2):
+        path.write_bytes(path.read_bytes().replace(b"update", b"updaTe") if contents is None else contents)
+        assert rates.load_rates() == NOMINAL
+        assert rates.read_rates(path) == NOMINAL
+    assert caplog.messages == [
+        f"dmcmc: the rates of this machine are measured again: {path} is damaged (its checksum does not match)"
+    ]
 
 
-def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+def rates_text(update):
+    return json.dumps(asdict(NOMINAL) | {"update": update})
+
+
+NO_MACHINE = [rates_text(value) for value in (1e9, 10**400, float("nan"), None, [1])]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '{"update": 1}', "\x00", "[" * 100_000, '"update"', *NO_MACHINE]
+)
+def test_implausible_rates_are_measured_again(root, text):
+    path = rates.rates_file()
+    write_checked(path, path.name, text.encode())
+    assert rates.read_rates(path) is None
+
+
+def test_only_rates_files_of_this_node_are_deleted(root, monkeypatch):
     monkeypatch.setattr(rates, "measure", lambda: NOMINAL)
+    path, digits = rates.rates_file(), "0" * 16
+    prefix = path.name.removesuffix(path.name[-16:])
+    for name in (f"{prefix}{digits}", f"{prefix}{digits}.json", f"{prefix}2-{digits}"):
+        (root / name).touch()
+    rates.load_rates()
+    assert {entry.name for entry in root.iterdir()} == {path.name, f"{prefix}2-{digits}"}
+
+
+def test_rates_that_cannot_be_stored_are_no_error(root, monkeypatch):
+    monkeypatch.setattr(rates, "measure", lambda: NOMINAL)
+    monkeypatch.setattr(rates, "usable_folders", lambda: CacheFolders(root / "missing", None))
+    assert rates.load_rates() == NOMINAL
+    monkeypatch.setattr(rates, "usable_folders", lambda: CacheFolders(None, None))
     assert rates.load_rates() == NOMINAL
 
 
@@ -191,10 +230,11 @@ def test_explain_prints_the_choice_of_each_agent(tmp_path, capfd):
     path.write_text(f"problem: {{generator: meeting-scheduling, {sizes}}}\nlocal: {{cells: 700}}\ndevice: cpu\n")
     assert main(["run", str(path), "--explain", "--json"]) == 0
     out, err = capfd.readouterr()
-    head, *lines, _, division, last = (line for line in err.splitlines() if not line.startswith("dmcmc:"))
+    head, *lines, _, division, tree, last = (line for line in err.splitlines() if not line.startswith("dmcmc:"))
     heads = "agent variables shared table rows width cells memory method device estimated time reason"
     assert head.split() == heads.split()
     assert len(lines) == 3 and all(line.split()[1:3] == ["5", "1"] for line in lines)
+    assert tree.startswith("pseudo-tree: auto, root a")
     assert division.startswith("division into agents: ") and "exact: joined tables need at most " in last
     choices = json.loads(out)["provenance"]["plan"]["choices"]
     assert list(choices) == ["a0", "a1", "a2"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.problem_strategies import PROBLEM_SETTINGS, random_problem, with_other_representations
 
 from dmcmc import Factor, generate
-from dmcmc.inference.model.densify import _DenseProblemBuilder, densify
+from dmcmc.inference.model.densify import DenseProblemBuilder, densify
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.samplers.local_search import chains
 from dmcmc.samplers.local_search import local_search as local_search
@@ -123,7 +123,7 @@ def test_hidden_states_follow_from_the_values(seed):
 
 def chained(problem):
     """The problem with every factor that is not dense as a chain of tables."""
-    chains = _DenseProblemBuilder(problem)
+    chains = DenseProblemBuilder(problem)
     for factor in problem.factors:
         chains.factors.append(factor) if type(factor) is Factor else chains.add(factor, 1 << 20)
     return chains.finished()

@@ -19,7 +19,7 @@ from dmcmc.samplers.chain_solver import ChainSolver, DeviceSampling
 from dmcmc.samplers.contract.protocol import Sampler, Sampling
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import Chains
-from dmcmc.samplers.methods import gibbs, metropolis
+from dmcmc.samplers.methods import gibbs, metropolis, tempering
 from dmcmc.samplers.model.chain_model import build_model
 from dmcmc.samplers.model.rounds import Round, one_round
 from dmcmc.samplers.model.schedule import Temperature
@@ -208,6 +208,24 @@ def test_temperatures():
     assert np.allclose(Temperature(8.0, 2.0, "linear").of_trials(model, 4), [8, 6, 4, 2])
     assert np.allclose(Temperature(1.0, 8.0).of_trials(model, 4), [1, 2, 4, 8])
     assert Temperature(8.0, 1.0).of_trials(model, 1).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("shape", ["geometric", "linear"])
+def test_a_temperature_of_zero_is_kept_and_other_trials_stay_finite(shape):
+    model = model_of(1)
+    assert Temperature(0.0, 0.0, shape).of_trials(model, 3).tolist() == [0, 0, 0]
+    for start, end in ((4.0, 0.0), (0.0, 4.0)):
+        found = Temperature(start, end, shape).of_trials(model, 5)
+        assert (found[0], found[-1]) == (start, end) and (found[1:-1] > 0).all() and (found <= 4).all()
+        assert Temperature(start, end, shape).of_trials(model, 1).tolist() == [end]
+
+
+def test_a_ladder_of_temperatures_may_begin_at_zero():
+    model = model_of(1)
+    (frozen,), (mixed,) = (tempering.rounds(model, 3, Temperature(0.0, hot)) for hot in (0.0, 4.0))
+    assert frozen.temperatures.tolist() == [0, 0, 0] and frozen.ladder_factors(4).tolist() == [1] * 4
+    temperatures = mixed.temperatures[0] * mixed.ladder_factors(4)
+    assert (temperatures > 0).all() and temperatures[-1] == pytest.approx(4.0)
 
 
 def test_automatic_temperatures_cool_and_scale_with_the_utilities():

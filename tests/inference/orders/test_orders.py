@@ -60,7 +60,7 @@ def test_for_many_variables_the_estimate_needs_no_search(graph, cells):
     eliminate, keep = np.flatnonzero(chosen).tolist(), np.flatnonzero(~chosen).tolist()
     inner = [scope for scope in scopes if any(chosen[v] for v in scope)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimate_cost, "_MAX_BITSET_VARIABLES", 0)
+        patch.setattr(estimate_cost, "MAX_BITSET_VARIABLES", 0)
         patch.setattr(estimate_cost, "best_order", None)
         large = joins_at_least(inner, domains, eliminate, keep, cells)
     assert large == (cells_upper_bound(inner, domains, eliminate) >= cells)
