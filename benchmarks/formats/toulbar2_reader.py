@@ -51,7 +51,7 @@ def in_new_process(work: Callable[[], Any]) -> dict[str, Any]:
     return dict(json.loads(data)) if data else {"error": f"the process ended with status {status}"}
 
 
-def main() -> None:
+def main() -> None:  # long: toulbar2 and the path are shared by the inner functions
     """Read and solve all files."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.formats.toulbar2_reader",

@@ -6,7 +6,7 @@ core, or share the cores with the agents' work. It records results in the incumb
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -235,10 +235,10 @@ class BackgroundEngine:
         self._recorded_until, self._objective_gain, self._bound_gain = now, 0.0, 0.0
         return [gain]
 
-    def _problem_costs(self) -> CostProblem:
+    def _problem_costs(self, check: Callable[[], None]) -> CostProblem:
         """Return the whole problem as costs for the engine; constants are added at the end."""
         compact = given_to_engine(self.parts.config, self.parts.original)
-        return costs_of_compact(compact, constants=False)
+        return costs_of_compact(compact, constants=False, check=check)
 
     def _take_found(self, values: NDArray[np.int64]) -> None:
         """Take an assignment that the engine has found; called on the engine's thread."""

@@ -24,7 +24,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import RULES, best_order
 from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.inference.runtime.errors import ConfigError, OutOfTime
 from dmcmc.inference.runtime.memo import MAX_KEY_SIZE, Memo, digest
 from dmcmc.inference.runtime.types import Ints
 
@@ -172,6 +172,8 @@ def build_pseudotree(
     ------
     ConfigError
         If the heuristic or the root is unknown, or the heuristic gives no pseudo-tree.
+    OutOfTime
+        If the deadline passes before the first tree is complete.
     """
 
     def build() -> PseudoTree:
@@ -179,7 +181,7 @@ def build_pseudotree(
         graph, root_index = agent_graph(problem, division), root_agent(problem, root)
         if heuristic == registry.AUTO:
             return _cheapest(problem, division, _candidates(graph, root_index), stop)
-        return complete_tree(problem, division, checked_parents(registry.get(heuristic), graph, root_index))
+        return complete_tree(problem, division, checked_parents(registry.get(heuristic), graph, root_index), stop)
 
     if problem.n_variables + len(division.crossing) > MAX_KEY_SIZE:
         return build()
@@ -216,7 +218,10 @@ def _interface_bits(problem: Problem, division: Division) -> NDArray[np.float64]
 
 
 def _cheapest(problem: Problem, division: Division, candidates: Iterator["array[int]"], stop: Deadline) -> PseudoTree:
-    """Return the cheapest pseudo-tree of some parent vectors; costs within a relative 1e-12 (rounding) are equal."""
+    """Return the cheapest pseudo-tree of some parent vectors; costs within a relative 1e-12 (rounding) are equal.
+
+    After the deadline it is the cheapest so far; ``OutOfTime`` is raised if there is none.
+    """
     interface_bits, log_sizes = _interface_bits(problem, division), np.log2(problem.domains)
     best, best_cost = None, float("inf")
     seen = set[bytes]()
@@ -224,8 +229,13 @@ def _cheapest(problem: Problem, division: Division, candidates: Iterator["array[
         if parent.tobytes() in seen:
             continue
         seen.add(parent.tobytes())
-        tree = complete_tree(problem, division, parent)
-        cost = _cells(tree, interface_bits, log_sizes)
+        try:
+            tree = complete_tree(problem, division, parent, stop)
+            cost = _cells(tree, interface_bits, log_sizes, stop)
+        except OutOfTime:
+            if best is None:
+                raise
+            break
         if best is None or cost < best_cost * (1 - 1e-12):
             best, best_cost = tree, cost
         if stop.over:
@@ -270,8 +280,16 @@ def _candidates(graph: AgentGraph, root: int | None) -> Iterator["array[int]"]:
             yield rule_tree(graph, rule, root)
 
 
-def complete_tree(problem: Problem, division: Division, parent: Sequence[int]) -> PseudoTree:
-    """Complete a parent vector to a pseudo-tree: children, bottom-up order, separators and placed crossing factors."""
+def complete_tree(
+    problem: Problem, division: Division, parent: Sequence[int], stop: Deadline = NO_DEADLINE
+) -> PseudoTree:
+    """Complete a parent vector to a pseudo-tree: children, bottom-up order, separators and placed crossing factors.
+
+    Raises
+    ------
+    OutOfTime
+        If the deadline passes; separators may have many variables.
+    """
     parents, n = np.array(parent, dtype=np.int64), len(parent)
     children = IndexGroups.by_group(parents[parents >= 0], n, np.flatnonzero(parents >= 0))
     top_down, depth = array("i", np.flatnonzero(parents < 0).tolist()), array("i", [0]) * n
@@ -283,6 +301,7 @@ def complete_tree(problem: Problem, division: Division, parent: Sequence[int]) -
     reach: dict[int, set[int]] = {}  # separators of visited subtrees, until their parent is visited
     separators: list[tuple[int, ...]] = [()] * n
     for a in reversed(top_down):
+        stop.check()
         variables = reach.pop(a, set())
         variables.update(v for i in placed[a] for v in division.scopes[i])
         variables.difference_update(division.locals[a].interface)
@@ -307,7 +326,9 @@ def _deepest_agents(problem: Problem, division: Division, depth: Ints) -> Ints:
     return deepest
 
 
-def _cells(tree: PseudoTree, interface: NDArray[np.float64], variable: NDArray[np.float64]) -> float:
+def _cells(
+    tree: PseudoTree, interface: NDArray[np.float64], variable: NDArray[np.float64], stop: Deadline = NO_DEADLINE
+) -> float:
     """Return Σ over agents of the cells over B_i ∪ sep_i, an upper bound on the cells that UTIL joins.
 
     The cells of one agent are cut off at 2^1000, so that the sum stays finite.
@@ -319,6 +340,8 @@ def _cells(tree: PseudoTree, interface: NDArray[np.float64], variable: NDArray[n
     variable
         log2 of each variable's domain size.
     """
-    pairs = zip(interface.tolist(), tree.separators, strict=True)
-    bits = (interface_bits + sum(variable[list(sep)].tolist()) for interface_bits, sep in pairs)
-    return float(sum(2.0 ** min(total_bits, 1000.0) for total_bits in bits))
+    cells = 0.0
+    for interface_bits, separator in zip(interface.tolist(), tree.separators, strict=True):
+        stop.check()
+        cells += 2.0 ** min(interface_bits + sum(variable[list(separator)].tolist()), 1000.0)
+    return cells

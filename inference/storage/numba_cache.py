@@ -38,6 +38,7 @@ from dmcmc.inference.storage.checked_file import CachedFileError, read_checked, 
 from dmcmc.inference.storage.kernel_sources import sources_digest
 
 _LOCK = threading.RLock()
+_MAX_REASON_CHARACTERS = 1000  # of a message: paths may have some hundred
 _NAME_LETTERS = 100  # letters of a kernel's name in the name of its file, of which systems allow 255
 _KEY_BYTES = 16  # bytes of the digest in the name of a file: two of 10^9 kernels share it with probability 10^-21
 _unsaved_kernels = 0
@@ -211,4 +212,4 @@ def _report_unsaved(folder: str, error: Exception) -> None:
 
 def _one_line(text: str) -> str:
     """Return a text as one line of limited length."""
-    return " ".join(text.split())[:200]
+    return " ".join(text.split())[:_MAX_REASON_CHARACTERS]

@@ -16,7 +16,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
 from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.samplers.toulbar2.process import SearchProgress, Toulbar2Process
@@ -100,7 +100,8 @@ class BackgroundSearch:
     Parameters
     ----------
     make : callable
-        Returns the problem as costs; called in the thread.
+        ``make(check)`` returns the problem as costs; called in the thread. It should call ``check`` often, which raises
+        ``OutOfTime`` once the search is cancelled.
     memory : int
         Maximum of bytes of the engine.
     observer : SearchObserver
@@ -124,7 +125,7 @@ class BackgroundSearch:
 
     def __init__(
         self,
-        make: Callable[[], CostProblem],
+        make: Callable[[Callable[[], None]], CostProblem],
         memory: int,
         observer: SearchObserver,
         wait: float = 0.0,
@@ -233,7 +234,7 @@ class BackgroundSearch:
             self._begin.wait(min(self._wait, threading.TIMEOUT_MAX))
             self._reports_allowed.wait()  # what is known by then may have cancelled it
             if not self._cancelled.is_set():
-                costs, discarded = self._make(), 0.0
+                costs, discarded = self._make(self._check), 0.0
                 self._initial_bound = float(costs.bound(0))
                 if not costs.feasible:
                     self._report(partial(self._observer.on_bound, None))
@@ -246,6 +247,11 @@ class BackgroundSearch:
                     if not restart:
                         break
         self._ended.set()
+
+    def _check(self) -> None:
+        """Raise ``OutOfTime`` if the search is cancelled."""
+        if self._cancelled.is_set():
+            raise OutOfTime("the search is cancelled")
 
     @property
     def _over(self) -> bool:

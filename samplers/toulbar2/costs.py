@@ -1,10 +1,10 @@
 """Utilities as toulbar2's costs: nonnegative integers, rounded down, so that proofs also hold for the utilities."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from dmcmc.inference.model.exact_sum import Exact, exact_sum, round_up
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.types import Array, Number
 from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint
+
+T = TypeVar("T")
 
 _MAX_TOTAL_COST = 2**52  # maximum of the sum of all costs: they pass through float64
 _SCALED_TOTAL_COST = 2**52  # sum to which the costs of floats are scaled: as fine as the rounding of their sums
@@ -159,7 +161,10 @@ def costs_of(scopes: Sequence[Sequence[int]], tables: Sequence[Array], domains: 
 
 
 def costs_of_utilities(
-    factors: Sequence[Utilities], domains: NDArray[np.int64], linear: Sequence[LinearConstraint] = ()
+    factors: Sequence[Utilities],
+    domains: NDArray[np.int64],
+    linear: Sequence[LinearConstraint] = (),
+    check: Callable[[], None] = lambda: None,
 ) -> CostProblem:
     """Convert utilities, including constants, to costs.
 
@@ -171,14 +176,17 @@ def costs_of_utilities(
         Domain sizes.
     linear : sequence of LinearConstraint
         Hard linear constraints in addition.
+    check : callable
+        Called once or twice per factor; it may raise an error to end the conversion.
     """
     tables = [factor.entries for factor in factors]
-    masks = [forbidden(table) for table in tables]
+    masks = [forbidden(table) for table in _checked(tables, check)]
     maxima = [None if mask.all() else table[~mask].max().item() for table, mask in zip(tables, masks, strict=True)]
     feasible = all(maximum is not None for maximum in maxima)
     largest = [maximum or 0 for maximum in maxima]
     exact = all(table.dtype.kind == "i" for table in tables)
-    losses = [_losses(table, mask, maximum) for table, mask, maximum in zip(tables, masks, largest, strict=True)]
+    parts = zip(tables, masks, largest, strict=True)
+    losses = [_losses(table, mask, maximum) for table, mask, maximum in _checked(parts, check)]
     total = sum(float(loss.max(initial=0)) for loss in losses)
     power = 0 if exact else scaling_exponent(_SCALED_TOTAL_COST, total)
     if exact and total > _MAX_TOTAL_COST:
@@ -186,7 +194,7 @@ def costs_of_utilities(
     # The product with a power of two is exact; the difference before may be off by half a unit in its last place.
     costs = [
         (loss if exact else np.floor(np.ldexp(loss.astype(np.float64), power) * (1 - 2.0**-50))).astype(np.int64)
-        for loss in losses
+        for loss in _checked(losses, check)
     ]
     top = sum(int(loss.max(initial=0)) for loss in costs) + 1
     for loss, mask in zip(costs, masks, strict=True):
@@ -209,6 +217,13 @@ def costs_of_utilities(
         ],
         linear=list(linear),
     )
+
+
+def _checked(items: Iterable[T], check: Callable[[], None]) -> Iterator[T]:
+    """Yield items, and call ``check`` before each."""
+    for item in items:
+        check()
+        yield item
 
 
 def _losses(table: Array, is_forbidden: NDArray[np.bool_], largest: Number) -> NDArray[np.int64] | NDArray[np.float64]:

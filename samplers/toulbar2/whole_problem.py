@@ -1,5 +1,7 @@
 """Convert a whole problem to costs for a search engine."""
 
+from collections.abc import Callable
+
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.samplers.toulbar2.compact_problem import CompactProblem, compact_problem
@@ -24,10 +26,24 @@ def costs_of_problem(problem: Problem, memory: int, constants: bool = True, dens
     return costs_of_compact(compact_problem(problem, memory, dense_only), constants)
 
 
-def costs_of_compact(compact: CompactProblem, constants: bool = True) -> CostProblem:
-    """Return the costs of a problem in compact form; the arguments are those of :func:`costs_of_problem`."""
+def costs_of_compact(
+    compact: CompactProblem, constants: bool = True, check: Callable[[], None] = lambda: None
+) -> CostProblem:
+    """Return the costs of a problem in compact form.
+
+    Parameters
+    ----------
+    compact : CompactProblem
+        The problem.
+    constants : bool
+        As for :func:`costs_of_problem`.
+    check : callable
+        Called often; it may raise an error to end the conversion.
+    """
     factors = [factor for factor in compact.problem.factors if constants or factor.scope]
-    return costs_of_utilities([_utilities(factor) for factor in factors], compact.problem.domains, compact.linear)
+    return costs_of_utilities(
+        [_utilities(factor) for factor in factors], compact.problem.domains, compact.linear, check
+    )
 
 
 def _utilities(factor: Factor) -> Utilities:

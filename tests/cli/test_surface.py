@@ -16,6 +16,7 @@ from dmcmc.cli.failure import describe
 from dmcmc.cli.main import main
 from dmcmc.formats import registry as formats
 from dmcmc.generators import registry as generators
+from dmcmc.inference.model.exact_sum import exact_sum
 
 WCSP = "p 3 2 2 9\n2 2 2\n2 0 1 0 1\n1 1 3\n2 1 2 0 1\n0 1 2\n"
 UAI = "MARKOV\n1\n2\n1\n1 0\n2\n 0.5 0.25\n"
@@ -123,7 +124,7 @@ def never(monkeypatch):
     [
         ([*SMALL, "p.txt"], "p.txt: its suffix gives no format; use one of .npz"),
         ([*SMALL, "p.bif"], "p.bif: bif files can be read but not written"),
-        ([*SMALL, "p.npz", "--drop", "all"], "--drop all: expected one of"),
+        ([*SMALL, "p.npz", "--drop", "everything"], "--drop everything: expected one of"),
         ([*SMALL, "file/p.npz"], "file/p.npz: cannot be written: "),
         ([*SMALL, "/proc/p.npz"], "/proc/p.npz: cannot be written: "),
         (["convert", "p.wcsp", "p.txt"], "p.txt: its suffix gives no format"),
@@ -197,7 +198,7 @@ def test_the_error_for_the_old_name_of_split_has_the_new_one(folder, fails):
 @pytest.mark.parametrize(
     ("work", "place"),
     [
-        (lambda: dmcmc.generate("random", agents=2).evaluate([0.5] * 20), "dmcmc/inference/model/flat_tables.py:"),
+        (lambda: exact_sum(["a"]), "dmcmc/inference/model/exact_sum.py:"),
         (lambda: formats.format_named(3).nothing, "dmcmc/formats/registry.py:"),
     ],
 )

@@ -263,7 +263,7 @@ PHASES = {
     "UTIL parts": ("kill", "run.util_value_cycle", "util_phase", {"local": _SAMPLED}),
     "VALUE": ("kill", "run.util_value_cycle", "value_phase", {}),
     "improving": ("kill", "run.rank_run", "time_slice_of", _IMPROVED),
-    "late alone": ("late", "run.rank_run", "time_slice_of", _IMPROVED),  # while the other ranks continue
+    "late alone": ("late", "run.rank_run", "RankRun._set_trace_labels", _IMPROVED),  # while the other ranks continue
     "improving parts": ("kill", "run.rank_run", "time_slice_of", _IMPROVED),
 }
 
@@ -294,6 +294,14 @@ def test_a_failing_rank_ends_all_and_a_later_run_continues(tmp_path, phase):
         return
     again, alone = (source(**sections, **more) for more in ({"checkpoint": str(kept)}, {}))
     assert (again.objective, again.bound, again.assignment) == (alone.objective, alone.bound, alone.assignment)
+
+
+@needs_mpirun
+def test_lack_of_time_on_one_rank_ends_the_run_with_the_best_answer(tmp_path):
+    config, _ = _written(tmp_path, chain(6, 2), False, **_IMPROVED)
+    done = start(3, *_failing(tmp_path, "late", 1, "run.rank_run", "time_slice_of"), "run", config)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "result.json").read_text())["status"] == "timeout"
 
 
 def _written(folder, problem, parts, **sections):

@@ -18,7 +18,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 import numpy as np
@@ -37,7 +37,8 @@ from support import soundness
 HANG_SECONDS = 300  # seconds of one run, compilation included, after which its ranks count as waiting for each other
 CLOCK_RATES = (1.0, 1.0, 0.2, 3.0, 20.0)  # of a made-up clock, relative to the machine's
 TIMES = (None, 0.02, 0.2, 0.5)  # time budgets in seconds
-ALGORITHMS = ("mgm", "mgm2", "dsa", "dgls", "max-sum", "distributed-gibbs", "duct", "dpop", "adpop")
+CYCLE_ALGORITHMS = ("mgm", "mgm2", "dsa", "dgls", "max-sum", "distributed-gibbs", "duct")
+ALGORITHMS = (*CYCLE_ALGORITHMS, "dpop", "adpop")
 SOURCES = ("all ranks", "all ranks", "rank 0", "agent files")
 _real_clock, _real_claim = time.perf_counter, MemoryAccount.claim
 
@@ -80,6 +81,7 @@ def case_of(seed: int) -> soundness.SoundnessCase:
     config, seconds = case.config, TIMES[int(rng.integers(len(TIMES)))]
     method = str(rng.choice([config.local.method, "auto", "gibbs", "blocks"]))
     algorithm = str(rng.choice(ALGORITHMS)) if rng.random() < 0.1 else "dmcmc"
+    cycles = 10 if seconds is None and algorithm in CYCLE_ALGORITHMS else "auto"
     changed = msgspec.structs.replace(
         config,
         local=msgspec.structs.replace(config.local, method=method, cells=[0, "auto"][int(rng.integers(2))]),
@@ -87,7 +89,7 @@ def case_of(seed: int) -> soundness.SoundnessCase:
             config.combine, tree=str(rng.choice(["auto", "depth-first"])), mode=str(rng.choice(["auto", "shared"]))
         ),
         budget=msgspec.structs.replace(config.budget, time=seconds, memory=1 << 28),
-        algorithm=AlgorithmSettings(algorithm, 10 if seconds is None and algorithm != "dmcmc" else "auto"),
+        algorithm=AlgorithmSettings(algorithm, cycles),
     )
     return soundness.SoundnessCase(case.problem, changed, case.exact)
 
@@ -114,7 +116,8 @@ def run(seed: int, world: World) -> str:
     """Solve the problem of a seed; return the outcome: the status, the kind of error, or what was wrong."""
     case = case_of(seed)
     if np.random.default_rng([seed, world.rank, 6]).random() < 0.2:  # this rank has planned the problem before
-        choose_algorithm.solve(case.problem, msgspec.structs.replace(case.config, budget=Settings().budget))
+        with suppress(DmcmcError):
+            choose_algorithm.solve(case.problem, msgspec.structs.replace(case.config, budget=Settings().budget))
     world.wait()
     faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
     with perturbed(seed, world.rank):
@@ -144,7 +147,11 @@ def main() -> None:
     first, runs = int(sys.argv[1]), int(sys.argv[2])
     world, outcomes = connect(), Counter[str]()
     for seed in range(first, first + runs):
-        outcome = run(seed, world)
+        try:
+            outcome = run(seed, world)
+        except BaseException as error:  # the other ranks would wait for this one
+            world.abort_on_exit(error)
+            raise
         outcomes[outcome.split(":")[0]] += 1
         if world.rank == 0 and outcome.split(":")[0].isupper():
             print(f"seed {seed}: {outcome}", flush=True)

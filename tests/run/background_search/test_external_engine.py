@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -68,7 +69,7 @@ class Reported:
 
 def finished_search(costs, reported, **options):
     """Return a search that has run to its end."""
-    with BackgroundSearch(lambda: costs, 0, reported.listener(), **options) as search:
+    with BackgroundSearch(lambda check: costs, 0, reported.listener(), **options) as search:
         search.wait(300)
         assert not search.on
     return search
@@ -125,7 +126,7 @@ def test_the_engine_restarts_with_a_much_better_assignment(monkeypatch):
     monkeypatch.setattr(Scripted, "beats", [])
     factors = ring(9)
     best, reported = dmcmc.solve(undivided(factors, 9), method="exact").objective, Reported()
-    with BackgroundSearch(lambda: costs_of_all(factors, 9), 0, reported.listener()) as search:
+    with BackgroundSearch(lambda check: costs_of_all(factors, 9), 0, reported.listener()) as search:
         while not reported.values and search.on:
             time.sleep(0.001)
         reported.known = best
@@ -157,7 +158,7 @@ def test_an_engine_without_a_bound_is_ended_if_the_runs_bound_is_much_tighter(sp
 def test_a_slow_engine_on_shared_cores_pauses_until_it_is_resumed(monkeypatch):
     monkeypatch.setattr(module, "_MIN_SECONDS_BEFORE_PAUSE", 0.1)
     monkeypatch.setattr(module, "_MIN_SHARE_BEFORE_PAUSE", 0.0)
-    with BackgroundSearch(hard, 0, Reported(known=-(10**9), seconds=60).listener(), wait=600) as search:
+    with BackgroundSearch(lambda check: hard(), 0, Reported(known=-(10**9), seconds=60).listener(), wait=600) as search:
         search.begin(low_priority=True)
         pids = waited_for(lambda: search.paused and [p for p in children() if state_of(p) == "T"])
         assert pids
@@ -185,7 +186,7 @@ def state_of(pid):
 
 def test_it_reports_nothing_while_it_is_held():
     reported = Reported()
-    with BackgroundSearch(lambda: costs_of_all(ring(9), 9), 0, reported.listener(), wait=600) as search:
+    with BackgroundSearch(lambda check: costs_of_all(ring(9), 9), 0, reported.listener(), wait=600) as search:
         search.hold_reports()
         search.begin()
         search.wait(0.5)
@@ -197,7 +198,7 @@ def test_it_reports_nothing_while_it_is_held():
 
 def test_it_does_not_start_while_it_is_held_nor_after_it_was_ended():
     made = []
-    with BackgroundSearch(lambda: made.append(1), 0, Reported().listener(), wait=600) as search:
+    with BackgroundSearch(lambda check: made.append(1), 0, Reported().listener(), wait=600) as search:
         search.hold_reports()
         search.begin()
         search.wait(0.1)
@@ -286,7 +287,7 @@ on_linux = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="need
 def test_no_process_is_left_however_the_other_work_ends(error):
     before, reported = processes(), Reported()
     try:
-        with BackgroundSearch(hard, 0, reported.listener()) as search:
+        with BackgroundSearch(lambda check: hard(), 0, reported.listener()) as search:
             while not reported.values and search.on:
                 time.sleep(0.01)
             assert len(processes() - before) == 1
@@ -379,3 +380,16 @@ def test_without_toulbar2_our_engine_is_used_and_the_plan_says_so(monkeypatch):
     assert "branch and bound searches the whole problem" in str(dmcmc.plan(problem, timeout=5))
     with pytest.raises(Unavailable, match="search: toulbar2"):
         dmcmc.solve(problem, search="toulbar2")
+
+
+def test_a_conversion_of_the_problem_ends_when_the_search_is_cancelled():
+    started = threading.Event()
+
+    def convert(check):
+        started.set()
+        while True:
+            check()
+
+    with BackgroundSearch(convert, 0, Reported().listener()) as search:
+        assert started.wait(60)
+    assert not search.on
