@@ -250,10 +250,20 @@ def _exact_agent(setup: Setup, context: AgentContext, number: int, table: Sample
 
 
 def _choose_row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> dict[int, Rows]:
-    """Return the sampled rows of the agents that have too many rows to sample all."""
-    return {
-        a: choose_rows(setup.division.locals[a], setup.listed_rows[a], settings) for a in mine if setup.listed_rows[a]
-    }
+    """Return the sampled rows of the agents that have too many rows to sample all.
+
+    Raises
+    ------
+    OutOfTime
+        If the deadline passes after the first agent.
+    """
+    chosen: dict[int, Rows] = {}
+    for agent in mine:
+        if setup.listed_rows[agent]:
+            if chosen:
+                settings.backend.stop.check()
+            chosen[agent] = choose_rows(setup.division.locals[agent], setup.listed_rows[agent], settings)
+    return chosen
 
 
 def _sampled_agents(

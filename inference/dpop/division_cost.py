@@ -17,6 +17,7 @@ from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Ints
 
 _ORDER_BUDGET = 100_000  # words touched (about 2 ns each) by the search for one agent's order
@@ -85,6 +86,7 @@ def agent_costs(
     tree: PseudoTree,
     interface_scopes: Mapping[int, Sequence[Scope]] | None = None,
     row_counts: Mapping[int, int] | None = None,
+    stop: Deadline = NO_DEADLINE,
 ) -> list[AgentCost]:
     """Return the cost per agent, for the agents' exact UTIL steps in the order of the tree.
 
@@ -97,6 +99,13 @@ def agent_costs(
         counted.
     row_counts
         Number of rows for the agents whose interface is one variable over a list of rows.
+    stop
+        Deadline, checked before each agent.
+
+    Raises
+    ------
+    OutOfTime
+        If the deadline passes.
     """
     interface_scopes, row_counts = interface_scopes or {}, row_counts or {}
     n, costs = problem.n_variables, [AgentCost(0.0, 0.0, 0.0, 1.0)] * problem.n_agents
@@ -114,6 +123,7 @@ def agent_costs(
         return plan_elimination(scopes, sizes, order, keep)
 
     for agent in tree.bottom_up:
+        stop.check()
         local, interface, separator = division.locals[agent], division.locals[agent].interface, tree.separators[agent]
         cells = entries = 0.0
         if agent in interface_scopes:

@@ -31,6 +31,7 @@ from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, arit
 from dmcmc.inference.model.exact_sum import exact_sum
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import magnitude
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.mpi.world import World
@@ -138,6 +139,7 @@ def entries_per_step(
     surveys: Sequence[AgentWorkCounts],
     choices: Sequence[AgentChoice],
     entries: int,
+    stop: Deadline = NO_DEADLINE,
 ) -> int:
     """Return the limit of entries for each agent's UTIL step, so that all steps together retain at most ``entries``.
 
@@ -150,6 +152,13 @@ def entries_per_step(
         The divided problem, its pseudo-tree, and each agent's counted work and method.
     entries
         Table entries for all steps together.
+    stop
+        Deadline of the planning of the steps' needs.
+
+    Raises
+    ------
+    OutOfTime
+        If the deadline passes.
     """
     problem, division = parts.problem, parts.division
     sides = 1 if all(choice.method == "exact" for choice in choices) else 2
@@ -162,7 +171,7 @@ def entries_per_step(
         local.agent: work.remaining_tables(local.interface) if choice.method == "exact" else (local.interface,)
         for local, work, choice in zip(division.locals, surveys, choices, strict=True)
     }
-    needs = [cost.step_entries for cost in agent_costs(problem, division, tree, scopes, rows_by_agent)]
+    needs = [cost.step_entries for cost in agent_costs(problem, division, tree, scopes, rows_by_agent, stop)]
     return max(1, int(largest_share(needs, entries / sides)))
 
 

@@ -152,7 +152,7 @@ def _plan_parts(
         limits, rates = _limits(surveys, config, shares, world.size, threads, measure)
         choices = _choose(surveys, config.local.method, limits, rates)
         size = arithmetic.dtype.itemsize
-        step_bytes = size * entries_per_step(parts, tree, surveys, choices, shares.steps // size)
+        step_bytes = size * entries_per_step(parts, tree, surveys, choices, shares.steps // size, stop)
         slice_bytes = max(step_bytes, shares.steps // _SLICE_MEMORY_DIVISOR)
         slicing = choose_slicing(parts, tree, surveys, choices, limits, (step_bytes // size, slice_bytes // size))
         step_bytes = step_bytes if slicing is None else slice_bytes

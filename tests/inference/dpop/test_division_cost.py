@@ -12,10 +12,13 @@ from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
 from dmcmc.formats.registry import save
 from dmcmc.inference.dpop import assign_variables as splitting
-from dmcmc.inference.dpop.division_cost import DivisionCost, _maximal_scopes, division_cost
+from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.dpop.division_cost import DivisionCost, _maximal_scopes, agent_costs, division_cost
+from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.dpop.tree_cuts import bucket_tree, narrowest_cuts
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.runtime.errors import DivisionWarning
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.errors import DivisionWarning, OutOfTime
 
 
 def on_graph(graph, owner=None, domain=2):
@@ -145,3 +148,10 @@ def test_the_maximal_scopes_are_those_that_no_other_scope_contains(scopes):
     found = _maximal_scopes(scopes)
     apart = set(map(frozenset, scopes))
     assert sorted(map(sorted, found)) == sorted(sorted(s) for s in apart if not any(s < other for other in apart))
+
+
+def test_the_cost_of_a_division_is_not_computed_after_the_deadline():
+    problem = random_problem(5, variables=14, agents=7, domain=3, factors=20)
+    division = divide(problem)
+    with pytest.raises(OutOfTime):
+        agent_costs(problem, division, build_pseudotree(problem, division), stop=Deadline(0.0))
