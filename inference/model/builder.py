@@ -172,34 +172,39 @@ class Builder:
         self, names: Sequence[str], utilities: Mapping[Any, float], default: float, what: str
     ) -> Factor:
         """Return the factor that is given by a mapping from labels to numbers."""
-        value_indices = [self._indices_of_labels(name) for name in names]
-        rows, values = [], []
+        axes = [(len(self._domains[name]), self._indices_of_labels(name)) for name in names]
+        flat_indices, values = [], []
         for key, value in utilities.items():
             labels = key if isinstance(key, tuple) else (key,)
-            if len(labels) != len(names):
-                raise ProblemError(f"{what}: {key!r} has {len(labels)} values for {len(names)} variables")
+            flat_index = 0
             try:
-                rows.append([index[label] for index, label in zip(value_indices, labels, strict=True)])
-            except KeyError:
-                axis = next(i for i, label in enumerate(labels) if label not in value_indices[i])
-                shown = repr(labels[axis]) + (f" in {key!r}" if isinstance(key, tuple) else "")
-                values_known = list_values(self._domains[names[axis]])
-                raise ProblemError(f"{what}: {shown} is not a value of {names[axis]!r}; {values_known}") from None
+                for (size, indices), label in zip(axes, labels, strict=True):
+                    flat_index = flat_index * size + indices[label]
+            except (KeyError, ValueError):
+                raise self._wrong_key(names, key, labels, what) from None
+            flat_indices.append(flat_index)
             if type(value) not in _NUMBERS or value != value:
                 value = _python_number(value, f"{what}: the value at {key!r}")
             values.append(value)
         default = _python_number(default, f"{what}: default")
-        indices, shape = [self._position[name] for name in names], [len(self._domains[name]) for name in names]
+        scope, shape = [self._position[name] for name in names], [size for size, _ in axes]
         if prod(shape) <= _MAX_LIST_ENTRIES:
             entries = [default] * prod(shape)
-            for row, value in zip(rows, values, strict=True):
-                index = 0
-                for size, position in zip(shape, row, strict=True):
-                    index = index * size + position
-                entries[index] = value
-            return Factor(tuple(indices), normalise(as_array(entries, what).reshape(shape), self.sense, what))
+            for flat_index, value in zip(flat_indices, values, strict=True):
+                entries[flat_index] = value
+            return Factor(tuple(scope), normalise(as_array(entries, what).reshape(shape), self.sense, what))
+        rows = np.array([_unravelled(flat_index, shape) for flat_index in flat_indices], dtype=np.int64)
         whose = what.removeprefix("factor ")  # tabulate puts the word in front of it
-        return tabulate(indices, shape, np.array(rows, dtype=np.int64), values, default, self.sense, whose)
+        return tabulate(scope, shape, rows, values, default, self.sense, whose)
+
+    def _wrong_key(self, names: Sequence[str], key: object, labels: Sequence[Label], what: str) -> ProblemError:
+        """Return the error for a key of a mapping with a wrong number of labels, or with an unknown label."""
+        if len(labels) != len(names):
+            return ProblemError(f"{what}: {key!r} has {len(labels)} values for {len(names)} variables")
+        axis = next(i for i, label in enumerate(labels) if label not in self._indices_of_labels(names[i]))
+        shown = repr(labels[axis]) + (f" in {key!r}" if isinstance(key, tuple) else "")
+        values_known = list_values(self._domains[names[axis]])
+        return ProblemError(f"{what}: {shown} is not a value of {names[axis]!r}; {values_known}")
 
     def _indices_of_labels(self, name: str) -> Mapping[Label, int]:
         """Return the index of each label of a variable, computed at the first use."""
@@ -207,6 +212,15 @@ class Builder:
         if found is None:
             found = self._label_indices[name] = {label: i for i, label in enumerate(self._domains[name])}
         return found
+
+
+def _unravelled(flat_index: int, shape: Sequence[int]) -> list[int]:
+    """Return the indices of an entry in a table of some shape, of which the size may exceed 64 bits."""
+    indices = []
+    for size in reversed(shape):
+        flat_index, position = divmod(flat_index, size)
+        indices.append(position)
+    return indices[::-1]
 
 
 def as_problem(source: object) -> Problem:
