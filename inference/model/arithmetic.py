@@ -97,7 +97,8 @@ class Arithmetic:
         if entries.dtype == self.dtype and self.exact:  # this raises −∞ to lowest
             raised: Array = np.maximum(entries, self.lowest_scalar)
             return np.asarray(raised)
-        values = entries.astype(self.dtype)
+        with np.errstate(invalid="ignore"):  # −∞ becomes any integer, which is replaced
+            values = entries.astype(self.dtype)
         values[forbidden(entries)] = self.lowest
         return values
 

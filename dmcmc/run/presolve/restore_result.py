@@ -81,8 +81,8 @@ class OriginalProblem:
         proof
             Bound on the problem that was solved.
         make_1_optimal
-            Makes an assignment with violations 1-optimal. A feasible one is 1-optimal if it was so before restoring:
-            removed values are no better than others, and eliminated variables have their best values.
+            Makes the first answer and assignments with violations 1-optimal. A feasible one is 1-optimal if it was so
+            before restoring: removed values are no better than others, and eliminated variables have their best values.
         """
         (values, outcome), reduction = found, self.reduction
         if reduction is None or outcome.status == "infeasible":
@@ -93,7 +93,8 @@ class OriginalProblem:
             restored = make_1_optimal(restored)
             quality = quality_of(self.problem, restored)
         if self.first is not None and self.first.quality.is_better_than(quality):
-            restored, quality = self.first.values, self.first.quality
+            restored = self.first.values if make_1_optimal is None else make_1_optimal(self.first.values)
+            quality = quality_of(self.problem, restored)
         constants = [factor for factor in self.problem.factors if not factor.scope]
         original_proof = None if proof is None else _proof_of_original(self.problem, reduction, proof)
         return restored, self._with_first_bound(judge(self.problem, quality, constants, original_proof))

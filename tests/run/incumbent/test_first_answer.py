@@ -125,6 +125,12 @@ def test_a_first_answer_that_is_better_than_that_of_the_presolved_problem_is_kep
     values, restored = given.restore((worse, outcome), None)
     assert restored.objective == max(answer.quality.objective, problem.evaluate(reduction.restore(worse)).objective)
     assert restored.bound == answer.bound and problem.evaluate(values).objective == restored.objective
+    first_values = np.array([1, 0])  # x = 0 would be better
+    not_1_optimal = answer._replace(values=first_values, quality=quality_of(problem, first_values))
+    outcome = outcome._replace(objective=None)
+    climb = Ascent(problem, 1, NO_DEADLINE).climb
+    values, restored = OriginalProblem(problem, reduction, not_1_optimal).restore((worse, outcome), None, climb)
+    np.testing.assert_array_equal(climb(values), values)
 
 
 @pytest.mark.parametrize("sense", ["max", "min"])
