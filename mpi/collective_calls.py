@@ -133,8 +133,9 @@ class CollectiveCalls:
 
     def _raise_worst(self, failure: Exception | None) -> None:
         """Raise the worst error of all ranks."""
-        rank, report = self._comm.Get_rank(), pickle.dumps(shared_form(failure, self._comm.Get_rank()))
-        self._count(self._comm.Get_size() - 1, (self._comm.Get_size() - 1) * len(report))
+        rank, others = self._comm.Get_rank(), self._comm.Get_size() - 1
+        report = pickle.dumps(shared_form(failure, rank))
+        self._count(others, others * len(report))
         reports = [pickle.loads(received) for received in self._comm.allgather(report)]
         error = worst_error(reports, failure, rank)
         assert error is not None, "a rank has failed"

@@ -266,7 +266,7 @@ def connect() -> World:
 def _initialised_library() -> Any:
     """Return mpi4py's module of the MPI library, after a check that the library can talk to the launcher.
 
-    MPICH ends the process in ``MPI_Init`` with lines of its own if the launcher speaks PMIx, as Open MPI's does, and
+    MPICH ends the process in ``MPI_Init`` with several lines if the launcher speaks PMIx, as Open MPI's does, and
     MPICH was built without it. Therefore the library is loaded, asked for its name, and initialised only then.
     """
     import mpi4py

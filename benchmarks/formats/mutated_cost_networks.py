@@ -57,7 +57,7 @@ _TOKEN = re.compile(r"[A-Za-z_]\w*|[+-]?\d+(?:\.\d+)?|\n|[^\S\n]+|.")
 
 
 class Reading(NamedTuple):
-    """What a reader makes of a file.
+    """The problem that a reader finds in a file.
 
     Attributes
     ----------
@@ -251,7 +251,7 @@ def main() -> None:
     parser.add_argument("formats", nargs="*", metavar="FORMAT", help=f"of {', '.join(SEEDS)} (default: all)")
     parser.add_argument("--count", type=int, default=500, help="damaged files of each format that are accepted")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--show", type=int, default=0, help="print up to so many disagreements of each kind")
+    parser.add_argument("--show", type=int, default=0, help="print at most this number of disagreements of each kind")
     given = parser.parse_args()
     report = Report(__file__, given)
     report(TABLE.head)

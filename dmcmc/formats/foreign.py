@@ -14,13 +14,13 @@ class ForeignFormat(NamedTuple):
     Attributes
     ----------
     description : str
-        What it is, for the error message.
+        The program or language, for the error message.
     suffixes : tuple of str
         Suffixes of its files, for files whose content says nothing.
     start : re.Pattern of bytes
         Matches the beginning of a file.
     remedy : str
-        What to do with such a file.
+        How to convert such a file, for the error message.
     """
 
     description: str

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from dmcmc.inference.model.problem import Problem
 
 SENSES = {"max": "maximise", "min": "minimise"}
-"""What is done with the objective, by the sense of a problem."""
+"""The verb for the objective, by the sense of a problem."""
 
 
 def problem_facts(problem: "Problem") -> dict[str, str]:

@@ -20,7 +20,7 @@ def suggest_name(name: object, known: Collection[str], what: str = "known variab
     known : collection of str
         The known names.
     what : str
-        What the known names are called.
+        Noun for the known names, in the plural.
 
     Returns
     -------
