@@ -23,7 +23,11 @@ from typing import Any
 import numba
 from numba.core import event
 from numba.core.caching import FunctionCache
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUDispatcher
+from numba.core.sigutils import normalize_signature
 
+from dmcmc.inference.runtime.kernels_for_linking import adapt_flags, compiles_kernel, is_for_linking
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.storage.numba_cache import LazyCache
 
@@ -108,7 +112,7 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Callable[..., Any]) -> Any:
         kernel = numba.njit(no_cfunc_wrapper=True, **options)(function)
-        return _with_cache(_with_large_stack(_share_constants(kernel)), FunctionCache)
+        return _with_cache(_with_own_compilation(_share_constants(kernel)), FunctionCache)
 
     return decorate
 
@@ -180,11 +184,44 @@ def _share_constants(kernel: Any) -> Any:
     return kernel
 
 
-def _with_large_stack(kernel: Any) -> Any:
-    """Compile a kernel with a large block of Python's stack."""
+class Kernel(CPUDispatcher):  # type: ignore[misc]
+    """A kernel of this project: Numba's dispatcher, with forms for linking (:mod:`.kernels_for_linking`)."""
+
+    def compile(self, sig: Any) -> Any:
+        """Compile or load the kernel for a signature; return its entry point."""
+        with global_compiler_lock:
+            if not compiles_kernel():
+                arguments = tuple(normalize_signature(sig)[0])
+                if arguments in self.overloads and is_for_linking(self.overloads[arguments]):
+                    del self.overloads[arguments]
+            return super().compile(sig)
+
+    def add_overload(self, cres: Any) -> None:
+        """Make a compiled form available; Python can call it unless it is for linking."""
+        if is_for_linking(cres):
+            self.overloads[tuple(cres.signature.args)] = cres
+        else:
+            super().add_overload(cres)
+
+
+def _with_own_compilation(kernel: Any) -> Any:
+    """Compile a kernel with a large block of Python's stack, in one process at a time, and for linking if possible."""
     compiler = getattr(kernel, "_compiler", None)
-    if compiler is not None:  # kernels without a compiler are interpreted
-        compiler.compile = with_large_stack(compiler.compile)
+    if compiler is None:  # kernels without a compiler are interpreted
+        return kernel
+    kernel.__class__ = Kernel
+    compile_here = with_large_stack(compiler.compile)
+
+    def compile_once(args: Any, return_type: Any) -> Any:
+        def compile_kernel() -> Any:
+            return compile_here(args, return_type)
+
+        if not hasattr(kernel._cache, "compile_once"):
+            return compile_kernel()
+        signature = args if return_type is None else return_type(*args)
+        return kernel._cache.compile_once(signature, kernel.targetctx, compile_kernel)
+
+    compiler.compile, compiler._customize_flags = compile_once, adapt_flags(compiler._customize_flags)
     return kernel
 
 
