@@ -14,6 +14,7 @@ Compilation dominates the time of a first run, so kernels are compiled with less
 """
 
 import gc
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -55,7 +56,7 @@ def _enable_pass_disposal() -> None:
 
 
 class _CollectorPause(event.Listener):  # type: ignore[misc]
-    """Disables the garbage collector during compilation; only one thread compiles at a time.
+    """Disables the garbage collector during compilation, and measures it; only one thread compiles at a time.
 
     Cyclic garbage of a kernel is collected right after its compilation, also inside the compilation of another kernel,
     before the next one allocates memory. Only the young generations are collected, because a full collection takes half
@@ -63,13 +64,13 @@ class _CollectorPause(event.Listener):  # type: ignore[misc]
     """
 
     def __init__(self) -> None:
-        self._depth, self._was_enabled = 0, False
+        self._depth, self._was_enabled, self._begun, self.seconds = 0, False, 0.0, 0.0
 
     def on_start(self, event: Any) -> None:
         """Disable the collector at the start of the outermost compilation."""
         if self._depth == 0:
             _enable_pass_disposal()
-            self._was_enabled = gc.isenabled()
+            self._was_enabled, self._begun = gc.isenabled(), time.thread_time()
             gc.disable()
         self._depth += 1
 
@@ -77,11 +78,19 @@ class _CollectorPause(event.Listener):  # type: ignore[misc]
         """Collect this kernel's garbage; after the outermost compilation, restore the collector's state."""
         self._depth -= 1
         gc.collect(1 if self._depth == 0 else 0)
+        if self._depth == 0:
+            self.seconds += time.thread_time() - self._begun
         if self._depth == 0 and self._was_enabled:
             gc.enable()
 
 
-event.register("numba:compile", _CollectorPause())
+_collector_pause = _CollectorPause()
+event.register("numba:compile", _collector_pause)
+
+
+def compilation_seconds() -> float:
+    """Return the processor seconds that this process has compiled for the CPU."""
+    return _collector_pause.seconds
 
 
 class _CompilationCounter(event.Listener):  # type: ignore[misc]
