@@ -117,6 +117,8 @@ def find_first_answer(
         compiled = not problem.dense or kernels.is_ready(first_search_of(problem))
         ascent = Ascent(problem, cores(), stop) if compiled else UncompiledAscent(problem, stop)
         trace.record(ascent.greedy(Deadline(start + _REPORT_SECONDS), trace.record))
+        if not compiled:  # planning has to wait for its kernels, too
+            trace.record(ascent.climb(trace.values))
     assert trace.quality is not None
     return FirstAnswer(trace.values, trace.quality, trace.bound, tuple(trace.points), ascent)
 

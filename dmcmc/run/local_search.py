@@ -35,7 +35,7 @@ from dmcmc.run.overlapped_work import OverlappedWork, may_wait_for_gpu, proves_o
 from dmcmc.run.planning.combination_plan import will_prove
 from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.scheduler.proposal import GPU_CHAINS, LOCAL_SEARCH
+from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, GPU_CHAINS, LOCAL_SEARCH
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS
@@ -423,11 +423,17 @@ class IncumbentSearch:
             self.delay(self.kernels.wait(self.world.bcast(sets), stop))
         return self._chains_are_ready()
 
-    def request_kernels(self) -> None:
-        """Compile the kernels of the local search in the background."""
+    def request_kernels(self) -> float:
+        """Compile the kernels of searches in the background; return the seconds that do not count as run time."""
+        sets = []
+        if self.engine.name == BRANCH_AND_BOUND:
+            sets.append(kernel_sets.branch_and_bound())
         if self._searches and not self.decodes_only:
             variant = self._variant
-            self.kernels.request(_first_search(variant), kernel_sets.chains(variant), kernel_sets.block_moves(variant))
+            sets += [_first_search(variant), kernel_sets.chains(variant), kernel_sets.block_moves(variant)]
+        if self.parts.timed:
+            sets.append(kernel_sets.rates())
+        return self.kernels.request(*sets)
 
     @property
     def meanwhile(self) -> WorkMeanwhile:

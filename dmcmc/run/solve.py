@@ -23,7 +23,7 @@ from dmcmc.results.result import Result
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
-from dmcmc.run.compilation.prepare_gpu import prepare_gpu, without_closed_gpu
+from dmcmc.run.compilation.prepare_gpu import prepare_gpu
 from dmcmc.run.initial_incumbent import begin, find_first_answer
 from dmcmc.run.initial_tables import team_of
 from dmcmc.run.local_search import IncumbentSearch
@@ -143,10 +143,10 @@ def _divide_and_solve(  # long: the order of a run's steps
     seconds, handle = config.budget.time, ending or RunHandle()
     stop = NO_DEADLINE if ending is None else Deadline(cancellation=ending.cancellation)
     sets_for_plan = world.on_first_rank(partial(_sets_for_plan, problem, config))
-    start, first = time.perf_counter() + kernels.compile_first(sets_for_plan), None
+    start, first = time.perf_counter(), None
     if seconds is not None:
+        start += kernels.request(*sets_for_plan, *world.on_first_rank(partial(_sets_for_chains, problem, config)))
         stop = Deadline(work_deadline(start, seconds, 0), cancellation=handle.cancellation)
-        kernels.request(*sets_for_plan, *world.on_first_rank(partial(_sets_for_chains, problem, config)))
         first = _first_answer(problem, config, world, stop, start, progress, kernels)
     can_plan = _are_ready_in_time(kernels, sets_for_plan, stop)
     parts, unscattered = _divided(problem, config, world, stop, first)
@@ -159,7 +159,7 @@ def _divide_and_solve(  # long: the order of a run's steps
             return search.best_so_far() if world.rank == 0 else None
         stop = search.start_engine(stop)
         if not proves_soon:
-            search.request_kernels()
+            stop = search.delay(search.request_kernels())
         with handle.deliver_if_late(stop):
             try:
                 world.on_first_rank(partial(check_time_for_tables, parts.problem, parts.division, world.size, stop))
@@ -269,12 +269,14 @@ def _from_tables_to_result(
         except OutOfTime as error:
             return search.without_tables(error)
     later = kernel_sets.for_improvers(setup, sets)
-    kernels.request(*later.values())
+    stop = search.delay(kernels.request(*later.values()))
     if timed:
-        kernels.request(kernel_sets.rates())
-        stop = search.delay(kernels.compile_first([*later.values()]))
-        stop = search.delay(prepare_gpu(setup, world, progress))
-        setup = without_closed_gpu(setup)
+        with handle.deliver_if_late(search.stop):
+            try:
+                setup, seconds = prepare_gpu(setup, world, progress, kernels, search.stop, search.meanwhile)
+            except OutOfTime as error:
+                return search.without_tables(error)
+        stop = search.delay(seconds)
     setup = search.engine.assign_cores(setup)
     if explain is not None:
         stop = search.delay(world.on_first_rank(partial(_seconds_of, explain, setup)))

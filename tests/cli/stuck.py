@@ -11,7 +11,7 @@ from pathlib import Path
 
 PLACES = {
     "reading": ("dmcmc.cli.commands", "problem_of"),
-    "compiling": ("dmcmc.run.solve", "KernelSupply.compile_first"),
+    "compiling": ("dmcmc.run.solve", "KernelSupply.request"),
     "dividing": ("dmcmc.run.solve", "divide_problem"),
     "sampling": ("dmcmc.run.rank_run", "RankRun.first_tables"),
     "improving": ("dmcmc.run.rank_run", "RankRun.improve"),

@@ -155,7 +155,7 @@ def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, 
         backend=SimpleNamespace(device=device[:4], threads=1, worth_gpu=lambda seconds: False),
         arithmetic=SimpleNamespace(dtype=np.dtype(np.int32)),
     )  # fmt: skip
-    prepare_gpu._load_agent_kernels(setup, [0])
+    prepare_gpu._load_elimination(setup, [0])
     assert len(loaded) == times
 
 

@@ -55,7 +55,7 @@ def start_run(problem, *, world=None, stop=None, change=lambda setup: setup, exp
     world, config = world or World(), settings_of(Document("", sections))
     setup = change(prepare(problem, config, world))
     if config.budget.time is not None:
-        KernelSupply(world, config, NoProgress()).compile_first(kernel_sets.agent_work(setup, "none"))
+        KernelSupply(world, config, NoProgress()).request(*kernel_sets.agent_work(setup, "none"))
     start = time.perf_counter()
     if stop is None:
         stop = NO_DEADLINE if config.budget.time is None else Deadline(start + config.budget.time)
@@ -193,7 +193,7 @@ def record_late_compilation(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setenv("DMCMC_COMPILE", "first")
         patched.setattr(kernel_sets, "compiled_marker", lambda name: None)
-        patched.setattr(KernelSupply, "compile_first", without_clock(KernelSupply.compile_first))
+        patched.setattr(KernelSupply, "_compile_here", without_clock(KernelSupply._compile_here))
         patched.setattr(solving, "prepare_gpu", without_clock(solving.prepare_gpu))
         patched.setattr(solving, "divide_problem", starting)
         patched.setattr(Dispatcher, "compile", record)

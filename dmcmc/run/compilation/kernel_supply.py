@@ -77,7 +77,7 @@ class KernelSupply:
     def __init__(self, world: World, config: Settings, progress: ProgressReporter) -> None:
         self._world, self._progress, self._timed = world, progress, config.budget.time is not None
         self._off = bool(numba.config.DISABLE_JIT) or _in_compilation
-        self._first = os.environ.get(_COMPILE_FIRST) == "first" or usable_folders().kernels is None
+        self._first = not self._off and (os.environ.get(_COMPILE_FIRST) == "first" or usable_folders().kernels is None)
         self._compiler: BackgroundCompiler | None = None
         self._memory = config.budget.bytes
         self._begun = compilation_seconds()
@@ -96,15 +96,24 @@ class KernelSupply:
         children = 0.0 if self._compiler is None else self._compiler.seconds
         return children + compilation_seconds() - self._begun
 
-    def request(self, *sets: KernelSet) -> None:
-        """Compile kernel sets in the background, after those that were requested before."""
-        missing = [kernels for kernels in sets if not self._off and not self._first and not kernels.is_compiled]
+    def request(self, *sets: KernelSet) -> float:
+        """Compile kernel sets in the background, after those that were requested before; called by all ranks.
+
+        Returns
+        -------
+        float
+            Seconds that do not count as run time; 0 unless kernels are compiled before the clock starts.
+        """
+        if self._first:
+            return self._compile_here(sets)
+        missing = [kernels for kernels in sets if not self._off and not kernels.is_compiled]
         if not missing or self._world.local_rank:
-            return
+            return 0.0
         if self._compiler is None:
             self._compiler = BackgroundCompiler(self._processes())
         self._compiler.request(missing)
         self._tell()
+        return 0.0
 
     def is_ready(self, *sets: KernelSet) -> bool:
         """Return whether kernel sets can be used as far as this rank knows; without a time budget, always."""
@@ -138,12 +147,9 @@ class KernelSupply:
         OutOfTime
             On all ranks, if the deadline passes before the kernels are ready.
         """
+        seconds = self.request(*sets)
         if self._off or not self._timed:
-            self.request(*sets)
-            return 0.0
-        if self._first:
-            return self.compile_first(sets)
-        self.request(*sets)
+            return seconds
         while not self.all_ready(*sets):
             if any(self._world.allgather(stop.over)):
                 self._world.on_first_rank(raise_out_of_time)
@@ -152,7 +158,7 @@ class KernelSupply:
             with meanwhile.begin() if works and meanwhile is not None else nullcontext():
                 while not (stop.over or self.is_ready(*sets) or any(map(self.is_ready, next_to_come))):
                     self._pause(sets)
-        return 0.0
+        return seconds
 
     def _pause(self, sets: Sequence[KernelSet]) -> None:
         """Wait a moment, or until this rank's kernels are ready."""
@@ -165,16 +171,8 @@ class KernelSupply:
         """Return whether no other process will compile a kernel set any more."""
         return self._compiler is not None and self._compiler.is_done(kernels)
 
-    def compile_first(self, sets: Sequence[KernelSet]) -> float:
-        """Compile kernel sets in this process, one rank per node, if this is to be done before the clock starts.
-
-        Returns
-        -------
-        float
-            The seconds that this took, which do not count as run time.
-        """
-        if self._off or not self._first:
-            return 0.0
+    def _compile_here(self, sets: Sequence[KernelSet]) -> float:
+        """Compile kernel sets in this process, one rank per node; return the seconds."""
         start = time.perf_counter()
         missing = [kernels for kernels in sets if not kernels.is_compiled]
         mine = [] if self._world.local_rank and usable_folders().kernels is not None else missing

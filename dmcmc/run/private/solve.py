@@ -33,7 +33,7 @@ from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.agent_steps import Sides
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.compilation.prepare_gpu import prepare_gpu, without_closed_gpu
+from dmcmc.run.compilation.prepare_gpu import prepare_gpu
 from dmcmc.run.distribution.rank_view import RankView, rank_view_of
 from dmcmc.run.incumbent import total_of
 from dmcmc.run.initial_tables import first_tables, team_of
@@ -176,7 +176,6 @@ class _PrivateSolver:
         """Start the clock; read this rank's parts, plan, make tables, combine them, and gather the result."""
         world, config = self.world, self.config
         needed = [kernel_sets.planning(config), kernel_sets.order_search()]
-        kernels.compile_first(needed)
         kernels.request(*needed)
         start = time.perf_counter()
         parts = world.on_all_ranks(lambda: {agent: read(self.index, agent) for agent in self.known})
@@ -235,10 +234,9 @@ class _PrivateSolver:
             setup, factors = self._plan(view, NO_DEADLINE)
         sets = world.bcast(kernel_sets.agent_work(setup, "private"))
         later = world.bcast(kernel_sets.for_improvers(setup, sets))
-        compile_seconds = kernels.compile_first([*sets, *later.values()])
-        kernels.request(*sets, *later.values())
-        compile_seconds += prepare_gpu(setup, world, progress, searching=False)
-        setup = without_closed_gpu(setup)
+        compile_seconds = kernels.request(*sets, *later.values())
+        setup, gpu_seconds = prepare_gpu(setup, world, progress, kernels, stop)
+        compile_seconds += gpu_seconds
         start, stop = start + compile_seconds, replace(stop, until=stop.until + compile_seconds)
         incumbent = PrivateIncumbent(
             view.problem, self.config, start, stop.until, progress.point, setup, factors=factors

@@ -64,8 +64,7 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
     if kernel_sets.searches_subtree_orders(parts):
         needed.append(kernel_sets.subtree_orders())
     with KernelSupply(world, config, no_progress) as kernels:
-        start += kernels.compile_first(needed)
-        kernels.request(*needed)
+        start += kernels.request(*needed)
         stop = Deadline(
             float("inf") if config.budget.time is None else start + config.budget.time, cancellation=ending.cancellation
         )

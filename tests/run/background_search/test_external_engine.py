@@ -222,7 +222,7 @@ def test_it_gets_a_core_if_tables_are_split_and_otherwise_idle_cores_if_it_start
     monkeypatch.setattr(engines, "cores", lambda: 2)
     setup = planned(*shape, asked, seconds)
     setup = replace(setup, backend=replace(setup.backend, threads=2))
-    engine = BackgroundEngine(setup, None, World(), SimpleNamespace(threads=2), NO_DEADLINE)
+    engine = BackgroundEngine(setup, None, World(), SimpleNamespace(threads=2), NO_DEADLINE, None)
     engine.name, engine.process = engines.choose_engine(setup.config, setup.problem), FakeEngine()
     engine._starts_in_time = engines.starts_in_time(setup.config, setup.problem)
     after = engine.assign_cores(setup)
@@ -236,7 +236,7 @@ def test_it_uses_idle_cores_if_tables_are_not_split(monkeypatch):
     monkeypatch.setattr(engines, "cores", lambda: 2)
     setup = planned(2, 2, 12)
     setup = setup.with_choices({0: setup.choices[0]._replace(method="annealing")})
-    engine = BackgroundEngine(setup, None, World(), SimpleNamespace(threads=2), NO_DEADLINE)
+    engine = BackgroundEngine(setup, None, World(), SimpleNamespace(threads=2), NO_DEADLINE, None)
     engine.name, engine.process = "toulbar2", FakeEngine()
     assert engine.assign_cores(setup) is setup and engine.process.went == [True]
     assert "on cores that other work leaves idle" in engines.outlook(setup)

@@ -126,9 +126,9 @@ def counted(name="a set", fail=False):
 
 def test_a_set_is_compiled_once_per_machine(folder, monkeypatch):
     kernels, done = counted()
-    supply().compile_first([kernels])
+    supply().request(kernels)
     monkeypatch.setattr(kernel_sets, "_COMPILED", set())  # as in another process
-    supply().compile_first([kernels])
+    supply().request(kernels)
     assert len(done) == 1 and len(list(folder.iterdir())) == 1
 
 
@@ -140,9 +140,9 @@ def test_a_set_that_is_not_stored_has_no_marker(folder, reason, monkeypatch):
         monkeypatch.setattr(kernel_supply, "unsaved_kernels", lambda: next(unsaved))
     if reason == "there is no folder":
         monkeypatch.setattr(cache_folders, "kernel_folder", lambda: None)
-    supply().compile_first([kernels])
+    supply().request(kernels)
     monkeypatch.setattr(kernel_sets, "_COMPILED", set())
-    supply().compile_first([kernels])
+    supply().request(kernels)
     assert len(done) == 2 and list(folder.iterdir()) == []
 
 
@@ -154,7 +154,7 @@ def test_one_rank_of_a_node_compiles_and_all_wait_for_it(folder, local_rank, oth
     world = SimpleNamespace(
         local_rank=local_rank, allgather=lambda own: [own, others_miss_it], wait=lambda: waited.append(1)
     )
-    supply(world).compile_first([kernels])
+    supply(world).request(kernels)
     assert (bool(done), bool(waited)) == (compiles, waits)
 
 
