@@ -159,7 +159,7 @@ def _divide_and_solve(  # long: the order of a run's steps
             return search.best_so_far() if world.rank == 0 else None
         stop = search.start_engine(stop)
         if not proves_soon:
-            stop = search.delay(search.request_kernels())
+            stop = search.delay(kernels.request(*world.bcast(kernel_sets.bounds(parts))) + search.request_kernels())
         with handle.deliver_if_late(stop):
             try:
                 world.on_first_rank(partial(check_time_for_tables, parts.problem, parts.division, world.size, stop))
@@ -255,8 +255,8 @@ def _from_tables_to_result(
 ) -> Result | None:
     """Make tables, combine and improve them, unless an external search engine in the background finishes first."""
     world, timed, handle, kernels = search.world, search.parts.timed, ending or RunHandle(), search.kernels
-    sets = world.bcast(kernel_sets.agent_work(setup, "deadline" if search.stoppable else "none"))
-    tables = sets[:1]
+    needed = world.bcast(kernel_sets.agent_work(setup, "deadline" if search.stoppable else "none"))
+    tables = needed.tables
     if timed and search.engine.name and not will_prove(setup) and not kernels.all_ready(*tables):
         kernels.request(*tables)
         with handle.deliver_if_late(search.stop):
@@ -268,7 +268,7 @@ def _from_tables_to_result(
             stop = search.delay(kernels.wait(tables, search.stop, search.meanwhile))
         except OutOfTime as error:
             return search.without_tables(error)
-    later = kernel_sets.for_improvers(setup, sets)
+    later = kernel_sets.for_improvers(setup, needed)
     stop = search.delay(kernels.request(*later.values()))
     if timed:
         with handle.deliver_if_late(search.stop):

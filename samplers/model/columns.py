@@ -44,8 +44,8 @@ def table_statistics(flat: FlatTables, hidden: int) -> TableStatistics:
     is_hidden = flat.scope < hidden
     factor = np.repeat(np.arange(span.size), np.diff(flat.scope_start))[is_hidden]
     variable = flat.scope[is_hidden]
-    variable_range = np.bincount(variable, span[factor], hidden)
-    variable_forbidding = np.bincount(variable[has_forbidden[factor]], minlength=hidden)
+    variable_range = np.bincount(variable, span[factor], hidden).astype(np.float64)
+    variable_forbidding = np.bincount(variable[has_forbidden[factor]], minlength=hidden).astype(np.int64)
     span[np.bincount(factor, minlength=span.size) == 0] = 0.0
     return TableStatistics(low, top, span, variable_range, variable_forbidding)
 

@@ -55,7 +55,7 @@ def start_run(problem, *, world=None, stop=None, change=lambda setup: setup, exp
     world, config = world or World(), settings_of(Document("", sections))
     setup = change(prepare(problem, config, world))
     if config.budget.time is not None:
-        KernelSupply(world, config, NoProgress()).request(*kernel_sets.agent_work(setup, "none"))
+        KernelSupply(world, config, NoProgress()).request(*kernel_sets.agent_work(setup, "none").tables)
     start = time.perf_counter()
     if stop is None:
         stop = NO_DEADLINE if config.budget.time is None else Deadline(start + config.budget.time)

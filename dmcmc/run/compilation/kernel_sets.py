@@ -9,7 +9,7 @@ of its rows (assignments of its boundary variables) only.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -309,28 +309,38 @@ class AgentWork(NamedTuple):
     ending: Ending
 
     @property
-    def name(self) -> str:
-        """Everything that the kernels depend on."""
-        solvers = [registry.get(method) for method in self.methods]
-        methods = [
-            compile_chains(s.sampler).__name__ if isinstance(s, ChainSolver) else m
-            for m, s in zip(self.methods, solvers, strict=True)
-        ]  # changes with a sampler's source
-        return " ".join(map(str, (methods, self.arithmetic.dtype, *self[1:3], *self[4:])))
+    def text(self) -> str:
+        """What the kernels depend on, without the methods."""
+        return " ".join(map(str, (self.arithmetic.dtype, *self[1:3], *self[4:])))
 
 
-def agent_work(setup: Setup, ending: Ending) -> list[KernelSet]:
-    """Return the kernels of the agents of a plan: first those of their tables, then those of better bounds."""
+class AgentKernels(NamedTuple):
+    """The kernels of the agents of a plan.
+
+    Attributes
+    ----------
+    tables : list of KernelSet
+        What makes and combines the agents' tables.
+    bounds : list of KernelSet
+        What improves the tables' bounds later.
+    """
+
+    tables: list[KernelSet]
+    bounds: list[KernelSet]
+
+
+def agent_work(setup: Setup, ending: Ending) -> AgentKernels:
+    """Return the kernels of the agents of a plan."""
     factors = setup.problem.factors
     tables = setup.problem.facts.get_or_compute(
         "numbers", lambda: tuple(sorted({f.table.dtype.name for f in factors})) or ("int32",)
     )
     key = ("kernel sets", ending, setup.config.local_search, tables)
-    sets: list[KernelSet] = setup.facts.get_or_compute(key, lambda: _find_agent_work(setup, ending, tables))
-    return sets
+    found: AgentKernels = setup.facts.get_or_compute(key, lambda: _find_agent_work(setup, ending, tables))
+    return found
 
 
-def _find_agent_work(setup: Setup, ending: Ending, tables: tuple[str, ...]) -> list[KernelSet]:
+def _find_agent_work(setup: Setup, ending: Ending, tables: tuple[str, ...]) -> AgentKernels:
     """Find the kernels of the agents of a plan; ``tables`` are the number types of the problem's tables."""
     agents = range(setup.problem.n_agents)
     choices = [choice for _, choice in setup.possible_choices(agents)]
@@ -355,51 +365,64 @@ def _find_agent_work(setup: Setup, ending: Ending, tables: tuple[str, ...]) -> l
         timed=setup.timed,
         ending=ending,
     )
-    sets = [KernelSet(f"tables {work.name}", partial(_compile_tables, work))]
-    if setup.timed and providers:
-        relaxed = any(map(is_suitable, setup.division.locals))
-        sets.append(KernelSet(f"bounds {relaxed}", partial(_compile_bounds, relaxed)))
-    return sets
+    sets = []
+    for method in work.methods:
+        solver = registry.get(method)
+        # The name of the chains' kernel changes with the source of the sampler.
+        source = compile_chains(solver.sampler).__name__ if isinstance(solver, ChainSolver) else method
+        for bound in work.providers if method != "exact" and work.providers else ("none",):
+            one = work._replace(methods=(method,), providers=(bound,), partition="", moment_matching=False)
+            sets.append(KernelSet(f"tables {source} {one.text}", partial(_compile_tables, one)))
+    sets.append(KernelSet(f"combination {work.text}", partial(_compile_combination, work)))
+    return AgentKernels(sets, bounds(setup) if providers else [])
 
 
-def for_improvers(setup: Setup, agent_sets: Sequence[KernelSet]) -> dict[str, KernelSet]:
-    """Return the kernels that improvers need besides those of the tables, by the improver's name.
+def bounds(parts: DividedProblem) -> list[KernelSet]:
+    """Return the kernels that improve agents' bounds in a run with a time budget."""
+    if not parts.timed or parts.config.local.bound == "none":
+        return []
+    relaxed = any(map(is_suitable, parts.division.locals))
+    return [KernelSet(f"bounds {relaxed}", partial(_compile_bounds, relaxed))]
 
-    Parameters
-    ----------
-    setup : Setup
-        The plan.
-    agent_sets : sequence of KernelSet
-        From :func:`agent_work`.
-    """
-    needed = {name: kernels for name in (SEMIDEFINITE, BRANCH) for kernels in agent_sets[1:]}
+
+def for_improvers(setup: Setup, agents: AgentKernels) -> dict[str, KernelSet]:
+    """Return the kernels that improvers need besides those of the tables, by the improver's name."""
+    needed = {name: kernels for name in (SEMIDEFINITE, BRANCH) for kernels in agents.bounds}
     if any(map(setup.may_filter, range(setup.problem.n_agents))):
         needed[FUNCTION_FILTERING] = function_filtering(setup.arithmetic)
     return needed
 
 
+def _tiny_problem_of(work: AgentWork) -> Problem:
+    """Return a tiny problem with the number types of a run."""
+    tables = [np.dtype(name) for name in work.tables]
+    return tiny_problem(work.arithmetic.dtype, tables, work.wide, inside=not work.compact)
+
+
 def _compile_tables(work: AgentWork) -> None:
-    """Make and combine the tables of a tiny problem in the way of the run."""
+    """Make and combine the tables of a tiny problem by one method with one bound."""
+    from dmcmc.run.compilation.tiny_runs import solve_tiny
+
+    (method,), (bound,) = work.methods, work.providers
+    local: dict[str, Any] = {"method": method, "runs": 2, "samples": 20, "bound": bound}
+    local |= {"rows": 2} if work.listed and method != "exact" else {}
+    solve_tiny(_tiny_problem_of(work), settings(local, local_search=work.local_search), work.ending)
+    if "mini-bucket" in bound:  # larger agents have split buckets
+        compile_matching(np.dtype(np.int64))
+
+
+def _compile_combination(work: AgentWork) -> None:
+    """Join and combine tables of a tiny problem, also with mini-buckets if the run may need these."""
     from dmcmc.inference.elimination.eliminate import compile_joins
     from dmcmc.run.compilation.tiny_runs import solve_tiny
 
-    problem = tiny_problem(
-        work.arithmetic.dtype, [np.dtype(name) for name in work.tables], work.wide, inside=not work.compact
-    )
-    for method in work.methods:
-        for bound in work.providers if method != "exact" and work.providers else ["none"]:
-            local: dict[str, Any] = {"method": method, "runs": 2, "samples": 20, "bound": bound}
-            local |= {"rows": 2} if work.listed and method != "exact" else {}
-            solve_tiny(problem, settings(local, local_search=work.local_search), work.ending)
     compile_joins(work.arithmetic)
     if work.partition:
         options = {"method": "mini-bucket", "z": 1, "partition": work.partition}
         combine = options | {"moment_matching": work.moment_matching}
-        solve_tiny(problem, settings({"method": "exact"}, combine), work.ending)
+        solve_tiny(_tiny_problem_of(work), settings({"method": "exact"}, combine), work.ending)
     if work.moment_matching:
         compile_matching(work.arithmetic.dtype)  # also the kernels of large buckets
-    if any("mini-bucket" in provider for provider in work.providers):  # larger agents have split buckets
-        compile_matching(np.dtype(np.int64))
 
 
 def _compile_bounds(relaxed: bool) -> None:

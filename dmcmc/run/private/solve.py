@@ -184,7 +184,7 @@ class _PrivateSolver:
         if config.budget.time is not None:
             return self._anytime(view, storage, start, share_assignment, ending, kernels)
         setup, factors = self._plan(view, NO_DEADLINE)
-        kernels.request(*world.bcast(kernel_sets.agent_work(setup, "private")))
+        kernels.request(*world.bcast(kernel_sets.agent_work(setup, "private").tables))
         self.progress.stage("local tables", len(self.mine))
         with team_of(setup, world, private=True) as team:
             setup, agents, sides, _ = first_tables(
@@ -232,9 +232,9 @@ class _PrivateSolver:
             if not world.is_agreed(error):
                 raise
             setup, factors = self._plan(view, NO_DEADLINE)
-        sets = world.bcast(kernel_sets.agent_work(setup, "private"))
-        later = world.bcast(kernel_sets.for_improvers(setup, sets))
-        compile_seconds = kernels.request(*sets, *later.values())
+        needed = world.bcast(kernel_sets.agent_work(setup, "private"))
+        later = world.bcast(kernel_sets.for_improvers(setup, needed))
+        compile_seconds = kernels.request(*needed.tables, *later.values())
         setup, gpu_seconds = prepare_gpu(setup, world, progress, kernels, stop)
         compile_seconds += gpu_seconds
         start, stop = start + compile_seconds, replace(stop, until=stop.until + compile_seconds)

@@ -249,8 +249,8 @@ def test_the_tiny_problem_has_the_table_types_and_the_arithmetic_of_the_run(numb
 def test_mini_buckets_are_compiled_if_there_is_no_time_for_exact_tables(budget, split):
     """The memory limit does not matter."""
     settings = Settings(local=Local(method="exact"), budget=Budget(time=budget))
-    tables, *_ = kernel_sets.agent_work(prepare(dense_problem(0), settings, World()), "none")
-    (work,) = tables.compile.args
+    combination = kernel_sets.agent_work(prepare(dense_problem(0), settings, World()), "none").tables[-1]
+    (work,) = combination.compile.args
     assert bool(work.partition) == work.moment_matching == split
 
 
@@ -260,7 +260,7 @@ def test_moment_matching_of_mini_bucket_bounds_is_compiled(bound, compiled, monk
     settings = Settings(local=Local(method="gibbs", bound=bound), budget=Budget(time=1.0))
     monkeypatch.setattr(kernel_sets, "compile_matching", lambda dtype: asked.append(dtype.name))
     monkeypatch.setattr("dmcmc.run.compilation.tiny_runs.solve_tiny", lambda *work: None)
-    tables, *_ = kernel_sets.agent_work(prepare(problem, settings, World()), "none")
+    (tables, _) = kernel_sets.agent_work(prepare(problem, settings, World()), "none").tables
     tables.compile()
     assert asked == compiled
 
