@@ -158,14 +158,14 @@ def _divide_and_solve(  # long: the order of a run's steps
         if world.on_first_rank(lambda: parts.given.proven_infeasible):
             return search.best_so_far() if world.rank == 0 else None
         stop = search.start_engine(stop)
-        if not proves_soon:
+        if seconds is not None and not proves_soon:
             stop = search.delay(kernels.request(*world.bcast(kernel_sets.bounds(parts))) + search.request_kernels())
         with handle.deliver_if_late(stop):
             try:
                 world.on_first_rank(partial(check_time_for_tables, parts.problem, parts.division, world.size, stop))
                 if not can_plan:
                     world.on_first_rank(raise_out_of_time)
-                if not proves_soon:
+                if seconds is not None and not proves_soon:
                     stop = search.delay(kernels.wait(_sets_for_large_plan(parts, world), stop, search.meanwhile))
                 with search.in_background(low_priority=False):  # planning uses one core
                     planning_deadline = stop.later(_PLANNING_GRACE)
@@ -269,6 +269,8 @@ def _from_tables_to_result(
         except OutOfTime as error:
             return search.without_tables(error)
     later = kernel_sets.for_improvers(setup, needed)
+    if not timed and not will_prove(setup):
+        search.request_kernels()
     stop = search.delay(kernels.request(*later.values()))
     if timed:
         with handle.deliver_if_late(search.stop):

@@ -190,9 +190,13 @@ def _cache_class(numba_cache: Any) -> Any:
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             """Load a kernel from the disk, or return None."""
+            return self._load(sig, target_context, compiles_kernel())
+
+        def _load(self, sig: Any, target_context: Any, for_linking: bool) -> Any:
+            """Load a kernel for Python or for linking, or return None."""
             try:
                 if numba_cache is FunctionCache:
-                    return self._load_on_cpu(sig, target_context)
+                    return self._load_on_cpu(sig, target_context, for_linking)
                 return super().load_overload(sig, target_context)
             except Exception as error:  # unpickling may raise anything
                 delete_markers(Path(self._cache_path))
@@ -215,11 +219,13 @@ def _cache_class(numba_cache: Any) -> Any:
         def compile_once(self, sig: Any, target_context: Any, compile_kernel: Callable[[], Any]) -> Any:
             """Compile and store a kernel, unless another process does it now: then wait, and load the kernel."""
             with lock_kernel(Path(self._cache_path), f"{self._cache_file.name} {sig} {compiles_for_linking()}") as free:
-                found = None if free else self.load_overload(sig, target_context)
+                found = None if free else self._load(sig, target_context, compiles_for_linking())
                 if found is None:
                     found = compile_kernel()
                     self.save_overload(sig, found)
-                    self._stored = found
+                else:  # as Numba does for a kernel that it loads
+                    target_context.insert_user_function(found.entry_point, found.fndesc, [found.library])
+                self._stored = found
                 return found
 
         def _index_key(self, sig: Any, codegen: Any) -> Any:
@@ -227,7 +233,7 @@ def _cache_class(numba_cache: Any) -> Any:
             key = super()._index_key(sig, codegen)
             return ("linked", *key) if self._is_linked else key
 
-        def _load_on_cpu(self, sig: Any, target_context: Any) -> Any:
+        def _load_on_cpu(self, sig: Any, target_context: Any, for_linking: bool) -> Any:
             """Load a kernel, or return None; do not import what only the compiler needs.
 
             The compiler imports that itself when it starts. Compiled code needs what it calls by name: the memory
@@ -238,9 +244,9 @@ def _cache_class(numba_cache: Any) -> Any:
 
             rtsys.initialize(target_context)
             entrypoints.init_all()
-            self._is_linked = compiles_kernel()
-            kernel = self._load_overload(sig, target_context)
-            if kernel is None and self._is_linked:
+            self._is_linked = for_linking
+            kernel = self._load_overload(sig, target_context) if for_linking else None
+            if kernel is None:
                 self._is_linked = False
                 with compilation_for_python():
                     kernel = self._load_overload(sig, target_context)
