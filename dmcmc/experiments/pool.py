@@ -9,7 +9,6 @@ import os
 import queue
 import select
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 
 from dmcmc.experiments.worker import READY
 from dmcmc.inference.runtime.memory import format_bytes
-from dmcmc.inference.runtime.processes import end_process
+from dmcmc.inference.runtime.processes import end_process, python_command
 from dmcmc.mpi.launcher import launched
 
 _POLL_SECONDS = 0.1  # between two checks of a process
@@ -89,7 +88,7 @@ class Worker:
             self.end()
             environment = {name: value for name, value in os.environ.items() if not launched({name: value})}
             self._process = subprocess.Popen(
-                [*_python(), "-m", "dmcmc.experiments.worker", str(os.getpid()), json.dumps(self._cores)],
+                [*python_command(), "-m", "dmcmc.experiments.worker", str(os.getpid()), json.dumps(self._cores)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -109,15 +108,6 @@ class Worker:
         if self._process is not None:
             end_process(self._process)
             self._process = None
-
-
-def _python() -> list[str]:
-    """Return the command for a Python that imports modules from the working directory only if this process does."""
-    try:
-        here = os.getcwd()
-    except OSError:  # the working directory was deleted
-        here = ""
-    return [sys.executable] if "" in sys.path or here in sys.path else [sys.executable, "-P"]
 
 
 def carry_out_all(
