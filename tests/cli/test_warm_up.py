@@ -1,5 +1,6 @@
 """``warm-up`` compiles in child processes; ``--cache-dir`` sets the folder of this process and those that it starts."""
 
+import importlib
 import json
 import os
 import signal
@@ -13,20 +14,21 @@ import pytest
 
 from dmcmc.cli.main import main
 from dmcmc.cli.setup_commands import warm_up, warm_up_child
-from dmcmc.cli.setup_commands.warm_up import Kind, WarmUpError, all_kinds
+from dmcmc.cli.setup_commands.warm_up import compile_in_children
 from dmcmc.inference.storage import cache_folders
 from dmcmc.inference.storage.cache_contents import describe_cache
 
-KINDS = [Kind("first", "a"), Kind("second", "a"), Kind("third", "a"), Kind("fourth", "a")]
+TASKS = ["first", "second", "third", "fourth"]
+SILENT = SimpleNamespace(stage=lambda title: None)
 CHILD = """
 import json, os, sys
 for line in sys.stdin:
-    problem, settings, device = json.loads(line)
+    name, device = json.loads(line)
     with open(os.environ["STARTED"], "a") as log:
-        print(os.getpid(), problem, device, sep=";", file=log, flush=True)
-    if problem == os.environ.get("DYING"):
+        print(os.getpid(), name, device, sep=";", file=log, flush=True)
+    if name == os.environ.get("DYING"):
         os._exit(7)
-    print(json.dumps("it is too hard" if problem == os.environ.get("FAILING") else None), flush=True)
+    print(json.dumps("it is too hard" if name == os.environ.get("FAILING") else None), flush=True)
 """
 CONFIG = """problem: {generator: random, agents: 2, variables_per_agent: 3, domain_size: 2}
 output: result.json
@@ -62,51 +64,66 @@ def runs(pid):
         return False
 
 
-def test_every_kind_is_given_to_one_of_several_processes_which_end(children):
+def test_every_task_is_given_to_one_of_several_processes_which_end(children):
     titles = []
-    compiled = warm_up.warm_up("cpu", SimpleNamespace(stage=titles.append), 2, KINDS)
-    assert sorted(words[1:] for words in children()) == sorted([kind.problem, "cpu"] for kind in KINDS)
+    progress = SimpleNamespace(stage=titles.append)
+    assert compile_in_children(TASKS, "cpu", 2, cache_folders.find_folders(), progress) == []
+    assert sorted(words[1:] for words in children()) == sorted([name, "cpu"] for name in TASKS)
     assert 1 <= len({words[0] for words in children()}) <= 2
     assert not any(runs(int(words[0])) for words in children())
-    assert titles[0] == "compiling: 0 of 4 kinds of runs, 0 kernels"
-    assert (compiled.new, compiled.stored) == (0, 0)
+    assert titles[0] == "compiling: 0 of 4 tasks, 0 kernels so far"
 
 
 @pytest.mark.parametrize(("variable", "reason"), [("FAILING", "it is too hard"), ("DYING", "its process ended (exit ")])
-def test_a_failure_is_named_and_the_other_kinds_are_compiled(children, monkeypatch, variable, reason):
+def test_a_failure_is_named_and_the_other_tasks_are_carried_out(children, monkeypatch, variable, reason):
     monkeypatch.setenv(variable, "second")
-    with pytest.raises(WarmUpError) as caught:
-        warm_up.warm_up("cpu", SimpleNamespace(stage=lambda title: None), 1, KINDS)
-    assert str(caught.value).startswith(f"warm-up: 1 of 4 kinds of runs failed: second, a: {reason}")
-    assert caught.value.exit_code == 1
-    assert [words[1] for words in children()] == [kind.problem for kind in KINDS]
+    (failure,) = compile_in_children(TASKS, "cpu", 1, cache_folders.find_folders(), SILENT)
+    assert failure.startswith(f"second: {reason}")
+    assert [words[1] for words in children()] == TASKS
 
 
-def test_a_complete_warm_up_stores_the_number_of_kernels(children, capfd):
+def test_a_warm_up_with_a_failure_is_one_line_and_exit_code_1(children, monkeypatch, capfd):
+    monkeypatch.setenv("FAILING", "one agent, fixed work")
+    assert main(["warm-up"]) == 1
+    out, err = capfd.readouterr()
+    (line,) = [line for line in err.splitlines() if "compiling" not in line]
+    assert (out, line.partition(" of ")[0]) == ("", "dmcmc: error: warm-up: 1")
+    assert line.endswith("tasks failed: one agent, fixed work: it is too hard")
+    assert "of about" not in describe_cache()["kernels"]
+
+
+def test_a_complete_warm_up_stores_the_number_of_kernels_and_measures_the_machine_last(children, capfd):
     cache_folders.kernel_folder().joinpath("name-0.kernel").touch()
     assert main(["warm-up", "--jobs", "3"]) == 0
     assert capfd.readouterr().out.startswith("0 kernels compiled, 1 stored")
-    assert {words[1] for words in children()} == set(warm_up_child.PROBLEMS)
-    assert len(children()) == len(all_kinds()) == len(set(all_kinds()))
+    names = [words[1] for words in children()]
+    assert set(names[:-1]) == set(warm_up_child.tasks()) and names[-1] == warm_up_child.MEASURE
     next(cache_folders.kernel_folder().iterdir()).unlink()
     assert describe_cache()["kernels"].startswith("0 of about 1 ")
 
 
-def test_the_kinds_of_runs_cover_methods_and_tables():
-    problems = [make() for make in warm_up_child.PROBLEMS.values()]
+def test_the_tasks_cover_methods_and_tables():
+    problems = [make() for make in warm_up_child._PROBLEMS.values()]
     assert {"i", "f"} == {problem.factors[0].table.dtype.kind for problem in problems}
     assert any(problem.forbidden_entries() for problem in problems)
     assert {problem.n_agents for problem in problems} == {1, 3}
-    assert {"search", "method", "combine"} <= {key for settings in warm_up_child.SETTINGS.values() for key in settings}
+    assert {"search", "method", "combine"} <= {key for keys in warm_up_child._SETTINGS.values() for key in keys}
 
 
-def test_a_child_process_reports_why_a_kind_of_runs_fails():
-    with pytest.raises(WarmUpError, match="failed: no such problem, fixed work: KeyError: 'no such problem'"):
-        warm_up.warm_up("cpu", SimpleNamespace(stage=lambda title: None), 1, [Kind("no such problem", "fixed work")])
+@pytest.mark.parametrize("function", warm_up_child._FUNCTIONS.values())
+def test_the_functions_that_compile_exist(function):
+    module, _, name = function.partition(":")
+    assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_a_child_process_reports_why_a_task_fails():
+    failures = compile_in_children(["no such task"], "cpu", 1, cache_folders.find_folders(), SILENT)
+    assert failures == ["no such task: KeyError: 'no such task'"]
 
 
 def test_a_child_process_ends_when_its_input_is_closed():
     child = warm_up._start()
+    assert child.poll() is None
     child.stdin.close()
     assert child.wait(60) == 1
     child.stdout.close()

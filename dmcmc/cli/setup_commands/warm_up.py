@@ -1,7 +1,7 @@
 """``dmcmc warm-up``: compile kernels in advance, so that no later run of this user on this machine waits for it.
 
-All kernels are compiled by solving small problems of each kind with each kind of settings, in several child processes
-(:mod:`dmcmc.cli.setup_commands.warm_up_child`). The kernels of one configuration are compiled by a short run of it.
+All kernels are compiled in several child processes (:mod:`dmcmc.cli.setup_commands.warm_up_child`). The kernels of one
+configuration are compiled by a short run of it.
 """
 
 import json
@@ -12,10 +12,10 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import product
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from dmcmc.cli.setup_commands.warm_up_child import PROBLEMS, SETTINGS
+from dmcmc.cli.setup_commands.warm_up_child import MEASURE, tasks
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.memory import process_memory
 from dmcmc.inference.runtime.processes import end_process, python_command
@@ -31,22 +31,9 @@ _IDLE_SECONDS = 30.0  # a run that has compiled no kernel for so long has compil
 
 
 class WarmUpError(DmcmcError):
-    """Some kernels could not be compiled ahead; the message names the kinds of runs and the reasons."""
+    """Some kernels could not be compiled ahead; the message names the tasks and the reasons."""
 
     exit_code = 1
-
-
-class Kind(NamedTuple):
-    """A kind of runs that needs its own kernels.
-
-    Attributes
-    ----------
-    problem, settings : str
-        Names in ``PROBLEMS`` and ``SETTINGS`` of :mod:`dmcmc.cli.setup_commands.warm_up_child`.
-    """
-
-    problem: str
-    settings: str
 
 
 class Compiled(NamedTuple):
@@ -67,13 +54,8 @@ class Compiled(NamedTuple):
     seconds: float
 
 
-def all_kinds() -> list[Kind]:
-    """Return all kinds of runs; neighbours differ in the problem, so that processes first compile different kernels."""
-    return [Kind(problem, settings) for settings, problem in product(SETTINGS, PROBLEMS)]
-
-
-def warm_up(device: str, progress: Any, processes: int | None = None, kinds: Iterable[Kind] = ()) -> Compiled:
-    """Compile the kernels for a device.
+def warm_up(device: str, progress: Any, processes: int | None = None) -> Compiled:
+    """Compile all kernels for a device, and measure the speed of this machine.
 
     Parameters
     ----------
@@ -83,23 +65,21 @@ def warm_up(device: str, progress: Any, processes: int | None = None, kinds: Ite
         Its method ``stage`` is called with the progress as a line of text.
     processes
         Number of child processes; None for one per core, or less if the memory is small.
-    kinds
-        The kinds of runs to compile for; none for all.
 
     Raises
     ------
     WarmUpError
-        If kernels of some kinds of runs could not be compiled.
+        If some kernels could not be compiled.
     DmcmcError
         If there is no folder for the kernels, or it cannot be written.
     """
-    start, found, todo = time.perf_counter(), _writable_folders(), list(kinds) or all_kinds()
+    start, found, names = time.perf_counter(), _writable_folders(), list(tasks())
     before = _stored(found)
-    failures = _compile_all(todo, device, min(processes or _most_processes(), len(todo)), found, progress)
+    failures = compile_in_children(names, device, processes or _most_processes(), found, progress)
+    failures += compile_in_children([MEASURE], device, 1, found, progress)
     if failures:
-        raise WarmUpError(f"warm-up: {len(failures)} of {len(todo)} kinds of runs failed: {'; '.join(failures)}")
-    if set(todo) == set(all_kinds()):
-        store_total(found)
+        raise WarmUpError(f"warm-up: {len(failures)} of {len(names)} tasks failed: {'; '.join(failures)}")
+    store_total(found)
     return Compiled(_stored(found) - before, _stored(found), time.perf_counter() - start)
 
 
@@ -170,46 +150,56 @@ def _most_processes() -> int:
     return cores() if memory is None else max(1, min(cores(), memory // _CHILD_BYTES))
 
 
-def _compile_all(kinds: Sequence[Kind], device: str, processes: int, found: CacheFolders, progress: Any) -> list[str]:
-    """Compile the kernels of some kinds of runs in child processes; return a text per kind that failed.
+def compile_in_children(
+    names: Sequence[str], device: str, processes: int, found: CacheFolders, progress: Any
+) -> list[str]:
+    """Carry out tasks in child processes, which end with this function; return a text per task that failed.
 
-    Each process is given the next kind when it has finished one. All processes end with this function.
+    Each process is given the next task when it has finished one.
+
+    Parameters
+    ----------
+    names
+        Names of tasks of :mod:`dmcmc.cli.setup_commands.warm_up_child`.
+    device, progress
+        As for :func:`warm_up`.
+    processes
+        Number of child processes, at least 1.
+    found
+        The folders for cached files.
     """
-    waiting, failures, done = deque(kinds), list[str](), 0
-    busy: dict[subprocess.Popen[bytes], Kind] = {}
+    waiting, failures = deque(names), list[str]()
+    busy: dict[subprocess.Popen[bytes], str] = {}
     try:
-        for _ in range(processes):
+        for _ in range(min(processes, len(names))):
             _assign(_start(), waiting.popleft(), device, busy)
         while busy:
-            progress.stage(f"compiling: {done} of {len(kinds)} kinds of runs, {_stored(found)} kernels")
+            done = len(names) - len(waiting) - len(busy)
+            progress.stage(f"compiling: {done} of {len(names)} tasks, {_stored(found)} kernels so far")
             ready = select.select([child.stdout for child in busy], [], [], _POLL_SECONDS)[0]
             for child in [child for child in busy if child.stdout in ready]:
-                kind, alive = busy.pop(child), True
                 assert child.stdout is not None
-                answer = child.stdout.readline()
-                done, alive = done + 1, bool(answer)
-                error = json.loads(answer) if alive else f"its process ended (exit code {child.wait()})"
+                answer, name = child.stdout.readline(), busy.pop(child)
+                error = json.loads(answer) if answer else f"its process ended (exit code {child.wait()})"
                 if error:
-                    failures.append(f"{kind.problem}, {kind.settings}: {error}")
-                if not alive or not waiting:
+                    failures.append(f"{name}: {error}")
+                if not answer or not waiting:
                     end_process(child)
                 if waiting:
-                    _assign(child if alive else _start(), waiting.popleft(), device, busy)
+                    _assign(child if answer else _start(), waiting.popleft(), device, busy)
     finally:
         for child in busy:
             end_process(child)
     return failures
 
 
-def _assign(child: "subprocess.Popen[bytes]", kind: Kind, device: str, busy: dict[Any, Kind]) -> None:
-    """Let a child process compile for a kind of runs."""
-    busy[child] = kind
+def _assign(child: "subprocess.Popen[bytes]", name: str, device: str, busy: dict[Any, str]) -> None:
+    """Let a child process carry out a task."""
+    busy[child] = name
     assert child.stdin is not None
-    try:
-        child.stdin.write(json.dumps([*kind, device]).encode() + b"\n")
+    with suppress(OSError):  # the process has ended, which is noticed when its answer is read
+        child.stdin.write(json.dumps([name, device]).encode() + b"\n")
         child.stdin.flush()
-    except OSError:
-        pass  # it has ended, which is noticed when its answer is read
 
 
 def _start(command: Sequence[str] = (), errors: Any = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":

@@ -1,8 +1,8 @@
-"""A child process of ``dmcmc warm-up``: it compiles kernels by solving small problems, or by a short run.
+"""A child process of ``dmcmc warm-up``: it compiles kernels by calling them, by solving small problems, or by a run.
 
-Without arguments it reads kinds of runs from standard input, a problem and settings per line (:func:`kinds`). For each
-it writes a line of JSON when the kernels are compiled: the error, or null. With arguments it carries out that command
-line of ``dmcmc``. It ends as soon as its standard input is closed, and thus with the process that started it.
+Without arguments it reads tasks from standard input: a JSON list with a name in :func:`tasks` and a device per line.
+For each it writes a line of JSON when the kernels are compiled: the error, or null. With arguments it carries out that
+command line of ``dmcmc``. It ends as soon as its standard input is closed, and thus with the process that started it.
 """
 
 import json
@@ -13,6 +13,9 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,21 +25,55 @@ _MAX_ERROR_CHARACTERS = 500  # of an error message, which is one line on a termi
 # Time limit in seconds of each run after compilation: so short that tables may be unfinished and all improvers start.
 _SECONDS = 0.02
 _MEETINGS: Mapping[str, Any] = {"agents": 3, "variables_per_agent": 14, "domain_size": 6, "seed": 1}
-SETTINGS: Mapping[str, Mapping[str, Any]] = {
+_SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "fixed work": {},
     "a time budget": {"timeout": _SECONDS},
     "a time budget, branch and bound": {"timeout": _SECONDS, "search": "branch-and-bound"},
     "Gibbs sampling": {"timeout": _SECONDS, "method": "gibbs"},
     "mini-buckets": {"combine": {"method": "mini-bucket", "z": 2}},
 }
-"""Settings whose runs need different kernels, by name."""
+# Functions that compile kernels by calling them, the dearest first. They share few kernels, so that several processes
+# compile different ones at the beginning; problems are solved with what they have compiled, and compile the rest.
+_FUNCTIONS = {
+    "speed measurements": "dmcmc.samplers.auto.rates:load_rates",
+    "elimination orders": "dmcmc.inference.orders.best_order:compile_search",
+    "bounds of rows": "dmcmc.inference.bounds.branch_and_bound.row_search:compile_boundary_search",
+    "branch and bound": "dmcmc.samplers.branch_and_bound.engine:compile_search",
+    "orders of subtrees": "dmcmc.inference.orders.reorder_subtrees:compile_subtree_search",
+    "rounding": "dmcmc.inference.bounds.dual.rounding:compile_rounding",
+    "semidefinite bounds": "dmcmc.inference.bounds.semidefinite.relaxation:compile_relaxation",
+}
 
 
-def compile_kind(problem: str, settings: str, device: str) -> None:
-    """Compile the kernels of a kind of runs by solving a small problem."""
+def tasks() -> dict[str, Callable[[str], object]]:
+    """Return the functions that compile all kernels for a device, by name, in the order in which they are started."""
+    found: dict[str, Callable[[str], object]] = {name: partial(_call, text) for name, text in _FUNCTIONS.items()}
+    for settings, problem in product(_SETTINGS, _PROBLEMS):
+        found[f"{problem}, {settings}"] = partial(_solve, problem, settings)
+    return found
+
+
+def _call(function: str, device: str) -> None:
+    """Call a function, given as ``module:name``; it compiles for the CPU, whatever the device."""
+    module, name = function.split(":")
+    getattr(import_module(module), name)()
+
+
+def _solve(problem: str, settings: str, device: str) -> None:
+    """Solve a small problem, given the names of the problem and the settings."""
     from dmcmc.api import solve
 
-    solve(PROBLEMS[problem](), device=device, **{"search": "none", **SETTINGS[settings]})
+    solve(_PROBLEMS[problem](), device=device, **{"search": "none", **_SETTINGS[settings]})
+
+
+def _measure_again(device: str) -> None:
+    """Replace the rates of this machine, which were measured while other processes used its cores."""
+    from dmcmc.samplers.auto.rates import load_rates, rates_file
+
+    path = rates_file()
+    if path is not None:
+        path.unlink(missing_ok=True)
+    load_rates()
 
 
 def _meetings(**parameters: Any) -> "Problem":
@@ -66,13 +103,15 @@ def _as_logarithms(factor: "Factor") -> "Factor":
     return Factor.of(factor.scope, -0.1 * factor.table)
 
 
-PROBLEMS: Mapping[str, Callable[[], "Problem"]] = {
+# Small problems that need different kernels; neighbours differ most, because they are solved at the same time.
+_PROBLEMS: Mapping[str, Callable[[], "Problem"]] = {
     "meetings": _meetings,
-    "meetings with constraints": lambda: _meetings(tables="hard"),
     "one agent": _one_agent,
     "one agent, probabilities": _one_agent_with_probabilities,
+    "meetings with constraints": lambda: _meetings(tables="hard"),
 }
-"""Functions that make small problems that need different kernels, by name."""
+MEASURE = "measuring the speed of this machine"
+"""Name of the task that measures this machine when nothing else is running."""
 
 
 def main() -> None:
@@ -85,10 +124,12 @@ def main() -> None:
         return
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the output of libraries is discarded
+    known = {**tasks(), MEASURE: _measure_again}
     while True:
         error = None
         try:
-            compile_kind(*json.loads(lines.get()))
+            name, device = json.loads(lines.get())
+            known[name](device)
         except Exception as failure:
             error = " ".join(f"{type(failure).__name__}: {failure}".split())[:_MAX_ERROR_CHARACTERS]
         print(json.dumps(error), file=answers, flush=True)
