@@ -1,4 +1,4 @@
-"""What the folder for cached files holds: the number and size of compiled kernels, and how many there are in all."""
+"""The contents of the folder for cached files: number and size of its compiled kernels, and the number of all kernels."""
 
 import os
 from collections.abc import Iterable

@@ -172,7 +172,7 @@ def test_a_mistake_is_one_line(capfd, folder, arguments, code, message):
     assert len(lines) == 1 and lines[0].startswith("dmcmc: error: " + message.format(folder=folder))
 
 
-def test_a_relative_cache_folder_holds_for_child_processes_elsewhere(folder, capfd):
+def test_child_processes_are_given_the_absolute_path_of_a_relative_folder(folder, capfd):
     assert main(["info", "--json", "--cache-dir", "own"]) == 0
     assert json.loads(capfd.readouterr().out)["cache"] == f"{folder / 'own'} (writable)"
     assert os.environ["DMCMC_CACHE_DIR"] == str(folder / "own")

@@ -27,7 +27,7 @@ from dmcmc.mpi.launcher import launched
 _CHILD = "dmcmc.cli.setup_commands.warm_up_child"
 _CHILD_BYTES = 1 << 30  # memory of a child process that compiles: 300 MB of interpreter, up to 500 MB of compiler
 _POLL_SECONDS = 0.5  # between two updates of the progress
-_IDLE_SECONDS = 30.0  # a run that has compiled no kernel for so long has compiled all that it needs at its beginning
+_IDLE_SECONDS = 30.0  # after this time without a new kernel, a run is taken to have compiled all that it needs
 
 
 class WarmUpError(DmcmcError):
@@ -37,7 +37,7 @@ class WarmUpError(DmcmcError):
 
 
 class Compiled(NamedTuple):
-    """What a warm-up has done.
+    """The result of a warm-up.
 
     Attributes
     ----------
