@@ -1,4 +1,4 @@
-"""The contents of the folder for cached files: number and size of its compiled kernels, and the number of all kernels."""
+"""Describe the contents of the folder for cached files: the number and the size of kernels, and the number of all."""
 
 import os
 from collections.abc import Iterable
@@ -28,13 +28,13 @@ class StoredKernels(NamedTuple):
 
     Attributes
     ----------
-    count : int
+    number : int
         Number of files.
     size : int
         Their size in bytes.
     """
 
-    count: int
+    number: int
     size: int
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class StoredKernels(NamedTuple):
         >>> str(StoredKernels(3, 1 << 20))
         '3 (1.0 MiB)'
         """
-        return f"{self.count} ({self.size / 2**20:.1f} MiB)"
+        return f"{self.number} ({self.size / 2**20:.1f} MiB)"
 
 
 def describe_cache() -> dict[str, str]:
@@ -61,10 +61,10 @@ def describe_cache() -> dict[str, str]:
     current = count_kernels([found.kernels])
     others = count_kernels(folder for folder in all_versions(found.root, KERNELS) if folder != found.kernels)
     total = total_kernels(found.root)
-    count = f"{current.count} of about {total}" if current.count < total else str(current.count)
+    count = f"{current.number} of about {total}" if current.number < total else str(current.number)
     versions = f"dmcmc {_version('dmcmc')} (sources {sources_digest()}) and Numba {_version('numba')}"
     rows = {"cache": _folder_text(found), "kernels": f"{count} ({current.size / 2**20:.1f} MiB) for {versions}"}
-    return rows | ({"outdated kernels": str(others)} if others.count else {})
+    return rows | ({"outdated kernels": str(others)} if others.number else {})
 
 
 def count_kernels(folders: Iterable[Path]) -> StoredKernels:

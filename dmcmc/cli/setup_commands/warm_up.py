@@ -176,10 +176,10 @@ def compile_in_children(
         while busy:
             done = len(names) - len(waiting) - len(busy)
             progress.stage(f"compiling: {done} of {len(names)} tasks, {_stored(found)} kernels so far")
-            ready = select.select([child.stdout for child in busy], [], [], _POLL_SECONDS)[0]
-            for child in [child for child in busy if child.stdout in ready]:
-                assert child.stdout is not None
-                answer, name = child.stdout.readline(), busy.pop(child)
+            pipes = {child.stdout: child for child in busy if child.stdout is not None}
+            for pipe in select.select(pipes, [], [], _POLL_SECONDS)[0]:
+                child, answer = pipes[pipe], pipe.readline()
+                name = busy.pop(child)
                 error = json.loads(answer) if answer else f"its process ended (exit code {child.wait()})"
                 if error:
                     failures.append(f"{name}: {error}")
