@@ -405,16 +405,13 @@ def warm_up(arguments: Namespace) -> int:
 def _short_runs(path: str, device: str | None) -> list[list[str]]:
     """Return command lines that need the same kernels as a later run of a file, and write nothing.
 
-    Runs with a time limit get one second. A problem file is solved with and without a time limit.
+    One has a time limit of one second. Without a time limit in the file, there is another one without.
     """
-    common = [path, "--quiet", "--json", "--set", "output=null", "--set", "checkpoint=null"]
-    common += [] if device is None else ["--device", device]
-    timed = [*common, "--timeout", "1"]
-    if is_calendar(path):
-        return [["run", *timed]]
-    if is_configuration(path):
-        return [["run", *(common if configuration(path)[0].budget.time is None else timed)]]
-    return [["solve", *common], ["solve", *timed]]
+    command = "run" if is_calendar(path) or is_configuration(path) else "solve"
+    run = [command, path, "--quiet", "--json", "--set", "output=null", "--set", "checkpoint=null"]
+    run += [] if device is None else ["--device", device]
+    limited = is_calendar(path) or (command == "run" and configuration(path)[0].budget.time is not None)
+    return [[*run, "--timeout", "1"], *([] if limited else [run])]
 
 
 def init(arguments: Namespace) -> int:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from dmcmc.cli.arguments import parse_arguments
 from dmcmc.cli.main import main
 from dmcmc.cli.setup_commands import warm_up, warm_up_child
 from dmcmc.cli.setup_commands.warm_up import compile_in_children
@@ -32,7 +33,7 @@ for line in sys.stdin:
 """
 CONFIG = """problem: {generator: random, agents: 2, variables_per_agent: 3, domain_size: 2}
 output: result.json
-checkpoint: tables
+algorithm: dsa
 """
 
 
@@ -142,6 +143,25 @@ def test_ctrl_c_ends_the_child_processes():
     while any(runs(int(pid)) for pid in pids):
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "limits"),
+    [
+        (CONFIG, "run", [["--timeout", "1"], []]),
+        (CONFIG + "budget: {time: 60}\n", "run", [["--timeout", "1"]]),
+        ("p 1 2 1 9\n2\n1 0 0 1\n0 4\n", "solve", [["--timeout", "1"], []]),
+    ],
+)
+def test_a_file_without_a_time_limit_is_compiled_for_with_and_without_one(monkeypatch, text, command, limits):
+    commands = []
+    monkeypatch.setattr(warm_up, "_carry_out", lambda words, found, progress: commands.append(words))
+    Path("a.wcsp").write_text(text)
+    assert main(["warm-up", "--for", "a.wcsp", "--device", "cpu"]) == 0
+    assert [words[:2] for words in commands] == [[command, "a.wcsp"]] * len(limits)
+    assert [words[words.index("cpu") + 1 :] for words in commands] == limits
+    for words in commands:
+        parse_arguments(words)
 
 
 def test_only_a_configuration_is_compiled_for_without_writing_its_files(monkeypatch, capfd):
