@@ -25,19 +25,17 @@ import dmcmc.run.solve as solve_module
 from benchmarks.harness import Report, options
 from dmcmc import Problem
 from dmcmc.inference.elimination import eliminate
+from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.rank_run import RankRun
 
 SIZES: dict[str, dict[str, int]] = {"default": {}, "X=5": {"variables_per_agent": 5}, "A=5": {"agents": 5}}
 PHASES: Sequence[tuple[Any, str]] = (
     (solve_module, "with_memory_limit"),
-    (solve_module, "compile_planning"),
     (solve_module, "divide_problem"),
-    (solve_module, "compile_first_search"),
     (solve_module, "begin"),
     (solve_module, "plan"),
-    (solve_module, "compile_agent_work"),
-    (solve_module, "compile_local_search"),
-    (solve_module, "compile_function_filtering"),
+    (KernelSupply, "wait"),
+    (KernelSupply, "request"),
     (RankRun, "first_tables"),
     (RankRun, "combine"),
     (RankRun, "agree"),

@@ -4,12 +4,16 @@ Hypothesis examples have no deadline, because they compile kernels and machines 
 marked slow. The whole suite runs in several processes; a selection of tests runs in one.
 """
 
+import os
 import time
 
 import pytest
 from hypothesis import HealthCheck, settings
 from support.clock import MovableClock
 from support.ranks import needs_mpirun
+
+# Tests compare what methods find; which of them are compiled in time must not matter.
+os.environ.setdefault("DMCMC_COMPILE", "first")
 
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("shared")

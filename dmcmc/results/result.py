@@ -346,7 +346,9 @@ class Result(Output, frozen=True, kw_only=True):
     sense : str
         ``max`` or ``min``.
     time : float
-        Wall-clock seconds of the solve, without start-up.
+        Wall-clock seconds since the work began, after imports and reading.
+    time_compiling : float
+        Processor seconds for compiling kernels meanwhile, of all processes; 0 if all kernels were in the cache.
     simulated_time : float or None
         Seconds until the last agent finishes if each agent had its own machine, like its rank's share of this one, and
         messages took no time (Sultanik et al. 2008). An agent waits for the messages that it needs, and works as long
@@ -394,6 +396,7 @@ class Result(Output, frozen=True, kw_only=True):
     assignment: Mapping[str, Label] | None
     sense: str
     time: float
+    time_compiling: float = 0.0
     simulated_time: float | None = None
     msg_count: int = 0
     msg_size: int = 0

@@ -6,8 +6,7 @@ core, or share the cores with the agents' work. It records results in the incumb
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +15,8 @@ from numpy.typing import NDArray
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation.compile_ahead import compile_branch_and_bound
+from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.improvers.background_search import (
     choose_engine,
     engine_memory,
@@ -25,7 +25,6 @@ from dmcmc.run.improvers.background_search import (
     starts_in_time,
 )
 from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.planning.combination_plan import will_prove
 from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.planning.setup import Setup
@@ -64,6 +63,8 @@ class BackgroundEngine:
         the engine gets a dedicated core.
     stop : Deadline
         Deadline of the run; :meth:`engage` and :meth:`shift_clock` may change it.
+    kernels : KernelSupply
+        The kernels of the run; our own engine waits for its kernels.
 
     Attributes
     ----------
@@ -74,9 +75,15 @@ class BackgroundEngine:
     """
 
     def __init__(
-        self, parts: DividedProblem, incumbent: Incumbent, world: World, search: LocalSearch, stop: Deadline
+        self,
+        parts: DividedProblem,
+        incumbent: Incumbent,
+        world: World,
+        search: LocalSearch,
+        stop: Deadline,
+        kernels: KernelSupply,
     ) -> None:
-        self.parts, self.incumbent, self.world, self.stop = parts, incumbent, world, stop
+        self.parts, self.incumbent, self.world, self.stop, self._kernels = parts, incumbent, world, stop, kernels
         self._search = search
         self.process: BackgroundSearch | None = None
         self.name: str | None = None
@@ -117,7 +124,7 @@ class BackgroundEngine:
         """Return the engine, which is not started yet.
 
         It starts by itself after a short delay. It waits for :meth:`assign_cores` or :meth:`searches_first` if it is
-        our own engine, whose kernels have to be compiled first, or if its start takes long.
+        our own engine, which needs kernels, or if its start takes long.
         """
         memory = engine_memory(self.parts.config)
         if self.name == TOULBAR2:
@@ -128,12 +135,6 @@ class BackgroundEngine:
 
         return BackgroundSearch(self._problem_costs, memory, observer, math.inf, BranchAndBound)
 
-    def compile_kernels(self, setup: Setup, progress: ProgressReporter) -> float:
-        """Compile the engine's kernels if it will be needed; return the seconds that this took. Called by all ranks."""
-        if self.name != BRANCH_AND_BOUND or not self._is_needed(setup):
-            return 0.0
-        return compile_branch_and_bound(self.world, progress)
-
     def searches_first(self, setup: Setup) -> bool:
         """Let the engine search alone for a short time; return whether that has ended the run. Called by all ranks."""
         if self.process is not None and self._is_needed(setup):
@@ -143,15 +144,6 @@ class BackgroundEngine:
                 self.process.wait(min(left, _CHECK_INTERVAL))
         self.world.wait()
         return self.has_ended_run()
-
-    @contextmanager
-    def clock_stopped(self) -> Iterator[None]:
-        """Stop the run's clock while kernels are compiled or loaded; the engine reports its results afterwards."""
-        if self.process is not None:
-            self.process.hold_reports()
-        yield
-        if self.process is not None:
-            self.process.resume_reports()
 
     def assign_cores(self, setup: Setup) -> Setup:
         """Start or end the engine, now that the run is planned; return the setup without the engine's core.
@@ -236,7 +228,13 @@ class BackgroundEngine:
         return [gain]
 
     def _problem_costs(self, check: Callable[[], None]) -> CostProblem:
-        """Return the whole problem as costs for the engine; constants are added at the end."""
+        """Return the whole problem as costs for the engine, once it can begin; constants are added at the end."""
+        if self.name == BRANCH_AND_BOUND:
+            needed = kernel_sets.branch_and_bound()
+            self._kernels.request(needed)
+            while not self._kernels.is_ready(needed):
+                check()
+                time.sleep(_CHECK_INTERVAL)
         compact = given_to_engine(self.parts.config, self.parts.original)
         return costs_of_compact(compact, constants=False, check=check)
 

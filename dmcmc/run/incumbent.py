@@ -79,8 +79,6 @@ class Incumbent:
         File that keeps the best assignment.
     filtered : SizeStatistics or None
         Table sizes of the agents that are eliminated by function filtering.
-    paused_at : float or None
-        Time at which the clock was stopped (``time.perf_counter``) while kernels are compiled; None while it runs.
     trace : list of TracePoint
         Improvements so far.
     """
@@ -103,7 +101,6 @@ class Incumbent:
     bound_source: str = ""
     saved: SavedIncumbent | None = None
     filtered: SizeStatistics | None = None
-    paused_at: float | None = None
     trace: list[TracePoint] = field(default_factory=list)
     on_better: Callable[[], object] = lambda: None
     _bound: Number | None = None  # best proven upper bound on the utility, encoded
@@ -113,7 +110,7 @@ class Incumbent:
     @property
     def elapsed(self) -> float:
         """Seconds since the start of the run."""
-        return (self.paused_at or time.perf_counter()) - self.start
+        return time.perf_counter() - self.start
 
     @property
     def feasible(self) -> bool:
@@ -167,8 +164,8 @@ class Incumbent:
         return outcome.status in ("optimal", "infeasible") or (outcome.gap is not None and 0 < target >= outcome.gap)
 
     def delay(self, seconds: float) -> None:
-        """Move the start and the deadline of the run by some seconds, and let its clock run again."""
-        self.start, self.paused_at = self.start + seconds, None
+        """Move the start and the deadline of the run by some seconds."""
+        self.start += seconds
         if self.deadline is not None:
             self.deadline += seconds
 

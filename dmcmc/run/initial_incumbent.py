@@ -19,6 +19,8 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
 from dmcmc.results.result import Solution, TracePoint
 from dmcmc.run.agent.uncombined_bound import largest_total
+from dmcmc.run.compilation.kernel_sets import first_search_of
+from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.local_search import IncumbentSearch
 from dmcmc.run.metrics import solution_of
@@ -28,6 +30,7 @@ from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.presolve.restore_result import FirstAnswer
 from dmcmc.run.scheduler.proposal import LOCAL_SEARCH
 from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 
 # Seconds after the start of the run at which an incomplete greedy assignment is reported: users expect an answer
 # within half a second, and its evaluation takes some hundredths of a second for 10^5 factors.
@@ -76,7 +79,12 @@ class _FirstTrace:
 
 
 def find_first_answer(
-    problem: Problem, config: Settings, stop: Deadline, start: float, progress: ProgressReporter
+    problem: Problem,
+    config: Settings,
+    stop: Deadline,
+    start: float,
+    progress: ProgressReporter,
+    kernels: KernelSupply,
 ) -> FirstAnswer:
     """Return a greedy assignment of the problem as given, and report it at once; called on rank 0 only.
 
@@ -95,6 +103,8 @@ def find_first_answer(
         Time at which the run's clock started (``time.perf_counter``).
     progress
         Receives the points of the trace.
+    kernels
+        The kernels of the run; without those of the first search, NumPy finds the answer to a problem of tables.
     """
     proof = None
     if problem.dense and problem.factors and config.local.bound != "none":
@@ -104,7 +114,8 @@ def find_first_answer(
     if config.local_search == "none":
         trace.record(trace.values)
     else:
-        ascent = Ascent(problem, cores(), stop)
+        compiled = not problem.dense or kernels.is_ready(first_search_of(problem))
+        ascent = Ascent(problem, cores(), stop) if compiled else UncompiledAscent(problem, stop)
         trace.record(ascent.greedy(Deadline(start + _REPORT_SECONDS), trace.record))
     assert trace.quality is not None
     return FirstAnswer(trace.values, trace.quality, trace.bound, tuple(trace.points), ascent)
@@ -116,6 +127,7 @@ def begin(
     stop: Deadline,
     start: float,
     progress: ProgressReporter,
+    kernels: KernelSupply,
     may_wait: bool = False,
 ) -> IncumbentSearch:
     """Return a local search that has an initial incumbent; called by all ranks.
@@ -132,6 +144,8 @@ def begin(
         Time at which the run's clock started (``time.perf_counter``).
     progress
         Receives each point of the trace.
+    kernels
+        The kernels of the run.
     may_wait
         Whether the first assignment may be computed later, while a GPU is at work; see
         ``IncumbentSearch.first``. The caller then has to run ``IncumbentSearch.overlapped``.
@@ -141,7 +155,7 @@ def begin(
     if first is not None:
         incumbent.trace += first.trace
     incumbent.on_better = lambda: progress.solution(partial(solution_of, parts, incumbent))
-    search = IncumbentSearch(parts, incumbent, world, stop)
+    search = IncumbentSearch(parts, incumbent, world, stop, kernels)
     search.first(may_wait)
     if parts.timed and parts.config.checkpoint is not None:
         search.resume_from(parts.config.checkpoint)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from threading import Event, Thread
 from typing import Self
 
@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
-from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.threads import cores, lower_priority
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, quality_of
 from dmcmc.results.result import Result
 from dmcmc.run.background_engine import BackgroundEngine
+from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation.kernel_sets import KernelSet, SearchVariant
+from dmcmc.run.compilation.kernel_supply import KernelSupply, WorkMeanwhile
 from dmcmc.run.improvers import gpu_chains
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.metrics import early_result
@@ -36,6 +39,7 @@ from dmcmc.run.scheduler.proposal import GPU_CHAINS, LOCAL_SEARCH
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS
+from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 
 SWEEPS = 400  # sweeps (passes over the variables) of all chains together, without a time budget
 # Of the remaining time: maximum search before there are tables; later it goes on in the background
@@ -73,6 +77,8 @@ class IncumbentSearch:
         The ranks.
     stop
         Deadline of the run.
+    kernels
+        The kernels of the run.
 
     Attributes
     ----------
@@ -86,9 +92,8 @@ class IncumbentSearch:
         Whether the answer is decoded from the tables, without local search (``local_search: none``).
     gpu_search : BackgroundGpuChains or None
         The search on the GPU in the background, on rank 0 once it has begun.
-    compile_when_needed : callable or None
-        Compiles the chains, and returns the seconds that this took; None if they are compiled. If tables will probably
-        prove the answer soon, the chains are compiled only when they are needed, while the clock stands still.
+    kernels : KernelSupply
+        The kernels that are compiled.
     overlapped : OverlappedWork
         The search for the first assignment, if it is postponed until a GPU is at work.
     """
@@ -96,8 +101,10 @@ class IncumbentSearch:
     best: NDArray[np.int64]
     quality: AssignmentQuality
 
-    def __init__(self, parts: DividedProblem, incumbent: Incumbent, world: World, stop: Deadline) -> None:
-        self.parts, self.incumbent, self.world = parts, incumbent, world
+    def __init__(
+        self, parts: DividedProblem, incumbent: Incumbent, world: World, stop: Deadline, kernels: KernelSupply
+    ) -> None:
+        self.parts, self.incumbent, self.world, self.kernels = parts, incumbent, world, kernels
         self.decodes_only = parts.config.local_search == "none"
         self._ranks_served = world.core_sharers if parts.scattered else 1  # ranks whose cores this rank's search uses
         threads = max(1, cores() * self._ranks_served // world.core_sharers)
@@ -108,11 +115,14 @@ class IncumbentSearch:
         ascent = None
         if given.first is not None and given.reduction is None and given.first.ascent is not None:
             ascent, self._greedy_start = given.first.ascent, given.first.values
+        self._has_kernels = self._agree_on_first_search()
+        if ascent is None and self._searches and not self._has_kernels:
+            ascent = UncompiledAscent(parts.original, stop)
         self._search = LocalSearch(*problems, parts.config.seed, threads, stop, ranks, ascent)
+        self._search.may_move_blocks = partial(self._is_ready, kernel_sets.block_moves)
         self._set_deadline(stop)
-        self.engine = BackgroundEngine(parts, incumbent, world, self._search, stop)
+        self.engine = BackgroundEngine(parts, incumbent, world, self._search, stop, kernels)
         self.gpu_search: gpu_chains.BackgroundGpuChains | None = None
-        self.compile_when_needed: Callable[[], float] | None = None
         self.overlapped = OverlappedWork()
 
     def __enter__(self) -> Self:
@@ -145,16 +155,6 @@ class IncumbentSearch:
         stop = self.engine.engage(stop)
         self._set_deadline(stop)
         return stop
-
-    @contextmanager
-    def compiling(self) -> Iterator[None]:
-        """Stop the clock while the body compiles kernels; the body calls :meth:`shift_clock` with the seconds taken."""
-        self.incumbent.paused_at = time.perf_counter()
-        try:
-            with self.engine.clock_stopped():
-                yield
-        finally:
-            self.incumbent.paused_at = None
 
     def result_without_tables(self) -> Result | None:
         """Return the result before there are tables, on rank 0; None on other ranks."""
@@ -270,7 +270,7 @@ class IncumbentSearch:
                         improved = _is_worthwhile(self._worth_of(before), self._worth_of(best), min_relative_gain)
                     spent, pause = spent + seconds, 0.0 if improved or search.rounds == rounds_before else seconds
 
-        if not (wanted or brief_seconds) or not self.parts.timed or self.compile_when_needed is not None:
+        if not (wanted or brief_seconds) or not self.parts.timed or not self._chains_are_ready():
             yield
             return
         if not self._searches:
@@ -328,10 +328,12 @@ class IncumbentSearch:
         """Return a local optimum of the original problem (before presolve) reached from an assignment."""
         if self.decodes_only:
             return values
-        stop = self._search.ascent.stop
+        stop, given = self._search.ascent.stop, self.parts.given.problem
         if stop.over:  # the run is over: allow a little more time
             stop = Deadline(time.perf_counter() + _ONE_OPT_GRACE)
-        return Ascent(self.parts.given.problem, 1, stop).climb(values)
+        if self.kernels.is_ready(kernel_sets.first_search_of(given)):
+            return Ascent(given, 1, stop).climb(values)
+        return UncompiledAscent(given, stop).climb(values) if given.dense else values
 
     def before_tables(self, setup: Setup) -> None:
         """Search while it is worthwhile before there are tables; only briefly if these will soon prove the optimum."""
@@ -385,6 +387,54 @@ class IncumbentSearch:
         after = self.incumbent.utility
         return 0.0 if before is None or after is None else max(0.0, float(after - before))
 
+    def _is_ready(self, kernels_of: Callable[[SearchVariant], KernelSet]) -> bool:
+        """Return whether this rank has kernels of the local search."""
+        return not self._searches or self.kernels.is_ready(kernels_of(self._variant))
+
+    @cached_property
+    def _variant(self) -> SearchVariant:
+        """The variant of the kernels of the local search; only ranks that search know it."""
+        return SearchVariant.of(self.parts)
+
+    def _agree_on_first_search(self) -> bool:
+        """Return whether all ranks have the kernels of the first search, or need them at once."""
+        parts = self.parts
+
+        def is_ready() -> bool:
+            first_kernels = kernel_sets.first_search(parts.problem.flat.data.dtype, parts.original.dense)
+            return not self._searches or not parts.original.dense or self.kernels.is_ready(first_kernels)
+
+        return all(self.world.allgather(is_ready()))
+
+    def _chains_are_ready(self) -> bool:
+        """Return whether all ranks have the kernels of the chains, and of the first search if they had not before."""
+        ready = all(self.world.allgather(self._is_ready(kernel_sets.chains) and self._is_ready(_first_search)))
+        if ready and not self._has_kernels:
+            self._has_kernels = True
+            if self._searches:
+                self._search.ascent = Ascent(self.parts.original, self._search.threads, self._search.ascent.stop)
+        return ready
+
+    def _wait_for_chains(self, seconds: float | None) -> bool:
+        """Wait for the kernels of the chains, for some seconds at most; return whether all ranks have them."""
+        stop = self._stop if seconds is None else self._stop.by(time.perf_counter() + seconds)
+        sets = [_first_search(self._variant), kernel_sets.chains(self._variant)] if self._searches else []
+        with suppress(OutOfTime):
+            self.delay(self.kernels.wait(self.world.bcast(sets), stop))
+        return self._chains_are_ready()
+
+    def request_kernels(self) -> None:
+        """Compile the kernels of the local search in the background."""
+        if self._searches and not self.decodes_only:
+            variant = self._variant
+            self.kernels.request(_first_search(variant), kernel_sets.chains(variant), kernel_sets.block_moves(variant))
+
+    @property
+    def meanwhile(self) -> WorkMeanwhile:
+        """The search in the background, as work for the time in which the run waits for other kernels."""
+        chains = kernel_sets.chains(self._variant) if self._searches else None
+        return WorkMeanwhile(self.world.bcast(chains), partial(self.in_background, low_priority=False))
+
     def use_remaining_time(self) -> None:
         """Search until the deadline, unless the run has reached its goal."""
 
@@ -412,9 +462,8 @@ class IncumbentSearch:
     def improve(self, seconds: float | None, sweeps: int = 0) -> bool:
         """Search for a better incumbent for some seconds or a number of sweeps; return whether one was found."""
         before = self.quality
-        if self.compile_when_needed is not None:
-            compile_chains, self.compile_when_needed = self.compile_when_needed, None
-            self.delay(compile_chains())
+        if not self._wait_for_chains(seconds):
+            return False
 
         def improved() -> NDArray[np.int64] | None:
             if not self._searches:
@@ -439,6 +488,11 @@ class IncumbentSearch:
                 self.incumbent.update(values)
         assert self.incumbent.values is not None and self.incumbent.quality is not None
         return self.incumbent.values, self.incumbent.quality
+
+
+def _first_search(variant: SearchVariant) -> KernelSet:
+    """Return the kernels that find the first incumbent and make answers 1-optimal."""
+    return kernel_sets.first_search(variant.dtype, variant.dense)
 
 
 def _is_worthwhile(

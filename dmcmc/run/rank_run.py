@@ -53,6 +53,7 @@ from dmcmc.run.scheduler.proposal import (
     GPU_CHAINS,
     LOCAL_SEARCH,
     SAMPLING,
+    SEMIDEFINITE,
     MeasuredGain,
     Proposal,
 )
@@ -86,6 +87,8 @@ class RankRun:
 
     Attributes
     ----------
+    is_ready : callable
+        Returns whether an improver, given by its name, has its kernels on this rank.
     mine : list of int
         This rank's agents.
     agents : dict of int to Agent
@@ -119,6 +122,7 @@ class RankRun:
         team: MpiTeam | None = None,
     ) -> None:
         self.setup, self.world, self.search = setup, world, search
+        self.is_ready: Callable[[str], bool] = lambda improver: True
         self.team, self._helped = team or MpiTeam(world, None, True), None
         self.progress, self.explain = progress, explain
         self.mine = setup.agents_of_rank(world.rank)
@@ -346,6 +350,7 @@ class RankRun:
                 recombination_seconds,
                 self.search.engine.may_improve,
                 self._gpu_search_active,
+                self.is_ready,
             )
         )
 
@@ -416,7 +421,7 @@ class RankRun:
         """Suggest roundings of the dual bounds as start points to the search, for agents without boundary variables."""
         starts: dict[int, NDArray[np.int64]] = {}
         for agent in self.agents.values():
-            if not agent.local.interface and not agent.table.exact:
+            if not agent.local.interface and not agent.table.exact and self.is_ready(SEMIDEFINITE):
                 hidden = list(agent.local.hidden)
                 for number, values in enumerate(agent.upper.roundings(self.setup.config.seed + self.cycles)):
                     starts.setdefault(number, self.search.best.copy())[hidden] = values

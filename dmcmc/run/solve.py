@@ -2,12 +2,15 @@
 
 The same code runs in one process and on every rank of a run. With a time budget, the cycle of tables and messages is
 repeated: the bounds of a cycle show each agent which of its rows (assignments of its boundary variables) can still be
-part of a better solution, and the agents improve those rows. Kernels are compiled while the run's clock stands still.
+part of a better solution, and the agents improve those rows. The run begins with the kernels that are compiled; see
+:mod:`dmcmc.run.compilation.kernel_supply`.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+
+import msgspec
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.memory_shares import bytes_of_tables
@@ -17,17 +20,9 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation.compile_ahead import (
-    compile_agent_work,
-    compile_first_answer,
-    compile_first_search,
-    compile_function_filtering,
-    compile_local_search,
-    compile_orders,
-    compile_planning,
-    measure_rates,
-    solving_is_compiled,
-)
+from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation.kernel_sets import KernelSet
+from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu, without_closed_gpu
 from dmcmc.run.initial_incumbent import begin, find_first_answer
 from dmcmc.run.initial_tables import team_of
@@ -128,43 +123,57 @@ def _solve(
     explain: Callable[[Setup], None] | None,
     ending: RunHandle | None,
 ) -> Result | None:
-    """Divide the problem, start the clock, find a first incumbent, plan, and run the cycles."""
+    """Solve a problem with the kernels that are compiled, and those that other processes compile meanwhile."""
+    with KernelSupply(world, config, progress) as kernels:
+        result = _divide_and_solve(problem, config, world, progress, explain, ending, kernels)
+        seconds = sum(world.allgather(kernels.seconds))
+        return None if result is None else msgspec.structs.replace(result, time_compiling=seconds)
+
+
+def _divide_and_solve(  # long: the order of a run's steps
+    problem: Problem | None,
+    config: Settings,
+    world: World,
+    progress: ProgressReporter,
+    explain: Callable[[Setup], None] | None,
+    ending: RunHandle | None,
+    kernels: KernelSupply,
+) -> Result | None:
+    """Start the clock, find a first answer, divide the problem, find a first incumbent, plan, and run the cycles."""
     seconds, handle = config.budget.time, ending or RunHandle()
     stop = NO_DEADLINE if ending is None else Deadline(cancellation=ending.cancellation)
-    compile_planning(problem, config, world, progress)
-    start, first = time.perf_counter(), None
+    sets_for_plan = world.on_first_rank(partial(_sets_for_plan, problem, config))
+    start, first = time.perf_counter() + kernels.compile_first(sets_for_plan), None
     if seconds is not None:
-        start += compile_first_answer(problem, world, progress)
         stop = Deadline(work_deadline(start, seconds, 0), cancellation=handle.cancellation)
-        first = _first_answer(problem, config, world, stop, start, progress)
+        kernels.request(*sets_for_plan, *world.on_first_rank(partial(_sets_for_chains, problem, config)))
+        first = _first_answer(problem, config, world, stop, start, progress, kernels)
+    can_plan = _are_ready_in_time(kernels, sets_for_plan, stop)
     parts, unscattered = _divided(problem, config, world, stop, first)
-    start += compile_first_search(parts, world, progress)
-    compile_later = world.on_first_rank(
-        lambda: soon_proven(parts)
-    )  # other kernels are compiled only if they are needed
+    proves_soon = world.on_first_rank(lambda: soon_proven(parts))
     if seconds is not None:
-        if not compile_later:
-            start += measure_rates(config, world, progress)
-            start += compile_local_search(parts, world, progress)
-            start += compile_orders(parts, world, progress)  # the order of the whole problem is searched first
         stop = Deadline(work_deadline(start, seconds, parts.problem.n_agents), cancellation=handle.cancellation)
-    with begin(parts, world, stop, start, progress, may_wait=True) as search:
-        search.compile_when_needed = partial(compile_local_search, parts, world, progress) if compile_later else None
+    with begin(parts, world, stop, start, progress, kernels, may_wait=True) as search:
         handle.best = search.best_so_far
         if world.on_first_rank(lambda: parts.given.proven_infeasible):
             return search.best_so_far() if world.rank == 0 else None
         stop = search.start_engine(stop)
+        if not proves_soon:
+            search.request_kernels()
         with handle.deliver_if_late(stop):
             try:
                 world.on_first_rank(partial(check_time_for_tables, parts.problem, parts.division, world.size, stop))
+                if not can_plan:
+                    world.on_first_rank(raise_out_of_time)
+                if not proves_soon:
+                    stop = search.delay(kernels.wait(_sets_for_large_plan(parts, world), stop, search.meanwhile))
                 with search.in_background(low_priority=False):  # planning uses one core
                     planning_deadline = stop.later(_PLANNING_GRACE)
                     placement = None
                     if unscattered is not None:
                         search.parts, placement = scatter_problem(unscattered, world, planning_deadline)
-                    setup = plan(
-                        search.parts, world, _nominal if compile_later else load_rates, planning_deadline, placement
-                    )
+                    speeds = _nominal if proves_soon or not kernels.all_ready(kernel_sets.rates()) else load_rates
+                    setup = plan(search.parts, world, speeds, planning_deadline, placement)
             except ResourceError as error:
                 if seconds is None or not world.is_agreed(error):
                     raise
@@ -174,15 +183,54 @@ def _solve(
         return _from_tables_to_result(search, setup, progress, explain, ending)
 
 
+def _sets_for_plan(problem: Problem | None, config: Settings) -> list[KernelSet]:
+    """Return the kernels that a run needs until it has divided the problem, the most important first (rank 0)."""
+    assert problem is not None
+    sets = [kernel_sets.planning(config)]
+    if kernel_sets.searches_orders(problem, config.budget.time is not None):
+        sets.append(kernel_sets.order_search())
+    if config.local_search != "none":
+        sets.insert(0, kernel_sets.first_search_of(problem))
+    return sets
+
+
+def _sets_for_chains(problem: Problem | None, config: Settings) -> list[KernelSet]:
+    """Return the kernels of chains on the problem as given (rank 0)."""
+    assert problem is not None
+    variant = kernel_sets.SearchVariant.of_given(problem)
+    return [] if variant is None or config.local_search == "none" else [kernel_sets.chains(variant)]
+
+
+def _sets_for_large_plan(parts: DividedProblem, world: World) -> list[KernelSet]:
+    """Return the kernels that planning needs in addition, if the problem is large; called by all ranks."""
+    needed = world.on_first_rank(lambda: kernel_sets.searches_subtree_orders(parts))
+    return [kernel_sets.subtree_orders()] if needed else []
+
+
+def _are_ready_in_time(kernels: KernelSupply, sets: list[KernelSet], stop: Deadline) -> bool:
+    """Wait for kernels; return whether all ranks have them before the deadline."""
+    try:
+        kernels.wait(sets, stop)
+        return True
+    except OutOfTime:
+        return False
+
+
 def _first_answer(
-    problem: Problem | None, config: Settings, world: World, stop: Deadline, start: float, progress: ProgressReporter
+    problem: Problem | None,
+    config: Settings,
+    world: World,
+    stop: Deadline,
+    start: float,
+    progress: ProgressReporter,
+    kernels: KernelSupply,
 ) -> FirstAnswer | None:
     """Return the answer that rank 0 finds before anything is divided; None on other ranks."""
 
     def answer() -> FirstAnswer | None:
         if problem is None or world.rank:
             return None
-        return find_first_answer(problem, config, stop, start, progress)
+        return find_first_answer(problem, config, stop, start, progress, kernels)
 
     return world.on_all_ranks(answer)
 
@@ -206,34 +254,34 @@ def _from_tables_to_result(
     ending: RunHandle | None,
 ) -> Result | None:
     """Make tables, combine and improve them, unless an external search engine in the background finishes first."""
-    world, timed, handle = search.world, search.parts.timed, ending or RunHandle()
-    solve_tiny = partial(solve, ending=RunHandle()) if search.stoppable else solve
-    begun = time.perf_counter()
-    if timed and search.engine.name and not will_prove(setup) and not solving_is_compiled(setup, world, True):
-        search.engine.compile_kernels(setup, progress)
-        search.delay(time.perf_counter() - begun)
+    world, timed, handle, kernels = search.world, search.parts.timed, ending or RunHandle(), search.kernels
+    sets = world.bcast(kernel_sets.agent_work(setup, "deadline" if search.stoppable else "none"))
+    tables = sets[:1]
+    if timed and search.engine.name and not will_prove(setup) and not kernels.all_ready(*tables):
+        kernels.request(*tables)
         with handle.deliver_if_late(search.stop):
-            if search.engine.searches_first(setup):  # it has finished: nothing else has to be compiled
+            if search.engine.searches_first(setup):  # it has finished: no tables are needed
                 (explain or _ignore)(setup)
                 return search.result_without_tables()
-    with search.compiling():
-        compile_seconds = compile_agent_work(setup, world, progress, solve_tiny, search.stoppable)
-        if not will_prove(setup) and not search.decodes_only:
-            compile_seconds += compile_local_search(setup, world, progress)
-            search.compile_when_needed = None
-        compile_seconds += compile_function_filtering(setup, world, progress)
-        compile_seconds += search.engine.compile_kernels(setup, progress)
-        if timed:
-            compile_seconds += prepare_gpu(setup, world, progress)
-            setup = without_closed_gpu(setup)
-        stop = search.delay(compile_seconds)
-        setup = search.engine.assign_cores(setup)
+    with handle.deliver_if_late(search.stop):
+        try:
+            stop = search.delay(kernels.wait(tables, search.stop, search.meanwhile))
+        except OutOfTime as error:
+            return search.without_tables(error)
+    later = kernel_sets.for_improvers(setup, sets)
+    kernels.request(*later.values())
+    if timed:
+        kernels.request(kernel_sets.rates())
+        stop = search.delay(kernels.compile_first([*later.values()]))
+        stop = search.delay(prepare_gpu(setup, world, progress))
+        setup = without_closed_gpu(setup)
+    setup = search.engine.assign_cores(setup)
     if explain is not None:
         stop = search.delay(world.on_first_rank(partial(_seconds_of, explain, setup)))
     armed = timed and ending is None
     with handle.deliver_if_late(stop), Interrupt(stop, armed=armed), team_of(setup, world) as team:
         run = RankRun(setup.with_stop(stop), world, search, progress, explain or _ignore, team)
-        handle.best = run.best_so_far
+        handle.best, run.is_ready = run.best_so_far, partial(_is_ready, kernels, later)
         try:
             run.first_tables()
             while not run.goal_reached:
@@ -245,3 +293,8 @@ def _from_tables_to_result(
         except (OutOfTime, OutOfMemory) as error:
             run.give_up(error)
         return run.result()
+
+
+def _is_ready(kernels: KernelSupply, sets: Mapping[str, KernelSet], improver: str) -> bool:
+    """Return whether an improver has its kernels on this rank."""
+    return improver not in sets or kernels.is_ready(sets[improver])

@@ -14,6 +14,7 @@ Compilation dominates the time of a first run, so kernels are compiled with less
 """
 
 import gc
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,7 +24,11 @@ from typing import Any
 import numba
 from numba.core import event
 from numba.core.caching import FunctionCache
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUDispatcher
+from numba.core.sigutils import normalize_signature
 
+from dmcmc.inference.runtime.kernels_for_linking import adapt_flags, compiles_kernel, is_for_linking
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.storage.numba_cache import LazyCache
 
@@ -51,7 +56,7 @@ def _enable_pass_disposal() -> None:
 
 
 class _CollectorPause(event.Listener):  # type: ignore[misc]
-    """Disables the garbage collector during compilation; only one thread compiles at a time.
+    """Disables the garbage collector during compilation, and measures it; only one thread compiles at a time.
 
     Cyclic garbage of a kernel is collected right after its compilation, also inside the compilation of another kernel,
     before the next one allocates memory. Only the young generations are collected, because a full collection takes half
@@ -59,13 +64,13 @@ class _CollectorPause(event.Listener):  # type: ignore[misc]
     """
 
     def __init__(self) -> None:
-        self._depth, self._was_enabled = 0, False
+        self._depth, self._was_enabled, self._begun, self.seconds = 0, False, 0.0, 0.0
 
     def on_start(self, event: Any) -> None:
         """Disable the collector at the start of the outermost compilation."""
         if self._depth == 0:
             _enable_pass_disposal()
-            self._was_enabled = gc.isenabled()
+            self._was_enabled, self._begun = gc.isenabled(), time.thread_time()
             gc.disable()
         self._depth += 1
 
@@ -73,11 +78,19 @@ class _CollectorPause(event.Listener):  # type: ignore[misc]
         """Collect this kernel's garbage; after the outermost compilation, restore the collector's state."""
         self._depth -= 1
         gc.collect(1 if self._depth == 0 else 0)
+        if self._depth == 0:
+            self.seconds += time.thread_time() - self._begun
         if self._depth == 0 and self._was_enabled:
             gc.enable()
 
 
-event.register("numba:compile", _CollectorPause())
+_collector_pause = _CollectorPause()
+event.register("numba:compile", _collector_pause)
+
+
+def compilation_seconds() -> float:
+    """Return the processor seconds that this process has compiled for the CPU."""
+    return _collector_pause.seconds
 
 
 class _CompilationCounter(event.Listener):  # type: ignore[misc]
@@ -108,7 +121,7 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Callable[..., Any]) -> Any:
         kernel = numba.njit(no_cfunc_wrapper=True, **options)(function)
-        return _with_cache(_with_large_stack(_share_constants(kernel)), FunctionCache)
+        return _with_cache(_with_own_compilation(_share_constants(kernel)), FunctionCache)
 
     return decorate
 
@@ -180,11 +193,44 @@ def _share_constants(kernel: Any) -> Any:
     return kernel
 
 
-def _with_large_stack(kernel: Any) -> Any:
-    """Compile a kernel with a large block of Python's stack."""
+class Kernel(CPUDispatcher):  # type: ignore[misc]
+    """A kernel of this project: Numba's dispatcher, with forms for linking (:mod:`.kernels_for_linking`)."""
+
+    def compile(self, sig: Any) -> Any:
+        """Compile or load the kernel for a signature; return its entry point."""
+        with global_compiler_lock:
+            if not compiles_kernel():
+                arguments = tuple(normalize_signature(sig)[0])
+                if arguments in self.overloads and is_for_linking(self.overloads[arguments]):
+                    del self.overloads[arguments]
+            return super().compile(sig)
+
+    def add_overload(self, cres: Any) -> None:
+        """Make a compiled form available; Python can call it unless it is for linking."""
+        if is_for_linking(cres):
+            self.overloads[tuple(cres.signature.args)] = cres
+        else:
+            super().add_overload(cres)
+
+
+def _with_own_compilation(kernel: Any) -> Any:
+    """Compile a kernel with a large block of Python's stack, in one process at a time, and for linking if possible."""
     compiler = getattr(kernel, "_compiler", None)
-    if compiler is not None:  # kernels without a compiler are interpreted
-        compiler.compile = with_large_stack(compiler.compile)
+    if compiler is None:  # kernels without a compiler are interpreted
+        return kernel
+    kernel.__class__ = Kernel
+    compile_here = with_large_stack(compiler.compile)
+
+    def compile_once(args: Any, return_type: Any) -> Any:
+        def compile_kernel() -> Any:
+            return compile_here(args, return_type)
+
+        if not hasattr(kernel._cache, "compile_once"):
+            return compile_kernel()
+        signature = args if return_type is None else return_type(*args)
+        return kernel._cache.compile_once(signature, kernel.targetctx, compile_kernel)
+
+    compiler.compile, compiler._customize_flags = compile_once, adapt_flags(compiler._customize_flags)
     return kernel
 
 

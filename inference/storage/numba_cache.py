@@ -25,6 +25,15 @@ from numba.core import entrypoints
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.runtime import rtsys
 
+from dmcmc.inference.runtime.kernels_for_linking import (
+    LinkedKernel,
+    compilation_for_python,
+    compiles_for_linking,
+    compiles_kernel,
+    is_for_linking,
+    rebuild_for_linking,
+    serialise_for_linking,
+)
 from dmcmc.inference.storage.cache_folders import (
     delete_markers,
     kernel_file,
@@ -35,6 +44,7 @@ from dmcmc.inference.storage.cache_folders import (
     stored_kernels,
 )
 from dmcmc.inference.storage.checked_file import CachedFileError, read_checked, write_checked
+from dmcmc.inference.storage.kernel_lock import lock_kernel
 from dmcmc.inference.storage.kernel_sources import sources_digest
 
 _LOCK = threading.RLock()
@@ -94,6 +104,7 @@ class _KernelFiles:
         name = f"{function.__module__}.{function.__qualname__}".removeprefix("dmcmc.")
         versions = f"{sys.version} {numba.__version__} {sources_digest()} {_source_digest(inspect.getfile(function))}"
         self._folder, self._dump = folder, dump
+        self.name = name
         self._name = re.sub(r"[^\w.]", "", name)[-_NAME_LETTERS:]
         self._context = f"{name}:{function.__code__.co_firstlineno} {versions}"
 
@@ -145,18 +156,33 @@ def _cache_class(numba_cache: Any) -> Any:
     """Return a subclass of one of Numba's classes of caches that stores kernels in :class:`_KernelFiles`."""
 
     class Implementation(numba_cache._impl_class):  # type: ignore[misc]
-        """How kernels are serialised, from Numba; it does not search for a folder."""
+        """How kernels are serialised, from Numba; it does not search for a folder.
+
+        Kernels that are only linked to others have a form of their own.
+        """
 
         def __init__(self, py_func: Callable[..., Any]) -> None:
             self._lineno = py_func.__code__.co_firstlineno
             self._locator = _Location(py_func, kernel_folder() or Path())
             self._filename_base = f"{py_func.__module__}.{py_func.__qualname__}-{self._lineno}"
 
+        def reduce(self, data: Any) -> Any:
+            """Return a compiled kernel as data that can be pickled."""
+            return serialise_for_linking(data) if _for_linking(data) else super().reduce(data)
+
+        def rebuild(self, target_context: Any, payload: Any) -> Any:
+            """Return the compiled kernel that :meth:`reduce` has made data of."""
+            if type(payload) is LinkedKernel:
+                return rebuild_for_linking(target_context, payload)
+            return super().rebuild(target_context, payload)
+
     class CheckedCache(numba_cache):  # type: ignore[misc]
         """A cache that reports failures instead of raising errors."""
 
         _impl_class = Implementation
         _cache_file: Any
+        _is_linked = False  # whether the kernel that is loaded or stored now is for linking
+        _stored: Any = None  # the kernel that compile_once has stored; Numba asks for it again
 
         def __init__(self, py_func: Callable[..., Any]) -> None:
             super().__init__(py_func)
@@ -166,7 +192,7 @@ def _cache_class(numba_cache: Any) -> Any:
             """Load a kernel from the disk, or return None."""
             try:
                 if numba_cache is FunctionCache:
-                    return _load_on_cpu(self, sig, target_context)
+                    return self._load_on_cpu(sig, target_context)
                 return super().load_overload(sig, target_context)
             except Exception as error:  # unpickling may raise anything
                 delete_markers(Path(self._cache_path))
@@ -176,26 +202,56 @@ def _cache_class(numba_cache: Any) -> Any:
         def save_overload(self, sig: Any, data: Any) -> None:
             """Store a compiled kernel on the disk."""
             global _unsaved_kernels
+            if data is self._stored:  # by compile_once, just now
+                self._stored = None
+                return
             try:
+                self._is_linked = _for_linking(data)
                 super().save_overload(sig, data)
             except Exception as error:  # pickling may raise anything
                 _unsaved_kernels += 1
                 _report_unsaved(self._cache_path, error)
 
+        def compile_once(self, sig: Any, target_context: Any, compile_kernel: Callable[[], Any]) -> Any:
+            """Compile and store a kernel, unless another process does it now: then wait, and load the kernel."""
+            with lock_kernel(Path(self._cache_path), f"{self._cache_file.name} {sig} {compiles_for_linking()}") as free:
+                found = None if free else self.load_overload(sig, target_context)
+                if found is None:
+                    found = compile_kernel()
+                    self.save_overload(sig, found)
+                    self._stored = found
+                return found
+
+        def _index_key(self, sig: Any, codegen: Any) -> Any:
+            """Return the key of a kernel; kernels that are only linked to others have a key of their own."""
+            key = super()._index_key(sig, codegen)
+            return ("linked", *key) if self._is_linked else key
+
+        def _load_on_cpu(self, sig: Any, target_context: Any) -> Any:
+            """Load a kernel, or return None; do not import what only the compiler needs.
+
+            The compiler imports that itself when it starts. Compiled code needs what it calls by name: the memory
+            management of arrays, hashes, and the functions of extensions. Inside the compilation of another kernel,
+            the form for linking is preferred.
+            """
+            import numba.cpython.hashing  # noqa: F401  # imported late: processes that load no kernel do not need it
+
+            rtsys.initialize(target_context)
+            entrypoints.init_all()
+            self._is_linked = compiles_kernel()
+            kernel = self._load_overload(sig, target_context)
+            if kernel is None and self._is_linked:
+                self._is_linked = False
+                with compilation_for_python():
+                    kernel = self._load_overload(sig, target_context)
+            return kernel
+
     return CheckedCache
 
 
-def _load_on_cpu(kernel_cache: Any, signature: Any, context: Any) -> Any:
-    """Load a kernel from the disk cache, or return None; do not import what only the compiler needs.
-
-    The compiler imports that itself when it starts. Compiled code needs what it calls by name: the memory management of
-    arrays, hashes, and the functions of extensions.
-    """
-    import numba.cpython.hashing  # noqa: F401  # imported late: processes that load no kernel do not need it
-
-    rtsys.initialize(context)
-    entrypoints.init_all()
-    return kernel_cache._load_overload(signature, context)
+def _for_linking(data: Any) -> bool:
+    """Return whether compiled data is a CPU kernel that is only linked to others."""
+    return hasattr(data, "library") and is_for_linking(data)
 
 
 def _report_unusable(error: Exception) -> None:

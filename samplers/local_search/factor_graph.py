@@ -14,7 +14,6 @@ from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.compile import writable
 from dmcmc.inference.runtime.memo import MAX_KEY_SIZE
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.local_search.graph_kernels import link_variables
 
 T = TypeVar("T")
 
@@ -132,8 +131,8 @@ def _build_graph(problem: Problem) -> FactorGraph:
     scope_start = np.concatenate([flat.scope_start, flat.scope_start[-1] + np.cumsum([0, *map(len, scopes)])[1:]])
     data, low, following, layer_start = _entries(flat, automata)
     domains = writable(problem.domains)
-    start, factor, position, stride = link_variables(scope_start, scope, domains, len(dense))
-    stride[flat.scope.size :] = layer_start
+    start, factor, position = _factors_by_variable(scope_start, scope, domains.size)
+    stride = np.concatenate([_dense_strides(flat.scope_start, domains[flat.scope]), np.array(layer_start, np.int64)])
     return FactorGraph(
         domains=domains,
         dense=len(dense),
@@ -150,6 +149,33 @@ def _build_graph(problem: Problem) -> FactorGraph:
         factor=factor,
         position=position,
     )
+
+
+def _factors_by_variable(
+    scope_start: NDArray[np.int64], scope: NDArray[np.int64], variables: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return ``start``, ``factor`` and ``position`` of :class:`FactorGraph`: the factors of each variable."""
+    start = np.concatenate([[0], np.cumsum(np.bincount(scope, minlength=variables))])
+    position = np.argsort(scope, kind="stable")
+    factor = np.repeat(np.arange(scope_start.size - 1), np.diff(scope_start))[position]
+    return start, factor, position
+
+
+def _dense_strides(scope_start: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the stride of each variable in the tables of dense factors, (scope entries,).
+
+    Parameters
+    ----------
+    scope_start : (factors + 1,) int64
+        Where the scope of each factor begins.
+    sizes : (scope entries,) int64
+        The domain size of each variable of each scope.
+    """
+    strides, arities = np.ones_like(sizes), np.diff(scope_start)
+    for distance in range(1, int(arities.max(initial=0))):  # from the last variable of the scope
+        here = scope_start[1:][arities > distance] - 1 - distance
+        strides[here] = strides[here + 1] * sizes[here + 1]
+    return strides
 
 
 def _automaton(factor: Factor) -> AutomatonFactor:

@@ -27,43 +27,6 @@ from dmcmc.inference.runtime.compile import njit
 TIE = 2.0**-96  # relative difference of two sums that rounding alone can explain
 
 
-@njit(nogil=True)
-def link_variables(scope_start, scope, domains, dense):
-    """Return the factors of each variable, the variable's index in their scopes, and the strides in dense tables.
-
-    Parameters
-    ----------
-    scope_start, scope, domains : int64 arrays
-        As in ``FactorGraph``.
-    dense : int
-        Number of dense factors.
-
-    Returns
-    -------
-    start, factor, position, stride : int64 arrays
-        As in ``FactorGraph``; the strides of automata are 0.
-    """
-    n = domains.size
-    start = np.zeros(n + 1, dtype=np.int64)
-    for s in range(scope.size):
-        start[scope[s] + 1] += 1
-    for v in range(n):
-        start[v + 1] += start[v]
-    next_free = start[:n].copy()
-    factor, position = np.zeros(scope.size, dtype=np.int64), np.zeros(scope.size, dtype=np.int64)
-    stride = np.zeros(scope.size, dtype=np.int64)
-    for f in range(scope_start.size - 1):
-        step = 1
-        for s in range(scope_start[f + 1] - 1, scope_start[f] - 1, -1):
-            v = scope[s]
-            factor[next_free[v]], position[next_free[v]] = f, s
-            next_free[v] += 1
-            if f < dense:
-                stride[s] = step
-                step *= domains[v]
-    return start, factor, position, stride
-
-
 @njit(inline="always")
 def two_sum(high, low, more, more_low):
     """Add a two-part number to another; the rounding error of the high parts goes to the low part (Knuth's two-sum)."""

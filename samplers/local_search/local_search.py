@@ -82,6 +82,8 @@ class LocalSearch:
         Whether chains leave the cores to other work of the process.
     rounds : int
         Number of rounds completed by the clock.
+    may_move_blocks : callable
+        Returns whether block moves may be made; they need more kernels than the chains.
     _tournament : SuccessiveHalving or None
         None until the first search; from then on the chains' graph (``_slack``) is fixed.
     _round : TournamentRound or None
@@ -111,6 +113,7 @@ class LocalSearch:
         self._chains, self._seconds_per_sweep, self.rounds = 0, 0.0, 0
         self._pairs_tried_from: Values | None = None
         self._suggested: list[Values] = []
+        self.may_move_blocks: Callable[[], bool] = lambda: True
         self._slack = float("inf")  # entries that lose more than this are dominated by the incumbent
 
     def first(self, on_better: OnBetter = lambda values: None, start: Values | None = None) -> Values:
@@ -194,7 +197,7 @@ class LocalSearch:
             if self._round is None:
                 round_sweeps = self._sweeps_that_fit(left)
                 if not round_sweeps:  # the remaining time is for block moves
-                    if self._blocks.add_chain_time(until - time.perf_counter(), gained=False):
+                    if self._turn_of_blocks(until - time.perf_counter(), gained=False):
                         candidate = self._move_blocks(best, self.stop.by(until), timed=True)
                         if self._blocks.last_improved:
                             yield candidate
@@ -217,7 +220,7 @@ class LocalSearch:
                 if self.better(candidate, best):
                     best = candidate
                     yield best
-            if self._blocks.add_chain_time(elapsed, gained=best is not before) and not self.stop.over:
+            if self._turn_of_blocks(elapsed, gained=best is not before) and not self.stop.over:
                 candidate = self._move_blocks(best, self.stop.by(until), timed=True)
                 if self._blocks.last_improved:
                     best = candidate
@@ -258,13 +261,17 @@ class LocalSearch:
                 if self.better(candidate, best):
                     best = candidate
                     yield best
-            if self._blocks.add_chain_time(
-                _DRAW_SECONDS * drawn, gained=best is not before
-            ) and not self._first_rank_says(self.stop.over):
+            if self._turn_of_blocks(_DRAW_SECONDS * drawn, gained=best is not before) and not self._first_rank_says(
+                self.stop.over
+            ):
                 candidate = self._move_blocks(best, self.stop, timed=False)
                 if self._blocks.last_improved:
                     best = candidate
                     yield best
+
+    def _turn_of_blocks(self, seconds: float, gained: bool) -> bool:
+        """Count seconds of chains; return whether block moves have their turn."""
+        return self.may_move_blocks() and self._blocks.add_chain_time(seconds, gained)
 
     def _move_blocks(self, best: Values, stop: Deadline, timed: bool) -> Values:
         """Improve an assignment by block moves; with fixed work the first rank makes them for all ranks."""

@@ -95,7 +95,7 @@ class BackgroundSearch:
 
     Order of states: waiting (for ``begin``, or ``wait`` seconds), searching, perhaps restarted with a better assignment
     to beat, ended. A slow search at low priority pauses once; after the pause it does not pause again. ``cancel`` ends
-    any state. Between ``hold_reports`` and ``resume_reports`` the engine works on, but reports wait.
+    any state.
 
     Parameters
     ----------
@@ -133,8 +133,7 @@ class BackgroundSearch:
     ) -> None:
         self._make, self._memory, self._observer, self._wait = make, memory, observer, wait
         self._engine = engine or Toulbar2Process
-        self._begin, self._reports_allowed, self._cancelled = threading.Event(), threading.Event(), threading.Event()
-        self._reports_allowed.set()
+        self._begin, self._cancelled = threading.Event(), threading.Event()
         self._ended, self._no_pause = threading.Event(), threading.Event()
         self._deadline, self._low_priority = float("inf"), False
         self._bounds: list[tuple[float, float]] = []
@@ -171,19 +170,10 @@ class BackgroundSearch:
         """End the pause, and do not pause again: there is no better use of the core."""
         self._no_pause.set()
 
-    def hold_reports(self) -> None:
-        """Hold all reports until ``resume_reports`` is called: the run's clock stands still."""
-        self._reports_allowed.clear()
-
-    def resume_reports(self) -> None:
-        """Resume reports."""
-        self._reports_allowed.set()
-
     def cancel(self) -> None:
         """Ask the search to end; return at once."""
         self._cancelled.set()
         self._begin.set()
-        self._reports_allowed.set()
 
     def end(self) -> None:
         """End the search and wait until its engine is gone."""
@@ -232,7 +222,6 @@ class BackgroundSearch:
         """Begin and follow the search, restart it where that pays; runs in the thread."""
         with suppress(DmcmcError, MemoryError, OSError):  # then there is no search
             self._begin.wait(min(self._wait, threading.TIMEOUT_MAX))
-            self._reports_allowed.wait()  # what is known by then may have cancelled it
             if not self._cancelled.is_set():
                 costs, discarded = self._make(self._check), 0.0
                 self._initial_bound = float(costs.bound(0))
@@ -338,6 +327,5 @@ class BackgroundSearch:
 
     def _report(self, report: Callable[[], object]) -> None:
         """Make a report as soon as reports are allowed, unless the search is cancelled."""
-        self._reports_allowed.wait()
         if not self._cancelled.is_set():
             report()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 PLACES = {
     "reading": ("dmcmc.cli.commands", "problem_of"),
-    "compiling": ("dmcmc.run.solve", "compile_planning"),
+    "compiling": ("dmcmc.run.solve", "KernelSupply.compile_first"),
     "dividing": ("dmcmc.run.solve", "divide_problem"),
     "sampling": ("dmcmc.run.rank_run", "RankRun.first_tables"),
     "improving": ("dmcmc.run.rank_run", "RankRun.improve"),
@@ -30,7 +30,7 @@ def stick(point):
 
     def stuck(*arguments, **options):
         # Tiny problems that are solved to compile kernels are not affected.
-        if getattr(sys.modules.get("dmcmc.run.compilation.once_per_node"), "_IN_PROGRESS", None):
+        if getattr(sys.modules.get("dmcmc.run.compilation.kernel_supply"), "_in_compilation", False):
             return real(*arguments, **options)
         Path(os.environ["STUCK"]).write_text(str(os.getpid()))
         while True:

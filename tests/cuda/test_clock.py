@@ -1,4 +1,4 @@
-"""All GPU code of a run with a time budget is loaded before its clock starts; the simulator records launches."""
+"""All GPU code that a run with a time budget calls is loaded first; the simulator records launches."""
 
 from dataclasses import replace
 

@@ -19,17 +19,22 @@ from dmcmc.inference.model.problem import _FACTS_BY_SHAPE
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
+from dmcmc.run import initial_incumbent
 from dmcmc.run import solve as solving
-from dmcmc.run.compilation import once_per_node
-from dmcmc.run.compilation.compile_ahead import compile_agent_work
-from dmcmc.run.initial_incumbent import begin
+from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.initial_tables import team_of
 from dmcmc.run.monitoring.interrupt import Interrupt
 from dmcmc.run.monitoring.progress import NoProgress
 from dmcmc.run.planning.plan import prepare
 from dmcmc.run.rank_run import RankRun
-from dmcmc.run.solve import solve
 from support.clock import MovableClock
+
+
+def begin(parts, world, stop, start, progress, **options):
+    """Return a local search that has an initial incumbent, with kernels that are compiled when they are called."""
+    kernels = KernelSupply(world, parts.config, progress)
+    return initial_incumbent.begin(parts, world, stop, start, progress, kernels, **options)
 
 
 def solve_with(problem, **sections):
@@ -50,7 +55,7 @@ def start_run(problem, *, world=None, stop=None, change=lambda setup: setup, exp
     world, config = world or World(), settings_of(Document("", sections))
     setup = change(prepare(problem, config, world))
     if config.budget.time is not None:
-        compile_agent_work(setup, world, NoProgress(), solve, False)
+        KernelSupply(world, config, NoProgress()).compile_first(kernel_sets.agent_work(setup, "none"))
     start = time.perf_counter()
     if stop is None:
         stop = NO_DEADLINE if config.budget.time is None else Deadline(start + config.budget.time)
@@ -151,13 +156,16 @@ def forget_compiled_kernels():
     for one in gc.get_objects():
         if issubclass(type(one), Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
             one._reset_overloads()
-    once_per_node._LOADED_TASKS.clear()
+    kernel_sets._COMPILED.clear()
     _FACTS_BY_SHAPE.clear()
 
 
 @contextmanager
 def record_late_compilation(monkeypatch):
-    """Yield a list of the kernels (name and signature) that are compiled or read while the clock runs."""
+    """Yield a list of the kernels (name and signature) that a run calls without having declared them.
+
+    The declared kernels are compiled before the clock starts, and again after planning.
+    """
     late, clock_started, clock_stopped, compile_ = [], [], [True], Dispatcher.compile
 
     def without_clock(work):
@@ -183,10 +191,10 @@ def record_late_compilation(monkeypatch):
 
     started = solving.divide_problem
     with monkeypatch.context() as patched:
-        patched.setattr(once_per_node, "compiled_marker", lambda what: None)
-        for name in dir(solving):
-            if name.startswith(("warm_up", "compile_", "measure_", "prepare_")):
-                patched.setattr(solving, name, without_clock(getattr(solving, name)))
+        patched.setenv("DMCMC_COMPILE", "first")
+        patched.setattr(kernel_sets, "compiled_marker", lambda name: None)
+        patched.setattr(KernelSupply, "compile_first", without_clock(KernelSupply.compile_first))
+        patched.setattr(solving, "prepare_gpu", without_clock(solving.prepare_gpu))
         patched.setattr(solving, "divide_problem", starting)
         patched.setattr(Dispatcher, "compile", record)
         forget_compiled_kernels()

@@ -19,7 +19,7 @@ from dmcmc.inference.execution.load_gpu_code import load_joins, load_matched
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation.compile_ahead import tiny_search_for
+from dmcmc.run.compilation.kernel_sets import tiny_search_for
 from dmcmc.run.improvers import gpu_chains
 from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.planning.combination_plan import largest_join, may_split_buckets, will_prove

@@ -39,6 +39,8 @@ class RankState:
         Whether an external search in the background of this rank may still gain something.
     gpu_chains_active : bool
         Whether GPU chains in the background of this rank may still gain something.
+    is_ready : callable
+        Returns whether an improver, given by its name, has its kernels on this rank.
     """
 
     agents: Mapping[int, Agent]
@@ -47,6 +49,7 @@ class RankState:
     recombination_seconds: float | None = None
     external_search_active: bool = False
     gpu_chains_active: bool = False
+    is_ready: Callable[[str], bool] = lambda improver: True
 
     def gain(self, number: int) -> float:
         """Return an agent's part of the optimality gap, utility; inf if it is not known, 0 if it is closed."""

@@ -32,7 +32,6 @@ GLOBAL_IMPROVERS: Sequence[Improver] = (
 
 
 def proposals_of(state: RankState) -> tuple[Proposal, ...]:
-    """Return the proposals of all improvers for one rank."""
-    return tuple(
-        proposal for improver in (*AGENT_IMPROVERS, *GLOBAL_IMPROVERS) for proposal in improver.proposals(state)
-    )
+    """Return the proposals of all improvers that have their kernels, for one rank."""
+    ready = [improver for improver in (*AGENT_IMPROVERS, *GLOBAL_IMPROVERS) if state.is_ready(improver.name)]
+    return tuple(proposal for improver in ready for proposal in improver.proposals(state))

@@ -31,12 +31,8 @@ from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, j
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.agent_steps import Sides
-from dmcmc.run.compilation.compile_ahead import (
-    compile_agent_work,
-    compile_function_filtering,
-    compile_planning,
-    measure_rates,
-)
+from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu, without_closed_gpu
 from dmcmc.run.distribution.rank_view import RankView, rank_view_of
 from dmcmc.run.incumbent import total_of
@@ -68,7 +64,6 @@ from dmcmc.run.private.agree_on_problem import (
 )
 from dmcmc.run.private.anytime import PrivateIncumbent, PrivateRun
 from dmcmc.run.private.rank_assignment import RankAssignment
-from dmcmc.run.solve import solve
 from dmcmc.run.util_value_cycle import Cycle, run_cycle
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.samplers.local_search.local_search import LocalSearch
@@ -170,18 +165,27 @@ class _PrivateSolver:
 
     def solve(self, read: AgentReader, share_assignment: bool, ending: RunHandle | None = None) -> Result | None:
         """Read this rank's parts, plan, make tables, combine them, and gather the result."""
+        with KernelSupply(self.world, self.config, self.progress) as kernels:
+            result = self._solve(read, share_assignment, ending, kernels)
+            seconds = sum(self.world.allgather(kernels.seconds))
+            return None if result is None else msgspec.structs.replace(result, time_compiling=seconds)
+
+    def _solve(
+        self, read: AgentReader, share_assignment: bool, ending: RunHandle | None, kernels: KernelSupply
+    ) -> Result | None:
+        """Start the clock; read this rank's parts, plan, make tables, combine them, and gather the result."""
         world, config = self.world, self.config
-        compile_planning(self.public_view.problem, config, world, self.progress)
-        if config.budget.time is not None:
-            measure_rates(config, world, self.progress)
+        needed = [kernel_sets.planning(config), kernel_sets.order_search()]
+        kernels.compile_first(needed)
+        kernels.request(*needed)
         start = time.perf_counter()
         parts = world.on_all_ranks(lambda: {agent: read(self.index, agent) for agent in self.known})
         view = rank_view_of(self.index, parts)
         storage = RankAssignment(self.index, self.mine, view.problem, parts, config)
         if config.budget.time is not None:
-            return self._anytime(view, storage, start, share_assignment, ending)
+            return self._anytime(view, storage, start, share_assignment, ending, kernels)
         setup, factors = self._plan(view, NO_DEADLINE)
-        start += compile_agent_work(setup, world, self.progress, solve, stoppable=False)
+        kernels.request(*world.bcast(kernel_sets.agent_work(setup, "private")))
         self.progress.stage("local tables", len(self.mine))
         with team_of(setup, world, private=True) as team:
             setup, agents, sides, _ = first_tables(
@@ -207,7 +211,13 @@ class _PrivateSolver:
         return self._result(setup, outcome, assignment, shares, time.perf_counter() - start)
 
     def _anytime(
-        self, view: RankView, storage: RankAssignment, start: float, share_assignment: bool, ending: RunHandle | None
+        self,
+        view: RankView,
+        storage: RankAssignment,
+        start: float,
+        share_assignment: bool,
+        ending: RunHandle | None,
+        kernels: KernelSupply,
     ) -> Result | None:
         """Run cycles until the time is over or the goal is reached."""
         world, progress, seconds, handle = (
@@ -223,8 +233,10 @@ class _PrivateSolver:
             if not world.is_agreed(error):
                 raise
             setup, factors = self._plan(view, NO_DEADLINE)
-        compile_seconds = compile_agent_work(setup, world, progress, partial(solve, ending=RunHandle()), stoppable=True)
-        compile_seconds += compile_function_filtering(setup, world, progress)
+        sets = world.bcast(kernel_sets.agent_work(setup, "private"))
+        later = world.bcast(kernel_sets.for_improvers(setup, sets))
+        compile_seconds = kernels.compile_first([*sets, *later.values()])
+        kernels.request(*sets, *later.values())
         compile_seconds += prepare_gpu(setup, world, progress, searching=False)
         setup = without_closed_gpu(setup)
         start, stop = start + compile_seconds, replace(stop, until=stop.until + compile_seconds)
@@ -240,6 +252,7 @@ class _PrivateSolver:
         armed = Interrupt(stop, armed=ending is None)
         with handle.deliver_if_late(stop), armed, team_of(setup, world, private=True) as team:
             run = PrivateRun(setup.with_stop(stop), world, incumbent, progress, evaluate, storage, team)
+            run.is_ready = lambda improver: improver not in later or kernels.is_ready(later[improver])
             saved, initial = world.on_all_ranks(storage.load), self._initial_values(view, setup.with_stop(stop))
             run.take(self._with_shared_values(initial))  # this also saves it
             if any(world.allgather(bool(saved))):

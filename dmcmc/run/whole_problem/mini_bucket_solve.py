@@ -21,13 +21,9 @@ from dmcmc.results.outcome import BoundProof, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
 from dmcmc.run.agent.uncombined_bound import largest_sum
-from dmcmc.run.compilation.compile_ahead import (
-    compile_first_search,
-    compile_local_search,
-    compile_orders,
-    compile_whole_problem,
-)
-from dmcmc.run.compilation.once_per_node import COMPILE_LIMIT
+from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation.kernel_sets import COMPILE_LIMIT
+from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.initial_incumbent import begin
 from dmcmc.run.local_search import SWEEPS, IncumbentSearch
 from dmcmc.run.monitoring.interrupt import RunHandle
@@ -58,18 +54,26 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
     world, no_progress, ending = World(), NoProgress(), ending or RunHandle()
     start = time.perf_counter()
     parts = divide_problem(problem, config, world)
-    start += compile_first_search(parts, world, no_progress) + compile_local_search(parts, world, no_progress)
-    start += compile_orders(parts, world, no_progress) + compile_whole_problem(
-        parts, world, no_progress, _eliminate_tiny
-    )
-    stop = Deadline(
-        float("inf") if config.budget.time is None else start + config.budget.time, cancellation=ending.cancellation
-    )
-    search = begin(parts, world, stop, start, no_progress)
-    ending.best = search.best_so_far
-    with ending.deliver_if_late(stop):
-        elimination = _eliminate_and_decode(parts, search, stop)
-        proof = _proof(elimination, parts)
+    variant = kernel_sets.SearchVariant.of(parts)
+    needed = [
+        kernel_sets.first_search(variant.dtype, variant.dense),
+        kernel_sets.chains(variant),
+        *kernel_sets.whole_problem(parts),
+        kernel_sets.block_moves(variant),
+    ]
+    if kernel_sets.searches_subtree_orders(parts):
+        needed.append(kernel_sets.subtree_orders())
+    with KernelSupply(world, config, no_progress) as kernels:
+        start += kernels.compile_first(needed)
+        kernels.request(*needed)
+        stop = Deadline(
+            float("inf") if config.budget.time is None else start + config.budget.time, cancellation=ending.cancellation
+        )
+        search = begin(parts, world, stop, start, no_progress, kernels)
+        ending.best = search.best_so_far
+        with ending.deliver_if_late(stop):
+            elimination = _eliminate_and_decode(parts, search, stop)
+            proof = _proof(elimination, parts)
     outcome = judge(problem, search.quality, parts.division.constants, proof)
     seconds = time.perf_counter() - start
     method = (
@@ -149,7 +153,7 @@ def _eliminate(parts: DividedProblem, stop: Deadline) -> RelaxedElimination:
     return eliminate_within(query, relaxation_of(config.combine), resources)
 
 
-def _eliminate_tiny(problem: Problem, config: Settings) -> None:
+def eliminate_tiny(problem: Problem, config: Settings) -> None:
     """Eliminate a tiny problem as a run would, which compiles the kernels."""
     elimination = _eliminate(
         divide_problem(problem, config, World()), Deadline(time.perf_counter() + COMPILE_LIMIT)

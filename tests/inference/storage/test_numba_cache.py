@@ -87,7 +87,7 @@ def hits(value=4):
 def test_a_kernel_is_loaded_from_one_file(folder):
     assert [hits(), hits()] == [0, 1]
     assert [hits(1.5), hits(1.5), hits()] == [0, 1, 1]
-    assert len(list(folder.iterdir())) == len(stored_kernels(folder)) == 2
+    assert len(stored_kernels(folder)) == 2
 
 
 DAMAGES = {
@@ -172,7 +172,7 @@ def test_a_full_disk_leaves_no_partial_files(run, tmp_path):
         assert output == ["0"]
         (line,) = errors
         assert line.startswith("dmcmc: compiled kernels cannot be stored in") and "File too large" in line
-    assert [path for path in (tmp_path / "home").rglob("*") if path.is_file()] == []
+    assert [path for path in (tmp_path / "home").rglob("*") if path.is_file() and path.name != "locks"] == []
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no POSIX permissions")

@@ -184,30 +184,6 @@ def state_of(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_it_reports_nothing_while_it_is_held():
-    reported = Reported()
-    with BackgroundSearch(lambda check: costs_of_all(ring(9), 9), 0, reported.listener(), wait=600) as search:
-        search.hold_reports()
-        search.begin()
-        search.wait(0.5)
-        assert search.on and not reported.values and not reported.bounds
-        search.resume_reports()
-        search.wait(300)
-    assert reported.values and reported.bounds
-
-
-def test_it_does_not_start_while_it_is_held_nor_after_it_was_ended():
-    made = []
-    with BackgroundSearch(lambda check: made.append(1), 0, Reported().listener(), wait=600) as search:
-        search.hold_reports()
-        search.begin()
-        search.wait(0.1)
-        search.cancel()
-        search.resume_reports()
-        search.wait(300)
-    assert not search.on and not made
-
-
 def planned(agents, variables, size, asked="auto", seconds=2.0):
     """Return the plan of a run with a table of some size between every two variables."""
     pairs = [(i, j) for j in range(variables) for i in range(j)]

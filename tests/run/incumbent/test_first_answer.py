@@ -21,7 +21,8 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import judge, quality_of
 from dmcmc.run import solve as solve_module
-from dmcmc.run.compilation.compile_ahead import compile_orders
+from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.initial_incumbent import find_first_answer
 from dmcmc.run.monitoring.progress import NoProgress
 from dmcmc.run.planning import affordable
@@ -63,7 +64,9 @@ def timed(**sections):
 
 def first_answer(problem, progress=None, **sections):
     settings = timed(**sections)
-    return find_first_answer(problem, settings, NO_DEADLINE, time.perf_counter(), progress or NoProgress())
+    progress = progress or NoProgress()
+    kernels = KernelSupply(World(), settings, progress)
+    return find_first_answer(problem, settings, NO_DEADLINE, time.perf_counter(), progress, kernels)
 
 
 def test_the_first_answer_comes_before_presolve_division_and_planning(monkeypatch):
@@ -150,14 +153,15 @@ def test_large_problems_with_a_time_budget_are_not_estimated_before_presolve_and
     problem = sparse_problem(200, agents=1, hard=0.2)
     settings, asked = timed(), []
     monkeypatch.setattr(presolve_problem, "MAX_BITSET_VARIABLES", 100)
-    monkeypatch.setattr("dmcmc.run.compilation.compile_ahead.MAX_BITSET_VARIABLES", 100)
+    monkeypatch.setattr(kernel_sets, "MAX_BITSET_VARIABLES", 100)
     for module in (presolve_problem, estimate_cost):
         monkeypatch.setattr(module, "joins_at_least", lambda *arguments: asked.append(arguments) or True)
     presolve_if_worthwhile(problem, problem, settings)
     assert not asked
     presolve_if_worthwhile(problem, problem, settings_of(Document("", {})))
     assert len(asked) == 1  # without a time budget the decision is the former one
-    assert compile_orders(divide_problem(problem, settings, World()), World(), NoProgress()) >= 0
+    assert kernel_sets.searches_subtree_orders(divide_problem(problem, settings, World()))
+    assert len(asked) == 1
 
 
 def test_dividing_makes_no_table_ranges_and_caches_for_agents_without_factors(monkeypatch):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.local_optima import better_by_one
 from support.problem_strategies import random_problem
 from support.ranks import documents, in_turn, needs_mpirun
-from support.runs import dense_problem, finish_run, hard_problem, solve_with, start_run, write_configuration
+from support.runs import begin, dense_problem, finish_run, hard_problem, solve_with, start_run, write_configuration
 
 from dmcmc import Factor, Problem
 from dmcmc.config.document import Document
@@ -22,7 +22,6 @@ from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import quality_of
 from dmcmc.run.agent.uncombined_bound import largest_sum
-from dmcmc.run.initial_incumbent import begin
 from dmcmc.run.monitoring.progress import NoProgress
 from dmcmc.run.planning.divided_problem import divide_problem
 from dmcmc.run.whole_problem import mini_bucket_solve

@@ -1,0 +1,213 @@
+"""The kernels of a run: which are compiled, which are compiled in the background, and when all ranks may use them.
+
+With a time budget, a run begins with what is compiled. It requests the kernel sets of its methods in the order of what
+they are expected to bring, other processes compile them, and a method is used when all ranks have agreed that its
+kernels are stored. Without a time budget, a run compiles what it calls, and the other processes compile ahead.
+
+The first rank of a node has the processes; the ranks of a node share the cache.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import NamedTuple, Self
+
+import numba
+
+from dmcmc.config.settings import Settings
+from dmcmc.inference.runtime.compile import compilation_seconds
+from dmcmc.inference.runtime.compiler_metadata import release_compiler_metadata
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
+from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker, usable_folders
+from dmcmc.inference.storage.numba_cache import unsaved_kernels
+from dmcmc.mpi.world import World
+from dmcmc.run.compilation.background_compiler import PROCESS_BYTES, BackgroundCompiler
+from dmcmc.run.compilation.kernel_sets import _COMPILED, KernelSet
+from dmcmc.run.monitoring.progress import ProgressReporter
+
+_POLL_SECONDS = 0.05  # seconds between two looks at the kernels while all ranks wait
+_COMPILE_FIRST = "DMCMC_COMPILE"  # "first": kernels are compiled before the clock starts, for measurements and tests
+_in_compilation = False  # whether this process compiles for another one, or before the clock starts
+
+
+@contextmanager
+def compiling_for_others() -> Iterator[None]:
+    """Compile in the block whatever is called, without asking other processes."""
+    global _in_compilation
+    before, _in_compilation = _in_compilation, True
+    try:
+        with release_compiler_metadata():
+            yield
+    finally:
+        _in_compilation = before
+
+
+class WorkMeanwhile(NamedTuple):
+    """Work that a run can do while it waits for kernels.
+
+    Attributes
+    ----------
+    kernels : KernelSet
+        The kernels of that work itself.
+    begin : callable
+        Returns a context manager, in which the work is done by another thread.
+    """
+
+    kernels: KernelSet
+    begin: Callable[[], AbstractContextManager[None]]
+
+
+class KernelSupply:
+    """The kernels of one run.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    config
+        Settings of the run.
+    progress
+        Told once that kernels are compiled in the background.
+    """
+
+    def __init__(self, world: World, config: Settings, progress: ProgressReporter) -> None:
+        self._world, self._progress, self._timed = world, progress, config.budget.time is not None
+        self._off = bool(numba.config.DISABLE_JIT) or _in_compilation
+        self._first = os.environ.get(_COMPILE_FIRST) == "first" or usable_folders().kernels is None
+        self._compiler: BackgroundCompiler | None = None
+        self._memory = config.budget.bytes
+        self._begun = compilation_seconds()
+        self._is_told = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._compiler is not None:
+            self._compiler.close()
+
+    @property
+    def seconds(self) -> float:
+        """Processor seconds of compilation so far, in this process and in those that it has started."""
+        children = 0.0 if self._compiler is None else self._compiler.seconds
+        return children + compilation_seconds() - self._begun
+
+    def request(self, *sets: KernelSet) -> None:
+        """Compile kernel sets in the background, after those that were requested before."""
+        missing = [kernels for kernels in sets if not self._off and not self._first and not kernels.is_compiled]
+        if not missing or self._world.local_rank:
+            return
+        if self._compiler is None:
+            self._compiler = BackgroundCompiler(self._processes())
+        self._compiler.request(missing)
+        self._tell()
+
+    def is_ready(self, *sets: KernelSet) -> bool:
+        """Return whether kernel sets can be used as far as this rank knows; without a time budget, always."""
+        if self._off or not self._timed or self._first:
+            return True
+        return all(kernels.is_compiled or self._is_done(kernels) for kernels in sets)
+
+    def all_ready(self, *sets: KernelSet) -> bool:
+        """Return whether all ranks agree that kernel sets can be used; called by all ranks."""
+        return all(self._world.allgather(bool(self._world.local_rank) or self.is_ready(*sets)))
+
+    def wait(self, sets: Sequence[KernelSet], stop: Deadline, meanwhile: "WorkMeanwhile | None" = None) -> float:
+        """Wait until all ranks can use kernel sets; called by all ranks. Without a time budget, do not wait.
+
+        Parameters
+        ----------
+        sets
+            The kernel sets, the most important first. They are requested if they are missing.
+        stop
+            Deadline of the run.
+        meanwhile
+            Work for the time of waiting.
+
+        Returns
+        -------
+        float
+            Seconds that do not count as run time; 0 unless kernels are compiled before the clock starts.
+
+        Raises
+        ------
+        OutOfTime
+            On all ranks, if the deadline passes before the kernels are ready.
+        """
+        if self._off or not self._timed:
+            self.request(*sets)
+            return 0.0
+        if self._first:
+            return self.compile_first(sets)
+        self.request(*sets)
+        while not self.all_ready(*sets):
+            if any(self._world.allgather(stop.over)):
+                self._world.on_first_rank(raise_out_of_time)
+            works = meanwhile is not None and self.all_ready(meanwhile.kernels)
+            next_to_come = [] if works or meanwhile is None else [meanwhile.kernels]
+            with meanwhile.begin() if works and meanwhile is not None else nullcontext():
+                while not (stop.over or self.is_ready(*sets) or any(map(self.is_ready, next_to_come))):
+                    self._pause(sets)
+        return 0.0
+
+    def _pause(self, sets: Sequence[KernelSet]) -> None:
+        """Wait a moment, or until this rank's kernels are ready."""
+        if self._compiler is None:
+            time.sleep(_POLL_SECONDS)
+        else:
+            self._compiler.wait(lambda: self.is_ready(*sets), _POLL_SECONDS)
+
+    def _is_done(self, kernels: KernelSet) -> bool:
+        """Return whether no other process will compile a kernel set any more."""
+        return self._compiler is not None and self._compiler.is_done(kernels)
+
+    def compile_first(self, sets: Sequence[KernelSet]) -> float:
+        """Compile kernel sets in this process, one rank per node, if this is to be done before the clock starts.
+
+        Returns
+        -------
+        float
+            The seconds that this took, which do not count as run time.
+        """
+        if self._off or not self._first:
+            return 0.0
+        start = time.perf_counter()
+        missing = [kernels for kernels in sets if not kernels.is_compiled]
+        mine = [] if self._world.local_rank and usable_folders().kernels is not None else missing
+        if not any(self._world.allgather(bool(mine))):
+            return 0.0
+        for kernels in mine:
+            unsaved = unsaved_kernels()
+            try:
+                with compiling_for_others():
+                    kernels.compile()
+            except Exception:  # the run itself reports the error when it does this work
+                continue
+            _COMPILED.add(kernels.name)
+            marker = compiled_marker(kernels.name)
+            if marker is not None and unsaved == unsaved_kernels():
+                put_marker(marker)
+        self._world.wait()
+        return time.perf_counter() - start
+
+    def _processes(self) -> int:
+        """Return the number of processes that the cores and the memory of the node allow; at least one."""
+        available = MEMORY_ACCOUNT.available_bytes()
+        memory = self._memory if available is None else available
+        return max(1, min(cores() * self._world.local_size, memory // PROCESS_BYTES))
+
+    def _tell(self) -> None:
+        """Say once that methods are compiled in the background."""
+        if not self._is_told and self._compiler is not None:
+            self._is_told = True
+            done, requested = self._compiler.progress
+            self._progress.stage(f"compiling {requested - done} methods in the background, once on this machine")
+
+
+def raise_out_of_time() -> None:
+    """Raise the error that ends the planned work of all ranks."""
+    raise OutOfTime("methods were still being compiled; the next run finds those that are finished")
