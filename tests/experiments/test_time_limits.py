@@ -1,12 +1,13 @@
 """The time limit of a run holds its work, not importing and compiling."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 from numba import config
 
-from dmcmc.experiments import pool
+from dmcmc.experiments import job, pool
 from dmcmc.experiments.pool import WorkClock, Worker
 from dmcmc.experiments.worker import COMPILING, READY, WORKING
 
@@ -68,3 +69,15 @@ def test_a_worker_reports_the_compilation_of_a_kernel_and_those_that_it_calls_on
     lines = done.stdout.splitlines()
     assert lines[0] == COMPILING and lines[-2:] == [WORKING, b"8"]
     assert lines[:-1] == [COMPILING, WORKING] * (len(lines) // 2)
+
+
+def test_only_what_is_solved_before_a_run_waits_for_its_kernels(monkeypatch):
+    """Methods are compared with compiled kernels; the runs themselves follow the rule of all runs."""
+    seen = []
+    monkeypatch.setenv("DMCMC_COMPILE", "later")
+    monkeypatch.setattr(job, "carry_out", lambda one: seen.append(os.environ["DMCMC_COMPILE"]))
+    job.warm_up({"data": {"problem": {"generator": "random"}, "budget": {"time": 5}}}, set())
+    assert seen == ["first", "first"] and os.environ["DMCMC_COMPILE"] == "later"
+    monkeypatch.delenv("DMCMC_COMPILE")
+    job.warm_up({"data": {"problem": {"generator": "random"}}}, set())
+    assert "DMCMC_COMPILE" not in os.environ

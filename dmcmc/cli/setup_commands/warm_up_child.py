@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from dmcmc.inference.model.problem import Factor, Problem
 
 _MAX_ERROR_CHARACTERS = 500  # of an error message, which is one line on a terminal
-# Time limit in seconds of each run after compilation: so short that tables may be unfinished and all improvers start.
+# Time limit in seconds of each run, which begins when its kernels are compiled: so short that tables may be unfinished
+# and all improvers start.
 _SECONDS = 0.02
 _MEETINGS: Mapping[str, Any] = {"agents": 3, "variables_per_agent": 14, "domain_size": 6, "seed": 1}
 _SETTINGS: Mapping[str, Mapping[str, Any]] = {
