@@ -6,7 +6,8 @@ the problem, or None for dmcmc), ``seconds`` (time limit of that solver, or None
 
 A *record* is a mapping: ``outcome`` (``done``, ``failed`` or ``out of memory``) with ``error``, or with ``status``,
 ``objective``, ``bound``, ``violation``, ``sense``, ``time`` and ``time_compiling`` in seconds, ``trace``, and the sizes
-of the problem. Objective and bound are in the problem's own sense."""
+of the problem. Objective and bound are in the problem's own sense.
+"""
 
 import json
 import os
