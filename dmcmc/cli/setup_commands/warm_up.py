@@ -27,6 +27,7 @@ from dmcmc.mpi.launcher import launched
 _CHILD = "dmcmc.cli.setup_commands.warm_up_child"
 _CHILD_BYTES = 1 << 30  # memory of a child process that compiles: 300 MB of interpreter, up to 500 MB of compiler
 _COMPILE_FIRST = {"DMCMC_COMPILE": "first"}  # lets runs with a time limit wait for their kernels
+_MAX_NAMED = 3  # failed tasks that an error message names: they mostly have the same reason
 _POLL_SECONDS = 0.5  # between two updates of the progress
 _IDLE_SECONDS = 30.0  # after this time without a new kernel, a run is taken to have compiled all that it needs
 
@@ -79,7 +80,9 @@ def warm_up(device: str, progress: Any, processes: int | None = None) -> Compile
     failures = compile_in_children(names, device, processes or _most_processes(), found, progress)
     failures += compile_in_children([MEASURE], device, 1, found, progress)
     if failures:
-        raise WarmUpError(f"warm-up: {len(failures)} of {len(names)} tasks failed: {'; '.join(failures)}")
+        more = f"; and {len(failures) - _MAX_NAMED} more" if len(failures) > _MAX_NAMED else ""
+        text = "; ".join(failures[:_MAX_NAMED])
+        raise WarmUpError(f"warm-up: {len(failures)} of {len(names)} tasks failed: {text}{more}")
     store_total(found)
     return Compiled(_stored(found) - before, _stored(found), time.perf_counter() - start)
 

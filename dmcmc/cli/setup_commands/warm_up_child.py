@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dmcmc.inference.model.problem import Factor, Problem
 
-_MAX_ERROR_CHARACTERS = 500  # of an error message, which is one line on a terminal
+_MAX_ERROR_CHARACTERS = 200  # of the reason of a failure: several stand in one line
 # Time limit in seconds of each run, which begins when its kernels are compiled: so short that tables may be unfinished
 # and all improvers start.
 _SECONDS = 0.02
