@@ -17,6 +17,7 @@ from dmcmc.cli.arguments import parse_arguments
 from dmcmc.files.text import SourceFile
 from dmcmc.formats import registry as formats
 from dmcmc.formats.calendar.problem import read as read_calendar
+from dmcmc.inference.storage.cache_folders import CACHE_VARIABLE
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 TESTED_BY_OTHER_TESTS = {"samplers.md"}  # by tests/samplers/test_plugin.py
@@ -128,6 +129,15 @@ def test_commands_of_the_documents_are_understood(page):
     for kind, text in blocks(page.read_text(encoding="utf-8")):
         for words in COMMAND.findall(text) if kind == "sh" else []:
             parse_arguments(shlex.split(words.split("<")[0], comments=True))
+
+
+def test_images_of_the_documents_are_filled_by_commands_that_are_understood():
+    """The page about start-up has a complete Dockerfile, whose cache is where the commands look for it."""
+    text = (ROOT / "docs" / "howto" / "start-up.md").read_text(encoding="utf-8")
+    image = re.findall(r"^```dockerfile\n(FROM .*?)^```", text, re.MULTILINE | re.DOTALL)
+    commands = re.findall(r"^RUN dmcmc (.*)$", image[0], re.MULTILINE)
+    assert [parse_arguments(shlex.split(words)).command for words in commands] == ["warm-up"]
+    assert image[0].index(f"ENV {CACHE_VARIABLE}=/") < image[0].index("RUN dmcmc")
 
 
 def test_calendars_of_the_documents_are_read():

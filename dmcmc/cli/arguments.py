@@ -18,6 +18,8 @@ _COMMANDS = (
     *("run", "solve", "init", "generate", "convert", "split", "graph"),
     *("experiment", "report", "samplers", "algorithms", "info", "warm-up", "completion"),
 )
+# Commands that compile kernels, or describe where they are kept
+_WITH_CACHE = ("run", "solve", "generate", "convert", "split", "graph", "experiment", "info", "warm-up")
 
 Commands = Any  # argparse._SubParsersAction
 
@@ -112,15 +114,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     ):
         listing = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    warm = commands.add_parser(
-        "warm-up",
-        help="compile all kernels in advance",
-        description="Compile all kernels in advance, once for this user and machine. This takes some minutes; later"
-        " runs start faster.",
-    )
-    warm.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="the device that later runs use"
-    )
+    _add_warm_up(commands)
     completion = commands.add_parser(
         "completion",
         help="print a script that completes commands in a shell",
@@ -128,6 +122,12 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         " 'eval \"$(dmcmc completion bash)\"' in ~/.bashrc.",
     )
     completion.add_argument("shell", metavar="SHELL", help="bash, zsh or fish")
+    for name in _WITH_CACHE:
+        commands.choices[name].add_argument(
+            "--cache-dir",
+            metavar="DIR",
+            help="the folder for compiled kernels and measured rates (default: DMCMC_CACHE_DIR, or ~/.cache/dmcmc)",
+        )
     return parser, dict(commands.choices)
 
 
@@ -289,6 +289,28 @@ def _add_report(commands: Commands) -> None:
     report.add_argument(
         "--figures", metavar="pdf|png|svg", help="also draw the charts of an experiment with matplotlib"
     )
+
+
+def _add_warm_up(commands: Commands) -> None:
+    """Add the command ``warm-up``."""
+    warm = commands.add_parser(
+        "warm-up",
+        help="compile all kernels in advance",
+        description="Compile all kernels in advance, once for this user and machine, on all cores. Later runs start at"
+        " once.",
+    )
+    warm.add_argument(
+        "--for",
+        dest="config",
+        metavar="CONFIG.yaml",
+        help="compile only what a run of this configuration, calendar or problem file needs",
+    )
+    warm.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        help="the device that later runs use (default: auto, or that of CONFIG.yaml)",
+    )
+    warm.add_argument("--jobs", metavar="N", help="number of processes that compile (default: one per core)")
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:

@@ -42,6 +42,7 @@ def _run(argv: Sequence[str]) -> int:
         from dmcmc.cli.verbosity import set_verbosity
 
         arguments = parse_arguments(list(argv))
+        _set_cache_folder(getattr(arguments, "cache_dir", None))
         with warnings_as_lines():
             set_verbosity(arguments)
             return commands.COMMANDS[arguments.command](arguments)
@@ -58,6 +59,27 @@ def _run(argv: Sequence[str]) -> int:
         if not quiet:
             report(error)
         return exit_code(error)
+
+
+def _set_cache_folder(folder: str | None) -> None:
+    """Set the folder of ``--cache-dir`` for this process and those that it starts.
+
+    Raises
+    ------
+    ConfigError
+        If the folder cannot be used. On ranks of an MPI program this is only a warning at the first kernel, since the
+        other ranks may have no such problem.
+    """
+    if folder is None:
+        return
+    from dmcmc.inference.runtime.errors import ConfigError
+    from dmcmc.inference.storage.cache_folders import CACHE_VARIABLE, preferred_problem
+
+    if not folder:
+        raise ConfigError("--cache-dir: expected the name of a folder")
+    os.environ[CACHE_VARIABLE] = os.path.abspath(folder)
+    if not launched(os.environ) and (problem := preferred_problem()):
+        raise ConfigError(f"--cache-dir: {problem}; give a folder that only you can write to")
 
 
 def _keep_output_plain() -> None:

@@ -5,13 +5,15 @@ the problem, or None for dmcmc), ``seconds`` (time limit of that solver, or None
 ``max-marginals``, ``bucket``, or None to find an assignment). It is sent to worker processes as JSON.
 
 A *record* is a mapping: ``outcome`` (``done``, ``failed`` or ``out of memory``) with ``error``, or with ``status``,
-``objective``, ``bound``, ``violation``, ``sense``, ``time`` in seconds, ``trace``, and the sizes of the problem.
-Objective and bound are in the problem's own sense.
+``objective``, ``bound``, ``violation``, ``sense``, ``time`` and ``time_compiling`` in seconds, ``trace``, and the sizes
+of the problem. Objective and bound are in the problem's own sense.
 """
 
 import json
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from dmcmc.config.configuration import Config, config_of
@@ -25,6 +27,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import quality_of
 from dmcmc.results.result import Result, gap_of
 
+_COMPILE = "DMCMC_COMPILE"  # environment variable; "first": runs wait for their kernels
 _MAX_POINTS = 200  # points of a trace in a record; enough for a chart
 # Small problems: parameters by name of the generator. Together they compile the kernels of all kinds of factors.
 _WARM_UP_PROBLEMS: dict[str, dict[str, Any]] = {
@@ -39,6 +42,7 @@ _FIELDS = (
     "violation",
     "sense",
     "time",
+    "time_compiling",
     "simulated_time",
     "msg_count",
     "msg_size",
@@ -69,11 +73,11 @@ def carry_out(job: Mapping[str, Any], world: World | None = None) -> dict[str, A
 
 
 def warm_up(job: Mapping[str, Any], warmed: set[str]) -> None:
-    """Compile the kernels of a job before the time of the run starts.
+    """Compile the kernels of a job before the time of the run starts, so that methods are compared fairly.
 
-    Two small problems are solved, once per method. A job with a time budget has one second for each. The kernels of a
-    GPU depend on the problem's shape, so a GPU job without a time budget is carried out twice in the first run of a
-    case. Peers compile nothing here.
+    Two small problems are solved, once per method. A job with a time budget has one second for each, which begins when
+    their kernels are compiled. The kernels of a GPU depend on the problem's shape, so a GPU job without a time budget
+    is carried out twice in the first run of a case. Peers compile nothing here.
 
     Parameters
     ----------
@@ -86,7 +90,29 @@ def warm_up(job: Mapping[str, Any], warmed: set[str]) -> None:
     data = {name: part for name, part in job["data"].items() if name not in ("problem", "seed", "output")}
     if job.get("peer"):
         return
-    _warm_up_gpu(job, warmed)
+    with _kernels_first():
+        _warm_up_gpu(job, warmed)
+        _warm_up_method(job, data, warmed)
+
+
+@contextmanager
+def _kernels_first() -> Iterator[None]:
+    """Let runs in the block wait for their kernels before their time starts."""
+    before = os.environ.get(_COMPILE)
+    os.environ[_COMPILE] = "first"
+    try:
+        yield
+    finally:
+        os.environ.pop(_COMPILE)
+        if before is not None:
+            os.environ[_COMPILE] = before
+
+
+def _warm_up_method(job: Mapping[str, Any], data: dict[str, Any], warmed: set[str]) -> None:
+    """Solve two small problems with a job's method, if it is the first of this method.
+
+    ``data`` is the configuration without its problem, seed and output.
+    """
     method = json.dumps([data, job.get("task")], sort_keys=True)
     if method in warmed:
         return

@@ -1,7 +1,8 @@
 """Carry out runs in parallel worker processes, and end a process that exceeds its time or memory limit.
 
 A worker process (:mod:`dmcmc.experiments.worker`) reads jobs from its standard input as lines of JSON. For each it
-writes the line ``ready`` when the kernels are compiled, and then the record of the run as a line of JSON.
+writes the line ``ready`` when the run begins, and then the record of the run as a line of JSON. The time limit of a run
+does not include what the worker reports as compiling in between.
 """
 
 import json
@@ -9,21 +10,63 @@ import os
 import queue
 import select
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from dmcmc.experiments.worker import READY
+from dmcmc.experiments.worker import COMPILING, READY, WORKING
 from dmcmc.inference.runtime.memory import format_bytes
-from dmcmc.inference.runtime.processes import end_process
+from dmcmc.inference.runtime.processes import end_process, python_command
 from dmcmc.mpi.launcher import launched
 
 _POLL_SECONDS = 0.1  # between two checks of a process
-_COMPILE_SECONDS = 900.0  # limit for compiling kernels, before the time of a run starts
+_COMPILE_SECONDS = 900.0  # limit for compiling kernels, before a run and for each kernel during a run
 Record = dict[str, Any]
+
+
+class WorkClock:
+    """Measures how long a run works, from the lines that its worker writes.
+
+    Parameters
+    ----------
+    seconds : float
+        Time limit of the run, without importing and compiling.
+
+    Attributes
+    ----------
+    _ready, _working : bool
+        Whether the run has begun, and whether it is working: not before it has begun, and not while it compiles.
+    _worked : float
+        Seconds that the run has worked before the last change of this state.
+    _since : float
+        Time (``time.perf_counter``) of the last change.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._limit, self._ready, self._working, self._worked = seconds, False, False, 0.0
+        self._since = time.perf_counter()
+
+    def notice(self, line: bytes) -> bool:
+        """Take a line of the worker into account; return whether it is about the time, and not a record."""
+        now = time.perf_counter()
+        if line == READY:
+            self._ready = self._working = True
+            self._since = now
+        elif line == COMPILING and self._ready:
+            self._worked, self._working, self._since = self._worked + now - self._since, False, now
+        elif line == WORKING and self._ready:
+            self._working, self._since = True, now
+        return line in (READY, COMPILING, WORKING)
+
+    @property
+    def exceeded(self) -> str:
+        """The limit that is exceeded, in words; empty if none is."""
+        elapsed = time.perf_counter() - self._since
+        if self._working:
+            return f"more than {self._limit:g} s" if self._worked + elapsed > self._limit else ""
+        return f"more than {_COMPILE_SECONDS:g} s of compiling" if elapsed > _COMPILE_SECONDS else ""
 
 
 class Worker:
@@ -42,14 +85,13 @@ class Worker:
     def carry_out(self, job: Record, seconds: float, memory: int) -> Record:
         """Carry out a job and return its record, also if the process was ended or died.
 
-        The limit is first that of compilation; from the line ``ready`` on it is ``seconds``.
-
         Parameters
         ----------
         job
             ``data`` (a configuration), ``peer``, ``seconds`` and ``task``; see :func:`dmcmc.experiments.job.carry_out`.
         seconds, memory
-            Limits: wall-clock seconds after compilation, and resident bytes of the process.
+            Limits: wall-clock seconds without importing and compiling (:class:`WorkClock`), and resident bytes of the
+            process.
 
         Returns
         -------
@@ -59,29 +101,28 @@ class Worker:
         """
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
-        begun, output, limit = time.perf_counter(), b"", _COMPILE_SECONDS
+        clock, output = WorkClock(seconds), b""
         try:
             process.stdin.write(json.dumps(job).encode() + b"\n")
             process.stdin.flush()
         except OSError:
             return self._died()
-        while not output.endswith(b"\n"):
-            ready, _, _ = select.select([process.stdout], [], [], _POLL_SECONDS)
-            if ready:
+        while True:
+            if select.select([process.stdout], [], [], _POLL_SECONDS)[0]:
                 chunk = os.read(process.stdout.fileno(), 1 << 16)
                 if not chunk:
                     return self._died()
-                output += chunk
-                if output.startswith(READY):
-                    begun, output, limit = time.perf_counter(), output.removeprefix(READY), seconds
-            elif time.perf_counter() - begun > limit:
+                *lines, output = (output + chunk).split(b"\n")
+                for line in lines:
+                    if not clock.notice(line):
+                        record: Record = json.loads(line)
+                        return record
+            if reason := clock.exceeded:
                 self.end()
-                return {"outcome": "out of time", "error": f"more than {limit:g} s"}
-            elif _resident(process.pid) > memory:
+                return {"outcome": "out of time", "error": reason}
+            if _resident(process.pid) > memory:
                 self.end()
                 return {"outcome": "out of memory", "error": f"more than {format_bytes(memory)}"}
-        record: Record = json.loads(output)
-        return record
 
     def _started(self) -> "subprocess.Popen[bytes]":
         """Return the running process; start one if there is none."""
@@ -89,7 +130,7 @@ class Worker:
             self.end()
             environment = {name: value for name, value in os.environ.items() if not launched({name: value})}
             self._process = subprocess.Popen(
-                [*_python(), "-m", "dmcmc.experiments.worker", str(os.getpid()), json.dumps(self._cores)],
+                [*python_command(), "-m", "dmcmc.experiments.worker", str(os.getpid()), json.dumps(self._cores)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -109,15 +150,6 @@ class Worker:
         if self._process is not None:
             end_process(self._process)
             self._process = None
-
-
-def _python() -> list[str]:
-    """Return the command for a Python that imports modules from the working directory only if this process does."""
-    try:
-        here = os.getcwd()
-    except OSError:  # the working directory was deleted
-        here = ""
-    return [sys.executable] if "" in sys.path or here in sys.path else [sys.executable, "-P"]
 
 
 def carry_out_all(

@@ -15,7 +15,7 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.runtime.device import describe_gpu
 from dmcmc.inference.runtime.memory import format_bytes, process_memory
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.inference.storage.cache_folders import describe_cache
+from dmcmc.inference.storage.cache_contents import describe_cache
 from dmcmc.results.version import __version__
 
 _MPI_VERSION_SCRIPT = (
@@ -73,7 +73,7 @@ def machine() -> dict[str, Any]:
         "cores": f"{cores()} usable of {os.cpu_count()}",
         "threads": cores(),
         "memory": _memory(),
-        "cache": describe_cache(),
+        **describe_cache(),
         "gpu": describe_gpu(),
     }
 

@@ -1,6 +1,8 @@
 """The folders for what is kept between runs: compiled kernels and measured rates.
 
-There is one kernel folder per node and state of the kernels' sources.
+There is one kernel folder per node and version of the kernels' sources, Python and Numba. In the folder that
+``DMCMC_CACHE_DIR`` names, there is one per type of processor instead of one per node, so that a container image or a
+stored cache serves other machines too.
 
 A folder to which somebody else can write is not used, because kernels are executed
 (:mod:`dmcmc.inference.storage.ownership`). Then, or if the folder cannot be made, a folder of this user below the
@@ -18,6 +20,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,13 +29,18 @@ from platformdirs import user_cache_path
 from dmcmc.inference.storage.kernel_sources import DIGEST_DIGITS, sources_digest
 from dmcmc.inference.storage.ownership import folder_problem, parents_problem
 
+CACHE_VARIABLE = "DMCMC_CACHE_DIR"
+"""Environment variable that names the folder for cached files."""
+
 _LOG = logging.getLogger(__name__)
-_MAX_FOLDERS = 4  # number of kernel folders of this node that are kept; older ones are deleted
+_MAX_FOLDERS = 4  # number of kernel folders of this machine that are kept; older ones are deleted
 _FILE_MODE = 0o644  # all users can read a marker file
 _FOLDER_MODE = 0o755  # all users can read the folder, only its owner can write to it
-_KERNELS = "kernels"  # beginning of the names of kernel folders
+KERNELS = "kernels"  # beginning of the names of kernel folders
 _MARKER = "warm-"  # beginning of the names of marker files
+_FEATURE_DIGITS = 8  # hexadecimal digits of the digest of a processor's features
 _SUFFIX = ".kernel"  # of files with a compiled kernel
+_PACKAGE_FOLDERS = {"site-packages", "dist-packages"}  # names of folders with installed packages
 _REPORTED: set[str] = set()  # topics that this process has reported
 
 
@@ -64,43 +72,90 @@ def usable_folders() -> CacheFolders:
     found = find_folders()
     if found.problem:
         report_once("cache folder", found.problem)
+    elif found.root is not None and (advice := package_advice(found.root)):
+        report_once("cache folder", advice)
     return found
 
 
 def find_folders() -> CacheFolders:
     """Return the folders for cached files, creating them if necessary."""
     variable, root = preferred_root()
-    return _find_folders(variable, root, _temporary_root(), current_name(_KERNELS))
+    return _find_folders(variable, root, _temporary_root(), current_name(KERNELS))
+
+
+def preferred_problem() -> str | None:
+    """Return why the preferred folder for cached files cannot be used; None if it can. It is created if necessary."""
+    return _open_folder(preferred_root()[1], current_name(KERNELS))
 
 
 def preferred_root() -> tuple[str, Path]:
     """Return the environment variable that sets the folder for cached files, and the folder.
 
-    This is ``NUMBA_CACHE_DIR``, or else ``$XDG_CACHE_HOME/dmcmc``, or else the platform's default; a relative path if
-    the user has no home folder.
+    This is ``DMCMC_CACHE_DIR``, or else ``NUMBA_CACHE_DIR``, or else ``$XDG_CACHE_HOME/dmcmc``, or else the platform's
+    default; a relative path if the user has no home folder.
     """
-    for variable, name in (("NUMBA_CACHE_DIR", ""), ("XDG_CACHE_HOME", "dmcmc")):
+    for variable, name in ((CACHE_VARIABLE, ""), ("NUMBA_CACHE_DIR", ""), ("XDG_CACHE_HOME", "dmcmc")):
         if os.environ.get(variable):
             return variable, Path(os.path.abspath(os.environ[variable]), name)
     try:
-        return "XDG_CACHE_HOME", user_cache_path("dmcmc", appauthor=False)
+        return CACHE_VARIABLE, user_cache_path("dmcmc", appauthor=False)
     except RuntimeError:  # there is no home folder
-        return "XDG_CACHE_HOME", Path("~")
+        return CACHE_VARIABLE, Path("~")
+
+
+def package_advice(root: Path) -> str:
+    """Return a warning if a folder for cached files lies inside installed packages; empty if it does not."""
+    if _PACKAGE_FOLDERS.isdisjoint(Path(os.path.realpath(root)).parts):
+        return ""
+    reason = f"compiled kernels are kept in {root}, inside installed packages, where an update can delete them"
+    return f"{reason}; set {CACHE_VARIABLE} to another folder"
 
 
 def current_name(kind: str) -> str:
-    """Return the name of what is kept of a kind, such as ``kernels``, for this node and the current sources."""
-    return f"{_node_prefix(kind)}{sources_digest()}"
+    """Return the name of what is kept of a kind, such as ``kernels``, for this machine and the current versions."""
+    return f"{_node_prefix(kind)}{sources_digest()}-{_compiler_versions()}"
+
+
+@lru_cache
+def _compiler_versions() -> str:
+    """Return the versions of Python and Numba, in a form for names of files."""
+    return f"python{sys.version_info.major}.{sys.version_info.minor}-numba{metadata.version('numba')}"
 
 
 def all_versions(root: Path, kind: str) -> list[Path]:
-    """Return what a folder keeps of a kind for this node, for all states of the sources."""
+    """Return what a folder keeps of a kind for this machine, for all versions of the sources, Python and Numba."""
     return list(root.glob(f"{glob.escape(_node_prefix(kind))}{'[0-9a-f]' * DIGEST_DIGITS}*"))
 
 
 def _node_prefix(kind: str) -> str:
-    """Return the beginning of the names of what is kept of a kind for this node."""
-    return f"{kind}-{platform.node() or 'node'}-"
+    """Return the beginning of the names of what is kept of a kind for this machine."""
+    return f"{kind}-{_machine()}-"
+
+
+def _machine() -> str:
+    """Return the name of this machine in the names of cached files: its node, or its type of processor.
+
+    The type of processor is used in the folder that ``DMCMC_CACHE_DIR`` names.
+    """
+    if os.environ.get(CACHE_VARIABLE):
+        return _processor(os.environ.get("NUMBA_CPU_NAME"), os.environ.get("NUMBA_CPU_FEATURES"))
+    return platform.node() or "node"
+
+
+@lru_cache
+def _processor(name: str | None, features: str | None) -> str:
+    """Return the type of processor that kernels are compiled for: its name and a digest of its features.
+
+    Parameters
+    ----------
+    name, features : str or None
+        Those that are given to Numba; None for those of this machine.
+    """
+    from llvmlite import binding  # imported late: it is needed for this folder only
+
+    name = name or binding.get_host_cpu_name()
+    text = features if features is not None else binding.get_host_cpu_features().flatten()
+    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:_FEATURE_DIGITS]}"
 
 
 def kernel_file(folder: Path, name: str, digest: str) -> Path:
@@ -113,26 +168,13 @@ def stored_kernels(folder: Path, name: str = "") -> list[Path]:
     return list(folder.glob(f"{name}-*{_SUFFIX}" if name else f"*{_SUFFIX}"))
 
 
-def describe_cache() -> str:
-    """Return the kernel folder and its contents for people; or what is wrong, and the remedy."""
-    found = find_folders()
-    if found.kernels is None:
-        return f"none: {found.problem}"
-    with suppress(OSError):
-        sizes = [path.stat().st_size for path in stored_kernels(found.kernels)]
-        written = "" if os.access(found.kernels, os.W_OK) else ", read-only"
-        text = f"{found.kernels} ({len(sizes)} kernels, {sum(sizes) / 2**20:.1f} MiB{written})"
-        return f"{text}; {found.problem}" if found.problem else text
-    return str(found.kernels)
-
-
 def compiled_marker(what: str) -> Path | None:
     """Return the marker file whose existence says that certain kernels are compiled; None if there is no kernel folder.
 
     It lies in the kernel folder. Its name depends on everything that makes Numba compile the kernels again.
     """
     folder = kernel_folder()
-    return None if folder is None else _marker(folder, what, sources_digest())
+    return None if folder is None else _marker(folder, what, sources_digest(), _machine())
 
 
 def put_marker(marker: Path) -> None:
@@ -151,11 +193,11 @@ def delete_markers(folder: Path) -> None:
 
 
 @lru_cache
-def _marker(folder: Path, what: str, sources: str) -> Path:
+def _marker(folder: Path, what: str, sources: str, machine: str) -> Path:
     """Return the path of a marker file."""
     from numba import __version__
 
-    text = f"{what} {sources} {sys.version} {__version__} {platform.node()}"
+    text = f"{what} {sources} {sys.version} {__version__} {machine}"
     return folder / f"{_MARKER}{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -230,7 +272,7 @@ def _open_folder(root: Path, name: str) -> str | None:
         if problem is None and not os.access(folder, os.R_OK | os.X_OK):
             problem = f"{folder} cannot be read"
     except (OSError, ValueError) as error:
-        return f"{folder} cannot be used ({getattr(error, 'strerror', None) or error})"
+        return f"{root} cannot be used ({getattr(error, 'strerror', None) or error})"
     if problem is None and is_new:
         with suppress(OSError):  # another process may delete the same folders
             _prune(folder)
@@ -246,7 +288,7 @@ def _temporary_root() -> Path | None:
 
 
 def _prune(newest: Path) -> None:
-    """Delete all but the newest kernel folders of this node."""
-    folders = sorted(all_versions(newest.parent, _KERNELS), key=lambda p: p.stat().st_mtime, reverse=True)
+    """Delete all but the newest kernel folders of this machine."""
+    folders = sorted(all_versions(newest.parent, KERNELS), key=lambda p: p.stat().st_mtime, reverse=True)
     for old in folders[_MAX_FOLDERS:]:
         shutil.rmtree(old, ignore_errors=True)

@@ -6,7 +6,6 @@ import lzma
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -207,19 +206,6 @@ def test_an_internal_error_names_the_place_in_dmcmc(work, place):
         work()
     error = RuntimeError("boo").with_traceback(caught.value.__traceback__)
     assert f"internal error: RuntimeError: boo ({place}" in describe(error)
-
-
-def test_warm_up_solves_problems_of_every_kind_and_shows_its_progress(monkeypatch):
-    from dmcmc.cli.setup_commands import warm_up
-
-    runs, titles = [], []
-    monkeypatch.setattr(warm_up, "solve", lambda problem, **settings: runs.append((problem, settings)))
-    warm_up.warm_up("cpu", SimpleNamespace(stage=titles.append))
-    assert titles[0].startswith(f"1 of {len(runs)}: ") and len(titles) == len(runs)
-    assert {settings["search"] for _, settings in runs} == {"none", "branch-and-bound"}
-    assert {settings["device"] for _, settings in runs} == {"cpu"}
-    assert {"i", "f"} == {problem.factors[0].table.dtype.kind for problem, _ in runs}
-    assert any(problem.forbidden_entries() for problem, _ in runs)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")

@@ -51,7 +51,8 @@ def run(tmp_path):
     (tmp_path / "foreign.py").write_text(FOREIGN)
 
     def run(program, **environment):
-        variables = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+        given = os.environ.items()
+        variables = {name: value for name, value in given if not name.startswith(("NUMBA_", "DMCMC_CACHE"))}
         variables |= {"XDG_CACHE_HOME": str(tmp_path / "home"), "PYTHONPATH": str(tmp_path)} | environment
         command = [sys.executable, "-W", "ignore", "-c", program]
         finished = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=1500, check=False)

@@ -50,7 +50,9 @@ def run(tmp_path):
     (tmp_path / "temporary").mkdir()
 
     def run(program, **environment):
-        variables = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+        variables = {
+            name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "DMCMC_CACHE"))
+        }
         variables |= {"XDG_CACHE_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "temporary")} | environment
         variables["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
         command = [sys.executable, "-W", "ignore", "-c", program]

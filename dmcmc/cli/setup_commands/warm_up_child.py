@@ -1,0 +1,147 @@
+"""A child process of ``dmcmc warm-up``: it compiles kernels by calling them, by solving small problems, or by a run.
+
+Without arguments it reads tasks from standard input: a JSON list with a name in :func:`tasks` and a device per line.
+For each it writes a line of JSON when the kernels are compiled: the error, or null. With arguments it carries out that
+command line of ``dmcmc``. It ends as soon as its standard input is closed, and thus with the process that started it.
+"""
+
+import json
+import os
+import queue
+import runpy
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dmcmc.inference.model.problem import Factor, Problem
+
+_MAX_ERROR_CHARACTERS = 200  # of the reason of a failure: several stand in one line
+# Time limit in seconds of each run, which begins when its kernels are compiled: so short that tables may be unfinished
+# and all improvers start.
+_SECONDS = 0.02
+_MEETINGS: Mapping[str, Any] = {"agents": 3, "variables_per_agent": 14, "domain_size": 6, "seed": 1}
+_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "fixed work": {},
+    "a time budget": {"timeout": _SECONDS},
+    "a time budget, branch and bound": {"timeout": _SECONDS, "search": "branch-and-bound"},
+    "Gibbs sampling": {"timeout": _SECONDS, "method": "gibbs"},
+    "mini-buckets": {"combine": {"method": "mini-bucket", "z": 2}},
+}
+# Functions that compile kernels by calling them, the dearest first. They share few kernels, so that several processes
+# compile different ones at the beginning; problems are solved with what they have compiled, and compile the rest.
+_FUNCTIONS = {
+    "speed measurements": "dmcmc.samplers.auto.rates:load_rates",
+    "elimination orders": "dmcmc.inference.orders.best_order:compile_search",
+    "bounds of rows": "dmcmc.inference.bounds.branch_and_bound.row_search:compile_boundary_search",
+    "branch and bound": "dmcmc.samplers.branch_and_bound.engine:compile_search",
+    "orders of subtrees": "dmcmc.inference.orders.reorder_subtrees:compile_subtree_search",
+    "rounding": "dmcmc.inference.bounds.dual.rounding:compile_rounding",
+    "semidefinite bounds": "dmcmc.inference.bounds.semidefinite.relaxation:compile_relaxation",
+}
+
+
+def tasks() -> dict[str, Callable[[str], object]]:
+    """Return the functions that compile all kernels for a device, by name, in the order in which they are started."""
+    found: dict[str, Callable[[str], object]] = {name: partial(_call, text) for name, text in _FUNCTIONS.items()}
+    for settings, problem in product(_SETTINGS, _PROBLEMS):
+        found[f"{problem}, {settings}"] = partial(_solve, problem, settings)
+    return found
+
+
+def _call(function: str, device: str) -> None:
+    """Call a function, given as ``module:name``; it compiles for the CPU, whatever the device."""
+    module, name = function.split(":")
+    getattr(import_module(module), name)()
+
+
+def _solve(problem: str, settings: str, device: str) -> None:
+    """Solve a small problem, given the names of the problem and the settings."""
+    from dmcmc.api import solve
+
+    solve(_PROBLEMS[problem](), device=device, **{"search": "none", **_SETTINGS[settings]})
+
+
+def _measure_again(device: str) -> None:
+    """Replace the rates of this machine, which were measured while other processes used its cores."""
+    from dmcmc.samplers.auto.rates import load_rates, rates_file
+
+    path = rates_file()
+    if path is not None:
+        path.unlink(missing_ok=True)
+    load_rates()
+
+
+def _meetings(**parameters: Any) -> "Problem":
+    """Return a meeting-scheduling problem."""
+    from dmcmc.api import generate
+
+    return generate("meeting-scheduling", **_MEETINGS, **parameters)
+
+
+def _one_agent() -> "Problem":
+    """Return a problem of one agent with integer utilities."""
+    from dmcmc.api import generate
+
+    return generate("random", agents=1, variables_per_agent=30, domain_size=4, local_density=0.4, seed=1)
+
+
+def _one_agent_with_probabilities() -> "Problem":
+    """Return a problem of one agent with fractional utilities."""
+    problem = _one_agent()
+    return replace(problem, factors=tuple(map(_as_logarithms, problem.factors)))
+
+
+def _as_logarithms(factor: "Factor") -> "Factor":
+    """Return a factor with fractional utilities, as logarithms of probabilities are."""
+    from dmcmc.inference.model.problem import Factor
+
+    return Factor.of(factor.scope, -0.1 * factor.table)
+
+
+# Small problems that need different kernels; neighbours differ most, because they are solved at the same time.
+_PROBLEMS: Mapping[str, Callable[[], "Problem"]] = {
+    "meetings": _meetings,
+    "one agent": _one_agent,
+    "one agent, probabilities": _one_agent_with_probabilities,
+    "meetings with constraints": lambda: _meetings(tables="hard"),
+}
+MEASURE = "measuring the speed of this machine"
+"""Name of the task that measures this machine when nothing else is running."""
+
+
+def main() -> None:
+    """Carry out a command line, or compile what standard input asks for."""
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(lines,), daemon=True).start()
+    if len(sys.argv) > 1:
+        sys.argv[0] = "dmcmc"
+        runpy.run_module("dmcmc", run_name="__main__")
+        return
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the output of libraries is discarded
+    known = {**tasks(), MEASURE: _measure_again}
+    while True:
+        error = None
+        try:
+            name, device = json.loads(lines.get())
+            known[name](device)
+        except Exception as failure:
+            error = " ".join(f"{type(failure).__name__}: {failure}".split())[:_MAX_ERROR_CHARACTERS]
+        print(json.dumps(error), file=answers, flush=True)
+
+
+def _read(lines: "queue.SimpleQueue[str]") -> None:
+    """Read standard input in a thread; end the process when it is closed."""
+    for line in sys.stdin:
+        lines.put(line)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The time limit of a run holds its work, not importing and compiling."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from numba import config
+
+from dmcmc.experiments import job, pool
+from dmcmc.experiments.pool import WorkClock, Worker
+from dmcmc.experiments.worker import COMPILING, READY, WORKING
+
+SLEEPER = """
+import sys, time
+for line in sys.stdin:
+    print("compiling", "working", "ready", sep="\\n", flush=True)
+    print({before!r}, flush=True)
+    time.sleep(0.8)
+    print("working", '{{"outcome": "done"}}', sep="\\n", flush=True)
+"""
+COMPILE = """
+import sys, numba
+from dmcmc.experiments.worker import _Answers
+
+answers = _Answers(sys.stdout.buffer)
+answers.report_compiling()
+inner = numba.njit(lambda x: x + 1)
+outer = numba.njit(lambda x: 2 * inner(x))
+answers.write(str(outer(3)).encode())
+"""
+
+
+def test_the_limit_counts_only_the_time_between_ready_and_the_record_without_compiling(clock):
+    run = WorkClock(10.0)
+    for line, seconds in ((COMPILING, 300), (WORKING, 50), (READY, 6), (COMPILING, 500), (WORKING, 3.5)):
+        assert run.notice(line)
+        clock.skip(seconds)
+        assert run.exceeded == ""
+    clock.skip(1)
+    assert run.exceeded == "more than 10 s"
+    assert not run.notice(b'{"outcome": "done"}')
+
+
+@pytest.mark.parametrize("lines", [[], [READY, COMPILING]])
+def test_compiling_has_a_limit_too(clock, lines):
+    run = WorkClock(10.0)
+    for line in lines:
+        run.notice(line)
+    clock.skip(pool._COMPILE_SECONDS + 1)
+    assert run.exceeded == "more than 900 s of compiling"
+
+
+@pytest.mark.parametrize(("before", "outcome"), [("compiling", "done"), ("working", "out of time")])
+def test_a_run_is_ended_when_it_works_too_long_but_not_when_it_compiles(monkeypatch, before, outcome):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", SLEEPER.format(before=before)], **pipes)
+    worker = Worker([])
+    monkeypatch.setattr(worker, "_process", process)
+    record = worker.carry_out({}, 0.3, 1 << 40)
+    worker.end()
+    assert record["outcome"] == outcome
+    assert record.get("error", "") == ("" if outcome == "done" else "more than 0.3 s")
+
+
+@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
+def test_a_worker_reports_the_compilation_of_a_kernel_and_those_that_it_calls_once():
+    done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines[0] == COMPILING and lines[-2:] == [WORKING, b"8"]
+    assert lines[:-1] == [COMPILING, WORKING] * (len(lines) // 2)
+
+
+def test_only_what_is_solved_before_a_run_waits_for_its_kernels(monkeypatch):
+    """Methods are compared with compiled kernels; the runs themselves follow the rule of all runs."""
+    seen = []
+    monkeypatch.setenv("DMCMC_COMPILE", "later")
+    monkeypatch.setattr(job, "carry_out", lambda one: seen.append(os.environ["DMCMC_COMPILE"]))
+    job.warm_up({"data": {"problem": {"generator": "random"}, "budget": {"time": 5}}}, set())
+    assert seen == ["first", "first"] and os.environ["DMCMC_COMPILE"] == "later"
+    monkeypatch.delenv("DMCMC_COMPILE")
+    job.warm_up({"data": {"problem": {"generator": "random"}}}, set())
+    assert "DMCMC_COMPILE" not in os.environ
