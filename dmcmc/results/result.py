@@ -348,7 +348,7 @@ class Result(Output, frozen=True, kw_only=True):
     time : float
         Wall-clock seconds since the work began, after imports and reading.
     time_compiling : float
-        Processor seconds for compiling kernels meanwhile, of all processes; 0 if all kernels were in the cache.
+        Processor seconds for compiling kernels during that time, of all processes; 0 if all kernels were in the cache.
     simulated_time : float or None
         Seconds until the last agent finishes if each agent had its own machine, like its rank's share of this one, and
         messages took no time (Sultanik et al. 2008). An agent waits for the messages that it needs, and works as long

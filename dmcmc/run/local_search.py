@@ -26,7 +26,7 @@ from dmcmc.results.result import Result
 from dmcmc.run.background_engine import BackgroundEngine
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_sets import KernelSet, SearchVariant
-from dmcmc.run.compilation.kernel_supply import KernelSupply, WorkMeanwhile
+from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.run.improvers import gpu_chains
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.metrics import early_result
@@ -436,10 +436,10 @@ class IncumbentSearch:
         return self.kernels.request(*sets)
 
     @property
-    def meanwhile(self) -> WorkMeanwhile:
+    def concurrent_work(self) -> ConcurrentWork:
         """The search in the background, as work for the time in which the run waits for other kernels."""
         chains = kernel_sets.chains(self._variant) if self._searches else None
-        return WorkMeanwhile(self.world.bcast(chains), partial(self.in_background, low_priority=False))
+        return ConcurrentWork(self.world.bcast(chains), partial(self.in_background, low_priority=False))
 
     def use_remaining_time(self) -> None:
         """Search until the deadline, unless the run has reached its goal."""

@@ -98,6 +98,14 @@ def solve(
         raise
 
 
+def solve_tiny(problem: Problem, config: Settings, ending: str) -> None:
+    """Solve a tiny problem in the way of a run, so that its kernels are compiled.
+
+    Work with a deadline has other kernels than work without one (``ending`` is ``none``).
+    """
+    solve(problem, config, ending=None if ending == "none" else RunHandle())
+
+
 def _ignore(setup: Setup) -> None:
     """Ignore the plan."""
     pass
@@ -123,7 +131,7 @@ def _solve(
     explain: Callable[[Setup], None] | None,
     ending: RunHandle | None,
 ) -> Result | None:
-    """Solve a problem with the kernels that are compiled, and those that other processes compile meanwhile."""
+    """Solve a problem with the kernels that are compiled, and those that other processes compile."""
     with KernelSupply(world, config, progress) as kernels:
         result = _divide_and_solve(problem, config, world, progress, explain, ending, kernels)
         seconds = sum(world.allgather(kernels.seconds))
@@ -166,7 +174,7 @@ def _divide_and_solve(  # long: the order of a run's steps
                 if not can_plan:
                     world.on_first_rank(raise_out_of_time)
                 if seconds is not None and not proves_soon:
-                    stop = search.delay(kernels.wait(_sets_for_large_plan(parts, world), stop, search.meanwhile))
+                    stop = search.delay(kernels.wait(_sets_for_large_plan(parts, world), stop, search.concurrent_work))
                 with search.in_background(low_priority=False):  # planning uses one core
                     planning_deadline = stop.later(_PLANNING_GRACE)
                     placement = None
@@ -255,7 +263,7 @@ def _from_tables_to_result(
 ) -> Result | None:
     """Make tables, combine and improve them, unless an external search engine in the background finishes first."""
     world, timed, handle, kernels = search.world, search.parts.timed, ending or RunHandle(), search.kernels
-    needed = world.bcast(kernel_sets.agent_work(setup, "deadline" if search.stoppable else "none"))
+    needed = world.bcast(kernel_sets.agent_work(setup, "deadline" if search.stoppable else "none", solve_tiny))
     tables = needed.tables
     if timed and search.engine.name and not will_prove(setup) and not kernels.all_ready(*tables):
         kernels.request(*tables)
@@ -265,7 +273,7 @@ def _from_tables_to_result(
                 return search.result_without_tables()
     with handle.deliver_if_late(search.stop):
         try:
-            stop = search.delay(kernels.wait(tables, search.stop, search.meanwhile))
+            stop = search.delay(kernels.wait(tables, search.stop, search.concurrent_work))
         except OutOfTime as error:
             return search.without_tables(error)
     later = kernel_sets.for_improvers(setup, needed)
@@ -275,7 +283,7 @@ def _from_tables_to_result(
     if timed:
         with handle.deliver_if_late(search.stop):
             try:
-                setup, seconds = prepare_gpu(setup, world, progress, kernels, search.stop, search.meanwhile)
+                setup, seconds = prepare_gpu(setup, world, progress, kernels, search.stop, search.concurrent_work)
             except OutOfTime as error:
                 return search.without_tables(error)
         stop = search.delay(seconds)

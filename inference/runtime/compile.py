@@ -28,8 +28,8 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 
-from dmcmc.inference.runtime.kernels_for_linking import adapt_flags, compiles_kernel, is_for_linking
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.storage.kernels_for_linking import adapt_flags, compiles_kernel, is_for_linking
 from dmcmc.inference.storage.numba_cache import LazyCache
 
 _COPIES: dict[
@@ -194,7 +194,10 @@ def _share_constants(kernel: Any) -> Any:
 
 
 class Kernel(CPUDispatcher):  # type: ignore[misc]
-    """A kernel of this project: Numba's dispatcher, with forms for linking (:mod:`.kernels_for_linking`)."""
+    """A kernel of this project: Numba's dispatcher, with two forms of compiled code.
+
+    One is for Python, the other for kernels that call it (:mod:`dmcmc.inference.storage.kernels_for_linking`).
+    """
 
     def compile(self, sig: Any) -> Any:
         """Compile or load the kernel for a signature; return its entry point."""

@@ -25,15 +25,6 @@ from numba.core import entrypoints
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.runtime import rtsys
 
-from dmcmc.inference.runtime.kernels_for_linking import (
-    LinkedKernel,
-    compilation_for_python,
-    compiles_for_linking,
-    compiles_kernel,
-    is_for_linking,
-    rebuild_for_linking,
-    serialise_for_linking,
-)
 from dmcmc.inference.storage.cache_folders import (
     delete_markers,
     kernel_file,
@@ -46,6 +37,15 @@ from dmcmc.inference.storage.cache_folders import (
 from dmcmc.inference.storage.checked_file import CachedFileError, read_checked, write_checked
 from dmcmc.inference.storage.kernel_lock import lock_kernel
 from dmcmc.inference.storage.kernel_sources import sources_digest
+from dmcmc.inference.storage.kernels_for_linking import (
+    LinkedKernel,
+    compilation_for_python,
+    compiles_for_linking,
+    compiles_kernel,
+    is_for_linking,
+    rebuild_for_linking,
+    serialise_for_linking,
+)
 
 _LOCK = threading.RLock()
 _MAX_REASON_CHARACTERS = 1000  # of a message: paths may have some hundred
@@ -152,8 +152,8 @@ class _Location:
 
 
 @cache
-def _cache_class(numba_cache: Any) -> Any:
-    """Return a subclass of one of Numba's classes of caches that stores kernels in :class:`_KernelFiles`."""
+def _implementation(numba_cache: Any) -> Any:
+    """Return a subclass of the class by which one of Numba's caches serialises kernels."""
 
     class Implementation(numba_cache._impl_class):  # type: ignore[misc]
         """How kernels are serialised, from Numba; it does not search for a folder.
@@ -176,10 +176,17 @@ def _cache_class(numba_cache: Any) -> Any:
                 return rebuild_for_linking(target_context, payload)
             return super().rebuild(target_context, payload)
 
+    return Implementation
+
+
+@cache
+def _cache_class(numba_cache: Any) -> Any:  # long: one class with its methods
+    """Return a subclass of one of Numba's classes of caches that stores kernels in :class:`_KernelFiles`."""
+
     class CheckedCache(numba_cache):  # type: ignore[misc]
         """A cache that reports failures instead of raising errors."""
 
-        _impl_class = Implementation
+        _impl_class = _implementation(numba_cache)
         _cache_file: Any
         _is_linked = False  # whether the kernel that is loaded or stored now is for linking
         _stored: Any = None  # the kernel that compile_once has stored; Numba asks for it again

@@ -28,6 +28,7 @@ from dmcmc.run.monitoring.interrupt import Interrupt
 from dmcmc.run.monitoring.progress import NoProgress
 from dmcmc.run.planning.plan import prepare
 from dmcmc.run.rank_run import RankRun
+from dmcmc.run.solve import solve_tiny
 from support.clock import MovableClock
 
 
@@ -55,7 +56,7 @@ def start_run(problem, *, world=None, stop=None, change=lambda setup: setup, exp
     world, config = world or World(), settings_of(Document("", sections))
     setup = change(prepare(problem, config, world))
     if config.budget.time is not None:
-        KernelSupply(world, config, NoProgress()).request(*kernel_sets.agent_work(setup, "none").tables)
+        KernelSupply(world, config, NoProgress()).request(*kernel_sets.agent_work(setup, "none", solve_tiny).tables)
     start = time.perf_counter()
     if stop is None:
         stop = NO_DEADLINE if config.budget.time is None else Deadline(start + config.budget.time)

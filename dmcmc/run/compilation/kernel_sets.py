@@ -43,7 +43,8 @@ COMPILE_LIMIT = 600.0  # time limit of a tiny problem in seconds, longer than an
 _TINY_SWEEPS = 200  # sweeps of a tiny search
 _TINY_CHAIN_SECONDS = 0.001  # seconds of chains after which block moves get their turn
 
-Ending = Literal["none", "deadline", "private"]  # how a tiny problem is solved: work with a deadline has other kernels
+SolveTiny = Callable[[Problem, Settings, str], object]  # solves a problem, ending in one of these ways:
+Ending = Literal["none", "deadline"]  # how a tiny problem is solved: work with a deadline has other kernels
 
 
 class KernelSet(NamedTuple):
@@ -266,7 +267,7 @@ def function_filtering(arithmetic: Arithmetic) -> KernelSet:
     return KernelSet(f"filtering {with_headroom(arithmetic).dtype}", partial(compile_filtering, arithmetic))
 
 
-class AgentWork(NamedTuple):
+class KernelNeeds(NamedTuple):
     """The methods and number types that the agents of a plan use, which determine their kernels.
 
     Attributes
@@ -292,7 +293,7 @@ class AgentWork(NamedTuple):
     timed : bool
         Whether there is a time budget.
     ending : str
-        How runs end: ``none`` (with the work), ``deadline``, or ``private`` (inputs of agents are private).
+        How runs end: ``none`` (with the work) or ``deadline``.
     """
 
     methods: tuple[str, ...]
@@ -329,18 +330,28 @@ class AgentKernels(NamedTuple):
     bounds: list[KernelSet]
 
 
-def agent_work(setup: Setup, ending: Ending) -> AgentKernels:
-    """Return the kernels of the agents of a plan."""
+def agent_work(setup: Setup, ending: Ending, solve: SolveTiny) -> AgentKernels:
+    """Return the kernels of the agents of a plan.
+
+    Parameters
+    ----------
+    setup : Setup
+        The plan.
+    ending : str
+        How the run ends, see :class:`KernelNeeds`.
+    solve : callable
+        Solves a tiny problem in the way of the run; a function of a module, so that other processes find it.
+    """
     factors = setup.problem.factors
     tables = setup.problem.facts.get_or_compute(
         "numbers", lambda: tuple(sorted({f.table.dtype.name for f in factors})) or ("int32",)
     )
     key = ("kernel sets", ending, setup.config.local_search, tables)
-    found: AgentKernels = setup.facts.get_or_compute(key, lambda: _find_agent_work(setup, ending, tables))
+    found: AgentKernels = setup.facts.get_or_compute(key, lambda: _find_agent_work(setup, ending, tables, solve))
     return found
 
 
-def _find_agent_work(setup: Setup, ending: Ending, tables: tuple[str, ...]) -> AgentKernels:
+def _find_agent_work(setup: Setup, ending: Ending, tables: tuple[str, ...], solve: SolveTiny) -> AgentKernels:
     """Find the kernels of the agents of a plan; ``tables`` are the number types of the problem's tables."""
     agents = range(setup.problem.n_agents)
     choices = [choice for _, choice in setup.possible_choices(agents)]
@@ -349,7 +360,7 @@ def _find_agent_work(setup: Setup, ending: Ending, tables: tuple[str, ...]) -> A
         methods.add("exact")  # proposed later, if there is time
     providers = {choice.bound for choice in choices} - {"none"}
     combine, listed, splits = setup.config.combine, any(setup.listed_rows), may_split_buckets(setup)
-    work = AgentWork(
+    work = KernelNeeds(
         methods=tuple(sorted(methods)),
         providers=tuple(sorted(providers)),
         tables=tables,
@@ -372,8 +383,8 @@ def _find_agent_work(setup: Setup, ending: Ending, tables: tuple[str, ...]) -> A
         source = compile_chains(solver.sampler).__name__ if isinstance(solver, ChainSolver) else method
         for bound in work.providers if method != "exact" and work.providers else ("none",):
             one = work._replace(methods=(method,), providers=(bound,), partition="", moment_matching=False)
-            sets.append(KernelSet(f"tables {source} {one.text}", partial(_compile_tables, one)))
-    sets.append(KernelSet(f"combination {work.text}", partial(_compile_combination, work)))
+            sets.append(KernelSet(f"tables {source} {one.text}", partial(_compile_tables, one, solve)))
+    sets.append(KernelSet(f"combination {work.text}", partial(_compile_combination, work, solve)))
     return AgentKernels(sets, bounds(setup) if providers else [])
 
 
@@ -381,8 +392,8 @@ def bounds(parts: DividedProblem) -> list[KernelSet]:
     """Return the kernels that improve agents' bounds in a run with a time budget."""
     if not parts.timed or parts.config.local.bound == "none":
         return []
-    relaxed = any(map(is_suitable, parts.division.locals))
-    return [KernelSet(f"bounds {relaxed}", partial(_compile_bounds, relaxed))]
+    has_relaxation = any(map(is_suitable, parts.division.locals))
+    return [KernelSet(f"bounds {has_relaxation}", partial(_compile_bounds, has_relaxation))]
 
 
 def for_improvers(setup: Setup, agents: AgentKernels) -> dict[str, KernelSet]:
@@ -393,39 +404,36 @@ def for_improvers(setup: Setup, agents: AgentKernels) -> dict[str, KernelSet]:
     return needed
 
 
-def _tiny_problem_of(work: AgentWork) -> Problem:
+def _tiny_problem_of(work: KernelNeeds) -> Problem:
     """Return a tiny problem with the number types of a run."""
     tables = [np.dtype(name) for name in work.tables]
     return tiny_problem(work.arithmetic.dtype, tables, work.wide, inside=not work.compact)
 
 
-def _compile_tables(work: AgentWork) -> None:
+def _compile_tables(work: KernelNeeds, solve: SolveTiny) -> None:
     """Make and combine the tables of a tiny problem by one method with one bound."""
-    from dmcmc.run.compilation.tiny_runs import solve_tiny
-
     (method,), (bound,) = work.methods, work.providers
     local: dict[str, Any] = {"method": method, "runs": 2, "samples": 20, "bound": bound}
     local |= {"rows": 2} if work.listed and method != "exact" else {}
-    solve_tiny(_tiny_problem_of(work), settings(local, local_search=work.local_search), work.ending)
+    solve(_tiny_problem_of(work), settings(local, local_search=work.local_search), work.ending)
     if "mini-bucket" in bound:  # larger agents have split buckets
         compile_matching(np.dtype(np.int64))
 
 
-def _compile_combination(work: AgentWork) -> None:
+def _compile_combination(work: KernelNeeds, solve: SolveTiny) -> None:
     """Join and combine tables of a tiny problem, also with mini-buckets if the run may need these."""
     from dmcmc.inference.elimination.eliminate import compile_joins
-    from dmcmc.run.compilation.tiny_runs import solve_tiny
 
     compile_joins(work.arithmetic)
     if work.partition:
         options = {"method": "mini-bucket", "z": 1, "partition": work.partition}
         combine = options | {"moment_matching": work.moment_matching}
-        solve_tiny(_tiny_problem_of(work), settings({"method": "exact"}, combine), work.ending)
+        solve(_tiny_problem_of(work), settings({"method": "exact"}, combine), work.ending)
     if work.moment_matching:
         compile_matching(work.arithmetic.dtype)  # also the kernels of large buckets
 
 
-def _compile_bounds(relaxed: bool) -> None:
+def _compile_bounds(has_relaxation: bool) -> None:
     """Improve the bounds of tiny problems in all ways that need a time budget."""
     from dmcmc.inference.bounds.branch_and_bound.row_search import compile_boundary_search
     from dmcmc.inference.bounds.dual.rounding import compile_rounding
@@ -433,24 +441,32 @@ def _compile_bounds(relaxed: bool) -> None:
 
     compile_rounding()  # the search also starts from roundings of the bounds
     compile_boundary_search()
-    if relaxed:
+    if has_relaxation:
         compile_relaxation()
 
 
-def whole_problem(parts: DividedProblem) -> list[KernelSet]:
-    """Return the kernels that eliminate a whole problem, with mini-buckets if these may be needed."""
+def whole_problem(parts: DividedProblem, eliminate: Callable[[Problem, Settings], object]) -> list[KernelSet]:
+    """Return the kernels that eliminate a whole problem, with mini-buckets if these may be needed.
+
+    Parameters
+    ----------
+    parts : DividedProblem
+        The problem.
+    eliminate : callable
+        Eliminates a tiny problem in the way of the run; a function of a module.
+    """
     combine, dtype = parts.config.combine, parts.arithmetic.dtype
     if combine.method == "exact":
         return []
     name = f"whole problem {dtype} {combine.partition} {combine.moment_matching}"
     options = {"method": "mini-bucket", "z": 2, "partition": combine.partition}
-    return [KernelSet(name, partial(_compile_whole_problem, dtype, options, combine.moment_matching))]
+    return [KernelSet(name, partial(_compile_whole_problem, dtype, options, combine.moment_matching, eliminate))]
 
 
-def _compile_whole_problem(dtype: np.dtype[Any], options: dict[str, Any], matched: bool) -> None:
+def _compile_whole_problem(
+    dtype: np.dtype[Any], options: dict[str, Any], matched: bool, eliminate: Callable[[Problem, Settings], object]
+) -> None:
     """Eliminate a tiny problem with mini-buckets."""
-    from dmcmc.run.whole_problem.mini_bucket_solve import eliminate_tiny
-
-    eliminate_tiny(tiny_problem(dtype, [dtype]), settings({}, options | {"moment_matching": matched}))
+    eliminate(tiny_problem(dtype, [dtype]), settings({}, options | {"moment_matching": matched}))
     if matched:
         compile_matching(dtype)

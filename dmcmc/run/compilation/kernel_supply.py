@@ -46,7 +46,7 @@ def compiling_for_others() -> Iterator[None]:
         _in_compilation = before
 
 
-class WorkMeanwhile(NamedTuple):
+class ConcurrentWork(NamedTuple):
     """Work that a run can do while it waits for kernels.
 
     Attributes
@@ -71,7 +71,7 @@ class KernelSupply:
     config
         Settings of the run.
     progress
-        Told once that kernels are compiled in the background.
+        Receives one line if kernels are compiled in the background.
     """
 
     def __init__(self, world: World, config: Settings, progress: ProgressReporter) -> None:
@@ -81,7 +81,7 @@ class KernelSupply:
         self._compiler: BackgroundCompiler | None = None
         self._memory = config.budget.bytes
         self._begun = compilation_seconds()
-        self._is_told = False
+        self._is_announced = False
 
     def __enter__(self) -> Self:
         return self
@@ -125,7 +125,7 @@ class KernelSupply:
         """Return whether all ranks agree that kernel sets can be used; called by all ranks."""
         return all(self._world.allgather(bool(self._world.local_rank) or self.is_ready(*sets)))
 
-    def wait(self, sets: Sequence[KernelSet], stop: Deadline, meanwhile: "WorkMeanwhile | None" = None) -> float:
+    def wait(self, sets: Sequence[KernelSet], stop: Deadline, concurrent: "ConcurrentWork | None" = None) -> float:
         """Wait until all ranks can use kernel sets; called by all ranks. Without a time budget, do not wait.
 
         Parameters
@@ -134,7 +134,7 @@ class KernelSupply:
             The kernel sets, the most important first. They are requested if they are missing.
         stop
             Deadline of the run.
-        meanwhile
+        concurrent
             Work for the time of waiting.
 
         Returns
@@ -153,9 +153,9 @@ class KernelSupply:
         while not self.all_ready(*sets):
             if any(self._world.allgather(stop.over)):
                 self._world.on_first_rank(raise_out_of_time)
-            works = meanwhile is not None and self.all_ready(meanwhile.kernels)
-            next_to_come = [] if works or meanwhile is None else [meanwhile.kernels]
-            with meanwhile.begin() if works and meanwhile is not None else nullcontext():
+            works = concurrent is not None and self.all_ready(concurrent.kernels)
+            next_to_come = [] if works or concurrent is None else [concurrent.kernels]
+            with concurrent.begin() if works and concurrent is not None else nullcontext():
                 while not (stop.over or self.is_ready(*sets) or any(map(self.is_ready, next_to_come))):
                     self._pause(sets)
         return seconds
@@ -200,8 +200,8 @@ class KernelSupply:
 
     def _tell(self) -> None:
         """Say once that methods are compiled in the background."""
-        if not self._is_told and self._compiler is not None:
-            self._is_told = True
+        if not self._is_announced and self._compiler is not None:
+            self._is_announced = True
             done, requested = self._compiler.progress
             self._progress.stage(f"compiling {requested - done} methods in the background, once on this machine")
 

@@ -25,7 +25,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.kernel_sets import KernelSet, tiny_search_for
-from dmcmc.run.compilation.kernel_supply import KernelSupply, WorkMeanwhile
+from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.run.improvers import gpu_chains
 from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.planning.combination_plan import largest_join, may_split_buckets, will_prove
@@ -85,7 +85,7 @@ def prepare_gpu(
     progress: ProgressReporter,
     kernels: KernelSupply,
     stop: Deadline,
-    meanwhile: WorkMeanwhile | None = None,
+    concurrent: ConcurrentWork | None = None,
 ) -> tuple[Setup, float]:
     """Load the kernels that this rank's agents use on a GPU, if any; called by all ranks.
 
@@ -104,7 +104,7 @@ def prepare_gpu(
         The kernels of the run.
     stop
         Deadline of the run.
-    meanwhile
+    concurrent
         Work for the time of waiting: the local search, whose chains may then run on the GPU, too.
 
     Returns
@@ -121,17 +121,17 @@ def prepare_gpu(
     """
     required = setup.backend.device == "cuda"
     uses_gpu = required or (setup.backend.device == "auto" and setup.limits.gpu)
-    searches = meanwhile is not None and world.rank == 0 and not will_prove(setup) and gpu_chains.wanted(setup.config)
+    searches = concurrent is not None and world.rank == 0 and not will_prove(setup) and gpu_chains.wanted(setup.config)
     uses_gpu = uses_gpu or searches
     if not any(world.allgather(uses_gpu)):
         return setup, 0.0
     plain = setup.with_stop(NO_DEADLINE)
     agents = setup.agents_of_rank(world.rank) if setup.scattered else list(range(setup.problem.n_agents))
     sets = GpuKernels(plain, agents, searches).sets if uses_gpu and not world.local_rank else []
-    seconds = kernels.wait(sets, stop, meanwhile) if required else kernels.request(*sets)
+    seconds = kernels.wait(sets, stop, concurrent) if required else kernels.request(*sets)
     if kernels.all_ready(*sets):
         progress.stage(_TITLE)
-        with nullcontext() if meanwhile is None else meanwhile.begin():
+        with nullcontext() if concurrent is None else concurrent.begin():
             if uses_gpu:
                 _load(GpuKernels(plain, setup.agents_of_rank(world.rank), searches))
         if world.size > 1:

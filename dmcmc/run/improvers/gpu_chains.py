@@ -102,7 +102,7 @@ class BackgroundGpuChains:
         if seconds == self._seconds:
             return []
         gain = MeasuredGain(GPU_CHAINS, seconds - self._seconds, objective_gain=objective_gain)
-        # The chains' thread may have added gains meanwhile: they stay for the next call.
+        # The chains' thread may have added gains concurrent: they stay for the next call.
         self._seconds, self._objective_gain = seconds, self._objective_gain - objective_gain
         return [gain]
 

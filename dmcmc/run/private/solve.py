@@ -64,6 +64,7 @@ from dmcmc.run.private.agree_on_problem import (
 )
 from dmcmc.run.private.anytime import PrivateIncumbent, PrivateRun
 from dmcmc.run.private.rank_assignment import RankAssignment
+from dmcmc.run.solve import solve_tiny
 from dmcmc.run.util_value_cycle import Cycle, run_cycle
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.samplers.local_search.local_search import LocalSearch
@@ -184,7 +185,7 @@ class _PrivateSolver:
         if config.budget.time is not None:
             return self._anytime(view, storage, start, share_assignment, ending, kernels)
         setup, factors = self._plan(view, NO_DEADLINE)
-        kernels.request(*world.bcast(kernel_sets.agent_work(setup, "private").tables))
+        kernels.request(*world.bcast(kernel_sets.agent_work(setup, "none", solve_tiny).tables))
         self.progress.stage("local tables", len(self.mine))
         with team_of(setup, world, private=True) as team:
             setup, agents, sides, _ = first_tables(
@@ -232,7 +233,7 @@ class _PrivateSolver:
             if not world.is_agreed(error):
                 raise
             setup, factors = self._plan(view, NO_DEADLINE)
-        needed = world.bcast(kernel_sets.agent_work(setup, "private"))
+        needed = world.bcast(kernel_sets.agent_work(setup, "deadline", solve_tiny))
         later = world.bcast(kernel_sets.for_improvers(setup, needed))
         compile_seconds = kernels.request(*needed.tables, *later.values())
         setup, gpu_seconds = prepare_gpu(setup, world, progress, kernels, stop)

@@ -58,7 +58,7 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
     needed = [
         kernel_sets.first_search(variant.dtype, variant.dense),
         kernel_sets.chains(variant),
-        *kernel_sets.whole_problem(parts),
+        *kernel_sets.whole_problem(parts, eliminate_tiny),
         kernel_sets.block_moves(variant),
     ]
     if kernel_sets.searches_subtree_orders(parts):

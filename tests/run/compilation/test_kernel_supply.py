@@ -25,7 +25,7 @@ from dmcmc.mpi.world import World
 from dmcmc.run import initial_tables
 from dmcmc.run.compilation import kernel_sets, kernel_supply
 from dmcmc.run.compilation.kernel_sets import KernelSet
-from dmcmc.run.compilation.kernel_supply import KernelSupply, WorkMeanwhile
+from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.run.compilation.tiny_problems import tiny_problem
 from dmcmc.run.monitoring.progress import NoProgress
 from dmcmc.run.planning.combination_plan import arithmetic_for
@@ -202,7 +202,7 @@ def test_the_run_works_while_it_waits(folder):
     quick, slow = KernelSet("quick", partial(math.sqrt, 4.0)), KernelSet("slow", partial(time.sleep, 2.0))
     with supply(first=False) as kernels:
         kernels.request(quick)
-        kernels.wait([slow], Deadline(time.perf_counter() + 300), WorkMeanwhile(quick, work))
+        kernels.wait([slow], Deadline(time.perf_counter() + 300), ConcurrentWork(quick, work))
     assert len(begun) == 1
 
 
@@ -249,8 +249,10 @@ def test_the_tiny_problem_has_the_table_types_and_the_arithmetic_of_the_run(numb
 def test_mini_buckets_are_compiled_if_there_is_no_time_for_exact_tables(budget, split):
     """The memory limit does not matter."""
     settings = Settings(local=Local(method="exact"), budget=Budget(time=budget))
-    combination = kernel_sets.agent_work(prepare(dense_problem(0), settings, World()), "none").tables[-1]
-    (work,) = combination.compile.args
+    combination = kernel_sets.agent_work(
+        prepare(dense_problem(0), settings, World()), "none", lambda *tiny: None
+    ).tables[-1]
+    work, _ = combination.compile.args
     assert bool(work.partition) == work.moment_matching == split
 
 
@@ -259,8 +261,7 @@ def test_moment_matching_of_mini_bucket_bounds_is_compiled(bound, compiled, monk
     problem, asked = random_problem(3, variables=6, agents=3, domain=3, factors=9), []
     settings = Settings(local=Local(method="gibbs", bound=bound), budget=Budget(time=1.0))
     monkeypatch.setattr(kernel_sets, "compile_matching", lambda dtype: asked.append(dtype.name))
-    monkeypatch.setattr("dmcmc.run.compilation.tiny_runs.solve_tiny", lambda *work: None)
-    (tables, _) = kernel_sets.agent_work(prepare(problem, settings, World()), "none").tables
+    (tables, _) = kernel_sets.agent_work(prepare(problem, settings, World()), "none", lambda *tiny: None).tables
     tables.compile()
     assert asked == compiled
 
