@@ -28,6 +28,14 @@ def pytest_xdist_auto_num_workers(config):
     return min(_MAX_PROCESSES, cores()) if config.args_source is config.ArgsSource.TESTPATHS else 0
 
 
+@pytest.fixture(autouse=True)
+def compiled_kernels(monkeypatch):
+    """Compile kernels also for small problems, whatever this process has solved before."""
+    from dmcmc.inference.runtime import interpreted
+
+    monkeypatch.setattr(interpreted, "MAX_STEPS", -1.0)
+
+
 @pytest.fixture
 def clock(monkeypatch):
     """Replace ``time.perf_counter`` by a clock that a test can move forward."""

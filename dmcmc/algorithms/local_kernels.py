@@ -28,6 +28,8 @@ All sums are in the integer units of ``layout.data``. A forbidden entry is ``-la
 utilities together.
 """
 
+import math
+
 import numpy as np
 
 from dmcmc.inference.model.copy_kernels import copy_entries
@@ -283,7 +285,7 @@ def gibbs_sweep(layout, z, scores, order, inverse_temperature, uniforms):
         top = scores[v, best_value(scores, v, layout.domains[v])]  # subtracted, so that exp does not overflow
         total = 0.0
         for d in range(layout.domains[v]):
-            total += np.exp((scores[v, d] - top) * inverse_temperature)
+            total += math.exp((scores[v, d] - top) * inverse_temperature)
             cumulative_weights[d] = total
         value = 0
         while value + 1 < layout.domains[v] and cumulative_weights[value] <= uniforms[i] * total:

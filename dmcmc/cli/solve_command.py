@@ -173,11 +173,13 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
         return None
     result: Result | None
     if uses_mini_buckets and problem is not None:
+        from dmcmc.run.compilation.small_problems import interpreted_if_small
         from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
 
         if job.explain:
             print("one agent: mini-buckets of the whole problem, as set by the options", file=sys.stderr, flush=True)
-        result = solve_single_agent(problem, single_rank_config, ending)
+        with interpreted_if_small(problem, single_rank_config):
+            result = solve_single_agent(problem, single_rank_config, ending)
     else:
         from dmcmc.cli.progress import progress_for
         from dmcmc.run.algorithms.choose_algorithm import solve

@@ -24,6 +24,8 @@ operation
     The ⊕ of the semiring: ``MAXIMUM``, or ``LOG_SUM`` for log Σ exp.
 """
 
+import math
+
 import numpy as np
 
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAXIMUM
@@ -294,9 +296,9 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
                 )
                 for i in range(width):
                     if maxima[i] > lowest:
-                        best[i] += number(np.exp(row[i] - maxima[i]))
+                        best[i] += number(math.exp(row[i] - maxima[i]))
             for i in range(width):
-                best[i] = number(maxima[i] + np.log(best[i])) if maxima[i] > lowest else lowest
+                best[i] = number(maxima[i] + math.log(best[i])) if maxima[i] > lowest else lowest
         if not marginal:
             for i in range(width):
                 best[i] = lowest if best[i] < half else best[i]  # normalise every sum that contains −∞

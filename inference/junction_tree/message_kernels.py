@@ -28,6 +28,8 @@ row : (width,)
     The entries of the joined table for the current h.
 """
 
+import math
+
 import numpy as np
 
 from dmcmc.inference.elimination.semirings import LOG_SUM
@@ -190,12 +192,12 @@ def add_relative(out, top, at, run, offsets, row, lowest):
     if run == _NUMBER:
         total = 0.0
         for i in range(row.size):
-            total += np.exp(row[i] - top[at])
+            total += math.exp(row[i] - top[at])
         out[at] += total
     else:
         for i in range(row.size):
             if row[i] > lowest:
-                out[at + offsets[i]] += np.exp(row[i] - top[at + offsets[i]])
+                out[at + offsets[i]] += math.exp(row[i] - top[at + offsets[i]])
 
 
 @njit(nogil=True, error_model="numpy")
@@ -243,7 +245,7 @@ def sweep(arena, out, top, count, parts, lowest, mode, peak, begin, end):
                         add_relative(out, top, position[t], run[t], offsets[t], row, lowest)
             else:
                 for i in range(width):
-                    exponentials[i] = np.exp(row[i] - peak)
+                    exponentials[i] = math.exp(row[i] - peak)
                 for t in range(count, at.size):
                     add_row(out, position[t], run[t], offsets[t], exponentials)
         for j in range(n_high - 1, -1, -1):
@@ -352,7 +354,7 @@ def normalise_lowest(program, arena, targets, lowest):
 def set_logarithms(out, top, total, lowest):
     """Write the logarithms of sums that are relative to their largest terms ``top``."""
     for i in range(out.size):
-        out[i] = top[i] + np.log(total[i]) if top[i] > lowest else lowest
+        out[i] = top[i] + math.log(total[i]) if top[i] > lowest else lowest
 
 
 @njit(nogil=True, error_model="numpy")
@@ -360,7 +362,9 @@ def normalise(program, arena, targets):
     """Normalise the entries of each table to sum one; NaN if all are zero."""
     for t in targets:
         out = arena[program.at[t] : program.at[t + 1]]
-        total = out.sum()
+        total = 0.0
+        for i in range(out.size):  # out.sum() adds in another order if it is interpreted
+            total += out[i]
         for i in range(out.size):
             out[i] = out[i] / total
 

@@ -90,12 +90,13 @@ def equalise_max_marginals(marginals, shifts, total_magnitude, lowest):
     if number(0.5) > 0:  # floating-point numbers
         # 1e-290 keeps the grid a normal number if all tables are zero
         grid = math.ldexp(1.0, math.frexp(max(total_magnitude, 1e-290))[1] - _GRID_BITS)
-    weight = np.empty(m)
+    weight, total_weight = np.empty(m), 0.0
     for k in range(m):
         weight[k] = root_range(marginals[k], lowest)
+        total_weight += weight[k]
     heaviest = np.argmax(weight)
     # no division by zero if all max-marginals are constant: all weights are zero then
-    weight /= max(weight.sum(), 1e-300)
+    weight /= max(total_weight, 1e-300)
     largest = np.zeros(m, dtype=marginals.dtype)
     for x in range(x_size):
         is_forbidden = False

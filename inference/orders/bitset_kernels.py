@@ -10,36 +10,35 @@ affordable. Argument meanings in this file:
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
-from numba.extending import intrinsic
+from numba import types
 
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.runtime.interpreted import intrinsic
 
 ONE = np.uint64(1)
 
 
-@intrinsic
+def _naive_popcount(word):
+    """Return the number of bits set in a uint64."""
+    return int(word).bit_count()
+
+
+def _naive_lowest(word):
+    """Return the index of the lowest bit set in a uint64 that is not zero."""
+    return (int(word) & -int(word)).bit_length() - 1
+
+
+@intrinsic(_naive_popcount)
 def popcount(context, word):
     """Return the number of bits set in a uint64."""
     return types.int64(types.uint64), lambda context, builder, signature, args: builder.ctpop(args[0])
 
 
-@intrinsic
+@intrinsic(_naive_lowest)
 def lowest(context, word):
     """Return the index of the lowest bit set in a uint64 that is not zero."""
     zero_is_defined = ir.Constant(ir.IntType(1), 0)
     return types.int64(types.uint64), lambda context, builder, signature, args: builder.cttz(args[0], zero_is_defined)
-
-
-if config.DISABLE_JIT:  # the GPU simulator interprets kernels
-
-    def popcount(word):
-        """Return the number of bits set in a uint64."""
-        return int(word).bit_count()
-
-    def lowest(word):
-        """Return the index of the lowest bit set in a uint64 that is not zero."""
-        return (int(word) & -int(word)).bit_length() - 1
 
 
 @njit(nogil=True)

@@ -14,6 +14,8 @@ on the order inside P. ``reorder_subtrees`` uses the pieces. Arguments of all fu
 * ``state`` (1,) uint64: a random generator's state.
 """
 
+import math
+
 import numpy as np
 
 from dmcmc.inference.orders.bitset_kernels import ONE, bit, lowest
@@ -48,13 +50,13 @@ def _grow_piece(parent, cells, first, following, start, size, noise, state, insi
     while True:
         if parent[newest] >= 0 and not inside[parent[newest]]:
             candidates[n_candidates] = parent[newest]
-            scores[n_candidates] = np.log2(cells[parent[newest]]) + noise * random_unit(state)
+            scores[n_candidates] = math.log2(cells[parent[newest]]) + noise * random_unit(state)
             n_candidates += 1
         child = first[newest]
         while child >= 0:
             if not inside[child]:
                 candidates[n_candidates] = child
-                scores[n_candidates] = np.log2(cells[child]) + noise * random_unit(state)
+                scores[n_candidates] = math.log2(cells[child]) + noise * random_unit(state)
                 n_candidates += 1
             child = following[child]
         if count == size or n_candidates == 0:
@@ -176,7 +178,8 @@ def extract_piece(graph, order, separator, parent, cells, state):
     max_size = min(
         eliminate, int(_MIN_PIECE_SIZE * (max(eliminate, _MIN_PIECE_SIZE) / _MIN_PIECE_SIZE) ** random_unit(state)) + 4
     )
-    noise = 4.0 * random_unit(state) ** 2 * np.log2(cells[start])
+    draw = random_unit(state)
+    noise = 4.0 * (draw * draw) * math.log2(cells[start])
     inside = np.zeros(n, dtype=np.bool_)
     piece, scratch, scores = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n)
     count, work = _grow_piece(

@@ -28,6 +28,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 
+from dmcmc.inference.runtime.interpreted import interpretable
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.storage.kernels_for_linking import adapt_flags, compiles_kernel, is_for_linking
 from dmcmc.inference.storage.numba_cache import LazyCache
@@ -121,9 +122,14 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Callable[..., Any]) -> Any:
         kernel = numba.njit(no_cfunc_wrapper=True, **options)(function)
-        return _with_cache(_with_own_compilation(_share_constants(kernel)), FunctionCache)
+        return interpretable(_with_cache(_with_own_compilation(_share_constants(kernel)), FunctionCache))
 
     return decorate
+
+
+def uncached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return ``numba.njit`` with these options, for functions that are stored only as parts of other kernels."""
+    return lambda function: interpretable(numba.njit(**options)(function))
 
 
 def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
-from numba import config
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.provider import TRIANGLES
@@ -21,6 +20,7 @@ from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
 from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.storage.cache_folders import all_versions, current_name, report_once, usable_folders
 from dmcmc.inference.storage.checked_file import CachedFileError, read_checked, write_checked
 from dmcmc.samplers.auto.effort import bucket_efforts
@@ -112,9 +112,9 @@ def sweep_units(pairs: int, triangles: int, values: float) -> float:
 def load_rates() -> Rates:
     """Return this machine's rates from the file, or measure and store them.
 
-    If nothing is compiled (``NUMBA_DISABLE_JIT``), these are the nominal rates: Python's speed is not the machine's.
+    While kernels are interpreted, these are the nominal rates: Python's speed is not the machine's.
     """
-    if config.DISABLE_JIT:
+    if is_interpreting():
         return NOMINAL
     path = rates_file()
     rates = None if path is None else read_rates(path)

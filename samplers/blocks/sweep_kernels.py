@@ -123,9 +123,9 @@ def typical_spread(graph, z):
             if abs(difference) < -0.5 * graph.violation_utility:
                 count += 1
                 mean += difference
-                square += difference**2
+                square += difference * difference
         if count > 0:
-            sums += max(0.0, square / count - (mean / count) ** 2)
+            sums += max(0.0, square / count - (mean / count) * (mean / count))
     return math.sqrt(sums / max(1, graph.free))
 
 

@@ -18,11 +18,10 @@ from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
-import numba
 import numpy as np
 
 from dmcmc.inference.model.copy_kernels import copy_entries
-from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.runtime.compile import njit, uncached_njit
 from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 from dmcmc.samplers.model.start_kernels import SWAP_BLOCK, start_row
@@ -279,7 +278,7 @@ def bind(loop: FunctionType, sampler: Sampler) -> Callable[..., Any]:
     digest = hashlib.sha256(f"{sampler.scored} {source}".encode()).hexdigest()[:12]
     name = f"{loop.__name__}_{sampler.init.__module__}_{digest}".replace(".", "_")
     # Reference counting would cost more than the draws; without it these functions must not allocate.
-    compile_without_counts = numba.njit(_nrt=False)
+    compile_without_counts = uncached_njit(_nrt=False)
     namespace = {
         **loop.__globals__,
         "init": compile_without_counts(sampler.init),

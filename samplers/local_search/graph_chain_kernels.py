@@ -31,9 +31,9 @@ def typical_spread(graph, z, sums):
             if sums[0, d] == sums[0, z[v]]:
                 count += 1
                 mean += sums[1, d] - sums[1, z[v]]
-                square += (sums[1, d] - sums[1, z[v]]) ** 2
+                square += (sums[1, d] - sums[1, z[v]]) * (sums[1, d] - sums[1, z[v]])
         if count > 0:
-            total += max(0.0, square / count - (mean / count) ** 2)
+            total += max(0.0, square / count - (mean / count) * (mean / count))
     return math.sqrt(total / max(1, z.size))
 
 

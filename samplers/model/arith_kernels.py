@@ -5,13 +5,41 @@ A compiler may fuse ``a * b + c`` and round once, or round twice. An explicit fu
 GPU draw the same values.
 """
 
+import math
+
 import numpy as np
 from llvmlite import ir
-from numba import config, types
-from numba.extending import intrinsic
+from numba import types
+
+from dmcmc.inference.runtime.interpreted import intrinsic
 
 
-@intrinsic
+def _naive_fma(a, b, c):
+    """Return a·b + c in float32, rounded once.
+
+    The product is exact in float64. Its sum with ``c`` is rounded to odd, so that the second rounding, to float32,
+    gives what one rounding would (Boldo and Melquiond, IEEE Transactions on Computers 57(4), 2008).
+    """
+    product, addend = float(a) * float(b), float(c)
+    total = product + addend
+    rest = total - product
+    error = (product - (total - rest)) + (addend - rest)  # exact (Knuth's two-sum)
+    if math.isfinite(total) and error != 0.0 and int(np.float64(total).view(np.int64)) & 1 == 0:
+        total = math.nextafter(total, math.copysign(math.inf, error))
+    return np.float32(total)
+
+
+def _naive_bits_of(number):
+    """Return the IEEE 754 bits of a float32 as an int32."""
+    return np.float32(number).view(np.int32)
+
+
+def _naive_number_of(bits):
+    """Return the float32 that has the given bits (int32)."""
+    return np.int32(bits).view(np.float32)
+
+
+@intrinsic(_naive_fma)
 def fma(typingctx, a, b, c):
     """Return a·b + c in float32, rounded once."""
 
@@ -21,7 +49,7 @@ def fma(typingctx, a, b, c):
     return types.float32(types.float32, types.float32, types.float32), generate
 
 
-@intrinsic
+@intrinsic(_naive_bits_of)
 def bits_of(typingctx, number):
     """Return the IEEE 754 bits of a float32 as an int32."""
 
@@ -31,7 +59,7 @@ def bits_of(typingctx, number):
     return types.int32(types.float32), generate
 
 
-@intrinsic
+@intrinsic(_naive_number_of)
 def number_of(typingctx, bits):
     """Return the float32 that has the given bits (int32)."""
 
@@ -39,21 +67,3 @@ def number_of(typingctx, bits):
         return builder.bitcast(arguments[0], ir.FloatType())
 
     return types.float32(types.int32), generate
-
-
-if config.DISABLE_JIT:  # for interpreted kernels, in tests and in the CUDA simulator
-
-    def fma(a, b, c):
-        """Return a·b + c as float32.
-
-        The product is exact in float64, so only a second rounding of the sum can make the result differ.
-        """
-        return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
-
-    def bits_of(number):
-        """Return the IEEE 754 bits of a float32 as an int32."""
-        return np.float32(number).view(np.int32)
-
-    def number_of(bits):
-        """Return the float32 that has the given bits (int32)."""
-        return np.int32(bits).view(np.float32)

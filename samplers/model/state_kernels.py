@@ -12,7 +12,6 @@ Utilities are integers that order states by (violations, utility), see :mod:`dmc
 Functions named ``*_column`` and ``best_value`` work on whole rows at once; the Gibbs kernel for GPUs has its own.
 """
 
-import numba
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
@@ -21,7 +20,7 @@ from dmcmc.samplers.model.rng_kernels import philox, uniform
 ROW_MULTIPLE = 16  # on the CPU, rows of scores are padded to a multiple of this number: one or two vector registers
 
 
-@numba.njit
+@njit()
 def new_arrays(model):
     """Return ``z``, ``scores`` and ``scratch`` of one chain, all zero."""
     stride = -(-model.lanes // ROW_MULTIPLE) * ROW_MULTIPLE

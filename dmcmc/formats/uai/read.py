@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.common.scan import scan_floats, word_offset
+from dmcmc.formats.common.scan import STEPS_PER_BYTE, scan_floats, word_offset
 from dmcmc.formats.uai import table_kernels as uai_kernels
 from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.runtime.interpreted import interpreted_if_short
 from dmcmc.inference.runtime.types import Array
 
 _COMMENT = re.compile(rb"#[^\n]*|^c(?:[ \t\r][^\n]*)?$", re.MULTILINE)
@@ -33,7 +34,8 @@ def read(source: SourceFile) -> Problem:
     FileError
         If the file is malformed; the message names the line.
     """
-    return _UaiReader(source).problem()
+    with interpreted_if_short(STEPS_PER_BYTE * len(source.data)):
+        return _UaiReader(source).problem()
 
 
 class _UaiReader:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.common.scan import scan_integers, word_offset
+from dmcmc.formats.common.scan import STEPS_PER_BYTE, scan_integers, word_offset
 from dmcmc.formats.global_functions.costs import CostScale
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.formats.global_functions.nested import NestedNetwork, nested_constraint
@@ -25,6 +25,7 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
+from dmcmc.inference.runtime.interpreted import interpreted_if_short
 from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array
 
@@ -60,7 +61,8 @@ def read(source: SourceFile) -> Problem:
     Unavailable
         For unsupported global cost functions.
     """
-    return _WcspReader(source).problem()
+    with interpreted_if_short(STEPS_PER_BYTE * len(source.data)):
+        return _WcspReader(source).problem()
 
 
 class _WcspReader:

@@ -8,6 +8,7 @@ from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run import solve as dmcmc_run
+from dmcmc.run.compilation.small_problems import interpreted_if_small
 from dmcmc.run.monitoring.interrupt import RunHandle
 from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.planning.setup import Setup
@@ -26,7 +27,8 @@ def solve(
     Parameters, result and errors are those of :func:`dmcmc.run.solve.solve`.
     """
     if settings.algorithm_settings.name == "dmcmc":
-        return dmcmc_run.solve(problem, settings, world, progress, explain, ending)
+        with interpreted_if_small(problem, settings, world):
+            return dmcmc_run.solve(problem, settings, world, progress, explain, ending)
     # All ranks have to raise the error.
     rank_0_only = problem is None if world is None else any(world.allgather(problem is None))
     if problem is None or rank_0_only:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-import numba
 import numpy as np
 
 from dmcmc.config.settings import Settings
@@ -26,6 +25,7 @@ from dmcmc.inference.orders.best_order import MIN_REORDERED_CELLS, compile_searc
 from dmcmc.inference.orders.estimate_cost import MAX_BITSET_VARIABLES, MAX_INTERPRETED_VARIABLES, joins_at_least
 from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
+from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.storage.cache_folders import compiled_marker
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.tiny_problems import settings, tiny_problem, with_sparse_factor
@@ -64,7 +64,7 @@ class KernelSet(NamedTuple):
     @property
     def is_compiled(self) -> bool:
         """Whether a process of this node has compiled and stored the kernels."""
-        if numba.config.DISABLE_JIT or self.name in _COMPILED:
+        if is_interpreting() or self.name in _COMPILED:
             return True
         marker = compiled_marker(self.name)
         if marker is not None and os.path.isfile(marker):

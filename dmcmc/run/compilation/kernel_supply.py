@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple, Self
 
-import numba
-
 from dmcmc.config.settings import Settings
 from dmcmc.inference.runtime.compile import compilation_seconds
 from dmcmc.inference.runtime.compiler_metadata import release_compiler_metadata
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker, usable_folders
@@ -76,7 +75,7 @@ class KernelSupply:
 
     def __init__(self, world: World, config: Settings, progress: ProgressReporter) -> None:
         self._world, self._progress, self._timed = world, progress, config.budget.time is not None
-        self._off = bool(numba.config.DISABLE_JIT) or _in_compilation
+        self._off = is_interpreting() or _in_compilation
         self._first = not self._off and (os.environ.get(_COMPILE_FIRST) == "first" or usable_folders().kernels is None)
         self._compiler: BackgroundCompiler | None = None
         self._memory = config.budget.bytes

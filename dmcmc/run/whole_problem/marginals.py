@@ -17,6 +17,7 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.results.marginals import Marginals
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import Result
+from dmcmc.run.compilation.small_problems import interpreted_tree_if_small
 
 _LN_10 = math.log(10)
 
@@ -39,13 +40,13 @@ def marginals(problem: Problem, config: Settings, task: Literal["mar", "max-marg
         If the tables do not fit the memory.
     """
     start = time.perf_counter()
-    tree = JunctionTree(
-        problem, task == "max-marginals", split_memory(config.budget.bytes, problem).work, device=config.device
-    )
-    planning = time.perf_counter() - start
-    total = tree.total()
-    feasible = math.isfinite(total)
-    marginals_by_variable = tree.marginals() if feasible else {}
+    with interpreted_tree_if_small(problem, config):
+        memory = split_memory(config.budget.bytes, problem).work
+        tree = JunctionTree(problem, task == "max-marginals", memory, device=config.device)
+        planning = time.perf_counter() - start
+        total = tree.total()
+        feasible = math.isfinite(total)
+        marginals_by_variable = tree.marginals() if feasible else {}
     ln = float(total) if feasible and task == "mar" else None
     return Marginals(
         task=task,
@@ -81,8 +82,9 @@ def with_max_marginals(result: Result, problem: Problem, config: Settings) -> Re
     if result.status == "optimal":
         try:
             memory = split_memory(config.budget.bytes, problem).work
-            tree = JunctionTree(problem, True, memory, device=config.device)
-            return replace(result, max_marginals=tree.marginals())
+            with interpreted_tree_if_small(problem, config):
+                tree = JunctionTree(problem, True, memory, device=config.device)
+                return replace(result, max_marginals=tree.marginals())
         except ResourceError as error:
             reason = str(error)
     note = f"no max-marginals: {reason}"

@@ -18,6 +18,7 @@ from dmcmc.inference.sums.partition_function import log_partition
 from dmcmc.results.explanation import exp_or_none
 from dmcmc.results.provenance import provenance
 from dmcmc.results.sums import Sums
+from dmcmc.run.compilation.small_problems import interpreted_tree_if_small
 
 _LN_10 = math.log(10)
 
@@ -44,15 +45,18 @@ def sums(problem: Problem, config: Settings, task: Literal["pr", "count"]) -> Su
     memory, backend = split_memory(config.budget.bytes, problem).work, Backend.of(config.device, cores())
     z: int | None = None
     value: Number | None
-    if task == "count":
-        counted = count_solutions(problem, memory, backend)
-        value, width, cells = counted.count, counted.width, counted.cells
-        ln = math.log(value) if value else -math.inf
-    else:
-        uses_mini_buckets, limit = config.combine.method == "mini-bucket", config.combine.z
-        found = log_partition(problem, memory, backend, uses_mini_buckets, limit if isinstance(limit, int) else None)
-        ln, z, width, cells = found.ln, found.z, found.width, found.cells
-        value = exp_or_none(ln)
+    with interpreted_tree_if_small(problem, config):
+        if task == "count":
+            counted = count_solutions(problem, memory, backend)
+            value, width, cells = counted.count, counted.width, counted.cells
+            ln = math.log(value) if value else -math.inf
+        else:
+            uses_mini_buckets, limit = config.combine.method == "mini-bucket", config.combine.z
+            found = log_partition(
+                problem, memory, backend, uses_mini_buckets, limit if isinstance(limit, int) else None
+            )
+            ln, z, width, cells = found.ln, found.z, found.width, found.cells
+            value = exp_or_none(ln)
     feasible = ln > -math.inf
     return Sums(
         task=task,

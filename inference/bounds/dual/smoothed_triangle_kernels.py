@@ -31,7 +31,13 @@ from dmcmc.inference.bounds.dual.tables.log_sum_exp_kernels import (
     replace_small_sums,
     write_logarithms,
 )
-from dmcmc.inference.bounds.dual.tables.product_kernels import NARROW_COLUMNS, TILE_ROWS, max_plus_tile, plus_times
+from dmcmc.inference.bounds.dual.tables.product_kernels import (
+    NARROW_COLUMNS,
+    TILE_ROWS,
+    max_plus_tile,
+    plus_times,
+    short_max_plus_tile,
+)
 from dmcmc.inference.runtime.compile import njit
 
 SCRATCH_TABLES = 6  # tables of workspace for a sweep: two for the products and four for smoothed products
@@ -144,6 +150,9 @@ def _take_logarithms(left, right, out, rows, inner, columns, temperature, bits_p
             for row in range(i, last):
                 unreliable |= write_logarithms(bits, row_maxima, column_maxima, row, j, units_per_bit, margin, out)
             if unreliable != 0:
-                max_plus_tile(left, right, exact, i, j, inner)
+                if last - i == TILE_ROWS:
+                    max_plus_tile(left, right, exact, i, j, inner)
+                else:
+                    short_max_plus_tile(left, right, exact, i, j, inner)
                 for row in range(i, last):
                     replace_small_sums(bits, exact, row, j, out)

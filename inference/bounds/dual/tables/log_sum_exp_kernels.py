@@ -9,7 +9,7 @@ whose bit pattern is a linear function of x, and the logarithm of x is a linear 
 Entries are exponentiated relative to their row's or column's maximum, so that the largest exponential is always 2^58.
 ``bits_per_unit`` is float32, the increase of the bit pattern per unit of an entry, which is larger at a lower
 temperature. The ``_naive`` functions are NumPy twins of the intrinsics: they define what these compute, and run where
-compilation is disabled.
+kernels are interpreted.
 
 The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. ``arguments`` holds the LLVM values of the
 intrinsic's arguments, and ``signature`` their Numba types.
@@ -17,8 +17,7 @@ intrinsic's arguments, and ``signature`` their Numba types.
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
-from numba.extending import intrinsic
+from numba import types
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
 from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
@@ -35,6 +34,7 @@ from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
     vector_count,
 )
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.runtime.interpreted import intrinsic
 
 BITS_PER_DOUBLING = np.float32(1 << 23)  # a float32 that is twice as large has a bit pattern larger by this
 _MAX_EXPONENT = 58  # a table's largest exponential is 2^58: sums of up to 2,048 products stay below 2^127
@@ -53,8 +53,10 @@ def _naive_powers(entries, maxima, bits_per_unit):
 
 def _naive_exponentiate_columns(table, j, count, bits_per_unit, maxima, out):
     """Write the maxima of eight columns, from j on, over ``count`` rows, and the exponentials to ``out``."""
-    maxima[j : j + LANES] = np.maximum(FORBIDDEN, table[:count, j : j + LANES].max(axis=0))
-    out[:count, j : j + LANES] = _naive_powers(table[:count, j : j + LANES], maxima[j : j + LANES], bits_per_unit)
+    entries = table[:count, j : j + LANES]
+    end = j + entries.shape[1]  # what the intrinsic writes beyond the table's columns is not used
+    maxima[j:end] = np.maximum(FORBIDDEN, entries.max(axis=0))
+    out[:count, j:end] = _naive_powers(entries, maxima[j:end], bits_per_unit)
 
 
 def _naive_exponentiate_row(table, i, columns, bits_per_unit, maxima, out):
@@ -98,113 +100,119 @@ def _naive_replace_small_sums(bits, exact, i, j, out):
     out[i, j : j + LANES][unreliable] = exact[i, j : j + LANES][unreliable]
 
 
-if config.DISABLE_JIT:
-    _exponentiate_columns, _exponentiate_row = _naive_exponentiate_columns, _naive_exponentiate_row
-    write_logarithms, replace_small_sums = _naive_write_logarithms, _naive_replace_small_sums
-else:
-    _INTEGER_LANES, _FLOAT_LANES = ir.VectorType(INTEGER, LANES), ir.VectorType(FLOAT, LANES)
-    _FORBIDDEN_LANES = constant(INTEGER, LANES, int(FORBIDDEN))
+_INTEGER_LANES, _FLOAT_LANES = ir.VectorType(INTEGER, LANES), ir.VectorType(FLOAT, LANES)
+_FORBIDDEN_LANES = constant(INTEGER, LANES, int(FORBIDDEN))
 
-    def _power(builder, entries, top, bits_per_unit):
-        """Emit the bit patterns of the exponentials of eight entries relative to ``top``."""
-        power = builder.fmul(builder.sitofp(builder.sub(entries, top), _FLOAT_LANES), bits_per_unit)
-        power = builder.fadd(power, constant(FLOAT, LANES, float(MAX_POWER_BITS)))
-        representable = builder.fcmp_ordered(">", power, constant(FLOAT, LANES, float(MIN_POWER_BITS)))
-        return builder.fptosi(builder.select(representable, power, constant(FLOAT, LANES, 0.0)), _INTEGER_LANES)
 
-    def _emit_exponentiate_columns(context, builder, signature, arguments):
-        """Emit the maxima and exponentials of eight columns."""
-        table, j, count, bits_per_unit, maxima, out = arguments
-        table, maxima, out = (VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 4, 5))
-        rates = splat(builder, bits_per_unit, LANES)
+def _power(builder, entries, top, bits_per_unit):
+    """Emit the bit patterns of the exponentials of eight entries relative to ``top``."""
+    power = builder.fmul(builder.sitofp(builder.sub(entries, top), _FLOAT_LANES), bits_per_unit)
+    power = builder.fadd(power, constant(FLOAT, LANES, float(MAX_POWER_BITS)))
+    representable = builder.fcmp_ordered(">", power, constant(FLOAT, LANES, float(MIN_POWER_BITS)))
+    return builder.fptosi(builder.select(representable, power, constant(FLOAT, LANES, 0.0)), _INTEGER_LANES)
 
-        def find(k, maxima_so_far):
-            """Raise the maxima to the entries of row k."""
-            return [elementwise_maximum(builder, table.load(k, j, _INTEGER_LANES), *maxima_so_far)]
 
-        (top,) = emit_loop(builder, count, [_FORBIDDEN_LANES], find)
-        maxima.store(None, j, top)
+def _emit_exponentiate_columns(context, builder, signature, arguments):
+    """Emit the maxima and exponentials of eight columns."""
+    table, j, count, bits_per_unit, maxima, out = arguments
+    table, maxima, out = (VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 4, 5))
+    rates = splat(builder, bits_per_unit, LANES)
 
-        def write(k, _):
-            """Store the exponentials of row k."""
-            out.store(k, j, _power(builder, table.load(k, j, _INTEGER_LANES), top, rates))
-            return []
+    def find(k, maxima_so_far):
+        """Raise the maxima to the entries of row k."""
+        return [elementwise_maximum(builder, table.load(k, j, _INTEGER_LANES), *maxima_so_far)]
 
-        emit_loop(builder, count, [], write)
-        return context.get_dummy_value()
+    (top,) = emit_loop(builder, count, [_FORBIDDEN_LANES], find)
+    maxima.store(None, j, top)
 
-    def _emit_exponentiate_row(context, builder, signature, arguments):
-        """Emit the maximum and exponentials of a row."""
-        table, i, columns, bits_per_unit, maxima, out = arguments
-        table, maxima, out = (VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 4, 5))
-        rates = splat(builder, bits_per_unit, LANES)
-        largest = reduce_maximum(builder, table.row_maxima(i, columns, _FORBIDDEN_LANES))
-        maxima.store(None, i, largest)
-        maximum_lanes = splat(builder, largest, LANES)
+    def write(k, _):
+        """Store the exponentials of row k."""
+        out.store(k, j, _power(builder, table.load(k, j, _INTEGER_LANES), top, rates))
+        return []
 
-        def write(k, _):
-            """Store the exponentials of the k-th vector of the row."""
-            j = multiply_by(builder, k, LANES)
-            out.store(i, j, _power(builder, table.load(i, j, _INTEGER_LANES), maximum_lanes, rates))
-            return []
+    emit_loop(builder, count, [], write)
+    return context.get_dummy_value()
 
-        emit_loop(builder, vector_count(builder, columns), [], write)
-        return context.get_dummy_value()
 
-    def _below_reliable(builder, bits):
-        """Return a mask of the sums below ``MIN_RELIABLE_SUM``."""
-        return builder.fcmp_ordered(
-            "<", builder.bitcast(bits, _FLOAT_LANES), constant(FLOAT, LANES, float(MIN_RELIABLE_SUM))
-        )
+def _emit_exponentiate_row(context, builder, signature, arguments):
+    """Emit the maximum and exponentials of a row."""
+    table, i, columns, bits_per_unit, maxima, out = arguments
+    table, maxima, out = (VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 4, 5))
+    rates = splat(builder, bits_per_unit, LANES)
+    largest = reduce_maximum(builder, table.row_maxima(i, columns, _FORBIDDEN_LANES))
+    maxima.store(None, i, largest)
+    maximum_lanes = splat(builder, largest, LANES)
 
-    def _emit_write_logarithms(context, builder, signature, arguments):
-        """Emit eight smoothed maxima of a row."""
-        bits, row_maxima, column_maxima, i, j, units_per_bit, margin, out = arguments
-        bits, row_maxima, column_maxima, out = (
-            VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 1, 2, 7)
-        )
-        sum_bits = bits.load(i, j, _INTEGER_LANES)
-        excess = builder.fsub(builder.sitofp(sum_bits, _FLOAT_LANES), constant(FLOAT, LANES, float(MAX_PRODUCT_BITS)))
-        excess = builder.fptosi(builder.fmul(excess, splat(builder, units_per_bit, LANES)), _INTEGER_LANES)
-        left, right = (
-            splat(builder, row_maxima.load(None, i, INTEGER), LANES),
-            column_maxima.load(None, j, _INTEGER_LANES),
-        )
-        value = builder.add(builder.add(left, right), builder.add(excess, splat(builder, margin, LANES)))
-        smaller = builder.select(builder.icmp_signed("<", left, right), left, right)
-        allowed = builder.icmp_signed(">=", smaller, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
-        out.store(i, j, builder.select(allowed, value, _FORBIDDEN_LANES))
-        unreliable = builder.and_(_below_reliable(builder, sum_bits), allowed)
-        return builder.zext(builder.bitcast(unreliable, ir.IntType(LANES)), ir.IntType(64))
+    def write(k, _):
+        """Store the exponentials of the k-th vector of the row."""
+        j = multiply_by(builder, k, LANES)
+        out.store(i, j, _power(builder, table.load(i, j, _INTEGER_LANES), maximum_lanes, rates))
+        return []
 
-    def _emit_replace_small_sums(context, builder, signature, arguments):
-        """Emit the copy of exact entries to where the sums are unreliable."""
-        bits, exact, i, j, out = arguments
-        bits, exact, out = (VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 1, 4))
-        unreliable = _below_reliable(builder, bits.load(i, j, _INTEGER_LANES))
-        out.store(i, j, builder.select(unreliable, exact.load(i, j, _INTEGER_LANES), out.load(i, j, _INTEGER_LANES)))
-        return context.get_dummy_value()
+    emit_loop(builder, vector_count(builder, columns), [], write)
+    return context.get_dummy_value()
 
-    @intrinsic
-    def _exponentiate_columns(context, table, j, count, bits_per_unit, maxima, out):
-        """Compute what ``_naive_exponentiate_columns`` does."""
-        return types.void(table, types.intp, types.intp, types.float32, maxima, out), _emit_exponentiate_columns
 
-    @intrinsic
-    def _exponentiate_row(context, table, i, columns, bits_per_unit, maxima, out):
-        """Compute what ``_naive_exponentiate_row`` does."""
-        return types.void(table, types.intp, types.intp, types.float32, maxima, out), _emit_exponentiate_row
+def _below_reliable(builder, bits):
+    """Return a mask of the sums below ``MIN_RELIABLE_SUM``."""
+    return builder.fcmp_ordered(
+        "<", builder.bitcast(bits, _FLOAT_LANES), constant(FLOAT, LANES, float(MIN_RELIABLE_SUM))
+    )
 
-    @intrinsic
-    def write_logarithms(context, bits, row_maxima, column_maxima, i, j, units_per_bit, margin, out):
-        """Compute what ``_naive_write_logarithms`` does."""
-        kinds = types.intp, types.intp, types.float32, types.int32
-        return types.int64(bits, row_maxima, column_maxima, *kinds, out), _emit_write_logarithms
 
-    @intrinsic
-    def replace_small_sums(context, bits, exact, i, j, out):
-        """Compute what ``_naive_replace_small_sums`` does."""
-        return types.void(bits, exact, types.intp, types.intp, out), _emit_replace_small_sums
+def _emit_write_logarithms(context, builder, signature, arguments):
+    """Emit eight smoothed maxima of a row."""
+    bits, row_maxima, column_maxima, i, j, units_per_bit, margin, out = arguments
+    bits, row_maxima, column_maxima, out = (
+        VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 1, 2, 7)
+    )
+    sum_bits = bits.load(i, j, _INTEGER_LANES)
+    excess = builder.fsub(builder.sitofp(sum_bits, _FLOAT_LANES), constant(FLOAT, LANES, float(MAX_PRODUCT_BITS)))
+    excess = builder.fptosi(builder.fmul(excess, splat(builder, units_per_bit, LANES)), _INTEGER_LANES)
+    left, right = (
+        splat(builder, row_maxima.load(None, i, INTEGER), LANES),
+        column_maxima.load(None, j, _INTEGER_LANES),
+    )
+    value = builder.add(builder.add(left, right), builder.add(excess, splat(builder, margin, LANES)))
+    smaller = builder.select(builder.icmp_signed("<", left, right), left, right)
+    allowed = builder.icmp_signed(">=", smaller, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
+    out.store(i, j, builder.select(allowed, value, _FORBIDDEN_LANES))
+    unreliable = builder.and_(_below_reliable(builder, sum_bits), allowed)
+    return builder.zext(builder.bitcast(unreliable, ir.IntType(LANES)), ir.IntType(64))
+
+
+def _emit_replace_small_sums(context, builder, signature, arguments):
+    """Emit the copy of exact entries to where the sums are unreliable."""
+    bits, exact, i, j, out = arguments
+    bits, exact, out = (VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 1, 4))
+    unreliable = _below_reliable(builder, bits.load(i, j, _INTEGER_LANES))
+    out.store(i, j, builder.select(unreliable, exact.load(i, j, _INTEGER_LANES), out.load(i, j, _INTEGER_LANES)))
+    return context.get_dummy_value()
+
+
+@intrinsic(_naive_exponentiate_columns)
+def _exponentiate_columns(context, table, j, count, bits_per_unit, maxima, out):
+    """Compute what ``_naive_exponentiate_columns`` does."""
+    return types.void(table, types.intp, types.intp, types.float32, maxima, out), _emit_exponentiate_columns
+
+
+@intrinsic(_naive_exponentiate_row)
+def _exponentiate_row(context, table, i, columns, bits_per_unit, maxima, out):
+    """Compute what ``_naive_exponentiate_row`` does."""
+    return types.void(table, types.intp, types.intp, types.float32, maxima, out), _emit_exponentiate_row
+
+
+@intrinsic(_naive_write_logarithms)
+def write_logarithms(context, bits, row_maxima, column_maxima, i, j, units_per_bit, margin, out):
+    """Compute what ``_naive_write_logarithms`` does."""
+    kinds = types.intp, types.intp, types.float32, types.int32
+    return types.int64(bits, row_maxima, column_maxima, *kinds, out), _emit_write_logarithms
+
+
+@intrinsic(_naive_replace_small_sums)
+def replace_small_sums(context, bits, exact, i, j, out):
+    """Compute what ``_naive_replace_small_sums`` does."""
+    return types.void(bits, exact, types.intp, types.intp, out), _emit_replace_small_sums
 
 
 @njit(nogil=True)

@@ -2,8 +2,8 @@
 """Maxima of the rows or columns of an int32 table, eight columns at a time in one vector register.
 
 The kernels of dual ascent call ``row_maxima`` and ``column_maxima``. Both clamp the maxima from below to ``FORBIDDEN``.
-The ``_naive`` functions are NumPy twins of the intrinsics: they define what these compute, and run where compilation is
-disabled.
+The ``_naive`` functions are NumPy twins of the intrinsics: they define what these compute, and run where kernels are
+interpreted.
 
 The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. ``arguments`` holds the LLVM values of the
 intrinsic's arguments, and ``signature`` their Numba types. ``FORBIDDEN`` is the entry that stands for minus infinity.
@@ -11,8 +11,7 @@ intrinsic's arguments, and ``signature`` their Numba types. ``FORBIDDEN`` is the
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
-from numba.extending import intrinsic
+from numba import types
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
 from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
@@ -25,6 +24,7 @@ from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
     reduce_maximum,
 )
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.runtime.interpreted import intrinsic
 
 
 def _naive_columns(table, j, count, out):
@@ -37,41 +37,40 @@ def _naive_row_maximum(table, i, columns, out):
     out[i] = max(FORBIDDEN, table[i, :columns].max())
 
 
-if config.DISABLE_JIT:
-    _vector_maxima, _row_maximum = _naive_columns, _naive_row_maximum
-else:
-    _INTEGERS = ir.VectorType(INTEGER, LANES)
+_INTEGERS = ir.VectorType(INTEGER, LANES)
 
-    def _emit(context, builder, signature, arguments):
-        """Emit the maxima of eight columns."""
-        table, j, count, out = arguments
-        table, out = (VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, out)))
 
-        def update(k, maxima):
-            """Raise the maxima to the entries of row k."""
-            return [elementwise_maximum(builder, table.load(k, j, _INTEGERS), *maxima)]
+def _emit(context, builder, signature, arguments):
+    """Emit the maxima of eight columns."""
+    table, j, count, out = arguments
+    table, out = (VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, out)))
 
-        out.store(None, j, *emit_loop(builder, count, [constant(INTEGER, LANES, int(FORBIDDEN))], update))
-        return context.get_dummy_value()
+    def update(k, maxima):
+        """Raise the maxima to the entries of row k."""
+        return [elementwise_maximum(builder, table.load(k, j, _INTEGERS), *maxima)]
 
-    def _emit_row(context, builder, signature, arguments):
-        """Emit the maximum of a row."""
-        table, i, columns, out = arguments
-        table, out = (VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, out)))
-        out.store(
-            None, i, reduce_maximum(builder, table.row_maxima(i, columns, constant(INTEGER, LANES, int(FORBIDDEN))))
-        )
-        return context.get_dummy_value()
+    out.store(None, j, *emit_loop(builder, count, [constant(INTEGER, LANES, int(FORBIDDEN))], update))
+    return context.get_dummy_value()
 
-    @intrinsic
-    def _vector_maxima(context, table, j, count, out):
-        """Compute what ``_naive_columns`` does."""
-        return types.void(table, types.intp, types.intp, out), _emit
 
-    @intrinsic
-    def _row_maximum(context, table, i, columns, out):
-        """Compute what ``_naive_row_maximum`` does."""
-        return types.void(table, types.intp, types.intp, out), _emit_row
+def _emit_row(context, builder, signature, arguments):
+    """Emit the maximum of a row."""
+    table, i, columns, out = arguments
+    table, out = (VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, out)))
+    out.store(None, i, reduce_maximum(builder, table.row_maxima(i, columns, constant(INTEGER, LANES, int(FORBIDDEN)))))
+    return context.get_dummy_value()
+
+
+@intrinsic(_naive_columns)
+def _vector_maxima(context, table, j, count, out):
+    """Compute what ``_naive_columns`` does."""
+    return types.void(table, types.intp, types.intp, out), _emit
+
+
+@intrinsic(_naive_row_maximum)
+def _row_maximum(context, table, i, columns, out):
+    """Compute what ``_naive_row_maximum`` does."""
+    return types.void(table, types.intp, types.intp, out), _emit_row
 
 
 @njit(nogil=True)

@@ -6,7 +6,7 @@ subtracted from, every row or column of the table. Forbidden entries (below ``FO
 function reports whether all allowed entries stayed within ±``MAX_MAGNITUDE``.
 
 In all functions ``table`` is (>= rows, >= columns) int32 and ``columns`` is a multiple of 8. The ``_naive`` functions
-are NumPy twins of the intrinsics: they define what these compute, and run where compilation is disabled. Both return 0
+are NumPy twins of the intrinsics: they define what these compute, and run where kernels are interpreted. Both return 0
 if no entry left the range, and another number if one did.
 
 The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. ``arguments`` holds the LLVM values of the
@@ -15,8 +15,7 @@ intrinsic's arguments, and ``signature`` their Numba types.
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
-from numba.extending import intrinsic
+from numba import types
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
@@ -32,6 +31,7 @@ from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
     vector_count,
 )
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.runtime.interpreted import intrinsic
 
 
 def _naive_add_message(entries, message):
@@ -61,95 +61,93 @@ def _naive_subtract_column_maxima(table, j, count, maxima):
     )
 
 
-if config.DISABLE_JIT:
-    _add, _subtract_row_maximum, _subtract_column_maxima = (
-        _naive_add,
-        _naive_subtract_row_maximum,
-        _naive_subtract_column_maxima,
+_INTEGER_LANES, _FORBIDDEN_LANES = ir.VectorType(INTEGER, LANES), constant(INTEGER, LANES, int(FORBIDDEN))
+_NO_LANES = constant(ir.IntType(1), LANES, 0)
+
+
+def _emit_add_message(builder, table, i, j, message, overflow):
+    """Emit the addition of a vector to eight entries; return ``overflow`` or the mask of lanes out of range."""
+    total = builder.add(table.load(i, j, _INTEGER_LANES), message)
+    is_forbidden = builder.icmp_signed("<", total, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
+    offset = builder.add(total, constant(INTEGER, LANES, int(MAX_MAGNITUDE)))
+    out_of_range = builder.icmp_unsigned(">", offset, constant(INTEGER, LANES, 2 * int(MAX_MAGNITUDE)))
+    table.store(i, j, builder.select(is_forbidden, _FORBIDDEN_LANES, total))
+    return builder.or_(overflow, builder.and_(out_of_range, builder.not_(is_forbidden)))
+
+
+def _negated_maxima(builder, maxima):
+    """Return the negated maxima, with 0 in the lanes whose maximum is forbidden."""
+    is_allowed = builder.icmp_signed(">=", maxima, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
+    return builder.select(is_allowed, builder.neg(maxima), constant(INTEGER, LANES, 0))
+
+
+def _lane_mask(builder, overflow):
+    """Return a mask of eight lanes as an integer, 0 if no lane is set."""
+    return builder.zext(builder.bitcast(overflow, ir.IntType(LANES)), ir.IntType(64))
+
+
+def _emit_add(context, builder, signature, arguments):
+    """Emit the addition of a message to eight entries."""
+    table, i, j, message, by_row = arguments
+    table, message = (
+        VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, message))
     )
-else:
-    _INTEGER_LANES, _FORBIDDEN_LANES = ir.VectorType(INTEGER, LANES), constant(INTEGER, LANES, int(FORBIDDEN))
-    _NO_LANES = constant(ir.IntType(1), LANES, 0)
+    row_addend = splat(builder, message.load(None, i, INTEGER), LANES)
+    addend = builder.select(by_row, row_addend, message.load(None, j, _INTEGER_LANES))
+    return _lane_mask(builder, _emit_add_message(builder, table, i, j, addend, _NO_LANES))
 
-    def _emit_add_message(builder, table, i, j, message, overflow):
-        """Emit the addition of a vector to eight entries; return ``overflow`` or the mask of lanes out of range."""
-        total = builder.add(table.load(i, j, _INTEGER_LANES), message)
-        is_forbidden = builder.icmp_signed("<", total, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
-        offset = builder.add(total, constant(INTEGER, LANES, int(MAX_MAGNITUDE)))
-        out_of_range = builder.icmp_unsigned(">", offset, constant(INTEGER, LANES, 2 * int(MAX_MAGNITUDE)))
-        table.store(i, j, builder.select(is_forbidden, _FORBIDDEN_LANES, total))
-        return builder.or_(overflow, builder.and_(out_of_range, builder.not_(is_forbidden)))
 
-    def _negated_maxima(builder, maxima):
-        """Return the negated maxima, with 0 in the lanes whose maximum is forbidden."""
-        is_allowed = builder.icmp_signed(">=", maxima, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
-        return builder.select(is_allowed, builder.neg(maxima), constant(INTEGER, LANES, 0))
+def _emit_subtract_row_maximum(context, builder, signature, arguments):
+    """Emit the maximum of a row and its subtraction."""
+    table, i, columns, maxima = arguments
+    table, maxima = (VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, maxima)))
+    top = reduce_maximum(builder, table.row_maxima(i, columns, _FORBIDDEN_LANES))
+    maxima.store(None, i, top)
+    negated = _negated_maxima(builder, splat(builder, top, LANES))
 
-    def _lane_mask(builder, overflow):
-        """Return a mask of eight lanes as an integer, 0 if no lane is set."""
-        return builder.zext(builder.bitcast(overflow, ir.IntType(LANES)), ir.IntType(64))
+    def update(k, overflow):
+        """Subtract from the k-th vector of the row."""
+        return [_emit_add_message(builder, table, i, multiply_by(builder, k, LANES), negated, *overflow)]
 
-    def _emit_add(context, builder, signature, arguments):
-        """Emit the addition of a message to eight entries."""
-        table, i, j, message, by_row = arguments
-        table, message = (
-            VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, message))
-        )
-        row_addend = splat(builder, message.load(None, i, INTEGER), LANES)
-        addend = builder.select(by_row, row_addend, message.load(None, j, _INTEGER_LANES))
-        return _lane_mask(builder, _emit_add_message(builder, table, i, j, addend, _NO_LANES))
+    return _lane_mask(builder, *emit_loop(builder, vector_count(builder, columns), [_NO_LANES], update))
 
-    def _emit_subtract_row_maximum(context, builder, signature, arguments):
-        """Emit the maximum of a row and its subtraction."""
-        table, i, columns, maxima = arguments
-        table, maxima = (
-            VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, maxima))
-        )
-        top = reduce_maximum(builder, table.row_maxima(i, columns, _FORBIDDEN_LANES))
-        maxima.store(None, i, top)
-        negated = _negated_maxima(builder, splat(builder, top, LANES))
 
-        def update(k, overflow):
-            """Subtract from the k-th vector of the row."""
-            return [_emit_add_message(builder, table, i, multiply_by(builder, k, LANES), negated, *overflow)]
+def _emit_subtract_column_maxima(context, builder, signature, arguments):
+    """Emit the maxima of eight columns and their subtraction."""
+    table, j, count, maxima = arguments
+    table, maxima = (VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, maxima)))
 
-        return _lane_mask(builder, *emit_loop(builder, vector_count(builder, columns), [_NO_LANES], update))
+    def find(k, maxima_so_far):
+        """Raise the maxima to the entries of row k."""
+        return [elementwise_maximum(builder, table.load(k, j, _INTEGER_LANES), *maxima_so_far)]
 
-    def _emit_subtract_column_maxima(context, builder, signature, arguments):
-        """Emit the maxima of eight columns and their subtraction."""
-        table, j, count, maxima = arguments
-        table, maxima = (
-            VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, maxima))
-        )
+    (top,) = emit_loop(builder, count, [_FORBIDDEN_LANES], find)
+    maxima.store(None, j, top)
+    negated = _negated_maxima(builder, top)
 
-        def find(k, maxima_so_far):
-            """Raise the maxima to the entries of row k."""
-            return [elementwise_maximum(builder, table.load(k, j, _INTEGER_LANES), *maxima_so_far)]
+    def update(k, overflow):
+        """Subtract from the entries of row k."""
+        return [_emit_add_message(builder, table, k, j, negated, *overflow)]
 
-        (top,) = emit_loop(builder, count, [_FORBIDDEN_LANES], find)
-        maxima.store(None, j, top)
-        negated = _negated_maxima(builder, top)
+    return _lane_mask(builder, *emit_loop(builder, count, [_NO_LANES], update))
 
-        def update(k, overflow):
-            """Subtract from the entries of row k."""
-            return [_emit_add_message(builder, table, k, j, negated, *overflow)]
 
-        return _lane_mask(builder, *emit_loop(builder, count, [_NO_LANES], update))
+@intrinsic(_naive_add)
+def _add(context, table, i, j, message, by_row):
+    """Compute what ``_naive_add`` does."""
+    return types.int64(table, types.intp, types.intp, message, types.boolean), _emit_add
 
-    @intrinsic
-    def _add(context, table, i, j, message, by_row):
-        """Compute what ``_naive_add`` does."""
-        return types.int64(table, types.intp, types.intp, message, types.boolean), _emit_add
 
-    @intrinsic
-    def _subtract_row_maximum(context, table, i, columns, maxima):
-        """Compute what ``_naive_subtract_row_maximum`` does."""
-        return types.int64(table, types.intp, types.intp, maxima), _emit_subtract_row_maximum
+@intrinsic(_naive_subtract_row_maximum)
+def _subtract_row_maximum(context, table, i, columns, maxima):
+    """Compute what ``_naive_subtract_row_maximum`` does."""
+    return types.int64(table, types.intp, types.intp, maxima), _emit_subtract_row_maximum
 
-    @intrinsic
-    def _subtract_column_maxima(context, table, j, count, maxima):
-        """Compute what ``_naive_subtract_column_maxima`` does."""
-        return types.int64(table, types.intp, types.intp, maxima), _emit_subtract_column_maxima
+
+@intrinsic(_naive_subtract_column_maxima)
+def _subtract_column_maxima(context, table, j, count, maxima):
+    """Compute what ``_naive_subtract_column_maxima`` does."""
+    return types.int64(table, types.intp, types.intp, maxima), _emit_subtract_column_maxima
 
 
 @njit(nogil=True)

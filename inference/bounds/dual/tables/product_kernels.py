@@ -4,14 +4,14 @@
 Plain loops over arrays load and store each entry of the product once per term. Here a tile of the product stays in
 registers until all of its terms are added. A tile has ``TILE_ROWS`` or ``SHORT_TILE_ROWS`` rows and 8 or 16 columns.
 The max-plus product has the entries max over k of left(i, k) + right(k, j), the plus-times product is the usual one.
-Callers use ``max_plus`` and ``plus_times``; ``max_plus_tile`` computes a single tile. Functions that emit something
-write LLVM code with ``builder`` while Numba compiles an intrinsic; their other arguments are LLVM values.
+Callers use ``max_plus`` and ``plus_times``; ``max_plus_tile`` and ``short_max_plus_tile`` compute a single tile.
+Functions that emit something write LLVM code with ``builder`` while Numba compiles an intrinsic; their other arguments
+are LLVM values.
 """
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
-from numba.extending import intrinsic
+from numba import types
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
 from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
@@ -24,6 +24,7 @@ from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
     splat,
 )
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.runtime.interpreted import intrinsic
 
 TILE_ROWS = 8  # rows of a tile, which are accumulated in registers at the same time
 SHORT_TILE_ROWS = 4  # rows of the last tile where the table's rows are not a multiple of TILE_ROWS
@@ -34,7 +35,7 @@ WIDE_COLUMNS = 16  # columns of a wide tile
 def _tile(rows, lanes, entry_type, start, step, naive):
     """Return the function ``tile(left, right, out, i, j, inner)`` that sets ``out[i : i + rows, j : j + lanes]``.
 
-    ``inner`` is the number of terms. The function is a Numba intrinsic, or plain NumPy if compilation is disabled.
+    ``inner`` is the number of terms. The function is an intrinsic.
 
     Parameters
     ----------
@@ -47,15 +48,12 @@ def _tile(rows, lanes, entry_type, start, step, naive):
     step : callable
         ``step(builder, entry, left, right)`` emits the update of an entry by one pair of factors.
     naive : callable
-        ``naive(left, right)`` returns the same tile in NumPy; used where compilation is disabled.
+        ``naive(left, right)`` returns the same tile in NumPy; interpreted kernels call it.
     """
-    if config.DISABLE_JIT:
 
-        def numpy_tile(left, right, out, i, j, inner):
-            """Compute the tile in NumPy."""
-            out[i : i + rows, j : j + lanes] = naive(left[i : i + rows, :inner], right[:inner, j : j + lanes])
-
-        return numpy_tile
+    def numpy_tile(left, right, out, i, j, inner):
+        """Compute the tile in NumPy."""
+        out[i : i + rows, j : j + lanes] = naive(left[i : i + rows, :inner], right[:inner, j : j + lanes])
 
     def emit(context, builder, signature, arguments):
         """Emit the loop over the terms of a tile."""
@@ -80,7 +78,7 @@ def _tile(rows, lanes, entry_type, start, step, naive):
             out.store(line, j, entries)
         return context.get_dummy_value()
 
-    @intrinsic
+    @intrinsic(numpy_tile)
     def tile(context, left, right, out, i, j, inner):
         """Set ``out[i : i + rows, j : j + lanes]`` of the product with ``inner`` terms."""
         return types.void(left, right, out, types.intp, types.intp, types.intp), emit
@@ -104,6 +102,14 @@ def _naive_max_plus(left, right):
     return np.maximum((left[:, :, None] + right[None]).max(axis=1), FORBIDDEN)
 
 
+def _naive_plus_times(left, right):
+    """Return the plus-times product of two float32 tables, added in the order of the terms, in NumPy."""
+    total = np.zeros((left.shape[0], right.shape[1]), dtype=np.float32)
+    for k in range(right.shape[0]):
+        total += left[:, k, None] * right[k]
+    return total
+
+
 def _max_plus_tile_of(rows, lanes):
     """Return the intrinsic for a tile of a max-plus product."""
     return _tile(rows, lanes, INTEGER, int(FORBIDDEN), _max_of_sums, _naive_max_plus)
@@ -111,13 +117,13 @@ def _max_plus_tile_of(rows, lanes):
 
 def _plus_times_tile_of(rows, lanes):
     """Return the intrinsic for a tile of a plus-times product."""
-    return _tile(rows, lanes, FLOAT, 0.0, _sum_of_products, np.matmul)
+    return _tile(rows, lanes, FLOAT, 0.0, _sum_of_products, _naive_plus_times)
 
 
 max_plus_tile, _max_plus_wide_tile, _plus_times_tile, _plus_times_wide_tile = (
     of(TILE_ROWS, lanes) for of in (_max_plus_tile_of, _plus_times_tile_of) for lanes in (NARROW_COLUMNS, WIDE_COLUMNS)
 )
-_short_max_plus_tile, _short_max_plus_wide_tile, _short_plus_times_tile, _short_plus_times_wide_tile = (
+short_max_plus_tile, _short_max_plus_wide_tile, _short_plus_times_tile, _short_plus_times_wide_tile = (
     of(SHORT_TILE_ROWS, lanes)
     for of in (_max_plus_tile_of, _plus_times_tile_of)
     for lanes in (NARROW_COLUMNS, WIDE_COLUMNS)
@@ -152,7 +158,7 @@ def max_plus(left, right, out, rows, inner, columns):
         for j in range(0, wide, WIDE_COLUMNS):
             _short_max_plus_wide_tile(left, right, out, full_rows, j, inner)
         if wide < columns:
-            _short_max_plus_tile(left, right, out, full_rows, wide, inner)
+            short_max_plus_tile(left, right, out, full_rows, wide, inner)
 
 
 @njit(nogil=True)

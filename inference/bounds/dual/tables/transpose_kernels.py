@@ -2,16 +2,16 @@
 """Transposition of int32 tables in registers, one block of 8 x 8 entries at a time.
 
 The triangle pass transposes a table before a max-plus product. ``_naive`` is the NumPy twin of the intrinsic: it
-defines what this computes, and runs where compilation is disabled. ``_emit`` writes the intrinsic's LLVM code with
+defines what this computes, and runs where kernels are interpreted. ``_emit`` writes the intrinsic's LLVM code with
 ``builder``: ``arguments`` holds the LLVM values of the intrinsic's arguments, and ``signature`` their Numba types.
 """
 
 from llvmlite import ir
-from numba import config, types
-from numba.extending import intrinsic
+from numba import types
 
 from dmcmc.inference.bounds.dual.tables.llvm_vectors import INTEGER, LANES, VectorTable
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.runtime.interpreted import intrinsic
 
 
 def _naive(table, out, i, j):
@@ -19,38 +19,36 @@ def _naive(table, out, i, j):
     out[j : j + LANES, i : i + LANES] = table[i : i + LANES, j : j + LANES].T
 
 
-if config.DISABLE_JIT:
-    _transpose_block = _naive
-else:
+def _exchange(builder, upper, lower, step):
+    """Swap alternate groups of ``step`` entries between two rows: one exchange of the transposition network.
 
-    def _exchange(builder, upper, lower, step):
-        """Swap alternate groups of ``step`` entries between two rows: one exchange of the transposition network.
+    With A B the groups of ``upper`` and C D those of ``lower``, the result is A C and B D.
+    """
+    kind, places = ir.VectorType(INTEGER, LANES), range(LANES)
+    first = [p if p & step == 0 else LANES + p - step for p in places]
+    second = [p + step if p & step == 0 else LANES + p for p in places]
+    return [builder.shuffle_vector(upper, lower, ir.Constant(kind, order)) for order in (first, second)]
 
-        With A B the groups of ``upper`` and C D those of ``lower``, the result is A C and B D.
-        """
-        kind, places = ir.VectorType(INTEGER, LANES), range(LANES)
-        first = [p if p & step == 0 else LANES + p - step for p in places]
-        second = [p + step if p & step == 0 else LANES + p for p in places]
-        return [builder.shuffle_vector(upper, lower, ir.Constant(kind, order)) for order in (first, second)]
 
-    def _emit(context, builder, signature, arguments):
-        """Emit the transposition of an 8 x 8 block in registers: three steps of row exchanges."""
-        table, out, i, j = arguments
-        table, out = (VectorTable(context, builder, signature.args[n], value) for n, value in enumerate((table, out)))
-        offsets = [ir.Constant(i.type, n) for n in range(LANES)]
-        rows = [table.load(builder.add(i, n), j, ir.VectorType(INTEGER, LANES)) for n in offsets]
-        for step in (1, 2, 4):
-            for n in range(LANES):
-                if n & step == 0:
-                    rows[n], rows[n + step] = _exchange(builder, rows[n], rows[n + step], step)
-        for n, row in zip(offsets, rows, strict=True):
-            out.store(builder.add(j, n), i, row)
-        return context.get_dummy_value()
+def _emit(context, builder, signature, arguments):
+    """Emit the transposition of an 8 x 8 block in registers: three steps of row exchanges."""
+    table, out, i, j = arguments
+    table, out = (VectorTable(context, builder, signature.args[n], value) for n, value in enumerate((table, out)))
+    offsets = [ir.Constant(i.type, n) for n in range(LANES)]
+    rows = [table.load(builder.add(i, n), j, ir.VectorType(INTEGER, LANES)) for n in offsets]
+    for step in (1, 2, 4):
+        for n in range(LANES):
+            if n & step == 0:
+                rows[n], rows[n + step] = _exchange(builder, rows[n], rows[n + step], step)
+    for n, row in zip(offsets, rows, strict=True):
+        out.store(builder.add(j, n), i, row)
+    return context.get_dummy_value()
 
-    @intrinsic
-    def _transpose_block(context, table, out, i, j):
-        """Compute what ``_naive`` does."""
-        return types.void(table, out, types.intp, types.intp), _emit
+
+@intrinsic(_naive)
+def _transpose_block(context, table, out, i, j):
+    """Compute what ``_naive`` does."""
+    return types.void(table, out, types.intp, types.intp), _emit
 
 
 @njit(nogil=True)

@@ -2,7 +2,7 @@
 """The message from a triangle to one of its pairs, eight entries of a row at a time.
 
 The triangle pass of dual ascent sends a pair a fraction of the triangle's max-marginal over it. ``_naive`` is the NumPy
-twin of the intrinsic: it defines what this computes, and runs where compilation is disabled.
+twin of the intrinsic: it defines what this computes, and runs where kernels are interpreted.
 
 A triangle is a triplet region of three variables with one table per pair of them. Its max-marginal over the pair ab is
 the table ab plus the max-plus product of the other two tables. Entries below ``FORBIDDEN_BELOW`` are forbidden.
@@ -12,12 +12,12 @@ arguments, and ``signature`` their Numba types.
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
-from numba.extending import intrinsic
+from numba import types
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 from dmcmc.inference.bounds.dual.tables.llvm_vectors import FLOAT, INTEGER, LANES, VectorTable, constant, splat
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.runtime.interpreted import intrinsic
 
 
 def _naive(triangle, pair, other_tables, i, j, weight):
@@ -32,42 +32,39 @@ def _naive(triangle, pair, other_tables, i, j, weight):
     return int((allowed > MAX_MAGNITUDE).any())
 
 
-if config.DISABLE_JIT:
-    _send_vector = _naive
-else:
+def _emit(context, builder, signature, arguments):
+    """Emit the message of eight entries; return the mask of entries that left the range as an integer."""
+    *tables, i, j, weight = arguments
+    triangle, pair, other_tables = (
+        VectorTable(context, builder, kind, table) for kind, table in zip(signature.args, tables, strict=False)
+    )
+    integers = ir.VectorType(INTEGER, LANES)
+    floats, forbidden_entry = ir.VectorType(FLOAT, LANES), constant(INTEGER, LANES, int(FORBIDDEN))
+    remainder = triangle.load(i, j, integers)
+    marginal = builder.add(remainder, other_tables.load(i, j, integers))
+    is_forbidden = builder.icmp_signed("<", marginal, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
+    scaled = builder.fmul(builder.sitofp(marginal, floats), splat(builder, weight, LANES))
+    sends_all = builder.fcmp_ordered("==", weight, ir.Constant(FLOAT, 1.0))
+    message = builder.select(sends_all, marginal, builder.fptosi(scaled, integers))
+    difference = builder.sub(remainder, message)
 
-    def _emit(context, builder, signature, arguments):
-        """Emit the message of eight entries; return the mask of entries that left the range as an integer."""
-        *tables, i, j, weight = arguments
-        triangle, pair, other_tables = (
-            VectorTable(context, builder, kind, table) for kind, table in zip(signature.args, tables, strict=False)
-        )
-        integers = ir.VectorType(INTEGER, LANES)
-        floats, forbidden_entry = ir.VectorType(FLOAT, LANES), constant(INTEGER, LANES, int(FORBIDDEN))
-        remainder = triangle.load(i, j, integers)
-        marginal = builder.add(remainder, other_tables.load(i, j, integers))
-        is_forbidden = builder.icmp_signed("<", marginal, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
-        scaled = builder.fmul(builder.sitofp(marginal, floats), splat(builder, weight, LANES))
-        sends_all = builder.fcmp_ordered("==", weight, ir.Constant(FLOAT, 1.0))
-        message = builder.select(sends_all, marginal, builder.fptosi(scaled, integers))
-        difference = builder.sub(remainder, message)
+    def out_of_range(value):
+        """Return a mask of the entries outside ±``MAX_MAGNITUDE``, with one unsigned comparison."""
+        moved = builder.add(value, constant(INTEGER, LANES, int(MAX_MAGNITUDE)))
+        return builder.icmp_unsigned(">", moved, constant(INTEGER, LANES, 2 * int(MAX_MAGNITUDE)))
 
-        def out_of_range(value):
-            """Return a mask of the entries outside ±``MAX_MAGNITUDE``, with one unsigned comparison."""
-            moved = builder.add(value, constant(INTEGER, LANES, int(MAX_MAGNITUDE)))
-            return builder.icmp_unsigned(">", moved, constant(INTEGER, LANES, 2 * int(MAX_MAGNITUDE)))
+    out_of_range_lanes = builder.and_(
+        builder.or_(out_of_range(difference), out_of_range(message)), builder.not_(is_forbidden)
+    )
+    pair.store(i, j, builder.select(is_forbidden, forbidden_entry, message))
+    triangle.store(i, j, builder.select(is_forbidden, forbidden_entry, difference))
+    return builder.zext(builder.bitcast(out_of_range_lanes, ir.IntType(LANES)), ir.IntType(64))
 
-        out_of_range_lanes = builder.and_(
-            builder.or_(out_of_range(difference), out_of_range(message)), builder.not_(is_forbidden)
-        )
-        pair.store(i, j, builder.select(is_forbidden, forbidden_entry, message))
-        triangle.store(i, j, builder.select(is_forbidden, forbidden_entry, difference))
-        return builder.zext(builder.bitcast(out_of_range_lanes, ir.IntType(LANES)), ir.IntType(64))
 
-    @intrinsic
-    def _send_vector(context, triangle, pair, other_tables, i, j, weight):
-        """Compute what ``_naive`` does."""
-        return types.int64(triangle, pair, other_tables, types.intp, types.intp, types.float32), _emit
+@intrinsic(_naive)
+def _send_vector(context, triangle, pair, other_tables, i, j, weight):
+    """Compute what ``_naive`` does."""
+    return types.int64(triangle, pair, other_tables, types.intp, types.intp, types.float32), _emit
 
 
 @njit(nogil=True)

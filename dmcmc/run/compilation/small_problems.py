@@ -1,0 +1,130 @@
+"""Decide whether a problem is so small that its kernels are interpreted instead of compiled.
+
+The work of a run is counted in steps of interpreted kernels (:mod:`dmcmc.inference.runtime.interpreted`). A problem
+with few steps is solved before the first kernel would be compiled. The answers are the same either way.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from math import inf, prod
+
+import numpy as np
+
+from dmcmc.config.settings import Settings
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.orders.estimate_cost import MAX_INTERPRETED_VARIABLES, cells_upper_bound
+from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
+from dmcmc.inference.runtime.interpreted import interpreted_if_short, interpreted_kernels, may_interpret, steps_left
+from dmcmc.mpi.world import World
+
+_STEPS_PER_RUN = 5_000  # steps of any run: calls of kernels for the smallest problem; measured, as all numbers here
+_STEPS_PER_VARIABLE = 500  # the same, for each variable
+_STEPS_PER_ENTRY = 4  # steps per entry of a factor in the first search
+_ORDER_STEPS_PER_VARIABLE = 6_000  # steps per variable of the search for an elimination order
+_SEARCH_STEPS_PER_VARIABLE = 60_000  # steps per variable of the local search that follows an answer without a proof
+_STEPS_PER_DRAW = 80  # steps per draw of one variable by a sampler
+_COUNTED_SAMPLERS = {"gibbs", "metropolis-hastings", "annealing", "tempering"}  # samplers whose draws can be counted
+
+
+@contextmanager
+def interpreted_if_small(problem: Problem | None, settings: Settings, world: World | None = None) -> Iterator[None]:
+    """Interpret all kernels in this block if the problem is small; called by all ranks."""
+    with interpreted_kernels() if solves_interpreted(problem, settings, world or World()) else nullcontext():
+        yield
+
+
+def interpreted_tree_if_small(problem: Problem, settings: Settings) -> AbstractContextManager[None]:
+    """Return a block that interprets all kernels if an elimination or a junction tree of the whole problem is small."""
+    return interpreted_if_short(inf if settings.device == "cuda" else _elimination_steps(problem, tree=True))
+
+
+def solves_interpreted(problem: Problem | None, settings: Settings, world: World) -> bool:
+    """Return whether all ranks interpret the kernels of a run; the steps then count as interpreted by this process.
+
+    Rank 0 decides for all ranks, by its count of steps and by what it has interpreted before.
+    """
+    return world.on_first_rank(lambda: problem is not None and may_interpret(count_steps(problem, settings)))
+
+
+def count_steps(problem: Problem, settings: Settings) -> float:
+    """Return an estimate of the steps of a run; inf if it is large or cannot be counted.
+
+    Runs that can be counted prove the optimum by exact tables, or have no time budget.
+    """
+    local, combine = settings.local, settings.combine
+    if (
+        steps_left() <= 0  # counting would be in vain
+        or settings.device == "cuda"
+        or settings.algorithm_settings.name != "dmcmc"
+        or settings.search not in ("auto", "none")
+        or settings.presolve == "merge"
+        or local.order is not None
+        or local.bound not in ("auto", "none")
+    ):
+        return inf
+    steps = _elimination_steps(problem)
+    if local.method in ("auto", "exact") and local.cells == "auto" and combine.method != "mini-bucket":
+        return steps
+    if settings.budget.time is not None or local.method not in {"auto", "exact", *_COUNTED_SAMPLERS}:
+        return inf
+    if local.method in _COUNTED_SAMPLERS:
+        steps += _STEPS_PER_DRAW * local.runs * local.samples * _rows_of_hidden(problem)
+    if settings.local_search != "none":
+        steps += _SEARCH_STEPS_PER_VARIABLE * problem.n_variables
+    return steps
+
+
+def _elimination_steps(problem: Problem, tree: bool = False) -> float:
+    """Return the steps of exact tables and their combination, or of a junction tree of the whole problem."""
+    n, domains = problem.n_variables, problem.domains
+    if n > MAX_INTERPRETED_VARIABLES or steps_left() <= 0:
+        return inf
+    scopes = [factor.scope for factor in problem.factors]
+    entries: float = sum(prod(domains[list(scope)].tolist()) for scope in scopes)
+    steps: float = _STEPS_PER_RUN + _STEPS_PER_VARIABLE * n + _STEPS_PER_ENTRY * entries
+    steps += _ORDER_STEPS_PER_VARIABLE * n if n > MAX_EXACT_VARIABLES else 0
+    if steps > steps_left():
+        return inf
+    if tree:
+        return steps + cells_upper_bound(scopes, domains, range(n))
+    interfaces = _interfaces(problem)
+    shared = {v for interface in interfaces for v in interface}
+    hidden = [v for v in range(n) if v not in shared]
+    steps += sum(float(prod(domains[interface].tolist())) for interface in interfaces)
+    steps += cells_upper_bound(scopes, domains, hidden)
+    return steps if steps > steps_left() else steps + _combined_cells(problem, interfaces)
+
+
+def _combined_cells(problem: Problem, interfaces: list[list[int]]) -> float:
+    """Return the cells of combining the agents' tables, one agent after the other, the cheapest first.
+
+    An agent joins its messages and tables over all of their variables, without its hidden variables.
+    """
+    shared = {v for interface in interfaces for v in interface}
+    groups = [shared.intersection(factor.scope) for factor in problem.factors]
+    groups += [set(interface) for interface in interfaces]
+    waiting, total = {agent for agent, interface in enumerate(interfaces) if interface}, 0.0
+    while waiting and total <= steps_left():
+        joined = {a: set().union(*(g for g in groups if not g.isdisjoint(interfaces[a]))) for a in waiting}
+        cells = {a: float(prod(problem.domains[sorted(joined[a])].tolist())) for a in waiting}
+        agent = min(waiting, key=lambda a: (cells[a], a))
+        total += cells[agent]
+        waiting.remove(agent)
+        groups = [g for g in groups if g.isdisjoint(interfaces[agent])] + [joined[agent].difference(interfaces[agent])]
+    return total
+
+
+def _interfaces(problem: Problem) -> list[list[int]]:
+    """Return each agent's variables that share a factor with another agent's variable."""
+    crossing = [factor.scope for factor in problem.factors if len(set(problem.owner[list(factor.scope)].tolist())) > 1]
+    shared = sorted({v for scope in crossing for v in scope})
+    return [[v for v in shared if problem.owner[v] == agent] for agent in range(problem.n_agents)]
+
+
+def _rows_of_hidden(problem: Problem) -> float:
+    """Return the number of hidden variables in all rows of all agents' tables."""
+    interfaces, variables = _interfaces(problem), np.bincount(problem.owner, minlength=problem.n_agents)
+    return sum(
+        float(prod(problem.domains[interface].tolist())) * (int(count) - len(interface))
+        for interface, count in zip(interfaces, variables, strict=True)
+    )
