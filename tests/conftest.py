@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from support.clock import MovableClock
 from support.ranks import needs_mpirun
 
-# Tests compare what methods find; which of them are compiled in time must not matter.
+# Tests compare what methods find with compiled kernels; which of them are compiled in time must not matter.
 os.environ.setdefault("DMCMC_COMPILE", "first")
 
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -26,14 +26,6 @@ def pytest_xdist_auto_num_workers(config):
     from dmcmc.inference.runtime.threads import cores
 
     return min(_MAX_PROCESSES, cores()) if config.args_source is config.ArgsSource.TESTPATHS else 0
-
-
-@pytest.fixture(autouse=True)
-def compiled_kernels(monkeypatch):
-    """Compile kernels also for small problems, whatever this process has solved before."""
-    from dmcmc.inference.runtime import interpreted
-
-    monkeypatch.setattr(interpreted, "MAX_STEPS", -1.0)
 
 
 @pytest.fixture

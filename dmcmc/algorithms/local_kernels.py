@@ -36,7 +36,7 @@ from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def column_of(layout, column, z):
     """Return where a column starts in ``layout.data`` (its entry for value 0) when the others are as in ``z``."""
     start = layout.column_at[column]
@@ -57,7 +57,7 @@ def fill_scores(layout, z, scores):
                 scores[v, d] += layout.data[start + d]
 
 
-@njit()
+@njit(allocates=False)
 def total_score(layout, z):
     """Return this rank's part of an assignment's total utility, in the units of ``layout.data``.
 
@@ -76,7 +76,7 @@ def total_score(layout, z):
     return total
 
 
-@njit()
+@njit(allocates=False)
 def set_value(layout, z, scores, v, value):
     """Set variable v to a value, and update the scores of its neighbours; return the gain of the move.
 
@@ -97,7 +97,7 @@ def set_value(layout, z, scores, v, value):
     return gain
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def best_value(scores, v, size):
     """Return the best of the first ``size`` values of v, the lowest index at a tie."""
     best = 0
@@ -107,7 +107,7 @@ def best_value(scores, v, size):
     return best
 
 
-@njit()
+@njit(allocates=False)
 def in_conflict(layout, z, v):
     """Return whether a factor of v is below its largest entry (for constraints: whether one of them is violated).
 
@@ -119,7 +119,7 @@ def in_conflict(layout, z, v):
     return False
 
 
-@njit()
+@njit(allocates=False)
 def best_pair(layout, z, scores, row, u, p):
     """Return the best joint move of variable u and its neighbour, the second variable of pair number p.
 
@@ -155,7 +155,7 @@ def best_pair(layout, z, scores, row, u, p):
     return best_gain, best_u, best_v
 
 
-@njit()
+@njit(allocates=False)
 def is_2_optimal(layout, z, scores, row):
     """Return whether no variable and no pair of neighbours can gain anything; needs the scores of all variables."""
     for u in range(z.size):
@@ -167,7 +167,7 @@ def is_2_optimal(layout, z, scores, row):
     return True
 
 
-@njit()
+@njit(allocates=False)
 def set_values(layout, z, scores, new):
     """Set all variables to the values ``new`` (n,), one after another, and update the scores."""
     for v in range(z.size):
@@ -175,7 +175,7 @@ def set_values(layout, z, scores, new):
             set_value(layout, z, scores, v, new[v])
 
 
-@njit()
+@njit(allocates=False)
 def conflicts(layout, z, in_conflict_flags):
     """Write which variables of this rank have a factor below its largest entry.
 

@@ -10,10 +10,8 @@ of the problem. Objective and bound are in the problem's own sense.
 """
 
 import json
-import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from dmcmc.config.configuration import Config, config_of
@@ -22,12 +20,12 @@ from dmcmc.config.problem_section import problem_of
 from dmcmc.experiments.bucket import largest_bucket
 from dmcmc.experiments.peers.registry import PEERS
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.compile_first import compiling_first
 from dmcmc.inference.runtime.errors import DmcmcError, ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import quality_of
 from dmcmc.results.result import Result, gap_of
 
-_COMPILE = "DMCMC_COMPILE"  # environment variable; "first": runs wait for their kernels
 _MAX_POINTS = 200  # points of a trace in a record; enough for a chart
 # Small problems: parameters by name of the generator. Together they compile the kernels of all kinds of factors.
 _WARM_UP_PROBLEMS: dict[str, dict[str, Any]] = {
@@ -90,22 +88,9 @@ def warm_up(job: Mapping[str, Any], warmed: set[str]) -> None:
     data = {name: part for name, part in job["data"].items() if name not in ("problem", "seed", "output")}
     if job.get("peer"):
         return
-    with _kernels_first():
+    with compiling_first():
         _warm_up_gpu(job, warmed)
         _warm_up_method(job, data, warmed)
-
-
-@contextmanager
-def _kernels_first() -> Iterator[None]:
-    """Let runs in the block wait for their kernels before their time starts."""
-    before = os.environ.get(_COMPILE)
-    os.environ[_COMPILE] = "first"
-    try:
-        yield
-    finally:
-        os.environ.pop(_COMPILE)
-        if before is not None:
-            os.environ[_COMPILE] = before
 
 
 def _warm_up_method(job: Mapping[str, Any], data: dict[str, Any], warmed: set[str]) -> None:

@@ -137,7 +137,7 @@ def split_bucket(program, b):
     return sizes[:k], width, program.domains[program.variable[b]], level, is_row, at, strides, offsets, dense
 
 
-@njit(nogil=True, error_model="numpy", inline="always")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def add_row(to, start, source, at, offsets, dense, lowest):
     """Write ``start`` + one row of a table to ``to``, clamped to ``lowest``.
 
@@ -163,7 +163,7 @@ def add_row(to, start, source, at, offsets, dense, lowest):
         gather_row(to, start, source, at, offsets, lowest)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def gather_row(to, start, source, at, offsets, lowest):
     """Write ``start`` + the entries of a table at ``offsets`` to ``to``, clamped.
 
@@ -316,7 +316,7 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
                 break
 
 
-@njit(nogil=True, error_model="numpy", inline="always")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def max_rows(best, row_sums, scalar_sums):
     """Raise ``best`` to the maximum over x of ``row_sums[x]`` + ``scalar_sums[x]``.
 
@@ -340,7 +340,7 @@ def max_rows(best, row_sums, scalar_sums):
         x += 1
 
 
-@njit(nogil=True, error_model="numpy", inline="always")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def sum_row(row, row_sum, scalar, arena, x, tables, position, strides, offsets, dense, lowest):
     """Write ``row_sum`` + ``scalar`` + the rows of the given tables at x to ``row``, clamped to ``lowest``.
 

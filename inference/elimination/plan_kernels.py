@@ -19,13 +19,13 @@ _MAX_ROW_CELLS = 1 << 12  # cells of a row
 _MAX_ROW_SUMS = 1 << 16  # entries of the sums of a row, for all values of the variable: they should stay in the cache
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def times(a, b):
     """Return a·b, saturated at ``HUGE``."""
     return HUGE if a > HUGE // max(b, 1) else a * b
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def sort_by(values, count, key):
     """Sort the first ``count`` values in place by their key (insertion sort)."""
     for i in range(1, count):
@@ -135,7 +135,7 @@ def plan_buckets(scope_start, scope, rank, order, domains):
     )
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def choose_row(start, scopes, inputs, output, x_size, rank, domains):
     """Return how many trailing separator variables should form a row, by an estimated cost per cell.
 

@@ -62,7 +62,7 @@ PROJECT = 2
 UP, DOWN, MARGINAL, SEPARATOR_MARGINAL = range(4)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def row_axes(sizes):
     """Return how many trailing axes form a row, and the number of its entries.
 
@@ -163,7 +163,7 @@ def sum_tables(row, arena, count, position, run, offsets, lowest):
     return True
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def maximise_into(out, at, run, offsets, row):
     """Raise the entries of a target table to the maximum of the row entries that project to them.
 
@@ -183,7 +183,7 @@ def maximise_into(out, at, run, offsets, row):
             out[at + offsets[i]] = max(out[at + offsets[i]], row[i])
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def add_relative(out, top, at, run, offsets, row, lowest):
     """Add exp(row − top) to the entries of a target table; ``top`` has the same layout, −∞ where nothing is allowed.
 
@@ -311,20 +311,20 @@ def inputs_and_targets(program, clique, table_kind):
     return tables[: count + 1], count, scope
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def scope_of(program, t):
     """Return the variables of a table."""
     return program.scope[program.scope_start[t] : program.scope_start[t + 1]]
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def is_message(program, t):
     """Return whether a table is a message."""
     factors = program.factor_start[program.parent.size]
     return factors <= t < factors + 2 * program.parent.size
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def nothing_to_make(program, clique, table_kind):
     """Return whether a clique has no table of this kind: no assigned variables, or no parent."""
     if table_kind == MARGINAL:
@@ -341,7 +341,7 @@ def fill_lowest(program, arena, targets, lowest):
         arena[program.at[t] : program.at[t] + entries_of(program, t)] = lowest
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def normalise_lowest(program, arena, targets, lowest):
     """Replace sums that contain −∞ by −∞ itself."""
     for t in targets:
@@ -350,14 +350,14 @@ def normalise_lowest(program, arena, targets, lowest):
                 arena[i] = lowest
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def set_logarithms(out, top, total, lowest):
     """Write the logarithms of sums that are relative to their largest terms ``top``."""
     for i in range(out.size):
         out[i] = top[i] + math.log(total[i]) if top[i] > lowest else lowest
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def normalise(program, arena, targets):
     """Normalise the entries of each table to sum one; NaN if all are zero."""
     for t in targets:
@@ -417,7 +417,7 @@ def make_messages(program, arena, linear_tables, table_kind, cliques, lowest, op
             stale[targets[0]] = False
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def finish_products(program, arena, linear_tables, table_kind, tables, targets):
     """Store linear-scale sums: probabilities, or a message, with its logarithm if it is a root's total."""
     if table_kind >= MARGINAL:

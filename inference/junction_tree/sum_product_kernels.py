@@ -47,7 +47,7 @@ _PARTIAL_SUMS = 8  # partial sums of a row: their order does not depend on the p
 _MAX_RANGE = 600.0  # largest admissible −ln(product / largest product); a float64 allows 708
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def entries_of(program, t):
     """Return the number of used entries of a table; a message contains only entries that agree with the evidence."""
     factors = program.factor_start[program.parent.size]
@@ -60,7 +60,7 @@ def entries_of(program, t):
     return entries
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def linearise(program, arena, numbers, peak, low, tables):
     """Compute the linear-scale copy, the largest entry and the range of some tables from their logarithms.
 
@@ -81,7 +81,7 @@ def linearise(program, arena, numbers, peak, low, tables):
             numbers[i] = math.exp(arena[i] - top) if arena[i] > -np.inf else 0.0
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def products_are_safe(low, tables):
     """Return whether no product of entries of these tables can underflow: Σ ``low`` is below ``_MAX_RANGE``."""
     total_range = 0.0
@@ -90,7 +90,7 @@ def products_are_safe(low, tables):
     return total_range < _MAX_RANGE
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def total_of(row):
     """Return the sum of a row: eight partial sums, which fill vector registers, then the remaining entries."""
     a = b = c = d = e = f = g = h = 0.0
@@ -148,7 +148,7 @@ def multiply(row, numbers, count, position, run, offsets):
     return True
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def add_row(out, at, run, offsets, row):
     """Add a row to the entries of a target table that it projects to.
 
@@ -205,7 +205,7 @@ def clear_numbers(program, numbers, targets):
         numbers[program.at[t] : program.at[t] + entries_of(program, t)] = 0.0
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def store_message(program, linear_tables, tables, target):
     """Normalise the linear-scale sums of a message in place and record its peak and range; its logarithms become stale.
 
@@ -229,7 +229,7 @@ def store_message(program, linear_tables, tables, target):
     stale[target] = True
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def to_logarithms(program, arena, linear_tables, tables):
     """Compute the logarithms of messages that exist only in linear scale."""
     numbers, peak, _, stale = linear_tables
@@ -240,7 +240,7 @@ def to_logarithms(program, arena, linear_tables, tables):
             stale[t] = False
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def normalise_numbers(program, arena, numbers, targets):
     """Write the probabilities ``numbers`` / Σ ``numbers`` of each table to ``arena``; NaN if all entries are zero.
 

@@ -53,7 +53,7 @@ def max_marginal(program, arena, b, lowest):
     return best
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def root_range(marginal, lowest):
     """Return the square root of (largest − least finite value) of a max-marginal; 0 without finite values."""
     half = lowest / 2
@@ -122,7 +122,7 @@ def equalise_max_marginals(marginals, shifts, total_magnitude, lowest):
     return largest
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def magnitude_of(entries, lowest):
     """Return the largest finite |entry|."""
     half = lowest / 2
@@ -183,7 +183,7 @@ def set_shifts(program, arena, state, first, last, marginals, limit, lowest):
         copy_entries(shifts[k], table_entries(program, arena, program.inputs[program.input_start[first + k + 1] - 1]))
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def measure_messages(program, arena, magnitudes, state, first, last, lowest):
     """Compute the magnitudes of the new messages of buckets ``first`` to ``last`` − 1 and update the total."""
     for b in range(first, last):
@@ -192,7 +192,7 @@ def measure_messages(program, arena, magnitudes, state, first, last, lowest):
     update_total(program, magnitudes, state, first, last)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def update_total(program, magnitudes, state, first, last):
     """Update the total magnitude: subtract the inputs of buckets ``first`` to ``last`` − 1, add their messages."""
     for b in range(first, last):

@@ -25,7 +25,7 @@ def enlarged(array, needed):
     return wider
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def union_up_to(union, count, scope, rank, z, out):
     """Write the union of two variable sets, sorted by rank, to ``out``; return its size, or −1 if it exceeds ``z``.
 
@@ -157,7 +157,7 @@ def first_fit(scope_start, scope, rank, order, z):
     )
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _append_to_bucket(t, scope, rank, head, tail, next_table):
     """Append a table to the linked list of its bucket, which is that of the first variable of its scope.
 

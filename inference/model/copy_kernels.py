@@ -8,7 +8,7 @@ kernel that contains it.
 from dmcmc.inference.runtime.compile import njit
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def copy_entries(source, target):
     """Copy the entries of ``source``, shape (n,), to the first n entries of ``target``."""
     for i in range(source.size):

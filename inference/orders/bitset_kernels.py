@@ -41,19 +41,19 @@ def lowest(context, word):
     return types.int64(types.uint64), lambda context, builder, signature, args: builder.cttz(args[0], zero_is_defined)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def bit(v):
     """Return the word in which only the bit of v is set; it belongs to word ``v >> 6`` of a row."""
     return ONE << np.uint64(v & 63)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def has(row, v):
     """Return whether v is in the set ``row``."""
     return (row[v >> 6] >> np.uint64(v & 63)) & ONE != 0
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def members(row, out):
     """Write the members of the set ``row`` to ``out`` (n,) int64, ascending; return their number."""
     count = 0

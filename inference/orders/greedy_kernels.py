@@ -32,7 +32,7 @@ MIN_FILL, MIN_WEIGHT, WEIGHTED_MIN_FILL, MIN_DEGREE = range(4)
 MAX_CELLS = 1e300  # upper limit on a table's cells: a sum of a few million of them is still finite
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def random_word(state):
     """Return the next 64-bit word of a xorshift generator (Marsaglia 2003); ``state`` (1,) uint64 is never zero."""
     x = state[0]
@@ -43,7 +43,7 @@ def random_word(state):
     return x
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def random_unit(state):
     """Return a float in [0, 1) with 31 random bits; ``state`` (1,) uint64 is the generator's."""
     return np.int64(random_word(state) >> np.uint64(33)) * (1.0 / 2147483648.0)
@@ -62,7 +62,7 @@ def seeded(seed):
     return state
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _weight_of_word(word, k, weight, plain):
     """Return the weight of the vertices in word k of a row; their number if ``plain``."""
     if plain:
@@ -74,7 +74,7 @@ def _weight_of_word(word, k, weight, plain):
     return total
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _weight_outside(graph, a, b, weight, plain):
     r"""Return the weight of N(a) \ N[b]: the neighbours of a that are neither b nor adjacent to b."""
     total = np.int64(0)
@@ -112,7 +112,7 @@ def first_costs(graph, weight, eliminate, rule):
     return cost, work
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _cheapest(cost, remaining_vertices, count, noise, ties, state):
     """Return the position in ``remaining_vertices`` (n,) int64 of the cheapest of its first ``count`` vertices.
 
@@ -135,7 +135,7 @@ def _cheapest(cost, remaining_vertices, count, noise, ties, state):
     return position
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _connect(graph, cost, a, b, weight, plain):
     """Add edge a-b and update the fill costs of a, b and their common neighbours; return the work."""
     words = graph.shape[1]
@@ -158,7 +158,7 @@ def _connect(graph, cost, a, b, weight, plain):
     return work
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _remove(graph, cost, v, neighbours, degree, weight, rule):
     """Eliminate v, make the first ``degree`` vertices of ``neighbours`` a clique, update costs; return the work."""
     words = graph.shape[1]

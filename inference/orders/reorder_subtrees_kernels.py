@@ -37,7 +37,7 @@ def children_of(parent):
     return first, following
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _grow_piece(parent, cells, first, following, start, size, noise, state, inside, piece, candidates, scores):
     """Grow a connected piece of the tree from ``start``, large buckets first, with noise; return its size and the work.
 

@@ -15,7 +15,7 @@ from dmcmc.inference.orders.greedy_kernels import MAX_CELLS
 from dmcmc.inference.runtime.compile import njit
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _is_almost_simplicial(graph, sizes, v, neighbours, degree, neighbour_bits):
     """Return whether v is almost simplicial and the domain of the exceptional neighbour w is no larger than v's.
 

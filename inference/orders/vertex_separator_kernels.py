@@ -100,7 +100,7 @@ def farthest(start, ends, source, distance, queue, state):
     return queue[first + int((tail - first) * random_unit(state))]
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _search_residual(start, ends, opposite, weight, through, flow, side, forward, seen, came, queue, tail):
     """Search the residual graph from the ``tail`` nodes in ``queue``; return a node of the other side, −1 for none.
 
@@ -151,7 +151,7 @@ def _search_from_side(start, ends, opposite, weight, through, flow, side, forwar
     return _search_residual(start, ends, opposite, weight, through, flow, side, forward, seen, came, queue, tail)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _augment(meeting_node, ends, opposite, weight, through, flow, side, came):
     """Augment the flow along the path that ends in node ``meeting_node``; return the amount.
 
@@ -182,7 +182,7 @@ def _augment(meeting_node, ends, opposite, weight, through, flow, side, came):
     return amount
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _pierce(start, ends, side, pierced_side, entry_parity, seen, reached_backward, own_distance, other_distance, state):
     """Return the best vertex of a side's cut to take in (−1 for none), and whether that opens an augmenting path.
 

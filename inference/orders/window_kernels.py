@@ -113,7 +113,7 @@ def order_of_tree(parent, order):
             depth -= 1
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def totals(separator, cells, order):
     """Return Σ cells in elimination order, the cells of the largest bucket, and the induced width."""
     total, largest, width = 0.0, 0.0, 0
@@ -127,7 +127,7 @@ def totals(separator, cells, order):
     return total, largest, width
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _grow_window(parent, cells, start, size, noisy, state, window, inside):
     """Grow a window from ``start``, largest buckets first, to at most ``size`` vertices; return its size.
 
@@ -157,7 +157,7 @@ def _grow_window(parent, cells, start, size, noisy, state, window, inside):
     return count
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _local_rows(graph, separator, parent, window, count, inside, vertices, rows):
     """Write the graph that the window is eliminated from to ``rows`` (count,) uint64, as local rows of bits.
 
@@ -198,7 +198,7 @@ def _local_rows(graph, separator, parent, window, count, inside, vertices, rows)
     return total
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _best_window_order(rows, joined, cost, last, count, sizes, vertices, limit):
     """Fill the tables over subsets of the window; return the least cells of eliminating it.
 

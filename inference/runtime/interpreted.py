@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numba import config
 
+from dmcmc.inference.runtime.compile_first import compiles_first
+
 # Steps that a process may interpret in total: about half a second, as long as loading the compiled kernels of a run.
 MAX_STEPS = 500_000.0
 _SWITCH_STEPS = 500.0  # steps of switching all kernels of a process to the interpreter and back (measured)
@@ -65,7 +67,7 @@ def interpreted_kernels() -> Iterator[None]:
 
 def steps_left() -> float:
     """Return the number of steps that this process may still interpret."""
-    return MAX_STEPS - _steps
+    return 0.0 if compiles_first() else MAX_STEPS - _steps
 
 
 def may_interpret(steps: float) -> bool:

@@ -129,7 +129,7 @@ def list_finite(table, half, sizes, to, keys, values):
     return count
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def spread_out(keys, values, shift, mask, stride, table):
     """Scatter the values of rows into a dense table (entries,); ``stride`` (k,) int64 are its strides in entries."""
     for i in range(keys.size):
@@ -139,7 +139,7 @@ def spread_out(keys, values, shift, mask, stride, table):
         table[at] = values[i]
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def find(keys, key):
     """Return the index of a key in sorted keys; −1 if it is not there."""
     low, high = 0, keys.size
@@ -152,7 +152,7 @@ def find(keys, key):
     return low if low < keys.size and keys[low] == key else -1
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def find_entries(key, lookups, base):
     """Write to ``base`` where a row's entries begin in each lookup table."""
     for t in range(lookups.offset.size):
@@ -162,7 +162,7 @@ def find_entries(key, lookups, base):
         base[t] = at
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def filter_vector(vector, base, lookups, y, lowest, threshold, total):
     """Add the exact tables to a row and set values that cannot exceed the threshold to −∞; return whether any is left.
 
@@ -323,7 +323,7 @@ def fill_vectors(table, first, last, lookups, lowest, threshold, out_keys, out_v
     return count
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def best_of(vectors, out):
     """Write the largest value of each vector of ``vectors`` (n, x_size) to ``out`` (n,)."""
     for i in range(out.size):

@@ -41,13 +41,13 @@ from dmcmc.inference.runtime.compile import njit
 MAX_WIDTH = 62  # maximum number of variables of a bucket's separator
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def random_below(state, n):
     """Return a random integer from 0 to n - 1, from the 31 upper bits of a random word."""
     return np.int64(random_word(state) >> np.uint64(33)) % n
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def start_near_loss(graph, z, state, tries):
     """Draw a free variable, preferably one of a factor whose entry is far below its largest.
 
@@ -69,7 +69,7 @@ def start_near_loss(graph, z, state, tries):
     return variable if variable < graph.free else random_below(state, graph.free)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def entry_of(graph, z, f):
     """Return the utility of factor f at the assignment; a violation has the utility ``graph.violation_utility``."""
     first, last = graph.scope_start[f], graph.scope_start[f + 1]
@@ -81,7 +81,7 @@ def entry_of(graph, z, f):
     return automaton_utility(graph, z, f)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def automaton_utility(graph, z, f):
     """Return the utility of automaton f at the assignment; a violation has the utility ``graph.violation_utility``.
 
@@ -100,7 +100,7 @@ def automaton_utility(graph, z, f):
     return utility
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def merge(a, na, b, nb, out):
     """Write the union of the ascending lists ``a[:na]`` and ``b[:nb]`` to ``out``; return the length of the union.
 
@@ -122,7 +122,7 @@ def merge(a, na, b, nb, out):
     return n
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def added_cells(workspace, size, near, count, limit, commit):
     """Return the cells that a new variable adds to the block's buckets, or −1 if a bucket would exceed the limit.
 
@@ -175,7 +175,7 @@ def added_cells(workspace, size, near, count, limit, commit):
     return added
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def places_near(graph, workspace, v, mark):
     """Write the ascending places of v's neighbours in the block to ``workspace.near``; return their number.
 
@@ -353,7 +353,7 @@ def cut(graph, workspace, order, rank, priority, limit, total_limit):
     return size
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def send_message(workspace, v, rank):
     """Add v's message to the bucket of the first variable, by ``rank``, of its separator that is not fixed, if any.
 
@@ -369,7 +369,7 @@ def send_message(workspace, v, rank):
         workspace.place[parent] = v
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def redirect_messages(workspace, v, rank):
     """Move the messages in the bucket of the newly fixed variable v to the next variables in their separators."""
     child = workspace.place[v]

@@ -140,7 +140,7 @@ def improve(graph, z, workspace, order, rank, arms, temperature, key, chain, tri
     return gained, trial
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def choose_arm(arms, state):
     """Return the index of the next arm: in half of the cases that with most successes per work, else a random one.
 

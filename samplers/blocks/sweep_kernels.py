@@ -25,7 +25,7 @@ from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.blocks.block_selection_kernels import entry_of
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def utility_of_assignment(graph, z):
     """Return the utility of an assignment; each violation counts as the finite utility ``graph.violation_utility``."""
     value = 0.0

@@ -41,7 +41,7 @@ from dmcmc.samplers.branch_and_bound.cost_network import (
 )
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def set_cost(state, i, number):
     """Set word i of ``state.cost``, and save its old value on the trail if the present step has not yet done so.
 
@@ -55,7 +55,7 @@ def set_cost(state, i, number):
     state.cost[i] = number
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def remove_value(net, state, v, x):
     """Remove value x from the domain of v."""
     first, last = net.first[v], state.size[v] - 1
@@ -66,7 +66,7 @@ def remove_value(net, state, v, x):
     state.mark[REMOVED, v] = 1
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def remove_costly(net, state, v):
     """Remove values of v whose unary cost and the lower bound reach the cost to beat; return False if none remains."""
     first, slack = net.first[v], state.head[TOP] - state.cost[0]
@@ -77,7 +77,7 @@ def remove_costly(net, state, v):
     return state.size[v] > 0
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def project_to_bound(net, state, v):
     """Move the smallest unary cost of v to the lower bound, then remove costly values; return False if none remains."""
     first, smallest = net.first[v], FORBIDDEN
@@ -94,7 +94,7 @@ def project_to_bound(net, state, v):
     return remove_costly(net, state, v)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def least_costs(net, state, p, end, with_other, out):
     """Write to ``out[x]``, for each value x at one end of a pair, its smallest cost with any value at the other end.
 
@@ -119,7 +119,7 @@ def least_costs(net, state, p, end, with_other, out):
         out[x] = FORBIDDEN if smallest == FORBIDDEN else smallest - moved
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def project_to_values(net, state, p, end, out):
     """Move the cost ``out[x]`` from a pair to each value x at one end; return False if none of the values remains.
 
@@ -145,7 +145,7 @@ def project_to_values(net, state, p, end, out):
     return True
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def support(net, state, p, end):
     """Give each value at one end of a pair a support: a value at the other end with which the pair costs nothing.
 
@@ -155,7 +155,7 @@ def support(net, state, p, end):
     return project_to_values(net, state, p, end, state.scratch[0])
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def full_support(net, state, p, end):
     """Give each value at one end a full support: the pair and the other value's unary cost are both 0.
 
@@ -186,7 +186,7 @@ def full_support(net, state, p, end):
     return project_to_values(net, state, p, end, wanted) and (largest == 0 or support(net, state, p, 1 - end))
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def existential_support(net, state, v):
     """Give v an existential support: a value of cost 0 whose pairs have full supports.
 
@@ -228,7 +228,7 @@ def existential_support(net, state, v):
     return 1
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def enforce_supports(net, state):
     """Give supports to the neighbours of variables that lost values.
 
@@ -248,7 +248,7 @@ def enforce_supports(net, state):
     return outcome
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def enforce_full_supports(net, state):
     """Give full supports to earlier neighbours of variables whose unary costs rose (directional arc consistency).
 
@@ -266,7 +266,7 @@ def enforce_full_supports(net, state):
     return outcome
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def propagate(net, state):
     """Make all marked variables consistent; return False if the subproblem has no better assignment.
 

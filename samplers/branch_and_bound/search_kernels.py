@@ -42,7 +42,7 @@ COMPLETE = 1  # no better assignment exists
 TRAIL_FULL = 2  # the trail (saved costs for backtracking) must be enlarged
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def select_variable(net, state):
     """Return the variable to branch on; −1 if each variable has one value left: the assignment is complete."""
     last, best, score = state.head[LAST], -1, 0.0
@@ -59,7 +59,7 @@ def select_variable(net, state):
     return best
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def cheapest(net, state, v):
     """Return the value of v with the smallest unary cost; on a tie the smallest value."""
     first, best, smallest = net.first[v], -1, FORBIDDEN

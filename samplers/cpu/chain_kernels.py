@@ -181,7 +181,7 @@ def _advance(model, z, scores, best_states, utilities, run, scratch, rng, trial,
             best_states[run, v] = z[run, v]
 
 
-@njit(_nrt=False)
+@njit(allocates=False)
 def swap_rungs(model, utility, run_on_rung, temperature, ladder, key, row, trial):
     """Let every other pair of neighbouring rungs exchange their runs, with the acceptance rule of parallel tempering.
 
@@ -215,7 +215,7 @@ def swap_rungs(model, utility, run_on_rung, temperature, ladder, key, row, trial
             run_on_rung[rung], run_on_rung[rung + 1] = hot, cold
 
 
-@njit(_nrt=False)
+@njit(allocates=False)
 def set_interface(model, shape, row, z):
     """Set the interface variables in ``z`` to the values of a row."""
     for b in range(shape.size - 1, -1, -1):
@@ -223,7 +223,7 @@ def set_interface(model, shape, row, z):
         row //= shape[b]
 
 
-@njit(_nrt=False)
+@njit(allocates=False)
 def set_hidden(model, source, z, scores):
     """Set the hidden variables in ``z`` to the values ``source``; return the utility."""
     for v in range(model.hidden):
@@ -232,7 +232,7 @@ def set_hidden(model, source, z, scores):
     return evaluate(model, z)
 
 
-@njit(_nrt=False)
+@njit(allocates=False)
 def descend(model, target, z, scores, scored, utility, sweeps):
     """Change ``z`` to the state ``target`` of the same row and improve it by greedy sweeps; return its utility.
 
@@ -254,7 +254,7 @@ def descend(model, target, z, scores, scored, utility, sweeps):
     return utility
 
 
-@njit(_nrt=False)
+@njit(allocates=False)
 def store_row(model, row, utility, z, best):
     """Store a row's best utility and state in ``best``, the arrays of utilities and states."""
     best[0][row] = utility
@@ -278,7 +278,7 @@ def bind(loop: FunctionType, sampler: Sampler) -> Callable[..., Any]:
     digest = hashlib.sha256(f"{sampler.scored} {source}".encode()).hexdigest()[:12]
     name = f"{loop.__name__}_{sampler.init.__module__}_{digest}".replace(".", "_")
     # Reference counting would cost more than the draws; without it these functions must not allocate.
-    compile_without_counts = uncached_njit(_nrt=False)
+    compile_without_counts = uncached_njit(allocates=False)
     namespace = {
         **loop.__globals__,
         "init": compile_without_counts(sampler.init),

@@ -36,7 +36,7 @@ def variable_starts(column_start, column_at, ends, width, entries_per_word):
     return starts
 
 
-@njit()
+@njit(allocates=False)
 def fill_layout(model, ends, entries_per_word, starts, counts, record, wide_lists, source, table):
     """Write counts, records, lists and columns; return the used length of ``wide_lists``.
 
@@ -90,14 +90,14 @@ def fill_layout(model, ends, entries_per_word, starts, counts, record, wide_list
     return lists_used
 
 
-@njit(inline="always")
+@njit(inline="always", allocates=False)
 def _is_simple(model, c):
     """Return whether a column has one other variable, whose number fits a record."""
     o = model.other_start[c]
     return model.other_start[c + 1] - o == 1 and model.other_variable[o] < WIDE
 
 
-@njit()
+@njit(allocates=False)
 def _copy_rows(table, to, step, source, at, words, rows):
     """Copy columns of ``words`` words each; in the table they are ``step`` words apart."""
     for _ in range(rows):

@@ -36,7 +36,7 @@ def begin(model, z, scores):
     return evaluate(model, z)
 
 
-@njit(_nrt=False)
+@njit(allocates=False)
 def sweep(model, span, z, scores, scratch, temperature, key, chain, trial, halt):
     """Draw the variables in ``range(span[0], span[1])`` in turn (a Gibbs sweep) and return the utility gain.
 
@@ -121,7 +121,7 @@ def anneal(model, order, first_part, z, scores, scratch, best, utilities, temper
     return t
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def pair_moves(model, z, scores, first, last, halt):
     """Make the best 2-opt move of each variable in ``range(first, last)``, together with one neighbour, if it gains.
 

@@ -17,7 +17,7 @@ from dmcmc.samplers.local_search.graph_kernels import evaluate_graph, score_valu
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def typical_spread(graph, z, sums):
     """Return the root mean square over variables of the standard deviation of their values' utilities.
 
@@ -37,7 +37,7 @@ def typical_spread(graph, z, sums):
     return math.sqrt(total / max(1, z.size))
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def draw_value(sums, size, penalty, temperature, chance):
     """Draw a value with probability ∝ exp((utility − penalty · violations) / temperature).
 
@@ -61,7 +61,7 @@ def draw_value(sums, size, penalty, temperature, chance):
     return size - 1
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def anneal_graph(graph, order, z, best, sums, best_score, temperatures, penalty, trial, key, chain, halt):
     """Make sweeps over all variables in the given order, and keep the best state seen at the end of a sweep.
 

@@ -27,7 +27,7 @@ from dmcmc.inference.runtime.compile import njit
 TIE = 2.0**-96  # relative difference of two sums that rounding alone can explain
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def two_sum(high, low, more, more_low):
     """Add a two-part number to another; the rounding error of the high parts goes to the low part (Knuth's two-sum)."""
     total = high + more
@@ -35,13 +35,13 @@ def two_sum(high, low, more, more_low):
     return total, low + ((high - (total - part)) + (more - part)) + more_low
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def add(sums, d, high, low):
     """Add a two-part utility (``high`` + ``low``) to the sums of value d."""
     sums[1, d], sums[2, d] = two_sum(sums[1, d], sums[2, d], high, low)
 
 
-@njit(_nrt=False)
+@njit(allocates=False)
 def score_values(graph, z, v, sums):
     """Sum the factors of v for each value of v, with all other variables fixed; write the result to ``sums``."""
     size = graph.domains[v]
@@ -67,7 +67,7 @@ def score_values(graph, z, v, sums):
             offset += step
 
 
-@njit(_nrt=False)
+@njit(allocates=False)
 def score_automaton(graph, z, f, position, sums):
     """Add the utility or violation of automaton f to ``sums``, per value of the variable at ``scope[position]``.
 
@@ -107,7 +107,7 @@ def score_automaton(graph, z, f, position, sums):
             add(sums, d, high, low)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def evaluate_graph(graph, z, out):
     """Evaluate an assignment: write its violations and the two parts of its utility to ``out[:, 0]``."""
     split = graph.low.size > 0
@@ -140,7 +140,7 @@ def evaluate_graph(graph, z, out):
     out[0, 0], out[1, 0], out[2, 0] = violations, high, low
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def is_better(graph, one, other, sums):
     """Return whether assignment ``one`` is better than ``other``: fewer violations, or equally many and more utility.
 
@@ -154,7 +154,7 @@ def is_better(graph, one, other, sums):
     return (sums[1, 0] - high) + (sums[2, 0] - low) > TIE * (abs(high) + abs(sums[1, 0]))
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def is_better_value(sums, first, second):
     """Return whether value ``first`` is better than value ``second`` by more than rounding.
 
@@ -166,7 +166,7 @@ def is_better_value(sums, first, second):
     return gain > TIE * (abs(sums[1, first]) + abs(sums[1, second]))
 
 
-@njit(_nrt=False)
+@njit(allocates=False)
 def best_of(sums, size, old):
     """Return the best value in ``sums``: ``old`` if no value is better, else the first of the best."""
     new = 0
@@ -176,7 +176,7 @@ def best_of(sums, size, old):
     return new if is_better_value(sums, new, old) else old
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def ascend(graph, z, may_improve, cursor, sums, reads_left):
     """Assign best values in turn until no single move is an improvement, or the budget of table reads is used up.
 
@@ -260,7 +260,7 @@ def average_factors(graph, first, last, means_start, out):
                 share[d] /= others
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def add_entries(row, forbidden_entry, violations, total):
     """Add each allowed entry to its total and count each forbidden one."""
     for d in range(row.size):
@@ -280,7 +280,7 @@ def sum_entries(row, forbidden_entry):
     return violations, total
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def choose_greedily(graph, order, first, z, assigned, means_start, means, sums, reads_left):
     """Assign variables in turn: the best value by exact entries if the other variables are assigned, else by averages.
 

@@ -194,7 +194,7 @@ def write_columns(flat, domains, width, links, quantisation, forbidden, out):
     return total
 
 
-@njit()
+@njit(allocates=False)
 def _quantise(table, forbidden, base, span, scale, violation, integers):
     """Write a table's entries in chain units to ``integers`` and return the variance of the finite entries.
 
@@ -243,7 +243,7 @@ def _quantise(table, forbidden, base, span, scale, violation, integers):
     return max(0.0, square_sum / count - mean * mean) * 4.0**shift
 
 
-@njit()
+@njit(allocates=False)
 def _transpose(integers, before, size, after, columns, offset, width):
     """Copy a table of shape (before, size, after) with its middle axis last, into columns of length ``width``."""
     for p in range(before):

@@ -25,7 +25,7 @@ _INT32_MIN = np.int32(-(2**31))
 _INT32_MAX = np.int32(2**31 - 1)
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def rate_of(temperature):
     """Return log2(e) / temperature as float32 for a temperature above 0, limited to [2^−100, 2^100].
 
@@ -38,7 +38,7 @@ def rate_of(temperature):
     return max(rate, _MIN_RATE)
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def weight_of(x, best_weight):
     """Return round(best_weight · 2^max(x, −24)) for x ≤ 0, as int32.
 
@@ -52,7 +52,7 @@ def weight_of(x, best_weight):
     return np.int32(bits_of(fma(weight, best_weight, _INTEGER_SHIFT)) - _INTEGER_SHIFT_BITS)
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def draw(model, scores, v, rate, best_weight, old, word, scratch):
     """Draw a value of v with probability ∝ exp(score / temperature), without a normalising constant.
 
@@ -118,7 +118,7 @@ def draw(model, scores, v, rate, best_weight, old, word, scratch):
     return new
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def eased_score(score, half, violation, penalty):
     """Return a score as float32 with ``penalty`` subtracted per violation, instead of 2^violation.
 
@@ -129,13 +129,13 @@ def eased_score(score, half, violation, penalty):
     return fma(-penalty, np.float32(violations), np.float32(np.int32(score + np.int32(violations << violation))))
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def order_preserving(bits):
     """Map the bits of a float32 to an int32 of the same order; the mapping is its own inverse."""
     return np.int32(bits ^ (np.int32(bits >> 31) & _INT32_MAX))
 
 
-@njit()
+@njit(allocates=False)
 def best_value_weight(lanes):
     """Return the largest weight of a best value, at most 2^22, for which ``lanes`` weights fit 31 bits."""
     weight = 1 << 22

@@ -9,7 +9,7 @@ from dmcmc.samplers.model.jumps import MIDDLE
 _ZERO_JUMP_COLUMN = np.int32(MIDDLE)
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def jump(jumps, at, word):
     """Return a draw of round(N(0, √|D|)) from 32 random bits.
 
@@ -29,7 +29,7 @@ def jump(jumps, at, word):
     return np.int32(column) - _ZERO_JUMP_COLUMN
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def reflected(value, size):
     """Return a value reflected into 0..size−1, with mirrors half a step beyond the ends."""
     while value < 0 or value >= size:  # rarely repeated, so cheaper than a division

@@ -14,7 +14,7 @@ _WORD_BITS = np.uint64(32)
 ROUNDS = 10
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def philox(k0, k1, c0, c1, c2, c3):
     """Return four 32-bit random words (as uint64) for a key of two words and a counter of four words.
 
@@ -39,7 +39,7 @@ def philox(k0, k1, c0, c1, c2, c3):
     return c0, c1, c2, c3
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def uniform(word):
     """Return a 32-bit random word as a float64 strictly inside (0, 1)."""
     return (np.float64(word) + 0.5) * 2.0**-32

@@ -13,7 +13,7 @@ START_BLOCK = 1 << 24  # first block of a chain's counter that its trials do not
 SWAP_BLOCK = 1 << 25
 
 
-@njit()
+@njit(allocates=False)
 def start_row(shape, row, run, key, first):
     """Return the row whose best state one chain of a warm round starts from.
 

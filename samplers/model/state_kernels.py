@@ -29,7 +29,7 @@ def new_arrays(model):
     return z, scores, np.zeros(max(stride, model.hidden), dtype=np.int32)
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def column_of(model, column, z):
     """Return the offset in ``model.data`` of a column, for the values in ``z`` of the factor's other variables."""
     at = np.int64(model.column_at[column])
@@ -38,7 +38,7 @@ def column_of(model, column, z):
     return at
 
 
-@njit(_nrt=False)
+@njit(allocates=False)
 def evaluate(model, z):
     """Return the utility of a state (int64) in chain units, computed from the factors, with −2^k per violation.
 
@@ -55,13 +55,13 @@ def evaluate(model, z):
     return total
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def gain_of(scores, v, new, old):
     """Return the change of utility (int64) if v changed from value ``old`` to value ``new``."""
     return np.int64(scores[v, new]) - np.int64(scores[v, old])
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def eased_utility(utility, violation, penalty):
     """Return a utility as float64 with ``penalty`` subtracted per violation, instead of 2^violation.
 
@@ -74,7 +74,7 @@ def eased_utility(utility, violation, penalty):
     return np.float64(utility + (violations << violation)) - penalty * np.float64(violations)
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def eased(model, utility):
     """Return a utility as float64 with ``model.penalty`` subtracted per violation, instead of 2^k.
 
@@ -88,13 +88,13 @@ def eased(model, utility):
     return eased_utility(utility, model.violation, model.penalty)
 
 
-@njit(_nrt=False)
+@njit(allocates=False)
 def feasible(model, utility):
     """Return whether a state of this utility violates no hard constraint: it is above −2^k / 2."""
     return model.violation == 0 or utility > -(1 << (model.violation - 1))
 
 
-@njit(_nrt=False)
+@njit(allocates=False)
 def fill_scores(model, z, scores):
     """Compute all scores of a state from the columns.
 
@@ -114,7 +114,7 @@ def fill_scores(model, z, scores):
             add_column(scores, v, model.data, column_of(model, c, z), model.width[v])
 
 
-@njit(_nrt=False)
+@njit(allocates=False)
 def random_state(model, z, rng):
     """Draw every hidden variable uniformly and independently (trial 0 of the chain's counter).
 
@@ -135,7 +135,7 @@ def random_state(model, z, rng):
                 z[v] = min(int(uniform(words[i]) * model.domains[v]), model.domains[v] - 1)
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def change(model, z, scores, v, value):
     """Set hidden variable v to a value and update its neighbours' scores.
 
@@ -163,7 +163,7 @@ def change(model, z, scores, v, value):
         move_column(scores, w, model.data, new_at, old_at, model.width[w])
 
 
-@njit(_nrt=False)
+@njit(allocates=False)
 def greedy_sweep(model, z, scores, utility):
     """Set each hidden variable in turn to its best value, and return the utility.
 
@@ -189,7 +189,7 @@ def greedy_sweep(model, z, scores, utility):
     return utility
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def best_value(scores, v, size, old):
     """Return the value with the largest score: ``old`` if it ties, else the lowest such value."""
     row = scores[v, :size]
@@ -208,7 +208,7 @@ def best_value(scores, v, size, old):
 # vectorise, and no reference counts are needed.
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def add_column(scores, v, data, at, width):
     """Add the column of ``data`` at offset ``at`` to the scores of v; ``width`` entries."""
     row, plus = scores[v, :width], data[at : at + width]
@@ -216,7 +216,7 @@ def add_column(scores, v, data, at, width):
         row[i] += plus[i]
 
 
-@njit(inline="always")
+@njit(allocates=False)
 def move_column(scores, v, data, new_at, old_at, width):
     """Add the column of ``data`` at offset ``new_at`` to the scores of v, and subtract the one at ``old_at``."""
     row, plus, minus = scores[v, :width], data[new_at : new_at + width], data[old_at : old_at + width]

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from dmcmc.cli.setup_commands.warm_up_child import MEASURE, tasks
+from dmcmc.inference.runtime.compile_first import COMPILE_FIRST
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.memory import process_memory
 from dmcmc.inference.runtime.processes import end_process, python_command
@@ -26,7 +27,6 @@ from dmcmc.mpi.launcher import launched
 
 _CHILD = "dmcmc.cli.setup_commands.warm_up_child"
 _CHILD_BYTES = 1 << 30  # memory of a child process that compiles: 300 MB of interpreter, up to 500 MB of compiler
-_COMPILE_FIRST = {"DMCMC_COMPILE": "first"}  # lets runs with a time limit wait for their kernels
 _MAX_NAMED = 3  # failed tasks that an error message names: they mostly have the same reason
 _POLL_SECONDS = 0.5  # between two updates of the progress
 _IDLE_SECONDS = 30.0  # after this time without a new kernel, a run is taken to have compiled all that it needs
@@ -213,6 +213,6 @@ def _start(command: Sequence[str] = (), errors: Any = subprocess.DEVNULL) -> "su
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL if command else subprocess.PIPE,
         stderr=errors,
-        env={name: value for name, value in os.environ.items() if not launched({name: value})} | _COMPILE_FIRST,
+        env={name: value for name, value in os.environ.items() if not launched({name: value})} | COMPILE_FIRST,
         start_new_session=True,  # Ctrl-C is for this process only
     )

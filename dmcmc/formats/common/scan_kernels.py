@@ -23,7 +23,7 @@ _EXACT_POWERS_OF_TEN = np.array(
 )  # the powers of ten that a float64 represents exactly
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def integers(text, begin, numbers, unconverted):
     """Convert all words to int64; return the number of words and the number of unconverted words.
 
@@ -67,7 +67,7 @@ def integers(text, begin, numbers, unconverted):
         count += 1
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _quotient(mantissa, power):
     """Return mantissa / power, and whether it is certainly correctly rounded.
 
@@ -94,7 +94,7 @@ def _quotient(mantissa, power):
     return value, abs(residual - 0.5 * ulp) > tolerance and abs(residual - 0.25 * ulp) > tolerance
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def floats(text, begin, numbers, unconverted):
     """Convert words to float64; return the number of words and the number of unconverted words.
 
@@ -173,7 +173,7 @@ def floats(text, begin, numbers, unconverted):
         count += 1
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def offset(text, begin, index):
     """Return the byte at which word number ``index`` starts, counting words from ``begin``."""
     n, i = text.size, begin

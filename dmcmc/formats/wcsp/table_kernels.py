@@ -17,7 +17,7 @@ MAX_ENTRIES = 1 << 60  # products of domain sizes are cut to this limit, so that
 DONE, SPECIAL, SHORT, SCOPE, TWICE, VALUE, COST = range(7)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def find_constraints(numbers, end, position, domains, index, starts, entries, seen):
     """Find plain constraints, starting at number ``position``.
 

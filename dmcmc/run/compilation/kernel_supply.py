@@ -7,7 +7,6 @@ kernels are stored. Without a time budget, a run compiles what it calls, and the
 The first rank of a node has the processes; the ranks of a node share the cache.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,6 +14,7 @@ from typing import NamedTuple, Self
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.runtime.compile import compilation_seconds
+from dmcmc.inference.runtime.compile_first import compiles_first
 from dmcmc.inference.runtime.compiler_metadata import release_compiler_metadata
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
@@ -29,7 +29,6 @@ from dmcmc.run.compilation.kernel_sets import _COMPILED, KernelSet
 from dmcmc.run.monitoring.progress import ProgressReporter
 
 _POLL_SECONDS = 0.05  # seconds between two looks at the kernels while all ranks wait
-_COMPILE_FIRST = "DMCMC_COMPILE"  # "first": kernels are compiled before the clock starts, for measurements and tests
 _in_compilation = False  # whether this process compiles for another one, or before the clock starts
 
 
@@ -76,7 +75,7 @@ class KernelSupply:
     def __init__(self, world: World, config: Settings, progress: ProgressReporter) -> None:
         self._world, self._progress, self._timed = world, progress, config.budget.time is not None
         self._off = is_interpreting() or _in_compilation
-        self._first = not self._off and (os.environ.get(_COMPILE_FIRST) == "first" or usable_folders().kernels is None)
+        self._first = not self._off and (compiles_first() or usable_folders().kernels is None)
         self._compiler: BackgroundCompiler | None = None
         self._memory = config.budget.bytes
         self._begun = compilation_seconds()

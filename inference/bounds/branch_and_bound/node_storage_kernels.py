@@ -26,7 +26,7 @@ MAX_INT16 = (1 << 15) - 1
 FORBIDDEN_INT16 = -MAX_INT16 - 1  # stands for a forbidden entry of an int16 table
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def shift_for(largest):
     """Return the right shift in bits after which the largest absolute entry fits into 16 bits."""
     shift = 0
@@ -35,7 +35,7 @@ def shift_for(largest):
     return shift
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def store(buffer, entry, workspace, graph):
     """Store the working tables in a buffer entry; the working tables are invalid afterwards.
 
@@ -62,7 +62,7 @@ def store(buffer, entry, workspace, graph):
     buffer.bit_shifts[entry] = shift
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _add_remainder(triplet, pair, bit_mask):
     """Add the remainders of a triplet table's entries to the pairwise table over the same variables.
 
@@ -75,7 +75,7 @@ def _add_remainder(triplet, pair, bit_mask):
             pair[i, j] = FORBIDDEN if pair_entry < FORBIDDEN_BELOW else np.int32(pair_entry + remainder)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def fetch(buffer, entry, workspace):
     """Copy a buffer entry to the working tables; the triplet entries are multiplied by 2^shift."""
     stored, triplets = buffer.triplet[entry].reshape(-1), workspace.triplet.reshape(-1)

@@ -12,7 +12,7 @@ from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW,
 from dmcmc.inference.runtime.compile import njit
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def higher_order_pass(graph, potentials, message, halt):
     """Add the unary tables to every higher-order factor and send its max-marginals back in equal portions.
 
@@ -64,7 +64,7 @@ def higher_order_pass(graph, potentials, message, halt):
     return True
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _add_along_axis(domains, scope, axis, entries, vector, sign):
     """Add ``sign * vector`` along one axis of a factor's entries; return whether all stayed in range.
 
@@ -100,7 +100,7 @@ def _add_along_axis(domains, scope, axis, entries, vector, sign):
     return largest <= MAX_MAGNITUDE
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _max_marginal(domains, scope, axis, entries, message):
     """Write a factor's max-marginal over one axis of its scope to ``message`` (arguments as in ``_add_along_axis``)."""
     inner = 1

@@ -44,7 +44,7 @@ MAX_MAGNITUDE = np.int32(_MAX_MAGNITUDE)
 FORBIDDEN_BELOW = np.int32(_FORBIDDEN_BELOW)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def variable_pass(graph, potentials, forward, message):
     """Make the variable pass of one sweep: visit the variables in order and equalise the max-marginals of their pairs.
 
@@ -98,13 +98,13 @@ def variable_pass(graph, potentials, forward, message):
     return True
 
 
-@njit(nogil=True, inline="always")
+@njit(nogil=True, allocates=False)
 def magnitude_of(x):
     """Return the magnitude |x| of an entry, 0 for a forbidden one."""
     return np.int32(0) if x < FORBIDDEN_BELOW else max(x, np.int32(-x))
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _receive_max_marginal(table, unary, message, is_first, other_width, d, width):
     """Subtract a pair's max-marginal over one of its variables from the pair and add it to the variable's table.
 

@@ -85,7 +85,7 @@ class RoundingWorkspace(NamedTuple):
     counter: NDArray[np.int64]
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def add_max_marginals(tables, t, workspace):
     """Compute table t's max-marginals over its free variables, given the fixed ones, and add them to the scores.
 
@@ -130,7 +130,7 @@ def add_max_marginals(tables, t, workspace):
                 workspace.scores[v, x] += workspace.marginals[tables.marginal_start[i] + x]
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def update_margin(tables, v, workspace):
     """Update the margin and the best value of variable v; ties go to the lowest value."""
     best_score, second_score, best_value = np.int64(_LOWEST), np.int64(_LOWEST), np.int64(0)
@@ -144,7 +144,7 @@ def update_margin(tables, v, workspace):
     workspace.best_values[v] = best_value
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def assign_value(tables, v, value, workspace):
     """Assign a value to variable v, and update the scores of all variables that share a table with it."""
     workspace.values[v] = value
@@ -163,7 +163,7 @@ def assign_value(tables, v, value, workspace):
                 update_margin(tables, tables.scope[i], workspace)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def round_row(tables, free, row, noise, workspace):
     """Round the tables given a row: repeatedly assign the best value of the free variable with the largest margin.
 
@@ -200,7 +200,7 @@ def round_row(tables, free, row, noise, workspace):
         assign_value(tables, chosen, workspace.best_values[chosen], workspace)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def round_rows(tables, free, rows, noise, workspace, assignments, halt):
     """Round rows one after another; ``assignments`` is unchanged for rows not reached before ``halt`` becomes 1.
 

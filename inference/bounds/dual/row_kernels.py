@@ -36,7 +36,7 @@ PRUNE_EVERY = 4  # sweeps between two removals of values, each of which reads al
 INITIAL_SWEEPS = 30  # first sweeps on the whole graph: each helps all rows as much as one sweep of every row
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def sweep(graph, potentials, forward, temperature, scratch, halt):
     """Make one sweep: the passes over triangles, higher-order factors and variables.
 
@@ -185,7 +185,7 @@ def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
     return constant, True
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _add_table(target, table):
     """Add a (W, W) int32 table to the pairwise table ``target``; return whether all entries stayed in range."""
     largest = np.int32(0)
@@ -197,7 +197,7 @@ def _add_table(target, table):
     return largest <= MAX_MAGNITUDE
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _condition_pair(a, b, n, digits, table, unary):
     """Condition a table over a and b on the value of b, an interface variable, and add the column to a's unary table.
 

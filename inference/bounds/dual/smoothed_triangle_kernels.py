@@ -49,7 +49,7 @@ FINAL_TEMPERATURE_RATIO = np.float32(0.2)  # limit of the annealed temperature, 
 ROW_TEMPERATURE_RATIO = np.float32(0.25)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def annealed_temperature(initial_temperature, sweep, sweeps):
     """Return the temperature of a sweep: geometric annealing over the first two thirds of the sweeps, then 0.
 
@@ -73,13 +73,13 @@ def annealed_temperature(initial_temperature, sweep, sweeps):
     )
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def padded_size(size):
     """Return a number of columns rounded up to a multiple of 8."""
     return (size + LANES - 1) // LANES * LANES
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def smoothed_max_plus(left, right, out, rows, inner, columns, temperature, workspace):
     """Set ``out[i, j]`` to about T log of the sum over k of exp((left[i, k] + right[k, j]) / T), at least the maximum.
 
@@ -114,7 +114,7 @@ def smoothed_max_plus(left, right, out, rows, inner, columns, temperature, works
     _take_logarithms(left, right, out, rows, inner, columns, temperature, bits_per_unit, workspace)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def smoothed_max_plus_transposed(transposed, right, out, rows, inner, columns, temperature, workspace):
     """Compute ``smoothed_max_plus`` with a left table that is given transposed, as (>= inner, >= rows) int32.
 
@@ -134,7 +134,7 @@ def smoothed_max_plus_transposed(transposed, right, out, rows, inner, columns, t
     _take_logarithms(transposed.T, right, out, rows, inner, columns, temperature, bits_per_unit, workspace)
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", allocates=False)
 def _take_logarithms(left, right, out, rows, inner, columns, temperature, bits_per_unit, workspace):
     """Write the logarithms of the sums in ``workspace[2]`` to ``out``, or exact maxima where a sum is too small.
 

@@ -27,7 +27,7 @@ from dmcmc.inference.bounds.dual.tables.triangle_to_pair_kernels import send_to_
 from dmcmc.inference.runtime.compile import njit
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def combine_over_third(left, right, out, rows, inner, columns, temperature, workspace):
     """Set ``out`` to the max-plus product of two tables of a triangle, smoothed if the temperature is positive.
 
@@ -49,13 +49,13 @@ def combine_over_third(left, right, out, rows, inner, columns, temperature, work
         max_plus(left, right, out, rows, inner, columns)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def padded_rows(rows):
     """Return ``rows`` rounded up to the multiple that a matrix product needs; the extra rows are forbidden padding."""
     return (rows + SHORT_TILE_ROWS - 1) // SHORT_TILE_ROWS * SHORT_TILE_ROWS
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def triangle_pass(graph, potentials, temperature, scratch, halt):
     """Add the pairwise tables to every triangle and send its max-marginals back to the pairs, one triangle at a time.
 
@@ -137,7 +137,7 @@ def recentre(graph, potentials):
         add_to_columns(bc, wb, wc, right_maxima)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _halve_differences(left, right, count):
     """Replace both vectors of maxima by the messages that equalise them, or by 0 where one of the two is forbidden."""
     for i in range(count):

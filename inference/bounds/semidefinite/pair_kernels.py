@@ -87,7 +87,7 @@ def smooth_pairs(utilities, products, messages, inverse_temperature, starts, wei
     return total
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def pair_maxima(utilities, products, messages, bits, starts, u):
     """Return the sum of the exact maxima of u's pairwise tables with later variables, in multiples of 2^-bits.
 

@@ -27,7 +27,7 @@ _SUITABLE_WIDTHS = (256, 1 << 17)  # assignments of l: the width of a tile, and 
 _BEST_WIDTH = 10.0  # log2 of the width for which the kernel is fastest
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def choose_low_axes(program, b):
     """Return how many trailing separator variables form l on the GPU, so that few tables depend on both h and l.
 
@@ -70,7 +70,7 @@ def choose_low_axes(program, b):
     return best
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def choose_lows(program, first, last):
     """Set ``program.row_axes`` of buckets ``first`` to ``last`` − 1 by :func:`choose_low_axes`."""
     for b in range(first, last):
@@ -159,7 +159,7 @@ def describe_buckets(program, first, last, device_begin):
     return meta[:at], positions
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def _kernel_number(meta, b, has_large):
     """Return the number of the kernel that joins a bucket, as defined by ``join_kernels.join_kernel``.
 

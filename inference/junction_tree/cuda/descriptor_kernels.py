@@ -61,7 +61,7 @@ def transposed(program, position):
     return reverse
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def kernel_for(tables):
     """Return the index of the smallest kernel for this number of tables; the number of kernels if there is none."""
     k = 0

@@ -92,7 +92,7 @@ def encode_move(graph, workspace, size):
     return descriptor, arena_size, cells.sum()
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def encode_factor(graph, workspace, f, scope, domains, at, entries, descriptor, r):
     """Write the record of factor f at word r; return the offset of the next word.
 

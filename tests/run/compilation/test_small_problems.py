@@ -63,6 +63,7 @@ METHODS = {
 @pytest.fixture
 def fresh_process(monkeypatch):
     """Let this process interpret as many steps as a process that has just started."""
+    monkeypatch.delenv("DMCMC_COMPILE", raising=False)
     monkeypatch.setattr(interpreted, "MAX_STEPS", 500_000.0)
     monkeypatch.setattr(interpreted, "_steps", 0.0)
 

@@ -215,7 +215,7 @@ def replace_small_sums(context, bits, exact, i, j, out):
     return types.void(bits, exact, types.intp, types.intp, out), _emit_replace_small_sums
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def exponentiate_columns(table, rows, columns, bits_per_unit, maxima, out):
     """Write the column maxima, and the exponentials of the entries relative to them.
 
@@ -235,7 +235,7 @@ def exponentiate_columns(table, rows, columns, bits_per_unit, maxima, out):
         _exponentiate_columns(table, j, rows, bits_per_unit, maxima, out)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def exponentiate_rows(table, rows, columns, bits_per_unit, maxima, out):
     """Write the row maxima, and the exponentials of the entries relative to them.
 

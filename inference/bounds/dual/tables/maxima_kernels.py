@@ -73,7 +73,7 @@ def _row_maximum(context, table, i, columns, out):
     return types.void(table, types.intp, types.intp, out), _emit_row
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def column_maxima(table, rows, columns, out):
     """Write the largest entry of each column, at least ``FORBIDDEN``, to ``out``.
 
@@ -89,7 +89,7 @@ def column_maxima(table, rows, columns, out):
         _vector_maxima(table, j, rows, out)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def row_maxima(table, rows, columns, out):
     """Write the largest entry of each row, at least ``FORBIDDEN``, to ``out``.
 

@@ -150,7 +150,7 @@ def _subtract_column_maxima(context, table, j, count, maxima):
     return types.int64(table, types.intp, types.intp, maxima), _emit_subtract_column_maxima
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def add_to_rows(table, rows, columns, message):
     """Add ``message[i]`` to each row i of a table and return whether all entries stayed in range.
 
@@ -168,7 +168,7 @@ def add_to_rows(table, rows, columns, message):
     return overflow == 0
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def add_to_columns(table, rows, columns, message):
     """Add ``message[j]`` to each column j of a table and return whether all entries stayed in range.
 
@@ -186,7 +186,7 @@ def add_to_columns(table, rows, columns, message):
     return overflow == 0
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def subtract_row_maxima(table, rows, columns, maxima):
     """Write each row's maximum and subtract it from the row; return whether all entries stayed in range.
 
@@ -205,7 +205,7 @@ def subtract_row_maxima(table, rows, columns, maxima):
     return overflow == 0
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def subtract_column_maxima(table, rows, columns, maxima):
     """Write each column's maximum and subtract it from the column; return whether all entries stayed in range.
 

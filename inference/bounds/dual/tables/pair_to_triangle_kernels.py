@@ -42,7 +42,7 @@ def _add_vector(context, into, table, i, j):
     return types.void(into, table, types.intp, types.intp), _emit
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def add_table(into, table, rows, columns):
     """Add ``table`` to ``into`` entry by entry; forbidden entries of either stay forbidden.
 

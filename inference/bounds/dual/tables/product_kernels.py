@@ -130,7 +130,7 @@ short_max_plus_tile, _short_max_plus_wide_tile, _short_plus_times_tile, _short_p
 )
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def max_plus(left, right, out, rows, inner, columns):
     """Set ``out[i, j] = max(FORBIDDEN, max over k of left[i, k] + right[k, j])``.
 
@@ -161,7 +161,7 @@ def max_plus(left, right, out, rows, inner, columns):
             short_max_plus_tile(left, right, out, full_rows, wide, inner)
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def plus_times(left, right, out, rows, inner, columns):
     """Set ``out[i, j]`` to the sum over k of ``left[i, k] * right[k, j]``, added in the order of k.
 

@@ -51,7 +51,7 @@ def _transpose_block(context, table, out, i, j):
     return types.void(table, out, types.intp, types.intp), _emit
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def transpose(table, out, rows, columns):
     """Set ``out[j, i] = table[i, j]`` for i < rows and j < columns.
 

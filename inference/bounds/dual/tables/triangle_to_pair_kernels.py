@@ -67,7 +67,7 @@ def _send_vector(context, triangle, pair, other_tables, i, j, weight):
     return types.int64(triangle, pair, other_tables, types.intp, types.intp, types.float32), _emit
 
 
-@njit(nogil=True)
+@njit(nogil=True, allocates=False)
 def send_to_pair(triangle, pair, other_tables, weight, rows, columns):
     """Send a pair the fraction ``weight`` of the triangle's max-marginal over it: the pair's table is overwritten.
 
