@@ -311,7 +311,7 @@ def inputs_and_targets(program, clique, table_kind):
     return tables[: count + 1], count, scope
 
 
-@njit(nogil=True, allocates=False)
+@njit(nogil=True)
 def scope_of(program, t):
     """Return the variables of a table."""
     return program.scope[program.scope_start[t] : program.scope_start[t + 1]]

@@ -129,18 +129,17 @@ def njit(*, allocates: bool = True, **options: Any) -> Callable[[Callable[..., A
     **options : Any
         Options of ``numba.njit``.
     """
-    memory: dict[str, Any] = {} if allocates else {"_nrt": False}
 
     def decorate(function: Callable[..., Any]) -> Any:
-        kernel = numba.njit(no_cfunc_wrapper=True, **memory, **options)(function)
+        kernel = numba.njit(no_cfunc_wrapper=True, _nrt=allocates, **options)(function)
         return interpretable(_with_cache(_with_own_compilation(_share_constants(kernel)), FunctionCache))
 
     return decorate
 
 
-def uncached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return ``numba.njit`` with these options, for functions that are stored only as parts of other kernels."""
-    return lambda function: interpretable(numba.njit(**options)(function))
+def uncached_njit(*, allocates: bool = True) -> Callable[[Callable[..., Any]], Any]:
+    """Return ``numba.njit`` for functions that are stored only as parts of other kernels; see :func:`njit`."""
+    return lambda function: interpretable(numba.njit(_nrt=allocates)(function))
 
 
 def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:

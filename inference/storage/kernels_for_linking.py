@@ -130,7 +130,7 @@ def serialise_for_linking(compiled: Any) -> LinkedKernel:
 def rebuild_for_linking(target_context: Any, stored: LinkedKernel) -> Any:
     """Return the compilation result that :func:`serialise_for_linking` has stored."""
     from llvmlite import binding
-    from numba.core.compiler import CompileResult
+    from numba.core.compiler import compile_result
 
     for initialise in stored.reload_init:
         initialise()
@@ -138,12 +138,11 @@ def rebuild_for_linking(target_context: Any, stored: LinkedKernel) -> Any:
     library._final_module = binding.parse_bitcode(stored.bitcode)
     library._finalized = True
     setattr(library, _MARK, True)
-    return CompileResult(
+    return compile_result(
         target_context=target_context, typing_context=target_context.typing_context, library=library,
         environment=stored.environment, entry_point=_unreachable_entry(library, stored.fndesc, stored.environment),
         fndesc=stored.fndesc, type_annotation=stored.annotation, signature=stored.signature, objectmode=False,
-        lifted=(), typing_error=None, call_helper=None, metadata=None, reload_init=stored.reload_init,
-        referenced_envs=(),
+        reload_init=stored.reload_init, referenced_envs=(),
     )  # fmt: skip
 
 

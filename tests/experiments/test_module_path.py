@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from dmcmc.experiments.pool import _python
+from dmcmc.inference.runtime.processes import python_command
 from dmcmc.results import provenance
 
 
@@ -15,9 +15,9 @@ def imports(command, module):
 def test_a_worker_imports_from_the_working_directory_only_if_its_parent_does(tmp_path, monkeypatch):
     (tmp_path / "planted.py").touch()
     monkeypatch.chdir(tmp_path)
-    assert not imports(_python(), "planted")
+    assert not imports(python_command(), "planted")
     monkeypatch.syspath_prepend(os.getcwd())
-    assert imports(_python(), "planted")
+    assert imports(python_command(), "planted")
 
 
 def test_the_version_of_mpi_is_not_read_from_the_working_directory(tmp_path, monkeypatch):

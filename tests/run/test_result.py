@@ -19,7 +19,7 @@ from dmcmc.results.result import AgentMetrics, Result, Solution, TracePoint, gap
 
 RESULT_FIELDS = [
     "format_version", "status", "objective", "bound", "gap", "violation", "assignment", "sense", "time",
-    "simulated_time", "msg_count",
+    "time_compiling", "simulated_time", "msg_count",
     "msg_size", "extra_msg_count", "extra_msg_size", "ncccs", "messages", "control", "cycle", "note",
     "presolve", "work", "max_marginals", "agents", "trace", "guarantee", "provenance",
 ]  # fmt: skip

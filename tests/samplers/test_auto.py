@@ -20,6 +20,7 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.storage import cache_folders
 from dmcmc.inference.storage.cache_folders import CacheFolders
 from dmcmc.inference.storage.checked_file import write_checked
+from dmcmc.inference.storage.kernel_sources import sources_digest
 from dmcmc.mpi.world import World
 from dmcmc.run.planning.plan import prepare
 from dmcmc.samplers.auto import rates
@@ -201,7 +202,7 @@ def test_implausible_rates_are_measured_again(root, text):
 def test_only_rates_files_of_this_node_are_deleted(root, monkeypatch):
     monkeypatch.setattr(rates, "measure", lambda: NOMINAL)
     path, digits = rates.rates_file(), "0" * 16
-    prefix = path.name.removesuffix(path.name[-16:])
+    prefix = path.name.partition(sources_digest())[0]
     for name in (f"{prefix}{digits}", f"{prefix}{digits}.json", f"{prefix}2-{digits}"):
         (root / name).touch()
     rates.load_rates()

@@ -4,15 +4,16 @@ import json
 import os
 import pickle
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 
+from dmcmc.inference.runtime.processes import python_command
 from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker
 from dmcmc.run.compilation.kernel_sets import KernelSet
 
 # Bytes of a process that compiles: about 350 MiB were measured for the largest kernels
 PROCESS_BYTES = 400 << 20
+_PROGRAM = "dmcmc.run.compilation.compiler_process"  # module that a process executes
 _END_SECONDS = 2.0  # seconds that a process gets to end after its pipe is closed
 
 
@@ -86,7 +87,11 @@ class BackgroundCompiler:
         """Start a process and give it one kernel set after the other."""
         try:
             child = subprocess.Popen(
-                _command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment()
+                [*python_command(), "-m", _PROGRAM],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
             )
         except OSError:  # no process can be started: the run compiles what it needs itself
             self._give_up_all()
@@ -124,13 +129,6 @@ class BackgroundCompiler:
             self._requested |= {kernels.name: True for kernels in self._waiting}
             self._waiting.clear()
             self._changed.notify_all()
-
-
-def _command() -> list[str]:
-    """Return the command of a process; like this process, it does not import from the working directory."""
-    here = os.getcwd()
-    path_options = [] if "" in sys.path or here in sys.path else ["-P"]
-    return [sys.executable, *path_options, "-m", "dmcmc.run.compilation.compiler_process"]
 
 
 def _environment() -> dict[str, str]:

@@ -128,6 +128,7 @@ def _compiled_bits(word):
 )
 def test_a_process_interprets_a_limited_number_of_steps(work, interpreted_work, monkeypatch):
     """Large work does not matter; small work that comes too late ends it."""
+    monkeypatch.delenv("DMCMC_COMPILE", raising=False)
     monkeypatch.setattr(interpreted, "MAX_STEPS", 100.0)
     monkeypatch.setattr(interpreted, "_steps", 0.0)
     assert tuple(map(may_interpret, work)) == interpreted_work
