@@ -20,7 +20,6 @@ from dmcmc.config.problem_section import problem_of
 from dmcmc.experiments.bucket import largest_bucket
 from dmcmc.experiments.peers.registry import PEERS
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.compile_first import compiling_first
 from dmcmc.inference.runtime.errors import DmcmcError, ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import quality_of
@@ -88,9 +87,8 @@ def warm_up(job: Mapping[str, Any], warmed: set[str]) -> None:
     data = {name: part for name, part in job["data"].items() if name not in ("problem", "seed", "output")}
     if job.get("peer"):
         return
-    with compiling_first():
-        _warm_up_gpu(job, warmed)
-        _warm_up_method(job, data, warmed)
+    _warm_up_gpu(job, warmed)
+    _warm_up_method(job, data, warmed)
 
 
 def _warm_up_method(job: Mapping[str, Any], data: dict[str, Any], warmed: set[str]) -> None:

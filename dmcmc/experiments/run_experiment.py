@@ -16,6 +16,7 @@ from dmcmc.experiments.plan import PLAN, RESULTS, Experiment, PlannedRun, count_
 from dmcmc.experiments.pool import carry_out_all
 from dmcmc.experiments.stored_plan import read_plan
 from dmcmc.files.write import replace_file
+from dmcmc.inference.runtime.compile_first import compiling_first
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.mpi.world import World
 from dmcmc.results.provenance import machine
@@ -44,6 +45,7 @@ class RunCounts(NamedTuple):
     unanswered: tuple[str, ...] = ()
 
 
+@compiling_first()
 def run_experiment(
     experiment: Experiment,
     runs: Sequence[PlannedRun],
@@ -56,6 +58,8 @@ def run_experiment(
     report: Report = print,
 ) -> RunCounts:
     """Carry out the runs of an experiment that have no result yet; called by every rank.
+
+    Methods are compared with compiled kernels: each run compiles what is missing before its clock starts.
 
     Parameters
     ----------

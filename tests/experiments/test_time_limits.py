@@ -7,7 +7,8 @@ import sys
 import pytest
 from numba import config
 
-from dmcmc.experiments import job, pool
+from dmcmc.experiments import pool, run_experiment
+from dmcmc.experiments.plan import read_experiment
 from dmcmc.experiments.pool import WorkClock, Worker
 from dmcmc.experiments.worker import COMPILING, READY, WORKING
 
@@ -71,13 +72,10 @@ def test_a_worker_reports_the_compilation_of_a_kernel_and_those_that_it_calls_on
     assert lines[:-1] == [COMPILING, WORKING] * (len(lines) // 2)
 
 
-def test_only_what_is_solved_before_a_run_waits_for_its_kernels(monkeypatch):
-    """Methods are compared with compiled kernels; the runs themselves follow the rule of all runs."""
+def test_runs_of_an_experiment_wait_for_their_kernels_before_their_clocks_start(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setenv("DMCMC_COMPILE", "later")
-    monkeypatch.setattr(job, "carry_out", lambda one: seen.append(os.environ["DMCMC_COMPILE"]))
-    job.warm_up({"data": {"problem": {"generator": "random"}, "budget": {"time": 5}}}, set())
-    assert seen == ["first", "first"] and os.environ["DMCMC_COMPILE"] == "later"
-    monkeypatch.delenv("DMCMC_COMPILE")
-    job.warm_up({"data": {"problem": {"generator": "random"}}}, set())
-    assert "DMCMC_COMPILE" not in os.environ
+    monkeypatch.setattr(run_experiment, "carry_out_all", lambda *_: seen.append(os.environ["DMCMC_COMPILE"]))
+    (tmp_path / "one.yaml").write_text("title: t\nbase: {problem: {generator: random}}\nmethods: {dmcmc: {}}\n")
+    run_experiment.run_experiment(*read_experiment(tmp_path / "one.yaml"), tmp_path / "results")
+    assert seen == ["first"] and os.environ["DMCMC_COMPILE"] == "later"
