@@ -77,7 +77,7 @@ class KernelSupply:
         self._off = is_interpreting() or _in_compilation
         self._first = not self._off and (compiles_first() or usable_folders().kernels is None)
         self._compiler: BackgroundCompiler | None = None
-        self._memory = config.budget.bytes
+        self._memory, self._needed = config.budget.bytes, set[str]()  # names of all sets that were requested
         self._begun = compilation_seconds()
         self._is_announced = False
 
@@ -104,6 +104,7 @@ class KernelSupply:
         """
         if self._first:
             return self._compile_here(sets)
+        self._needed |= {kernels.name for kernels in sets}
         missing = [kernels for kernels in sets if not self._off and not kernels.is_compiled]
         if not missing or self._world.local_rank:
             return 0.0
@@ -201,7 +202,8 @@ class KernelSupply:
         if not self._is_announced and self._compiler is not None:
             self._is_announced = True
             done, requested = self._compiler.progress
-            self._progress.stage(f"compiling {requested - done} methods in the background, once on this machine")
+            methods = f"{requested - done} of {len(self._needed)} methods"
+            self._progress.stage(f"compiling {methods} in the background, once on this machine")
 
 
 def raise_out_of_time() -> None:
