@@ -7,14 +7,13 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 
-from dmcmc.inference.runtime.processes import python_command
+from dmcmc.inference.runtime.processes import end_process, python_command
 from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker
 from dmcmc.run.compilation.kernel_sets import KernelSet
 
 # Bytes of a process that compiles: about 350 MiB were measured for the largest kernels
 PROCESS_BYTES = 400 << 20
 _PROGRAM = "dmcmc.run.compilation.compiler_process"  # module that a process executes
-_END_SECONDS = 2.0  # seconds that a process gets to end after its pipe is closed
 
 
 class BackgroundCompiler:
@@ -73,15 +72,8 @@ class BackgroundCompiler:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        for child in self._children:
-            if child.stdin is not None and not child.stdin.closed:
-                child.stdin.close()
-        for child in self._children:
-            try:
-                child.wait(_END_SECONDS)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+        for child in self._children:  # kernels are stored atomically, so that nothing is lost but the current one
+            end_process(child)
 
     def _run_process(self) -> None:
         """Start a process and give it one kernel set after the other."""
@@ -116,6 +108,7 @@ class BackgroundCompiler:
                 self._changed.notify_all()
             if child.poll() is not None:
                 self._give_up_all()
+        end_process(child)  # also if it has started after the end
 
     def _next(self) -> KernelSet | None:
         """Return the next set to compile, when there is one; None at the end."""
