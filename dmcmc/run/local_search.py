@@ -219,6 +219,10 @@ class IncumbentSearch:
 
         self._share_best(self.world.on_all_ranks(improved))
 
+    def record(self, values: NDArray[np.int64], by: str) -> None:
+        """Improve an assignment of rank 0 to a local optimum and record it as found by an improver."""
+        self.incumbent.update(self._search.one_opt(values), by)
+
     def suggest(self, starts: Sequence[NDArray[np.int64]]) -> None:
         """Let this rank's search start from some given assignments, too."""
         for start in starts if self._searches else ():

@@ -49,16 +49,20 @@ from dmcmc.run.scheduler.directive import Directive
 from dmcmc.run.scheduler.improver_statistics import improvers_of_assignment, shares_of_bound_gain
 from dmcmc.run.scheduler.proposal import (
     BOUND,
+    BRANCH,
     EXTERNAL_SEARCH,
     GPU_CHAINS,
     LOCAL_SEARCH,
     SAMPLING,
     SEMIDEFINITE,
+    UNION,
+    UNION_BOUND,
     MeasuredGain,
     Proposal,
 )
 from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.run.scheduler.scheduler import Scheduler
+from dmcmc.run.union_agent import UnionAgent
 from dmcmc.run.util_value_cycle import Cycle, run_cycle, run_outside
 from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.auto.survey import SAMPLER
@@ -101,6 +105,10 @@ class RankRun:
         Per agent of this rank: its ready time if every agent had its own machine (simulated time).
     incumbent : Incumbent
         Best assignment and bound so far, on rank 0.
+    union_provider : str or None
+        Bound provider of the union of all agents; None, as by default, if it is not bounded.
+    union : UnionAgent or None
+        The union of all agents, on rank 0, if it is bounded and searched.
     goal_reached : bool
         Whether the first tables already reach the goal of the run.
     cycles : int
@@ -128,11 +136,13 @@ class RankRun:
         self.mine = setup.agents_of_rank(world.rank)
         self.mailbox = Mailbox(world, setup.owner)
         self.incumbent = search.incumbent
-        self.incumbent.setup, self.incumbent.scheduler = setup, Scheduler(setup.owner)
+        self.incumbent.setup, self.incumbent.scheduler = setup, Scheduler((*setup.owner, 0))
         if setup.config.local.method == "exact" and (sampled := setup.methods.count(SAMPLER)):
             subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
             self.incumbent.note = f"{subject} sampled: local.method: exact does not fit budget.memory there"
         self.agents: dict[int, Agent] = {}
+        self.union_provider: str | None = None
+        self.union: UnionAgent | None = None
         self.clocks = dict.fromkeys(self.mine, Clock())
         self._checks: dict[int, int] = {}
         self.cycles, self._rows_pruned = 0, True  # pruning has not been tried yet, so it may help
@@ -336,7 +346,13 @@ class RankRun:
             return proposals_of(
                 RankState({}, {}, is_first_rank=False, external_search_active=self.search.engine.may_improve)
             )
-        gaps = {number: gap_of(self.setup, cycle.chosen, agent) for number, agent in self.agents.items()}
+        if self.union is None and self.union_provider and self.world.rank == 0 and self.is_ready(UNION_BOUND):
+            record = partial(self.search.record, by=BRANCH)
+            self.union = UnionAgent(self.setup, self.union_provider, self.incumbent, record)
+        agents = dict(self.agents)
+        gaps = {number: gap_of(self.setup, cycle.chosen, agent) for number, agent in agents.items()}
+        if self.union is not None:
+            agents[UNION], gaps[UNION] = self.union.agent, self.union.gap
         tables_split = any(z is not None for z_pair in cycle.z.values() for z in z_pair)
         may_enlarge = self._combining.may_enlarge(self.setup)
         recombination_seconds = (
@@ -344,7 +360,7 @@ class RankRun:
         )
         return proposals_of(
             RankState(
-                self.agents,
+                agents,
                 gaps,
                 self.world.rank == 0,
                 recombination_seconds,
@@ -394,10 +410,12 @@ class RankRun:
                 self._wait_for_engine,
             )
         )
+        if self.union is not None:
+            slice = self.union.added_to(slice)
+        if self._tables_changed or directive.works_on_union:
+            pruned = self.world.on_all_ranks(partial(self.team.run, partial(self._improve_agents, slice, directive)))
         if self._tables_changed:
-            self._rows_pruned = self.world.on_all_ranks(
-                partial(self.team.run, partial(self._improve_agents, slice, directive))
-            )
+            self._rows_pruned = pruned
             self._gather_sides()
         if directive.allocations_of(BOUND):
             self.world.on_all_ranks(self._suggest_roundings)
@@ -415,12 +433,14 @@ class RankRun:
             return False
         pruned = improve_agents(slice, directive)
         improve_in_team.end(self.team)
+        if self.union is not None:
+            self.union.deliver()
         return pruned
 
     def _suggest_roundings(self) -> None:
         """Suggest roundings of the dual bounds as start points to the search, for agents without boundary variables."""
         starts: dict[int, NDArray[np.int64]] = {}
-        for agent in self.agents.values():
+        for agent in (*self.agents.values(), *(() if self.union is None else (self.union.agent,))):
             if not agent.local.interface and not agent.table.exact and self.is_ready(SEMIDEFINITE):
                 hidden = list(agent.local.hidden)
                 for number, values in enumerate(agent.upper.roundings(self.setup.config.seed + self.cycles)):

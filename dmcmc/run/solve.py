@@ -42,6 +42,7 @@ from dmcmc.run.planning.divided_problem import (
 )
 from dmcmc.run.planning.plan import plan, scatter_problem
 from dmcmc.run.planning.setup import Setup
+from dmcmc.run.planning.union_plan import union_provider
 from dmcmc.run.presolve.restore_result import FirstAnswer
 from dmcmc.run.rank_run import RankRun
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
@@ -263,7 +264,8 @@ def _from_tables_to_result(
 ) -> Result | None:
     """Make tables, combine and improve them, unless an external search engine in the background finishes first."""
     world, timed, handle, kernels = search.world, search.parts.timed, ending or RunHandle(), search.kernels
-    needed = world.bcast(kernel_sets.agent_work(setup, "deadline" if search.stoppable else "none", solve_tiny))
+    union = union_provider(setup)
+    needed = world.bcast(kernel_sets.agent_work(setup, "deadline" if search.stoppable else "none", solve_tiny, union))
     tables = needed.tables
     if timed and search.engine.name and not will_prove(setup) and not kernels.all_ready(*tables):
         kernels.request(*tables)
@@ -294,6 +296,7 @@ def _from_tables_to_result(
     with handle.deliver_if_late(stop), Interrupt(stop, armed=armed), team_of(setup, world) as team:
         run = RankRun(setup.with_stop(stop), world, search, progress, explain or _ignore, team)
         handle.best, run.is_ready = run.best_so_far, partial(_is_ready, kernels, later)
+        run.union_provider = union
         try:
             run.first_tables()
             while not run.goal_reached:

@@ -32,8 +32,9 @@ from dmcmc.run.compilation.tiny_problems import settings, tiny_problem, with_spa
 from dmcmc.run.planning.combination_plan import may_split_buckets
 from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.scheduler.proposal import BRANCH, FUNCTION_FILTERING, SEMIDEFINITE
+from dmcmc.run.scheduler.proposal import BRANCH, FUNCTION_FILTERING, SEMIDEFINITE, UNION_BOUND
 from dmcmc.samplers import registry
+from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.local_search.local_search import LocalSearch
@@ -324,13 +325,16 @@ class AgentKernels(NamedTuple):
         What makes and combines the agents' tables.
     bounds : list of KernelSet
         What improves the tables' bounds later.
+    union : KernelSet or None
+        What bounds the union of all agents; None if it is not bounded.
     """
 
     tables: list[KernelSet]
     bounds: list[KernelSet]
+    union: KernelSet | None
 
 
-def agent_work(setup: Setup, ending: Ending, solve: SolveTiny) -> AgentKernels:
+def agent_work(setup: Setup, ending: Ending, solve: SolveTiny, union: str | None = None) -> AgentKernels:
     """Return the kernels of the agents of a plan.
 
     Parameters
@@ -341,17 +345,21 @@ def agent_work(setup: Setup, ending: Ending, solve: SolveTiny) -> AgentKernels:
         How the run ends, see :class:`KernelNeeds`.
     solve : callable
         Solves a tiny problem in the way of the run; a function of a module, so that other processes find it.
+    union : str or None
+        Bound provider of the union of all agents; None if it is not bounded.
     """
     factors = setup.problem.factors
     tables = setup.problem.facts.get_or_compute(
         "numbers", lambda: tuple(sorted({f.table.dtype.name for f in factors})) or ("int32",)
     )
-    key = ("kernel sets", ending, setup.config.local_search, tables)
-    found: AgentKernels = setup.facts.get_or_compute(key, lambda: _find_agent_work(setup, ending, tables, solve))
+    key = ("kernel sets", ending, setup.config.local_search, tables, union)
+    found: AgentKernels = setup.facts.get_or_compute(key, lambda: _find_agent_work(setup, ending, tables, solve, union))
     return found
 
 
-def _find_agent_work(setup: Setup, ending: Ending, tables: tuple[str, ...], solve: SolveTiny) -> AgentKernels:
+def _find_agent_work(
+    setup: Setup, ending: Ending, tables: tuple[str, ...], solve: SolveTiny, union: str | None
+) -> AgentKernels:
     """Find the kernels of the agents of a plan; ``tables`` are the number types of the problem's tables."""
     agents = range(setup.problem.n_agents)
     choices = [choice for _, choice in setup.possible_choices(agents)]
@@ -378,27 +386,38 @@ def _find_agent_work(setup: Setup, ending: Ending, tables: tuple[str, ...], solv
     )
     sets = []
     for method in work.methods:
-        solver = registry.get(method)
-        # The name of the chains' kernel changes with the source of the sampler.
-        source = compile_chains(solver.sampler).__name__ if isinstance(solver, ChainSolver) else method
         for bound in work.providers if method != "exact" and work.providers else ("none",):
-            one = work._replace(methods=(method,), providers=(bound,), partition="", moment_matching=False)
-            sets.append(KernelSet(f"tables {source} {one.text}", partial(_compile_tables, one, solve)))
+            sets.append(_tables(work, method, bound, solve))
     sets.append(KernelSet(f"combination {work.text}", partial(_compile_combination, work, solve)))
-    return AgentKernels(sets, bounds(setup) if providers else [])
+    return AgentKernels(
+        sets,
+        bounds(setup, union is not None) if providers or union else [],
+        None if union is None else _tables(work, SAMPLER, union, solve),
+    )
 
 
-def bounds(parts: DividedProblem) -> list[KernelSet]:
-    """Return the kernels that improve agents' bounds in a run with a time budget."""
+def _tables(work: KernelNeeds, method: str, bound: str, solve: SolveTiny) -> KernelSet:
+    """Return the kernels that make tables by one method with one bound provider."""
+    solver = registry.get(method)
+    # The name of the chains' kernel changes with the source of the sampler.
+    source = compile_chains(solver.sampler).__name__ if isinstance(solver, ChainSolver) else method
+    one = work._replace(methods=(method,), providers=(bound,), partition="", moment_matching=False)
+    return KernelSet(f"tables {source} {one.text}", partial(_compile_tables, one, solve))
+
+
+def bounds(parts: DividedProblem, of_union: bool = False) -> list[KernelSet]:
+    """Return the kernels that improve the bounds of agents, and of their union, in a run with a time budget."""
     if not parts.timed or parts.config.local.bound == "none":
         return []
-    has_relaxation = any(map(is_suitable, parts.division.locals))
+    has_relaxation = of_union or any(map(is_suitable, parts.division.locals))
     return [KernelSet(f"bounds {has_relaxation}", partial(_compile_bounds, has_relaxation))]
 
 
 def for_improvers(setup: Setup, agents: AgentKernels) -> dict[str, KernelSet]:
     """Return the kernels that improvers need besides those of the tables, by the improver's name."""
     needed = {name: kernels for name in (SEMIDEFINITE, BRANCH) for kernels in agents.bounds}
+    if agents.union is not None:
+        needed[UNION_BOUND] = agents.union
     if any(map(setup.may_filter, range(setup.problem.n_agents))):
         needed[FUNCTION_FILTERING] = function_filtering(setup.arithmetic)
     return needed

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.types import Number
-from dmcmc.run.scheduler.proposal import Allocation
+from dmcmc.run.scheduler.proposal import UNION, Allocation
 
 
 class Directive(NamedTuple):
@@ -55,7 +55,12 @@ class Directive(NamedTuple):
 
         If it is False, the next combination starts from the tables of the last one.
         """
-        return self.prune or any(allocation.agent is not None for allocation in self.allocations)
+        return self.prune or any(allocation.agent not in (None, UNION) for allocation in self.allocations)
+
+    @property
+    def works_on_union(self) -> bool:
+        """Whether the union of all agents is bounded or searched."""
+        return any(allocation.agent == UNION for allocation in self.allocations)
 
     def allocations_of(self, improver: str) -> list[Allocation]:
         """Return the allocations of one improver."""

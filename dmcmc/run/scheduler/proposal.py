@@ -22,6 +22,9 @@ EXTERNAL_SEARCH = "external search"  # a search engine in the background; its ga
 TOULBAR2, BRANCH_AND_BOUND = "toulbar2", "branch-and-bound"
 GPU_CHAINS = "gpu chains"  # in the background, with the GPU time that other work leaves
 
+UNION_BOUND = "bound of the union"  # name under which the kernels of the union's bound are declared
+UNION = -1  # number of the union of all agents in place of an agent's; as an index, it follows the last agent
+
 
 @dataclass(frozen=True)
 class Proposal:
@@ -34,7 +37,8 @@ class Proposal:
     gain : float
         Utility. The part of the optimality gap that the work could close at best; inf if it is not known.
     agent : int or None
-        The agent whose tables are improved, and thereby the rank; None for work that all ranks do together.
+        The agent whose tables are improved, and thereby the rank; ``UNION`` for the union of all agents, whose gap is
+        that of the whole problem; None for work that all ranks do together.
     seconds : float or None
         Estimated cost on the agent's rank; None if the work can use any number of seconds.
     weight : float

@@ -21,6 +21,7 @@ from dmcmc.run.scheduler.proposal import (
     RECOMBINATION,
     SAMPLING,
     SEMIDEFINITE,
+    UNION,
     Allocation,
     MeasuredGain,
     Proposal,
@@ -95,7 +96,7 @@ class Scheduler:
     Attributes
     ----------
     owner : sequence of int
-        The rank of each agent.
+        The rank of each agent, and of the union of all agents.
     statistics : ImproverStatistics
         Costs and gains of all improvers so far.
     proposals : tuple of Proposal
@@ -248,7 +249,7 @@ class Scheduler:
             needed_part = max(0.0, state.gap - state.allowed_gap) / state.gap
         agent_gains: dict[int, float] = {}
         for proposal in proposals:
-            if proposal.agent is not None:
+            if proposal.agent not in (None, UNION):
                 agent_gains[proposal.agent] = max(proposal.gain, agent_gains.get(proposal.agent, 0.0))
         split_gain = state.gap
         if math.isfinite(state.gap):

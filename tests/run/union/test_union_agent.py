@@ -1,0 +1,162 @@
+"""The union of all agents: its bound is never below the optimum, and its search finds the optimum and proves it."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from support.problem_strategies import random_problem
+from support.runs import start_run
+
+import dmcmc
+from dmcmc import Factor, Problem
+from dmcmc.config.document import Document
+from dmcmc.config.settings import settings_of
+from dmcmc.mpi.world import World
+from dmcmc.run.improvers.protocol import TimeSlice
+from dmcmc.run.planning import union_plan
+from dmcmc.run.planning.plan import prepare
+from dmcmc.run.planning.union_plan import union_of, union_provider
+from dmcmc.run.run_improvers import improve_agents
+from dmcmc.run.scheduler.directive import Directive
+from dmcmc.run.scheduler.proposal import BOUND, BRANCH, UNION, Allocation, Proposal
+from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
+from dmcmc.run.union_agent import UnionAgent
+
+QUANTUM = 0.05  # seconds of an improver in one slice
+
+
+class FixedIncumbent:
+    """An incumbent of some utility that keeps all bounds."""
+
+    def __init__(self, utility, n_addends):
+        self.utility, self.n_addends, self.bounds = utility, n_addends, []
+
+    def update_bound(self, bound):
+        self.bounds.append(bound)
+
+
+def best_utility(problem):
+    """Return the largest total utility over all assignments; −inf if all are forbidden."""
+    return max(
+        sum(float(np.where(f.table[v] < -(2**40), -np.inf, f.table[v])) for f, v in entries(problem, values))
+        for values in itertools.product(*map(range, problem.domains.tolist()))
+    )
+
+
+def entries(problem, values):
+    """Yield the factors with their index of an assignment."""
+    return ((factor, tuple(values[v] for v in factor.scope)) for factor in problem.factors)
+
+
+def improve(union, setup, kinds, slices):
+    """Let improvers work on the union for some slices, all of which deliver their bounds."""
+    for _ in range(slices):
+        for kind in kinds:
+            empty = TimeSlice({}, lambda agent: None, setup.backend, float, float, float)
+            improve_agents(union.added_to(empty), Directive(False, allocations=(Allocation(kind, UNION, QUANTUM),)))
+            union.deliver()
+
+
+def dense_problem(seed, variables=6, domain=4, floats=False, hard=0.0):
+    """Return a problem with a binary factor between any two variables, each variable an agent."""
+    rng, factors = np.random.default_rng(seed), []
+    for pair in itertools.combinations(range(variables), 2):
+        table = rng.uniform(0, 9, (domain, domain)) if floats else rng.integers(0, 99, (domain, domain))
+        factors.append(Factor.of(pair, np.where(rng.random(table.shape) < hard, -np.inf, table)))
+    names = tuple(f"x{v}" for v in range(variables))
+    return Problem(names, [domain] * variables, names, tuple(range(variables)), tuple(factors))
+
+
+@pytest.mark.parametrize("floats", [False, True])
+@pytest.mark.parametrize("hard", [0.0, 0.15])
+@pytest.mark.parametrize("missing", [0, 1, 30])
+def test_the_search_of_the_union_finds_and_proves_the_optimum(floats, hard, missing):
+    for seed in range(3):
+        problem = dense_problem(seed, floats=floats, hard=hard)
+        run = start_run(problem, budget={"time": 60.0})
+        optimum = best_utility(problem)
+        arithmetic, found = run.setup.arithmetic, []
+        assert np.isfinite(optimum)
+        incumbent = FixedIncumbent(type(problem.factors[0].table.flat[0].item())(optimum - missing), 15)
+        union = UnionAgent(run.setup, "triangles+mini-bucket", incumbent, found.append)
+        improve(union, run.setup, (BOUND, BRANCH), 6)
+        tolerance = 1e-6 if floats else 0
+        assert all(arithmetic.is_lowest(bound) or bound >= optimum - tolerance for bound in incumbent.bounds if missing)
+        utilities = [sum(f.table[index] for f, index in entries(problem, values.tolist())) for values in found]
+        if missing and not union.agent.table.exact:
+            assert max(utilities, default=optimum) == pytest.approx(optimum)
+        assert arithmetic.is_lowest(incumbent.bounds[-1]) or incumbent.bounds[-1] == pytest.approx(optimum, abs=1e-3)
+        assert union.gap == pytest.approx(missing if not arithmetic.is_lowest(incumbent.bounds[-1]) else 0, abs=1e-3)
+
+
+@settings(max_examples=12)
+@given(seed=st.integers(0, 10**6), kinds=st.sampled_from([(BOUND,), (BOUND, BRANCH)]))
+def test_bounds_of_the_union_never_exclude_a_better_assignment(seed, kinds):
+    given_problem = random_problem(seed, variables=6, agents=3, arity=2, hard=0.1)
+    assume(given_problem.n_variables > 1 and any(len(f.scope) == 2 for f in given_problem.factors))
+    assume(np.isfinite(best_utility(given_problem)))
+    run = start_run(given_problem, budget={"time": 60.0})
+    problem = run.setup.problem  # after presolve
+    optimum = best_utility(problem) - sum(int(f.table) for f in problem.factors if not f.scope)
+    incumbent = FixedIncumbent(int(optimum) - 1, len(problem.factors))
+    union = UnionAgent(run.setup, "dual+mini-bucket", incumbent, lambda values: None)
+    improve(union, run.setup, kinds, 1)
+    assert all(bound >= optimum for bound in incumbent.bounds)
+
+
+def test_a_run_with_one_variable_per_agent_is_proven_by_the_union():
+    """Mini-buckets of the agents' tables alone leave a large gap here."""
+    problem = dense_problem(5, variables=12, domain=6)
+    as_given = dmcmc.solve(problem, timeout=60, search="none", device="cpu")
+    owners = [0] * problem.n_variables
+    one_agent = dmcmc.solve(Problem(problem.variables, problem.domains, ("a",), owners, problem.factors), timeout=60)
+    assert as_given.status == one_agent.status == "optimal"
+    assert as_given.objective == one_agent.objective
+    assert {"bound", "branch and bound"} & {work.improver for work in as_given.work}
+
+
+@pytest.mark.parametrize(
+    ("sections", "wanted"),
+    [
+        ({"budget": {"time": 5.0}}, True),
+        ({}, False),
+        ({"budget": {"time": 5.0}, "local": {"method": "gibbs"}}, False),
+        ({"budget": {"time": 5.0}, "local": {"bound": "none"}}, False),
+        ({"budget": {"time": 5.0}, "combine": {"method": "mini-bucket"}}, False),
+        ({"budget": {"time": 5.0, "memory": "1MiB"}}, False),
+    ],
+)
+def test_the_union_is_bounded_where_the_combination_splits_buckets(sections, wanted, monkeypatch):
+    monkeypatch.setattr(union_plan, "may_split_buckets", lambda setup: True)
+    problem = dense_problem(1, variables=8, domain=40 if "memory" in sections.get("budget", {}) else 4)
+    setup = prepare(problem, settings_of(Document("", sections)), World())
+    assert (union_provider(setup) is not None) == wanted
+    assert union_of(setup).interface == () and union_of(setup).hidden == tuple(range(8))
+
+
+def test_one_agent_has_no_union(monkeypatch):
+    monkeypatch.setattr(union_plan, "may_split_buckets", lambda setup: True)
+    problem = dense_problem(1)
+    alone = Problem(problem.variables, problem.domains, ("a",), [0] * 6, problem.factors)
+    setup = prepare(alone, settings_of(Document("", {"budget": {"time": 5.0}})), World())
+    assert union_provider(setup) is None
+
+
+def test_work_on_the_union_changes_no_tables():
+    of_union, of_agent = Allocation(BRANCH, UNION, 1.0), Allocation(BRANCH, 0, 1.0)
+    assert not Directive(False, allocations=(of_union,)).changes_tables
+    assert Directive(False, allocations=(of_union,)).works_on_union
+    assert Directive(False, allocations=(of_union, of_agent)).changes_tables
+    assert not Directive(False, allocations=(of_agent,)).works_on_union
+
+
+def test_the_gap_of_the_union_is_no_part_of_the_agents_gaps():
+    """What a larger combination may gain is the gap that no agent's table explains."""
+    recombination = Proposal("recombination", float("inf"), None, 0.5)
+    proposals = [Proposal(BOUND, 10.0, UNION), Proposal(BOUND, 4.0, 0), recombination]
+    scheduler = Scheduler((0, 0))
+    scheduler.record(SchedulingState(1.0, 9.0, 90.0, 100.0), [])
+    scheduler.decide(proposals)
+    assert {p.gain for p in scheduler.proposals if p.improver == "recombination"} == {6.0}
