@@ -27,7 +27,7 @@ from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
 from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, RECOMBINATION, Allocation
+from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, RECOMBINATION, UNION, Allocation, Proposal
 from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
 
@@ -274,7 +274,8 @@ class Incumbent:
         self.timed_out = time_is_up and not reached
         if reached or time_is_up:
             return Directive(True)
-        allocations = scheduler.decide([proposal for report in reports for proposal in report.proposals])
+        roots = {agent: value for report in reports for agent, value in report.roots.items()}
+        allocations = scheduler.decide(self._useful(reports, total_of(roots, setup.arithmetic)))
         prune = self._should_prune(reports, allocations, state.left)
         if not allocations and not prune:  # every proposal takes longer than the time that is left
             self.timed_out = any(report.proposals for report in reports) and not scheduler.search_converged
@@ -283,10 +284,20 @@ class Incumbent:
                     "ended early: local search has found nothing better for a long time, and nothing else is left to do"
                 )
             return Directive(True)
-        roots = {agent: value for report in reports for agent, value in report.roots.items()}
         cutoffs = self._component_cutoffs(dict(sorted(roots.items())))
         best = self.values if self.feasible else None
         return Directive(False, cutoffs, allocations, prune, best, self.bounded, self.combination_seconds)
+
+    def _useful(self, reports: Sequence[RankReport], combined: Number | None) -> list[Proposal]:
+        """Return the proposals of all ranks; no larger combination while the union of all agents has a tighter bound.
+
+        ``combined`` is the bound of the last combination: a larger one would have to overtake the union's first.
+        """
+        proposals = [proposal for report in reports for proposal in report.proposals]
+        is_behind = self._bound is not None and combined is not None and self._bound < combined
+        if is_behind and any(proposal.agent == UNION for proposal in proposals):
+            return [proposal for proposal in proposals if proposal.improver != RECOMBINATION]
+        return proposals
 
     def _should_prune(self, reports: Sequence[RankReport], allocations: Sequence[Allocation], left: float) -> bool:
         """Return whether to prune rows that cannot beat the incumbent: it may help, and there is time for it.

@@ -143,7 +143,7 @@ def first_tables(
 def _first_sampling(setup: Setup, best: NDArray[np.int64] | None, advance: Callable[[int], None]) -> Sampling:
     """Return the sampling settings of the initial tables."""
     stop = setup.backend.stop.later(_FIRST_ANSWER_GRACE) if setup.timed else NO_DEADLINE
-    seconds = _SAMPLING_SHARE * _initial_seconds(setup) if setup.timed else None
+    seconds = _SAMPLING_SHARE * initial_seconds(setup) if setup.timed else None
     incumbent = None if setup.config.local_search == "none" else best
     backend = replace(setup.backend, stop=stop)
     return replace(setup.sampling_settings(), progress=advance, backend=backend, seconds=seconds, incumbent=incumbent)
@@ -400,7 +400,7 @@ def _exact_end(setup: Setup) -> float:
     return max(end, _now() + _MIN_EXACT_SECONDS)
 
 
-def _initial_seconds(setup: Setup) -> float:
+def initial_seconds(setup: Setup) -> float:
     """Return the seconds for the initial tables; later time goes to the agents with the largest gaps."""
     left = max(0.0, setup.backend.stop.until - _now())
     return min(max(FIRST_TABLE_TIME, _INITIAL_SHARE * left), left)
@@ -448,7 +448,7 @@ def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> TighteningBudget:
     )
     if not setup.timed:
         return TighteningBudget(effort, sweeps=_FIRST_SWEEPS)
-    seconds_each = FIRST_SHARE * _initial_seconds(setup) / max(1, len(agents))
+    seconds_each = FIRST_SHARE * initial_seconds(setup) / max(1, len(agents))
     with_relaxation = {agent.local.agent for agent in agents_with_relaxation_in_time(agents, setup.backend)}
     seconds_of = {
         a: _MIN_FIRST_BOUND_SECONDS

@@ -13,20 +13,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.run.agent.agent import Agent, AgentContext
 from dmcmc.run.agent.lower_table import LowerTable
 from dmcmc.run.improvers.protocol import TimeQuantum, TimeSlice
 from dmcmc.run.incumbent import Incumbent
+from dmcmc.run.initial_tables import initial_seconds
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.planning.union_plan import union_of
 from dmcmc.run.scheduler.proposal import UNION
+from dmcmc.samplers.auto.choose import FIRST_SHARE
 from dmcmc.samplers.contract.protocol import SampledTable
 
 
 class UnionAgent:
-    """The union of all agents, bounded by a provider.
+    """The union of all agents, bounded by a provider. Its first bound takes as long as the agents' first bounds may.
 
     Parameters
     ----------
@@ -53,6 +56,11 @@ class UnionAgent:
         context = AgentContext(setup.sampling_settings(), setup.config.budget.gap)
         self.agent = Agent(context, local, self._leaves.table(), LowerTable(local, self._leaves))
         self.agent.start_bound(provider)
+        seconds = FIRST_SHARE * initial_seconds(setup)
+        budget = TighteningBudget(seconds * setup.backend.threads, [seconds])
+        (tightened,) = tighten([self.agent.bound_request(None)], setup.backend, budget)
+        self.agent.update_bound(tightened.seconds)
+        self.deliver()
 
     @property
     def gap(self) -> float | None:
