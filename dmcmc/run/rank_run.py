@@ -68,6 +68,8 @@ from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.contract.protocol import Resumable
 
+# Table size of the first combination, relative to what the time allows, if the union of all agents is bounded, too
+_FIRST_SIZE_WITH_UNION = 1 / 32
 _POLL_SECONDS = 0.05  # seconds between two polls of the external search engine
 
 
@@ -105,8 +107,6 @@ class RankRun:
         Per agent of this rank: its ready time if every agent had its own machine (simulated time).
     incumbent : Incumbent
         Best assignment and bound so far, on rank 0.
-    union_provider : str or None
-        Bound provider of the union of all agents; None, as by default, if it is not bounded.
     union : UnionAgent or None
         The union of all agents, on rank 0, if it is bounded and searched.
     goal_reached : bool
@@ -141,7 +141,7 @@ class RankRun:
             subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
             self.incumbent.note = f"{subject} sampled: local.method: exact does not fit budget.memory there"
         self.agents: dict[int, Agent] = {}
-        self.union_provider: str | None = None
+        self._union_provider: str | None = None
         self.union: UnionAgent | None = None
         self.clocks = dict.fromkeys(self.mine, Clock())
         self._checks: dict[int, int] = {}
@@ -192,6 +192,15 @@ class RankRun:
             self.goal_reached = True
         elif self.setup.config.budget.gap > 0:
             self._check_gap()
+
+    def bound_union(self, provider: str | None) -> None:
+        """Bound the union of all agents by a provider after the first combination; None if there is no union.
+
+        The first combination is then made with smaller tables, so that it comes soon; it is enlarged if that gains.
+        """
+        self._union_provider = provider
+        if provider is not None:
+            self._combining.size_factor = _FIRST_SIZE_WITH_UNION
 
     def _check_gap(self) -> None:
         """Check whether the sum of the tables' bounds already meets the requested gap."""
@@ -346,9 +355,9 @@ class RankRun:
             return proposals_of(
                 RankState({}, {}, is_first_rank=False, external_search_active=self.search.engine.may_improve)
             )
-        if self.union is None and self.union_provider and self.world.rank == 0 and self.is_ready(UNION_BOUND):
+        if self.union is None and self._union_provider and self.world.rank == 0 and self.is_ready(UNION_BOUND):
             record = partial(self.search.record, by=BRANCH)
-            self.union = UnionAgent(self.setup, self.union_provider, self.incumbent, record)
+            self.union = UnionAgent(self.setup, self._union_provider, self.incumbent, record)
         agents = dict(self.agents)
         gaps = {number: gap_of(self.setup, cycle.chosen, agent) for number, agent in agents.items()}
         if self.union is not None:

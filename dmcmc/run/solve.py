@@ -296,7 +296,7 @@ def _from_tables_to_result(
     with handle.deliver_if_late(stop), Interrupt(stop, armed=armed), team_of(setup, world) as team:
         run = RankRun(setup.with_stop(stop), world, search, progress, explain or _ignore, team)
         handle.best, run.is_ready = run.best_so_far, partial(_is_ready, kernels, later)
-        run.union_provider = union
+        run.bound_union(union)
         try:
             run.first_tables()
             while not run.goal_reached:
