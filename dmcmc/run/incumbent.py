@@ -103,6 +103,7 @@ class Incumbent:
     filtered: SizeStatistics | None = None
     trace: list[TracePoint] = field(default_factory=list)
     on_better: Callable[[], object] = lambda: None
+    _has_tried_union: bool = False  # whether there was work on the union of all agents
     _bound: Number | None = None  # best proven upper bound on the utility, encoded
     # local search and bounds may run in their own threads
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -275,8 +276,13 @@ class Incumbent:
         if reached or time_is_up:
             return Directive(True)
         roots = {agent: value for report in reports for agent, value in report.roots.items()}
-        allocations = scheduler.decide(self._useful(reports, total_of(roots, setup.arithmetic)))
-        prune = self._should_prune(reports, allocations, state.left)
+        proposals = [proposal for report in reports for proposal in report.proposals]
+        prefers_union = self._prefers_union(proposals, total_of(roots, setup.arithmetic))
+        if prefers_union:
+            proposals = [proposal for proposal in proposals if proposal.improver != RECOMBINATION]
+        allocations = scheduler.decide(proposals)
+        self._has_tried_union |= any(allocation.agent == UNION for allocation in allocations)
+        prune = not prefers_union and self._should_prune(reports, allocations, state.left)
         if not allocations and not prune:  # every proposal takes longer than the time that is left
             self.timed_out = any(report.proposals for report in reports) and not scheduler.search_converged
             if scheduler.search_converged:
@@ -288,16 +294,14 @@ class Incumbent:
         best = self.values if self.feasible else None
         return Directive(False, cutoffs, allocations, prune, best, self.bounded, self.combination_seconds)
 
-    def _useful(self, reports: Sequence[RankReport], combined: Number | None) -> list[Proposal]:
-        """Return the proposals of all ranks; no larger combination while the union of all agents has a tighter bound.
+    def _prefers_union(self, proposals: Sequence[Proposal], combined: Number | None) -> bool:
+        """Return whether work on the union of all agents promises more than another combination.
 
-        ``combined`` is the bound of the last combination: a larger one would have to overtake the union's first.
+        That is, before any work on the union, and while its bound is tighter than that of the last combination
+        (``combined``), which another one would have to overtake first.
         """
-        proposals = [proposal for report in reports for proposal in report.proposals]
-        is_behind = self._bound is not None and combined is not None and self._bound < combined
-        if is_behind and any(proposal.agent == UNION for proposal in proposals):
-            return [proposal for proposal in proposals if proposal.improver != RECOMBINATION]
-        return proposals
+        is_ahead = self._bound is not None and combined is not None and self._bound < combined
+        return (is_ahead or not self._has_tried_union) and any(proposal.agent == UNION for proposal in proposals)
 
     def _should_prune(self, reports: Sequence[RankReport], allocations: Sequence[Allocation], left: float) -> bool:
         """Return whether to prune rows that cannot beat the incumbent: it may help, and there is time for it.
