@@ -68,7 +68,8 @@ from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.contract.protocol import Resumable
 
-# Table size of the first combination, relative to what the time allows, if the union of all agents is bounded, too
+# Table size of the first combination, relative to what the time allows, if the union of all agents is bounded, too: a
+# combination that takes a few percent of the time gives cutoffs to the union, which then gains more.
 _FIRST_SIZE_WITH_UNION = 1 / 32
 _POLL_SECONDS = 0.05  # seconds between two polls of the external search engine
 
@@ -442,8 +443,8 @@ class RankRun:
             return False
         pruned = improve_agents(slice, directive)
         improve_in_team.end(self.team)
-        if self.union is not None:
-            self.union.deliver()
+        if self.union is not None and directive.works_on_union:
+            self.union.deliver(", ".join(directive.improvers_of_union))
         return pruned
 
     def _suggest_roundings(self) -> None:

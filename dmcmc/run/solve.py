@@ -264,7 +264,7 @@ def _from_tables_to_result(
 ) -> Result | None:
     """Make tables, combine and improve them, unless an external search engine in the background finishes first."""
     world, timed, handle, kernels = search.world, search.parts.timed, ending or RunHandle(), search.kernels
-    union = union_provider(setup)
+    union = world.on_first_rank(partial(union_provider, setup))
     needed = world.bcast(kernel_sets.agent_work(setup, "deadline" if search.stoppable else "none", solve_tiny, union))
     tables = needed.tables
     if timed and search.engine.name and not will_prove(setup) and not kernels.all_ready(*tables):

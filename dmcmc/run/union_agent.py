@@ -23,7 +23,7 @@ from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.initial_tables import initial_seconds
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.planning.union_plan import union_of
-from dmcmc.run.scheduler.proposal import UNION
+from dmcmc.run.scheduler.proposal import BOUND, UNION
 from dmcmc.samplers.auto.choose import FIRST_SHARE
 from dmcmc.samplers.contract.protocol import SampledTable
 
@@ -60,13 +60,13 @@ class UnionAgent:
         budget = TighteningBudget(seconds * setup.backend.threads, [seconds])
         (tightened,) = tighten([self.agent.bound_request(None)], setup.backend, budget)
         self.agent.update_bound(tightened.seconds)
-        self.deliver()
+        self.deliver(BOUND)
 
     @property
     def gap(self) -> float | None:
         """The union's bound less the incumbent's utility; 0 if no better assignment exists, None without incumbent."""
         utility, bound = self._incumbent.utility, self._bound()
-        if bound is None or self._arithmetic.is_lowest(bound):
+        if self._arithmetic.is_lowest(bound):
             return 0.0
         return None if utility is None else max(0.0, float(bound - utility))
 
@@ -87,19 +87,24 @@ class UnionAgent:
 
         return replace(time_slice, quanta={**time_slice.quanta, UNION: quantum}, gap_of=gap_of)
 
-    def deliver(self) -> None:
-        """Give the union's bound, and the assignments that its search has reached, to the run."""
+    def deliver(self, by: str) -> None:
+        """Give the union's bound, and the assignments that its search has reached, to the run.
+
+        Parameters
+        ----------
+        by
+            The improvers that have worked on the union, as the trace names them.
+        """
         for values in self._leaves.pop_all():
             self._suggest(values)
-        self._incumbent.update_bound(self._bound())
+        self._incumbent.update_bound(self._bound(), by)
 
-    def _bound(self) -> Number | None:
+    def _bound(self) -> Number:
         """Return the encoded upper bound of the whole problem's utility; −∞ if no better assignment exists."""
-        exported = self.agent.exported()
-        if exported.upper is None:
-            return None
-        rows: Number = self.agent.rows(exported.upper).max().item()
-        return rows
+        upper = self.agent.exported().upper
+        assert upper is not None, "the bound has been started"
+        bound: Number = self.agent.rows(upper).max().item()
+        return bound
 
 
 class _Leaves:

@@ -165,7 +165,7 @@ def test_a_file_without_a_time_limit_is_compiled_for_with_and_without_one(monkey
 
 
 def test_only_a_configuration_is_compiled_for_without_writing_its_files(monkeypatch, capfd):
-    monkeypatch.delenv("DMCMC_CACHE_DIR")  # usually it has these kernels already; other tests may add some meanwhile
+    monkeypatch.delenv("DMCMC_CACHE_DIR")  # usually it has these kernels; other tests may add some
     Path("run.yaml").write_text(CONFIG)
     assert main(["warm-up", "--for", "run.yaml"]) == 0
     assert " kernels compiled, " in capfd.readouterr().out

@@ -326,7 +326,7 @@ class AgentKernels(NamedTuple):
     bounds : list of KernelSet
         What improves the tables' bounds later.
     union : KernelSet or None
-        What bounds the union of all agents; None if it is not bounded.
+        The kernels that bound the union of all agents; None if it is not bounded.
     """
 
     tables: list[KernelSet]

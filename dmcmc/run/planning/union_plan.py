@@ -35,8 +35,8 @@ def union_provider(setup: Setup) -> str | None:
     """Return the bound provider of the union; None if it is not bounded.
 
     It is bounded if there is a time budget and several agents, methods are chosen automatically, the combination of the
-    agents' tables splits buckets, and the union's tables fit the memory. The estimate does not depend on the rank, but
-    each rank has to know all factors.
+    agents' tables splits buckets, and the union's tables fit the memory. Rank 0, which has to know all factors, decides
+    for all ranks.
     """
     return setup.facts.get_or_compute("union provider", lambda: _provider(setup))
 

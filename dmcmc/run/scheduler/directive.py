@@ -58,9 +58,14 @@ class Directive(NamedTuple):
         return self.prune or any(allocation.agent not in (None, UNION) for allocation in self.allocations)
 
     @property
+    def improvers_of_union(self) -> list[str]:
+        """Names of the improvers that work on the union of all agents, without repetition."""
+        return list(dict.fromkeys(allocation.improver for allocation in self.allocations if allocation.agent == UNION))
+
+    @property
     def works_on_union(self) -> bool:
         """Whether the union of all agents is bounded or searched."""
-        return any(allocation.agent == UNION for allocation in self.allocations)
+        return bool(self.improvers_of_union)
 
     def allocations_of(self, improver: str) -> list[Allocation]:
         """Return the allocations of one improver."""

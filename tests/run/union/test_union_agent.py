@@ -34,7 +34,8 @@ class FixedIncumbent:
     def __init__(self, utility, n_addends):
         self.utility, self.n_addends, self.bounds = utility, n_addends, []
 
-    def update_bound(self, bound):
+    def update_bound(self, bound, by):
+        assert by
         self.bounds.append(bound)
 
 
@@ -52,12 +53,12 @@ def entries(problem, values):
 
 
 def improve(union, setup, kinds, slices):
-    """Let improvers work on the union for some slices, all of which deliver their bounds."""
+    """Let improvers work on the union for some slices, and deliver the bound after each."""
     for _ in range(slices):
         for kind in kinds:
             empty = TimeSlice({}, lambda agent: None, setup.backend, float, float, float)
             improve_agents(union.added_to(empty), Directive(False, allocations=(Allocation(kind, UNION, QUANTUM),)))
-            union.deliver()
+            union.deliver(kind)
 
 
 def dense_problem(seed, variables=6, domain=4, floats=False, hard=0.0):
@@ -156,7 +157,7 @@ def test_work_on_the_union_changes_no_tables():
 
 
 def test_the_gap_of_the_union_is_no_part_of_the_agents_gaps():
-    """What a larger combination may gain is the gap that no agent's table explains."""
+    """A larger combination may gain the part of the gap that no agent's table explains."""
     recombination = Proposal("recombination", float("inf"), None, 0.5)
     proposals = [Proposal(BOUND, 10.0, UNION), Proposal(BOUND, 4.0, 0), recombination]
     scheduler = Scheduler((0, 0))
