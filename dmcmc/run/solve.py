@@ -20,7 +20,7 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu
@@ -168,7 +168,9 @@ def _divide_and_solve(  # long: the order of a run's steps
             return search.best_so_far() if world.rank == 0 else None
         stop = search.start_engine(stop)
         if seconds is not None and not proves_soon:
-            stop = search.delay(kernels.request(*world.bcast(kernel_sets.bounds(parts))) + search.request_kernels())
+            stop = search.delay(
+                kernels.request(*world.bcast(agent_kernel_sets.bounds(parts))) + search.request_kernels()
+            )
         with handle.deliver_if_late(stop):
             try:
                 world.on_first_rank(partial(check_time_for_tables, parts.problem, parts.division, world.size, stop))
@@ -265,7 +267,9 @@ def _from_tables_to_result(
     """Make tables, combine and improve them, unless an external search engine in the background finishes first."""
     world, timed, handle, kernels = search.world, search.parts.timed, ending or RunHandle(), search.kernels
     union = world.on_first_rank(partial(union_provider, setup))
-    needed = world.bcast(kernel_sets.agent_work(setup, "deadline" if search.stoppable else "none", solve_tiny, union))
+    needed = world.bcast(
+        agent_kernel_sets.agent_work(setup, "deadline" if search.stoppable else "none", solve_tiny, union)
+    )
     tables = needed.tables
     if timed and search.engine.name and not will_prove(setup) and not kernels.all_ready(*tables):
         kernels.request(*tables)
@@ -278,7 +282,7 @@ def _from_tables_to_result(
             stop = search.delay(kernels.wait(tables, search.stop, search.concurrent_work))
         except OutOfTime as error:
             return search.without_tables(error)
-    later = kernel_sets.for_improvers(setup, needed)
+    later = agent_kernel_sets.for_improvers(setup, needed)
     if not timed and not will_prove(setup):
         search.request_kernels()
     stop = search.delay(kernels.request(*later.values()))

@@ -21,7 +21,7 @@ from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.run import initial_incumbent
 from dmcmc.run import solve as solving
-from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.initial_tables import team_of
 from dmcmc.run.monitoring.interrupt import Interrupt
@@ -56,7 +56,9 @@ def start_run(problem, *, world=None, stop=None, change=lambda setup: setup, exp
     world, config = world or World(), settings_of(Document("", sections))
     setup = change(prepare(problem, config, world))
     if config.budget.time is not None:
-        KernelSupply(world, config, NoProgress()).request(*kernel_sets.agent_work(setup, "none", solve_tiny).tables)
+        KernelSupply(world, config, NoProgress()).request(
+            *agent_kernel_sets.agent_work(setup, "none", solve_tiny).tables
+        )
     start = time.perf_counter()
     if stop is None:
         stop = NO_DEADLINE if config.budget.time is None else Deadline(start + config.budget.time)

@@ -1,1 +1,1 @@
-"""Compile kernels, and load GPU code, before the clock of a run starts."""
+"""Compile the kernels of a run, and load GPU code, while it works."""

@@ -31,7 +31,7 @@ from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, j
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.agent_steps import Sides
-from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu
 from dmcmc.run.distribution.rank_view import RankView, rank_view_of
@@ -185,7 +185,7 @@ class _PrivateSolver:
         if config.budget.time is not None:
             return self._anytime(view, storage, start, share_assignment, ending, kernels)
         setup, factors = self._plan(view, NO_DEADLINE)
-        kernels.request(*world.bcast(kernel_sets.agent_work(setup, "none", solve_tiny).tables))
+        kernels.request(*world.bcast(agent_kernel_sets.agent_work(setup, "none", solve_tiny).tables))
         self.progress.stage("local tables", len(self.mine))
         with team_of(setup, world, private=True) as team:
             setup, agents, sides, _ = first_tables(
@@ -233,8 +233,8 @@ class _PrivateSolver:
             if not world.is_agreed(error):
                 raise
             setup, factors = self._plan(view, NO_DEADLINE)
-        needed = world.bcast(kernel_sets.agent_work(setup, "deadline", solve_tiny))
-        later = world.bcast(kernel_sets.for_improvers(setup, needed))
+        needed = world.bcast(agent_kernel_sets.agent_work(setup, "deadline", solve_tiny))
+        later = world.bcast(agent_kernel_sets.for_improvers(setup, needed))
         compile_seconds = kernels.request(*needed.tables, *later.values())
         setup, gpu_seconds = prepare_gpu(setup, world, progress, kernels, stop)
         compile_seconds += gpu_seconds

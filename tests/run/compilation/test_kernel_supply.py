@@ -23,7 +23,7 @@ from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.storage import cache_folders
 from dmcmc.mpi.world import World
 from dmcmc.run import initial_tables
-from dmcmc.run.compilation import kernel_sets, kernel_supply
+from dmcmc.run.compilation import agent_kernel_sets, kernel_sets, kernel_supply
 from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.run.compilation.tiny_problems import tiny_problem
@@ -249,7 +249,7 @@ def test_the_tiny_problem_has_the_table_types_and_the_arithmetic_of_the_run(numb
 def test_mini_buckets_are_compiled_if_there_is_no_time_for_exact_tables(budget, split):
     """The memory limit does not matter."""
     settings = Settings(local=Local(method="exact"), budget=Budget(time=budget))
-    combination = kernel_sets.agent_work(
+    combination = agent_kernel_sets.agent_work(
         prepare(dense_problem(0), settings, World()), "none", lambda *tiny: None
     ).tables[-1]
     work, _ = combination.compile.args
@@ -260,8 +260,8 @@ def test_mini_buckets_are_compiled_if_there_is_no_time_for_exact_tables(budget, 
 def test_moment_matching_of_mini_bucket_bounds_is_compiled(bound, compiled, monkeypatch):
     problem, asked = random_problem(3, variables=6, agents=3, domain=3, factors=9), []
     settings = Settings(local=Local(method="gibbs", bound=bound), budget=Budget(time=1.0))
-    monkeypatch.setattr(kernel_sets, "compile_matching", lambda dtype: asked.append(dtype.name))
-    (tables, _) = kernel_sets.agent_work(prepare(problem, settings, World()), "none", lambda *tiny: None).tables
+    monkeypatch.setattr(agent_kernel_sets, "compile_matching", lambda dtype: asked.append(dtype.name))
+    (tables, _) = agent_kernel_sets.agent_work(prepare(problem, settings, World()), "none", lambda *tiny: None).tables
     tables.compile()
     assert asked == compiled
 
