@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.compact_sequences import IndexGroups
+from dmcmc.inference.model.factor_graph import FactorGraph, graph_of_tables
 from dmcmc.inference.model.flat_tables import FlatTables, flatten
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
@@ -92,6 +93,14 @@ class LocalProblem:
         if self.tables is not None:
             return self.tables
         return flatten([f.scope for f in self.factors], [f.table for f in self.factors])
+
+    @property
+    def graph(self) -> FactorGraph:
+        """The factor graph, with hidden variables numbered before interface variables; only hidden ones are free."""
+        flat, variables = self.flat, [*self.hidden, *self.interface]
+        number = np.zeros(len(self.domains), dtype=np.int64)
+        number[variables] = np.arange(len(variables))
+        return graph_of_tables(flat._replace(scope=number[flat.scope]), self.domains[variables], len(self.hidden))
 
     @property
     def structure_key(self) -> bytes:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers.local_search.ascent import Ascent
-from dmcmc.samplers.local_search.factor_graph import FactorGraph
 
 # Relative difference of two sums of float64 that rounding alone can explain: some thousand roundings of 2^-53 each
 _TIE = 2.0**-40
