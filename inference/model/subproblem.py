@@ -47,7 +47,7 @@ class Subproblem:
     tables : FlatTables or None
         View of the factors' tables in the problem's flat tables; None if they are not adjacent there.
     facts : LocalFacts or None
-        Caches of results, shared with the problems of the same structure; None for a cache of its own.
+        Caches of results, shared with the problems of the same structure; None for a new cache.
     """
 
     agent: int
