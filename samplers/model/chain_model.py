@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY
 from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.model.flat_tables import FlatTables
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
@@ -112,7 +112,7 @@ class ChainModel(NamedTuple):
     jump_at: NDArray[np.int32]
 
 
-def build_model(local: LocalProblem) -> ChainModel:
+def build_model(local: Subproblem) -> ChainModel:
     """Lay out a local problem as score columns; see :func:`score_columns`."""
     return score_columns(local.graph)
 
@@ -202,6 +202,6 @@ def _scale(statistics: TableStatistics, flat: FlatTables) -> tuple[float, int]:
     return scale, ceil(log2(2 * (total * scale + rounding) + 1)) if max_forbidding else 0
 
 
-def column_entries(local: LocalProblem) -> int:
+def column_entries(local: Subproblem) -> int:
     """Return an upper bound on the number of entries of an agent's columns."""
     return sum(f.table.size * len(f.scope) for f in local.factors) * LANES

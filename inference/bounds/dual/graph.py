@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.integer_scaling import Scale, quantise
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
-from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.factor_graph import factors_of_variables
 from dmcmc.inference.model.flat_tables import flatten_scopes
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
 
@@ -114,13 +114,13 @@ class DualLayout:
     sliced_factors: Ints
 
 
-def table_width(local: LocalProblem) -> int:
+def table_width(local: Subproblem) -> int:
     """Return the number of columns of an agent's tables: the largest domain size, padded to a multiple of ``LANES``."""
     largest = max((int(local.domains[v]) for v in (*local.hidden, *local.interface)), default=1)
     return max(LANES, -(-largest // LANES) * LANES)
 
 
-def lay_out(local: LocalProblem, triangles: bool) -> DualLayout:
+def lay_out(local: Subproblem, triangles: bool) -> DualLayout:
     """Build the graph and the initial potentials of an agent.
 
     Factors of one or two variables over the same variables are added up to one table; every factor of three or more
@@ -128,7 +128,7 @@ def lay_out(local: LocalProblem, triangles: bool) -> DualLayout:
 
     Parameters
     ----------
-    local : LocalProblem
+    local : Subproblem
     triangles : bool
         Whether to add the triangles of the factor graph, up to ``MAX_TRIANGLE_BYTES`` of tables.
     """
