@@ -8,12 +8,14 @@ together.
 from collections.abc import Sequence
 
 from dmcmc.inference.bounds.branch_and_bound.engine import CpuNodeEngine
-from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
+from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch, SearchedPart
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
 
-def create_boundary_search(state: DualState, memory_limit: int, seconds: float = 0.0) -> BoundarySearch:
+def create_boundary_search(
+    state: DualState, memory_limit: int, seconds: float = 0.0, part: SearchedPart = SearchedPart.ALL
+) -> BoundarySearch:
     """Return a branch-and-bound search over the rows of a bound, on a GPU if that is faster.
 
     A GPU that has too little memory is not used.
@@ -26,6 +28,8 @@ def create_boundary_search(state: DualState, memory_limit: int, seconds: float =
         Memory limit for the nodes' tables on the CPU, in bytes.
     seconds : float
         Estimated time of this search and of those of other agents in the same batches.
+    part : SearchedPart
+        Which of the rows' nodes it holds.
     """
     if state.backend.bounds_on_gpu(seconds * state.backend.threads):
         from dmcmc.inference.bounds.branch_and_bound.cuda.engine import GpuNodeEngine
@@ -33,13 +37,13 @@ def create_boundary_search(state: DualState, memory_limit: int, seconds: float =
 
         if fits_gpu(state):
             try:
-                return BoundarySearch(state, GpuNodeEngine(state))
+                return BoundarySearch(state, GpuNodeEngine(state), part)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
                 state.fetch_potentials()
                 shared_device().release()
-    return BoundarySearch(state, CpuNodeEngine(state, memory_limit))
+    return BoundarySearch(state, CpuNodeEngine(state, memory_limit), part)
 
 
 def place_together(states: Sequence[DualState], seconds: float) -> None:

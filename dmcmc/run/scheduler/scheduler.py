@@ -21,10 +21,10 @@ from dmcmc.run.scheduler.proposal import (
     RECOMBINATION,
     SAMPLING,
     SEMIDEFINITE,
-    UNION,
     Allocation,
     MeasuredGain,
     Proposal,
+    is_union,
 )
 from dmcmc.run.scheduler.time_allocation import SliceBudget, allocate_slice
 from dmcmc.run.scheduler.time_quanta import DeferredQuanta
@@ -96,7 +96,7 @@ class Scheduler:
     Attributes
     ----------
     owner : sequence of int
-        The rank of each agent, and of the union of all agents.
+        The rank of each agent, and of each part of the union of all agents (``ranks_of_work``).
     statistics : ImproverStatistics
         Costs and gains of all improvers so far.
     proposals : tuple of Proposal
@@ -255,7 +255,7 @@ class Scheduler:
             needed_part = max(0.0, state.gap - state.allowed_gap) / state.gap
         agent_gains: dict[int, float] = {}
         for proposal in proposals:
-            if proposal.agent not in (None, UNION):
+            if proposal.agent is not None and not is_union(proposal.agent):
                 agent_gains[proposal.agent] = max(proposal.gain, agent_gains.get(proposal.agent, 0.0))
         split_gain = state.gap
         if math.isfinite(state.gap):

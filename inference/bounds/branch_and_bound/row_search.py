@@ -9,6 +9,7 @@ to the recent decrease of its largest excess per node.
 
 import time
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.branch_and_bound.engine import CpuNodeEngine, NodeEngine, run_batches
 from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
 from dmcmc.inference.bounds.branch_and_bound.node_buffers import BatchResult, SearchBatch
+from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
 from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
@@ -32,6 +34,24 @@ _GAIN_DECAY = 0.9  # weight of earlier batches in the gain per node, which is an
 _MIN_GAIN_SHARE = 0.25  # of the agents' mean gain per node: lower limit of an agent's weight
 
 
+class SearchedPart(Enum):
+    """Which of its rows' nodes a search holds.
+
+    Attributes
+    ----------
+    ALL
+        All nodes. The search lowers the rows' bounds.
+    SHARED
+        The nodes of the rows that it opens, of which it may give some to searches on other ranks.
+    RECEIVED
+        Only nodes that it is given; it opens no rows.
+    """
+
+    ALL = "all"
+    SHARED = "shared"
+    RECEIVED = "received"
+
+
 class BoundarySearch:
     """Branch and bound over the rows of one agent.
 
@@ -45,14 +65,18 @@ class BoundarySearch:
         The agent's dual ascent. The search lowers its bounds; its layout must not change any more.
     engine : NodeEngine
         Stores and processes the nodes.
+    part : SearchedPart
+        Which of the rows' nodes this search holds.
     """
 
-    def __init__(self, state: DualState, engine: NodeEngine) -> None:
-        self.state, self.engine = state, engine
+    def __init__(self, state: DualState, engine: NodeEngine, part: SearchedPart = SearchedPart.ALL) -> None:
+        self.state, self.engine, self._part = state, engine, part
         state.layout_fixed = True
         hidden = state.potentials.unary[: state.layout.n_hidden]
         self._frontier = Frontier(hidden >= FORBIDDEN_BELOW, state.bounds, state.layout.scale, engine.capacity)
         self._recent_gain, self._recent_nodes = 0.0, 0.0
+        if part == SearchedPart.RECEIVED:
+            self._frontier.hold_no_roots()
 
     @property
     def gain_per_node(self) -> float | None:
@@ -101,9 +125,26 @@ class BoundarySearch:
         return self._frontier.leaves.pop_all()
 
     def end(self) -> None:
-        """Lower the bounds of the dual state to those of the search."""
-        rows, bounds = self._frontier.bounds()
-        self.state.bounds[rows] = np.minimum(self.state.bounds[rows], bounds)
+        """Lower the bounds of the dual state to those of the search, if it holds all nodes."""
+        if self._part == SearchedPart.ALL:
+            rows, bounds = self._frontier.bounds()
+            self.state.bounds[rows] = np.minimum(self.state.bounds[rows], bounds)
+
+    def part_bounds(self) -> tuple[Ints, Ints]:
+        """Return the opened rows and upper bounds on the part of each that this search holds."""
+        return self._frontier.bounds()
+
+    def best_excesses(self, count: int) -> Ints:
+        """Return the excesses of the best open nodes, at most ``count``, descending, in the agent's scale."""
+        return self._frontier.best_excesses(count)
+
+    def give(self, count: int) -> NodeParcel:
+        """Remove and return about ``count`` of the best open nodes for a search of the same rows on another rank."""
+        return self._frontier.give(count)
+
+    def take(self, parcel: NodeParcel) -> None:
+        """Add open nodes of a search of the same rows on another rank."""
+        self._frontier.take(parcel)
 
 
 class BoundarySearchRequest(NamedTuple):
