@@ -33,10 +33,18 @@ STEPS = {
 
 @st.composite
 def problems(draw, agents=1):
-    """Draw problems of up to 5 variables and any share of forbidden entries; few different utilities make ties."""
+    """Draw problems of up to 5 variables: any share of forbidden entries, perhaps two variables that are equivalent."""
     hard, magnitude = draw(st.sampled_from([0.0, 0.3, 0.6])), draw(st.sampled_from([1, 20]))
-    seed = draw(st.integers(0, 10**6))
-    return random_problem(seed, 5, agents, 3, 6, 3, magnitude, hard, draw(st.booleans()))
+    seed, floats = draw(st.integers(0, 10**6)), draw(st.booleans())
+    problem = random_problem(seed, 5, agents, 3, 6, 3, magnitude, hard, floats)
+    pairs = [(u, v) for v, d in enumerate(problem.domains) for u in range(v) if problem.domains[u] == d]
+    if pairs and draw(st.booleans()):
+        scope = draw(st.sampled_from(pairs))
+        size = int(problem.domains[scope[0]])
+        table = np.full((size, size), -np.inf)
+        table[range(size), draw(st.permutations(range(size)))] = 0.0
+        problem = replace(problem, factors=(*problem.factors, Factor.of(scope, table)))
+    return problem
 
 
 def working_on(problem):
