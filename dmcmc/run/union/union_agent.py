@@ -71,10 +71,10 @@ class UnionAgent:
         self.number = union_number(rank)
         self.agent = Agent(context, local, self._leaves.table(), LowerTable(local, self._leaves))
         self.agent.start_bound(provider)
+        upper = self.agent.upper
+        upper.search_stalled = False  # one row: a search is never dropped for a relaxation, which would start anew
         if shared:
-            upper = self.agent.upper
             upper.searched_part = SearchedPart.RECEIVED if rank else SearchedPart.SHARED
-            upper.search_stalled = False  # nothing can be dropped that other ranks count on
             upper.search_awaited = rank == 0
         budget = TighteningBudget(seconds * setup.backend.threads, [seconds])
         (tightened,) = tighten([self.agent.bound_request(None)], setup.backend, budget)

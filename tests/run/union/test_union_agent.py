@@ -14,6 +14,7 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.inference.model.tables import forbidden
 from dmcmc.mpi.world import World
 from dmcmc.run import rank_run
 from dmcmc.run.improvers.protocol import TimeSlice
@@ -34,7 +35,7 @@ QUANTUM = 0.05  # seconds of an improver in one slice
 def best_utility(problem):
     """Return the largest total utility over all assignments; −inf if all are forbidden."""
     return max(
-        sum(float(np.where(f.table[v] < -(2**40), -np.inf, f.table[v])) for f, v in entries(problem, values))
+        sum(-np.inf if forbidden(f.table)[v] else float(f.table[v]) for f, v in entries(problem, values))
         for values in itertools.product(*map(range, problem.domains.tolist()))
     )
 
