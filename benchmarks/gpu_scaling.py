@@ -57,7 +57,7 @@ TABLE = Columns(
 
 
 class Configuration(NamedTuple):
-    """What one start of ``mpirun`` measures.
+    """The work of one start of ``mpirun``.
 
     Attributes
     ----------
@@ -163,7 +163,7 @@ class Launcher:
     def _start(
         self, launcher: Sequence[str], problems: Sequence[str], given: Sequence[str], environment: Mapping[str, str]
     ) -> "subprocess.Popen[str]":
-        """Start ``benchmarks.ranks``, in a process group of its own."""
+        """Start ``benchmarks.ranks``, in a new process group."""
         command = [*launcher, sys.executable, "-m", "benchmarks.ranks", *problems, *given]
         return subprocess.Popen(
             [*command, "--quick"] if self.quick else command,

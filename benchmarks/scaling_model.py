@@ -12,7 +12,7 @@ A run of A agents on R ranks and n GPUs takes
     m   messages: seconds per additional rank
     I_k imbalance: the agents of the busiest of k ranks (or GPUs) over the mean, k ceil(A/k) / A for equal agents.
 
-Host work, launches and the GPU's work of one rank do not overlap. The fit is by non-negative least squares of relative
+Host work, launches and the GPU's work of one rank do not overlap. The fit minimises the squared relative
 errors. Prints the constants of the saved runs on one and two GPUs (``benchmarks/results/ranks_and_gpus.txt``), the
 predicted and the measured time of each, and predictions for four and eight GPUs. ``left out`` is the prediction for a
 run by constants that are fitted to the others. Efficiency is T_1 / (n T_n), where T_1 is the predicted time on one GPU
@@ -112,10 +112,10 @@ def efficiency(constants: Constants, run: Run) -> float:
 
 
 def fitted_constants(runs: Sequence[Run], launches: float = 0.0) -> Constants:
-    """Return the constants with the least squares of relative errors over measured runs; none is negative.
+    """Return the constants that minimise the sum of squared relative errors of measured runs; none is negative.
 
     All subsets of the three constants are tried with the others 0, since the solution is the unconstrained one of some
-    subset (Lawson and Hanson 1974, chapter 23). Runs that do not tell constants apart give the solution of least norm.
+    subset (Lawson and Hanson 1974, chapter 23). Runs that leave constants open give the solution of least norm.
 
     Parameters
     ----------
@@ -133,9 +133,9 @@ def fitted_constants(runs: Sequence[Run], launches: float = 0.0) -> Constants:
         for subset in combinations(range(3), size):
             values = np.zeros(3)
             values[list(subset)] = np.linalg.lstsq(matrix[:, subset], target, rcond=None)[0]
-            squares = float(((matrix @ values - target) ** 2).sum())
-            if values.min() >= 0 and squares < least - 1e-12:
-                best, least = values, squares
+            error = float(((matrix @ values - target) ** 2).sum())
+            if values.min() >= 0 and error < least - 1e-12:
+                best, least = values, error
     serial, divided, gpu = best.tolist()
     return Constants(serial, divided, gpu, launches)
 
