@@ -118,7 +118,7 @@ def test_cost_shifts_change_no_sum_of_the_mini_buckets_of_a_variable(query, extr
 def test_the_upper_bound_on_z_and_the_chosen_plan_fit_the_number_of_entries(query, entries):
     scopes, domains, order = query.scopes, query.domains, list(query.order)
     limit = upper_bound_on_z(domains, order, entries)
-    for z in range(limit + 1, len(order) + 1):  # every table over so many variables is too large
+    for z in range(limit + 1, len(order) + 1):  # every table over z variables is too large
         sizes = np.sort(domains[order])[:z]
         assert np.prod(sizes, dtype=float) > entries
     least = least_z(scopes, order)
