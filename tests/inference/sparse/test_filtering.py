@@ -256,7 +256,7 @@ def test_the_messages_of_a_finished_elimination_fit_the_memory(query, memory, de
 
 @given(st.integers(2, 5), st.integers(2, 4))
 def test_a_message_is_refused_if_its_rows_exceed_the_memory_by_one_byte(leaves, size):
-    """A star: the message of its centre has a row for every assignment of the leaves."""
+    """All factors share variable 0, so its message has a row for every assignment of the others."""
     factors = [Factor.of((0, v), np.arange(size * size).reshape(size, size)) for v in range(1, leaves + 1)]
     arithmetic = choose_arithmetic(factors)
     tables, domains = [arithmetic.encode(f) for f in factors], np.full(leaves + 1, size)
