@@ -2,11 +2,11 @@
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.bounds.counted_nodes [--only NAME] [--nodes N] [--batches N]
 
-FOLDER holds generated/ and meetings/. Each problem is one agent: a whole problem, whose interface is empty, or the first
-agent of a meeting problem. Prints three lines a problem: the largest bound of its rows after batches of the branch and
-bound with dual ascent; after steps of the semidefinite descent that all rows share; and, for the row with the highest
-bound, after nodes of the branch and bound with semidefinite bounds (NumPy arrays). Each line ends with a hash of the
-bounds of all rows. A bound is an upper bound on a utility, so smaller is better.
+FOLDER holds generated/ and meetings/. Each problem is one agent: a whole problem, whose interface is empty, or the
+first agent of a meeting problem. Prints three lines a problem: the largest bound of its rows after batches of the
+branch and bound with dual ascent; after steps of the semidefinite descent that all rows share; and, for the row with
+the highest bound, after nodes of the branch and bound with semidefinite bounds (NumPy arrays). Each line ends with a
+hash of the bounds of all rows. A bound is an upper bound on a utility, so smaller is better.
 """
 
 import hashlib
@@ -19,12 +19,20 @@ import dmcmc
 from benchmarks.bounds.numba_node_arrays import NumbaNodeArrays
 from benchmarks.harness import Report, instances, meeting, options
 from dmcmc.generators.registry import generate
-from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest, run_boundary_searches
+from dmcmc.inference.bounds.branch_and_bound.row_search import (
+    BoundarySearch,
+    BoundarySearchRequest,
+    run_boundary_searches,
+)
 from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.semidefinite.per_row.bound_rows import PerRowBounding
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers
-from dmcmc.inference.bounds.semidefinite.relaxation import ActiveRelaxation, SemidefiniteRelaxation
+from dmcmc.inference.bounds.semidefinite.per_row.bound_single_rows import bound_single_rows
+from dmcmc.inference.bounds.semidefinite.per_row.bounder import SemidefiniteRunner
+from dmcmc.inference.bounds.semidefinite.relaxation import (
+    ActiveRelaxation,
+    RelaxationRequest,
+    SemidefiniteRelaxation,
+)
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.problem import Problem
 
@@ -97,21 +105,17 @@ def shared_descent(local: LocalProblem) -> tuple[Line, SemidefiniteRelaxation]:
 def semidefinite_tree(relaxation: SemidefiniteRelaxation, nodes: int) -> Line:
     """Run the branch and bound with semidefinite bounds on the row with the highest bound."""
     row, line = int(relaxation.state.bounds.argmax()), Line("semidefinite", relaxation.state)
-    task = relaxation.prepare(np.array([row]))
+    request = RelaxationRequest(relaxation, np.array([row]), None)
+    task = relaxation.prepare(*request[1:])
     assert task is not None, "no row of the agent is above its cutoff"
-    buffers = AgentBuffers([task.descent], NumbaNodeArrays(), nodes)
-    relaxation.per_row.buffers, relaxation.per_row.agent = buffers, 0
+    runner = SemidefiniteRunner([task.descent], NumbaNodeArrays(), nodes, MAX_NODES_PER_BATCH)
+    relaxation.per_row.search = BoundarySearch(relaxation.state, runner.bounders[0])
     target = 1
-    tree = PerRowBounding(
-        [ActiveRelaxation(relaxation, task)],
-        buffers,
-        MAX_NODES_PER_BATCH,
-        lambda: math.inf if relaxation.per_row.nodes_solved < target else 0.0,
-    )
-    while relaxation.per_row.nodes_solved < nodes and not relaxation.exhausted:
-        tree.run()
-        line.add(relaxation.per_row.nodes_solved, row)
-        target = min(nodes, math.ceil(NODE_GROWTH * relaxation.per_row.nodes_solved))
+    while relaxation.per_row.nodes < nodes and not relaxation.exhausted:
+        while relaxation.per_row.nodes < target and not relaxation.exhausted:
+            bound_single_rows([ActiveRelaxation(request, task)], batches=1)
+        line.add(relaxation.per_row.nodes, row)
+        target = min(nodes, math.ceil(NODE_GROWTH * relaxation.per_row.nodes))
     return line
 
 

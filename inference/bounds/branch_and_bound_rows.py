@@ -7,9 +7,17 @@ together.
 
 from collections.abc import Sequence
 
-from dmcmc.inference.bounds.branch_and_bound.engine import CpuNodeEngine
-from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
+import numpy as np
+
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
+from dmcmc.inference.bounds.branch_and_bound.row_search import (
+    BoundarySearch,
+    BoundarySearchRequest,
+    run_boundary_searches,
+)
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
 
@@ -28,18 +36,18 @@ def create_boundary_search(state: DualState, memory_limit: int, seconds: float =
         Estimated time of this search and of those of other agents in the same batches.
     """
     if state.backend.bounds_on_gpu(seconds * state.backend.threads):
-        from dmcmc.inference.bounds.branch_and_bound.cuda.engine import GpuNodeEngine
+        from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
         from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu
 
         if fits_gpu(state):
             try:
-                return BoundarySearch(state, GpuNodeEngine(state))
+                return BoundarySearch(state, GpuDualBounder(state))
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
                 state.fetch_potentials()
                 shared_device().release()
-    return BoundarySearch(state, CpuNodeEngine(state, memory_limit))
+    return BoundarySearch(state, CpuDualBounder(state, memory_limit))
 
 
 def place_together(states: Sequence[DualState], seconds: float) -> None:
@@ -60,3 +68,13 @@ def place_together(states: Sequence[DualState], seconds: float) -> None:
             if not is_out_of_memory(error):
                 raise
             shared_device().release()
+
+
+def compile_boundary_search() -> None:
+    """Compile the CPU kernels of the search."""
+    local = LocalProblem(0, (), (0, 1), (Factor.of((0, 1), [[0, 1], [1, 0]]),), np.full(2, 2))
+    state = DualState(local, triangles=True)
+    no_cutoff = np.array([-np.inf])
+    # 1 MiB for the nodes' tables is more than enough for two variables of two values.
+    search = BoundarySearch(state, CpuDualBounder(state, 1 << 20))
+    run_boundary_searches([BoundarySearchRequest(search, no_cutoff, no_cutoff)], batches=1)

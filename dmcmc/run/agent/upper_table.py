@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
-from dmcmc.inference.bounds.branch_and_bound.row_search import NODE_SWEEPS, BoundarySearch, BoundarySearchRequest
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import NODE_SWEEPS
+from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch, BoundarySearchRequest
 from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
 from dmcmc.inference.bounds.dual.dual_bound import DualState

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation, device_arrays
-from dmcmc.inference.bounds.semidefinite.descent_state import PerRowState
-from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest
+from dmcmc.inference.bounds.semidefinite.relaxation import PerRowState, RelaxationRequest
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.run.agent.upper_table import UpperTable
