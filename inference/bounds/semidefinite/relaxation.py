@@ -17,7 +17,9 @@ from dmcmc.inference.bounds.dual.dual_bound import WHOLE_SWEEPS_PER_ROW_SWEEP, D
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.semidefinite.certificate import PsdTerm, bounds_with_term, round_psd_term
 from dmcmc.inference.bounds.semidefinite.descent import TRIAL_STEPS, Descent, DescentPoint, Target, workspace_bytes
+from dmcmc.inference.bounds.semidefinite.descent_batch import DescentBatch
 from dmcmc.inference.bounds.semidefinite.initial_factors import EQUIVALENT_STEPS
+from dmcmc.inference.bounds.semidefinite.numpy_arrays import NumpyArrays
 from dmcmc.inference.bounds.semidefinite.row_dual_ascent import ascent_bounds
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix, build_utility_matrix, is_pairwise
 from dmcmc.inference.dpop.division import LocalProblem
@@ -217,7 +219,9 @@ class SemidefiniteRelaxation:
                     self._measured_step_seconds = (now - first_step_time[0]) / made
                 return now + self.finishing_seconds(task, will_ascend) < start + seconds and not stop.over
 
-            self.finish(task, task.descent.run(task.target, should_continue), will_ascend)
+            batch = DescentBatch([task.descent], [task.target], NumpyArrays(task.descent.matrix))
+            (point,) = batch.run(lambda made: int(should_continue(made)))
+            self.finish(task, point, will_ascend)
 
     @property
     def min_seconds(self) -> float:

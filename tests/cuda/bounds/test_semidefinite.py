@@ -1,5 +1,7 @@
 """Semidefinite relaxations on the GPU equal the NumPy reference; runs under Numba's simulator, without CuPy."""
 
+import sys
+
 import numpy as np
 import pytest
 from support import naive
@@ -162,7 +164,7 @@ def per_row_after_two_steps(monkeypatch):
     monkeypatch.setattr(batched_relaxation, "SHARED_STEPS", 2)
     monkeypatch.setattr(SemidefiniteRelaxation, "min_seconds", 0.0)
     monkeypatch.setattr(SemidefiniteRelaxation, "finishing_seconds", lambda self, task, will_ascend: 0.0)
-    monkeypatch.setattr(bounder_module, "_MAX_NODES_PER_BATCH", 4)
+    monkeypatch.setattr(bounder_module, "_MAX_NODES_PER_BATCH", 24)
     monkeypatch.setattr(
         batched_relaxation, "SemidefiniteRunner", lambda *given: SemidefiniteRunner(*given, schedules=SHORTER)
     )
@@ -197,7 +199,8 @@ def test_per_row_bounds_start_in_the_call_that_completes_the_shared_steps(per_ro
     assert on_gpu[1].steps == 2 and on_gpu[1].per_row.nodes and on_gpu[1].work_done > 2
 
 
-def test_agents_that_come_later_have_a_separate_runner(per_row_after_two_steps):
+def test_agents_that_come_later_have_a_separate_runner(per_row_after_two_steps, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "BATCHES", 1)  # so that no search ends
     on_gpu, _ = make_relaxations()
     assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1e6)
     assert bound_on_gpu(
@@ -279,5 +282,6 @@ def test_kernels_are_loaded_for_the_array_sizes_of_a_run():
     small, large, free_bytes = NodeShape(1, 6, 4, 12), NodeShape(1, 45, 24, 540), 60 << 30
     assert batched_relaxation._load_sizes(small, free_bytes) == (2, 0)
     cases, points = batched_relaxation._load_sizes(large, free_bytes)
-    assert cases == max_nodes_per_batch(large, free_bytes) > 2
+    assert (cases, points) == batched_relaxation._batch_sizes(large, free_bytes)
+    assert cases == max_nodes_per_batch(large, free_bytes - points * entry_bytes(large)) > 2
     assert points == int(batched_relaxation._FACTORS_SHARE * free_bytes) // entry_bytes(large)

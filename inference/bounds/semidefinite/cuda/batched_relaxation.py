@@ -22,7 +22,7 @@ from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import tables_per_blo
 from dmcmc.inference.bounds.semidefinite.descent import STEPS_PER_CHECK, Descent, DescentPoint, Float32Array, Target
 from dmcmc.inference.bounds.semidefinite.descent_batch import DescentBatch, batch_shape
 from dmcmc.inference.bounds.semidefinite.per_row.bound_single_rows import bound_single_rows
-from dmcmc.inference.bounds.semidefinite.per_row.bounder import SemidefiniteRunner, max_nodes_per_batch
+from dmcmc.inference.bounds.semidefinite.per_row.bounder import MAX_BRANCHES, SemidefiniteRunner, max_nodes_per_batch
 from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
 from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers, entry_bytes, node_shape
 from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStarts, RowNodeBatch
@@ -42,7 +42,7 @@ from dmcmc.inference.runtime.threads import run_parallel
 SHARED_STEPS = 600  # descent steps per agent for the term that all of its rows share; more steps gain little
 _FREE_MEMORY_SHARE = 0.75  # of the free device memory is used; the rest is left to libraries and other work
 _FACTORS_SHARE = 0.5  # of that memory goes to stored factor vectors
-_MAX_STORED_FACTORS = 1 << 17  # leaves whose factor vectors are stored
+_MAX_STORED_FACTORS = 1 << 17  # nodes whose factor vectors are stored
 _MAX_LOADED_AGENTS = 16  # agents in the step that loads kernels and libraries
 _WIDE_ARRAY_BYTES = 1 << 31  # array libraries use other kernels for larger arrays
 _MAX_ARRAY_ENTRIES = 1 << 31  # kernels use 32-bit indices
@@ -204,22 +204,22 @@ def _bound_single_rows(relaxations: Sequence[ActiveRelaxation], backend: Backend
 def _create_searches(relaxations: Sequence[ActiveRelaxation], backend: Backend, arrays: DeviceNodeArrays) -> None:
     """Create the searches of some agents; their buffers stay on the device as long as one of them is used."""
     descents = [active.task.descent for active in relaxations]
-    shape, free_bytes = node_shape(descents), _usable_bytes(backend)
-    max_nodes = max_nodes_per_batch(shape, int((1 - _FACTORS_SHARE) * free_bytes))
-    if max_nodes < 1:
-        raise MemoryError("out of memory: not enough device memory for one per-row semidefinite bound")
-    capacity = _max_stored_factors(shape, free_bytes) // len(descents)
+    max_nodes, stored = _batch_sizes(node_shape(descents), _usable_bytes(backend))
+    capacity = stored // len(descents)
+    if max_nodes < 1 or capacity <= MAX_BRANCHES:
+        raise MemoryError("out of memory: not enough device memory for per-row semidefinite bounds")
     runner = SemidefiniteRunner(descents, arrays, capacity, max_nodes, backend.threads)
     for active, bounder in zip(relaxations, runner.bounders, strict=True):
         active.relaxation.per_row.search = BoundarySearch(active.relaxation.state, bounder)
 
 
-def _max_stored_factors(shape: NodeShape, free_bytes: int) -> int:
-    """Return the number of buffer entries for which the given memory suffices.
+def _batch_sizes(shape: NodeShape, free_bytes: int) -> tuple[int, int]:
+    """Return the number of nodes per batch and of buffer entries for which the given memory suffices.
 
-    A buffer entry stores the factor vectors and messages of one leaf of a row's search tree.
+    A buffer entry stores the factor vectors and messages of one node of the searches.
     """
-    return min(_MAX_STORED_FACTORS, int(_FACTORS_SHARE * free_bytes) // entry_bytes(shape))
+    stored = min(_MAX_STORED_FACTORS, int(_FACTORS_SHARE * free_bytes) // entry_bytes(shape))
+    return max_nodes_per_batch(shape, free_bytes - stored * entry_bytes(shape)), stored
 
 
 def load_relaxation_kernels(locals_: Sequence[LocalProblem], backend: Backend) -> None:
@@ -270,7 +270,7 @@ def _load_sizes(shape: NodeShape, free_bytes: int) -> tuple[int, int]:
     Libraries use other kernels for arrays of more than 2 GiB, so large arrays are loaded in the size of a run;
     otherwise 2 nodes and 0 entries suffice.
     """
-    nodes, stored = max_nodes_per_batch(shape, free_bytes), _max_stored_factors(shape, free_bytes)
+    nodes, stored = _batch_sizes(shape, free_bytes)
     return (
         # bytes of the largest float32 array: (nodes, m, m) or (nodes, m, r)
         nodes if 4 * nodes * shape.m * max(shape.m, shape.r) > _WIDE_ARRAY_BYTES else 2,

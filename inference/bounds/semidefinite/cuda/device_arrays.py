@@ -48,6 +48,8 @@ class DeviceArrays:
         CuPy, or NumPy under the simulator.
     """
 
+    padded = True
+
     def __init__(self) -> None:
         self._device, self._simulated = shared_device(), not allows_concurrent_use()
         self._alpha, self._beta = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
@@ -84,6 +86,20 @@ class DeviceArrays:
             self._beta.ctypes.data, out.data.ptr, float32, columns, left_rows * columns, agents,
             _COMPUTE_TF32 if low_precision else _COMPUTE_FLOAT32, _DEFAULT_ALGORITHM,
         )  # fmt: skip
+
+    def value_maxima(self, entries: Any, variables: int) -> Any:
+        """Return the maximum entry of each variable's values; see ``BatchArrays.value_maxima``."""
+        agents, rows, _ = entries.shape
+        return entries.reshape(agents, rows, variables, -1).max(axis=3)
+
+    def value_weights(self, entries: Any, best: Any, inverse_temperatures: Any, totals: Any) -> Any:
+        """Return the softmax weights of each variable's values; see ``BatchArrays.value_weights``."""
+        by_variable = entries.reshape(*best.shape, -1)
+        by_variable -= best[..., None]
+        by_variable *= inverse_temperatures[:, None, None, None]
+        weights = self.module.exp(by_variable)
+        weights *= (totals / weights.sum(axis=3))[..., None]
+        return weights.reshape(entries.shape)
 
     def smooth(
         self, inputs: tuple[Any, ...], outputs: tuple[Any, ...], shape: tuple[int, int, int]

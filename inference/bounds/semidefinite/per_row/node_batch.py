@@ -6,7 +6,7 @@ messages. Array sizes: h hidden variables of d values, n = h·d values, and m > 
 number n is the row's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,12 +127,8 @@ class RowNodeBatch:
         buffers, put, xp, starts = self.buffers, self.buffers.arrays.put, self.buffers.arrays.module, self.starts
         rows = buffers.first_row[starts.agents] + starts.rows
         values, constants = xp.take(buffers.row_values, put(rows), axis=0), put(buffers.constants[rows])
-        positions = np.arange(self.shape.h) * self.shape.d + starts.allowed.argmax(axis=2)
-        # the variables of each node, fixed ones first, and the number of fixed ones
-        order, fixed_counts = np.argsort(~is_fixed, axis=1, kind="stable"), is_fixed.sum(axis=1)
-        for rank in range(int(fixed_counts.max(initial=0))):
-            nodes = np.flatnonzero(fixed_counts > rank)
-            at, position = put(nodes), put(positions[nodes, order[nodes, rank]])
+        for nodes, fixed in self._fixed_values(is_fixed):
+            at, position = put(nodes), put(fixed)
             constants[at] += values[at, position]
             values[at] += buffers.pairs[put(starts.agents[nodes]), position]
         is_allowed = put(starts.allowed.reshape(len(rows), -1))
@@ -141,6 +137,15 @@ class RowNodeBatch:
         utilities = self.values.astype(np.float32) * put((1 / units).astype(np.float32))[:, None]
         forbidden = self.values < FORBIDDEN_BELOW
         return xp.where(forbidden, np.float32(FORBIDDEN_UTILITY), utilities), put(self.constants / units)
+
+    def _fixed_values(self, is_fixed: NDArray[np.bool_]) -> Iterator[tuple[Ints, Ints]]:
+        """Yield the fixed values of all nodes, at most one per node at a time: nodes, and positions of their values."""
+        positions = np.arange(self.shape.h) * self.shape.d + self.starts.allowed.argmax(axis=2)
+        # the variables of each node, fixed ones first, and the number of fixed ones
+        order, counts = np.argsort(~is_fixed, axis=1, kind="stable"), is_fixed.sum(axis=1)
+        for rank in range(int(counts.max(initial=0))):
+            nodes = np.flatnonzero(counts > rank)
+            yield nodes, positions[nodes, order[nodes, rank]]
 
     def _initial_points(self, is_fixed: NDArray[np.bool_]) -> tuple[Any, Any]:
         """Return the initial factor vectors, (nodes, m, r), and messages, (nodes, h, n), float32 on the device.
@@ -158,8 +163,10 @@ class RowNodeBatch:
         for b in np.flatnonzero(starts.entries == starts.agents).tolist():
             row_vector = shared_row_vector(self.buffers.descents[starts.agents[b]], int(starts.rows[b]))
             added[b, : row_vector.size] = row_vector
-        fixed_values = (starts.allowed & is_fixed[:, :, None]).reshape(count, 1, n).astype(np.float32)
-        points[:, n] += xp.matmul(arrays.put(fixed_values), points[:, :n])[:, 0] + arrays.put(added)
+        points[:, n] += arrays.put(added)
+        for nodes, fixed in self._fixed_values(is_fixed):
+            at, position = arrays.put(nodes), arrays.put(fixed)
+            points[at, n] += points[at, position]
         value_mask = (np.arange(d) < self.sizes[:, :, None]).astype(np.float32).reshape(count, n)
         vector_mask = np.zeros((count, m), dtype=np.float32)
         vector_mask[:, :n], vector_mask[:, n] = value_mask, 1
