@@ -256,7 +256,7 @@ def _load_per_row(descent: Descent, backend: Backend) -> None:
             certificates(batch)
             if is_root:
                 buffers.store(batch.steps.best, numbers, 2 + numbers)
-                starts.allowed[:, 0, 1:] = starts.allowed[:, 1:2, 1:] = False
+                starts.allowed[:, 0, 1:] = starts.allowed[:, 1:2, 2:] = False
                 starts = starts._replace(entries=2 + numbers)
     except Exception as error:  # the same error is raised again when the bounds are computed
         _LOG.info(f"dmcmc: kernels of the per-row semidefinite bounds are not loaded: {type(error).__name__}: {error}")
