@@ -29,6 +29,7 @@ from dmcmc.inference.runtime.types import Ints
 _GAIN_DECAY = 0.9  # weight of earlier batches in the gain per node, which is an exponential mean
 _MIN_GAIN_SHARE = 0.25  # of the agents' mean gain per node: lower limit of an agent's weight
 _MAX_FRONTIER_BYTES = 1 << 26  # for the open nodes of an agent
+_LARGEST = np.iinfo(np.int64).max
 _FRONTIER_SHARE = 1 / 64  # of the memory, for the open nodes of an agent
 
 
@@ -208,3 +209,13 @@ def _nodes_per_search(searches: Sequence[BoundarySearch]) -> list[int]:
     # 1.0 if there is no gain at all
     weights = [max(_MIN_GAIN_SHARE * mean, mean if gain is None else gain) or 1.0 for gain in gains_or_none]
     return [max(1, int(batch_size * weight / sum(weights))) for weight in weights]
+
+
+def next_above(cutoffs: NDArray[Any]) -> NDArray[Any]:
+    """Return the least whole numbers above the cutoffs; the largest int64 stays as it is.
+
+    >>> next_above(np.array([3, 2**63 - 1])).tolist(), next_above(np.array([3.4, -0.5, np.inf])).tolist()
+    ([4, 9223372036854775807], [4.0, 0.0, inf])
+    """
+    result: NDArray[Any] = np.floor(cutoffs) + 1 if cutoffs.dtype.kind == "f" else cutoffs + (cutoffs < _LARGEST)
+    return result

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest, run_boundary_searches
+from dmcmc.inference.bounds.branch_and_bound.row_search import (
+    BoundarySearchRequest,
+    next_above,
+    run_boundary_searches,
+)
 from dmcmc.inference.bounds.semidefinite.relaxation import ActiveRelaxation
 
 _LOG = logging.getLogger(__name__)
@@ -32,7 +36,8 @@ def bound_single_rows(
         assert search is not None
         if cutoffs is None:
             cutoffs = np.full(active.relaxation.state.bounds.size, -np.inf)
-        requests.append(BoundarySearchRequest(search, cutoffs, cutoffs, active.task.rows))
+        thresholds = next_above(cutoffs) if search.bounder.scale.integral else cutoffs
+        requests.append(BoundarySearchRequest(search, thresholds, cutoffs, active.task.rows))
     run_boundary_searches(requests, seconds, batches)
     for active, (search, *_) in zip(relaxations, requests, strict=True):
         per_row = active.relaxation.per_row
