@@ -23,6 +23,7 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
 from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
 from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
 
@@ -179,20 +180,26 @@ def run_boundary_searches(
     stop = searches[0].state.backend.stop
     if seconds is not None:
         stop = stop.by(time.perf_counter() + seconds)
-    while batches_left != 0 and not (seconds is not None and stop.over):
-        active = [search for search in searches if not search.exhausted]
-        if not active:
-            break
-        selected = [search.next_batch(count) for search, count in zip(active, _nodes_per_search(active), strict=True)]
-        work = [(search.bounder, batch) for search, (_, batch) in zip(active, selected, strict=True)]
-        all_results = run_batches(work, stop)
-        for search, (chosen, batch), results in zip(active, selected, all_results, strict=True):
-            search.record(chosen, batch, results)
-        batches_left -= 1
-        if all((results.bounds == NOT_PROCESSED).all() for results in all_results):
-            break  # too little time is left for a node
-    for search in searches:
-        search.end()
+    try:
+        while batches_left != 0 and not (seconds is not None and stop.over):
+            if not _run_batch([search for search in searches if not search.exhausted], stop):
+                break
+            batches_left -= 1
+    finally:  # also if a device fails: the bounds of the batches before hold
+        for search in searches:
+            search.end()
+
+
+def _run_batch(searches: Sequence[BoundarySearch], stop: Deadline) -> bool:
+    """Bound a batch of nodes of some searches; return False if there is none, or no time for one."""
+    if not searches:
+        return False
+    selected = [search.next_batch(count) for search, count in zip(searches, _nodes_per_search(searches), strict=True)]
+    work = [(search.bounder, batch) for search, (_, batch) in zip(searches, selected, strict=True)]
+    all_results = run_batches(work, stop)
+    for search, (chosen, batch), results in zip(searches, selected, all_results, strict=True):
+        search.record(chosen, batch, results)
+    return any((results.bounds != NOT_PROCESSED).any() for results in all_results)
 
 
 def _nodes_per_search(searches: Sequence[BoundarySearch]) -> list[int]:

@@ -123,6 +123,24 @@ def test_a_failure_ends_the_search_for_good():
     assert found[0].per_row.search is None and not found[0].per_row.undecided
 
 
+def test_bounds_that_were_proven_before_a_failure_hold(monkeypatch):
+    found, exact = relaxations()
+    active, before, bound = active_of(found[:1]), decoded(found[0]), bounder_module.SemidefiniteRunner._bound
+    runner, made = start_searches(active), []
+
+    def fail_later(*given):
+        made.append(given)
+        if len(made) > 12:
+            raise RuntimeError("broken")
+        return bound(runner, *given)
+
+    monkeypatch.setattr(runner, "_bound", fail_later)
+    with pytest.raises(RuntimeError, match="broken"):
+        bound_single_rows(active)
+    assert (decoded(found[0]) <= before).all() and (decoded(found[0]) < before).any()
+    assert (decoded(found[0]) >= exact[0]).all()
+
+
 def test_branches_split_the_variable_with_the_most_tables_whose_values_differ_least():
     allowed = np.ones((2, 3, 10), dtype=bool)
     allowed[0, :, 3:] = False
