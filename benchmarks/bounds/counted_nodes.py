@@ -1,6 +1,7 @@
 """Record bounds after fixed numbers of nodes and steps, without a clock: references for changes of the searches.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.bounds.counted_nodes [--only NAME] [--nodes N] [--batches N]
+                                                                     [--shared STEPS]
 
 FOLDER holds generated/ and meetings/. Each problem is one agent: a whole problem, whose interface is empty, or the
 first agent of a meeting problem. Prints three lines a problem: the largest bound of its rows after batches of the
@@ -36,8 +37,9 @@ from dmcmc.inference.bounds.semidefinite.relaxation import (
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.problem import Problem
 
-SHARED_STEPS = (10, 60, 200)  # steps of the shared descent at which its bound is printed
+SHARED_STEPS = (10, 60, 200, 600)  # steps of the shared descent at which its bound is printed
 MAX_NODES_PER_BATCH = 24
+MIN_ENTRIES = 24  # buffer entries of a tree with semidefinite bounds
 NODE_GROWTH = 1.5  # growth of the number of nodes between two printed bounds
 MEMORY = 1 << 30  # bytes for the tables of nodes
 
@@ -91,13 +93,13 @@ def dual_tree(local: LocalProblem, batches: int) -> Line:
     return line
 
 
-def shared_descent(local: LocalProblem) -> tuple[Line, SemidefiniteRelaxation]:
-    """Run the descent that all rows share."""
+def shared_descent(local: LocalProblem, steps: int) -> tuple[Line, SemidefiniteRelaxation]:
+    """Run some steps of the descent that all rows share."""
     relaxation = SemidefiniteRelaxation(DualState(local, triangles=False))
     line = Line("shared", relaxation.state)
     line.add(0)
-    for steps in SHARED_STEPS:
-        relaxation.improve(steps=steps - relaxation.steps)
+    for stop in [*(stop for stop in SHARED_STEPS if stop < steps), steps]:
+        relaxation.improve(steps=stop - relaxation.steps)
         line.add(relaxation.steps)
     return line, relaxation
 
@@ -108,7 +110,7 @@ def semidefinite_tree(relaxation: SemidefiniteRelaxation, nodes: int) -> Line:
     request = RelaxationRequest(relaxation, np.array([row]), None)
     task = relaxation.prepare(*request[1:])
     assert task is not None, "no row of the agent is above its cutoff"
-    runner = SemidefiniteRunner([task.descent], NumbaNodeArrays(), nodes, MAX_NODES_PER_BATCH)
+    runner = SemidefiniteRunner([task.descent], NumbaNodeArrays(), max(nodes, MIN_ENTRIES), MAX_NODES_PER_BATCH)
     relaxation.per_row.search = BoundarySearch(relaxation.state, runner.bounders[0])
     target = 1
     while relaxation.per_row.nodes < nodes and not relaxation.exhausted:
@@ -123,13 +125,14 @@ def main() -> None:
     """Measure and print."""
     parser = options(__file__, __doc__, only=True)
     parser.add_argument("--nodes", type=int, default=150, help="nodes of a tree with semidefinite bounds")
+    parser.add_argument("--shared", type=int, default=200, metavar="STEPS", help="steps of the shared descent")
     parser.add_argument("--batches", type=int, default=8, help="batches of 64 nodes of a tree with dual ascent")
     given = parser.parse_args()
     report = Report(__file__, given)
     for name, local in problems(given.only):
         report(f"{name}: {len(local.hidden)} variables, {local.rows} rows")
         report(str(dual_tree(local, given.batches)))
-        line, relaxation = shared_descent(local)
+        line, relaxation = shared_descent(local, given.shared)
         report(str(line))
         if not relaxation.exhausted:
             report(str(semidefinite_tree(relaxation, given.nodes)))
