@@ -13,6 +13,7 @@ from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
     BoundarySearchRequest,
+    SearchedPart,
     run_boundary_searches,
 )
 from dmcmc.inference.bounds.dual.dual_bound import DualState
@@ -21,7 +22,9 @@ from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
 
-def create_boundary_search(state: DualState, memory_limit: int, seconds: float = 0.0) -> BoundarySearch:
+def create_boundary_search(
+    state: DualState, memory_limit: int, seconds: float = 0.0, part: SearchedPart = SearchedPart.ALL
+) -> BoundarySearch:
     """Return a branch-and-bound search over the rows of a bound, on a GPU if that is faster.
 
     A GPU that has too little memory is not used.
@@ -34,6 +37,8 @@ def create_boundary_search(state: DualState, memory_limit: int, seconds: float =
         Memory limit for the nodes' tables on the CPU, in bytes.
     seconds : float
         Estimated time of this search and of those of other agents in the same batches.
+    part : SearchedPart
+        Which of the rows' nodes it holds.
     """
     if state.backend.bounds_on_gpu(seconds * state.backend.threads):
         from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
@@ -41,13 +46,13 @@ def create_boundary_search(state: DualState, memory_limit: int, seconds: float =
 
         if fits_gpu(state):
             try:
-                return BoundarySearch(state, GpuDualBounder(state))
+                return BoundarySearch(state, GpuDualBounder(state), part)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
                 state.fetch_potentials()
                 shared_device().release()
-    return BoundarySearch(state, CpuDualBounder(state, memory_limit))
+    return BoundarySearch(state, CpuDualBounder(state, memory_limit), part)
 
 
 def place_together(states: Sequence[DualState], seconds: float) -> None:

@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import NODE_SWEEPS
-from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch, BoundarySearchRequest, next_above
+from dmcmc.inference.bounds.branch_and_bound.row_search import (
+    BoundarySearch,
+    BoundarySearchRequest,
+    SearchedPart,
+    next_above,
+)
 from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
 from dmcmc.inference.bounds.dual.dual_bound import DualState
@@ -49,6 +54,10 @@ class UpperTable:
         State of the bound provider; None without a bound.
     boundary_search : BoundarySearch or None
         Branch and bound over the agent's rows; None before it has started, and after it has stalled.
+    searched_part : SearchedPart
+        Which of the rows' nodes that search holds; the others are on other ranks.
+    search_awaited : bool
+        Whether searches on other ranks wait for nodes of this one.
     search_too_slow : bool
         Whether branch and bound would be too slow to close rows. Judged only before it starts, and never reset.
     initial_gap : float or None
@@ -66,6 +75,8 @@ class UpperTable:
 
     state: BoundState | None = None
     boundary_search: BoundarySearch | None = None
+    searched_part: SearchedPart = SearchedPart.ALL
+    search_awaited: bool = False
     search_too_slow: bool = False
     initial_gap: float | None = None
     search_stalled: bool | None = None
@@ -225,7 +236,7 @@ class UpperTable:
         dual = self.dual
         assert dual is not None
         if self.boundary_search is None:
-            self.boundary_search = create_boundary_search(dual, node_bytes, seconds)
+            self.boundary_search = create_boundary_search(dual, node_bytes, seconds, self.searched_part)
         if dual.integral:
             search_cutoffs = next_above(_elementwise_max(row_cutoffs, attained))
         else:  # bounds are rounded down: a row closed one unit below its cutoff must not fall below its utility

@@ -37,6 +37,7 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     SearchBatch,
 )
 from dmcmc.inference.bounds.branch_and_bound.leaf_assignments import LeafAssignments
+from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, Scale
 from dmcmc.inference.runtime.types import Ints
 
@@ -175,6 +176,33 @@ class Frontier:
         self._open_nodes = self._open_nodes.joined(self._roots(new))
         self._close_nodes()
 
+    def hold_no_roots(self) -> None:
+        """Leave the opening of rows to another search, which may give nodes to this one."""
+        self._opened[:] = True
+
+    def best_excesses(self, count: int) -> Ints:
+        """Return the excesses of the best open nodes, at most ``count``, descending."""
+        return self._excesses()[self._by_excess(count)]
+
+    def give(self, count: int) -> NodeParcel:
+        """Remove and return about ``count`` of the best open nodes: every second one, so that good nodes remain.
+
+        At most half of the open nodes are removed.
+        """
+        chosen = self._by_excess(2 * count)[1::2]
+        nodes = self._open_nodes
+        self._free_entries += [int(e) for e in nodes.entry[chosen] if e >= 0]
+        remains = np.ones(nodes.row.size, dtype=np.bool_)
+        remains[chosen] = False
+        self._open_nodes = nodes.where(remains)
+        return NodeParcel(nodes.row[chosen], nodes.bound[chosen], nodes.mask[chosen])
+
+    def take(self, parcel: NodeParcel) -> None:
+        """Add open nodes of another search of the same rows."""
+        received = self._roots(parcel.row)._replace(bound=parcel.bound, mask=parcel.mask)
+        self._open_nodes = self._open_nodes.joined(received)
+        self._close_nodes()
+
     def bounds(self) -> tuple[Ints, Ints]:
         """Return the opened rows and their upper bounds."""
         row_bounds = self._closed_bounds.copy()
@@ -306,13 +334,17 @@ class Frontier:
         return excess
 
     def _best(self, max_nodes: int) -> Ints:
-        """Return the indices of at most ``max_nodes`` nodes with the largest excess, in order; ties: oldest first.
+        """Return the indices of at most ``max_nodes`` nodes to bound next: those with the largest excess.
 
         If more than ``max_open`` nodes are open, return the newest ones instead. The search is then depth first, which
         keeps the number of open nodes small.
         """
         if self.size > self.max_open:
             return np.arange(self.size - 1, max(-1, self.size - 1 - max_nodes), -1)
+        return self._by_excess(max_nodes)
+
+    def _by_excess(self, max_nodes: int) -> Ints:
+        """Return the indices of at most ``max_nodes`` nodes with the largest excess, in order; ties: oldest first."""
         excess = self._excesses()
         if self.size > 4 * max_nodes:  # sorting all of them would take longer than processing a batch
             smallest_excess = np.partition(excess, self.size - max_nodes)[self.size - max_nodes]

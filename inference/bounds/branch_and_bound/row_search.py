@@ -8,6 +8,7 @@ decrease of its largest excess per node.
 
 import time
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     run_batches,
 )
 from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
+from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
 from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
@@ -53,6 +55,24 @@ class RowBounds(Protocol):
         ...
 
 
+class SearchedPart(Enum):
+    """Which of its rows' nodes a search holds.
+
+    Attributes
+    ----------
+    ALL
+        All nodes. The search lowers the rows' bounds.
+    SHARED
+        The nodes of the rows that it opens, of which it may give some to searches on other ranks.
+    RECEIVED
+        Only nodes that it is given; it opens no rows.
+    """
+
+    ALL = "all"
+    SHARED = "shared"
+    RECEIVED = "received"
+
+
 class BoundarySearch:
     """Branch and bound over the rows of one agent.
 
@@ -66,16 +86,26 @@ class BoundarySearch:
         Holds the rows' bounds, which the search lowers.
     bounder : Bounder
         Bounds the nodes.
+    part : SearchedPart
+        Which of the rows' nodes this search holds.
     memory_limit : int or None
         Bytes for the open nodes; None for a share of the memory.
     """
 
-    def __init__(self, state: RowBounds, bounder: Bounder, memory_limit: int | None = None) -> None:
-        self.state, self.bounder = state, bounder
+    def __init__(
+        self,
+        state: RowBounds,
+        bounder: Bounder,
+        part: SearchedPart = SearchedPart.ALL,
+        memory_limit: int | None = None,
+    ) -> None:
+        self.state, self.bounder, self._part = state, bounder, part
         if memory_limit is None:
             memory_limit = MEMORY_ACCOUNT.budget_share(_FRONTIER_SHARE, _MAX_FRONTIER_BYTES)
         self._frontier = Frontier(bounder.allowed, state.bounds, bounder.scale, bounder.capacity, memory_limit)
         self._recent_gain, self._recent_nodes = 0.0, 0.0
+        if part == SearchedPart.RECEIVED:
+            self._frontier.hold_no_roots()
 
     @property
     def gain_per_node(self) -> float | None:
@@ -130,9 +160,26 @@ class BoundarySearch:
         return self._frontier.leaves.pop_all()
 
     def end(self) -> None:
-        """Lower the rows' bounds to those of the search."""
-        rows, bounds = self._frontier.bounds()
-        self.state.bounds[rows] = np.minimum(self.state.bounds[rows], bounds)
+        """Lower the rows' bounds to those of the search, if it holds all nodes."""
+        if self._part == SearchedPart.ALL:
+            rows, bounds = self._frontier.bounds()
+            self.state.bounds[rows] = np.minimum(self.state.bounds[rows], bounds)
+
+    def part_bounds(self) -> tuple[Ints, Ints]:
+        """Return the opened rows and upper bounds on the part of each that this search holds."""
+        return self._frontier.bounds()
+
+    def best_excesses(self, count: int) -> Ints:
+        """Return the excesses of the best open nodes, at most ``count``, descending, in the agent's scale."""
+        return self._frontier.best_excesses(count)
+
+    def give(self, count: int) -> NodeParcel:
+        """Remove and return about ``count`` of the best open nodes for a search of the same rows on another rank."""
+        return self._frontier.give(count)
+
+    def take(self, parcel: NodeParcel) -> None:
+        """Add open nodes of a search of the same rows on another rank."""
+        self._frontier.take(parcel)
 
 
 class BoundarySearchRequest(NamedTuple):

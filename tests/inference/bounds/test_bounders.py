@@ -44,7 +44,7 @@ def dual(local, capacity, memory_limit=None):
     """Return a search with dual ascent at the nodes."""
     state = DualState(local, triangles=True)
     bounder = CpuDualBounder(state, capacity * entry_bytes(state.layout.hidden, state.width))
-    return Case(local, state, BoundarySearch(state, bounder, memory_limit))
+    return Case(local, state, BoundarySearch(state, bounder, memory_limit=memory_limit))
 
 
 def semidefinite(local, capacity, memory_limit=None):

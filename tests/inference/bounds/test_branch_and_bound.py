@@ -123,7 +123,7 @@ def test_agents_share_batches_and_a_memory_limit_changes_no_bound(fits):
     for state in states:
         bounder = CpuDualBounder(state, 1 << 24)
         rows_only = state.bounds.size * node_bytes(*bounder.allowed.shape)
-        searches.append(BoundarySearch(state, bounder, None if fits else rows_only))
+        searches.append(BoundarySearch(state, bounder, memory_limit=None if fits else rows_only))
     requests = [
         BoundarySearchRequest(one, no_cutoff(local), no_cutoff(local))
         for one, local in zip(searches, locals_, strict=True)
@@ -142,7 +142,8 @@ def test_agents_share_batches_and_a_memory_limit_changes_no_bound(fits):
 def test_rows_that_do_not_fit_into_the_memory_are_not_searched():
     state = DualState(agent(5), triangles=True)
     bounder = CpuDualBounder(state, 1 << 24)
-    search = BoundarySearch(state, bounder, (state.bounds.size - 1) * node_bytes(*bounder.allowed.shape))
+    memory_limit = (state.bounds.size - 1) * node_bytes(*bounder.allowed.shape)
+    search = BoundarySearch(state, bounder, memory_limit=memory_limit)
     run_boundary_searches([BoundarySearchRequest(search, no_cutoff(state.local), no_cutoff(state.local))], batches=1)
     assert search.exhausted and search.nodes == 0
 

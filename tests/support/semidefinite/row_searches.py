@@ -53,7 +53,7 @@ def start_searches(relaxations, capacity=200, max_nodes=9, schedules=SHORT, memo
     descents = [active.task.descent for active in relaxations]
     runner = SemidefiniteRunner(descents, NaiveNodes(), capacity, max_nodes, schedules=schedules)
     for active, bounder in zip(relaxations, runner.bounders, strict=True):
-        active.relaxation.per_row.search = BoundarySearch(active.relaxation.state, bounder, memory_limit)
+        active.relaxation.per_row.search = BoundarySearch(active.relaxation.state, bounder, memory_limit=memory_limit)
     return runner
 
 
