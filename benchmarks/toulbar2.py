@@ -15,7 +15,8 @@ SEARCH = """
 import sys, dmcmc, pytoulbar2
 problem = dmcmc.load(sys.argv[1])
 top = sum(int(f.table.max()) for f in problem.factors)
-network = pytoulbar2.CFN(ubinit=top + 1, vns=-4 if sys.argv[3] == "vns" else None, verbose=0)
+worst = sum(int(f.table.max()) - int(f.table.min()) for f in problem.factors)
+network = pytoulbar2.CFN(ubinit=worst + 1, vns=-4 if sys.argv[3] == "vns" else None, verbose=0)
 for name, size in zip(problem.variables, problem.domains.tolist()):
     network.AddVariable(name, range(size))
 for f in problem.factors:
@@ -78,7 +79,7 @@ def search(path: Path, method: str, seconds: int) -> list[Toulbar2Point]:
     """
     command = [sys.executable, "-c", SEARCH, str(path), str(seconds), method]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60 * seconds + 300)
-    found = re.search(r"^TOP (\d+)", done.stdout, re.MULTILINE)
+    found = re.search(r"^TOP (-?\d+)", done.stdout, re.MULTILINE)
     if found is None:
         sys.exit(f"toulbar2 failed on {path}: {done.stderr[-500:]}")
     top, trace = int(found[1]), list[Toulbar2Point]()

@@ -59,6 +59,11 @@ class AssignmentQuality(NamedTuple):
     utility: Exact
     objective: Number
 
+    @property
+    def feasible_utility(self) -> Number | None:
+        """The utility, rounded up to a number of the tables; None if a hard constraint is broken."""
+        return None if self.negated_violation else round_up(self.utility)
+
     def is_better_than(self, other: "AssignmentQuality | None") -> bool:
         """Return whether this quality is better than ``other``, or than no assignment (None)."""
         return other is None or self[:2] > other[:2]

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.exact_sum import round_up
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
@@ -27,7 +26,7 @@ from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
 from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, RECOMBINATION, UNION, Allocation, Proposal
+from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, RECOMBINATION, Allocation, Proposal, is_union
 from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
 
@@ -131,7 +130,7 @@ class Incumbent:
     @property
     def utility(self) -> Number | None:
         """Utility of the best feasible assignment, rounded up to the tables' arithmetic; None if there is none."""
-        return None if self.quality is None or self.quality.negated_violation else round_up(self.quality.utility)
+        return None if self.quality is None else self.quality.feasible_utility
 
     @property
     def outcome(self) -> SolveOutcome:
@@ -281,7 +280,7 @@ class Incumbent:
         if prefers_union:
             proposals = [proposal for proposal in proposals if proposal.improver != RECOMBINATION]
         allocations = scheduler.decide(proposals)
-        self._has_tried_union |= any(allocation.agent == UNION for allocation in allocations)
+        self._has_tried_union |= any(is_union(allocation.agent) for allocation in allocations)
         prune = not prefers_union and self._should_prune(reports, allocations, state.left)
         if not allocations and not prune:  # every proposal takes longer than the time that is left
             self.timed_out = any(report.proposals for report in reports) and not scheduler.search_converged
@@ -301,7 +300,7 @@ class Incumbent:
         (``combined``), which another one would have to overtake first.
         """
         is_ahead = self._bound is not None and combined is not None and self._bound < combined
-        return (is_ahead or not self._has_tried_union) and any(proposal.agent == UNION for proposal in proposals)
+        return (is_ahead or not self._has_tried_union) and any(is_union(proposal.agent) for proposal in proposals)
 
     def _should_prune(self, reports: Sequence[RankReport], allocations: Sequence[Allocation], left: float) -> bool:
         """Return whether to prune rows that cannot beat the incumbent: it may help, and there is time for it.

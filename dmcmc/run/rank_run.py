@@ -38,7 +38,7 @@ from dmcmc.run.improvers.protocol import RankState, TimeSlice
 from dmcmc.run.improvers.recombine import TABLE_GROWTH_FACTOR
 from dmcmc.run.improvers.registry import GLOBAL_IMPROVERS, proposals_of
 from dmcmc.run.incumbent import title_of, total_of
-from dmcmc.run.initial_tables import first_tables
+from dmcmc.run.initial_tables import first_tables, initial_seconds
 from dmcmc.run.local_search import MIN_RELATIVE_GAIN, IncumbentSearch
 from dmcmc.run.metrics import AgentWork, RankOutcome, checks_of, early_result, metrics_of, result_of
 from dmcmc.run.monitoring.progress import ProgressReporter
@@ -55,16 +55,18 @@ from dmcmc.run.scheduler.proposal import (
     LOCAL_SEARCH,
     SAMPLING,
     SEMIDEFINITE,
-    UNION,
     UNION_BOUND,
     MeasuredGain,
     Proposal,
+    ranks_of_work,
 )
 from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.run.scheduler.scheduler import Scheduler
-from dmcmc.run.union_agent import UnionAgent
+from dmcmc.run.union.node_exchange import exchange_nodes
+from dmcmc.run.union.union_agent import UnionAgent
 from dmcmc.run.util_value_cycle import Cycle, run_cycle, run_outside
 from dmcmc.samplers import improve_in_team
+from dmcmc.samplers.auto.choose import FIRST_SHARE
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.contract.protocol import Resumable
 
@@ -109,7 +111,7 @@ class RankRun:
     incumbent : Incumbent
         Best assignment and bound so far, on rank 0.
     union : UnionAgent or None
-        The union of all agents, on rank 0, if it is bounded and searched.
+        This rank's part of the union of all agents, if that is bounded and searched.
     goal_reached : bool
         Whether the first tables already reach the goal of the run.
     cycles : int
@@ -137,7 +139,7 @@ class RankRun:
         self.mine = setup.agents_of_rank(world.rank)
         self.mailbox = Mailbox(world, setup.owner)
         self.incumbent = search.incumbent
-        self.incumbent.setup, self.incumbent.scheduler = setup, Scheduler((*setup.owner, 0))
+        self.incumbent.setup, self.incumbent.scheduler = setup, Scheduler(ranks_of_work(setup.owner, world.size))
         if setup.config.local.method == "exact" and (sampled := setup.methods.count(SAMPLER)):
             subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
             self.incumbent.note = f"{subject} sampled: local.method: exact does not fit budget.memory there"
@@ -356,13 +358,12 @@ class RankRun:
             return proposals_of(
                 RankState({}, {}, is_first_rank=False, external_search_active=self.search.engine.may_improve)
             )
-        if self.union is None and self._union_provider and self.world.rank == 0 and self.is_ready(UNION_BOUND):
-            record = partial(self.search.record, by=BRANCH)
-            self.union = UnionAgent(self.setup, self._union_provider, self.incumbent, record)
+        if self.union is None and self._takes_part_in_union and self.is_ready(UNION_BOUND):
+            self._start_union()
         agents = dict(self.agents)
         gaps = {number: gap_of(self.setup, cycle.chosen, agent) for number, agent in agents.items()}
         if self.union is not None:
-            agents[UNION], gaps[UNION] = self.union.agent, self.union.gap
+            agents[self.union.number], gaps[self.union.number] = self.union.agent, self.union.gap
         tables_split = any(z is not None for z_pair in cycle.z.values() for z in z_pair)
         may_enlarge = self._combining.may_enlarge(self.setup)
         recombination_seconds = (
@@ -379,6 +380,37 @@ class RankRun:
                 self.is_ready,
             )
         )
+
+    @property
+    def _takes_part_in_union(self) -> bool:
+        """Whether this rank bounds the union of all agents: not if it helps another rank with the rows of an agent."""
+        return self._union_provider is not None and (self.world.rank == 0 or self.team.size == 1)
+
+    def _start_union(self) -> None:
+        """Give the union of all agents its first bound on this rank."""
+        assert self._union_provider is not None, "a plan wants the union"
+        is_first, size = self.world.rank == 0, self.world.size
+
+        def utility() -> Number | None:
+            return self.incumbent.utility if is_first else self.search.quality.feasible_utility
+
+        seconds = FIRST_SHARE * initial_seconds(self.setup)  # as long as the agents' first bounds may take
+        self.union = UnionAgent(self.setup, self._union_provider, utility, seconds, self.world.rank, size > 1)
+        if is_first:
+            self.incumbent.update_bound(self.union.bound, BOUND)
+
+    def _exchange_union(self, improvers: Sequence[str]) -> None:
+        """Share the nodes of the union's search among ranks, and record the bound and the assignments (rank 0)."""
+        before = None if self.union is None else self.union.gap
+        leaves = exchange_nodes(self.world, self.union)
+        if self.union is None or self.world.rank > 0:
+            return
+        for values in leaves:
+            self.search.record(values, by=BRANCH)
+        after = self.union.gap
+        if before is not None and after is not None and after < before:  # by other ranks' parts
+            self._measured_gains.append(MeasuredGain(BRANCH, 0.0, closed_gap=before - after))
+        self.incumbent.update_bound(self.union.bound, ", ".join(improvers))
 
     @property
     def _gpu_search_active(self) -> bool:
@@ -427,6 +459,8 @@ class RankRun:
         if self._tables_changed:
             self._rows_pruned = pruned
             self._gather_sides()
+        if directive.works_on_union:
+            self.world.run(partial(self._exchange_union, directive.improvers_of_union))
         if directive.allocations_of(BOUND):
             self.world.on_all_ranks(self._suggest_roundings)
         for kind in GLOBAL_IMPROVERS:
@@ -443,8 +477,6 @@ class RankRun:
             return False
         pruned = improve_agents(slice, directive)
         improve_in_team.end(self.team)
-        if self.union is not None and directive.works_on_union:
-            self.union.deliver(", ".join(directive.improvers_of_union))
         return pruned
 
     def _suggest_roundings(self) -> None:

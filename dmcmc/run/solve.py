@@ -42,9 +42,9 @@ from dmcmc.run.planning.divided_problem import (
 )
 from dmcmc.run.planning.plan import plan, scatter_problem
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.planning.union_plan import union_provider
 from dmcmc.run.presolve.restore_result import FirstAnswer
 from dmcmc.run.rank_run import RankRun
+from dmcmc.run.union.union_plan import union_provider
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 
 _PLANNING_GRACE = 0.25  # seconds after the deadline in which the plan may still be finished

@@ -53,7 +53,7 @@ class MatchedElimination:
     elimination : Elimination
         The elimination.
     magnitudes : (tables,) int64 or float64
-        Largest finite |entry| of every table.
+        Upper bound on the finite |entries| of every table; 0 for cost-shift tables, which only the peak includes.
     peak_magnitude : int or float
         Largest total magnitude at any time.
     shifts, skipped : int

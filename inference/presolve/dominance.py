@@ -1,6 +1,7 @@
 """Dead-end elimination: remove a value if another value of the variable is at least as good in every context."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,24 +58,49 @@ def _mean_utilities(table: Array) -> NDArray[np.float64]:
     return np.asarray((finite - 2 * penalty * hard).mean(axis=1))
 
 
+class _Advantages(NamedTuple):
+    """The advantages of a rival over each value of a variable in one table.
+
+    Attributes
+    ----------
+    least : (values,)
+        Least difference of utilities over the contexts in which both are allowed, in the table's dtype; 0 if there is
+        no such context.
+    impossible : (values,) bool
+        Whether the value is forbidden in every context.
+    incomparable : (values,) bool
+        Whether the rival, but not the value, is forbidden in some context.
+    """
+
+    least: Array
+    impossible: NDArray[np.bool_]
+    incomparable: NDArray[np.bool_]
+
+
 def _dominated(tables: Sequence[Array], rival: int) -> NDArray[np.bool_]:
     """Return a mask of the values that the rival dominates; it includes the rival itself.
 
-    The sign of one difference of floats is exact; a sum of differences counts only if it exceeds the rounding error.
+    Sums of integers are exact and cannot overflow, because the working problem limits the sum of all magnitudes. The
+    sign of one difference of floats is exact; a sum of differences counts only if it exceeds the rounding error.
     """
-    advantages = [_advantage(table, rival) for table in tables]
-    never_worse = np.logical_and.reduce([advantage >= 0 for advantage in advantages])
-    total, slack = sum(advantages, np.zeros(1)), 0.0
+    advantages = [_advantages(table, rival) for table in tables]
+    never_worse = np.logical_and.reduce([advantage.least >= 0 for advantage in advantages])
+    total, slack = sum((advantage.least for advantage in advantages), np.zeros(1, dtype=tables[0].dtype)), 0.0
     if tables[0].dtype.kind == "f":
         largest = sum(float(np.abs(np.where(forbidden(table), 0, table)).max(initial=0.0)) for table in tables)
         slack = 4 * (len(tables) + 1) * np.finfo(np.float64).eps * largest
-    return np.asarray(never_worse | (total >= slack))
+    impossible = np.logical_or.reduce([advantage.impossible for advantage in advantages])
+    incomparable = np.logical_or.reduce([advantage.incomparable for advantage in advantages])
+    return np.asarray(~incomparable & (impossible | never_worse | (total >= slack)))
 
 
-def _advantage(table: Array, rival: int) -> NDArray[np.float64]:
-    """Return a lower bound on the rival's advantage over each value in a table; ∞ for an always forbidden value."""
+def _advantages(table: Array, rival: int) -> _Advantages:
+    """Return the advantages of the rival over each value in a table (values, contexts)."""
     hard = forbidden(table)
-    worse = ~hard & hard[rival]  # only the rival is forbidden
+    both_allowed = ~(hard | hard[rival])
     finite = np.where(hard, 0, table)
-    differences = (finite[rival] - finite).astype(np.float64)
-    return np.asarray(np.where(hard, np.inf, np.where(worse, -np.inf, differences)).min(axis=1))
+    never = np.inf if table.dtype.kind == "f" else np.iinfo(table.dtype).max
+    differences = np.where(both_allowed, finite[rival] - finite, never).min(axis=1)
+    least = np.where(both_allowed.any(axis=1), differences, 0)
+    only_rival = ~hard & hard[rival]
+    return _Advantages(least, np.asarray(hard.all(axis=1)), np.asarray(only_rival.any(axis=1)))

@@ -193,7 +193,7 @@ def filter_vector(vector, base, lookups, y, lowest, threshold, total):
         at, step = base[t] + y * lookups.y_stride[t], lookups.x_stride[t]
         for x in range(total.size):
             total[x] = max(total[x] + lookups.data[at + x * step], lowest)
-    any_left, half = False, lowest / 2
+    any_left, half = False, total.dtype.type(lowest / 2)  # as a float64, integers near it would be rounded to it
     for x in range(total.size):
         bound = max(total[x] + common_bound, lowest)
         if total[x] > half and bound > half:

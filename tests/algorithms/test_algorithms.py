@@ -1,7 +1,6 @@
 """Baseline algorithms with one variable per agent: known properties, both senses, and any number of ranks."""
 
 import re
-import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ from support import soundness
 from support.clock import CountingClock
 from support.local_optima import better_by_one, better_by_two, value_of
 from support.problem_strategies import mixed_problems, random_problem, random_table
+from support.ranks import on_thread_ranks
 
 import dmcmc
 from dmcmc import Factor, Problem
@@ -23,7 +23,6 @@ from dmcmc.algorithms.contract import Algorithm, Parameter, checked
 from dmcmc.algorithms.duct import DuctSearch
 from dmcmc.algorithms.network import AgentNetwork
 from dmcmc.inference.runtime.errors import ConfigError, ResourceError
-from dmcmc.mpi.world import World
 
 CYCLE_ALGORITHMS = ("mgm", "mgm2", "dsa", "dgls", "max-sum", "distributed-gibbs", "duct")
 few_examples = settings(max_examples=25)
@@ -175,44 +174,16 @@ def test_messages_are_counted_between_agents_only(name):
     assert 0 < sent.simulated_time < sent.time
 
 
-class ThreadRank(World):
-    """A rank that is a thread of this process."""
-
-    def __init__(self, rank, size, barrier, mailboxes):
-        super().__init__()
-        self.rank, self.size, self.local_size, self._barrier, self._mailboxes = rank, size, size, barrier, mailboxes
-
-    def allgather(self, value):
-        self._mailboxes[self.rank] = value
-        self._barrier.wait()
-        found = list(self._mailboxes)
-        self._barrier.wait()
-        return found
-
-    def bcast(self, value):
-        return self.allgather(value)[0]
-
-    def gather(self, value):
-        found = self.allgather(value)
-        return found if self.rank == 0 else None
-
-
 @pytest.mark.parametrize("name", CYCLE_ALGORITHMS)
 def test_all_cycles_are_invariant_under_the_number_of_ranks(name):
     problem = random_problem(3, variables=9, agents=5, factors=16)
     alone = dmcmc.solve(problem, algorithm={"name": name, "cycles": 8}, seed=2)
-    barrier, mailboxes, found = threading.Barrier(3), [None] * 3, [None] * 3
 
-    def work(rank):
-        world = ThreadRank(rank, 3, barrier, mailboxes)
+    def work(world):
         _, states = cycles(name, problem, 2, max_cycles=8, world=world)
-        found[rank] = [values.tolist() for values in states]
+        return [values.tolist() for values in states]
 
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = on_thread_ranks(3, work)
     _, states = cycles(name, problem, 2, max_cycles=8)
     assert found == [[values.tolist() for values in states]] * 3
     assert max(value_of(problem, values) for values in states) == value_of(problem, problem.values_of(alone.assignment))

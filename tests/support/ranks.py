@@ -1,4 +1,4 @@
-"""Start Python processes on MPI ranks."""
+"""Start Python processes on MPI ranks, or threads of this process as ranks."""
 
 import json
 import os
@@ -6,9 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+
+from dmcmc.mpi.world import World
 
 _OWN_MPIRUN = Path(sys.executable).with_name("mpirun")
 MPIRUN = str(_OWN_MPIRUN) if _OWN_MPIRUN.exists() else shutil.which("mpirun")
@@ -74,3 +77,47 @@ def lines(stderr):
     """Return the lines that dmcmc wrote, without the launcher's lines and without progress."""
     ours = [line for line in stderr.splitlines() if line.startswith("dmcmc: ")]
     return [line for line in ours if not re.match(r"dmcmc: \d+ s: ", line)]
+
+
+class ThreadRank(World):
+    """A rank that is a thread of this process."""
+
+    def __init__(self, rank, size, barrier, mailboxes):
+        super().__init__()
+        self.rank, self.size, self.local_size, self._barrier, self._mailboxes = rank, size, size, barrier, mailboxes
+
+    def allgather(self, value, what="allgather"):
+        self._mailboxes[self.rank] = value
+        self._barrier.wait()
+        found = list(self._mailboxes)
+        self._barrier.wait()
+        return found
+
+    def bcast(self, value):
+        return self.allgather(value)[0]
+
+    def gather(self, value, what="gather"):
+        found = self.allgather(value)
+        return found if self.rank == 0 else None
+
+    def on_first_rank(self, work):
+        return self.bcast(work() if self.rank == 0 else None)
+
+
+def on_thread_ranks(size, work):
+    """Return what ``work(world)`` returns on each of some ranks."""
+    barrier, mailboxes, found = threading.Barrier(size), [None] * size, [None] * size
+
+    def run(rank):
+        try:
+            found[rank] = work(ThreadRank(rank, size, barrier, mailboxes))
+        except BaseException:
+            barrier.abort()
+            raise
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found

@@ -152,10 +152,15 @@ class Agent:
         return self.enumerated and self.upper.relaxation_may_follow(self.local)
 
     @property
+    def search_awaited(self) -> bool:
+        """Whether a relaxation, or searches on other ranks, wait for the outcome of branch and bound."""
+        return self.relaxation_may_follow or self.upper.search_awaited
+
+    @property
     def relaxation_resumable(self) -> bool:
         """Whether the semidefinite relaxation continues where it stopped, without repeating work."""
         relaxation = self.upper.relaxation
-        return relaxation is not None and (relaxation.per_row.undecided or relaxation.per_row.buffers is not None)
+        return relaxation is not None and (relaxation.per_row.undecided or relaxation.per_row.search is not None)
 
     @property
     def awaits_per_row_relaxation(self) -> bool:

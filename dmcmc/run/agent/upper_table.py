@@ -15,7 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
-from dmcmc.inference.bounds.branch_and_bound.row_search import NODE_SWEEPS, BoundarySearch, BoundarySearchRequest
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import NODE_SWEEPS
+from dmcmc.inference.bounds.branch_and_bound.row_search import (
+    BoundarySearch,
+    BoundarySearchRequest,
+    SearchedPart,
+    next_above,
+)
 from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
 from dmcmc.inference.bounds.dual.dual_bound import DualState
@@ -30,7 +36,6 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 
-_LARGEST = np.iinfo(np.int64).max
 _MAX_SEARCHED_ROWS = 1 << 16  # rows that branch and bound accepts at most: it starts with one node per row
 _MIN_NODES_PER_ROW = 4  # with time for fewer nodes per row, branch and bound is excluded: dual ascent gains more
 
@@ -49,6 +54,10 @@ class UpperTable:
         State of the bound provider; None without a bound.
     boundary_search : BoundarySearch or None
         Branch and bound over the agent's rows; None before it has started, and after it has stalled.
+    searched_part : SearchedPart
+        Which of the rows' nodes that search holds; the others are on other ranks.
+    search_awaited : bool
+        Whether searches on other ranks wait for nodes of this one.
     search_too_slow : bool
         Whether branch and bound would be too slow to close rows. Judged only before it starts, and never reset.
     initial_gap : float or None
@@ -66,6 +75,8 @@ class UpperTable:
 
     state: BoundState | None = None
     boundary_search: BoundarySearch | None = None
+    searched_part: SearchedPart = SearchedPart.ALL
+    search_awaited: bool = False
     search_too_slow: bool = False
     initial_gap: float | None = None
     search_stalled: bool | None = None
@@ -225,7 +236,7 @@ class UpperTable:
         dual = self.dual
         assert dual is not None
         if self.boundary_search is None:
-            self.boundary_search = create_boundary_search(dual, node_bytes, seconds)
+            self.boundary_search = create_boundary_search(dual, node_bytes, seconds, self.searched_part)
         if dual.integral:
             search_cutoffs = next_above(_elementwise_max(row_cutoffs, attained))
         else:  # bounds are rounded down: a row closed one unit below its cutoff must not fall below its utility
@@ -236,13 +247,3 @@ class UpperTable:
 def _elementwise_max(row_cutoffs: NDArray[Any], attained: NDArray[Any] | None) -> NDArray[Any]:
     """Return the larger of two numbers for each row."""
     return row_cutoffs if attained is None else np.maximum(row_cutoffs, attained.astype(row_cutoffs.dtype))
-
-
-def next_above(cutoffs: NDArray[Any]) -> NDArray[Any]:
-    """Return the least whole numbers above the cutoffs; the largest int64 stays as it is.
-
-    >>> next_above(np.array([3, 2**63 - 1])).tolist(), next_above(np.array([3.4, -0.5, np.inf])).tolist()
-    ([4, 9223372036854775807], [4.0, 0.0, inf])
-    """
-    result: NDArray[Any] = np.floor(cutoffs) + 1 if cutoffs.dtype.kind == "f" else cutoffs + (cutoffs < _LARGEST)
-    return result

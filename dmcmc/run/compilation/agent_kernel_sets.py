@@ -120,7 +120,7 @@ def agent_work(setup: Setup, ending: Ending, solve: SolveTiny, union: str | None
     """
     factors = setup.problem.factors
     tables = setup.problem.facts.get_or_compute(
-        "numbers", lambda: tuple(sorted({f.table.dtype.name for f in factors})) or ("int32",)
+        "numbers", lambda: tuple(sorted(dtype.name for dtype in {f.table.dtype for f in factors})) or ("int32",)
     )
     key = ("kernel sets", ending, setup.config.local_search, tables, union)
     found: AgentKernels = setup.facts.get_or_compute(key, lambda: _find_agent_work(setup, ending, tables, solve, union))
@@ -224,7 +224,7 @@ def _compile_combination(work: KernelNeeds, solve: SolveTiny) -> None:
 
 def _compile_bounds(has_relaxation: bool) -> None:
     """Improve the bounds of tiny problems in all ways that need a time budget."""
-    from dmcmc.inference.bounds.branch_and_bound.row_search import compile_boundary_search
+    from dmcmc.inference.bounds.branch_and_bound_rows import compile_boundary_search
     from dmcmc.inference.bounds.dual.rounding import compile_rounding
     from dmcmc.inference.bounds.semidefinite.relaxation import compile_relaxation
 

@@ -63,6 +63,8 @@ def count_steps(problem: Problem, settings: Settings) -> float:
     ):
         return inf
     steps = _elimination_steps(problem)
+    if steps > steps_left():
+        return inf
     if local.method in ("auto", "exact") and local.cells == "auto" and combine.method != "mini-bucket":
         return steps
     if settings.budget.time is not None or local.method not in {"auto", "exact", *_COUNTED_SAMPLERS}:

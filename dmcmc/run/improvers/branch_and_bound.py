@@ -57,7 +57,7 @@ class BranchAndBoundImprover:
     def proposals(self, state: RankState) -> list[Proposal]:
         """Propose agents whose bound has been tightened without closing all rows; per-row relaxations go first."""
         return [
-            Proposal(self.name, state.gain(number), number, weight=agent.weight, awaited=agent.relaxation_may_follow)
+            Proposal(self.name, state.gain(number), number, weight=agent.weight, awaited=agent.search_awaited)
             for number, agent in state.agents.items()
             if agent.may_improve and agent.may_branch and not agent.awaits_per_row_relaxation
         ]

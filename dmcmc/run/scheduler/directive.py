@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.types import Number
-from dmcmc.run.scheduler.proposal import UNION, Allocation
+from dmcmc.run.scheduler.proposal import Allocation, is_union
 
 
 class Directive(NamedTuple):
@@ -55,12 +55,14 @@ class Directive(NamedTuple):
 
         If it is False, the next combination starts from the tables of the last one.
         """
-        return self.prune or any(allocation.agent not in (None, UNION) for allocation in self.allocations)
+        return self.prune or any(
+            allocation.agent is not None and not is_union(allocation.agent) for allocation in self.allocations
+        )
 
     @property
     def improvers_of_union(self) -> list[str]:
         """Names of the improvers that work on the union of all agents, without repetition."""
-        return list(dict.fromkeys(allocation.improver for allocation in self.allocations if allocation.agent == UNION))
+        return list(dict.fromkeys(allocation.improver for allocation in self.allocations if is_union(allocation.agent)))
 
     @property
     def works_on_union(self) -> bool:

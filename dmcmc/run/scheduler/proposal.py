@@ -5,6 +5,7 @@ agents' tables improvers send proposals to the scheduler, which answers with all
 returned after the work. The constants are the improvers' names, as traces, results and summaries show them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +24,21 @@ TOULBAR2, BRANCH_AND_BOUND = "toulbar2", "branch-and-bound"
 GPU_CHAINS = "gpu chains"  # in the background, with the GPU time that other work leaves
 
 UNION_BOUND = "bound of the union"  # name under which the kernels of the union's bound are declared
-UNION = -1  # number of the union of all agents in place of an agent's; as an index, it follows the last agent
+
+
+def union_number(rank: int) -> int:
+    """Return the number of a rank's part of the union of all agents, in place of an agent's number: -1 - rank."""
+    return -1 - rank
+
+
+def is_union(agent: int | None) -> bool:
+    """Return whether an agent's number stands for a rank's part of the union of all agents."""
+    return agent is not None and agent < 0
+
+
+def ranks_of_work(owner: Sequence[int], ranks: int) -> list[int]:
+    """Return the rank of each agent, and, from the end, of each rank's part of the union: its ``union_number``."""
+    return [*owner, *reversed(range(ranks))]
 
 
 @dataclass(frozen=True)
@@ -37,8 +52,8 @@ class Proposal:
     gain : float
         Utility. The part of the optimality gap that the work could close at best; inf if it is not known.
     agent : int or None
-        The agent whose tables are improved, and thereby the rank; ``UNION`` for the union of all agents, whose gap is
-        that of the whole problem; None for work that all ranks do together.
+        The agent whose tables are improved, and thereby the rank; a ``union_number`` for the union of all agents, whose
+        gap is that of the whole problem; None for work that all ranks do together.
     seconds : float or None
         Estimated cost on the agent's rank; None if the work can use any number of seconds.
     weight : float

@@ -21,10 +21,10 @@ from dmcmc.run.scheduler.proposal import (
     RECOMBINATION,
     SAMPLING,
     SEMIDEFINITE,
-    UNION,
     Allocation,
     MeasuredGain,
     Proposal,
+    is_union,
 )
 from dmcmc.run.scheduler.time_allocation import SliceBudget, allocate_slice
 from dmcmc.run.scheduler.time_quanta import DeferredQuanta
@@ -96,7 +96,7 @@ class Scheduler:
     Attributes
     ----------
     owner : sequence of int
-        The rank of each agent, and of the union of all agents.
+        The rank of each agent, and of each part of the union of all agents (``ranks_of_work``).
     statistics : ImproverStatistics
         Costs and gains of all improvers so far.
     proposals : tuple of Proposal
@@ -173,16 +173,22 @@ class Scheduler:
         return agents if self.statistics.may_gain(SEMIDEFINITE) else set()
 
     def _without_duplicate_bounds(self, proposals: Sequence[Proposal], state: SchedulingState) -> list[Proposal]:
-        """Return the proposals without bounds that a semidefinite relaxation of the same agent makes redundant.
+        """Return the proposals without bounds that another method for the same agent makes redundant.
 
-        Branch and bound is left out for agents with a semidefinite relaxation, and dual ascent for agents with per-row
-        relaxations: they lower the bounds of the same rows, and none of them uses the others' progress. If the gap is
-        nearly closed, all of them may close the rest.
+        Branch and bound and a semidefinite relaxation of an agent lower the bounds of the same rows, and neither uses
+        the other's progress: only the one with the higher expected rate is kept. With per-row relaxations that gain,
+        branch and bound and dual ascent are left out. If the gap is nearly closed, all of them may close the rest.
         """
-        if state.nearly_closed or not self.statistics.may_gain(SEMIDEFINITE):
+        if state.nearly_closed:
             return list(proposals)
-        relaxed = {proposal.agent for proposal in proposals if proposal.improver == SEMIDEFINITE}
-        left_out = {BRANCH: relaxed, BOUND: self._per_row_agents(proposals)}
+        relaxed, branched = (
+            {proposal.agent for proposal in proposals if proposal.improver == improver}
+            for improver in (SEMIDEFINITE, BRANCH)
+        )
+        per_row, rates = self._per_row_agents(proposals), self.statistics.expected_rates
+        weaker = SEMIDEFINITE if rates[SEMIDEFINITE] < rates[BRANCH] else BRANCH
+        left_out = {BRANCH: per_row, BOUND: per_row}
+        left_out[weaker] = left_out.get(weaker, set()) | (relaxed & branched) - per_row
         return [proposal for proposal in proposals if proposal.agent not in left_out.get(proposal.improver, ())]
 
     def _rates(self, proposals: Sequence[Proposal], state: SchedulingState) -> dict[str, float]:
@@ -223,7 +229,7 @@ class Scheduler:
         if any(proposal.awaited for proposal in proposals):
             return min(default, max(_MIN_SLICE_SECONDS, _AWAITED_SLICE_PART * (state.elapsed + state.left)))
         resumable = any(proposal.resumable for proposal in proposals)
-        if SEMIDEFINITE in improvers and not resumable:
+        if SEMIDEFINITE in improvers and not resumable and SEMIDEFINITE not in self.statistics.last_rates:
             return default
         if not (resumable or (BRANCH in improvers and self.statistics.may_gain(BRANCH))):
             return default
@@ -249,7 +255,7 @@ class Scheduler:
             needed_part = max(0.0, state.gap - state.allowed_gap) / state.gap
         agent_gains: dict[int, float] = {}
         for proposal in proposals:
-            if proposal.agent not in (None, UNION):
+            if proposal.agent is not None and not is_union(proposal.agent):
                 agent_gains[proposal.agent] = max(proposal.gain, agent_gains.get(proposal.agent, 0.0))
         split_gain = state.gap
         if math.isfinite(state.gap):

@@ -183,7 +183,7 @@ def test_slices_are_shorter_still_while_other_work_awaits_an_outcome(elapsed, se
 
 
 @pytest.mark.parametrize("gap", [10.0, 0.001])
-def test_bounds_that_a_relaxation_makes_redundant_are_left_out_until_the_gap_is_nearly_closed(gap):
+def test_bounds_that_per_row_relaxations_make_redundant_are_left_out_until_the_gap_is_nearly_closed(gap):
     scheduler = Scheduler([0, 0])
     scheduler.record(SchedulingState(10.0, 90.0, 10.0, 10.0 + 2 * gap), [])
     scheduler.record(SchedulingState(20.0, 80.0, 10.0, 10.0 + gap), [MeasuredGain(SEMIDEFINITE, 10.0, closed_gap=gap)])
@@ -215,7 +215,7 @@ def test_resumable_relaxations_get_nearly_all_of_their_first_slice():
 
 @pytest.mark.parametrize("resumable", [False, True])
 @pytest.mark.parametrize("gains", [False, True])
-def test_with_resumable_relaxations_slices_are_short_and_other_bounds_get_little_time(resumable, gains):
+def test_with_relaxations_slices_are_short_and_other_bounds_get_little_time_if_they_resume(resumable, gains):
     scheduler = Scheduler([0])
     scheduler.record(SchedulingState(10.0, 90.0, 0.0, 10.0), [])
     closed = 1.0 if gains else 0.0
@@ -225,9 +225,33 @@ def test_with_resumable_relaxations_slices_are_short_and_other_bounds_get_little
     proposals = [Proposal(SEMIDEFINITE, 9.0, 0, resumable=resumable), Proposal(BRANCH, 9.0, 0), Proposal(BOUND, 9.0, 0)]
     allocations = scheduler.decide(proposals)
     seconds = {one.improver: one.seconds for one in allocations}
-    assert sum(seconds.values()) == pytest.approx(10.0 if resumable else 20.0)
+    assert sum(seconds.values()) == pytest.approx(10.0)
     little = seconds.get(BRANCH, 0.0) + seconds.get(BOUND, 0.0) < 0.2 * seconds.get(SEMIDEFINITE, 0.0)
-    assert little == (resumable and gains) and (BRANCH in seconds) == (not gains)
+    assert little == (resumable and gains) == (BRANCH not in seconds)
+
+
+@pytest.mark.parametrize(("relaxation_gain", "branch_gain", "kept"), [(0.5, 0.1, SEMIDEFINITE), (0.1, 0.5, BRANCH)])
+def test_of_two_bounds_of_the_same_rows_the_one_that_gains_more_is_kept(relaxation_gain, branch_gain, kept):
+    scheduler = Scheduler([0, 0])
+    scheduler.record(SchedulingState(10.0, 90.0, 0.0, 10.0), [])
+    gains = [
+        MeasuredGain(SEMIDEFINITE, 5.0, closed_gap=relaxation_gain),
+        MeasuredGain(BRANCH, 5.0, closed_gap=branch_gain),
+    ]
+    scheduler.record(SchedulingState(20.0, 80.0, 0.0, 10.0 - relaxation_gain - branch_gain), gains)
+    both = [Proposal(SEMIDEFINITE, 9.0, 0), Proposal(BRANCH, 9.0, 0)]
+    assert {one.improver for one in scheduler.decide([*both, Proposal(BOUND, 9.0, 0)])} == {kept, BOUND}
+    other_agent = Proposal(SEMIDEFINITE if kept == BRANCH else BRANCH, 9.0, 1)
+    assert (other_agent.improver, 1) in {(one.improver, one.agent) for one in scheduler.decide([*both, other_agent])}
+
+
+def test_branch_and_bound_is_tried_once_a_relaxation_gains_little():
+    scheduler = Scheduler([0])
+    proposals = [Proposal(SEMIDEFINITE, 9.0, 0), Proposal(BRANCH, 9.0, 0)]
+    scheduler.record(SchedulingState(10.0, 90.0, 0.0, 10.0), [])
+    assert {one.improver for one in scheduler.decide(proposals)} == {SEMIDEFINITE}
+    scheduler.record(SchedulingState(20.0, 80.0, 0.0, 9.9), [MeasuredGain(SEMIDEFINITE, 10.0, closed_gap=0.1)])
+    assert {one.improver for one in scheduler.decide(proposals)} == {BRANCH}
 
 
 @pytest.mark.parametrize(

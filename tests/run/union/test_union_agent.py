@@ -7,42 +7,35 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.problem_strategies import random_problem
+from support.ranks import on_thread_ranks
 from support.runs import start_run
 
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.inference.model.tables import forbidden
 from dmcmc.mpi.world import World
 from dmcmc.run import rank_run
 from dmcmc.run.improvers.protocol import TimeSlice
-from dmcmc.run.planning import union_plan
 from dmcmc.run.planning.plan import prepare
-from dmcmc.run.planning.union_plan import union_of, union_provider
 from dmcmc.run.run_improvers import improve_agents
 from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.proposal import BOUND, BRANCH, UNION, Allocation, Proposal
+from dmcmc.run.scheduler.proposal import BOUND, BRANCH, Allocation, Proposal, ranks_of_work, union_number
 from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
-from dmcmc.run.union_agent import UnionAgent
+from dmcmc.run.union import union_plan
+from dmcmc.run.union.node_exchange import exchange_nodes
+from dmcmc.run.union.union_agent import UnionAgent
+from dmcmc.run.union.union_plan import union_of, union_provider
 
+UNION = union_number(0)
 QUANTUM = 0.05  # seconds of an improver in one slice
-
-
-class FixedIncumbent:
-    """An incumbent of some utility that keeps all bounds."""
-
-    def __init__(self, utility, n_addends):
-        self.utility, self.n_addends, self.bounds = utility, n_addends, []
-
-    def update_bound(self, bound, by):
-        assert by
-        self.bounds.append(bound)
 
 
 def best_utility(problem):
     """Return the largest total utility over all assignments; −inf if all are forbidden."""
     return max(
-        sum(float(np.where(f.table[v] < -(2**40), -np.inf, f.table[v])) for f, v in entries(problem, values))
+        sum(-np.inf if forbidden(f.table)[v] else float(f.table[v]) for f, v in entries(problem, values))
         for values in itertools.product(*map(range, problem.domains.tolist()))
     )
 
@@ -52,13 +45,17 @@ def entries(problem, values):
     return ((factor, tuple(values[v] for v in factor.scope)) for factor in problem.factors)
 
 
-def improve(union, setup, kinds, slices):
-    """Let improvers work on the union for some slices, and deliver the bound after each."""
+def improve(union, setup, kinds, slices, world=None):
+    """Let improvers work on the union for some slices; return the bound after each, and the assignments found."""
+    bounds, found = [], []
     for _ in range(slices):
         for kind in kinds:
             empty = TimeSlice({}, lambda agent: None, setup.backend, float, float, float)
-            improve_agents(union.added_to(empty), Directive(False, allocations=(Allocation(kind, UNION, QUANTUM),)))
-            union.deliver(kind)
+            directive = Directive(False, allocations=(Allocation(kind, union.number, QUANTUM),))
+            improve_agents(union.added_to(empty), directive)
+            found += exchange_nodes(world or World(), union)
+            bounds.append(union.bound)
+    return bounds, found
 
 
 def dense_problem(seed, variables=6, domain=4, floats=False, hard=0.0):
@@ -79,18 +76,42 @@ def test_the_search_of_the_union_finds_and_proves_the_optimum(floats, hard, miss
         problem = dense_problem(seed, floats=floats, hard=hard)
         run = start_run(problem, budget={"time": 60.0})
         optimum = best_utility(problem)
-        arithmetic, found = run.setup.arithmetic, []
+        arithmetic = run.setup.arithmetic
         assert np.isfinite(optimum)
-        incumbent = FixedIncumbent(type(problem.factors[0].table.flat[0].item())(optimum - missing), 15)
-        union = UnionAgent(run.setup, "triangles+mini-bucket", incumbent, found.append)
-        improve(union, run.setup, (BOUND, BRANCH), 6)
+        utility = type(problem.factors[0].table.flat[0].item())(optimum - missing)
+        union = UnionAgent(run.setup, "triangles+mini-bucket", lambda utility=utility: utility, QUANTUM)
+        bounds, found = improve(union, run.setup, (BOUND, BRANCH), 6)
         tolerance = 1e-6 if floats else 0
-        assert all(arithmetic.is_lowest(bound) or bound >= optimum - tolerance for bound in incumbent.bounds if missing)
+        assert all(arithmetic.is_lowest(bound) or bound >= optimum - tolerance for bound in bounds if missing)
         utilities = [sum(f.table[index] for f, index in entries(problem, values.tolist())) for values in found]
         if missing and not union.agent.table.exact:
             assert max(utilities, default=optimum) == pytest.approx(optimum)
-        assert arithmetic.is_lowest(incumbent.bounds[-1]) or incumbent.bounds[-1] == pytest.approx(optimum, abs=1e-3)
-        assert union.gap == pytest.approx(missing if not arithmetic.is_lowest(incumbent.bounds[-1]) else 0, abs=1e-3)
+        assert arithmetic.is_lowest(bounds[-1]) or bounds[-1] == pytest.approx(optimum, abs=1e-3)
+        assert union.gap == pytest.approx(missing if not arithmetic.is_lowest(bounds[-1]) else 0, abs=1e-3)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("missing", [0, 1, 30])
+def test_ranks_that_share_the_nodes_find_and_prove_the_optimum_together(ranks, missing):
+    problem = dense_problem(ranks, variables=6, domain=6)
+    run = start_run(problem, budget={"time": 60.0})
+    setup, optimum = run.setup, best_utility(problem)
+
+    def work(world):
+        union = UnionAgent(setup, "dual", lambda: int(optimum) - missing, QUANTUM, world.rank, shared=True)
+        bounds, found = improve(union, setup, (BOUND, BRANCH, BRANCH, BRANCH), 6, world)
+        return bounds, found, union.gap
+
+    results = on_thread_ranks(ranks, work)
+    (bounds, found, gap), others = results[0], results[1:]
+    is_lowest = setup.arithmetic.is_lowest
+    assert all(is_lowest(bound) or bound >= optimum for bound in bounds if missing)
+    assert is_lowest(bounds[-1]) or bounds[-1] == optimum
+    assert all(later <= earlier for earlier, later in itertools.pairwise(bounds) if not is_lowest(later))
+    assert all(other[0][-1] == bounds[-1] and other[1] == [] for other in others), "all ranks know the bound"
+    assert gap == (0 if is_lowest(bounds[-1]) else missing)
+    utilities = [sum(f.table[index] for f, index in entries(problem, values.tolist())) for values in found]
+    assert not missing or max(utilities, default=optimum) == optimum
 
 
 @settings(max_examples=12)
@@ -102,17 +123,16 @@ def test_bounds_of_the_union_never_exclude_a_better_assignment(seed, kinds):
     run = start_run(given_problem, budget={"time": 60.0})
     problem = run.setup.problem  # after presolve
     optimum = best_utility(problem) - sum(int(f.table) for f in problem.factors if not f.scope)
-    incumbent = FixedIncumbent(int(optimum) - 1, len(problem.factors))
-    union = UnionAgent(run.setup, "dual+mini-bucket", incumbent, lambda values: None)
-    improve(union, run.setup, kinds, 1)
-    assert all(bound >= optimum for bound in incumbent.bounds)
+    union = UnionAgent(run.setup, "dual+mini-bucket", lambda: int(optimum) - 1, QUANTUM)
+    bounds, _ = improve(union, run.setup, kinds, 1)
+    assert all(bound >= optimum for bound in bounds)
 
 
 def test_a_run_with_one_variable_per_agent_is_proven_by_the_union(monkeypatch):
     """Mini-buckets of the agents' tables alone leave a large gap here."""
     unions = []
     monkeypatch.setattr(rank_run, "UnionAgent", lambda *arguments: unions.append(UnionAgent(*arguments)) or unions[-1])
-    problem = dense_problem(5, variables=12, domain=6)
+    problem = dense_problem(5, variables=14, domain=7)
     as_given = dmcmc.solve(problem, timeout=60, search="none", device="cpu")
     owners = [0] * problem.n_variables
     one_agent = dmcmc.solve(Problem(problem.variables, problem.domains, ("a",), owners, problem.factors), timeout=60)
@@ -160,7 +180,7 @@ def test_the_gap_of_the_union_is_no_part_of_the_agents_gaps():
     """A larger combination may gain the part of the gap that no agent's table explains."""
     recombination = Proposal("recombination", float("inf"), None, 0.5)
     proposals = [Proposal(BOUND, 10.0, UNION), Proposal(BOUND, 4.0, 0), recombination]
-    scheduler = Scheduler((0, 0))
+    scheduler = Scheduler(ranks_of_work((0,), 1))
     scheduler.record(SchedulingState(1.0, 9.0, 90.0, 100.0), [])
     scheduler.decide(proposals)
     assert {p.gain for p in scheduler.proposals if p.improver == "recombination"} == {6.0}

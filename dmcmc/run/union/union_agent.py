@@ -2,8 +2,9 @@
 
 Its upper bound holds for the whole problem, and its only row is pruned when no better assignment than the incumbent
 exists. The assignments that branch and bound reaches become incumbents. Its lower table is the incumbent, since the
-local search samples the whole problem. ``RankRun`` of rank 0 has it, if a plan wants it
-(:mod:`dmcmc.run.planning.union_plan`).
+local search samples the whole problem. Each rank that knows all factors has one, if a plan wants it
+(:mod:`dmcmc.run.union.union_plan`); the ranks share the open nodes of its branch and bound
+(:mod:`dmcmc.run.union.node_exchange`).
 """
 
 from collections.abc import Callable
@@ -13,23 +14,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
+from dmcmc.inference.bounds.branch_and_bound.row_search import SearchedPart
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.run.agent.agent import Agent, AgentContext
 from dmcmc.run.agent.lower_table import LowerTable
 from dmcmc.run.improvers.protocol import TimeQuantum, TimeSlice
-from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.initial_tables import initial_seconds
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.planning.union_plan import union_of
-from dmcmc.run.scheduler.proposal import BOUND, UNION
-from dmcmc.samplers.auto.choose import FIRST_SHARE
+from dmcmc.run.scheduler.proposal import union_number
+from dmcmc.run.union.node_exchange import SHARED_NODES, PartReport
+from dmcmc.run.union.union_plan import union_of
 from dmcmc.samplers.contract.protocol import SampledTable
 
 
 class UnionAgent:
-    """The union of all agents, bounded by a provider. Its first bound takes as long as the agents' first bounds may.
+    """The union of all agents, bounded by a provider.
 
     Parameters
     ----------
@@ -37,47 +39,71 @@ class UnionAgent:
         The plan.
     provider : str
         Name of the bound provider.
-    incumbent : Incumbent
-        Receives bounds.
-    suggest : callable
-        Receives complete assignments, (n,) int64.
+    utility : callable
+        Returns the encoded utility of the best feasible assignment that this rank knows; None if there is none.
+    seconds : float
+        Time for the first bound.
+    rank : int
+        This rank. Rank 0 opens the search, the others receive nodes.
+    shared : bool
+        Whether several ranks share the open nodes.
 
     Attributes
     ----------
     agent : Agent
         The union as an agent.
+    number : int
+        Its number among the agents of this rank, see ``union_number``.
     """
 
     def __init__(
-        self, setup: Setup, provider: str, incumbent: Incumbent, suggest: Callable[[NDArray[np.int64]], None]
+        self,
+        setup: Setup,
+        provider: str,
+        utility: Callable[[], Number | None],
+        seconds: float,
+        rank: int = 0,
+        shared: bool = False,
     ) -> None:
-        self._incumbent, self._suggest, self._arithmetic = incumbent, suggest, setup.arithmetic
+        self._utility, self._arithmetic, self._n_addends = utility, setup.arithmetic, len(setup.problem.factors)
         local, self._leaves = union_of(setup), _Leaves(setup.arithmetic)
         context = AgentContext(setup.sampling_settings(), setup.config.budget.gap)
+        self.number = union_number(rank)
         self.agent = Agent(context, local, self._leaves.table(), LowerTable(local, self._leaves))
         self.agent.start_bound(provider)
-        seconds = FIRST_SHARE * initial_seconds(setup)
+        upper = self.agent.upper
+        upper.search_stalled = False  # one row: a search is never dropped for a relaxation, which would start anew
+        if shared:
+            upper.searched_part = SearchedPart.RECEIVED if rank else SearchedPart.SHARED
+            upper.search_awaited = rank == 0
         budget = TighteningBudget(seconds * setup.backend.threads, [seconds])
         (tightened,) = tighten([self.agent.bound_request(None)], setup.backend, budget)
         self.agent.update_bound(tightened.seconds)
-        self.deliver(BOUND)
 
     @property
     def gap(self) -> float | None:
         """The union's bound less the incumbent's utility; 0 if no better assignment exists, None without incumbent."""
-        utility, bound = self._incumbent.utility, self._bound()
+        utility, bound = self._utility(), self.bound
         if self._arithmetic.is_lowest(bound):
             return 0.0
         return None if utility is None else max(0.0, float(bound - utility))
+
+    @property
+    def bound(self) -> Number:
+        """The encoded upper bound of the whole problem's utility; −∞ if no better assignment exists."""
+        upper = self.agent.exported().upper
+        assert upper is not None, "the bound has been started"
+        bound: Number = self.agent.rows(upper).max().item()
+        return bound
 
     def added_to(self, time_slice: TimeSlice) -> TimeSlice:
         """Return a time slice in which the union also has a quantum.
 
         The union's cutoff is the incumbent's utility, less the rounding error of the sums involved.
         """
-        cutoff = self._incumbent.utility
+        cutoff = self._utility()
         if cutoff is not None:
-            cutoff -= 4 * self._arithmetic.rounding(self._incumbent.n_addends)
+            cutoff -= 4 * self._arithmetic.rounding(self._n_addends)
         self._leaves.utility = cutoff
         self.agent.table = replace(self.agent.table, lower=self._leaves.lower())
         quantum = TimeQuantum(self.agent, np.zeros(1, dtype=self._arithmetic.dtype), cutoff)
@@ -85,26 +111,48 @@ class UnionAgent:
         def gap_of(agent: Agent) -> float | None:
             return self.gap if agent is self.agent else time_slice.gap_of(agent)
 
-        return replace(time_slice, quanta={**time_slice.quanta, UNION: quantum}, gap_of=gap_of)
+        return replace(time_slice, quanta={**time_slice.quanta, self.number: quantum}, gap_of=gap_of)
 
-    def deliver(self, by: str) -> None:
-        """Give the union's bound, and the assignments that its search has reached, to the run.
+    def report(self) -> PartReport:
+        """Return what all ranks need to know of this rank's part; the assignments reached are handed over with it."""
+        search, scale = self.agent.upper.boundary_search, self._dual.layout.scale
+        part: Number | None = None
+        if search is not None:
+            _, bounds = search.part_bounds()
+            part = scale.decode(int(bounds[0])) if bounds.size else None
+        best = None if search is None else search.best_excesses(SHARED_NODES)
+        return PartReport(scale.decode(int(self._dual.bounds[0])), part, best, self._leaves.pop_all())
+
+    def give(self, count: int) -> NodeParcel:
+        """Remove and return about ``count`` of the best open nodes of this rank."""
+        assert self.agent.upper.boundary_search is not None, "only a search has nodes to give"
+        return self.agent.upper.boundary_search.give(count)
+
+    def take(self, parcel: NodeParcel) -> None:
+        """Add open nodes of another rank."""
+        assert self.agent.upper.boundary_search is not None, "nodes are only given to ranks whose search has begun"
+        self.agent.upper.boundary_search.take(parcel)
+
+    def lower(self, bound: Number, awaited: bool) -> None:
+        """Lower the bound to one that all ranks have proven together.
 
         Parameters
         ----------
-        by
-            The improvers that have worked on the union, as the trace names them.
+        bound : int or float
+            Upper bound, utility; −inf if no better assignment exists.
+        awaited : bool
+            Whether other ranks wait for nodes.
         """
-        for values in self._leaves.pop_all():
-            self._suggest(values)
-        self._incumbent.update_bound(self._bound(), by)
+        self._dual.lower([0], [bound])
+        self.agent.upper.search_awaited = awaited
+        self.agent.update_bound()
 
-    def _bound(self) -> Number:
-        """Return the encoded upper bound of the whole problem's utility; −∞ if no better assignment exists."""
-        upper = self.agent.exported().upper
-        assert upper is not None, "the bound has been started"
-        bound: Number = self.agent.rows(upper).max().item()
-        return bound
+    @property
+    def _dual(self) -> DualState:
+        """The dual ascent of the union."""
+        dual = self.agent.upper.dual
+        assert dual is not None, "the union is bounded by a dual ascent"
+        return dual
 
 
 class _Leaves:

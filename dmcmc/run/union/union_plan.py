@@ -11,7 +11,7 @@ import numpy as np
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.run.planning.combination_plan import may_split_buckets
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.scheduler.proposal import UNION
+from dmcmc.run.scheduler.proposal import union_number
 from dmcmc.samplers.auto.choose import provider_of
 from dmcmc.samplers.auto.survey import count_agent_work
 
@@ -26,7 +26,7 @@ def union_of(setup: Setup) -> LocalProblem:
     def divided() -> LocalProblem:
         problem = setup.problem
         one_agent = replace(problem, agents=("all agents",), owner=np.zeros(problem.n_variables, dtype=np.int64))
-        return replace(divide(one_agent).locals[0], agent=UNION)
+        return replace(divide(one_agent).locals[0], agent=union_number(0))
 
     return setup.facts.get_or_compute("union", divided)
 
