@@ -45,6 +45,7 @@ from dmcmc.run.planning.setup import Setup
 from dmcmc.run.planning.union_plan import union_provider
 from dmcmc.run.presolve.restore_result import FirstAnswer
 from dmcmc.run.rank_run import RankRun
+from dmcmc.run.warm_start.start_assignment import has_start
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 
 _PLANNING_GRACE = 0.25  # seconds after the deadline in which the plan may still be finished
@@ -156,6 +157,7 @@ def _divide_and_solve(  # long: the order of a run's steps
     if seconds is not None:
         start += kernels.request(*sets_for_plan, *world.on_first_rank(partial(_sets_for_chains, problem, config)))
         stop = Deadline(work_deadline(start, seconds, 0), cancellation=handle.cancellation)
+    if seconds is not None or world.on_first_rank(partial(_has_start, problem, config)):
         first = _first_answer(problem, config, world, stop, start, progress, kernels)
     can_plan = _are_ready_in_time(kernels, sets_for_plan, stop)
     parts, unscattered = _divided(problem, config, world, stop, first)
@@ -216,6 +218,11 @@ def _sets_for_large_plan(parts: DividedProblem, world: World) -> list[KernelSet]
     """Return the kernels that planning needs in addition, if the problem is large; called by all ranks."""
     needed = world.on_first_rank(lambda: kernel_sets.searches_subtree_orders(parts))
     return [kernel_sets.subtree_orders()] if needed else []
+
+
+def _has_start(problem: Problem | None, config: Settings) -> bool:
+    """Return whether an assignment is given to start from (rank 0)."""
+    return problem is not None and has_start(problem, config)
 
 
 def _are_ready_in_time(kernels: KernelSupply, sets: list[KernelSet], stop: Deadline) -> bool:

@@ -188,7 +188,7 @@ class Evaluation(NamedTuple):
 class Problem:
     """A validated, immutable DCOP.
 
-    Two problems are equal if all their attributes are equal.
+    Two problems are equal if all their attributes but ``initial_values`` are equal.
 
     Attributes
     ----------
@@ -209,6 +209,9 @@ class Problem:
         Whether results are reported as utilities ("max") or as costs ("min").
     name : str
         Name of the problem, used in messages and reports.
+    initial_values : mapping from str to label, or None
+        An assignment of some variables from which a search may start. It is no part of the problem: equality ignores
+        it, and only pyDCOP's files have it.
 
     Raises
     ------
@@ -224,6 +227,7 @@ class Problem:
     labels: Sequence[tuple[Label, ...] | None] = ()
     sense: str = "max"
     name: str = ""
+    initial_values: Mapping[str, Label] | None = None
 
     def __post_init__(self) -> None:
         domains, owner = _integer_vector(self.domains, "domains"), _integer_vector(self.owner, "owner")
