@@ -441,6 +441,22 @@ class Problem:
         key = digest(np.array(self.n_agents), self.domains, self.owner, start, scope)
         return _FACTS_BY_SHAPE.get(key, DerivedFacts)
 
+    def share_shape_facts(self, other: "Problem") -> None:
+        """Share the cache ``shape_facts`` of another problem if the structure is the same, whatever its size.
+
+        Parameters
+        ----------
+        other : Problem
+            A problem that usually differs in table entries only.
+        """
+        if (
+            self.n_agents == other.n_agents
+            and np.array_equal(self.domains, other.domains)
+            and np.array_equal(self.owner, other.owner)
+            and [factor.scope for factor in self.factors] == [factor.scope for factor in other.factors]
+        ):
+            self.__dict__["shape_facts"] = other.shape_facts
+
     def take_flat(self, flat: FlatTables) -> None:
         """Adopt tables that are already stored in one array, so that ``flat`` does not copy them.
 
