@@ -16,6 +16,7 @@ if _typing.TYPE_CHECKING:
     from dmcmc.report.plan import AgentPlan, Plan
     from dmcmc.results.result import Result, Solution, TracePoint
     from dmcmc.results.version import __version__
+    from dmcmc.session.session import Session
 
 __all__ = [
     "AgentPlan",
@@ -32,6 +33,7 @@ __all__ = [
     "Plan",
     "Problem",
     "Result",
+    "Session",
     "Settings",
     "Solution",
     "TracePoint",
@@ -53,6 +55,7 @@ _PUBLIC_NAMES = {
     "dmcmc.report.plan": ("AgentPlan", "Plan"),
     "dmcmc.results.result": ("Result", "Solution", "TracePoint"),
     "dmcmc.results.version": ("__version__",),
+    "dmcmc.session.session": ("Session",),
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names}
 

@@ -352,6 +352,11 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="save finished tables and the best answer in this folder; a later run continues from them",
     )
+    parser.add_argument(
+        "--start",
+        metavar="FILE",
+        help="start from the assignment in this file: the JSON of a result, a JSON object of values, or CSV",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only errors to standard error")
     parser.add_argument("-v", "--verbose", action="store_true", help="log the progress with times to standard error")

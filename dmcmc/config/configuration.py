@@ -109,6 +109,8 @@ def config_of(document: Document) -> Config:
     rename_keys(document)
     config = struct_of(Config, document.data, document.at)
     check_section(config.problem, document)
+    if "directory" in config.problem and config.start is not None:
+        raise ConfigError(f"{document.at(('start',))}: is not available with one file per agent; remove it")
     if "presolve" in config.problem:
         config = msgspec.structs.replace(config, presolve=config.problem["presolve"])
     check_settings(config, document)

@@ -66,13 +66,14 @@ class Keywords(TypedDict, total=False):
     presolve: str
     output: str | os.PathLike[str] | None
     checkpoint: str | os.PathLike[str] | None
+    start: msgspec.Struct | Data | str | os.PathLike[str] | None
 
 
 _SIMPLE = (str, int, float, bool, NoneType)  # types of keyword values for which settings are cached
 # Cache of settings made from plain keyword values alone: checking these takes longer than solving a tiny problem.
 _CACHE = Memo[Settings](64)
 _SECTIONS = {"local": Local, "combine": Combine, "budget": Budget}
-_TOP_LEVEL = ("algorithm", "search", "local_search", "device", "seed", "presolve", "output", "checkpoint")
+_TOP_LEVEL = ("algorithm", "search", "local_search", "device", "seed", "presolve", "output", "checkpoint", "start")
 # The configuration key that each keyword sets, except for whole sections.
 _KEYS: dict[str, Key] = {name: (name,) for name in _TOP_LEVEL}
 _KEYS["timeout"] = ("budget", "time")
@@ -133,10 +134,19 @@ def _settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Se
                 document.override((name, str(key)), part, f"{name}.{key}")
     for name, value in keywords.items():
         if name in _KEYS:
-            document.override(_KEYS[name], _plain(value), name)
+            document.override(_KEYS[name], _assignment_of(value) if name == "start" else _plain(value), name)
         elif name not in _SECTIONS:
             raise ConfigError(f"unknown keyword '{name}'; {suggestion(name, (*_KEYS, *_SECTIONS), 'keywords')}")
     return settings_of(document)
+
+
+def _assignment_of(start: Any) -> Any:
+    """Return the keyword ``start`` as plain data: the assignment of a result, or the value itself."""
+    if isinstance(start, msgspec.Struct):
+        start = getattr(start, "assignment", None)
+        if start is None:
+            raise ConfigError("start: the result has no assignment")
+    return _plain(start)
 
 
 def _plain(value: Any) -> Any:

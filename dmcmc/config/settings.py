@@ -281,6 +281,10 @@ class Settings(Section, frozen=True, metaclass=_RenamingType):
     checkpoint : str or None
         A folder for finished tables of agents; a later run with the same problem and configuration reuses them. With
         a time budget it also holds the best assignment.
+    start : str, dict or None
+        The assignment from which the search starts: values by the names of variables, or a file with them (the JSON of
+        a result, a JSON object, or CSV). It may leave out variables and break hard constraints. The answer is at least
+        as good. None: the initial values of a pyDCOP file, if it has some.
     """
 
     algorithm: Annotated[
@@ -300,6 +304,10 @@ class Settings(Section, frozen=True, metaclass=_RenamingType):
     presolve: Annotated[Literal["auto", "merge", "none"], Meta(description="auto, merge or none")] = "auto"
     output: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="a file path")] = None
     checkpoint: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="a folder")] = None
+    start: Annotated[
+        Annotated[str, Meta(min_length=1)] | dict[str, Any] | None,
+        Meta(description="a file, or values by the names of variables"),
+    ] = None
 
     polish = renamed_attribute("polish", "local_search")
     reduce = renamed_attribute("reduce", "presolve")
@@ -339,6 +347,11 @@ def check_settings(settings: Settings, document: Document) -> None:
     _check_algorithm(settings.algorithm_settings, document)
     _check_local(settings.local, document)
     _check_combine(settings.combine, document)
+    if settings.start is not None and settings.local_search == "none":
+        raise ConfigError(f"{document.at(('start',))}: needs the local search; remove start or local_search: none")
+    if settings.start is not None and settings.algorithm_settings.name != "dmcmc":
+        name = settings.algorithm_settings.name
+        raise ConfigError(f"{document.at(('start',))}: the algorithm {name} takes no start; remove one of the two")
     if settings.local_search == "none" and settings.budget.time is not None:
         place = document.at(("local_search",))
         raise ConfigError(f"{place}: none needs a run without a time budget; remove budget.time or local_search")

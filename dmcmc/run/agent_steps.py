@@ -164,7 +164,14 @@ def util_steps(
         resources = Resources(None, inputs.backend, lambda: headrooms()[agent], setup.problem.agents[agent])
         try:
             node = node_of(setup, agent, side, table, children, inputs.backend.stop, crossing)
-            return util_step(node, attempts_here, resources)
+            if setup.retained is None:
+                return util_step(node, attempts_here, resources)
+            name, is_lower = setup.problem.agents[agent], side is sides.lower and table is tables[agent].lower
+            kept = setup.retained.find_step(name, is_lower, node, attempts_here)
+            if kept is None:
+                kept = util_step(node, attempts_here, resources)
+                setup.retained.keep_step(name, is_lower, node, attempts_here, kept)
+            return kept
         except OutOfTime:
             raise
         except ResourceError as error:

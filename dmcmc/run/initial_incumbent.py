@@ -29,6 +29,7 @@ from dmcmc.run.planning.combination_plan import arithmetic_for
 from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.presolve.restore_result import FirstAnswer
 from dmcmc.run.scheduler.proposal import LOCAL_SEARCH
+from dmcmc.run.warm_start.start_assignment import carried_over, completed, has_start, start_of
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 
@@ -93,6 +94,9 @@ def find_first_answer(
 ) -> FirstAnswer:
     """Return a greedy assignment of the problem as given, and report it at once; called on rank 0 only.
 
+    If an assignment is given to start from, it is completed and is the first point of the trace. The answer is then the
+    better one of two local optima: that reached from it, and that reached from the greedy assignment.
+
     If the answer is to be decoded from tables only (``local_search: none``), each variable has its first value. The
     bound is the sum of the largest entries of all factors; it is left out if some factor is no dense table.
 
@@ -116,12 +120,19 @@ def find_first_answer(
         arithmetic = arithmetic_for(problem, config.combine)
         proof = BoundProof([largest_total(problem, arithmetic)], arithmetic, len(problem.factors))
     trace, ascent = _FirstTrace(problem, proof, start, progress), None
+    given = start_of(problem, config) if has_start(problem, config) else None
     if config.local_search == "none":
         trace.record(trace.values)
     else:
         compiled = not problem.dense or kernels.is_ready(first_search_of(problem))
         ascent = Ascent(problem, cores(), stop) if compiled else UncompiledAscent(problem, stop)
-        trace.record(ascent.greedy(Deadline(start + _REPORT_SECONDS), trace.record))
+        if given is not None:
+            begun = completed(problem, given, compiled, stop)
+            trace.record(begun)
+            trace.record(ascent.climb(begun))
+            trace.record(ascent.climb(ascent.greedy()))
+        else:
+            trace.record(ascent.greedy(Deadline(start + _REPORT_SECONDS), trace.record))
         if isinstance(ascent, UncompiledAscent):  # planning has to wait for its kernels, too
             trace.record(ascent.climb(trace.values))
             if trace.violated:
@@ -167,6 +178,23 @@ def begin(
     incumbent.on_better = lambda: progress.solution(partial(solution_of, parts, incumbent))
     search = IncumbentSearch(parts, incumbent, world, stop, kernels)
     search.first(may_wait)
+    carried = world.on_first_rank(partial(_start_of_presolved, parts, stop))
+    if carried is not None:
+        search.make_1_optimal(carried if world.rank == 0 else None)
     if parts.timed and parts.config.checkpoint is not None:
         search.resume_from(parts.config.checkpoint)
     return search
+
+
+def _start_of_presolved(parts: DividedProblem, stop: Deadline) -> NDArray[np.int64] | None:
+    """Return the first answer as an assignment of the problem that is solved, if a start was given (rank 0).
+
+    Values that presolve has removed are replaced greedily.
+    """
+    given, problem = parts.given, parts.original
+    if given.first is None or given.proven_infeasible or not has_start(given.problem, parts.config):
+        return None
+    if given.reduction is None:
+        return given.first.values
+    compiled = not isinstance(given.first.ascent, UncompiledAscent)
+    return completed(problem, carried_over(given.first.values, given.problem, problem), compiled, stop)

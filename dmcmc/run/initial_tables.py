@@ -338,6 +338,12 @@ def _eliminate_exact_agents(
     if checkpoint is not None:
         found_before = {local.agent: checkpoint.load(local, "exact", "none") for local, _ in exact_agents}
         loaded = {agent: table for agent, table in found_before.items() if table is not None}
+    if (retained := setup.retained) is not None:
+        agents = setup.problem.agents
+        for local, _ in exact_agents:
+            kept = retained.find_table(agents[local.agent], local, setup.arithmetic)
+            if kept is not None:
+                loaded[local.agent] = kept
     finished = None if checkpoint is None else partial(checkpoint.save, "none")
     exact = [(local, seconds) for local, seconds in exact_agents if local.agent not in loaded]
     if team.size > 1 and not broadcast_from_first(team, bool(exact)):
@@ -370,6 +376,10 @@ def _eliminate_exact_agents(
     if found.given_up and not setup.timed and setup.config.local.method == "exact":
         raise OutOfMemory("local.method: exact: the tables of all agents together do not fit; raise budget.memory")
     found.tables.update(loaded)
+    if retained is not None:
+        for local, _ in exact_agents:
+            if local.agent in found.tables:
+                retained.keep_table(agents[local.agent], local, setup.arithmetic, found.tables[local.agent])
     sampled = {}
     for agent, spent in found.given_up.items():
         reason = f"exact elimination was given up after {spent:.2g} s"

@@ -8,6 +8,7 @@ part of a better solution, and the agents improve those rows. The run begins wit
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -45,6 +46,8 @@ from dmcmc.run.planning.setup import Setup
 from dmcmc.run.presolve.restore_result import FirstAnswer
 from dmcmc.run.rank_run import RankRun
 from dmcmc.run.union.union_plan import union_provider
+from dmcmc.run.warm_start.retained_work import RetainedWork
+from dmcmc.run.warm_start.start_assignment import has_start
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 
 _PLANNING_GRACE = 0.25  # seconds after the deadline in which the plan may still be finished
@@ -57,6 +60,7 @@ def solve(
     progress: ProgressReporter | None = None,
     explain: Callable[[Setup], None] | None = None,
     ending: RunHandle | None = None,
+    retained: RetainedWork | None = None,
 ) -> Result | None:
     """Solve a problem; called by every rank with the same arguments.
 
@@ -75,6 +79,8 @@ def solve(
     ending
         Handle by which a caller that handles signals ends the run early. Without it, the first Ctrl-C ends a run with a
         time budget with the best result so far, and is raised in a run without one.
+    retained
+        Work of earlier runs that may be used again, and receives that of this run; None to keep nothing.
 
     Returns
     -------
@@ -93,7 +99,7 @@ def solve(
         config = with_memory_limit(config, world)
         tables = 0 if problem is None else bytes_of_tables(problem)
         with MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory() - tables):
-            return _solve(problem, config, world, progress, explain_here, ending)
+            return _solve(problem, config, world, progress, explain_here, ending, retained)
     except BaseException as error:
         world.abort_on_exit(error)
         raise
@@ -131,10 +137,11 @@ def _solve(
     progress: ProgressReporter,
     explain: Callable[[Setup], None] | None,
     ending: RunHandle | None,
+    retained: RetainedWork | None,
 ) -> Result | None:
     """Solve a problem with the kernels that are compiled, and those that other processes compile."""
     with KernelSupply(world, config, progress) as kernels:
-        result = _divide_and_solve(problem, config, world, progress, explain, ending, kernels)
+        result = _divide_and_solve(problem, config, world, progress, explain, ending, kernels, retained)
         seconds = sum(world.allgather(kernels.seconds))
         return None if result is None else msgspec.structs.replace(result, time_compiling=seconds)
 
@@ -147,6 +154,7 @@ def _divide_and_solve(  # long: the order of a run's steps
     explain: Callable[[Setup], None] | None,
     ending: RunHandle | None,
     kernels: KernelSupply,
+    retained: RetainedWork | None,
 ) -> Result | None:
     """Start the clock, find a first answer, divide the problem, find a first incumbent, plan, and run the cycles."""
     seconds, handle = config.budget.time, ending or RunHandle()
@@ -156,9 +164,11 @@ def _divide_and_solve(  # long: the order of a run's steps
     if seconds is not None:
         start += kernels.request(*sets_for_plan, *world.on_first_rank(partial(_sets_for_chains, problem, config)))
         stop = Deadline(work_deadline(start, seconds, 0), cancellation=handle.cancellation)
+    if seconds is not None or world.on_first_rank(partial(_has_start, problem, config)):
         first = _first_answer(problem, config, world, stop, start, progress, kernels)
     can_plan = _are_ready_in_time(kernels, sets_for_plan, stop)
     parts, unscattered = _divided(problem, config, world, stop, first)
+    parts = parts if retained is None else replace(parts, retained=retained)
     proves_soon = world.on_first_rank(lambda: soon_proven(parts))
     if seconds is not None:
         stop = Deadline(work_deadline(start, seconds, parts.problem.n_agents), cancellation=handle.cancellation)
@@ -216,6 +226,11 @@ def _sets_for_large_plan(parts: DividedProblem, world: World) -> list[KernelSet]
     """Return the kernels that planning needs in addition, if the problem is large; called by all ranks."""
     needed = world.on_first_rank(lambda: kernel_sets.searches_subtree_orders(parts))
     return [kernel_sets.subtree_orders()] if needed else []
+
+
+def _has_start(problem: Problem | None, config: Settings) -> bool:
+    """Return whether an assignment is given to start from (rank 0)."""
+    return problem is not None and has_start(problem, config)
 
 
 def _are_ready_in_time(kernels: KernelSupply, sets: list[KernelSet], stop: Deadline) -> bool:

@@ -188,7 +188,7 @@ class Evaluation(NamedTuple):
 class Problem:
     """A validated, immutable DCOP.
 
-    Two problems are equal if all their attributes are equal.
+    Two problems are equal if all their attributes but ``initial_values`` are equal.
 
     Attributes
     ----------
@@ -209,6 +209,9 @@ class Problem:
         Whether results are reported as utilities ("max") or as costs ("min").
     name : str
         Name of the problem, used in messages and reports.
+    initial_values : mapping from str to label, or None
+        An assignment of some variables from which a search may start. It is no part of the problem: equality ignores
+        it, and only pyDCOP's files have it.
 
     Raises
     ------
@@ -224,6 +227,7 @@ class Problem:
     labels: Sequence[tuple[Label, ...] | None] = ()
     sense: str = "max"
     name: str = ""
+    initial_values: Mapping[str, Label] | None = None
 
     def __post_init__(self) -> None:
         domains, owner = _integer_vector(self.domains, "domains"), _integer_vector(self.owner, "owner")
@@ -436,6 +440,22 @@ class Problem:
             return DerivedFacts()
         key = digest(np.array(self.n_agents), self.domains, self.owner, start, scope)
         return _FACTS_BY_SHAPE.get(key, DerivedFacts)
+
+    def share_shape_facts(self, other: "Problem") -> None:
+        """Share the cache ``shape_facts`` of another problem if the structure is the same, whatever its size.
+
+        Parameters
+        ----------
+        other : Problem
+            A problem that usually differs in table entries only.
+        """
+        if (
+            self.n_agents == other.n_agents
+            and np.array_equal(self.domains, other.domains)
+            and np.array_equal(self.owner, other.owner)
+            and [factor.scope for factor in self.factors] == [factor.scope for factor in other.factors]
+        ):
+            self.__dict__["shape_facts"] = other.shape_facts
 
     def take_flat(self, flat: FlatTables) -> None:
         """Adopt tables that are already stored in one array, so that ``flat`` does not copy them.

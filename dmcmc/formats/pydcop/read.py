@@ -2,9 +2,9 @@
 
 Intentional constraints are expressions; :mod:`dmcmc.formats.expressions.parse` evaluates them for every assignment.
 :mod:`dmcmc.formats.pydcop.hosting` assigns variables to agents. External variables keep their initial value: they are
-constants of the constraints, and no variables of the problem. ``noise_level``, the ``initial_value`` of other
-variables, capacities and routes do not affect the problem and are ignored. Functions in other files are refused by
-name.
+constants of the constraints, and no variables of the problem. The ``initial_value`` of other variables is where a
+search starts (``Problem.initial_values``). ``noise_level``, capacities and routes do not affect the problem and are
+ignored. Functions in other files are refused by name.
 """
 
 import re
@@ -124,7 +124,17 @@ class _PydcopReader:
             tuple(_labels(self.values[d]) for d in self.domain_of),
             self.sense,
             str(self.data.get("name") or ""),
+            self.initial_values() or None,
         )
+
+    def initial_values(self) -> dict[str, Label]:
+        """Return the initial values of the variables that have one."""
+        values: dict[str, Label] = {}
+        for name, entry in self.section("variables").items():
+            if entry.get("initial_value") is not None:
+                domain, index = self.initial_value(("variables", name), entry)
+                values[name] = (_labels(self.values[domain]) or range(len(self.values[domain])))[index]
+        return values
 
     def section(self, name: str) -> dict[str, Any]:
         """Return a section with named entries; a missing section is empty."""
@@ -176,10 +186,14 @@ class _PydcopReader:
         key = ("external_variables", name)
         if name in self.variables:
             self.fail(key, f"{name} is a variable, too; give one of them another name")
-        domain = self.domain_name(key, entry)
-        value = entry.get("initial_value")
-        if value is None:
+        self.domain_name(key, entry)
+        if entry.get("initial_value") is None:
             self.fail(key, "expected 'initial_value', the value that the external variable keeps")
+        return self.initial_value(key, entry)
+
+    def initial_value(self, key: Key, entry: Any) -> tuple[str, int]:
+        """Return the domain of a variable, and the index of its initial value."""
+        domain, value = self.domain_name(key, entry), entry["initial_value"]
         index = self.index[domain].get(str(value))
         if index is None:
             self.fail((*key, "initial_value"), f"{show(value)} is not in the domain {show(domain)}")

@@ -26,7 +26,7 @@ from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.samplers.methods.exact import recompute_witness
 
-_VERSION = 1  # version of the file format; a file of another version is ignored, because its inputs' digest differs
+_VERSION = 2  # version of the file format; a file of another version is ignored, because its inputs' digest differs
 _REMEDY = "the agent's table is computed again"
 _TABLES_PER_SIDE = 1 << 20  # limit for the number of tables; more are a damaged file
 
@@ -96,11 +96,14 @@ class Checkpoint:
         return self.folder / f"agent-{local.agent}.npz"
 
     def _input_digest(self, local: LocalProblem, method: str, bound: str) -> bytes:
-        """Return a digest of everything that a table depends on."""
+        """Return a digest of everything that a table depends on.
+
+        An exact table depends on the agent's own factors only, not on the limit of sums of the whole problem.
+        """
         digest = hashlib.sha256(repr((_VERSION, local.agent, method, local.interface, local.hidden)).encode())
-        digest.update(repr((self.arithmetic.dtype.str, self.arithmetic.lowest, self.arithmetic.total)).encode())
+        digest.update(repr((self.arithmetic.dtype.str, self.arithmetic.lowest)).encode())
         if method != "exact":
-            digest.update(bound.encode() + b" " + self.settings)
+            digest.update(bound.encode() + b" " + self.settings + repr(self.arithmetic.total).encode())
         for factor in local.factors:
             digest.update(repr((factor.scope, factor.table.dtype.str, factor.table.shape)).encode())
             digest.update(np.ascontiguousarray(factor.table).data)

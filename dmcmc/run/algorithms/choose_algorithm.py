@@ -12,6 +12,7 @@ from dmcmc.run.compilation.small_problems import interpreted_if_small
 from dmcmc.run.monitoring.interrupt import RunHandle
 from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.planning.setup import Setup
+from dmcmc.run.warm_start.retained_work import RetainedWork
 
 
 def solve(
@@ -21,6 +22,7 @@ def solve(
     progress: ProgressReporter | None = None,
     explain: Callable[[Setup], None] | None = None,
     ending: RunHandle | None = None,
+    retained: RetainedWork | None = None,
 ) -> Result | None:
     """Solve a problem with the algorithm that the settings name; called by every rank with the same arguments.
 
@@ -28,7 +30,7 @@ def solve(
     """
     if settings.algorithm_settings.name == "dmcmc":
         with interpreted_if_small(problem, settings, world):
-            return dmcmc_run.solve(problem, settings, world, progress, explain, ending)
+            return dmcmc_run.solve(problem, settings, world, progress, explain, ending, retained)
     # All ranks have to raise the error.
     rank_0_only = problem is None if world is None else any(world.allgather(problem is None))
     if problem is None or rank_0_only:

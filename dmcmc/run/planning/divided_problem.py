@@ -32,6 +32,7 @@ from dmcmc.run.distribution.scatter_problem import scatter_parts
 from dmcmc.run.planning.combination_plan import arithmetic_for
 from dmcmc.run.presolve.presolve_problem import presolve_if_worthwhile
 from dmcmc.run.presolve.restore_result import FirstAnswer, OriginalProblem
+from dmcmc.run.warm_start.retained_work import RetainedWork
 
 _ORDER_TIME_PART = 0.05  # part of the time budget for the search for one elimination order, at most
 # 64-bit words of bit sets per second in the search for an order, by which its effort is counted
@@ -71,6 +72,8 @@ class DividedProblem:
     scattered : bool
         Whether only rank 0 knows the whole problem; other ranks know their agents' parts
         (:mod:`dmcmc.run.distribution`).
+    retained : RetainedWork or None
+        Work of earlier runs that may be used again, and that receives this run's; None to keep nothing.
     """
 
     given: OriginalProblem
@@ -80,6 +83,7 @@ class DividedProblem:
     division: Division
     arithmetic: Arithmetic
     scattered: bool = field(default=False, kw_only=True)
+    retained: RetainedWork | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     @cached_property
     def shared(self) -> frozenset[int]:

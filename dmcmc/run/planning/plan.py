@@ -109,6 +109,7 @@ def plan(
         helpers=plan_parts.placed.helpers,
         facts=plan_parts.facts,
         scattered=parts.scattered,
+        retained=parts.retained,
     )
 
 

@@ -210,3 +210,21 @@ def test_damaged_checkpoints_are_recovered_from(tmp_path, kind):
     for _ in range(200):
         file.path.write_bytes(damaged(file, rng))
         assert outcome(file) in ("read", "recovered")
+
+
+def test_after_a_change_of_one_agent_the_exact_tables_of_all_others_are_loaded(tmp_path, found):
+    def team(largest):
+        builder = dmcmc.Problem.build()
+        for a in range(3):
+            builder.variable(f"s{a}", 2, agent=f"a{a}")
+            builder.variable(f"h{a}", 2, agent=f"a{a}")
+            builder.factor((f"s{a}", f"h{a}"), [[1, 2], [3, largest if a == 1 else 4]])
+        return builder.factor(("s0", "s1"), [[1, 0], [0, 1]]).factor(("s1", "s2"), [[1, 0], [0, 1]]).problem()
+
+    folder = str(tmp_path)
+    dmcmc.solve(team(4), checkpoint=folder, presolve="none")
+    found.clear()
+    with pytest.warns(CheckpointWarning, match="agent-1"):
+        result = dmcmc.solve(team(900), checkpoint=folder, presolve="none")
+    assert [table is not None for table in found] == [True, False, True]
+    assert result.objective == dmcmc.solve(team(900)).objective

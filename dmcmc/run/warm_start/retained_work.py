@@ -1,0 +1,136 @@
+"""Exact tables and UTIL steps of agents that are kept from one run to the next one of a problem that changes.
+
+A table is used again if the agent's local problem is the same, and a UTIL step if all its inputs are the same: the
+agent's tables, the factors between agents that are placed there, and its children's messages. So after a change only
+the agents on the paths from the changed agents to the roots work, as in S-DPOP (Petcu and Faltings, AAAI 2005). Inputs
+are compared, not digested, so what is used again is what the run would have computed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.dpop.util_and_value import UtilNode, UtilStep
+from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation
+from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.sparse.sparse_table import AnyTable
+from dmcmc.samplers.contract.protocol import SampledTable
+
+Attempts = Sequence[tuple[Relaxation, int | None]]
+
+
+@dataclass(frozen=True)
+class _KeptTable:
+    """An agent's exact table with the local problem and the arithmetic from which it was made."""
+
+    local: LocalProblem
+    arithmetic: Arithmetic
+    table: SampledTable
+
+
+@dataclass(frozen=True)
+class _KeptStep:
+    """An agent's UTIL step with its inputs."""
+
+    node: UtilNode
+    attempts: tuple[tuple[Relaxation, int | None], ...]
+    step: UtilStep
+
+
+class RetainedWork:
+    """The exact tables and UTIL steps of one rank's agents, by the names of the agents.
+
+    Attributes
+    ----------
+    tables_reused, steps_reused : int
+        Number of tables and of UTIL steps that the present run has used again.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[str, _KeptTable] = {}
+        self._steps: dict[tuple[str, bool], _KeptStep] = {}
+        self.tables_reused, self.steps_reused = 0, 0
+
+    def begin_run(self) -> None:
+        """Set the counts of a new run to 0."""
+        self.tables_reused, self.steps_reused = 0, 0
+
+    def forget_others(self, agents: Sequence[str]) -> None:
+        """Drop the work of all agents but the given ones."""
+        known = set(agents)
+        self._tables = {name: kept for name, kept in self._tables.items() if name in known}
+        self._steps = {key: kept for key, kept in self._steps.items() if key[0] in known}
+
+    def find_table(self, name: str, local: LocalProblem, arithmetic: Arithmetic) -> SampledTable | None:
+        """Return an agent's exact table if its local problem is the same as before; None otherwise."""
+        kept = self._tables.get(name)
+        if kept is None or not _same_numbers(kept.arithmetic, arithmetic) or not _same_local(kept.local, local):
+            return None
+        self.tables_reused += 1
+        return replace(kept.table, seconds=0.0)
+
+    def keep_table(self, name: str, local: LocalProblem, arithmetic: Arithmetic, table: SampledTable) -> None:
+        """Keep an agent's exact table for the next run."""
+        self._tables[name] = _KeptTable(local, arithmetic, table)
+
+    def find_step(self, name: str, is_lower: bool, node: UtilNode, attempts: Attempts) -> UtilStep | None:
+        """Return an agent's UTIL step of one side if all its inputs are the same as before; None otherwise."""
+        kept = self._steps.get((name, is_lower))
+        if kept is None or kept.attempts != tuple(attempts) or not _same_node(kept.node, node):
+            return None
+        self.steps_reused += 1
+        return kept.step
+
+    def keep_step(self, name: str, is_lower: bool, node: UtilNode, attempts: Attempts, step: UtilStep) -> None:
+        """Keep an exact UTIL step for the next run; a step with mini-buckets also depends on other agents' tables."""
+        if step.z is None:
+            self._steps[name, is_lower] = _KeptStep(node, tuple(attempts), step)
+
+
+def _same_numbers(one: Arithmetic, other: Arithmetic) -> bool:
+    """Return whether exact tables in two arithmetics have the same entries: their limits on sums do not matter."""
+    return (one.dtype, one.lowest, one.integral) == (other.dtype, other.lowest, other.integral)
+
+
+def _same_local(one: LocalProblem, other: LocalProblem) -> bool:
+    """Return whether two local problems have the same variables, domains and factors."""
+    variables = [*one.interface, *one.hidden]
+    return (
+        (one.interface, one.hidden) == (other.interface, other.hidden)
+        and bool((one.domains[variables] == other.domains[variables]).all())
+        and one.factors == other.factors  # the same objects are equal without a look at their entries
+    )
+
+
+def _same_node(one: UtilNode, other: UtilNode) -> bool:
+    """Return whether two UTIL steps have the same inputs."""
+    variables = [*one.interface, *one.separator]
+    return (
+        (tuple(one.interface), tuple(one.separator)) == (tuple(other.interface), tuple(other.separator))
+        and one.order == other.order
+        and _same_numbers(one.arithmetic, other.arithmetic)
+        and bool((one.domains[variables] == other.domains[variables]).all())
+        and _same_tables(one.local_tables, other.local_tables)
+        and _same_tables(one.crossing, other.crossing)
+        and len(one.child_messages) == len(other.child_messages)
+        and all(map(_same_tables, one.child_messages, other.child_messages))
+    )
+
+
+def _same_tables(one: Sequence[AnyTable], other: Sequence[AnyTable]) -> bool:
+    """Return whether tables are pairwise the same; tables that are no dense arrays must be the same objects."""
+    return len(one) == len(other) and all(map(_same_table, one, other))
+
+
+def _same_table(one: AnyTable, other: AnyTable) -> bool:
+    """Return whether two tables have the same scope and entries."""
+    if one is other:
+        return True
+    if one.scope != other.scope or type(one) is not type(other):
+        return False
+    mine, theirs = getattr(one, "values", None), getattr(other, "values", None)
+    return mine is theirs or (
+        isinstance(mine, np.ndarray) and isinstance(theirs, np.ndarray) and np.array_equal(mine, theirs)
+    )

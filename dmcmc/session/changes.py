@@ -1,0 +1,217 @@
+"""Changes of a problem: tables, factors, variables, domains and agents, collected and then checked together."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.tables import normalise
+from dmcmc.inference.model.unknown_names import suggest_name
+from dmcmc.inference.runtime.errors import ProblemError
+
+Domain = int | Sequence[Label]
+
+
+class Changes:
+    """A copy of a problem that can be changed; :meth:`problem` checks it and returns it as a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem, which is not changed. Factors that no change concerns stay the same objects.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._given = problem
+        self._variables, self._agents = list(problem.variables), list(problem.agents)
+        self._domains, self._labels = problem.domains.tolist(), list(problem.labels)
+        self._owner, self._factors = [problem.agents[a] for a in problem.owner.tolist()], list(problem.factors)
+
+    def problem(self) -> Problem:
+        """Return the changed problem.
+
+        Returns
+        -------
+        Problem
+            The changed problem.
+
+        Raises
+        ------
+        ProblemError
+            If its parts do not fit together, such as a table and the domains of its variables.
+        """
+        position = {name: number for number, name in enumerate(self._agents)}
+        return Problem(
+            tuple(self._variables),
+            np.array(self._domains, dtype=np.int64),
+            tuple(self._agents),
+            np.array([position[name] for name in self._owner], dtype=np.int64),
+            tuple(self._factors),
+            tuple(self._labels),
+            self._given.sense,
+            self._given.name,
+        )
+
+    def set_table(self, factor: str | int, table: ArrayLike) -> None:
+        """Replace the utilities (or costs, by the problem's sense) of a factor; its scope stays.
+
+        Parameters
+        ----------
+        factor : str or int
+            The factor, by its name or by its position in ``problem.factors``.
+        table : array_like
+            Utilities, or costs of a minimisation problem, with one axis per variable.
+        """
+        position = self._factor(factor)
+        old = self._factors[position]
+        self._factors[position] = Factor.of(old.scope, table, self._given.sense, old.name)
+
+    def add_factor(self, scope: Sequence[str], table: ArrayLike, name: str = "") -> None:
+        """Add a factor at the end, over variables given by name.
+
+        Parameters
+        ----------
+        scope : sequence of str
+            Names of the variables.
+        table : array_like
+            Utilities, or costs of a minimisation problem, with one axis per variable.
+        name : str
+            Name of the factor.
+        """
+        indices = [self._variable(variable) for variable in scope]
+        self._factors.append(Factor.of(indices, table, self._given.sense, name))
+
+    def remove_factor(self, factor: str | int) -> None:
+        """Remove a factor; the positions of the factors after it go down by one.
+
+        Parameters
+        ----------
+        factor : str or int
+            The factor, by its name or by its position in ``problem.factors``.
+        """
+        del self._factors[self._factor(factor)]
+
+    def add_variable(self, name: str, domain: Domain, agent: str) -> None:
+        """Add a variable with a number of values, or with the labels of its values, to an agent that exists.
+
+        Parameters
+        ----------
+        name : str
+            Name of the variable.
+        domain : int or sequence of label
+            Number of values, or the labels of the values.
+        agent : str
+            Name of the agent that owns the variable.
+        """
+        if agent not in self._agents:
+            raise ProblemError(f"agent {agent!r} does not exist{suggest_name(agent, self._agents, 'known agents')}")
+        size, labels = _size_and_labels(domain)
+        self._variables.append(name)
+        self._domains.append(size)
+        self._labels.append(labels)
+        self._owner.append(agent)
+
+    def remove_variable(self, name: str) -> None:
+        """Remove a variable and all factors over it.
+
+        Parameters
+        ----------
+        name : str
+            Name of the variable.
+        """
+        removed = self._variable(name)
+        for part in (self._variables, self._domains, self._labels, self._owner):
+            del part[removed]
+        remaining = [factor for factor in self._factors if removed not in factor.scope]
+        self._factors = [_without_index(factor, removed) for factor in remaining]
+
+    def set_domain(self, name: str, domain: Domain) -> None:
+        """Replace the domain of a variable.
+
+        If all values are known, the tables over the variable keep their entries. If one is new, they need new tables
+        in the same batch of changes.
+
+        Parameters
+        ----------
+        name : str
+            Name of the variable.
+        domain : int or sequence of label
+            Number of values, or the labels of the values.
+        """
+        variable = self._variable(name)
+        old = self._labels[variable]
+        known: list[Label] = list(range(self._domains[variable]) if old is None else old)
+        self._domains[variable], self._labels[variable] = _size_and_labels(domain)
+        chosen: list[Label] = list(self._labels[variable] or range(self._domains[variable]))
+        if all(value in known for value in chosen):
+            positions = [known.index(value) for value in chosen]
+            self._factors = [_with_values(factor, variable, positions) for factor in self._factors]
+
+    def add_agent(self, name: str) -> None:
+        """Add an agent without variables.
+
+        Parameters
+        ----------
+        name : str
+            Name of the agent.
+        """
+        self._agents.append(name)
+
+    def remove_agent(self, name: str) -> None:
+        """Remove an agent with its variables and all factors over them.
+
+        Parameters
+        ----------
+        name : str
+            Name of the agent.
+        """
+        if name not in self._agents:
+            raise ProblemError(f"agent {name!r} does not exist{suggest_name(name, self._agents, 'known agents')}")
+        owned = [variable for variable, owner in zip(self._variables, self._owner, strict=True) if owner == name]
+        for variable in owned:
+            self.remove_variable(variable)
+        self._agents.remove(name)
+
+    def _variable(self, name: str) -> int:
+        """Return the index of a variable."""
+        if name not in self._variables:
+            raise ProblemError(f"variable {name!r} does not exist{suggest_name(name, self._variables)}")
+        return self._variables.index(name)
+
+    def _factor(self, factor: str | int) -> int:
+        """Return the position of a factor that is given by its position or by its name."""
+        if not isinstance(factor, str):
+            if not 0 <= factor < len(self._factors):
+                raise ProblemError(f"factor {factor} does not exist; there are {len(self._factors)} factors")
+            return int(factor)
+        names = [one.name for one in self._factors]
+        if names.count(factor) != 1:
+            what = "is not unique; give its position" if factor in names else "does not exist"
+            hint = "" if factor in names else suggest_name(factor, [name for name in names if name], "known factors")
+            raise ProblemError(f"factor {factor!r} {what}{hint}")
+        return names.index(factor)
+
+
+def _size_and_labels(domain: Domain) -> tuple[int, tuple[Label, ...] | None]:
+    """Return the number of values of a domain, and their labels if it has some."""
+    if isinstance(domain, str):
+        raise ProblemError(f"a domain is a number of values or a list of labels, not {domain!r}")
+    return (len(domain), tuple(domain)) if isinstance(domain, Sequence) else (int(domain), None)
+
+
+def _without_index(factor: Factor, removed: int) -> Factor:
+    """Return a factor with the variables after a removed one renumbered."""
+    scope = tuple(v - (v > removed) for v in factor.scope)
+    return factor if scope == factor.scope else replace(factor, scope=scope)
+
+
+def _with_values(factor: Factor, variable: int, positions: list[int]) -> Factor:
+    """Return a factor with the given values of a variable, by their old positions."""
+    if variable not in factor.scope:
+        return factor
+    axis = factor.scope.index(variable)
+    if positions == list(range(factor.shape[axis])):
+        return factor
+    return Factor(factor.scope, normalise(np.take(factor.table, positions, axis)), factor.name)
