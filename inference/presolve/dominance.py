@@ -59,7 +59,7 @@ def _mean_utilities(table: Array) -> NDArray[np.float64]:
 
 
 class _Advantages(NamedTuple):
-    """What a rival gains over each value of a variable in one table.
+    """The advantages of a rival over each value of a variable in one table.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ def _dominated(tables: Sequence[Array], rival: int) -> NDArray[np.bool_]:
 
 
 def _advantages(table: Array, rival: int) -> _Advantages:
-    """Return what the rival gains over each value in a table (values, contexts)."""
+    """Return the advantages of the rival over each value in a table (values, contexts)."""
     hard = forbidden(table)
     both_allowed = ~(hard | hard[rival])
     finite = np.where(hard, 0, table)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import naive
-from support.junction_trees import evidence, tree_cases
+from support.junction_tree.beliefs import evidence, tree_cases
 
 from dmcmc.inference.junction_tree import passes
 from dmcmc.inference.junction_tree.message_kernels import (

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import naive
-from support.junction_trees import evidence, tree_cases
+from support.junction_tree.beliefs import evidence, tree_cases
 
 from dmcmc.inference.junction_tree.cuda import descriptors as w
 from dmcmc.inference.junction_tree.cuda.descriptor_kernels import (

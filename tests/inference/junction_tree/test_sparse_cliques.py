@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support import naive
-from support.junction_trees import MAXIMA, evidence, tree_cases
+from support.junction_tree.beliefs import MAXIMA, evidence, tree_cases
 
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.junction_tree.cliques import clique_tree

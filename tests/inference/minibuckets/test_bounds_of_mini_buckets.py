@@ -84,15 +84,14 @@ def test_a_constant_shifts_the_bound_and_forbidding_an_entry_keeps_it_a_bound(qu
 @given(queries(), st.integers(0, 2), st.sampled_from(["scope", "content"]))
 def test_no_entry_exceeds_the_magnitude_of_its_table_and_no_table_the_peak(query, extra, partition):
     done = matched(query, least_z(query.scopes, query.order) + extra, partition)
-    plan, magnitudes = done.elimination.plan, np.asarray(done.magnitudes, dtype=float) * (1 + 1e-12)
+    plan, magnitudes = done.elimination.plan, np.asarray(done.magnitudes, dtype=float)
+    peak, rounding = float(done.peak_magnitude), 1 + 1e-9
     for t in range(plan.tables):
         entries = naive.decoded(done.elimination.table(t).values, query.arithmetic).ravel()
         largest = max((abs(e) for e in entries if e > -naive.INFINITY), default=0)
         is_shift = len(query.tables) <= t < plan.tables - plan.buckets
-        assert largest <= (done.peak_magnitude * (1 + 1e-12) if is_shift else magnitudes[t])
-    assert done.peak_magnitude * (1 + 1e-12) >= max(
-        np.asarray(done.magnitudes[: len(query.tables)]).sum(), *magnitudes, 0
-    )
+        assert largest <= (peak if is_shift else magnitudes[t]) * rounding
+    assert peak * rounding >= magnitudes[: len(query.tables)].sum() and peak * rounding >= magnitudes.max(initial=0)
 
 
 @settings(max_examples=60)
@@ -118,7 +117,7 @@ def test_cost_shifts_change_no_sum_of_the_mini_buckets_of_a_variable(query, extr
 def test_the_upper_bound_on_z_and_the_chosen_plan_fit_the_number_of_entries(query, entries):
     scopes, domains, order = query.scopes, query.domains, list(query.order)
     limit = upper_bound_on_z(domains, order, entries)
-    for z in range(limit + 1, len(order) + 1):  # every table over so many variables is too large
+    for z in range(limit + 1, len(order) + 1):  # every table over z variables is too large
         sizes = np.sort(domains[order])[:z]
         assert np.prod(sizes, dtype=float) > entries
     least = least_z(scopes, order)

@@ -23,7 +23,7 @@ from dmcmc.inference.orders.sweep_order_kernels import sweep
 from dmcmc.inference.orders.vertex_separator_kernels import farthest, neighbour_lists
 from dmcmc.inference.orders.window_kernels import bucket_tree, order_of_tree, totals
 
-LARGE = 1000.0  # so many values that the number of cells is minimal only if the width is
+LARGE = 1000.0  # values of each variable; with a number this large the fewest cells mean the least width
 
 
 def network_of(scopes, n):

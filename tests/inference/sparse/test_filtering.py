@@ -217,6 +217,19 @@ def test_inside_bounds_bound_each_message_and_all_bounds_are_exact_if_z_allows_i
         assert not is_exact or np.allclose(bound, message, atol=1e-9)
 
 
+@settings(max_examples=60)
+@given(queries(kinds=("whole",)), st.integers(0, 3000), st.sampled_from([0, 1 << 20]))
+def test_the_messages_of_a_finished_elimination_fit_the_memory(query, memory, dense):
+    work = FunctionFiltering(query, None, 1, memory, dense=dense)
+    try:
+        answer = work.resume()
+    except TooManyRows as error:
+        assert "memory" in str(error)
+    else:
+        assert work.message_bytes <= memory
+        assert answer.utility == FunctionFiltering(query, None, 1, MEMORY).resume().utility
+
+
 @given(queries(kinds=("whole",)), st.integers(0, 10**4))
 def test_z_within_a_number_of_cells_never_falls_if_more_cells_are_allowed(query, cells):
     assert z_within(query, cells) <= z_within(query, 2 * cells + 1)

@@ -14,6 +14,7 @@ from support.problem_strategies import random_problem, with_other_representation
 from dmcmc import Factor, Problem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.minibuckets.plan import least_z
+from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.orders.best_order import LONG_BUDGET, best_order
 from dmcmc.inference.runtime.deadline import Deadline
@@ -139,6 +140,18 @@ def test_independent_copies_multiply_and_unconstrained_variables_multiply_by_the
         labels=(),
     )
     assert count_solutions(large, MEMORY).count == single**copies * 7**unconstrained
+
+
+@pytest.mark.parametrize(("n", "most", "memory"), [(12, 3, 20_000), (40, 5, MEMORY), (90, 30, MEMORY)])
+def test_automata_whose_tables_do_not_fit_the_memory_are_summed_and_counted_exactly(n, most, memory):
+    """At most some of n binary variables are 1, each of which contributes 1 to the utility."""
+    automaton = unroll(range(n), [2] * n, 0, lambda place, ones, x: (ones + x, None if ones + x > most else float(x)))
+    names, owner = tuple(f"v{i}" for i in range(n)), np.zeros(n, dtype=np.int64)
+    problem = Problem(names, np.full(n, 2), ("a",), owner, (automaton,))
+    assert count_solutions(problem, memory).count == sum(math.comb(n, ones) for ones in range(most + 1))
+    expected = math.log(sum(math.comb(n, ones) * math.exp(ones) for ones in range(most + 1)))
+    assert log_partition(problem, memory).ln == pytest.approx(expected, rel=1e-12)
+    assert log_partition(problem, memory, mini_buckets=True).ln >= expected - 1e-9
 
 
 def test_tables_that_exceed_the_memory_and_expired_deadlines_are_refused():
