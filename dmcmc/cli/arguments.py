@@ -174,6 +174,19 @@ def _add_solve(commands: Commands) -> None:
         help="if the answer is proven optimal: also the best objective with each value",
     )
     solve.add_argument(
+        "--alternatives",
+        metavar="K",
+        help="find the K best assignments, proven if they fit exact elimination; with --distance: K diverse ones",
+    )
+    solve.add_argument(
+        "--within", metavar="GAP", help="with --alternatives: only those within this relative gap of the best one"
+    )
+    solve.add_argument(
+        "--distance",
+        metavar="N",
+        help="with --alternatives: any two differ in at least N variables (default 1); in a calendar, in N meetings",
+    )
+    solve.add_argument(
         "--query",
         metavar="FILE",
         help="with --task mar and max-marginals: a file with the variables to print, as UAI has it: their number, then"

@@ -6,9 +6,10 @@ from typing import Any, Literal, NamedTuple, Self
 
 from msgspec.structs import replace
 
-from dmcmc.cli.calendar import check_options, set_defaults
+from dmcmc.cli.calendar import calendar_at, check_options, set_defaults
 from dmcmc.cli.file_roles import is_calendar, is_configuration
 from dmcmc.cli.inputs import check_run, explainer, options_of
+from dmcmc.cli.solve_tasks.alternatives import requested_alternatives
 from dmcmc.config.configuration import Config, config_of, option_place, override
 from dmcmc.config.document import Document
 from dmcmc.config.problem_section import with_assigned_agents
@@ -20,6 +21,7 @@ from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.results.explanation import as_explanation
 from dmcmc.results.result import Output, Result
+from dmcmc.run.alternatives.request import AlternativesRequest
 from dmcmc.run.monitoring.interrupt import RunHandle
 from dmcmc.run.planning.divided_problem import is_scattered, with_memory_limit
 from dmcmc.run.whole_problem.marginals import marginals, with_max_marginals
@@ -49,6 +51,8 @@ class SolveJob(NamedTuple):
         Whether to compute the best objective for each value as well.
     query : tuple of str
         The variables whose marginals are wanted (``--query``); empty for all.
+    alternatives : AlternativesRequest or None
+        The alternatives that are wanted (``--alternatives``); None for the best assignment only.
     """
 
     config: Config
@@ -58,10 +62,12 @@ class SolveJob(NamedTuple):
     explain: bool
     max_marginals: bool = False
     query: tuple[str, ...] = ()
+    alternatives: AlternativesRequest | None = None
 
     def for_other_ranks(self, world: World) -> Self:
         """Return the job without the problem if other ranks do not need it: it is scattered, or rank 0 works alone."""
-        omit = self.task != "mpe" or (self.problem is not None and is_scattered(self.problem, self.config, world))
+        alone = self.task != "mpe" or self.alternatives is not None
+        omit = alone or (self.problem is not None and is_scattered(self.problem, self.config, world))
         return self._replace(problem=None) if omit else self
 
 
@@ -88,7 +94,8 @@ def prepare(arguments: Namespace) -> SolveJob:
     file_format, problem = formats.load_with_format(path, **given)
     query = () if arguments.query is None else read_query(arguments.query, problem)
     problem, max_marginals = with_assigned_agents(problem, config.problem, document.at), arguments.max_marginals
-    return SolveJob(config, problem, task, file_format.logarithms, arguments.explain, max_marginals, query)
+    request = requested_alternatives(arguments, problem, calendar_at(path))
+    return SolveJob(config, problem, task, file_format.logarithms, arguments.explain, max_marginals, query, request)
 
 
 def _document(arguments: Namespace) -> Document:
@@ -152,7 +159,8 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
 def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None:
     """Solve the problem of a job and return the result on rank 0; called by every rank.
 
-    Rank 0 alone computes mini-buckets of a problem with one agent, partition functions, counts and marginals.
+    Rank 0 alone computes mini-buckets of a problem with one agent, partition functions, counts, marginals and
+    alternatives.
     ``ending`` is the handle by which a signal ends the run.
     """
     config, problem = job.config, job.problem
@@ -169,7 +177,7 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
     uses_mini_buckets = config.combine.method == "mini-bucket" and has_one_agent and config.algorithm == "dmcmc"
     if uses_mini_buckets and config.local.method != "auto":
         raise ConfigError(f"--z: is for problems with several agents with --method {config.local.method}; remove it")
-    if uses_mini_buckets and world.rank != 0:
+    if (uses_mini_buckets or job.alternatives is not None) and world.rank != 0:
         return None
     result: Result | None
     if uses_mini_buckets and problem is not None:
@@ -180,6 +188,13 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
             print("one agent: mini-buckets of the whole problem, as set by the options", file=sys.stderr, flush=True)
         with interpreted_if_small(problem, single_rank_config):
             result = solve_single_agent(problem, single_rank_config, ending)
+    elif job.alternatives is not None and problem is not None:
+        from dmcmc.cli.progress import progress_for
+        from dmcmc.run.alternatives.find_alternatives import solve_with_alternatives
+
+        with progress_for(world.rank, config.budget.time) as progress:
+            explain = explainer(job.explain)
+            result = solve_with_alternatives(problem, single_rank_config, job.alternatives, progress, explain, ending)
     else:
         from dmcmc.cli.progress import progress_for
         from dmcmc.run.algorithms.choose_algorithm import solve
