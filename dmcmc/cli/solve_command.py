@@ -6,13 +6,14 @@ from typing import Any, Literal, NamedTuple, Self
 
 from msgspec.structs import replace
 
-from dmcmc.cli.calendar import calendar_at, check_options, set_defaults
+from dmcmc.cli.calendar import calendar_at, check_options, first_participations, set_defaults
 from dmcmc.cli.file_roles import is_calendar, is_configuration
 from dmcmc.cli.inputs import check_run, explainer, options_of
 from dmcmc.cli.solve_tasks.alternatives import requested_alternatives
 from dmcmc.config.configuration import Config, config_of, option_place, override
 from dmcmc.config.document import Document
 from dmcmc.config.problem_section import with_assigned_agents
+from dmcmc.config.settings import Settings
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.formats import registry as formats
 from dmcmc.formats.uai.query import read_query
@@ -20,6 +21,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.results.explanation import as_explanation
+from dmcmc.results.marginals import Marginals
 from dmcmc.results.result import Output, Result
 from dmcmc.run.alternatives.request import AlternativesRequest
 from dmcmc.run.monitoring.interrupt import RunHandle
@@ -113,8 +115,8 @@ def _document(arguments: Namespace) -> Document:
     options |= {key: (value, option_place(key)) for key, value in options_of(arguments).items()}
     for key, (value, place) in options.items():
         document.override(tuple(key.split(".")), value, place)
-    if arguments.task == "mpe" and is_calendar(arguments.file):
-        set_defaults(document, arguments.method == "auto" and arguments.z is None)
+    if arguments.task in ("mpe", "max-marginals") and is_calendar(arguments.file):
+        set_defaults(document, arguments.task == "mpe" and arguments.method == "auto" and arguments.z is None)
     return document
 
 
@@ -125,8 +127,9 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
     if task != "mpe":
         if method not in allowed:
             raise ConfigError(f"--method: --task {task} takes {', '.join(allowed)}, got {method!r}")
-        if arguments.timeout is not None or arguments.gap is not None:
-            name = "--gap" if arguments.timeout is None else "--timeout"
+        limited = arguments.timeout is not None and task != "max-marginals"
+        if limited or arguments.gap is not None:
+            name = "--timeout" if limited else "--gap"
             remedy = "; --z N is faster" if task == "pr" else ""
             raise ConfigError(f"{name}: --task {task} is one elimination, which cannot be interrupted{remedy}")
         if arguments.algorithm is not None:
@@ -156,6 +159,26 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
     return options
 
 
+def _marginals(job: SolveJob, problem: Problem, config: Settings) -> Marginals:
+    """Return the marginals or max-marginals of the variables that are wanted, within the time budget if there is one.
+
+    In a calendar, the values of each meeting are fixed once, for its first participant.
+    """
+    if job.task == "max-marginals" and config.budget.time is not None:
+        from dmcmc.run.resolving.value_bounds import timed_max_marginals
+
+        calendar = calendar_at(job.config.problem.get("file"))
+        fixed = job.query or (() if calendar is None else first_participations(calendar))
+        found = timed_max_marginals(problem, config, fixed)
+    else:
+        found = marginals(problem, config, "mar" if job.task == "mar" else "max-marginals")
+    if not job.query:
+        return found
+    wanted = {name: found.marginals[name] for name in job.query if found.marginals}
+    intervals = {name: found.intervals[name] for name in job.query if found.intervals}
+    return replace(found, marginals=wanted, intervals=intervals)
+
+
 def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None:
     """Solve the problem of a job and return the result on rank 0; called by every rank.
 
@@ -169,9 +192,7 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
         if world.rank != 0 or problem is None:
             return None
         if job.task == "mar" or job.task == "max-marginals":
-            found = marginals(problem, single_rank_config, job.task)
-            wanted = {name: found.marginals[name] for name in job.query if found.marginals}
-            return replace(found, marginals=wanted) if job.query else found
+            return _marginals(job, problem, single_rank_config)
         return sums(problem, single_rank_config, job.task)
     has_one_agent = problem is not None and problem.n_agents == 1
     uses_mini_buckets = config.combine.method == "mini-bucket" and has_one_agent and config.algorithm == "dmcmc"

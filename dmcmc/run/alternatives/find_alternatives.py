@@ -27,12 +27,12 @@ from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.run.alternatives.distance_constraint import distance_constraint
 from dmcmc.run.alternatives.request import AlternativesRequest
-from dmcmc.run.alternatives.undivided import undivided, undivided_settings
 from dmcmc.run.compilation.small_problems import interpreted_tree_if_small
 from dmcmc.run.monitoring.interrupt import RunHandle
 from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.planning.divided_problem import with_memory_limit
 from dmcmc.run.planning.setup import Setup
+from dmcmc.run.resolving.undivided import undivided, undivided_settings
 
 _TREE_SHARE = 0.5  # share of the remaining time for the junction tree; the rest is for solving repeatedly without it
 _FIRST_RUN = (
