@@ -162,11 +162,15 @@ def _add_solve(commands: Commands) -> None:
         epilog="tasks: mpe: the best assignment; for a belief network, the most probable explanation of the evidence."
         " pr: the partition function, the sum of exp(utility) or exp(-cost) over all assignments; with --z an upper"
         " bound on it. count: the number of assignments that break no hard constraint. mar: the probability of each"
-        " value of each variable. max-marginals: the best objective of an assignment with each value. " + _EXITS,
+        " value of each variable. max-marginals: the best objective of an assignment with each value. conflict: a"
+        " minimal set of hard constraints that cannot hold together. " + _EXITS,
     )
     solve.add_argument("file", metavar="FILE", help="the problem file; - is standard input")
     solve.add_argument(
-        "--task", metavar="TASK", default="mpe", help="mpe (default), pr, count, mar or max-marginals (see below)"
+        "--task",
+        metavar="TASK",
+        default="mpe",
+        help="mpe (default), pr, count, mar, max-marginals, conflict (see below)",
     )
     solve.add_argument(
         "--max-marginals",

@@ -29,7 +29,7 @@ from dmcmc.run.planning.divided_problem import is_scattered, with_memory_limit
 from dmcmc.run.whole_problem.marginals import marginals, with_max_marginals
 from dmcmc.run.whole_problem.partition_and_count import sums
 
-TASKS = ("mpe", "pr", "count", "mar", "max-marginals")
+TASKS = ("mpe", "pr", "count", "mar", "max-marginals", "conflict")
 _NO_CELL_LIMIT = 2**62  # local.cells without a time budget: exact wherever the memory allows it
 
 
@@ -44,7 +44,7 @@ class SolveJob(NamedTuple):
         The problem. None on ranks that do not need it: rank 0 works alone, or sends each rank its agents' parts.
     task : str
         ``mpe`` (find the best assignment), ``pr`` (partition function), ``count`` (number of solutions), ``mar``
-        (marginals) or ``max-marginals``.
+        (marginals), ``max-marginals`` or ``conflict`` (hard constraints that cannot hold together).
     logarithms : bool
         Whether utilities are natural logarithms of the numbers in the file.
     explain : bool
@@ -59,7 +59,7 @@ class SolveJob(NamedTuple):
 
     config: Config
     problem: Problem | None
-    task: Literal["mpe", "pr", "count", "mar", "max-marginals"]
+    task: Literal["mpe", "pr", "count", "mar", "max-marginals", "conflict"]
     logarithms: bool
     explain: bool
     max_marginals: bool = False
@@ -115,7 +115,7 @@ def _document(arguments: Namespace) -> Document:
     options |= {key: (value, option_place(key)) for key, value in options_of(arguments).items()}
     for key, (value, place) in options.items():
         document.override(tuple(key.split(".")), value, place)
-    if arguments.task in ("mpe", "max-marginals") and is_calendar(arguments.file):
+    if arguments.task in ("mpe", "max-marginals", "conflict") and is_calendar(arguments.file):
         set_defaults(document, arguments.task == "mpe" and arguments.method == "auto" and arguments.z is None)
     return document
 
@@ -127,7 +127,7 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
     if task != "mpe":
         if method not in allowed:
             raise ConfigError(f"--method: --task {task} takes {', '.join(allowed)}, got {method!r}")
-        limited = arguments.timeout is not None and task != "max-marginals"
+        limited = arguments.timeout is not None and task not in ("max-marginals", "conflict")
         if limited or arguments.gap is not None:
             name = "--timeout" if limited else "--gap"
             remedy = "; --z N is faster" if task == "pr" else ""
@@ -193,6 +193,10 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
             return None
         if job.task == "mar" or job.task == "max-marginals":
             return _marginals(job, problem, single_rank_config)
+        if job.task == "conflict":
+            from dmcmc.run.resolving.conflict import find_conflict
+
+            return find_conflict(problem, single_rank_config)
         return sums(problem, single_rank_config, job.task)
     has_one_agent = problem is not None and problem.n_agents == 1
     uses_mini_buckets = config.combine.method == "mini-bucket" and has_one_agent and config.algorithm == "dmcmc"

@@ -11,6 +11,7 @@ from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.types import Number
 from dmcmc.report.summary import overview
 from dmcmc.report.summary import summary as summary_of_result
+from dmcmc.results.conflict import ConstraintConflict
 from dmcmc.results.explanation import Explanation
 from dmcmc.results.marginals import Marginals, ValueInterval
 from dmcmc.results.result import Output, Result
@@ -37,6 +38,8 @@ def summary(output: Output, problem: Problem | None = None, written: str | None 
     """
     if isinstance(output, Sums):
         return overview([*_sums(output), *_file(written)])
+    if isinstance(output, ConstraintConflict):
+        return overview([*_conflict(output), *_file(written)])
     if isinstance(output, Marginals):
         return overview([*_marginals(output), *_file(written)])
     assert isinstance(output, Result)
@@ -69,6 +72,23 @@ def _sums(sums: Sums) -> list[tuple[str, str]]:
     if sums.ln is not None:
         rows += [(f"ln {name}", f"{sums.ln:.10g}"), (f"log10 {name}", f"{sums.log10:.10g}")]
     rows += [("time", f"{sums.time:.3f} s"), ("elimination", f"width {sums.width}, {sums.cells:,} table cells")]
+    return rows
+
+
+def _conflict(conflict: ConstraintConflict) -> list[tuple[str, str]]:
+    """Return the lines of a conflict: its constraints, and the objective if one of them is relaxed."""
+    meaning = {
+        "infeasible": "infeasible (proven: no assignment satisfies the hard constraints)",
+        "feasible": "feasible: the hard constraints can hold together",
+        "unknown": "unknown: neither an assignment nor a proof was found in time",
+    }
+    rows = [("status", meaning[conflict.status]), ("time", f"{conflict.time:.3f} s")]
+    if conflict.status == "infeasible":
+        minimal = "no smaller set of them" if conflict.minimal else "perhaps fewer of them, too"
+        rows.append(("conflict", f"{len(conflict.constraints)} constraints cannot hold together ({minimal})"))
+    for relaxation in conflict.relaxations:
+        repaired = f"objective {relaxation.objective} without it" if relaxation.objective is not None else None
+        rows.append(("", f"{relaxation.constraint}: {repaired or f'without it: {relaxation.status}'}"))
     return rows
 
 

@@ -11,7 +11,7 @@ from dmcmc.results.alternatives import Alternative
 
 
 def moved_meetings(calendar: Calendar, alternatives: Sequence[Alternative]) -> list[list[str]]:
-    """Return for each alternative the meetings that differ from the first one, each with its time and room."""
+    """Return for each alternative the meetings that differ from the first one, each with the label of its value."""
     names = {
         f"{calendar.people[meeting.people[0]].name}: {meeting.name}": meeting.name for meeting in calendar.meetings
     }
