@@ -14,16 +14,15 @@ from dmcmc.formats import native
 from dmcmc.generators import registry as generators
 from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
 from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStart, RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import BRANCH_SCHEDULE, RowNode, certified_node_bound
-from dmcmc.inference.bounds.semidefinite.row_tree import DomainPart
+from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStarts, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.per_row.nodes import BRANCH_SCHEDULE, certified_node_bound
 
 MAIN_GUARD = '__name__ == "__main__"'  # files without this are modules that scripts share
 SCRIPTS = sorted(f.path.removesuffix(".py").replace("/", ".") for f in files("benchmarks") if MAIN_GUARD in f.text)
 WCSP = "small 4 2 4 100 2 2 2 2 2 0 1 0 2 0 1 3 1 0 5 2 1 2 1 1 0 0 4 2 2 3 0 1 1 1 6 1 0 1 1 1 2"
 QUICK = {
     "benchmarks.bounds.providers": "--seconds 0.01 --only ms_A10_n10_D24 --close 0.01",
-    "benchmarks.bounds.row_trees": "--only ms_A10_n10_D24 --nodes 3 --shared 2",
+    "benchmarks.bounds.counted_nodes": "--only ms_A10_n10_D24 --nodes 3 --batches 1",
     "benchmarks.elimination.buckets": "--cells 500",
     "benchmarks.elimination.cube": "--only 404 --limit 5",
     "benchmarks.elimination.sparse_rows": "--agreements 3 --sizes 3",
@@ -101,16 +100,14 @@ def test_per_row_relaxations_on_the_cpu_equal_the_naive_ones(monkeypatch):
     descents, results = [relaxation._descent for relaxation in relaxations()[0]], []
     for arrays in (NaiveNodes(), NumbaNodeArrays()):
         buffers = AgentBuffers(descents, arrays, 2)
-        first, second = buffers.branching_orders[1][:2]
-        branch = RowNode(0, ((first, 0),), DomainPart(second, tuple(range(int(buffers.sizes[1, second])))[-2:]))
-        batch = RowNodeBatch(
-            buffers, [NodeStart(0, RowNode(0), 0), NodeStart(1, RowNode(1), 1), NodeStart(1, branch, 1)]
-        )
+        allowed = (np.arange(buffers.shape.d) < buffers.sizes[:, :, None])[[0, 1, 1]]
+        allowed[2, 0, 1:] = allowed[2, 1, 2:] = False
+        agents = np.array([0, 1, 1])
+        batch = RowNodeBatch(buffers, NodeStarts(agents, np.array([0, 1, 0]), allowed, agents))
         batch.run(BRANCH_SCHEDULE._replace(steps=4), lambda nodes: 4)
-        results.append(certificates(batch))
+        results.append(certificates(batch).bounds.tolist())
         assert results[-1] == [
-            certified_node_bound(descents[start.agent], start.node, batch.point(b))
-            for b, start in enumerate(batch.starts)
+            certified_node_bound(descents[agent], batch.node(b), batch.point(b)) for b, agent in enumerate(agents)
         ]
     assert np.allclose(*results, rtol=5e-3)
 

@@ -8,15 +8,24 @@ import re
 import shlex
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from follow import blocks
 from imports import ROOT
+from support import naive
+from support.semidefinite.dense_agents import dense_agent
 
 import dmcmc
 from dmcmc.cli.arguments import parse_arguments
 from dmcmc.files.text import SourceFile
 from dmcmc.formats import registry as formats
 from dmcmc.formats.calendar.problem import read as read_calendar
+from dmcmc.inference.bounds.branch_and_bound.row_search import (
+    BoundarySearch,
+    BoundarySearchRequest,
+    run_boundary_searches,
+)
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.storage.cache_folders import CACHE_VARIABLE
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -93,6 +102,15 @@ def test_the_example_bound_is_sound_and_loose(developed, register):
     best = dmcmc.solve(problem, device="cpu").objective
     loose = dmcmc.solve(problem, method="gibbs", bound="largest", device="cpu")
     assert loose.objective <= best < loose.bound
+
+
+def test_the_example_bounder_finds_the_exact_bounds_of_rows(developed):
+    bounder, local = developed("A bounder", "my_bounder").LargestEntriesBounder, dense_agent(2, hidden=3, max_domain=4)
+    state, cutoffs = DualState(local, triangles=False), np.full(local.rows, -np.inf)
+    search = BoundarySearch(state, bounder(local))
+    run_boundary_searches([BoundarySearchRequest(search, cutoffs, cutoffs)])
+    found = [state.layout.scale.decode(int(bound)) for bound in state.bounds]
+    assert search.exhausted and found == naive.row_values(local).ravel().tolist()
 
 
 def test_the_example_algorithm_improves_its_first_assignment(developed, register):

@@ -19,6 +19,7 @@ FILES_OF_READERS = {
     "my_test.py",
     "my_sampler.py",
     "my_bound.py",
+    "my_bounder.py",
     "my_algorithm.py",
     "my_tree.py",
     "formats/edges/read.py",

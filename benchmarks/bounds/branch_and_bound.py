@@ -29,8 +29,8 @@ from benchmarks.bounds.hardware_limits import (
     sweep_of,
 )
 from benchmarks.harness import Report, meeting, options
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import NODE_SWEEPS
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
-    NODE_SWEEPS,
     BoundarySearch,
     BoundarySearchRequest,
     run_boundary_searches,
@@ -137,11 +137,11 @@ def rates(name: str, device: str, report: Report) -> None:
             run_boundary_searches(requests, batches=4)
             batches += 4
     seconds = time.perf_counter() - start
-    nodes, capacity = sum(one.nodes for one in searches) - before, sum(one.engine.capacity for one in searches)
+    nodes, capacity = sum(one.nodes for one in searches) - before, sum(one.bounder.capacity for one in searches)
     sweep_rate, width = NODE_SWEEPS * nodes / seconds, states[0].width
     report(
-        f"{name:<15} {type(searches[0].engine).__name__}: {nodes / seconds:9.1f} nodes/s  {sweep_rate:9.1f} sweeps/s"
-        f"  batch {1e3 * seconds / batches:7.1f} ms of {searches[0].engine.batch_size}  capacity {capacity}"
+        f"{name:<15} {type(searches[0].bounder).__name__}: {nodes / seconds:9.1f} nodes/s  {sweep_rate:9.1f} sweeps/s"
+        f"  batch {1e3 * seconds / batches:7.1f} ms of {searches[0].bounder.batch_size}  capacity {capacity}"
     )
     each = [sweep_of(state.layout.hidden, width) for state in states]
     byte_rate, operation_rate = (sweep_rate * sum(column) / len(each) for column in zip(*each, strict=True))

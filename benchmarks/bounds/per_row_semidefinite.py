@@ -5,13 +5,12 @@
 FOLDER holds meetings/. The relaxations of all agents run as in a solve, in slices of T seconds: first the relaxation
 that all rows of an agent share, then per-row relaxations, including those of rows with further variables fixed. The
 cutoff of each row is a tenth below the largest bound of its agent. Prints after each slice the sums over agents of the
-largest and of the mean bound of their rows, and the number of leaves of the row trees by the number of fixed variables;
+largest and of the mean bound of their rows, and the number of nodes;
 at the end the time per node of each pass of a step, in a batch of the largest size.
 """
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,8 +28,8 @@ from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import relaxation_gp
 from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceNodeArrays
 from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
 from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStart, RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import BRANCH_SCHEDULE, RowNode
+from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStarts, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.per_row.nodes import BRANCH_SCHEDULE
 from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest, SemidefiniteRelaxation
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
@@ -56,13 +55,9 @@ def print_progress(relaxations: Sequence[SemidefiniteRelaxation], seconds: float
         found = bounds[bounds > MINUS_INFINITY]
         mean += unit * float(found.mean())
     per_row = [relaxation.per_row for relaxation in relaxations]
-    leaves = Counter(len(leaf.fixed) for one in per_row for tree in one.trees.values() for leaf in tree.leaves)
-    step_seconds = ", ".join(f"{1e6 * taken:.1f} us of {steps}" for steps, taken in per_row[0].step_seconds.items())
-    top = sum(map(largest, relaxations))
     report(
-        f"  {seconds:6.2f} s  {relaxations[0].steps} steps, leaves {dict(sorted(leaves.items()))}; largest {top:.1f},"
-        f" mean {mean:.1f}; per node and step {step_seconds or '-'}; failed {sum(one.failed for one in per_row)},"
-        f" certificates equal {all(one.exact is not False for one in per_row)}"
+        f"  {seconds:6.2f} s  {relaxations[0].steps} steps, {sum(one.nodes for one in per_row)} nodes;"
+        f" largest {sum(map(largest, relaxations)):.1f}, mean {mean:.1f}; failed {sum(one.failed for one in per_row)}"
     )
 
 
@@ -96,7 +91,9 @@ def passes(relaxations: Sequence[SemidefiniteRelaxation]) -> str:
     descents = [relaxation._descent for relaxation in relaxations if relaxation._descent is not None]
     buffers = AgentBuffers(descents, arrays, 0)
     count = min(512, MAX_PRODUCT_ENTRIES // buffers.shape.m**2)
-    starts = [NodeStart(b * len(descents) // count, RowNode(0), b * len(descents) // count) for b in range(count)]
+    agents = np.arange(count) * len(descents) // count
+    allowed = np.arange(buffers.shape.d) < buffers.sizes[:, :, None]
+    starts = NodeStarts(agents, np.zeros(count, dtype=np.int64), allowed[agents], agents)
     RowNodeBatch(buffers, starts)
     start = time.perf_counter()
     batch = RowNodeBatch(buffers, starts)

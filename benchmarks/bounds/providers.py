@@ -12,11 +12,11 @@ import time
 from functools import partial
 
 import dmcmc
+from benchmarks.bounds.row_thresholds import bound_of, row_thresholds
 from benchmarks.harness import Columns, Report, meeting, options
 from dmcmc import Problem
 from dmcmc.inference.bounds import registry
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState
-from dmcmc.inference.bounds.contract.thresholds import bound_of, row_thresholds
 from dmcmc.inference.bounds.exact_residual import solve_residual
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend

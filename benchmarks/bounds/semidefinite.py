@@ -25,6 +25,7 @@ from dmcmc.inference.bounds.semidefinite.certificate import certified_bounds
 from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import DeviceArrays, relaxation_gpu_problem
 from dmcmc.inference.bounds.semidefinite.descent import Descent, DescentPoint, Target, step_parameters
 from dmcmc.inference.bounds.semidefinite.descent_batch import LOW_PRECISION_STEPS, DescentBatch
+from dmcmc.inference.bounds.semidefinite.numpy_arrays import NumpyArrays
 from dmcmc.inference.bounds.semidefinite.utility_matrix import build_utility_matrix
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.runtime.matrix_products import products_on_one_thread
@@ -118,11 +119,11 @@ def compare(descents: Sequence[Descent], targets: Sequence[Target], print_line: 
     """Make one step, then 60, of one agent on the CPU and on the GPU, and print the differences."""
     for tf32_steps in PRECISIONS:
         cpu, gpu = copy_of(descents[0]), [copy_of(d) for d in descents]
-        cpu.run(targets[0], lambda made: made < 1)
+        DescentBatch([cpu], targets[:1], NumpyArrays(cpu.matrix)).run(lambda made: 1 - made)
         DescentBatch(gpu, targets, DeviceArrays(), tf32_steps).run(lambda made: 1 - made)
         pairs = list(zip(cpu.first_moment, gpu[0].first_moment, strict=True))
         differ = max(float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-9)) for a, b in pairs)
-        point = cpu.run(targets[0], lambda made: made < 59)
+        (point,) = DescentBatch([cpu], targets[:1], NumpyArrays(cpu.matrix)).run(lambda made: 59 - made)
         other = DescentBatch(gpu, targets, DeviceArrays(), tf32_steps).run(lambda made: 59 - made)[0]
         ours, theirs = (bounds_of(cpu, p).max() for p in (point, other))
         after = f"one agent after 60 steps {ours:g} on the CPU, {theirs:g} on the GPU"

@@ -19,13 +19,13 @@ from dmcmc import Factor, Problem
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.model.arithmetic import EncodedTable, choose_arithmetic
+from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.samplers.blocks.block_gibbs_kernels import redraw
-from dmcmc.samplers.blocks.block_workspace import PenalisedGraph, new_workspace
+from dmcmc.samplers.blocks.block_workspace import new_workspace, penalised_graph
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts
 from dmcmc.samplers.blocks.neighbourhood_search_kernels import choose_block
 from dmcmc.samplers.local_search.ascent import Ascent
-from dmcmc.samplers.local_search.block_moves import penalised_graph
 
 VARIABLES = 150
 FACTORS = 165
@@ -50,7 +50,7 @@ def network(seed: int) -> Problem:
     return Problem(names, np.full(VARIABLES, VALUES), ("all",), owner, tuple(factors))
 
 
-def anneal(graph: PenalisedGraph, start: NDArray[np.int64], search: BlockSearch, seconds: float) -> NDArray[np.int64]:
+def anneal(graph: FactorGraph, start: NDArray[np.int64], search: BlockSearch, seconds: float) -> NDArray[np.int64]:
     """Return the best assignment that a search finds in some seconds of processor time."""
     best, halt, begun = start.copy(), np.zeros(1, dtype=np.uint8), time.process_time()
     while time.process_time() - begun < seconds:

@@ -16,9 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.arithmetic import scaling_exponent
+from dmcmc.inference.model.factor_graph import factors_of_variables
+from dmcmc.inference.model.flat_tables import flatten_scopes
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.runtime.compile import writable
 from dmcmc.inference.runtime.types import Ints
+from dmcmc.samplers.model.column_kernels import link_columns
 
 _MAX_ABS_SUM = 2**61  # largest absolute value of any sum of entries; leaves headroom in int64
 _MAX_EXPONENT = 1023  # exponent of the largest power of two that is a float64
@@ -99,58 +103,37 @@ def build_layout(problem: Problem, mine: NDArray[np.bool_] | None = None) -> Col
         True for the variables of this rank; all variables by default.
     """
     tables, violation, scale = integer_tables(problem)
-    n = problem.n_variables
-    factors_of_variable: list[list[tuple[int, int]]] = [[] for _ in range(n)]  # (factor, axis)
-    for f, (scope, _) in enumerate(tables):
-        for axis, v in enumerate(scope):
-            factors_of_variable[v].append((f, axis))
-    columns = [(v, f, axis) for v in range(n) for f, axis in factors_of_variable[v]]
-    table_copies, offsets, largest_entries = list[NDArray[np.int64]](), [0], list[int]()
-    other_start, other_variable, other_stride = [0], list[int](), list[int]()
-    touches: list[tuple[int, int, int, int]] = []  # (changed variable, variable of the column, column, stride)
-    for column, (v, f, axis) in enumerate(columns):
-        scope, table = tables[f]
-        transposed = np.ascontiguousarray(np.moveaxis(table, axis, -1))
-        table_copies.append(transposed.reshape(-1))
-        offsets.append(offsets[-1] + transposed.size)
-        largest_entries.append(int(table.max()))
-        for u, stride in zip((u for u in scope if u != v), transposed.strides, strict=False):
-            other_variable.append(u)
-            other_stride.append(stride // transposed.itemsize)
-            touches.append((u, v, column, stride // transposed.itemsize))
-        other_start.append(len(other_variable))
-    touches.sort()
-    pairs = sorted({(u, v) for u, v, _, _ in touches})
-    pair_index = {pair: p for p, pair in enumerate(pairs)}
-    pair_of_touch = np.array([pair_index[u, v] for u, v, _, _ in touches], dtype=np.int64)
+    n, domains = problem.n_variables, writable(problem.domains)
+    scope_start, scope = flatten_scopes([scope for scope, _ in tables])
+    start, factor, position = factors_of_variables(scope_start, scope, n)
+    links = link_columns(scope_start, scope, start, factor, position, domains, domains)
+    axis = position - scope_start[factor]
+    copies = [np.moveaxis(tables[f][1], a, -1).reshape(-1) for f, a in zip(factor.tolist(), axis.tolist(), strict=True)]
+    largest_entry = np.array([table.max() for _, table in tables], dtype=np.int64)
+    # An ordered pair of neighbours (v, w) for each first touch of w by v; touches are sorted by v, then by w.
+    changed = np.repeat(np.arange(n), np.diff(links.touch_start))
+    is_first = (np.diff(changed, prepend=-1) != 0) | (np.diff(links.touch_variable, prepend=-1) != 0)
+    first_touch = np.flatnonzero(is_first)
     return ColumnLayout(
         domains=problem.domains,
         max_domain=int(problem.domains.max(initial=1)),
-        data=np.concatenate(table_copies) if table_copies else np.zeros(0, dtype=np.int64),
+        data=np.concatenate([*copies, np.zeros(0, dtype=np.int64)]),
         violation=violation,
         scale=scale,
         mine=np.ones(n, dtype=np.bool_) if mine is None else mine,
-        column_start=_starts(np.array([v for v, _, _ in columns], dtype=np.int64), n),
-        column_at=np.array(offsets[:-1], dtype=np.int64),
-        column_top=np.array(largest_entries, dtype=np.int64),
-        column_factor=np.array([f for _, f, _ in columns], dtype=np.int64),
-        other_start=np.array(other_start, dtype=np.int64),
-        other_variable=np.array(other_variable, dtype=np.int64),
-        other_stride=np.array(other_stride, dtype=np.int64),
-        pair_start=_starts(np.array([u for u, _ in pairs], dtype=np.int64), n),
-        neighbour=np.array([v for _, v in pairs], dtype=np.int64),
-        touch_start=_starts(pair_of_touch, len(pairs)),
-        touch_column=np.array([column for _, _, column, _ in touches], dtype=np.int64),
-        touch_stride=np.array([stride for _, _, _, stride in touches], dtype=np.int64),
+        column_start=start,
+        column_at=links.column_at,
+        column_top=largest_entry[factor],
+        column_factor=factor,
+        other_start=links.other_start,
+        other_variable=links.other_variable,
+        other_stride=links.other_stride,
+        pair_start=np.searchsorted(changed[first_touch], np.arange(n + 1)),
+        neighbour=links.touch_variable[first_touch],
+        touch_start=np.append(first_touch, changed.size),
+        touch_column=links.touch_column,
+        touch_stride=links.touch_stride,
     )
-
-
-def _starts(groups: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return where each group begins in an ascending array of group numbers, and the end of the last one.
-
-    The result has count + 1 entries: group g has the positions ``result[g]:result[g + 1]``.
-    """
-    return np.searchsorted(groups, np.arange(count + 1)).astype(np.int64)
 
 
 def integer_tables(problem: Problem) -> tuple[list[tuple[tuple[int, ...], Ints]], int, float]:

@@ -60,6 +60,11 @@ class _FirstTrace:
         self.bound: Number | None = None
         self.points = list[TracePoint]()
 
+    @property
+    def violated(self) -> bool:
+        """Whether the best assignment so far breaks a hard constraint."""
+        return self.quality is not None and self.quality.negated_violation < 0
+
     def record(self, values: NDArray[np.int64]) -> None:
         """Add a point for an assignment, if it is the best so far."""
         quality = quality_of(self.problem, values)
@@ -117,8 +122,11 @@ def find_first_answer(
         compiled = not problem.dense or kernels.is_ready(first_search_of(problem))
         ascent = Ascent(problem, cores(), stop) if compiled else UncompiledAscent(problem, stop)
         trace.record(ascent.greedy(Deadline(start + _REPORT_SECONDS), trace.record))
-        if not compiled:  # planning has to wait for its kernels, too
+        if isinstance(ascent, UncompiledAscent):  # planning has to wait for its kernels, too
             trace.record(ascent.climb(trace.values))
+            if trace.violated:
+                repaired = ascent.repair(trace.values, lambda: kernels.is_ready(first_search_of(problem)))
+                trace.record(ascent.climb(repaired))
     assert trace.quality is not None
     return FirstAnswer(trace.values, trace.quality, trace.bound, tuple(trace.points), ascent)
 

@@ -7,9 +7,18 @@ together.
 
 from collections.abc import Sequence
 
-from dmcmc.inference.bounds.branch_and_bound.engine import CpuNodeEngine
-from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch, SearchedPart
+import numpy as np
+
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
+from dmcmc.inference.bounds.branch_and_bound.row_search import (
+    BoundarySearch,
+    BoundarySearchRequest,
+    SearchedPart,
+    run_boundary_searches,
+)
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
 
@@ -32,18 +41,18 @@ def create_boundary_search(
         Which of the rows' nodes it holds.
     """
     if state.backend.bounds_on_gpu(seconds * state.backend.threads):
-        from dmcmc.inference.bounds.branch_and_bound.cuda.engine import GpuNodeEngine
+        from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
         from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu
 
         if fits_gpu(state):
             try:
-                return BoundarySearch(state, GpuNodeEngine(state), part)
+                return BoundarySearch(state, GpuDualBounder(state), part)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
                 state.fetch_potentials()
                 shared_device().release()
-    return BoundarySearch(state, CpuNodeEngine(state, memory_limit), part)
+    return BoundarySearch(state, CpuDualBounder(state, memory_limit), part)
 
 
 def place_together(states: Sequence[DualState], seconds: float) -> None:
@@ -64,3 +73,13 @@ def place_together(states: Sequence[DualState], seconds: float) -> None:
             if not is_out_of_memory(error):
                 raise
             shared_device().release()
+
+
+def compile_boundary_search() -> None:
+    """Compile the CPU kernels of the search."""
+    local = LocalProblem(0, (), (0, 1), (Factor.of((0, 1), [[0, 1], [1, 0]]),), np.full(2, 2))
+    state = DualState(local, triangles=True)
+    no_cutoff = np.array([-np.inf])
+    # 1 MiB for the nodes' tables is more than enough for two variables of two values.
+    search = BoundarySearch(state, CpuDualBounder(state, 1 << 20))
+    run_boundary_searches([BoundarySearchRequest(search, no_cutoff, no_cutoff)], batches=1)

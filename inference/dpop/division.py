@@ -5,10 +5,9 @@ A *crossing* factor has variables of several agents. An agent's interface B_i ho
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -16,110 +15,37 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.compact_sequences import IndexGroups
-from dmcmc.inference.model.flat_tables import FlatTables, flatten
+from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.subproblem import LocalFacts, Subproblem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import LONG_BUDGET, Order, best_order, order_as_given
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.memo import DerivedFacts, Memo, digest
+from dmcmc.inference.runtime.memo import Memo
 
 _AGENT_ORDER_BUDGET = 1_000_000  # words touched (2 ns each) by one agent's order search; there may be many agents
 _ORDERS = Memo[Order]()  # by structure key; the variables are positions among the agent's hidden variables
 
 
-class LocalFacts(dict[int, DerivedFacts]):
-    """The cache of each agent's results, made when it is first used; copies for other processes are empty."""
-
-    def __missing__(self, agent: int) -> DerivedFacts:
-        return self.setdefault(agent, DerivedFacts())
-
-    def __reduce__(self) -> tuple[type["LocalFacts"], tuple[()]]:
-        return LocalFacts, ()
-
-
 @dataclass(frozen=True)
-class LocalProblem:
-    """The problem of one agent: its factors F_i and its variables L_i (interface B_i and hidden variables H_i).
+class LocalProblem(Subproblem):
+    """The subproblem of one agent, with an elimination order of its hidden variables and a plan.
 
-    The elimination order and the plan are computed on first access and then cached; :meth:`set_order` must come before
-    that. ``known`` holds what depends only on the structure, and is shared by agents that differ only in table entries.
+    The order and the plan are computed on first access and then cached; :meth:`set_order` must come before that.
 
     Attributes
     ----------
-    agent : int
-        Index of the agent.
-    interface, hidden : tuple of int
-        Variable indices of the problem, ascending.
-    factors : tuple of Factor
-        F_i: the factors with non-empty scope inside L_i; scopes are variable indices of the problem.
-    domains : ndarray of int64
-        Domain sizes of all variables of the problem.
     order_budget : float
         Upper bound on the words touched by the search for an elimination order (about 2 ns each).
     stop : Deadline
         Deadline of that search. A search that begins after the deadline tries only the deterministic rules.
     given_order : tuple of int or None
         The hidden variables in a prescribed elimination order; None to search for one.
-    tables : FlatTables or None
-        View of the factors' tables in the problem's flat tables; None if they are not adjacent there.
-    facts : LocalFacts or None
-        Caches of results, shared with the problems of the same structure; None for a cache of its own.
     """
 
-    agent: int
-    interface: tuple[int, ...]
-    hidden: tuple[int, ...]
-    factors: tuple[Factor, ...]
-    domains: NDArray[np.int64]
     order_budget: float = LONG_BUDGET
     stop: Deadline = NO_DEADLINE
     given_order: tuple[int, ...] | None = None
-    tables: FlatTables | None = field(default=None, compare=False, repr=False)
-    facts: LocalFacts | None = field(default=None, compare=False, repr=False)
-
-    @cached_property
-    def known(self) -> DerivedFacts:
-        """Results cached for all agents that differ only in the entries of their tables."""
-        return DerivedFacts() if self.facts is None else self.facts[self.agent]
-
-    def share_cache(self, known: DerivedFacts) -> None:
-        """Share the cache of results with agents that differ only in the entries of their tables."""
-        self.__dict__["known"] = known
-
-    @property
-    def flat(self) -> FlatTables:
-        """All tables in one array, in the order of the factors; a copy unless ``tables`` is set."""
-        if self.tables is not None:
-            return self.tables
-        return flatten([f.scope for f in self.factors], [f.table for f in self.factors])
-
-    @property
-    def structure_key(self) -> bytes:
-        """Digest of the factor graph and the domain sizes: agents with equal digests have equal elimination plans."""
-        return self.known.get_or_compute("shape", self._shape)
-
-    def _shape(self) -> bytes:
-        """Compute the digest of the agent's factor graph and domain sizes."""
-        variables = np.array([*self.hidden, *self.interface], dtype=np.int64)
-        positions = {v: i for i, v in enumerate(variables.tolist())}
-        lengths = np.array([len(self.hidden), *(len(f.scope) for f in self.factors)], dtype=np.int64)
-        scope_positions = np.array([positions[v] for f in self.factors for v in f.scope], dtype=np.int64)
-        return digest(self.domains[variables], lengths, scope_positions)
-
-    @cached_property
-    def interface_shape(self) -> tuple[int, ...]:
-        """Domain sizes of the interface variables."""
-        return self.known.get_or_compute("interface", lambda: tuple([int(self.domains[v]) for v in self.interface]))
-
-    @property
-    def rows(self) -> int:
-        """Number of rows: assignments of the interface."""
-        return self.known.get_or_compute("rows", lambda: prod(self.interface_shape))
-
-    @property
-    def entries(self) -> int:
-        """Number of entries of the factors' tables."""
-        return self.known.get_or_compute("entries", lambda: sum([f.table.size for f in self.factors]))
 
     @cached_property
     def order(self) -> Order:

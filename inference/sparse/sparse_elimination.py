@@ -175,6 +175,8 @@ def _eliminate(query: SparseQuery, plan: EliminationPlan, max_rows: int, stop: D
         message = maximise_over(joined, [variable], domains)
         MEMORY_ACCOUNT.claim(message.bytes, "rows of an elimination")
         max_rows -= message.rows
+        if max_rows < 0:  # a bucket with a single table is not joined, so no join has refused it
+            raise OutOfMemory("the messages of a sparse elimination have more rows than fit the memory limit")
         tables.append(message)
     return SparseElimination(plan, tables, domains, query.arithmetic)
 

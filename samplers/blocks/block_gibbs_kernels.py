@@ -6,10 +6,10 @@ This is block Gibbs sampling, or at temperature 0 an exact optimisation of the b
 
 Arguments that several kernels share:
 
-graph : PenalisedGraph
-    See ``dmcmc.samplers.blocks.block_workspace``. The scope of factor f is
+graph : FactorGraph
+    See ``dmcmc.samplers.blocks.block_workspace.penalised_graph``. The scope of factor f is
     ``graph.scope[graph.scope_start[f]:graph.scope_start[f + 1]]``. Factors below ``graph.dense`` are dense tables, the
-    others are automata. A forbidden entry has the finite utility ``graph.violation_utility``.
+    others are automata. A forbidden entry has the finite utility ``graph.forbidden_entry``.
 z : (n,) int64
     The assignment.
 workspace : BlockWorkspace
@@ -89,7 +89,7 @@ def condition(graph, z, workspace, f, scope, out):
     if f >= graph.dense:
         tabulate_automaton(graph, z, workspace, f, scope, dims, out)
         return
-    offset = graph.at[f]
+    offset = graph.table_start[f]
     for s in range(first, last):
         p = workspace.place[graph.scope[s]]
         if p < 0:
@@ -124,8 +124,8 @@ def tabulate_automaton(graph, z, workspace, f, scope, dims, out):
             value = index[axis[s - first]] if axis[s - first] >= 0 else z[w]
             transition = graph.stride[s] + state * graph.domains[w] + value
             entry = graph.data[graph.first_step + transition]
-            if entry == graph.violation_utility:
-                utility = graph.violation_utility
+            if entry == graph.forbidden_entry:
+                utility = graph.forbidden_entry
                 break
             utility += entry
             state = graph.following[transition]

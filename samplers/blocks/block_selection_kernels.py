@@ -16,11 +16,11 @@ the block.
 
 Arguments that several kernels share:
 
-graph : PenalisedGraph
-    See ``dmcmc.samplers.blocks.block_workspace``. The scope of factor f is
+graph : FactorGraph
+    See ``dmcmc.samplers.blocks.block_workspace.penalised_graph``. The scope of factor f is
     ``graph.scope[graph.scope_start[f]:graph.scope_start[f + 1]]``; the factors of variable v are
     ``graph.factor[graph.start[v]:graph.start[v + 1]]``. Factors below ``graph.dense`` are dense tables, the others are
-    automata. A forbidden entry has the finite utility ``graph.violation_utility``. Variables from ``graph.free`` on are
+    automata. A forbidden entry has the finite utility ``graph.forbidden_entry``. Variables from ``graph.free`` on are
     fixed.
 workspace : BlockWorkspace
     Arrays to be overwritten, see the same module; the resulting block is in ``workspace.block``. Per bucket (place) of
@@ -48,7 +48,7 @@ def random_below(state, n):
 
 
 @njit(nogil=True, allocates=False)
-def start_near_loss(graph, z, state, tries):
+def start_near_loss(graph, z, best, state, tries):
     """Draw a free variable, preferably one of a factor whose entry is far below its largest.
 
     The loss of a factor is the difference between its largest and its current entry. Out of ``tries`` uniformly drawn
@@ -61,7 +61,7 @@ def start_near_loss(graph, z, state, tries):
         return variable
     for _ in range(tries):
         f = random_below(state, factors)
-        loss = graph.best[f] - entry_of(graph, z, f)
+        loss = best[f] - entry_of(graph, z, f)
         total += loss
         if loss > 0 and random_unit(state) * total < loss:
             first, last = graph.scope_start[f], graph.scope_start[f + 1]
@@ -71,10 +71,10 @@ def start_near_loss(graph, z, state, tries):
 
 @njit(nogil=True, allocates=False)
 def entry_of(graph, z, f):
-    """Return the utility of factor f at the assignment; a violation has the utility ``graph.violation_utility``."""
+    """Return the utility of factor f at the assignment; a violation has the utility ``graph.forbidden_entry``."""
     first, last = graph.scope_start[f], graph.scope_start[f + 1]
     if f < graph.dense:
-        offset = graph.at[f]
+        offset = graph.table_start[f]
         for s in range(first, last):
             offset += z[graph.scope[s]] * graph.stride[s]
         return graph.data[offset]
@@ -83,7 +83,7 @@ def entry_of(graph, z, f):
 
 @njit(nogil=True, allocates=False)
 def automaton_utility(graph, z, f):
-    """Return the utility of automaton f at the assignment; a violation has the utility ``graph.violation_utility``.
+    """Return the utility of automaton f at the assignment; a violation has the utility ``graph.forbidden_entry``.
 
     The automaton has one layer of transitions per variable of its scope, and reads the values of these variables in
     turn. A transition is numbered by (layer, state, value): it adds a utility and leads to a state of the next layer.
@@ -93,8 +93,8 @@ def automaton_utility(graph, z, f):
     for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
         transition = graph.stride[s] + state * graph.domains[graph.scope[s]] + z[graph.scope[s]]
         entry = graph.data[graph.first_step + transition]
-        if entry == graph.violation_utility:
-            return graph.violation_utility
+        if entry == graph.forbidden_entry:
+            return graph.forbidden_entry
         utility += entry
         state = graph.following[transition]
     return utility

@@ -1,4 +1,4 @@
-"""The graph that the block kernels read, and their workspace.
+"""The factor graph that the block kernels read, with penalties for forbidden entries, and their workspace.
 
 A *block* is a set of variables that are redrawn together, given all others, by bucket elimination; a bucket joins the
 tables of one variable, and its *separator* is the scope of its message. A block is *grown* from one variable over its
@@ -6,12 +6,12 @@ neighbours, or *cut* from the whole graph by fixing variables where a bucket wou
 factor that reads the values of its scope in turn: each transition adds a utility and leads to a next state.
 """
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.block_selection_kernels import MAX_WIDTH
@@ -22,63 +22,6 @@ _MAX_GROWN_VARIABLES = 1 << 14  # maximum of variables of a grown block
 _SCOPE_CAPACITY = 64  # capacity for separators in entries, per variable of the graph; an average of more fails the cut
 
 Ints = NDArray[np.int64]
-
-
-class PenalisedGraph(NamedTuple):
-    """Factors in which each violation is a finite loss; dense tables first, automata after them.
-
-    Attributes
-    ----------
-    domains : (n,) int64
-        Domain size of each variable.
-    dense : int
-        Number of dense factors; factors ``dense`` and above are automata.
-    scope_start : (factors + 1,) int64
-        The variables of factor f are ``scope[scope_start[f]:scope_start[f + 1]]``.
-    scope : (scope entries,) int64
-        Variables of all factors, one scope after the other.
-    stride : (scope entries,) int64
-        Stride of the variable in its dense table, in entries. For an automaton: offset of the variable's layer in
-        ``following``.
-    at : (dense,) int64
-        Offset of each dense table in ``data``.
-    data : (entries,) float64
-        Dense tables, then the utilities of the automata's transitions.
-    following : (transitions,) int32
-        Next state of each transition.
-    first_step : int
-        Offset of the first transition's utility in ``data``.
-    violation_utility : float
-        The utility of a forbidden entry: a finite loss larger than any gain of the other entries together.
-    start : (n + 1,) int64
-        The factors of variable v are ``factor[start[v]:start[v + 1]]``.
-    factor : (scope entries,) int64
-        Factors of all variables, one variable after the other.
-    best : (factors,) float64
-        The largest entry of each dense factor, 0 for automata.
-    free : int
-        Number of variables that may move: variables from this one on are fixed.
-    """
-
-    domains: Ints
-    dense: int
-    scope_start: Ints
-    scope: Ints
-    stride: Ints
-    at: Ints
-    data: NDArray[np.float64]
-    following: NDArray[np.int32]
-    first_step: int
-    violation_utility: float
-    start: Ints
-    factor: Ints
-    best: NDArray[np.float64]
-    free: int
-
-    def scopes(self) -> list[tuple[int, ...]]:
-        """Return the scopes as tuples."""
-        cuts, flat = self.scope_start.tolist(), self.scope.tolist()
-        return [tuple(flat[a:b]) for a, b in pairwise(cuts)]
 
 
 class BlockWorkspace(NamedTuple):
@@ -116,6 +59,8 @@ class BlockWorkspace(NamedTuple):
         Whether a factor is in ``factors``.
     arena : (entries,) float64
         Tables of the block's elimination.
+    best : (factors,) float64
+        The largest entry of each dense factor, 0 for automata. Kernels only read it.
     """
 
     block: Ints
@@ -137,11 +82,49 @@ class BlockWorkspace(NamedTuple):
     factors: Ints
     seen_factor: NDArray[np.bool_]
     arena: Array
+    best: NDArray[np.float64]
 
 
-def new_workspace(graph: PenalisedGraph, cut: bool) -> BlockWorkspace:
-    """Allocate the workspace for a graph; ``cut`` says whether blocks are cut from the whole graph."""
-    n, factors = graph.domains.size, graph.scope_start.size - 1
+def penalised_graph(graph: FactorGraph) -> FactorGraph:
+    """Return a graph in which each violation is a finite loss, larger than any possible gain of utility.
+
+    The loss is 2 · Σ ranges of the factors + the largest absolute entry + 1. The result's entries are float64, and its
+    ``forbidden_entry`` is minus the loss.
+    """
+    is_forbidden = graph.data == graph.forbidden_entry
+    data = graph.data.astype(np.float64)
+    if graph.low.size:
+        data += graph.low
+    span = 0.0
+    if graph.dense:
+        tables, starts = slice(graph.first_step), graph.table_start[:-1]
+        best = np.maximum.reduceat(np.where(is_forbidden, -np.inf, data)[tables], starts)
+        worst = np.minimum.reduceat(np.where(is_forbidden, np.inf, data)[tables], starts)
+        span += float((best - worst)[np.isfinite(best)].sum())
+    steps = data[graph.first_step :][~is_forbidden[graph.first_step :]]
+    span += float(np.abs(steps).sum())
+    loss = 2.0 * span + float(np.abs(data[~is_forbidden]).max(initial=0.0)) + 1.0
+    data[is_forbidden] = -loss
+    return graph._replace(data=data, low=np.zeros(0), forbidden_entry=-loss)
+
+
+def new_workspace(graph: FactorGraph, cut: bool, best: NDArray[np.float64] | None = None) -> BlockWorkspace:
+    """Allocate the workspace for a penalised graph.
+
+    Parameters
+    ----------
+    graph : FactorGraph
+        From :func:`penalised_graph`.
+    cut : bool
+        Whether blocks are cut from the whole graph.
+    best : (factors,) float64, optional
+        ``BlockWorkspace.best`` of another workspace of the graph; computed if it is None.
+    """
+    if best is None:
+        best = np.zeros(graph.factors)
+        if graph.dense:
+            best[: graph.dense] = np.maximum.reduceat(graph.data[: graph.first_step], graph.table_start[:-1])
+    n, factors = graph.domains.size, graph.factors
     grown, width_limit = min(n, _MAX_GROWN_VARIABLES), MAX_WIDTH + 2
     per_variable = [np.zeros(n + 1, dtype=np.int64) for _ in range(6)]
     buckets = [np.zeros(grown, dtype=np.int64) for _ in range(3)]
@@ -168,4 +151,5 @@ def new_workspace(graph: PenalisedGraph, cut: bool) -> BlockWorkspace:
         seen_factor=np.zeros(factors, dtype=np.bool_),
         # A table entry has 8 bytes.
         arena=np.zeros(int(MEMORY_ACCOUNT.budget_share(_ARENA_MEMORY_SHARE / 8, MAX_ARENA_ENTRIES))),
+        best=best,
     )

@@ -15,11 +15,11 @@ from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on
 from dmcmc.inference.minibuckets.moment_matching import eliminate_matched
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, scaling_exponent
+from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
-from dmcmc.samplers.blocks.block_workspace import PenalisedGraph
 from dmcmc.samplers.blocks.mini_bucket_starts_kernels import draw_backward
 from dmcmc.samplers.blocks.sweep_kernels import typical_spread
 
@@ -69,13 +69,13 @@ class MiniBucketStarts:
 
 
 def starts_of(
-    graph: PenalisedGraph, order: NDArray[np.int64], values: NDArray[np.int64], key: NDArray[np.uint64], stop: Deadline
+    graph: FactorGraph, order: NDArray[np.int64], values: NDArray[np.int64], key: NDArray[np.uint64], stop: Deadline
 ) -> MiniBucketStarts | None:
     """Return starts of a graph of dense tables; None if memory or time is too short.
 
     Parameters
     ----------
-    graph : PenalisedGraph
+    graph : FactorGraph
         The graph.
     order : (n,) int64
         Elimination order; variables that are not in it must be given when a start is drawn.
@@ -86,7 +86,7 @@ def starts_of(
     stop : Deadline
         Ends the elimination.
     """
-    factors = graph.at.size
+    factors = graph.factors
     if not 0 < factors <= _MAX_FACTORS or graph.dense < factors:
         return None
     entries, scopes, sequence = (
@@ -116,22 +116,24 @@ def starts_of(
     return MiniBucketStarts(done.elimination, float(typical_spread(graph, values)), key)
 
 
-def _scaled(graph: PenalisedGraph) -> PenalisedGraph:
+def _scaled(graph: FactorGraph) -> FactorGraph:
     """Return a graph whose utilities are multiplied by a power of two.
 
     The power makes the sum of the largest absolute entries of all tables about 2^44. The utility of a violation may
     become −∞.
     """
-    finite = np.where(graph.data <= graph.violation_utility, 0.0, graph.data)
-    exponent = scaling_exponent(2.0**_SUM_BITS, float(np.maximum.reduceat(np.abs(finite), graph.at).sum()))
+    finite = np.where(graph.data <= graph.forbidden_entry, 0.0, graph.data)
+    exponent = scaling_exponent(
+        2.0**_SUM_BITS, float(np.maximum.reduceat(np.abs(finite), graph.table_start[:-1]).sum())
+    )
     with np.errstate(over="ignore", under="ignore"):
         return graph._replace(
-            data=np.ldexp(graph.data, exponent), violation_utility=float(np.ldexp(graph.violation_utility, exponent))
+            data=np.ldexp(graph.data, exponent), forbidden_entry=float(np.ldexp(graph.forbidden_entry, exponent))
         )
 
 
-def _to_integers(graph: PenalisedGraph) -> FlatTables:
+def _to_integers(graph: FactorGraph) -> FlatTables:
     """Return the tables of a scaled graph as int64, with ``LOWEST`` for forbidden entries."""
-    is_forbidden = graph.data <= graph.violation_utility
+    is_forbidden = graph.data <= graph.forbidden_entry
     data = np.where(is_forbidden, LOWEST, np.rint(np.where(is_forbidden, 0.0, graph.data)).astype(np.int64))
-    return FlatTables(graph.scope_start, graph.scope, np.append(graph.at, data.size), data)
+    return graph.flat._replace(data=data)

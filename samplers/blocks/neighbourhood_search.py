@@ -8,9 +8,10 @@ an elimination order. An *arm* of the bandit that selects moves is a type of mov
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.samplers.blocks.block_workspace import PenalisedGraph, new_workspace
+from dmcmc.samplers.blocks.block_workspace import new_workspace
 from dmcmc.samplers.blocks.neighbourhood_search_kernels import SWEEP, improve
 from dmcmc.samplers.blocks.sweep_kernels import typical_spread, utility_of_assignment
 
@@ -35,7 +36,7 @@ class BlockSearch:
 
     Parameters
     ----------
-    graph : PenalisedGraph
+    graph : FactorGraph
         The graph.
     key : (2,) uint64
         Key of the random numbers.
@@ -51,7 +52,7 @@ class BlockSearch:
         sizes.
     """
 
-    def __init__(self, graph: PenalisedGraph, key: NDArray[np.uint64], chain: int = 0) -> None:
+    def __init__(self, graph: FactorGraph, key: NDArray[np.uint64], chain: int = 0) -> None:
         self.graph, self.key, self.chain, self.moves = graph, key, chain, 0
         self.order = self.rank = np.arange(graph.domains.size)
         self.workspace = new_workspace(graph, False)
@@ -66,7 +67,8 @@ class BlockSearch:
     def cut(self, order: NDArray[np.int64]) -> None:
         """Also cut blocks from the whole graph, along an elimination order, (n,) int64."""
         self.order, self.rank = order, np.argsort(order)
-        self.workspace, self.arms = new_workspace(self.graph, True), np.concatenate([self.arms, _arms(_CUT_TYPES)])
+        self.workspace = new_workspace(self.graph, True, self.workspace.best)
+        self.arms = np.concatenate([self.arms, _arms(_CUT_TYPES)])
 
     def improve(self, z: NDArray[np.int64], work: int, halt: NDArray[np.uint8], temperature: float = 0.0) -> float:
         """Make block moves in place until about ``work`` cells are joined or ``halt[0]`` is nonzero.
@@ -153,7 +155,7 @@ def cooling(cycle: int, spread: float) -> tuple[int, list[float]]:
     ]
 
 
-def order_for_cuts(graph: PenalisedGraph, stop: Deadline) -> NDArray[np.int64] | None:
+def order_for_cuts(graph: FactorGraph, stop: Deadline) -> NDArray[np.int64] | None:
     """Return an elimination order of the free variables; None if there are too many."""
     if graph.free > _MAX_ORDERED_VARIABLES:
         return None

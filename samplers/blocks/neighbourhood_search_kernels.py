@@ -7,10 +7,10 @@ that gain utility, per unit of work. The types of moves are 0 and 1: redraw a gr
 and 3: redraw a block that is cut from the whole graph (at random, or near a variable); 4 (``SWEEP``): draw every single
 variable. Work is counted in table cells.
 
-Shared arguments: ``graph`` (PenalisedGraph), ``z`` (n,) int64 (the assignment), ``workspace`` (BlockWorkspace) and
+Shared arguments: ``graph`` (FactorGraph), ``z`` (n,) int64 (the assignment), ``workspace`` (BlockWorkspace) and
 ``state`` (1,) uint64 (of the random number generator) are described in ``block_selection_kernels``. ``order`` and
 ``rank``, (n,) int64, are an elimination order and each variable's index in it. In short: the graph holds dense tables
-and automata in which a violation is a finite loss, ``graph.violation_utility``; variables from ``graph.free`` on are
+and automata in which a violation is a finite loss, ``graph.forbidden_entry``; variables from ``graph.free`` on are
 fixed; ``workspace.block`` receives the variables of a block in elimination order.
 """
 
@@ -65,7 +65,11 @@ def choose_block(graph, z, workspace, order, rank, move_type, limit, state):
     the maximum of cells per bucket; the total of all buckets may be 16 times that for a grown block, and for a cut one
     1024 times that up to 2^23 (factors chosen by measurement). The size is 0 if a cut block exceeds its total.
     """
-    first = start_near_loss(graph, z, state, 64) if random_unit(state) < 0.5 else random_below(state, graph.free)
+    first = (
+        start_near_loss(graph, z, workspace.best, state, 64)
+        if random_unit(state) < 0.5
+        else random_below(state, graph.free)
+    )
     if move_type < 2:
         return grow(graph, workspace, first, limit, 16 * limit, move_type == 1, state)
     priority = workspace.priority
@@ -132,7 +136,7 @@ def improve(graph, z, workspace, order, rank, arms, temperature, key, chain, tri
                 arms[arm, 1] = max(2.0, arms[arm, 1] / 2)
         work -= spent
         gained += gain
-        arms[arm, 2] = arms[arm, 2] * _DISCOUNT + (temperature <= 0 and gain > _ROUNDING * -graph.violation_utility)
+        arms[arm, 2] = arms[arm, 2] * _DISCOUNT + (temperature <= 0 and gain > _ROUNDING * -graph.forbidden_entry)
         arms[arm, 3] = arms[arm, 3] * _DISCOUNT + spent
         arms[arm, 4] += 1
         arms[arm, 5] += size

@@ -5,10 +5,10 @@ Block moves use these kernels for single variables, and to measure temperatures 
 
 Arguments that several kernels share:
 
-graph : PenalisedGraph
-    See ``dmcmc.samplers.blocks.block_workspace``. The factors of variable v are
+graph : FactorGraph
+    See ``dmcmc.samplers.blocks.block_workspace.penalised_graph``. The factors of variable v are
     ``graph.factor[graph.start[v]:graph.start[v + 1]]``; those below ``graph.dense`` are dense tables, the others are
-    automata. A forbidden entry has the finite utility ``graph.violation_utility``, a large loss. Variables from
+    automata. A forbidden entry has the finite utility ``graph.forbidden_entry``, a large loss. Variables from
     ``graph.free`` on are fixed.
 z : (n,) int64
     The assignment.
@@ -27,7 +27,7 @@ from dmcmc.samplers.blocks.block_selection_kernels import entry_of
 
 @njit(nogil=True, allocates=False)
 def utility_of_assignment(graph, z):
-    """Return the utility of an assignment; each violation counts as the finite utility ``graph.violation_utility``."""
+    """Return the utility of an assignment; each violation counts as the finite utility ``graph.forbidden_entry``."""
     value = 0.0
     for f in range(graph.scope_start.size - 1):
         value += entry_of(graph, z, f)
@@ -50,7 +50,7 @@ def conditional_utilities(graph, z, v, out):
                 z[v] = d
                 out[d] += entry_of(graph, z, f)
             continue
-        offset, step = graph.at[f], 0
+        offset, step = graph.table_start[f], 0
         for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
             if graph.scope[s] == v:
                 step = graph.stride[s]
@@ -120,7 +120,7 @@ def typical_spread(graph, z):
         count, mean, square = 0, 0.0, 0.0
         for d in range(graph.domains[v]):
             difference = scores[d] - scores[z[v]]
-            if abs(difference) < -0.5 * graph.violation_utility:
+            if abs(difference) < -0.5 * graph.forbidden_entry:
                 count += 1
                 mean += difference
                 square += difference * difference

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.factor_graph import factors_of_variables
 from dmcmc.samplers.toulbar2.at_most_one import Pairs
 from dmcmc.samplers.toulbar2.costs import CostProblem
 
@@ -191,19 +192,15 @@ def _network(unary: list[Ints], pairs: Tables, top: int) -> tuple[CostNetwork, S
     """Return the network and the start state for unary and pair costs; ``top`` is the cost to beat."""
     domains = np.array([entries.size for entries in unary], dtype=np.int64)
     ends = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
-    near: list[list[tuple[int, int]]] = [[] for _ in unary]
-    for p, (v, u) in enumerate(ends.tolist()):
-        near[v].append((u, p))
-        near[u].append((v, p))
-    neighbour_pairs = np.array([pair for entries in near for pair in entries], dtype=np.int64).reshape(-1, 2)
+    near_at, near_pair, position = factors_of_variables(np.arange(0, ends.size + 1, 2), ends.reshape(-1), len(unary))
     sizes = domains[ends]
     starts = 1 + int(domains.sum()) + _starts(sizes.reshape(-1))
     network = CostNetwork(
         domains,
         _starts(domains),
-        _starts(np.array([len(entries) for entries in near], dtype=np.int64)),
-        neighbour_pairs[:, 0].copy(),
-        neighbour_pairs[:, 1].copy(),
+        near_at,
+        ends.reshape(-1)[position ^ 1],  # the other end of the pair
+        near_pair,
         ends,
         _starts(sizes.prod(axis=1))[:-1].copy(),
         np.concatenate([*(pairs[v, u].reshape(-1) for v, u in ends.tolist()), np.zeros(0, dtype=np.int64)]),

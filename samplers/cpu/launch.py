@@ -25,7 +25,7 @@ from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.dual_starts import dual_states
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
 from dmcmc.samplers.cuda.evaluation import evaluate_on_device
-from dmcmc.samplers.model.chain_model import build_model, flatten_local
+from dmcmc.samplers.model.chain_model import score_columns
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.rounds import one_round
@@ -86,8 +86,8 @@ class Chains:
     def __init__(self, local: LocalProblem, sampling: Sampling, sampler: Sampler, kernel: Callable[..., int]) -> None:
         begun = time.perf_counter()
         self.local, self.sampling, self.sampler, self.kernel = local, sampling, sampler, kernel
-        self.flat = flatten_local(local)
-        self.model = build_model(local, self.flat)
+        graph = local.graph
+        self.flat, self.model = graph.flat, score_columns(graph)
         self.shape = np.array(local.interface_shape, dtype=np.int64)
         dtype = np.uint8 if self.model.domains.max(initial=0) <= 256 else np.int32
         shape = (local.rows, len(local.hidden))

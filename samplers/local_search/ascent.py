@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.factor_graph import FactorGraph, build_graph, of_shape
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.threads import run_parallel
-from dmcmc.samplers.local_search.factor_graph import FactorGraph, build_graph, of_shape
 from dmcmc.samplers.local_search.graph_kernels import ascend, average_factors, choose_greedily, is_better
 
 _READS_PER_CHECK = 1 << 22  # table entries read between two checks of the deadline: some hundredths of a second
@@ -42,12 +42,11 @@ class _Greedy(NamedTuple):
     @classmethod
     def of(cls, graph: FactorGraph) -> "_Greedy":
         """Compute the structure of a graph."""
-        sizes = graph.domains[graph.scope]
-        cost = np.diff(np.append(graph.table_start, graph.first_step)) * np.diff(graph.scope_start[: graph.dense + 1])
+        cost = np.diff(graph.table_start) * np.diff(graph.scope_start[: graph.dense + 1])
         cuts = np.flatnonzero(np.diff(np.cumsum(cost) // _READS_PER_TASK) > 0) + 1
         pieces = list(pairwise([0, *cuts.tolist(), graph.dense]))
         order = np.argsort(-np.diff(graph.start), kind="stable")
-        return cls(np.cumsum(sizes) - sizes, int(sizes.sum()), pieces, order)
+        return cls(graph.vector_start, int(graph.domains[graph.scope].sum()), pieces, order)
 
 
 class Ascent:

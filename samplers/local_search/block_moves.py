@@ -12,13 +12,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
-from dmcmc.samplers.blocks.block_workspace import PenalisedGraph
+from dmcmc.samplers.blocks.block_workspace import penalised_graph
 from dmcmc.samplers.blocks.mini_bucket_starts import MiniBucketStarts, starts_of
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts
-from dmcmc.samplers.local_search.factor_graph import FactorGraph
 from dmcmc.samplers.model.rng import chain_key
 
 _MAX_ENTRIES = 1 << 24  # entries of all tables; larger problems are not copied to float64
@@ -171,30 +171,3 @@ class BlockMoves:
     def _key(self) -> NDArray[np.uint64]:
         """The key of the random numbers, (2,) uint64; agents and chains have other keys."""
         return np.array(chain_key(self.seed, -2), dtype=np.uint64)
-
-
-def penalised_graph(graph: FactorGraph) -> PenalisedGraph:
-    """Return a block model that replaces each violation by a finite loss, larger than any possible gain of utility.
-
-    The loss is 2 · Σ ranges of the factors + the largest absolute entry + 1.
-    """
-    is_forbidden = graph.data == graph.forbidden_entry
-    data = graph.data.astype(np.float64)
-    if graph.low.size:
-        data += graph.low
-    factors, dense = graph.scope_start.size - 1, graph.dense
-    high, low = np.where(is_forbidden, -np.inf, data), np.where(is_forbidden, np.inf, data)
-    best, worst = np.full(factors, -np.inf), np.full(factors, np.inf)
-    if dense:
-        best[:dense] = np.maximum.reduceat(high[: graph.first_step], graph.table_start[:dense])
-        worst[:dense] = np.minimum.reduceat(low[: graph.first_step], graph.table_start[:dense])
-    layers = data[graph.first_step :][~is_forbidden[graph.first_step :]]
-    span = float((best - worst)[np.isfinite(best)].sum() + np.abs(layers).sum())
-    violation_utility = -(2.0 * span + float(np.abs(data[~is_forbidden]).max(initial=0.0)) + 1.0)
-    data[is_forbidden] = violation_utility
-    best[dense:] = 0.0
-    best[~np.isfinite(best)] = violation_utility
-    return PenalisedGraph(
-        graph.domains, dense, graph.scope_start, graph.scope, graph.stride, graph.table_start, data, graph.following,
-        graph.first_step, violation_utility, graph.start, graph.factor, best, graph.domains.size,
-    )  # fmt: skip

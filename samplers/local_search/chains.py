@@ -13,14 +13,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.model.factor_graph import FactorGraph, graph_of_tables
 from dmcmc.inference.model.problem import Problem
 from dmcmc.samplers.local_search.anneal_kernels import anneal, begin, pair_moves
-from dmcmc.samplers.local_search.factor_graph import FactorGraph
 from dmcmc.samplers.local_search.graph_chain_kernels import anneal_graph, typical_spread
 from dmcmc.samplers.local_search.graph_kernels import evaluate_graph
 from dmcmc.samplers.local_search.sweep_order import SweepOrder, sweep_order
-from dmcmc.samplers.model.chain_model import ChainModel, build_model
+from dmcmc.samplers.model.chain_model import ChainModel, score_columns
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.state_kernels import new_arrays
 
@@ -172,8 +171,8 @@ class ColumnChainFactory:
         number = np.zeros(n, dtype=np.int64)
         number[self.order.variables] = np.arange(n)
         flat = problem.flat
-        local = LocalProblem(0, (), tuple(range(n)), problem.factors, problem.domains[self.order.variables])
-        self.model: ChainModel = build_model(local, flat._replace(scope=number[flat.scope]))
+        renumbered = flat._replace(scope=number[flat.scope])
+        self.model: ChainModel = score_columns(graph_of_tables(renumbered, problem.domains[self.order.variables], n))
         self.hard = self.model.violation > 0
         colours, agents = self.order.colours, self.order.agents
         self.sweeps_per_visit = (

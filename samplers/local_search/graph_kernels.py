@@ -8,7 +8,7 @@ is empty if float64 holds them all (*split* in the code means that it is not).
 Arguments that several kernels share:
 
 graph : FactorGraph
-    See ``dmcmc.samplers.local_search.factor_graph``. The scope of factor f is
+    See ``dmcmc.inference.model.factor_graph``. The scope of factor f is
     ``graph.scope[graph.scope_start[f]:graph.scope_start[f + 1]]``; factors below ``graph.dense`` are dense tables, the
     others are automata (states with a utility and a next state per value; they stand for sparse or global constraints).
     ``graph.stride`` is a variable's stride in its dense table, or the offset of its layer of transitions in an

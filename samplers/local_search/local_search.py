@@ -16,6 +16,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.factor_graph import FactorGraph, build_graph
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
@@ -31,7 +32,6 @@ from dmcmc.samplers.local_search.chains import (
     TemperatureRange,
 )
 from dmcmc.samplers.local_search.dominated_entries import forbid_dominated, slack_of
-from dmcmc.samplers.local_search.factor_graph import FactorGraph, build_graph
 from dmcmc.samplers.local_search.race_round import CandidateResult, TournamentRound
 from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS, Exchange
 from dmcmc.samplers.local_search.successive_halving import (

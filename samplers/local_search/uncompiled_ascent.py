@@ -9,13 +9,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers.local_search.ascent import Ascent
-from dmcmc.samplers.local_search.factor_graph import FactorGraph
 
 # Relative difference of two sums of float64 that rounding alone can explain: some thousand roundings of 2^-53 each
 _TIE = 2.0**-40
+_SIDEWAYS_PROBABILITY = 0.3  # of a step that changes no weight, where none lowers it
 _COLUMNS_PER_CHECK = 4096  # columns read between two checks of the deadline: some hundredths of a second
 
 
@@ -71,6 +72,41 @@ class UncompiledAscent(Ascent):
                 may_improve[v] = False
         return np.array(z, dtype=np.int64)
 
+    def repair(self, values: NDArray[np.int64], ends: Callable[[], bool]) -> NDArray[np.int64]:
+        """Search for an assignment that breaks no hard constraint; return it, or the last one that was reached.
+
+        Each step changes the variable of a broken factor, to the value with which the weights of all broken factors
+        are least. Where no change lowers them, the weights of the broken factors rise (the breakout method: Morris,
+        AAAI 1993).
+
+        Parameters
+        ----------
+        values : (n,) int64
+            The assignment to start from.
+        ends : callable
+            Returns whether to end; asked after each step.
+        """
+        columns, z, rng = self._columns, values.tolist(), np.random.default_rng(0)
+        weights = np.ones(columns.factors)
+        broken = {f for f in range(columns.factors) if columns.is_broken(f, z)}
+        while broken and not (self.stop.over or ends()):
+            factor = sorted(broken)[rng.integers(len(broken))]
+            best: tuple[float, float, int, int] | None = None
+            for v in columns.variables(factor):
+                violations, utility = columns.weighted(v, z, weights)
+                change = violations - violations[z[v]]
+                change[z[v]] = np.inf
+                new = int(np.where(change == change.min(), utility, -np.inf).argmax())
+                candidate = float(change[new]), -float(utility[new] - utility[z[v]]), v, new
+                best = candidate if best is None or candidate < best else best
+            if best is None or best[0] >= 0:
+                weights[sorted(broken)] += 1
+            if best is not None and (best[0] < 0 or (best[0] == 0 and rng.random() < _SIDEWAYS_PROBABILITY)):
+                _, _, v, z[v] = best
+                for f in columns.factors_of(v):
+                    (broken.add if columns.is_broken(f, z) else broken.discard)(f)
+        return np.array(z, dtype=np.int64)
+
     def better(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
         """Return whether ``one`` is better than ``other``; see :meth:`Ascent.better`."""
         first, second = self.problem.evaluate(one), self.problem.evaluate(other)
@@ -99,6 +135,27 @@ class _Columns:
             graph.domains.tolist(),
         )
 
+    @property
+    def factors(self) -> int:
+        """Number of factors."""
+        return len(self._scope_start) - 1
+
+    def factors_of(self, v: int) -> list[int]:
+        """Return the factors of a variable."""
+        found: list[int] = self._factor[self._start[v] : self._start[v + 1]]
+        return found
+
+    def variables(self, f: int) -> list[int]:
+        """Return the scope of a factor."""
+        scope: list[int] = self._scope[self._scope_start[f] : self._scope_start[f + 1]]
+        return scope
+
+    def is_broken(self, f: int, z: list[int]) -> bool:
+        """Return whether an assignment has a forbidden entry in a factor."""
+        first, last = self._scope_start[f], self._scope_start[f + 1]
+        offset = self._table[f] + sum(z[self._scope[s]] * self._stride[s] for s in range(first, last))
+        return bool(self._data[offset] == self._forbidden)
+
     def degree(self, v: int) -> int:
         """Return the number of factors of a variable."""
         return int(self._start[v + 1] - self._start[v])
@@ -112,12 +169,16 @@ class _Columns:
         """Return violations and utility for each value of a variable; all others have their values in ``z``."""
         return self._sums(v, z, None)
 
+    def weighted(self, v: int, z: list[int], weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+        """Return the same with a weight for each factor's violation, (factors,)."""
+        return self._sums(v, z, None, weights)
+
     def expected(self, v: int, z: list[int], assigned: list[bool]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the same, with averages for factors in which another variable is not assigned yet."""
         return self._sums(v, z, assigned)
 
     def _sums(
-        self, v: int, z: list[int], assigned: list[bool] | None
+        self, v: int, z: list[int], assigned: list[bool] | None, weights: NDArray[np.float64] | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return violations and utility for each value; averages where another variable is not assigned."""
         size = self._domains[v]
@@ -142,7 +203,7 @@ class _Columns:
             entries = self._data[column]
             if self._forbidden in entries:
                 is_forbidden = entries == self._forbidden
-                violations += is_forbidden
+                violations += is_forbidden if weights is None else weights[f] * is_forbidden
                 entries = np.where(is_forbidden, 0, entries)
             utility += entries
             if self._low.size:

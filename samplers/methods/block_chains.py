@@ -15,16 +15,13 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import EncodedTable
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.blocks.block_workspace import PenalisedGraph
+from dmcmc.samplers.blocks.block_workspace import penalised_graph
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch
 from dmcmc.samplers.blocks.sweep_kernels import mobility, utility_of_assignment
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
-from dmcmc.samplers.local_search.block_moves import penalised_graph
-from dmcmc.samplers.local_search.factor_graph import build_graph
-from dmcmc.samplers.model.chain_model import flatten_local
 from dmcmc.samplers.model.evaluation import evaluate_rows
 from dmcmc.samplers.model.rng import chain_key
 
@@ -138,7 +135,7 @@ class BlockChains:
         """Return the current table, its values computed from the states."""
         local, states = self.local, self.states
         domains = local.domains[[*local.hidden, *local.interface]].astype(np.int32)
-        values = evaluate_rows(flatten_local(local), domains, states, local.interface_shape, self.sampling.arithmetic)
+        values = evaluate_rows(local.graph.flat, domains, states, local.interface_shape, self.sampling.arithmetic)
         return SampledTable(
             lower=(EncodedTable(local.interface, values),),
             upper=None,
@@ -165,18 +162,13 @@ def draws_are_frozen(local: LocalProblem, states: NDArray[Any]) -> bool:
     for row in np.unique(np.linspace(0, len(states) - 1, _FROZEN_SAMPLE_ROWS).astype(np.int64)).tolist():
         z = assignment_of(local, states, row)
         mobilities.append(float(mobility(graph, z, _FROZEN_TEMPERATURE)))
-        violated.append(float(utility_of_assignment(graph, z)) <= 0.5 * graph.violation_utility)
+        violated.append(float(utility_of_assignment(graph, z)) <= 0.5 * graph.forbidden_entry)
     return float(np.mean(mobilities)) <= _MAX_FROZEN_MOBILITY or float(np.mean(violated)) >= _MIN_VIOLATED_SHARE
 
 
-def agent_graph(local: LocalProblem) -> PenalisedGraph:
+def agent_graph(local: LocalProblem) -> FactorGraph:
     """Return an agent's factor graph with penalties for forbidden entries; only hidden variables move."""
-    variables = [*local.hidden, *local.interface]
-    number = {v: i for i, v in enumerate(variables)}
-    factors = tuple(Factor(tuple(number[v] for v in f.scope), f.table) for f in local.factors)
-    names, owner = tuple(f"x{v}" for v in variables), np.zeros(len(variables), dtype=np.int64)
-    problem = Problem(names, local.domains[variables], ("agent",), owner, factors)
-    return penalised_graph(build_graph(problem))._replace(free=len(local.hidden))
+    return penalised_graph(local.graph)
 
 
 def assignment_of(local: LocalProblem, states: NDArray[Any], row: int) -> NDArray[np.int64]:

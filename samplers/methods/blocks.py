@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_watched
-from dmcmc.samplers.blocks.block_workspace import PenalisedGraph
 from dmcmc.samplers.blocks.dual_starts import dual_states
 from dmcmc.samplers.blocks.mini_bucket_starts import MiniBucketStarts, starts_of
 from dmcmc.samplers.blocks.neighbourhood_search import DESCENT, BlockSearch, order_for_cuts
@@ -121,7 +121,7 @@ def sample_agent(local: LocalProblem, sampling: Sampling, states: NDArray[Any], 
     return chains
 
 
-def _better(graph: PenalisedGraph, first: _RowStates, second: NDArray[np.int64]) -> _RowStates:
+def _better(graph: FactorGraph, first: _RowStates, second: NDArray[np.int64]) -> _RowStates:
     """Return the better of two states of each row, (rows, n); the first one on a tie."""
     worse = [
         utility_of_assignment(graph, a.astype(np.int64)) < utility_of_assignment(graph, b)
@@ -172,7 +172,7 @@ def _sampled(local: LocalProblem, sampling: Sampling, first: _RowStates, work: i
 
 
 def _on_cpu(
-    graph: PenalisedGraph,
+    graph: FactorGraph,
     key: NDArray[np.uint64],
     sampling: Sampling,
     first: _RowStates,
@@ -206,7 +206,7 @@ def _on_cpu(
     return states
 
 
-def _fit_device(graph: PenalisedGraph) -> bool:
+def _fit_device(graph: FactorGraph) -> bool:
     """Return whether the GPU's kernels support an agent's graph."""
     from dmcmc.samplers.blocks.cuda.chains import fits
 
@@ -214,7 +214,7 @@ def _fit_device(graph: PenalisedGraph) -> bool:
 
 
 def _on_gpu(
-    graph: PenalisedGraph,
+    graph: FactorGraph,
     key: NDArray[np.uint64],
     sampling: Sampling,
     first: _RowStates,

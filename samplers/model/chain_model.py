@@ -17,9 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY
-from dmcmc.inference.model.flat_tables import FlatTables, flatten
+from dmcmc.inference.model.factor_graph import FactorGraph
+from dmcmc.inference.model.flat_tables import FlatTables
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
@@ -111,44 +112,27 @@ class ChainModel(NamedTuple):
     jump_at: NDArray[np.int32]
 
 
-def flatten_local(local: LocalProblem) -> FlatTables:
-    """Return an agent's tables as one array, with hidden variables numbered before interface variables."""
-    flat = flatten([f.scope for f in local.factors], [f.table for f in local.factors])
-    number = np.zeros(len(local.domains), dtype=np.int64)
-    number[[*local.hidden, *local.interface]] = np.arange(len(local.hidden) + len(local.interface))
-    return flat._replace(scope=number[flat.scope])
+def build_model(local: Subproblem) -> ChainModel:
+    """Lay out a local problem as score columns; see :func:`score_columns`."""
+    return score_columns(local.graph)
 
 
-def build_model(local: LocalProblem, flat: FlatTables | None = None) -> ChainModel:
-    """Lay out a local problem as score columns.
+def score_columns(graph: FactorGraph) -> ChainModel:
+    """Lay out a graph of dense tables as score columns; its free variables are the hidden ones.
 
     Only factors with a hidden variable are included: the others are constant in a row.
-
-    Parameters
-    ----------
-    local : LocalProblem
-        The agent's variables and factors.
-    flat : FlatTables, optional
-        The result of :func:`flatten_local`, if it has been computed already.
-
-    Returns
-    -------
-    ChainModel
-        The columns.
 
     Raises
     ------
     ProblemError
         If the sum of all utilities does not fit a float64.
     """
-    flat = flatten_local(local) if flat is None else flat
-    hidden = len(local.hidden)
-    domains = local.domains[[*local.hidden, *local.interface]].astype(np.int32)
+    flat, hidden, domains = graph.flat, graph.free, graph.domains.astype(np.int32)
     width = -(-domains[:hidden] // LANES) * np.int32(LANES)
     statistics = table_statistics(flat, hidden)
     scale, violation = _scale(statistics, flat)
     compact = _fits_compact(flat, statistics, scale, violation)
-    links = link_columns(flat.scope_start, flat.scope, domains, width, hidden)
+    links = link_columns(graph.scope_start, graph.scope, graph.start, graph.factor, graph.position, domains, width)
     MEMORY_ACCOUNT.claim(links.entries * (2 if compact else 4), "score columns of the samplers")
     data = np.zeros(max(1, links.entries), dtype=np.uint16 if compact else np.int32)
     base = statistics.low if compact else statistics.top
@@ -218,6 +202,6 @@ def _scale(statistics: TableStatistics, flat: FlatTables) -> tuple[float, int]:
     return scale, ceil(log2(2 * (total * scale + rounding) + 1)) if max_forbidding else 0
 
 
-def column_entries(local: LocalProblem) -> int:
+def column_entries(local: Subproblem) -> int:
     """Return an upper bound on the number of entries of an agent's columns."""
     return sum(f.table.size * len(f.scope) for f in local.factors) * LANES

@@ -46,49 +46,34 @@ class ColumnLinks(NamedTuple):
 
 
 @njit()
-def link_columns(scope_start, scope, domains, width, hidden):
-    """Assign numbers to the columns by (variable, factor); list those that each variable's value selects.
+def link_columns(scope_start, scope, start, factor, position, domains, width):
+    """List the columns by (variable, factor), and those that each variable's value selects.
 
     Here one column is counted per hidden variable of each factor: the factor's table with this variable as last axis.
+    The first five arguments are fields of ``FactorGraph``: column c belongs to ``factor[c]`` and the variable at
+    ``position[c]`` of the scopes. The results have the dtype of ``width``.
 
     Returns
     -------
     ColumnLinks
         Offsets of columns, the other variables of each column, and the columns that a variable touches.
     """
-    factors = scope_start.size - 1
-    column_start = np.zeros(hidden + 1, dtype=np.int32)
-    for s in range(scope.size):
-        if scope[s] < hidden:
-            column_start[scope[s] + 1] += 1
-    for v in range(hidden):
-        column_start[v + 1] += column_start[v]
-    columns = column_start[hidden]
-    scope_column = np.full(scope.size, -1, dtype=np.int32)
-    scope_position = np.zeros(columns, dtype=np.int64)  # position in ``scope`` of a column's variable
-    factor_of = np.zeros(columns, dtype=np.int64)
-    next_free = column_start[:hidden].copy()
-    used_factors = 0
-    for f in range(factors):
-        has_hidden = False
-        for s in range(scope_start[f], scope_start[f + 1]):
-            v = scope[s]
-            if v < hidden:
-                c = next_free[v]
-                next_free[v] += 1
-                scope_column[s], scope_position[c], factor_of[c] = c, s, f
-                has_hidden = True
-        used_factors += has_hidden
-    column_at = np.zeros(columns, dtype=np.int32)
-    other_start = np.zeros(columns + 1, dtype=np.int32)
-    touch_start = np.zeros(hidden + 1, dtype=np.int32)
+    factors, hidden = scope_start.size - 1, width.size
+    columns = start[hidden]
+    column_start = start[: hidden + 1].astype(width.dtype)
+    scope_column = np.full(scope.size, -1, dtype=width.dtype)
+    for c in range(columns):
+        scope_column[position[c]] = c
+    column_at = np.zeros(columns, dtype=width.dtype)
+    other_start = np.zeros(columns + 1, dtype=width.dtype)
+    touch_start = np.zeros(hidden + 1, dtype=width.dtype)
     entries = 0
     for c in range(columns):
         column_at[c] = entries
-        f = factor_of[c]
-        size = np.int64(width[scope[scope_position[c]]])
+        f = factor[c]
+        size = np.int64(width[scope[position[c]]])
         for s in range(scope_start[f], scope_start[f + 1]):
-            if s != scope_position[c]:
+            if s != position[c]:
                 size *= domains[scope[s]]
                 other_start[c + 1] += 1
                 if scope[s] < hidden:
@@ -98,18 +83,18 @@ def link_columns(scope_start, scope, domains, width, hidden):
     for v in range(hidden):
         touch_start[v + 1] += touch_start[v]
     others, touches = other_start[columns], touch_start[hidden]
-    other_variable, other_stride = np.zeros(others, dtype=np.int32), np.zeros(others, dtype=np.int32)
-    touch_variable, touch_column = np.zeros(touches, dtype=np.int32), np.zeros(touches, dtype=np.int32)
-    touch_stride, touch_binary = np.zeros(touches, dtype=np.int32), np.zeros(touches, dtype=np.bool_)
+    other_variable, other_stride = np.zeros(others, dtype=width.dtype), np.zeros(others, dtype=width.dtype)
+    touch_variable, touch_column = np.zeros(touches, dtype=width.dtype), np.zeros(touches, dtype=width.dtype)
+    touch_stride, touch_binary = np.zeros(touches, dtype=width.dtype), np.zeros(touches, dtype=np.bool_)
     next_free = touch_start[:hidden].copy()
     for c in range(columns):
-        f = factor_of[c]
-        variable = scope[scope_position[c]]
+        f = factor[c]
+        variable = scope[position[c]]
         stride = np.int64(width[variable])
         o = other_start[c + 1]
         for s in range(scope_start[f + 1] - 1, scope_start[f] - 1, -1):
             v = scope[s]
-            if s == scope_position[c]:
+            if s == position[c]:
                 continue
             o -= 1
             other_variable[o], other_stride[o] = v, stride
@@ -119,8 +104,8 @@ def link_columns(scope_start, scope, domains, width, hidden):
                 touch_variable[t], touch_column[t], touch_stride[t] = variable, c, stride
                 touch_binary[t] = other_start[c + 1] - other_start[c] == 1
             stride *= domains[v]
-    factor_column, factor_variable = np.zeros(used_factors, dtype=np.int32), np.zeros(used_factors, dtype=np.int32)
-    i = 0
+    factor_column, factor_variable = np.zeros(factors, dtype=width.dtype), np.zeros(factors, dtype=width.dtype)
+    used_factors = 0
     for f in range(factors):
         lowest = -1
         for s in range(scope_start[f], scope_start[f + 1]):
@@ -128,8 +113,8 @@ def link_columns(scope_start, scope, domains, width, hidden):
             if c >= 0 and (lowest < 0 or c < lowest):
                 lowest = c
         if lowest >= 0:
-            factor_column[i], factor_variable[i] = lowest, scope[scope_position[lowest]]
-            i += 1
+            factor_column[used_factors], factor_variable[used_factors] = lowest, scope[position[lowest]]
+            used_factors += 1
     return ColumnLinks(
         entries,
         scope_column,
@@ -143,8 +128,8 @@ def link_columns(scope_start, scope, domains, width, hidden):
         touch_column,
         touch_stride,
         touch_binary,
-        factor_column,
-        factor_variable,
+        factor_column[:used_factors],
+        factor_variable[:used_factors],
     )
 
 

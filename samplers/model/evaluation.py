@@ -19,7 +19,7 @@ def evaluate_rows(
     Parameters
     ----------
     flat : FlatTables
-        The agent's tables, hidden variables first (:func:`dmcmc.samplers.model.chain_model.flatten_local`).
+        The agent's tables, hidden variables first (``Subproblem.graph.flat``).
     domains : (n,) int32
         Domain sizes, hidden variables first.
     states : (rows, hidden) integers

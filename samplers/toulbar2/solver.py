@@ -18,7 +18,6 @@ from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
-from dmcmc.samplers.model.chain_model import flatten_local
 from dmcmc.samplers.model.evaluation import evaluate_rows
 from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
 from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
@@ -87,7 +86,7 @@ def _solve(local: LocalProblem, sampling: Sampling, stop: Deadline) -> SampledTa
     if local.hidden:
         run_parallel([partial(search, first) for first in range(min(threads, local.rows))], threads)
     domains = local.domains[[*local.hidden, *local.interface]].astype(np.int32)
-    lower = evaluate_rows(flatten_local(local), domains, states, local.interface_shape, arithmetic)
+    lower = evaluate_rows(local.graph.flat, domains, states, local.interface_shape, arithmetic)
     table = (EncodedTable(local.interface, lower),)
     proven = all(bound is None for bound in bounds)
     return SampledTable(

@@ -12,14 +12,14 @@ from support.problem_strategies import deterministic_grid, random_problem
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.blocks.block_selection_kernels import entry_of, grow
+from dmcmc.samplers.blocks.block_workspace import penalised_graph
 from dmcmc.samplers.blocks.mini_bucket_starts import starts_of
 from dmcmc.samplers.blocks.neighbourhood_search import order_for_cuts
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.local_search.block_moves import penalised_graph
-from dmcmc.samplers.local_search.factor_graph import build_graph
 from dmcmc.samplers.registry import get
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
@@ -104,7 +104,7 @@ def test_moves_equal_those_of_the_naive_twin(seed):
         assert found[chain].tolist() == z.tolist()
         assert bests[chain].tolist() == max(seen, key=lambda z: value(graph, z)).tolist()
         assert tops[chain] == pytest.approx(
-            value(graph, bests[chain].astype(np.int64)), abs=1e-9 * -graph.violation_utility
+            value(graph, bests[chain].astype(np.int64)), abs=1e-9 * -graph.forbidden_entry
         )
 
 

@@ -22,7 +22,6 @@ from dmcmc.inference.model.cuda import device_table
 from dmcmc.inference.model.cuda.device_table import DeviceTable, copy_table, largest_entry
 from dmcmc.inference.runtime.device import Device, gpu_problem, shared_device
 from dmcmc.samplers.cuda.evaluation import evaluate_on_device
-from dmcmc.samplers.model.chain_model import flatten_local
 from dmcmc.samplers.model.evaluation import evaluate_rows
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
@@ -117,7 +116,7 @@ def test_rows_are_evaluated_on_the_device_as_on_the_host(dtype, copied):
         table = rng.integers(-9, 9, DOMAINS[list(scope)]) / (1 if dtype is np.int32 else 7)
         factors.append(Factor.of(scope, np.where(rng.random(table.shape) < 0.2, -np.inf, table)))
     local = LocalProblem(0, (0, 3, 4), (1, 2), tuple(factors), DOMAINS)
-    arithmetic, flat = choose_arithmetic(factors), flatten_local(local)
+    arithmetic, flat = choose_arithmetic(factors), local.graph.flat
     assert arithmetic.dtype == dtype
     domains = DOMAINS[[*local.hidden, *local.interface]].astype(np.int32)
     states = (rng.random((local.rows, 2)) * DOMAINS[list(local.hidden)]).astype(np.uint8)

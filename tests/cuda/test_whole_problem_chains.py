@@ -11,6 +11,7 @@ from support.problem_strategies import random_table
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.model.densify import densify
+from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import GPU_CLAIMS, gpu_problem
@@ -19,7 +20,6 @@ from dmcmc.samplers.local_search.chains import TemperatureRange
 from dmcmc.samplers.local_search.cuda.background_search import BackgroundChains, IncumbentObserver
 from dmcmc.samplers.local_search.cuda.chains import STEPS, AnnealingSchedule, DeviceAnnealingChains, load_kernels
 from dmcmc.samplers.local_search.cuda.layout import lay_out
-from dmcmc.samplers.local_search.factor_graph import build_graph
 from dmcmc.samplers.local_search.local_search import LocalSearch
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")

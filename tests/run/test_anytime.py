@@ -25,9 +25,9 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.config.settings import Settings
 from dmcmc.formats import native
+from dmcmc.inference.bounds.branch_and_bound.row_search import next_above
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.run.agent.upper_table import next_above
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.scheduler.proposal import RECOMBINATION, Allocation
 from dmcmc.run.scheduler.rank_report import RankReport

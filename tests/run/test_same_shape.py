@@ -8,13 +8,13 @@ import pytest
 import dmcmc
 from dmcmc.inference.dpop import division, pseudotree, step_plan_cache
 from dmcmc.inference.model import problem
+from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders import best_order
 from dmcmc.mpi.world import World
 from dmcmc.run.planning.plan import prepare
 from dmcmc.samplers.auto import survey
-from dmcmc.samplers.local_search.factor_graph import build_graph
 
 SIZES = {"agents": 4, "variables_per_agent": 6, "domain_size": 4}
 CACHES = [

@@ -15,15 +15,15 @@ from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.execution.backend import CPU
 from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers.blocks.block_gibbs_kernels import redraw
 from dmcmc.samplers.blocks.block_selection_kernels import cut, entry_of, grow
-from dmcmc.samplers.blocks.block_workspace import new_workspace
+from dmcmc.samplers.blocks.block_workspace import new_workspace, penalised_graph
 from dmcmc.samplers.blocks.mini_bucket_starts import starts_of
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.local_search.block_moves import BlockMoves, penalised_graph
-from dmcmc.samplers.local_search.factor_graph import build_graph
+from dmcmc.samplers.local_search.block_moves import BlockMoves
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.registry import get
 
@@ -74,7 +74,7 @@ def test_a_block_move_is_optimal_given_the_rest(kind, seed):
     for values in product(*ranges):
         tried[block] = values
         best = max(best, value(graph, tried))
-    scale = 1e-12 * -graph.violation_utility
+    scale = 1e-12 * -graph.forbidden_entry
     assert value(graph, z) == pytest.approx(best, abs=scale)
     assert gain == pytest.approx(best - value(graph, before), abs=scale)
 

@@ -11,7 +11,7 @@ from dmcmc import Factor, Problem
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.model.tables import forbidden
-from dmcmc.samplers.model.chain_model import build_model, column_entries, flatten_local
+from dmcmc.samplers.model.chain_model import build_model, column_entries
 from dmcmc.samplers.model.evaluation import evaluate_rows
 from dmcmc.samplers.model.state_kernels import (
     change,
@@ -141,7 +141,7 @@ def test_a_column_holds_its_factor_for_all_values_of_its_variable(local, seed):
 @settings(max_examples=100)
 def test_the_value_of_a_row_is_the_sum_of_its_factors(local, seed):
     arithmetic = choose_arithmetic(local.factors)
-    flat, model = flatten_local(local), build_model(local)
+    flat, model = local.graph.flat, build_model(local)
     rng = np.random.default_rng(seed)
     states = rng.integers(0, local.domains[list(local.hidden)], (local.rows, model.hidden), dtype=np.int32)
     evaluated = evaluate_rows(flat, model.domains, states, local.interface_shape, arithmetic)

@@ -38,7 +38,7 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
 _FUNCTIONS = {
     "speed measurements": "dmcmc.samplers.auto.rates:load_rates",
     "elimination orders": "dmcmc.inference.orders.best_order:compile_search",
-    "bounds of rows": "dmcmc.inference.bounds.branch_and_bound.row_search:compile_boundary_search",
+    "bounds of rows": "dmcmc.inference.bounds.branch_and_bound_rows:compile_boundary_search",
     "branch and bound": "dmcmc.samplers.branch_and_bound.engine:compile_search",
     "orders of subtrees": "dmcmc.inference.orders.reorder_subtrees:compile_subtree_search",
     "rounding": "dmcmc.inference.bounds.dual.rounding:compile_rounding",

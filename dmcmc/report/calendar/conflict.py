@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 from dmcmc.formats.calendar.plan import Calendar
-from dmcmc.inference.model.minimal_conflict import minimal_conflict
+from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
 from dmcmc.report.calendar.answer import no_time
 from dmcmc.results.result import Result
 

@@ -160,7 +160,7 @@ class Agent:
     def relaxation_resumable(self) -> bool:
         """Whether the semidefinite relaxation continues where it stopped, without repeating work."""
         relaxation = self.upper.relaxation
-        return relaxation is not None and (relaxation.per_row.undecided or relaxation.per_row.buffers is not None)
+        return relaxation is not None and (relaxation.per_row.undecided or relaxation.per_row.search is not None)
 
     @property
     def awaits_per_row_relaxation(self) -> bool:

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import NODE_SWEEPS
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
-    NODE_SWEEPS,
     BoundarySearch,
     BoundarySearchRequest,
     SearchedPart,
+    next_above,
 )
 from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
@@ -35,7 +36,6 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 
-_LARGEST = np.iinfo(np.int64).max
 _MAX_SEARCHED_ROWS = 1 << 16  # rows that branch and bound accepts at most: it starts with one node per row
 _MIN_NODES_PER_ROW = 4  # with time for fewer nodes per row, branch and bound is excluded: dual ascent gains more
 
@@ -247,13 +247,3 @@ class UpperTable:
 def _elementwise_max(row_cutoffs: NDArray[Any], attained: NDArray[Any] | None) -> NDArray[Any]:
     """Return the larger of two numbers for each row."""
     return row_cutoffs if attained is None else np.maximum(row_cutoffs, attained.astype(row_cutoffs.dtype))
-
-
-def next_above(cutoffs: NDArray[Any]) -> NDArray[Any]:
-    """Return the least whole numbers above the cutoffs; the largest int64 stays as it is.
-
-    >>> next_above(np.array([3, 2**63 - 1])).tolist(), next_above(np.array([3.4, -0.5, np.inf])).tolist()
-    ([4, 9223372036854775807], [4.0, 0.0, inf])
-    """
-    result: NDArray[Any] = np.floor(cutoffs) + 1 if cutoffs.dtype.kind == "f" else cutoffs + (cutoffs < _LARGEST)
-    return result

@@ -224,7 +224,7 @@ def _compile_combination(work: KernelNeeds, solve: SolveTiny) -> None:
 
 def _compile_bounds(has_relaxation: bool) -> None:
     """Improve the bounds of tiny problems in all ways that need a time budget."""
-    from dmcmc.inference.bounds.branch_and_bound.row_search import compile_boundary_search
+    from dmcmc.inference.bounds.branch_and_bound_rows import compile_boundary_search
     from dmcmc.inference.bounds.dual.rounding import compile_rounding
     from dmcmc.inference.bounds.semidefinite.relaxation import compile_relaxation
 

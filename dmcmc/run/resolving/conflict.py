@@ -8,9 +8,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.minimal_conflict import minimal_conflict
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
 from dmcmc.mpi.world import World
 from dmcmc.results.conflict import ConstraintConflict, RelaxedConstraint
 from dmcmc.results.provenance import provenance

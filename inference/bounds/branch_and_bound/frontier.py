@@ -7,6 +7,12 @@ the number of hidden variables, W the number of columns of a table.
 
 A row's cutoff is the utility that it has to exceed to be part of a better solution; it orders the nodes. A row's
 threshold closes nodes: those whose upper bound is below it.
+
+The search is best first as long as the open nodes fit into a memory limit. Above it, the newest nodes go first, which
+is a depth-first dive: it closes nodes until the rest fit again. This is the hybrid of best-first and depth-first search
+by Allouche, de Givry, Katsirelos, Schiex and Zytnicki (*Anytime hybrid best-first search with tree decomposition for
+weighted CSP*, CP 2015), without their limit on the length of a dive. The limit changes the order of the nodes, and
+hence the time, but no bound of a search that ends.
 """
 
 import math
@@ -15,27 +21,29 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.branch_and_bound.leaf_assignments import LeafAssignments
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
+from dmcmc.inference.bounds.branch_and_bound.bounder import (
     JOB_FIELDS,
     JOB_ROW,
     JOB_SOURCE,
-    JOB_SWEEPS,
     JOB_TARGET,
     JOB_THRESHOLD,
+    JOB_WORK,
     LEAF,
     NOT_PROCESSED,
     OUT_OF_RANGE,
+    UNFINISHED,
     BatchResult,
+    NodeWork,
     SearchBatch,
 )
+from dmcmc.inference.bounds.branch_and_bound.leaf_assignments import LeafAssignments
 from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, Scale
 from dmcmc.inference.runtime.types import Ints
 
-MAX_OPEN_NODES = 1 << 17  # with more open nodes, the search is depth first, which limits the memory
-_NO_ENTRY = -1  # in place of a buffer entry: the node's tables are not stored
-_UNPROCESSED = -3  # in place of a variable: the node has not been bounded yet
+_NO_ENTRY = -1  # in place of a buffer entry: nothing is stored for the node
+_WORDS_PER_NODE = 4  # int64 numbers of an open node: row, bound, entry, variable
+_COPIES = 2  # of the open nodes, while branches are added to them
 
 
 class _OpenNodes(NamedTuple):
@@ -48,11 +56,11 @@ class _OpenNodes(NamedTuple):
     bound : (k,) int64
         Upper bound in the agent's scale.
     entry : (k,) int64
-        Buffer entry of its tables, or ``_NO_ENTRY``.
+        Buffer entry of the node, or ``_NO_ENTRY``.
     variable : (k,) int64
-        Branching variable, or ``_UNPROCESSED``.
-    first_values : (k, ceil(W / 8)) uint8
-        Packed bits: values of the branching variable in the first branch.
+        Branching variable; ``UNFINISHED`` if the node has to be bounded, or bounded further, before it is branched.
+    parts : (k, W) uint8
+        Number of the branch that each value of the branching variable belongs to.
     mask : (k, ceil(n W / 8)) uint8
         Packed bits: remaining values of all hidden variables.
     """
@@ -61,7 +69,7 @@ class _OpenNodes(NamedTuple):
     bound: Ints
     entry: Ints
     variable: Ints
-    first_values: NDArray[np.uint8]
+    parts: NDArray[np.uint8]
     mask: NDArray[np.uint8]
 
     def where(self, chosen: NDArray[np.bool_]) -> "_OpenNodes":
@@ -76,12 +84,18 @@ class _OpenNodes(NamedTuple):
         return _OpenNodes(*parts)
 
 
+def node_bytes(n: int, width: int) -> int:
+    """Return the bytes that an open node takes, with n hidden variables and masks of ``width`` columns."""
+    return _COPIES * (8 * _WORDS_PER_NODE + width + -(-n * width // 8))
+
+
 class Frontier:
     """The open nodes of one agent's search.
 
     A node is new (its row has just been opened), then bounded, with a branching variable, and finally closed or
-    replaced by its two branches. A bounded node whose buffer entry was taken away stays open; its tables are computed
-    again from the row before it is branched.
+    replaced by its branches. A bounded node whose buffer entry was taken away stays open; what it stored is
+    computed again from the row before it is branched. A node that the bounder calls ``UNFINISHED`` is bounded further
+    before it is branched.
 
     Parameters
     ----------
@@ -92,7 +106,9 @@ class Frontier:
     scale : Scale
         The agent's scale.
     capacity : int
-        Number of buffer entries, at least 3. A buffer entry stores the tables of one node.
+        Number of buffer entries, more than a node has branches. An entry stores what the branches of a node start from.
+    memory_limit : int
+        Bytes for the open nodes. With more of them, the search is depth first.
 
     Attributes
     ----------
@@ -102,16 +118,21 @@ class Frontier:
         Number of nodes processed.
     leaves : LeafAssignments
         Assignments found.
+    max_open : int
+        Number of open nodes above which the search is depth first.
     """
 
-    def __init__(self, allowed: NDArray[np.bool_], bounds: Ints, scale: Scale, capacity: int) -> None:
+    def __init__(
+        self, allowed: NDArray[np.bool_], bounds: Ints, scale: Scale, capacity: int, memory_limit: int = 1 << 26
+    ) -> None:
+        self.max_open = memory_limit // node_bytes(*allowed.shape)
         self._shape, self._scale, self._initial_bounds = allowed.shape, scale, bounds.copy()
         self.thresholds = np.full(bounds.size, MINUS_INFINITY, dtype=np.int64)
         self._cutoffs = np.full(bounds.size, MINUS_INFINITY, dtype=np.int64)
         self._closed_bounds = np.full(
             bounds.size, MINUS_INFINITY, dtype=np.int64
         )  # upper bound on the closed nodes of each row
-        self._opened = np.zeros(bounds.size, dtype=np.bool_)
+        self._opened, self._branched = np.zeros(bounds.size, dtype=np.bool_), np.zeros(bounds.size, dtype=np.bool_)
         self._free_entries = list(range(capacity - 1, -1, -1))
         self._all_values = np.packbits(allowed.reshape(1, -1), axis=1)
         self._open_nodes = self._roots(np.zeros(0, dtype=np.int64))
@@ -121,6 +142,11 @@ class Frontier:
     def size(self) -> int:
         """Number of open nodes."""
         return int(self._open_nodes.row.size)
+
+    @property
+    def all_branched(self) -> bool:
+        """Whether every row that has open nodes has been branched."""
+        return bool(self._branched[self._open_nodes.row].all())
 
     def begin(self, bounds: Ints, rows: Ints, thresholds: Ints, cutoffs: Ints) -> None:
         """Open the given rows that are new, raise thresholds, and close the nodes that do not reach them.
@@ -184,21 +210,19 @@ class Frontier:
         rows = np.flatnonzero(self._opened)
         return rows, row_bounds[rows]
 
-    def next_batch(
-        self, max_nodes: int, root_sweeps: int, restore_sweeps: int, sweeps: int
-    ) -> tuple[Ints, SearchBatch]:
+    def next_batch(self, max_nodes: int, work: NodeWork) -> tuple[Ints, SearchBatch]:
         """Select the best nodes for which buffer entries suffice, and build the batch that bounds their branches.
 
-        A row that has just been opened has a single job, which starts from the row. Any other node has one job per
-        branch. The first branch gets a new buffer entry; the second one overwrites that of the node. If the node's
-        tables are not stored, a job that computes them again from the row (restores them) comes first.
+        A row that has just been opened has a single job, which starts from the row; so has an unfinished node, whose
+        job continues from its buffer entry. Any other node has one job per branch, and the last one overwrites its
+        entry. If the node has no entry, a job that restores it from the row comes first.
 
         Parameters
         ----------
         max_nodes : int
             Maximum number of nodes.
-        root_sweeps, restore_sweeps, sweeps : int
-            Sweeps of dual ascent for new rows, for restored nodes and for branches.
+        work : NodeWork
+            Amounts of work.
 
         Returns
         -------
@@ -208,37 +232,31 @@ class Frontier:
             Their jobs, one group per node.
         """
         nodes, chosen = self._open_nodes, self._best(max_nodes)
-        is_new = nodes.variable[chosen] == _UNPROCESSED
-        # A new row needs one entry, a stored node one for its first branch, and a node without tables two.
-        chosen = chosen[: self._reserve_entries(chosen, np.where(is_new | (nodes.entry[chosen] >= 0), 1, 2))]
-        is_new, node_entries = is_new[: chosen.size], nodes.entry[chosen]
+        is_single = nodes.variable[chosen] == UNFINISHED
+        branches = np.where(is_single, 0, nodes.parts[chosen].max(axis=1, initial=0) + np.int64(1))
+        # A node without an entry needs one, and a node that is branched one for each branch but the last.
+        needed = (nodes.entry[chosen] < 0) + np.maximum(branches - 1, 0)
+        chosen = chosen[: self._reserve_entries(chosen, needed)]
+        is_single, branches, node_entries = is_single[: chosen.size], branches[: chosen.size], nodes.entry[chosen]
         needs_entry = node_entries < 0
-        node_entries[needs_entry] = self._free_entries[: -1 - int(needs_entry.sum()) : -1]
-        del self._free_entries[len(self._free_entries) - int(needs_entry.sum()) :]
-        # jobs of a node: one that starts from the row, if it has no tables, and one per branch
-        groups = np.concatenate([[0], np.cumsum(needs_entry + np.where(is_new, 0, 2))])
+        node_entries[needs_entry] = self._take_entries(int(needs_entry.sum()))
+        # jobs of a node: one if it is not branched yet; otherwise one per branch, and one that restores it if needed
+        groups = np.concatenate([[0], np.cumsum(np.where(is_single, 1, branches + needs_entry))])
         node_of = np.repeat(np.arange(chosen.size), np.diff(groups))
         from_row = np.zeros(node_of.size, dtype=np.bool_)
         from_row[groups[:-1][needs_entry]] = True
-        is_second = np.zeros(node_of.size, dtype=np.bool_)
-        is_second[groups[1:][~is_new] - 1] = True
-        masks = self._masks(chosen)[node_of]
-        branching = np.flatnonzero(~from_row)
-        first_values = np.unpackbits(nodes.first_values[chosen], axis=1, count=self._shape[1]).astype(np.bool_)[
-            node_of[branching]
-        ]
-        # the second branch takes the values that the first one does not
-        masks[branching, nodes.variable[chosen][node_of[branching]]] &= first_values ^ is_second[branching, None]
+        is_branch, branch_number = ~from_row & ~is_single[node_of], groups[1:][node_of] - 1 - np.arange(node_of.size)
+        branching, masks = np.flatnonzero(is_branch), self._masks(chosen)[node_of]
+        parts = nodes.parts[chosen][node_of[branching]]
+        variables = nodes.variable[chosen][node_of[branching]]
+        masks[branching, variables] &= parts == branch_number[branching, None]
         jobs = np.zeros((node_of.size, JOB_FIELDS), dtype=np.int64)
-        jobs[:, JOB_ROW], jobs[:, JOB_SOURCE] = (
-            nodes.row[chosen][node_of],
-            np.where(from_row, -1, node_entries[node_of]),
-        )
-        jobs[:, JOB_TARGET] = node_entries[node_of]
-        first_branches = np.flatnonzero(~from_row & ~is_second)
-        jobs[first_branches, JOB_TARGET] = [self._free_entries.pop() for _ in range(first_branches.size)]
+        jobs[:, JOB_ROW], jobs[:, JOB_TARGET] = nodes.row[chosen][node_of], node_entries[node_of]
+        jobs[:, JOB_SOURCE] = np.where(from_row, -1, node_entries[node_of])
+        with_new_entry = np.flatnonzero(is_branch & (branch_number > 0))
+        jobs[with_new_entry, JOB_TARGET] = self._take_entries(with_new_entry.size)
         jobs[:, JOB_THRESHOLD] = self.thresholds[jobs[:, JOB_ROW]]
-        jobs[:, JOB_SWEEPS] = np.where(from_row, np.where(is_new[node_of], root_sweeps, restore_sweeps), sweeps)
+        jobs[:, JOB_WORK] = np.where(is_single[node_of], work.root, np.where(from_row, work.restored, work.branch))
         return chosen, SearchBatch(jobs, groups.astype(np.int64), masks)
 
     def record(self, chosen: Ints, batch: SearchBatch, results: BatchResult) -> None:
@@ -260,31 +278,33 @@ class Frontier:
         parent_bounds = nodes.bound[chosen]
         bounds = np.where(failed, parent_bounds[node_of], np.minimum(parent_bounds[node_of], results.bounds))
         not_branchable, leaf = results.variables < LEAF, results.variables == LEAF
+        unfinished = results.variables == UNFINISHED
         done = ~undone[node_of]
         self.nodes += int(done.sum())
         rows = jobs[:, JOB_ROW]
+        self._branched[rows[done & (jobs[:, JOB_SOURCE] >= 0)]] = True
         # Values below the threshold are removed without their bound, so the row may still attain anything below it.
         np.maximum.at(self._closed_bounds, rows[done], jobs[done, JOB_THRESHOLD] - 1)
         # leaves, and rows that are closed, infeasible or out of range at their root
-        final = done & (leaf | (not_branchable & (jobs[:, JOB_SOURCE] < 0)))
+        final = done & (leaf | (not_branchable & ~unfinished & (jobs[:, JOB_SOURCE] < 0)))
         np.maximum.at(self._closed_bounds, rows[final], bounds[final])
         attained = final & leaf
         self._raise_thresholds(rows[attained], bounds[attained])
         self.leaves.add(rows[attained], bounds[attained], results.masks[attained])
-        # The node is closed by its bound (see _close_nodes), or its entries left the integer range and it starts again.
-        restart = done & not_branchable & ~final
+        # The node is closed by its bound (see _close_nodes), or its numbers left their range and it starts again.
+        restart = done & not_branchable & ~unfinished & ~final
         is_child = done & ~final
         masks = np.where(failed[:, None, None], masks, results.masks)
         entries = np.where(restart, _NO_ENTRY, jobs[:, JOB_TARGET])
-        # A node that was not processed keeps its tables.
+        # A node that was not processed keeps its entry.
         still_used = undone[node_of] & (jobs[:, JOB_TARGET] == nodes.entry[chosen][node_of])
         self._free_entries += [int(e) for e in jobs[(~is_child & ~still_used) | restart, JOB_TARGET]]
         remains = np.ones(nodes.row.size, dtype=np.bool_)
         remains[chosen[~undone]] = False
         children = _OpenNodes(
             rows[is_child], bounds[is_child], entries[is_child],
-            np.where(not_branchable, _UNPROCESSED, results.variables)[is_child],
-            np.packbits(results.first_values[is_child], axis=1),
+            np.where(not_branchable, UNFINISHED, results.variables)[is_child],
+            results.parts[is_child],
             np.packbits(masks[is_child].reshape(-1, self._shape[0] * self._shape[1]), axis=1),
         )  # fmt: skip
         self._open_nodes = nodes.where(remains).joined(children)
@@ -297,8 +317,8 @@ class Frontier:
             rows,
             self._initial_bounds[rows],
             np.full(k, _NO_ENTRY),
-            np.full(k, _UNPROCESSED),
-            np.zeros((k, -(-self._shape[1] // 8)), dtype=np.uint8),
+            np.full(k, UNFINISHED),
+            np.zeros((k, self._shape[1]), dtype=np.uint8),
             np.repeat(self._all_values, k, axis=0),
         )
 
@@ -316,10 +336,10 @@ class Frontier:
     def _best(self, max_nodes: int) -> Ints:
         """Return the indices of at most ``max_nodes`` nodes to bound next: those with the largest excess.
 
-        If more than ``MAX_OPEN_NODES`` nodes are open, return the newest ones instead. The search is then depth first,
-        which keeps the number of open nodes small.
+        If more than ``max_open`` nodes are open, return the newest ones instead. The search is then depth first, which
+        keeps the number of open nodes small.
         """
-        if self.size > MAX_OPEN_NODES:
+        if self.size > self.max_open:
             return np.arange(self.size - 1, max(-1, self.size - 1 - max_nodes), -1)
         return self._by_excess(max_nodes)
 
@@ -342,7 +362,7 @@ class Frontier:
     def _reserve_entries(self, chosen: Ints, needed: Ints) -> int:
         """Make buffer entries available for chosen nodes; return how many of these nodes can be processed, at least 1.
 
-        Entries are taken from the open nodes with the smallest excess that are not chosen, whose tables are lost.
+        Entries are taken from the open nodes with the smallest excess that are not chosen; these are restored later.
 
         Parameters
         ----------
@@ -367,6 +387,13 @@ class Frontier:
             fitting = 1
         return fitting
 
+    def _take_entries(self, count: int) -> list[int]:
+        """Return ``count`` free buffer entries, which are not free from then on."""
+        first = len(self._free_entries) - count
+        taken = self._free_entries[first:][::-1]
+        del self._free_entries[first:]
+        return taken
+
     def _raise_thresholds(self, rows: Ints, bounds: Ints) -> None:
         """Raise the thresholds of rows above the utilities ``bounds`` that leaves of these rows attain.
 
@@ -390,9 +417,9 @@ class Frontier:
 def _branches(
     batch: SearchBatch, node_of: Ints, results: BatchResult
 ) -> tuple[Ints, Ints, NDArray[np.bool_], BatchResult]:
-    """Select the jobs that create nodes; the other jobs only restore a node's tables.
+    """Select the jobs that create nodes; the other jobs only restore a node.
 
-    A job creates a node if it inherits tables or is the only job of its group (a new row).
+    A job creates a node if it starts from a buffer entry or is the only job of its group (a new row).
 
     Returns
     -------

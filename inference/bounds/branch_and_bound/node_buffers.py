@@ -1,7 +1,7 @@
-"""Records of the branch and bound: stored tables of nodes, working tables, batches of jobs, and their results.
+"""Tables of the nodes of a branch and bound with dual ascent: stored ones in a buffer, and working tables.
 
 A node is a row (an assignment of the agent's boundary variables) with the values that each hidden variable may take. A
-job bounds one node. A node's tables are the reparametrised potentials of a dual ascent over its n hidden variables; a
+node's tables are the reparametrised potentials of a dual ascent over its n hidden variables; a
 sweep of the ascent moves utility between the tables of all factors once. W is the number of columns of a table: the
 largest domain size, rounded up to a multiple of 8. A triplet region is a triangle a, b, c of three pairs; t is the
 number of them.
@@ -16,23 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.graph import DualGraph
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.runtime.types import Ints
 
-# Columns of a job: row number, buffer entry to inherit tables from (-1: start from the row), buffer entry that receives
-# the node's tables, pruning threshold in the integer scale, sweeps of dual ascent, and, on a GPU, the agent's index in
-# its device group. JOB_FIELDS is the number of columns.
-JOB_ROW, JOB_SOURCE, JOB_TARGET, JOB_THRESHOLD, JOB_SWEEPS, JOB_AGENT, JOB_FIELDS = range(7)
 # A node's margin is its bound minus the threshold: the amount by which the bound has to fall to close the node. If the
 # branching variable's values lie on average less than margin / 2^BRANCH_GAP_BITS below the best one, the first branch
 # takes the best 1 / BRANCH_SHARE of them: removing the best value alone would hardly lower the bound of the second
 # branch. Otherwise the first branch takes the best value only.
 BRANCH_GAP_BITS = 4
 BRANCH_SHARE = 6
-LEAF = -1  # in place of a branching variable: every variable has one value
-NO_VARIABLE = -2  # in place of a branching variable: the node is closed, or its tables left the integer range
-OUT_OF_RANGE = MINUS_INFINITY + 1  # in place of a bound: the tables left the integer range, so nothing is known
-NOT_PROCESSED = MINUS_INFINITY + 2  # in place of a bound: the time was over before this node
 
 
 class WorkingTables(NamedTuple):
@@ -99,47 +90,6 @@ class NodeTableBuffer(NamedTuple):
     bit_shifts: Ints
     row_constants: Ints
     sweeps_made: Ints
-
-
-class SearchBatch(NamedTuple):
-    """Jobs of a batch of nodes.
-
-    Attributes
-    ----------
-    jobs : (k, JOB_FIELDS) int64
-        One job per node to bound; the columns are ``JOB_ROW``, ``JOB_SOURCE`` and so on.
-    groups : (g + 1,) int64
-        The jobs ``groups[i]`` to ``groups[i + 1] - 1`` run in order on one thread or thread block, since a job may
-        inherit tables from the job before it, or overwrite a buffer entry that the job before it has inherited from.
-    masks : (k, n, W) bool
-        Values that each node may take.
-    """
-
-    jobs: Ints
-    groups: Ints
-    masks: NDArray[np.bool_]
-
-
-class BatchResult(NamedTuple):
-    """Results of a batch, one per job.
-
-    Attributes
-    ----------
-    bounds : (k,) int64
-        Upper bound of the node in the agent's integer scale, ``MINUS_INFINITY`` if it is infeasible; or
-        ``OUT_OF_RANGE`` or ``NOT_PROCESSED``.
-    masks : (k, n, W) bool
-        Values that remain.
-    variables : (k,) int64
-        Branching variable; or ``LEAF`` or ``NO_VARIABLE``.
-    first_values : (k, W) bool
-        Values of the branching variable in the first branch; the second branch has its remaining values.
-    """
-
-    bounds: Ints
-    masks: NDArray[np.bool_]
-    variables: Ints
-    first_values: NDArray[np.bool_]
 
 
 def entry_bytes(hidden: DualGraph, width: int) -> int:

@@ -25,17 +25,19 @@ Arguments that several kernels share (n hidden variables; W is the largest padde
 
 import numpy as np
 
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
-    BRANCH_GAP_BITS,
-    BRANCH_SHARE,
+from dmcmc.inference.bounds.branch_and_bound.bounder import (
     JOB_ROW,
     JOB_SOURCE,
-    JOB_SWEEPS,
     JOB_TARGET,
     JOB_THRESHOLD,
+    JOB_WORK,
     LEAF,
     NO_VARIABLE,
     OUT_OF_RANGE,
+)
+from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
+    BRANCH_GAP_BITS,
+    BRANCH_SHARE,
 )
 from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import fetch, store
 from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
@@ -151,7 +153,7 @@ def run_nodes(
                 if not masks[k, v, value_of[v, i]]:
                     tables.unary[v, i] = FORBIDDEN
         best, sweeps_made, in_range = _bound_node(
-            graph, tables, value_of, constant, sweeps_made, threshold, jobs[k, JOB_SWEEPS], temperature, scratch, halt
+            graph, tables, value_of, constant, sweeps_made, threshold, jobs[k, JOB_WORK], temperature, scratch, halt
         )
         bounds[k] = best
         for v in range(value_of.shape[0]):

@@ -1,37 +1,58 @@
-"""Best-first branch and bound over agents' boundary assignments (rows), with a dual bound at each node.
+"""Best-first branch and bound over agents' boundary assignments (rows); a ``Bounder`` bounds the nodes.
 
-The dual bound is the sum of the maxima of reparametrised tables; sweeps of dual ascent, which move utility between
-tables, lower it. The nodes of several agents share a batch. A row's cutoff is the utility that it has to exceed to be
-part of a better solution of the whole problem. A node's excess (bound minus cutoff) therefore means the same in every
-agent: the amount by which the node raises the bound of the whole problem. An agent's share of a batch is proportional
-to the recent decrease of its largest excess per node.
+The nodes of several agents share a batch. A row's cutoff is the utility that it has to exceed to be part of a better
+solution of the whole problem. A node's excess (bound minus cutoff) therefore means the same in every agent: the amount
+by which the node raises the bound of the whole problem. An agent's share of a batch is proportional to the recent
+decrease of its largest excess per node.
 """
 
 import time
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.branch_and_bound.engine import CpuNodeEngine, NodeEngine, run_batches
+from dmcmc.inference.bounds.branch_and_bound.bounder import (
+    NOT_PROCESSED,
+    BatchResult,
+    Bounder,
+    SearchBatch,
+    run_batches,
+)
 from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import BatchResult, SearchBatch
 from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
 from dmcmc.inference.bounds.contract.protocol import Rows
-from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
 
-ROOT_SWEEPS = 24  # sweeps of dual ascent at the root, which is a row; chosen by measurement, as are the next two
-NODE_SWEEPS = 8  # sweeps of dual ascent at any other node
-_RESTORE_SWEEPS = 12  # sweeps that restore a node whose tables are not stored, before it is branched
-MIN_ENTRIES = 3  # buffer entries: a node and its two branches
 _GAIN_DECAY = 0.9  # weight of earlier batches in the gain per node, which is an exponential mean
 _MIN_GAIN_SHARE = 0.25  # of the agents' mean gain per node: lower limit of an agent's weight
+_MAX_FRONTIER_BYTES = 1 << 26  # for the open nodes of an agent
+_LARGEST = np.iinfo(np.int64).max
+_FRONTIER_SHARE = 1 / 64  # of the memory, for the open nodes of an agent
+
+
+class RowBounds(Protocol):
+    """Upper bounds of an agent's rows, which a search lowers.
+
+    Attributes
+    ----------
+    bounds : (rows,) int64
+        Bounds in the agent's integer scale.
+    backend : Backend
+        Its deadline ends the search.
+    """
+
+    bounds: Ints
+    backend: Backend
+
+    def rows(self, wanted: Rows | None) -> Ints:
+        """Return the given row numbers as an array; those of all rows if None."""
+        ...
 
 
 class SearchedPart(Enum):
@@ -61,19 +82,27 @@ class BoundarySearch:
 
     Parameters
     ----------
-    state : DualState
-        The agent's dual ascent. The search lowers its bounds; its layout must not change any more.
-    engine : NodeEngine
-        Stores and processes the nodes.
+    state : RowBounds
+        Holds the rows' bounds, which the search lowers.
+    bounder : Bounder
+        Bounds the nodes.
     part : SearchedPart
         Which of the rows' nodes this search holds.
+    memory_limit : int or None
+        Bytes for the open nodes; None for a share of the memory.
     """
 
-    def __init__(self, state: DualState, engine: NodeEngine, part: SearchedPart = SearchedPart.ALL) -> None:
-        self.state, self.engine, self._part = state, engine, part
-        state.layout_fixed = True
-        hidden = state.potentials.unary[: state.layout.n_hidden]
-        self._frontier = Frontier(hidden >= FORBIDDEN_BELOW, state.bounds, state.layout.scale, engine.capacity)
+    def __init__(
+        self,
+        state: RowBounds,
+        bounder: Bounder,
+        part: SearchedPart = SearchedPart.ALL,
+        memory_limit: int | None = None,
+    ) -> None:
+        self.state, self.bounder, self._part = state, bounder, part
+        if memory_limit is None:
+            memory_limit = MEMORY_ACCOUNT.budget_share(_FRONTIER_SHARE, _MAX_FRONTIER_BYTES)
+        self._frontier = Frontier(bounder.allowed, state.bounds, bounder.scale, bounder.capacity, memory_limit)
         self._recent_gain, self._recent_nodes = 0.0, 0.0
         if part == SearchedPart.RECEIVED:
             self._frontier.hold_no_roots()
@@ -90,8 +119,14 @@ class BoundarySearch:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no node is open, or the engine cannot store enough nodes."""
-        return not self._frontier.size or self.engine.capacity < MIN_ENTRIES
+        """Whether no node is open, or the memory does not suffice for a node and its branches, or for the rows."""
+        fits = self.bounder.capacity > self.bounder.max_branches and self.state.bounds.size <= self._frontier.max_open
+        return not self._frontier.size or not fits
+
+    @property
+    def all_branched(self) -> bool:
+        """Whether every row that has open nodes has been branched."""
+        return self._frontier.all_branched
 
     def begin(self, thresholds: NDArray[Any], cutoffs: NDArray[Any], rows: Rows | None) -> None:
         """Open the rows that matter, and update thresholds and cutoffs.
@@ -105,13 +140,13 @@ class BoundarySearch:
         rows : Rows or None
             Rows that still matter; None for all.
         """
-        chosen, scale = self.state.rows(rows), self.state.layout.scale
+        chosen, scale = self.state.rows(rows), self.bounder.scale
         encoded = [scale.encode_all(np.asarray(utilities)[chosen]) for utilities in (thresholds, cutoffs)]
         self._frontier.begin(self.state.bounds, chosen, *encoded)
 
     def next_batch(self, max_nodes: int) -> tuple[Ints, SearchBatch]:
         """Return the best open nodes, at most ``max_nodes``, and the batch that branches them."""
-        return self._frontier.next_batch(max_nodes, ROOT_SWEEPS, _RESTORE_SWEEPS, NODE_SWEEPS)
+        return self._frontier.next_batch(max_nodes, self.bounder.work)
 
     def record(self, chosen: Ints, batch: SearchBatch, results: BatchResult) -> None:
         """Replace the nodes of a batch by their branches; the arguments are as in ``Frontier.record``."""
@@ -125,7 +160,7 @@ class BoundarySearch:
         return self._frontier.leaves.pop_all()
 
     def end(self) -> None:
-        """Lower the bounds of the dual state to those of the search, if it holds all nodes."""
+        """Lower the rows' bounds to those of the search, if it holds all nodes."""
         if self._part == SearchedPart.ALL:
             rows, bounds = self._frontier.bounds()
             self.state.bounds[rows] = np.minimum(self.state.bounds[rows], bounds)
@@ -192,17 +227,26 @@ def run_boundary_searches(
     stop = searches[0].state.backend.stop
     if seconds is not None:
         stop = stop.by(time.perf_counter() + seconds)
-    while batches_left != 0 and not (seconds is not None and stop.over):
-        active = [search for search in searches if not search.exhausted]
-        if not active:
-            break
-        selected = [search.next_batch(count) for search, count in zip(active, _nodes_per_search(active), strict=True)]
-        work = [(search.engine, batch) for search, (_, batch) in zip(active, selected, strict=True)]
-        for search, (chosen, batch), results in zip(active, selected, run_batches(work, stop), strict=True):
-            search.record(chosen, batch, results)
-        batches_left -= 1
-    for search in searches:
-        search.end()
+    try:
+        while batches_left != 0 and not (seconds is not None and stop.over):
+            if not _run_batch([search for search in searches if not search.exhausted], stop):
+                break
+            batches_left -= 1
+    finally:  # also if a device fails: the bounds of the batches before hold
+        for search in searches:
+            search.end()
+
+
+def _run_batch(searches: Sequence[BoundarySearch], stop: Deadline) -> bool:
+    """Bound a batch of nodes of some searches; return False if there is none, or no time for one."""
+    if not searches:
+        return False
+    selected = [search.next_batch(count) for search, count in zip(searches, _nodes_per_search(searches), strict=True)]
+    work = [(search.bounder, batch) for search, (_, batch) in zip(searches, selected, strict=True)]
+    all_results = run_batches(work, stop)
+    for search, (chosen, batch), results in zip(searches, selected, all_results, strict=True):
+        search.record(chosen, batch, results)
+    return any((results.bounds != NOT_PROCESSED).any() for results in all_results)
 
 
 def _nodes_per_search(searches: Sequence[BoundarySearch]) -> list[int]:
@@ -211,7 +255,7 @@ def _nodes_per_search(searches: Sequence[BoundarySearch]) -> list[int]:
     A search without a gain yet counts with the mean gain of the others; if there is no gain at all, all weigh the same.
     """
     batch_size, gains_or_none = (
-        max(search.engine.batch_size for search in searches),
+        max(search.bounder.batch_size for search in searches),
         [search.gain_per_node for search in searches],
     )
     gains = [gain for gain in gains_or_none if gain is not None]
@@ -221,12 +265,11 @@ def _nodes_per_search(searches: Sequence[BoundarySearch]) -> list[int]:
     return [max(1, int(batch_size * weight / sum(weights))) for weight in weights]
 
 
-def compile_boundary_search() -> None:
-    """Compile the CPU kernels of the search."""
-    local = LocalProblem(0, (), (0, 1), (Factor.of((0, 1), [[0, 1], [1, 0]]),), np.full(2, 2))
-    state = DualState(local, triangles=True)
-    no_cutoff = np.array([-np.inf])
-    # 1 MiB for the nodes' tables is more than enough for two variables of two values.
-    run_boundary_searches(
-        [BoundarySearchRequest(BoundarySearch(state, CpuNodeEngine(state, 1 << 20)), no_cutoff, no_cutoff)], batches=1
-    )
+def next_above(cutoffs: NDArray[Any]) -> NDArray[Any]:
+    """Return the least whole numbers above the cutoffs; the largest int64 stays as it is.
+
+    >>> next_above(np.array([3, 2**63 - 1])).tolist(), next_above(np.array([3.4, -0.5, np.inf])).tolist()
+    ([4, 9223372036854775807], [4.0, 0.0, inf])
+    """
+    result: NDArray[Any] = np.floor(cutoffs) + 1 if cutoffs.dtype.kind == "f" else cutoffs + (cutoffs < _LARGEST)
+    return result

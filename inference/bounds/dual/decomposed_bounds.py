@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.dual.graph import DualLayout, DualPotentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, Scale, encode_bound
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import absorb
 from dmcmc.inference.minibuckets.moment_matching import magnitude_limit_of
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.types import Array
 
@@ -26,7 +26,7 @@ BoundSummand = tuple[
 
 
 def encode_parts(
-    parts: Sequence[BoundSummand], scale: Scale, local: LocalProblem, arithmetic: Arithmetic
+    parts: Sequence[BoundSummand], scale: Scale, local: Subproblem, arithmetic: Arithmetic
 ) -> tuple[EncodedTable, ...]:
     """Encode the summands of a bound as tables, each entry rounded up.
 
@@ -39,7 +39,7 @@ def encode_parts(
         The summands, in the integer scale; entries below ``FORBIDDEN_BELOW`` stand for minus infinity.
     scale : Scale
         Converts the entries to utilities.
-    local : LocalProblem
+    local : Subproblem
         The agent's factors.
     arithmetic : Arithmetic
         The number type and encoding of the result's entries.

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.integer_scaling import Scale, quantise
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
-from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.model.factor_graph import factors_of_variables
+from dmcmc.inference.model.flat_tables import flatten_scopes
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
 
@@ -112,13 +114,13 @@ class DualLayout:
     sliced_factors: Ints
 
 
-def table_width(local: LocalProblem) -> int:
+def table_width(local: Subproblem) -> int:
     """Return the number of columns of an agent's tables: the largest domain size, padded to a multiple of ``LANES``."""
     largest = max((int(local.domains[v]) for v in (*local.hidden, *local.interface)), default=1)
     return max(LANES, -(-largest // LANES) * LANES)
 
 
-def lay_out(local: LocalProblem, triangles: bool) -> DualLayout:
+def lay_out(local: Subproblem, triangles: bool) -> DualLayout:
     """Build the graph and the initial potentials of an agent.
 
     Factors of one or two variables over the same variables are added up to one table; every factor of three or more
@@ -126,7 +128,7 @@ def lay_out(local: LocalProblem, triangles: bool) -> DualLayout:
 
     Parameters
     ----------
-    local : LocalProblem
+    local : Subproblem
     triangles : bool
         Whether to add the triangles of the factor graph, up to ``MAX_TRIANGLE_BYTES`` of tables.
     """
@@ -276,21 +278,21 @@ def _graph(
     keys = pair_array @ np.array([len(domains), 1])  # a distinct number for each pair
     by_key = np.argsort(keys)
     wanted = corners[:, [0, 0, 1]] * len(domains) + corners[:, [1, 2, 2]]  # the pairs ab, ac and bc
-    incident: list[list[int]] = [[] for _ in domains]
-    for i, (a, b) in enumerate(pairs):
-        incident[a].append(i)
-        incident[b].append(i)
+    incident_start, incident, _ = factors_of_variables(
+        np.arange(0, 2 * len(pairs) + 1, 2), pair_array.reshape(-1), len(domains)
+    )
+    scope_start, scope_variables = flatten_scopes(scopes)
     sizes = [int(np.prod(domains[list(scope)])) for scope in scopes]
     return DualGraph(
         domains=domains,
         widths=-(-domains // LANES) * LANES,
         pairs=pair_array,
-        incident_start=np.cumsum([0, *(len(e) for e in incident)], dtype=np.int64),
-        incident=np.array([e for edges in incident for e in edges], dtype=np.int64),
+        incident_start=incident_start,
+        incident=incident,
         triangles=by_key[np.searchsorted(keys, wanted, sorter=by_key)],
         corners=corners,
-        scope_start=np.cumsum([0, *(len(s) for s in scopes)], dtype=np.int64),
-        scope_variables=np.array([v for s in scopes for v in s], dtype=np.int64),
+        scope_start=scope_start,
+        scope_variables=scope_variables,
         entry_start=np.cumsum([0, *sizes], dtype=np.int64),
     )
 

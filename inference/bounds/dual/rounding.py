@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
-from dmcmc.inference.bounds.dual.rounding_kernels import RoundingTables, RoundingWorkspace, round_rows
+from dmcmc.inference.bounds.dual.rounding_kernels import RoundingWorkspace, round_rows
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import EncodedTable
+from dmcmc.inference.model.factor_graph import graph_of_tables
 from dmcmc.inference.model.flat_tables import flatten
-from dmcmc.inference.runtime.compile import writable
 from dmcmc.inference.runtime.threads import run_watched
 
 MAX_ROUNDED_VARIABLES = 2048  # variables; rounding more of them takes too long
@@ -45,8 +45,10 @@ class Rounding:
 
     Attributes
     ----------
-    tables : RoundingTables
-        The tables in flat arrays.
+    graph : FactorGraph
+        The factor graph of the tables.
+    marginal_start : (positions,) int64
+        Offsets of the max-marginals of each table for each of its variables.
     marginal_entries : int
         Number of max-marginal entries: the sum of the domain sizes over all scopes.
     max_arity : int
@@ -54,21 +56,17 @@ class Rounding:
     """
 
     def __init__(self, tables: Sequence[EncodedTable], domains: Ints, free: int, noise: Ints) -> None:
-        flat, n = flatten([t.scope for t in tables], [t.values for t in tables]), domains.size
-        order = np.argsort(flat.scope, kind="stable")
-        sizes = domains[flat.scope]
-        self.tables = RoundingTables(
-            domains.astype(np.int64), flat.scope_start, flat.scope, flat.strides(domains), writable(flat.at[:-1]),
-            flat.data.astype(np.int64), np.searchsorted(flat.scope[order], np.arange(n + 1)), order,
-            np.repeat(np.arange(flat.scope_start.size - 1), np.diff(flat.scope_start)), np.cumsum(sizes) - sizes,
-        )  # fmt: skip
-        self.free, self.noise = free, noise
-        self.marginal_entries, self.max_arity = int(sizes.sum()), int(np.diff(flat.scope_start).max(initial=1))
+        flat = flatten([t.scope for t in tables], [t.values for t in tables])
+        flat = flat._replace(data=flat.data.astype(np.int64))
+        self.graph = graph_of_tables(flat, domains.astype(np.int64), free)
+        self.free, self.noise, self.marginal_start = free, noise, self.graph.vector_start
+        self.marginal_entries = int(self.graph.domains[flat.scope].sum())
+        self.max_arity = int(np.diff(flat.scope_start).max(initial=1))
 
     @property
     def work(self) -> int:
         """Estimate the number of entries that rounding reads per row."""
-        return self.marginal_entries + self.tables.data.size
+        return self.marginal_entries + self.graph.data.size
 
     def rows(self, rows: Ints, backend: Backend = CPU) -> Ints:
         """Round some rows on the backend's threads; ``rows`` are row numbers in C order over the fixed variables.
@@ -84,8 +82,7 @@ class Rounding:
         tasks = [
             partial(
                 round_rows,
-                self.tables,
-                self.free,
+                self.graph,
                 rows[part],
                 self.noise,
                 self._new_workspace(),
@@ -99,9 +96,9 @@ class Rounding:
 
     def _new_workspace(self) -> RoundingWorkspace:
         """Return a zeroed workspace for one thread."""
-        n = self.tables.domains.size
+        n = self.graph.domains.size
         sizes = (n, self.noise.shape[1:], self.marginal_entries, n, n, self.max_arity)
-        return RoundingWorkspace(*(np.zeros(size, dtype=np.int64) for size in sizes))
+        return RoundingWorkspace(self.marginal_start, *(np.zeros(size, dtype=np.int64) for size in sizes))
 
 
 def rounding_of(state: DualState, seed: int, fixed_interface: bool = False) -> Rounding | None:

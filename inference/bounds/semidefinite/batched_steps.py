@@ -1,10 +1,10 @@
-"""Steps of the descents of several agents at once, for any array library; they equal those of ``descent.Descent``.
+"""Steps of the descents of one or several agents, for any array library.
 
-``descent_batch.DescentBatch`` pads the agents' arrays and calls ``BatchedSteps``. All agents' arrays have the same
-size: h hidden variables of d values each, n = h·d values, rank r (components of a factor vector), o values of the
-boundary variables and k rows (assignments of the boundary variables). Padding changes no sum: padded vector entries
-are zero and stay zero, padded values are forbidden, padded variables have no pairs, and padded rows lie far below
-their cutoffs.
+``descent_batch.DescentBatch`` lays out the agents' arrays and calls ``BatchedSteps``. All agents' arrays have the same
+size: h hidden variables, n values (n = h·d on a library that pads each variable to d values), rank r (components of a
+factor vector), o values of the boundary variables and k rows (assignments of the boundary variables). Padding changes
+no sum: padded vector entries are zero and stay zero, padded values are forbidden, padded variables have no pairs, and
+padded rows lie far below their cutoffs.
 
 A schedule is an array (steps, agents, 4) float32 of the fields of ``descent.StepParameters``: inverse temperature,
 inverse temperature of the maximum over rows, step size, and bias correction. The excess of a row is its bound minus its
@@ -30,16 +30,43 @@ class BatchArrays(Protocol):
     ----------
     module : module
         NumPy or CuPy.
+    padded : bool
+        Whether all variables have the same number of values, and the rank is a multiple of 8. Otherwise, a batch has a
+        single agent.
     """
 
     module: Any
+    padded: bool
 
     def put(self, array: Array) -> Any:
-        """Return a copy of a NumPy array in the library's memory."""
+        """Return a NumPy array in the library's memory."""
         ...
 
     def get(self, array: Any) -> Array:
-        """Return a NumPy copy of an array, once all work queued before is complete."""
+        """Return an array as a NumPy array, once all work queued before is complete."""
+        ...
+
+    def value_maxima(self, entries: Any, variables: int) -> Any:
+        """Return the maximum of the entries of each variable's values, (agents, k, h), from entries (agents, k, n).
+
+        ``variables`` is h.
+        """
+        ...
+
+    def value_weights(self, entries: Any, best: Any, inverse_temperatures: Any, totals: Any) -> Any:
+        """Return the softmax weights of each variable's values, (agents, k, n) float32.
+
+        Parameters
+        ----------
+        entries : (agents, k, n) float32
+            Unary tables; may be overwritten.
+        best : (agents, k, h) float32
+            Their maxima.
+        inverse_temperatures : (agents,) float32
+            Inverse temperature of each agent.
+        totals : (agents, k, h) float32
+            Sum of the weights of each variable's values.
+        """
         ...
 
     def product(self, left: Any, right: Any, out: Any, transposed: bool = False, low_precision: bool = False) -> None:
@@ -97,7 +124,9 @@ class BatchShape(NamedTuple):
     h : int
         Hidden variables per agent.
     d : int
-        Values per hidden variable.
+        Values of the hidden variable with the most values.
+    n : int
+        Hidden values per agent, with padding.
     r : int
         Rank: components of a factor vector.
     o : int
@@ -109,14 +138,10 @@ class BatchShape(NamedTuple):
     agents: int
     h: int
     d: int
+    n: int
     r: int
     o: int
     k: int
-
-    @property
-    def n(self) -> int:
-        """Hidden values per agent."""
-        return self.h * self.d
 
     @property
     def bytes(self) -> int:
@@ -253,7 +278,7 @@ class BatchedSteps:
         xp, shape, given = self._arrays.module, self.shape, self._given
         hidden, interface, messages = self.iterates[0]
         gradient_hidden, gradient_interface, gradient_messages = self._gradients
-        agents, k, by_variable = shape.agents, shape.k, (shape.agents, shape.k, shape.h, shape.d)
+        agents, k = shape.agents, shape.k
         product = partial(self._arrays.product, low_precision=low_precision)
         product(hidden, hidden, self._products, transposed=True)
         row_vectors = xp.matmul(given.interface_one_hot, interface)
@@ -263,8 +288,7 @@ class BatchedSteps:
         entries = 2 * self._entries
         entries += unary_terms[:, None, :]
         entries += given.values
-        entries = entries.reshape(by_variable)
-        best = entries.max(axis=3)
+        best = self._arrays.value_maxima(entries, shape.h)
         # each pair occurs in both orders
         pair_total = self._maxima.sum(axis=(1, 2), dtype=np.float64) / 2
         product(row_vectors, row_vectors, self._row_products, transposed=True)
@@ -276,11 +300,8 @@ class BatchedSteps:
         # fields of a step: 0 is the inverse temperature, 1 that of the maximum over rows
         row_weights = xp.exp((excess - largest[:, None]) * parameters[step, :, 1, None]).astype(np.float32)
         row_weights /= row_weights.sum(axis=1, keepdims=True)
-        entries -= best[..., None]
-        entries *= parameters[step, :, 0, None, None, None]
-        value_weights = xp.exp(entries)
-        value_weights *= (row_weights[:, :, None] * given.variable_mask / value_weights.sum(axis=3))[..., None]
-        value_weights = value_weights.reshape(agents, k, shape.n)
+        totals = row_weights[:, :, None] * given.variable_mask
+        value_weights = self._arrays.value_weights(entries, best, parameters[step, :, 0], totals)
         value_totals = value_weights.sum(axis=1)
 
         # the diagonal holds the weights of the values' squared norms

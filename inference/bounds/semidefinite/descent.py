@@ -1,26 +1,23 @@
-"""Find the positive semidefinite term that bounds rows best, by gradient descent in single precision.
+"""State and schedule of the descent to the positive semidefinite term that bounds rows best, in single precision.
 
-The descent minimises the bounds that ``certificate`` then proves; the term is the squared norm defined there. A bound
-is a sum of maxima, convex in the Gram matrix S = L Lᵀ of the factor vectors. If L has at least as many columns as the
-optimal S has rank, descent in L finds the minimum without eigenvalue computations (Burer and Monteiro, Math. Program.
-95, 2003). The maxima are smoothed with a temperature that decreases. The softmax weights of their entries give the
-gradient, and the steps are those of Adam (Kingma and Ba, 2015).
+The descent, whose steps are in ``batched_steps``, minimises the bounds that ``certificate`` then proves; the term is
+the squared norm defined there. A bound is a sum of maxima, convex in the Gram matrix S = L Lᵀ of the factor vectors. If
+L has at least as many columns as the optimal S has rank, descent in L finds the minimum without eigenvalue computations
+(Burer and Monteiro, Math. Program. 95, 2003). The maxima are smoothed with a temperature that decreases. The softmax
+weights of their entries give the gradient, and the steps are those of Adam (Kingma and Ba, 2015).
 
 A row is an assignment of the agent's boundary variables (its interface). The excess of a row is its bound minus its
 cutoff.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.semidefinite.certificate import interface_positions
 from dmcmc.inference.bounds.semidefinite.initial_factors import spectral_start
-from dmcmc.inference.bounds.semidefinite.pair_kernels import smooth_pairs
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.runtime.types import Floats, Ints
 
@@ -44,7 +41,7 @@ TRIAL_STEPS = 60  # steps after which the attainable bound can be extrapolated
 
 
 class Target(NamedTuple):
-    """Rows whose largest excess a descent minimises.
+    """Rows whose largest excess a descent minimises, and their cutoffs.
 
     Attributes
     ----------
@@ -115,44 +112,13 @@ def step_parameters(steps: int) -> StepParameters:
     )
 
 
-@dataclass
-class _StepWorkspace:
-    """Inputs and buffers of the steps of one run; only the descent's point and moments live longer than a run.
-
-    Attributes
-    ----------
-    utilities : (n, n) float32
-        Pairwise utilities, in units.
-    weights : (n, n) float32
-        Softmax weights of the pairwise tables.
-    marginals : (h, n) float32
-        Sums of the weights, laid out as messages.
-    values : (k, n) float32
-        Unary utilities of the hidden values in each row, in units.
-    constants : (k,) float64
-        Utility of each row without hidden variables, in units.
-    cutoffs : (k,) float64
-        Cutoff of each row, in units.
-    row_positions : (k, interface) int64
-        Rows of ``DescentPoint.vectors`` that belong to each row's boundary values.
-    """
-
-    utilities: Float32Array
-    weights: Float32Array
-    marginals: Float32Array
-    values: Float32Array
-    constants: Floats
-    cutoffs: Floats
-    row_positions: Ints
-
-
 def workspace_bytes(n: int) -> int:
     """Return the bytes of workspace of a run with n hidden values."""
     return 24 * n * n  # int32 and float32 utilities, products, weights; at first eigenvectors and their workspace
 
 
 class Descent:
-    """A descent for one agent, resumable.
+    """A descent for one agent, resumable; ``descent_batch`` makes its steps.
 
     Parameters
     ----------
@@ -189,30 +155,6 @@ class Descent:
         self.first_moment = DescentPoint(np.zeros_like(vectors), np.zeros_like(self.point.messages))
         self.second_moment = self.first_moment.copy()
 
-    def run(self, target: Target, should_continue: Callable[[int], bool]) -> DescentPoint:
-        """Make steps and return the best point on the way.
-
-        Parameters
-        ----------
-        target : Target
-            Rows and cutoffs to descend for.
-        should_continue : callable
-            Receives the number of steps made in this call and returns whether to make another one.
-        """
-        workspace, steps_made = self._make_workspace(target), 0
-        best, least_excess = self.point.copy(), np.inf
-        while True:
-            excess, gradient = self._evaluate(workspace)
-            continues = should_continue(steps_made)
-            if (steps_made % STEPS_PER_CHECK == 0 or not continues) and excess < least_excess:
-                best, least_excess = self.point.copy(), excess
-            if self.steps == self.next_trial_check:
-                self.trial.append(least_excess * self.unit)
-            if not continues:
-                return best
-            self._adam_step(gradient)
-            steps_made += 1
-
     def scaled(self, point: DescentPoint) -> tuple[Floats, Floats]:
         """Return a point's factor vectors and messages as float64, converted from units to the matrix's scale."""
         return point.vectors.astype(np.float64) * np.sqrt(self.unit), point.messages.astype(np.float64) * self.unit
@@ -230,88 +172,3 @@ class Descent:
         The entries are recorded after half of ``TRIAL_STEPS`` steps and after all of them.
         """
         return TRIAL_STEPS * (1 + len(self.trial)) // 2 if len(self.trial) < 2 else None
-
-    def _make_workspace(self, target: Target) -> _StepWorkspace:
-        """Allocate the workspace of a run."""
-        matrix, utilities = self.matrix, self.in_units(self.matrix.pairs)
-        return _StepWorkspace(
-            utilities,
-            np.zeros_like(utilities),
-            np.zeros_like(self.point.messages),
-            self.in_units(matrix.value_utilities(target.digits)),
-            matrix.interface_utilities(target.digits) / self.unit,
-            target.cutoffs / self.unit,
-            interface_positions(matrix, target.digits) + matrix.variable_of.size,
-        )
-
-    def _evaluate(self, workspace: _StepWorkspace) -> tuple[float, DescentPoint]:
-        """Return the largest excess at the current point, approximately, and the gradient of its smoothed form.
-
-        The bound of a row is its constant, plus the squared norm of the row's vector, plus the maxima of the unary and
-        the pairwise tables. A softmax over rows weights the rows; a softmax over each variable's values weights its
-        values in each row. Weighted sums of factor vectors give the gradient.
-        """
-        matrix, (vectors, messages), n = self.matrix, self.point, self.matrix.variable_of.size
-        parameters, variable_of, first = step_parameters(self.steps), matrix.variable_of, matrix.starts[:-1]
-        hidden = vectors[:n]
-        inverse_temperature = np.float32(parameters.inverse_temperature)
-        total = smooth_pairs(
-            workspace.utilities,
-            hidden @ hidden.T,
-            messages,
-            inverse_temperature,
-            matrix.starts,
-            workspace.weights,
-            workspace.marginals,
-        )
-        row_vectors = vectors[workspace.row_positions].sum(axis=1)
-        entries = (
-            workspace.values
-            + (np.einsum("ar,ar->a", hidden, hidden) + messages.sum(axis=0))
-            + 2 * (row_vectors @ hidden.T)
-        )
-        best = np.maximum.reduceat(entries, first, axis=1)
-        row_norms = np.einsum("br,br->b", row_vectors, row_vectors)
-        excess = workspace.constants + row_norms + best.sum(axis=1, dtype=np.float64) + total - workspace.cutoffs
-        largest = float(excess.max())
-
-        row_weights = np.exp((excess - largest) * parameters.row_inverse_temperature)
-        row_weights = (row_weights / row_weights.sum()).astype(np.float32)
-        value_weights = np.exp((entries - best[:, variable_of]) * inverse_temperature)
-        value_weights *= (row_weights[:, None] / np.add.reduceat(value_weights, first, axis=1))[:, variable_of]
-        value_totals = value_weights.sum(axis=0)
-
-        gradient = np.zeros_like(vectors)
-        np.matmul(workspace.weights, hidden, out=gradient[:n])
-        gradient[:n] += value_weights.T @ row_vectors + value_totals[:, None] * hidden
-        row_gradient = row_weights[:, None] * row_vectors + value_weights @ hidden
-        for column in workspace.row_positions.T:
-            np.add.at(gradient, column, row_gradient)
-        message_gradient = value_totals - workspace.marginals
-        message_gradient[variable_of, np.arange(n)] = 0
-        return largest, DescentPoint(gradient, message_gradient)
-
-    def _adam_step(self, gradient: DescentPoint) -> None:
-        """Make one Adam step; overwrites ``gradient``.
-
-        With gradient g, first moment a and second moment s: a = β₁ a + (1 - β₁) g, s = β₂ s + (1 - β₂) g², and the
-        variables fall by the step size times a / (bias correction · √s + 1e-8). β₁ is ``MOMENTUM``, β₂
-        ``SECOND_MOMENT_DECAY``.
-        """
-        parameters = step_parameters(self.steps)
-        self.steps += 1
-        for variables, derivative, first_moment, second_moment in zip(
-            self.point, gradient, self.first_moment, self.second_moment, strict=True
-        ):
-            first_moment *= np.float32(MOMENTUM)
-            first_moment += np.float32(1 - MOMENTUM) * derivative
-            derivative *= derivative
-            second_moment *= np.float32(SECOND_MOMENT_DECAY)
-            second_moment += np.float32(1 - SECOND_MOMENT_DECAY) * derivative
-            update = np.sqrt(second_moment)
-            update *= np.float32(parameters.bias_correction)
-            # Adam's epsilon, which avoids a division by zero
-            update += np.float32(1e-8)
-            np.divide(first_moment, update, out=update)
-            update *= np.float32(parameters.step_size)
-            variables -= update

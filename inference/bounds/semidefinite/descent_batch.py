@@ -1,7 +1,7 @@
-"""Run the descents of several agents as one batch: pad their arrays for ``batched_steps`` and take back the results.
+"""Run the descents of agents as one batch: lay out their arrays for ``batched_steps`` and take back the results.
 
-The letters of array sizes are those of ``batched_steps.BatchShape``: h hidden variables of d values, n = h·d, rank r, o
-values of the boundary variables, and k rows (assignments of the boundary variables).
+The letters of array sizes are those of ``batched_steps.BatchShape``: h hidden variables, n values, rank r, o values of
+the boundary variables, and k rows (assignments of the boundary variables).
 """
 
 from collections.abc import Callable, Sequence
@@ -27,15 +27,18 @@ _EXCLUDED_ROW_CUTOFF = 1e15  # units: puts padding rows far below their cutoffs
 _RANK_MULTIPLE = 8  # the rank is padded to a multiple of this, for the tensor cores
 
 
-def batch_shape(descents: Sequence[Descent], rows: int) -> BatchShape:
-    """Return the array sizes for the given descents with at most ``rows`` rows each."""
+def batch_shape(descents: Sequence[Descent], rows: int, padded: bool = True) -> BatchShape:
+    """Return the array sizes for the given descents with at most ``rows`` rows each; see ``BatchArrays.padded``."""
     matrices = [descent.matrix for descent in descents]
     largest_rank = max(descent.point.vectors.shape[1] for descent in descents)
+    h = max(matrix.starts.size - 1 for matrix in matrices)
+    d = max(int(np.diff(matrix.starts).max()) for matrix in matrices)
     return BatchShape(
         len(descents),
-        max(matrix.starts.size - 1 for matrix in matrices),
-        max(int(np.diff(matrix.starts).max()) for matrix in matrices),
-        -(-largest_rank // _RANK_MULTIPLE) * _RANK_MULTIPLE,
+        h,
+        d,
+        h * d if padded else matrices[0].variable_of.size,
+        -(-largest_rank // _RANK_MULTIPLE) * _RANK_MULTIPLE if padded else largest_rank,
         max(1, *(sum(matrix.shape) for matrix in matrices)),
         rows,
     )
@@ -76,10 +79,14 @@ class DescentBatch:
         rows: int = 0,
     ) -> None:
         self.descents, self._arrays, self._low_precision_steps = descents, arrays, low_precision_steps
-        self.shape = batch_shape(descents, max(rows, *(target.cutoffs.size for target in targets)))
+        self.shape = batch_shape(descents, max(rows, *(target.cutoffs.size for target in targets)), arrays.padded)
         shape, put = self.shape, arrays.put
         agents, h, d, n = shape.agents, shape.h, shape.d, shape.n
-        self._columns = [value_columns(descent.matrix, d) for descent in descents]
+        if arrays.padded:
+            self._columns = [value_columns(descent.matrix, d) for descent in descents]
+            variable_of = np.repeat(np.arange(h), d)
+        else:
+            self._columns, variable_of = [np.arange(n)], descents[0].matrix.variable_of
         states = zip(
             *((descent.point, descent.first_moment, descent.second_moment) for descent in descents), strict=True
         )
@@ -90,7 +97,7 @@ class DescentBatch:
         sizes = domain_sizes([descent.matrix for descent in descents], h)
         exists = sizes > 0
         # messages between two existing variables
-        message_mask = put(np.repeat(distinct_pairs(exists), d, axis=2).astype(np.float32))
+        message_mask = put(distinct_pairs(exists)[:, :, variable_of].astype(np.float32))
         variable_mask = put(exists.astype(np.float32)[:, None, :])
         given = BatchInputs(put(utilities), put(sizes), variable_mask, message_mask, *self._row_inputs(targets))
         self.steps = BatchedSteps(shape, given, points, arrays)

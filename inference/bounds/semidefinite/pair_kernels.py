@@ -17,8 +17,8 @@ POWER = 32
 
 
 @njit(nogil=True, fastmath=True)
-def smooth_pairs(utilities, products, messages, inverse_temperature, starts, weights, marginals):
-    """Compute the softmax weights of each pairwise table's entries; return the sum of the tables' exact maxima.
+def smooth_pairs(utilities, products, messages, inverse_temperature, starts, weights, marginals, maxima):
+    """Compute the softmax weights of each pairwise table's entries, and the tables' maxima.
 
     The table z of the pair (u, v) is ``utilities + 2 * products`` minus the messages of both variables. The weight of
     an entry is w / Σ w with w = max(0, 1 + β (z - max z) / POWER)^POWER, where β is the inverse temperature.
@@ -40,12 +40,14 @@ def smooth_pairs(utilities, products, messages, inverse_temperature, starts, wei
         Output, symmetric. The entries of each pair's block sum to one; blocks of a single variable are not written.
     marginals : (h, n) float32
         Output, laid out as ``messages``: sums of the weights over the values of the pair's other variable.
+    maxima : (h, h) float32
+        Output: maximum of each table, in both orders of the pair.
     """
     h, widest = starts.size - 1, 0
     for u in range(h):
         widest = max(widest, starts[u + 1] - starts[u])
     table = np.empty(widest * widest, dtype=np.float32)
-    total, factor, one, zero = 0.0, np.float32(inverse_temperature / POWER), np.float32(1), np.float32(0)
+    factor, one, zero = np.float32(inverse_temperature / POWER), np.float32(1), np.float32(0)
     for u in range(h):
         start_u, size_u = starts[u], starts[u + 1] - starts[u]
         for v in range(u + 1, h):
@@ -59,7 +61,7 @@ def smooth_pairs(utilities, products, messages, inverse_temperature, starts, wei
             best = table[0]
             for k in range(count):
                 best = max(best, table[k])
-            total += best
+            maxima[u, v] = maxima[v, u] = best
             mass = zero
             for k in range(count):
                 x = max(zero, one + (table[k] - best) * factor)
@@ -84,7 +86,6 @@ def smooth_pairs(utilities, products, messages, inverse_temperature, starts, wei
             for j in range(size_v):
                 for i in range(size_u):
                     weights[start_v + j, start_u + i] = table[i * size_v + j] * scale
-    return total
 
 
 @njit(nogil=True, allocates=False)

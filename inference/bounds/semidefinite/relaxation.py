@@ -6,17 +6,20 @@ it with a dual ascent of single rows.
 """
 
 import time
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
 from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual.dual_bound import WHOLE_SWEEPS_PER_ROW_SWEEP, DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.semidefinite.certificate import PsdTerm, bounds_with_term, round_psd_term
 from dmcmc.inference.bounds.semidefinite.descent import TRIAL_STEPS, Descent, DescentPoint, Target, workspace_bytes
-from dmcmc.inference.bounds.semidefinite.descent_state import PerRowState
+from dmcmc.inference.bounds.semidefinite.descent_batch import DescentBatch
 from dmcmc.inference.bounds.semidefinite.initial_factors import EQUIVALENT_STEPS
+from dmcmc.inference.bounds.semidefinite.numpy_arrays import NumpyArrays
 from dmcmc.inference.bounds.semidefinite.row_dual_ascent import ascent_bounds
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix, build_utility_matrix, is_pairwise
 from dmcmc.inference.dpop.division import LocalProblem
@@ -45,6 +48,44 @@ _SECONDS_PER_ENTRY = 7e-9  # estimated seconds of a step per pair of values
 _SECONDS_PER_PRODUCT = 3e-11  # estimated seconds of a step per pair of values and component of the factor vectors
 
 
+@dataclass
+class PerRowState:
+    """State of an agent's per-row semidefinite bounds, which follow the descent that all rows share, on a GPU.
+
+    ``expected`` is set at the start if the work runs on a GPU. ``search`` is created before the first batch.
+    ``has_branched`` becomes true later and stays so. The search is dropped when no row can be lowered; ``fail`` ends
+    the work for good after a device failure.
+
+    Attributes
+    ----------
+    search : BoundarySearch or None
+        Branch and bound over the rows; None before it starts and after it ends.
+    nodes : int
+        Number of nodes bounded so far.
+    expected : bool
+        Whether there will be per-row bounds.
+    has_branched : bool
+        Whether every row that matters has been branched, so that the gain of the method can be judged.
+    failed : bool
+        Whether the device failed; there are no per-row bounds then.
+    """
+
+    search: BoundarySearch | None = None
+    nodes: int = 0
+    expected: bool = False
+    has_branched: bool = False
+    failed: bool = False
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the gain of the per-row bounds cannot be judged yet."""
+        return self.expected and not self.has_branched and not self.failed
+
+    def fail(self) -> None:
+        """Give up after a device failure."""
+        self.failed, self.search = True, None
+
+
 class RelaxationTask(NamedTuple):
     """Input of one improvement of a relaxation.
 
@@ -64,21 +105,6 @@ class RelaxationTask(NamedTuple):
     target: Target
     rows: Ints
     cutoffs: Floats
-
-
-class ActiveRelaxation(NamedTuple):
-    """A relaxation with the task that was prepared for it.
-
-    Attributes
-    ----------
-    relaxation : SemidefiniteRelaxation
-        The agent's relaxation.
-    task : RelaxationTask
-        What its ``prepare`` returned.
-    """
-
-    relaxation: "SemidefiniteRelaxation"
-    task: RelaxationTask
 
 
 class SemidefiniteRelaxation:
@@ -129,7 +155,7 @@ class SemidefiniteRelaxation:
     @property
     def work_done(self) -> int:
         """Amount of work done: descent steps and nodes of the per-row bounds."""
-        return self.steps + self.per_row.nodes_solved
+        return self.steps + self.per_row.nodes
 
     @property
     def step_seconds(self) -> float:
@@ -193,7 +219,9 @@ class SemidefiniteRelaxation:
                     self._measured_step_seconds = (now - first_step_time[0]) / made
                 return now + self.finishing_seconds(task, will_ascend) < start + seconds and not stop.over
 
-            self.finish(task, task.descent.run(task.target, should_continue), will_ascend)
+            batch = DescentBatch([task.descent], [task.target], NumpyArrays(task.descent.matrix))
+            (point,) = batch.run(lambda made: int(should_continue(made)))
+            self.finish(task, point, will_ascend)
 
     @property
     def min_seconds(self) -> float:
@@ -311,6 +339,26 @@ class RelaxationRequest(NamedTuple):
     relaxation: SemidefiniteRelaxation
     rows: Rows | None
     cutoffs: Array | None
+
+
+class ActiveRelaxation(NamedTuple):
+    """A relaxation with its request and the task that was prepared for it.
+
+    Attributes
+    ----------
+    request : RelaxationRequest
+        The relaxation, rows and cutoffs.
+    task : RelaxationTask
+        What ``prepare`` returned.
+    """
+
+    request: RelaxationRequest
+    task: RelaxationTask
+
+    @property
+    def relaxation(self) -> SemidefiniteRelaxation:
+        """The agent's relaxation."""
+        return self.request.relaxation
 
 
 def is_suitable(local: LocalProblem, on_gpu: bool = False) -> bool:

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.plan import BucketProgram
+from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.orders.greedy_kernels import random_unit
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
-from dmcmc.samplers.blocks.block_workspace import PenalisedGraph, new_workspace
+from dmcmc.samplers.blocks.block_workspace import new_workspace
 from dmcmc.samplers.blocks.cuda.block_gibbs_kernels import MAX_DOMAIN, THREADS, redraw_chains
 from dmcmc.samplers.blocks.cuda.descriptor_kernels import encode_move
 from dmcmc.samplers.blocks.cuda.mini_bucket_starts_kernels import draw_chains
@@ -43,7 +44,7 @@ States = NDArray[np.int32]
 Move = tuple[NDArray[np.int64], int, int]  # descriptor, entries of the arena, cells
 
 
-def fits(graph: PenalisedGraph) -> bool:
+def fits(graph: FactorGraph) -> bool:
     """Return whether the GPU kernel can move a graph's variables: no automata, and no very large domain."""
     dense = graph.dense == graph.scope_start.size - 1
     return dense and graph.free > 0 and int(graph.domains[: graph.free].max()) <= MAX_DOMAIN
@@ -54,7 +55,7 @@ class DeviceBlockChains:
 
     Parameters
     ----------
-    graph : PenalisedGraph
+    graph : FactorGraph
         A graph for which :func:`fits` returns True.
     key : (2,) uint64
         Key of the random numbers.
@@ -69,9 +70,7 @@ class DeviceBlockChains:
         Number of rows, of chains per row, and of chains; the chains of a row are consecutive.
     """
 
-    def __init__(
-        self, graph: PenalisedGraph, key: NDArray[np.uint64], states: States, order: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, graph: FactorGraph, key: NDArray[np.uint64], states: States, order: NDArray[np.int64]) -> None:
         self.graph, self.key, self._device = graph, key, shared_device()
         self.rows, self.n = states.shape
         self.copies = min(_MAX_COPIES, -(-_MIN_CHAINS // self.rows))
@@ -86,7 +85,7 @@ class DeviceBlockChains:
         self._best_utilities = upload("blocks tops", np.full(self.chains, -np.inf))
         self._factors = tuple(
             self._device.upload_shaped(f"blocks {name}", getattr(graph, name))
-            for name in ("scope_start", "scope", "stride", "at", "data")
+            for name in ("scope_start", "scope", "stride", "table_start", "data")
         )
         _, processors, threads = gpu_limits(_REGISTERS)
         self._resident_blocks = min(self.chains, processors * max(1, threads // THREADS))
@@ -247,7 +246,7 @@ class DeviceBlockChains:
         redraw_chains[blocks, THREADS](
             device.upload("blocks code", np.concatenate(descriptors)), device.upload("blocks begin", begin),
             device.upload("blocks temperatures", np.array(temperatures)), len(moves), self._moves_made, *self._factors,
-            self.chains, self.n, restart, _ROUNDING * -self.graph.violation_utility, self._states, self._best_states,
+            self.chains, self.n, restart, _ROUNDING * -self.graph.forbidden_entry, self._states, self._best_states,
             self._best_utilities, arenas, arena_size, *self._key_words,
         )  # fmt: skip
         self._moves_made += len(moves)

@@ -22,8 +22,8 @@ def encode_move(graph, workspace, size):
 
     Parameters
     ----------
-    graph : PenalisedGraph
-        See ``dmcmc.samplers.blocks.block_workspace``.
+    graph : FactorGraph
+        A forbidden entry has a finite utility (``dmcmc.samplers.blocks.block_workspace.penalised_graph``).
     workspace : BlockWorkspace
         Holds the block.
     size : int
@@ -107,7 +107,11 @@ def encode_factor(graph, workspace, f, scope, domains, at, entries, descriptor, 
     descriptor : (words,) int64
         Written from word r on.
     """
-    descriptor[r + field.DATA], descriptor[r + field.TO], descriptor[r + field.ENTRIES] = graph.at[f], at, entries
+    descriptor[r + field.DATA], descriptor[r + field.TO], descriptor[r + field.ENTRIES] = (
+        graph.table_start[f],
+        at,
+        entries,
+    )
     descriptor[r + field.INSIDE] = scope.size
     first, last = graph.scope_start[f], graph.scope_start[f + 1]
     pair = r + field.FACTOR

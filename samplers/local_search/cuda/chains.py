@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
 from dmcmc.samplers.local_search.chains import TemperatureRange
 from dmcmc.samplers.local_search.cuda.graph_chain_kernels import REGISTERS, anneal_chains
 from dmcmc.samplers.local_search.cuda.layout import DeviceFactorGraph, bytes_shared, fits, lay_out
-from dmcmc.samplers.local_search.factor_graph import FactorGraph
 from dmcmc.samplers.local_search.graph_chain_kernels import typical_spread
 from dmcmc.samplers.local_search.graph_kernels import evaluate_graph
 from dmcmc.samplers.model.draw_kernels import best_value_weight, rate_of

@@ -164,7 +164,7 @@ def anneal_chains(
     automaton_start, automata : (n + 1,), (scope entries of automata,) int32
         The automata of v are factors ``automata[automaton_start[v]:automaton_start[v + 1]]``.
     scope_start, scope, stride, following, first_step
-        Scopes and transitions of the factors, see :class:`dmcmc.samplers.local_search.factor_graph.FactorGraph`.
+        Scopes and transitions of the factors, see :class:`dmcmc.inference.model.factor_graph.FactorGraph`.
     schedule : (chains,) int32
         Index of each chain's temperature schedule.
     rates : (schedules · sweeps,) float32

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.samplers.local_search.cuda.colour_kernels import colour_variables
-from dmcmc.samplers.local_search.factor_graph import FactorGraph
 
 MAX_DOMAIN = 1024  # largest domain
 _MAX_ENTRIES = 2**31 - 1  # 32-bit offsets

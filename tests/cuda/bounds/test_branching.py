@@ -7,19 +7,23 @@ import pytest
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
-from dmcmc.inference.bounds.branch_and_bound.cuda.engine import GpuNodeEngine
-from dmcmc.inference.bounds.branch_and_bound.engine import CpuNodeEngine, run_batches
-from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
+from dmcmc.inference.bounds.branch_and_bound.bounder import (
     JOB_FIELDS,
     JOB_ROW,
     JOB_SOURCE,
-    JOB_SWEEPS,
     JOB_TARGET,
     JOB_THRESHOLD,
+    JOB_WORK,
     NO_VARIABLE,
     NOT_PROCESSED,
+    NodeWork,
     SearchBatch,
+    run_batches,
+)
+from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
+from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
+from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
     entry_bytes,
 )
 from dmcmc.inference.bounds.dual.cuda.device_ascent import place_on_device
@@ -72,25 +76,25 @@ def test_batches_of_all_agents_equal_the_cpus(seeds, hard, scopes, largest, exac
     locals_, capacity = [agent(seed, hard, scopes, largest) for seed in seeds], 9
     cpu_states, gpu_states = ([DualState(local, triangles=True) for local in locals_] for _ in range(2))
     place_on_device(gpu_states)  # on the device in one group
-    engines = [
-        [CpuNodeEngine(state, capacity * entry_bytes(state.layout.hidden, state.width)) for state in cpu_states],
-        [GpuNodeEngine(state) for state in gpu_states],
+    bounders = [
+        [CpuDualBounder(state, capacity * entry_bytes(state.layout.hidden, state.width)) for state in cpu_states],
+        [GpuDualBounder(state) for state in gpu_states],
     ]
     frontiers = [[frontier_of(state, capacity) for state in states] for states in (cpu_states, gpu_states)]
     for round_index in range(4 if len(seeds) == 1 else 2):
         for frontier in [*frontiers[0], *frontiers[1]] if round_index == 3 else []:
             release_all_entries(frontier)
-        chosen = [[frontier.next_batch(2, 2, 1, 1) for frontier in some] for some in frontiers]
+        chosen = [[frontier.next_batch(2, NodeWork(2, 1, 1)) for frontier in some] for some in frontiers]
         found = [
-            run_batches([(engine, batch) for engine, (_, batch) in zip(some, batches, strict=True)], NO_DEADLINE)
-            for some, batches in zip(engines, chosen, strict=True)
+            run_batches([(bounder, batch) for bounder, (_, batch) in zip(some, batches, strict=True)], NO_DEADLINE)
+            for some, batches in zip(bounders, chosen, strict=True)
         ]
         for cpu_batch, gpu_batch, cpu_result, gpu_result in zip(*chosen, *found, strict=True):
             assert cpu_batch[1].jobs.tolist() == gpu_batch[1].jobs.tolist()
             assert cpu_result.bounds.tolist() == gpu_result.bounds.tolist()
             assert cpu_result.variables.tolist() == gpu_result.variables.tolist()
             branching = cpu_result.variables >= 0
-            assert cpu_result.first_values[branching].tolist() == gpu_result.first_values[branching].tolist()
+            assert cpu_result.parts[branching].tolist() == gpu_result.parts[branching].tolist()
             assert (cpu_result.masks[branching] == gpu_result.masks[branching]).all()
         for some, batches, results in zip(frontiers, chosen, found, strict=True):
             for frontier, (nodes, batch), cpu_result in zip(some, batches, results, strict=True):
@@ -104,25 +108,25 @@ def test_an_infeasible_row_makes_its_branches_infeasible():
     local = agent(0, 0.0, SCOPES, 5)
     first = np.arange(local.domains[4]) == 0
     local = replace(local, factors=(*local.factors, Factor.of((4,), np.where(first, -np.inf, 0))))
-    for engine in (
-        CpuNodeEngine(DualState(local, triangles=True), 1 << 20),
-        GpuNodeEngine(DualState(local, triangles=True)),
+    for bounder in (
+        CpuDualBounder(DualState(local, triangles=True), 1 << 20),
+        GpuDualBounder(DualState(local, triangles=True)),
     ):
-        layout = engine.state.layout
+        layout = bounder.state.layout
         jobs = np.zeros((4, JOB_FIELDS), dtype=np.int64)
-        jobs[:, JOB_ROW], jobs[:, JOB_SWEEPS], jobs[:, JOB_THRESHOLD] = [0, 0, 0, 1], 1, MINUS_INFINITY
+        jobs[:, JOB_ROW], jobs[:, JOB_WORK], jobs[:, JOB_THRESHOLD] = [0, 0, 0, 1], 1, MINUS_INFINITY
         jobs[:, JOB_SOURCE], jobs[:, JOB_TARGET] = [-1, 0, 0, -1], [0, 1, 0, 2]
         masks = np.repeat((layout.potentials.unary[: layout.n_hidden] >= FORBIDDEN_BELOW)[None], 4, axis=0)
-        (found,) = run_batches([(engine, SearchBatch(jobs, np.array([0, 3, 4]), masks))], NO_DEADLINE)
+        (found,) = run_batches([(bounder, SearchBatch(jobs, np.array([0, 3, 4]), masks))], NO_DEADLINE)
         assert found.bounds[:3].tolist() == [MINUS_INFINITY] * 3 and found.variables[:3].tolist() == [NO_VARIABLE] * 3
         assert found.bounds[3] > MINUS_INFINITY
 
 
 def test_a_batch_after_the_deadline_stays_unprocessed():
     state = DualState(agent(0, 0.0, SCOPES, 5), triangles=True)
-    engine, frontier, rows = GpuNodeEngine(state), frontier_of(state, 5), np.arange(state.bounds.size)
-    chosen, batch = frontier.next_batch(2, 2, 1, 1)
-    (found,) = run_batches([(engine, batch)], Deadline(until=0.0))
+    bounder, frontier, rows = GpuDualBounder(state), frontier_of(state, 5), np.arange(state.bounds.size)
+    chosen, batch = frontier.next_batch(2, NodeWork(2, 1, 1))
+    (found,) = run_batches([(bounder, batch)], Deadline(until=0.0))
     assert (found.bounds == NOT_PROCESSED).all()
     frontier.record(chosen, batch, found)
     assert frontier.size == rows.size and frontier.bounds()[1].tolist() == state.bounds.tolist()

@@ -1,5 +1,7 @@
 """Semidefinite relaxations on the GPU equal the NumPy reference; runs under Numba's simulator, without CuPy."""
 
+import sys
+
 import numpy as np
 import pytest
 from support import naive
@@ -15,26 +17,21 @@ from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceNodeArray
 from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import tables_per_block
 from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import FIELDS_PER_STEP
 from dmcmc.inference.bounds.semidefinite.descent_batch import DescentBatch
-from dmcmc.inference.bounds.semidefinite.per_row import bound_rows as bound_rows
-from dmcmc.inference.bounds.semidefinite.per_row import node_queue
-from dmcmc.inference.bounds.semidefinite.per_row.bound_rows import PerRowBounding
+from dmcmc.inference.bounds.semidefinite.per_row import bounder as bounder_module
+from dmcmc.inference.bounds.semidefinite.per_row.bound_single_rows import bound_single_rows
+from dmcmc.inference.bounds.semidefinite.per_row.bounder import NodeSchedules, SemidefiniteRunner, max_nodes_per_batch
 from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
 from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers, entry_bytes
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStart, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStarts, RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeShape, NodeWorkspace
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import (
-    BRANCH_SCHEDULE,
-    RowNode,
-    branching_order,
-    certified_node_bound,
-)
+from dmcmc.inference.bounds.semidefinite.per_row.nodes import BRANCH_SCHEDULE, ROOT_SCHEDULE, certified_node_bound
 from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest, SemidefiniteRelaxation
-from dmcmc.inference.bounds.semidefinite.row_tree import DomainPart
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import gpu_problem
 
 BATCHES = 2  # per call: the simulator is slow
+SHORTER = NodeSchedules(ROOT_SCHEDULE._replace(steps=3), BRANCH_SCHEDULE._replace(steps=2))
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
 
@@ -117,14 +114,13 @@ def test_relaxations_on_the_gpu_bound_as_on_the_cpu_and_resume():
 def batch_of(arrays):
     """Return a batch of nodes of two agents of different sizes, with up to two variables fixed."""
     all_descents, _ = descents()
-    buffers, (u, v) = AgentBuffers(all_descents[:2], arrays, 2), branching_order(all_descents[0].matrix)[:2]
-    nodes = [
-        (0, RowNode(0)),
-        (1, RowNode(1)),
-        (0, RowNode(1, ((u, 0),), DomainPart(v, (1,)))),
-        (0, RowNode(0, ((v, 1), (u, 0)))),
-    ]
-    return RowNodeBatch(buffers, [NodeStart(agent, node, agent) for agent, node in nodes])
+    buffers = AgentBuffers(all_descents[:2], arrays, 2)
+    agents = np.array([0, 1, 0, 0])
+    allowed = (np.arange(buffers.shape.d) < buffers.sizes[:, :, None])[agents]
+    allowed[2:, 0, 1:] = False
+    allowed[2:, 1] = np.arange(buffers.shape.d) == 1
+    allowed[2, 1, 2] = buffers.sizes[0, 1] > 2  # two values, if there are as many
+    return RowNodeBatch(buffers, NodeStarts(agents, np.array([0, 1, 1, 0]), allowed, agents))
 
 
 @pytest.mark.parametrize("passes", range(1, 7))
@@ -155,10 +151,10 @@ def test_nodes_end_where_the_reference_ends_and_certificates_equal_the_cpus():
     for arrays in (NaiveNodes(), DeviceNodeArrays()):
         batch = batch_of(arrays)
         assert batch.run(BRANCH_SCHEDULE._replace(steps=4), lambda made: 2) == 4
-        bounds = certificates(batch)
-        for b, (agent, node, *_) in enumerate(batch.starts):
-            assert bounds[b] == certified_node_bound(batch.buffers.descents[agent], node, batch.point(b))
-        ends.append(np.array(bounds) / [batch.buffers.units[start.agent] for start in batch.starts])
+        bounds = certificates(batch).bounds
+        for b, agent in enumerate(batch.starts.agents.tolist()):
+            assert bounds[b] == certified_node_bound(batch.buffers.descents[agent], batch.node(b), batch.point(b))
+        ends.append(bounds / batch.buffers.units[batch.starts.agents])
     assert np.allclose(*ends, rtol=1e-2)
 
 
@@ -166,19 +162,15 @@ def test_nodes_end_where_the_reference_ends_and_certificates_equal_the_cpus():
 def per_row_after_two_steps(monkeypatch):
     """Start the per-row bounds after two shared steps, with short schedules and time for a few batches."""
     monkeypatch.setattr(batched_relaxation, "SHARED_STEPS", 2)
-    monkeypatch.setattr(node_queue, "ROOT_SCHEDULE", node_queue.ROOT_SCHEDULE._replace(steps=3))
-    monkeypatch.setattr(node_queue, "BRANCH_SCHEDULE", node_queue.BRANCH_SCHEDULE._replace(steps=2))
-    monkeypatch.setattr(node_queue, "_LEAVES_PER_ROW", 1)
     monkeypatch.setattr(SemidefiniteRelaxation, "min_seconds", 0.0)
     monkeypatch.setattr(SemidefiniteRelaxation, "finishing_seconds", lambda self, task, will_ascend: 0.0)
-    made, process_batch = [], PerRowBounding._process_batch
-
-    def counted(self, items):
-        made.append(self)
-        self._seconds_left = self.queue._seconds_left = lambda: 0.0 if made.count(self) >= BATCHES else 1e6
-        process_batch(self, items)
-
-    monkeypatch.setattr(PerRowBounding, "_process_batch", counted)
+    monkeypatch.setattr(bounder_module, "_MAX_NODES_PER_BATCH", 24)
+    monkeypatch.setattr(
+        batched_relaxation, "SemidefiniteRunner", lambda *given: SemidefiniteRunner(*given, schedules=SHORTER)
+    )
+    monkeypatch.setattr(
+        batched_relaxation, "bound_single_rows", lambda active, seconds: bound_single_rows(active, batches=BATCHES)
+    )
 
 
 def test_per_row_bounds_follow_the_shared_term_and_resume(per_row_after_two_steps):
@@ -189,35 +181,33 @@ def test_per_row_bounds_follow_the_shared_term_and_resume(per_row_after_two_step
     assert bound_on_gpu(requests, Backend("cuda", 2), steps=2)
     before = [decoded(relaxation) for relaxation in on_gpu]
     assert bound_on_gpu(requests, Backend("cuda", 2), seconds=1e6)
-    buffers, middle = on_gpu[0].per_row.buffers, [decoded(relaxation) for relaxation in on_gpu]
-    assert (
-        buffers is not None
-        and on_gpu[1].per_row.buffers is buffers
-        and [relaxation.per_row.agent for relaxation in on_gpu] == [0, 1]
-    )
+    middle, searches = [decoded(relaxation) for relaxation in on_gpu], [one.per_row.search for one in on_gpu]
+    runner = searches[0].bounder.runner
+    assert searches[1].bounder.runner is runner and [one.bounder.agent for one in searches] == [0, 1]
     assert bound_on_gpu(requests, Backend("cuda", 2), seconds=1e6)
+    assert runner.exact
     for relaxation, values, above, between in zip(on_gpu, exact, before, middle, strict=True):
-        assert relaxation.steps == 2 and relaxation.per_row.exact and not relaxation.per_row.failed
+        assert relaxation.steps == 2 and relaxation.per_row.nodes and not relaxation.per_row.failed
         assert (np.array(decoded(relaxation)) <= between).all() and (np.array(between) <= above).all()
         assert (np.array(decoded(relaxation)) >= values).all()
-    assert on_gpu[0].per_row.buffers in (buffers, None) and any(
-        decoded(relaxation) != above for relaxation, above in zip(on_gpu, before, strict=True)
-    )
+    assert any(decoded(relaxation) != above for relaxation, above in zip(on_gpu, before, strict=True))
 
 
 def test_per_row_bounds_start_in_the_call_that_completes_the_shared_steps(per_row_after_two_steps):
     on_gpu, _ = make_relaxations()
     assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1e6)
-    assert on_gpu[1].steps == 2 and on_gpu[1].per_row.trees and on_gpu[1].work_done > 2
+    assert on_gpu[1].steps == 2 and on_gpu[1].per_row.nodes and on_gpu[1].work_done > 2
 
 
-def test_agents_that_come_later_have_separate_buffers(per_row_after_two_steps):
+def test_agents_that_come_later_have_a_separate_runner(per_row_after_two_steps, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "BATCHES", 1)  # so that no search ends
     on_gpu, _ = make_relaxations()
     assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1e6)
     assert bound_on_gpu(
         [RelaxationRequest(relaxation, None, None) for relaxation in on_gpu], Backend("cuda"), seconds=1e6
     )
-    assert on_gpu[0].per_row.buffers is not on_gpu[1].per_row.buffers and on_gpu[0].per_row.trees
+    first, second = (relaxation.per_row.search for relaxation in on_gpu)
+    assert first.bounder.runner is not second.bounder.runner and first.nodes and second.nodes
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), MemoryError("out of memory")])
@@ -227,7 +217,7 @@ def test_after_a_failure_of_per_row_bounds_the_shared_term_continues(per_row_aft
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(batched_relaxation.PerRowBounding, "run", fail)
+    monkeypatch.setattr(batched_relaxation, "bound_single_rows", fail)
     request = RelaxationRequest(on_gpu[1], None, None)
     assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
     assert on_gpu[1].per_row.failed and not on_gpu[1].exhausted and on_gpu[1].steps == 2
@@ -242,7 +232,7 @@ def test_tables_too_large_for_a_block_leave_the_shared_term_alone(per_row_after_
     on_gpu, exact = make_relaxations()
     request = RelaxationRequest(on_gpu[1], None, None)
     assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
-    assert on_gpu[1].per_row.failed and not on_gpu[1].per_row.trees and not on_gpu[1].exhausted and on_gpu[1].steps == 2
+    assert on_gpu[1].per_row.failed and not on_gpu[1].per_row.nodes and not on_gpu[1].exhausted and on_gpu[1].steps == 2
     monkeypatch.setattr(batched_relaxation, "_until_time", lambda end, stop: lambda made: min(3, 5 - made))
     assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
     assert on_gpu[1].steps == 7 and (np.array(decoded(on_gpu[1])) >= exact[1]).all()
@@ -269,7 +259,6 @@ def test_insufficient_device_memory_leaves_the_work_to_the_cpu(monkeypatch):
 
 def test_a_time_budget_ends_the_steps(monkeypatch):
     on_gpu, _ = make_relaxations()
-    monkeypatch.setattr(node_queue, "_LEAVES_PER_ROW", 1)
     monkeypatch.setattr(SemidefiniteRelaxation, "min_seconds", 0.0)
     monkeypatch.setattr(SemidefiniteRelaxation, "finishing_seconds", lambda self, task, will_ascend: 0.0)
     assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1.0)
@@ -280,7 +269,7 @@ def test_a_time_budget_ends_the_steps(monkeypatch):
 def test_all_launched_kernels_are_loaded_in_advance(launches, monkeypatch, wide_bytes):
     _, launched = launches
     monkeypatch.setattr(batched_relaxation, "_WIDE_ARRAY_BYTES", wide_bytes)
-    monkeypatch.setattr(bound_rows, "_MAX_NODES_PER_BATCH", 3)
+    monkeypatch.setattr(bounder_module, "_MAX_NODES_PER_BATCH", 3)
     monkeypatch.setattr(batched_relaxation, "_MAX_STORED_FACTORS", 5)
     load_relaxation_kernels([dense_agent(7, hidden=3, max_domain=4)], Backend("cuda"))
     loaded = set(launched)
@@ -293,5 +282,6 @@ def test_kernels_are_loaded_for_the_array_sizes_of_a_run():
     small, large, free_bytes = NodeShape(1, 6, 4, 12), NodeShape(1, 45, 24, 540), 60 << 30
     assert batched_relaxation._load_sizes(small, free_bytes) == (2, 0)
     cases, points = batched_relaxation._load_sizes(large, free_bytes)
-    assert cases == bound_rows.max_nodes_per_batch(large, free_bytes) > 2
+    assert (cases, points) == batched_relaxation._batch_sizes(large, free_bytes)
+    assert cases == max_nodes_per_batch(large, free_bytes - points * entry_bytes(large)) > 2
     assert points == int(batched_relaxation._FACTORS_SHARE * free_bytes) // entry_bytes(large)

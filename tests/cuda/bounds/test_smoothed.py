@@ -6,10 +6,13 @@ from support import naive
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
-from dmcmc.inference.bounds.branch_and_bound.cuda.engine import GpuNodeEngine
-from dmcmc.inference.bounds.branch_and_bound.engine import CpuNodeEngine, run_batches
+from dmcmc.inference.bounds.branch_and_bound.bounder import NodeWork, run_batches
+from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
 from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import entry_bytes
+from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
+    entry_bytes,
+)
 from dmcmc.inference.bounds.dual.cuda.device_ascent import place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import MAX_TEMPERATURE_RATIO, DualState
 from dmcmc.inference.bounds.dual.graph import mean_standard_deviation
@@ -85,15 +88,15 @@ def test_bounds_are_valid_and_close_to_the_cpus(seed, hard, temperature, alone, 
 
 def test_bounds_of_nodes_are_valid_and_close_to_the_cpus():
     here, there = smoothed_states(3, 0.0, 1.0)
-    engines = CpuNodeEngine(here, 9 * entry_bytes(here.layout.hidden, here.width)), GpuNodeEngine(there)
+    bounders = CpuDualBounder(here, 9 * entry_bytes(here.layout.hidden, here.width)), GpuDualBounder(there)
     worth, found = naive.row_values(here.local).ravel().tolist(), []
-    for state, engine in zip((here, there), engines, strict=True):
+    for state, bounder in zip((here, there), bounders, strict=True):
         rows, limits = np.arange(state.bounds.size), np.full(state.bounds.size, MINUS_INFINITY)
         tree = Frontier(state.potentials.unary[:3] >= FORBIDDEN_BELOW, state.bounds, state.layout.scale, 9)
         tree.begin(state.bounds, rows, limits, limits)
         for _ in range(2):  # a row, then both branches of it
-            chosen, wave = tree.next_batch(1, MIN_ANNEALED_SWEEPS, MIN_ANNEALED_SWEEPS, MIN_ANNEALED_SWEEPS)
-            tree.record(chosen, wave, run_batches([(engine, wave)], NO_DEADLINE)[0])
+            chosen, wave = tree.next_batch(1, NodeWork(*[MIN_ANNEALED_SWEEPS] * 3))
+            tree.record(chosen, wave, run_batches([(bounder, wave)], NO_DEADLINE)[0])
         found.append(tree.bounds()[1])
         assert all(state.layout.scale.decode(int(w)) >= u for w, u in zip(found[-1], worth, strict=True))
     assert (np.abs(found[0] - found[1]) <= 1e-3 * np.abs(found[0]).max()).all()

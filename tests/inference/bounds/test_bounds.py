@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from support import naive
 from support.problem_strategies import problems, random_problem, random_table
 
+from benchmarks.bounds.row_thresholds import bound_of, row_thresholds
 from dmcmc import Factor
 from dmcmc.formats import native
 from dmcmc.inference.bounds import mini_bucket, registry
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, PruningState
-from dmcmc.inference.bounds.contract.thresholds import bound_of, row_thresholds
 from dmcmc.inference.bounds.dual import dual_bound as dual
 from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
 from dmcmc.inference.bounds.exact_residual import solve_residual

@@ -10,16 +10,19 @@ from support import naive
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
-from dmcmc.inference.bounds.branch_and_bound import frontier
 from dmcmc.inference.bounds.branch_and_bound import row_search as row_search_module
-from dmcmc.inference.bounds.branch_and_bound.engine import CpuNodeEngine, run_batches
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
+from dmcmc.inference.bounds.branch_and_bound.bounder import (
     JOB_SOURCE,
     JOB_TARGET,
     NO_VARIABLE,
     NOT_PROCESSED,
     BatchResult,
     SearchBatch,
+    run_batches,
+)
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
+from dmcmc.inference.bounds.branch_and_bound.frontier import node_bytes
+from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
     entry_bytes,
 )
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
@@ -58,7 +61,7 @@ def test_a_node_closed_while_its_tables_are_restored_closes_its_branches():
         local = agent(seed, 0.3, floats=True)
         exact = np.array(naive.row_values(local).ravel().tolist())
         state = DualState(local, triangles=True)
-        search = BoundarySearch(state, CpuNodeEngine(state, 4 * entry_bytes(state.layout.hidden, state.width)))
+        search = BoundarySearch(state, CpuDualBounder(state, 4 * entry_bytes(state.layout.hidden, state.width)))
         for low in (-math.inf, -9.0, -1.0):
             run_boundary_searches([BoundarySearchRequest(search, exact + low, exact + low)], batches=8)
             assert (np.array(decoded(state)) >= exact - 1e-9).all()
@@ -73,7 +76,7 @@ def test_bounds_are_sound_at_any_time_and_closed_rows_stay_below_their_threshold
     exact = naive.row_values(local).ravel().tolist()
     state = DualState(local, triangles=True)
     capacity = data.draw(st.integers(3, 20))
-    search = BoundarySearch(state, CpuNodeEngine(state, capacity * entry_bytes(state.layout.hidden, state.width)))
+    search = BoundarySearch(state, CpuDualBounder(state, capacity * entry_bytes(state.layout.hidden, state.width)))
     thresholds = np.array([data.draw(st.sampled_from([-math.inf, *[u + k for k in (-9, 0, 1, 9)]])) for u in exact])
     for waves in (1, 1, 2, 8):
         run_boundary_searches([BoundarySearchRequest(search, thresholds, thresholds)], batches=waves)
@@ -112,22 +115,37 @@ def test_closed_rows_yield_an_assignment_that_attains_their_bound(hard, higher_o
     assert {row: value for row, value in enumerate(exact) if value > -math.inf} == reported
 
 
-@pytest.mark.parametrize("max_nodes", [1 << 17, 4])
-def test_agents_share_batches_and_many_open_nodes_are_searched_depth_first(monkeypatch, max_nodes):
-    monkeypatch.setattr(frontier, "MAX_OPEN_NODES", max_nodes)
+@pytest.mark.parametrize("fits", [True, False])
+def test_agents_share_batches_and_a_memory_limit_changes_no_bound(fits):
     locals_ = [agent(seed) for seed in (5, 6)]
     states = [DualState(local, triangles=True) for local in locals_]
-    searches = [create_boundary_search(state, 1 << 24) for state in states]
-    run_boundary_searches(
-        [
-            BoundarySearchRequest(one, no_cutoff(local), no_cutoff(local))
-            for one, local in zip(searches, locals_, strict=True)
-        ],
-        batches=400,
-    )
-    assert all(one.exhausted and one.gain_per_node is not None for one in searches)
+    searches = list[BoundarySearch]()
+    for state in states:
+        bounder = CpuDualBounder(state, 1 << 24)
+        rows_only = state.bounds.size * node_bytes(*bounder.allowed.shape)
+        searches.append(BoundarySearch(state, bounder, memory_limit=None if fits else rows_only))
+    requests = [
+        BoundarySearchRequest(one, no_cutoff(local), no_cutoff(local))
+        for one, local in zip(searches, locals_, strict=True)
+    ]
+    dives = 0
+    for _ in range(400):
+        dives += any(one._frontier.size > one._frontier.max_open for one in searches)
+        run_boundary_searches(requests, batches=1)
+        if all(one.exhausted for one in searches):
+            break
+    assert all(one.exhausted and one.gain_per_node is not None for one in searches) and (dives > 0) != fits
     for state, local in zip(states, locals_, strict=True):
         assert naive.same_numbers(np.array(decoded(state)), naive.row_values(local).ravel())
+
+
+def test_rows_that_do_not_fit_into_the_memory_are_not_searched():
+    state = DualState(agent(5), triangles=True)
+    bounder = CpuDualBounder(state, 1 << 24)
+    memory_limit = (state.bounds.size - 1) * node_bytes(*bounder.allowed.shape)
+    search = BoundarySearch(state, bounder, memory_limit=memory_limit)
+    run_boundary_searches([BoundarySearchRequest(search, no_cutoff(state.local), no_cutoff(state.local))], batches=1)
+    assert search.exhausted and search.nodes == 0
 
 
 def test_a_search_with_a_larger_gain_per_node_gets_more_nodes():
@@ -136,7 +154,7 @@ def test_a_search_with_a_larger_gain_per_node_gets_more_nodes():
     for one, gain in zip(searches, (6.0, 0.0), strict=False):
         one._recent_gain, one._recent_nodes = gain, 2.0
     first, second, third = row_search_module._nodes_per_search(searches)
-    assert first > third > second > 1 and first + second + third <= searches[0].engine.batch_size
+    assert first > third > second > 1 and first + second + third <= searches[0].bounder.batch_size
 
 
 def test_a_row_below_its_threshold_keeps_its_exact_value():
@@ -153,11 +171,11 @@ def test_threads_do_not_change_bounds_and_few_entries_keep_them_sound():
     states = [DualState(local, triangles=True, backend=Backend(threads=threads)) for threads in (1, 2, 2)]
     capacities = [400, 400, 3]
     for state, capacity in zip(states, capacities, strict=True):
-        engine = CpuNodeEngine(state, capacity * entry_bytes(state.layout.hidden, state.width))
+        bounder = CpuDualBounder(state, capacity * entry_bytes(state.layout.hidden, state.width))
         run_boundary_searches(
-            [BoundarySearchRequest(BoundarySearch(state, engine), no_cutoff(local), no_cutoff(local))], batches=3
+            [BoundarySearchRequest(BoundarySearch(state, bounder), no_cutoff(local), no_cutoff(local))], batches=3
         )
-        assert engine.capacity == capacity
+        assert bounder.capacity == capacity
     assert states[0].bounds.tolist() == states[1].bounds.tolist()
     assert all(w >= u for w, u in zip(decoded(states[2]), naive.row_values(local).ravel().tolist(), strict=True))
 
@@ -169,14 +187,14 @@ def _completed(found, batch):
         np.append(found.bounds, np.full(n_unprocessed, NOT_PROCESSED)),
         np.concatenate([found.masks, batch.masks[len(found.bounds) :]]),
         np.append(found.variables, np.full(n_unprocessed, NO_VARIABLE)),
-        np.concatenate([found.first_values, np.zeros((n_unprocessed, found.first_values.shape[1]), dtype=np.bool_)]),
+        np.concatenate([found.parts, np.zeros((n_unprocessed, found.parts.shape[1]), dtype=np.uint8)]),
     )
 
 
 def test_nodes_restore_their_tables_before_they_branch_and_no_entry_is_lost():
     local = agent(7, hard=0.0, max_domain=16)
     state, capacity = DualState(local, triangles=True), 24
-    search = BoundarySearch(state, CpuNodeEngine(state, capacity * entry_bytes(state.layout.hidden, state.width)))
+    search = BoundarySearch(state, CpuDualBounder(state, capacity * entry_bytes(state.layout.hidden, state.width)))
     search.begin(no_cutoff(local), no_cutoff(local), None)
     restored, unprocessed_with_entry = 0, 0
     for round_index in range(24):
@@ -197,7 +215,7 @@ def test_nodes_restore_their_tables_before_they_branch_and_no_entry_is_lost():
         # In every other round, half of the groups stay unprocessed.
         ends = batch.groups[: len(sizes) // (1 + round_index % 2) + 1]
         (found,) = run_batches(
-            [(search.engine, SearchBatch(batch.jobs[: ends[-1]], ends, batch.masks[: ends[-1]]))], NO_DEADLINE
+            [(search.bounder, SearchBatch(batch.jobs[: ends[-1]], ends, batch.masks[: ends[-1]]))], NO_DEADLINE
         )
         unprocessed = {(before.row[k], before.mask[k].tobytes()): entries_before[k] for k in chosen[len(ends) - 1 :]}
         search.record(chosen, batch, _completed(found, batch))
@@ -221,8 +239,7 @@ def test_a_search_without_memory_is_exhausted():
     assert search.exhausted and (state.bounds == before).all()
 
 
-def test_a_past_deadline_leaves_bounds_sound(monkeypatch):
-    monkeypatch.setattr(row_search_module, "NODE_SWEEPS", 2)
+def test_a_past_deadline_leaves_bounds_sound():
     local = agent(3, hard=0.0, max_domain=16)
     state = DualState(local, triangles=True, backend=Backend(threads=2, stop=Deadline(until=0.0)))
     before = state.bounds.copy()

@@ -6,7 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmcmc import Factor
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import make_node_buffer, make_working_tables
+from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
+    make_node_buffer,
+    make_working_tables,
+)
 from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import MAX_INT16, fetch, shift_for, store
 from dmcmc.inference.bounds.dual.graph import lay_out
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE

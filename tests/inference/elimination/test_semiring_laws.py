@@ -83,6 +83,9 @@ def assert_same(left, right, semiring):
 def test_the_order_of_elimination_does_not_change_the_result(case, random):
     other = case._replace(order=random.sample(case.order, len(case.order)))
     assert_same(case.result(), other.result(), case.semiring)
+    total = other._replace(order=other.order + other.keep, keep=[]).run()
+    best = case._replace(order=case.order + case.keep, keep=[]).result().item()
+    assert total.total() == pytest.approx(best, abs=1e-9) or case.arithmetic.is_lowest(total.total())
 
 
 @settings(max_examples=80)
@@ -134,11 +137,14 @@ def test_a_message_can_be_made_in_ranges_of_entries(case, data):
     b = data.draw(st.integers(0, len(case.order) - 1))
     message = done.table(done.plan.output(b)).values.reshape(-1)
     expected = message.copy()
-    message[:] = 1
     cuts = sorted({0, message.size, *data.draw(st.lists(st.integers(0, message.size), max_size=3))})
     for begin, end in pairwise(cuts):
+        message[:] = 12345
         run_rows(done, b, case.semiring, 1, (begin, end))
-    assert message.tobytes() == expected.tobytes()
+        # floats are added in another order if a range does not consist of whole rows
+        tolerance = 0 if case.arithmetic.exact else 1e-9
+        np.testing.assert_allclose(message[begin:end], expected[begin:end], rtol=0, atol=tolerance)
+        assert (np.delete(message, range(begin, end)) == 12345).all()  # no other entry is written
 
 
 @settings(max_examples=80)

@@ -24,6 +24,7 @@ from dmcmc.inference.sparse.function_filtering import FunctionFiltering, z_withi
 from dmcmc.inference.sparse.join_steps import steps_of
 from dmcmc.inference.sparse.outside_bounds import ROOT, MiniBucketRelaxation, OutsideBounds
 from dmcmc.inference.sparse.size_statistics import SizeStatistics, total_statistics
+from dmcmc.inference.sparse.sparse_table import SparseTable
 
 MEMORY = 1 << 20
 LISTED = st.integers(0, 255)  # bit i: whether table i of a bucket is sparse
@@ -79,8 +80,10 @@ def test_the_estimate_from_all_ranges_is_the_number_of_candidates_and_a_smaller_
         message = builder.resume(1)
         np.testing.assert_array_equal(message.keys, expected.keys)
         np.testing.assert_array_equal(message.values, expected.values)
-        assert estimate >= 0
         if n_ranges_per_sample == 1:
+            steps_left = len(builder.steps) - (1 if builder.start is None else builder.start[0])
+            # every row of the message was a candidate of the last step
+            assert estimate >= message.rows if steps_left else estimate == 0
             assert estimate <= len(builder.steps) * prod(query.domains.tolist()) * max(1, len(bucket.inputs))
 
 
@@ -218,6 +221,27 @@ def test_inside_bounds_bound_each_message_and_all_bounds_are_exact_if_z_allows_i
 
 
 @settings(max_examples=60)
+@given(queries(), st.sampled_from([None, -3, 0, 3]), st.integers(0, 2))
+def test_dense_and_sparse_messages_keep_the_same_entries(query, gap, z):
+    best = optimum(query)
+    incumbent = None if gap is None or best == HARD else query.arithmetic.dtype.type(best - gap).item()
+    sparse, dense = (FunctionFiltering(query, incumbent, z, MEMORY, dense=cells).message(0) for cells in (0, 1 << 20))
+    assume(dense.scope)  # a number is compared with the incumbent at the end
+    sparse = sparse.dense(query.domains, query.arithmetic)
+    dense = dense.dense(query.domains, query.arithmetic) if isinstance(dense, SparseTable) else dense
+    np.testing.assert_array_equal(dense_sum(query, dense.scope, [sparse]), dense_sum(query, dense.scope, [dense]))
+
+
+@settings(max_examples=60)
+@given(queries(kinds=("real",)), st.integers(0, 2), st.sampled_from([0, 1 << 20]))
+def test_no_assignment_that_beats_the_incumbent_by_more_than_the_rounding_error_is_lost(query, z, dense):
+    best = optimum(query)
+    assume(best > HARD)
+    incumbent = best - 2 * query.arithmetic.rounding(len(query.tables) + 1)
+    assert FunctionFiltering(query, incumbent, z, MEMORY, dense=dense).resume().utility == pytest.approx(best)
+
+
+@settings(max_examples=60)
 @given(queries(kinds=("whole",)), st.integers(0, 3000), st.sampled_from([0, 1 << 20]))
 def test_the_messages_of_a_finished_elimination_fit_the_memory(query, memory, dense):
     work = FunctionFiltering(query, None, 1, memory, dense=dense)
@@ -228,6 +252,19 @@ def test_the_messages_of_a_finished_elimination_fit_the_memory(query, memory, de
     else:
         assert work.message_bytes <= memory
         assert answer.utility == FunctionFiltering(query, None, 1, MEMORY).resume().utility
+
+
+@given(st.integers(2, 5), st.integers(2, 4))
+def test_a_message_is_refused_if_its_rows_exceed_the_memory_by_one_byte(leaves, size):
+    """All factors share variable 0, so its message has a row for every assignment of the others."""
+    factors = [Factor.of((0, v), np.arange(size * size).reshape(size, size)) for v in range(1, leaves + 1)]
+    arithmetic = choose_arithmetic(factors)
+    tables, domains = [arithmetic.encode(f) for f in factors], np.full(leaves + 1, size)
+    query = EliminationQuery(tables, domains, range(leaves + 1), (), arithmetic)
+    needed = size**leaves * 3 * (8 + arithmetic.dtype.itemsize)
+    assert FunctionFiltering(query, None, 1, needed, dense=0).message(0).rows == size**leaves
+    with pytest.raises(TooManyRows, match="memory limit"):
+        FunctionFiltering(query, None, 1, needed - 1, dense=0).message(0)
 
 
 @given(queries(kinds=("whole",)), st.integers(0, 10**4))

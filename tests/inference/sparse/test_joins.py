@@ -4,13 +4,14 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support import naive
 from support.encoded_problems import problems
 
 from dmcmc import Factor
 from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.automaton import automaton_of
 from dmcmc.inference.model.sparse_factor import SparseFactor
@@ -173,11 +174,14 @@ def test_a_sparse_elimination_has_the_tables_and_choices_of_the_dense_one(case):
         assert ours == theirs  # even if no value is allowed
 
 
-@given(problems(), st.integers(0, 2000))
+@settings(max_examples=150)
+@given(problems(), st.integers(80, 800))
 def test_a_sparse_elimination_holds_no_more_rows_than_half_of_the_memory(case, memory):
     flat, plan, arithmetic = case
     assume(plan.entries * arithmetic.dtype.itemsize > memory)  # otherwise dense tables fit
-    found = eliminate_sparse(query_of(*case), plan, memory)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sparse_elimination, "_expected_rows", lambda plan, query: 0.0)  # a wrong estimate
+        found = eliminate_sparse(query_of(*case), plan, memory)
     if found is not None:
         messages = found.tables[flat.tables :]
         assert sum(message.rows for message in messages) * 2 * sparse_elimination._BYTES_PER_ROW <= memory
@@ -200,3 +204,12 @@ def test_the_forecast_for_full_tables_is_their_size_and_never_grows_if_tables_ar
         sizes = [forecast(plan, [fill] * flat.tables, itemsize) for fill in (0.0, 0.1, 0.4, 1.0)]
     assert all(low.stored_entries <= high.stored_entries + 1e-9 for low, high in pairwise(sizes))
     assert sizes[-1] == full
+
+
+@pytest.mark.parametrize("itemsize", [4, 8])
+def test_a_forecast_row_takes_its_key_and_its_value(itemsize):
+    plan = plan_elimination([(0, 1), (0, 2)], np.array([2, 300, 400]), [0], [1, 2])
+    found = forecast(plan, [0.5, 0.2], itemsize)  # a joined entry is allowed with probability 0.1
+    rows = (1 - 0.9**2) * 300 * 400
+    assert found.sparse_messages == 1 and found.stored_entries == pytest.approx(rows)
+    assert found.dense_entries == 300 * 400 and found.bytes == pytest.approx(rows * (8 + itemsize), abs=1)

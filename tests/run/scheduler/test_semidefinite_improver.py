@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation, device_arrays
-from dmcmc.inference.bounds.semidefinite.descent_state import PerRowState
-from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest
+from dmcmc.inference.bounds.semidefinite.relaxation import PerRowState, RelaxationRequest
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.run.agent.upper_table import UpperTable
@@ -26,7 +25,7 @@ class FakeAgent:
         self.may_improve = self.may_relax = True
         self.awaits_relaxation, self.work_done = not known, 0
         self.awaits_per_row_relaxation = self.relaxation_resumable = False
-        self.relaxation_may_follow = False
+        self.relaxation_may_follow = self.search_awaited = False
         self.weight, self.left, self.seconds, self.charges = 1.0, 10.0, [], []
         self.upper = SimpleNamespace(
             exhausted=False,

@@ -15,6 +15,7 @@ class NaiveArrays:
     """NumPy arrays with kernels that loop over pairs: the reference for the GPU kernels."""
 
     module = np
+    padded = True
 
     def put(self, array):
         return array.copy()
@@ -24,6 +25,16 @@ class NaiveArrays:
 
     def product(self, left, right, out, transposed=False, low_precision=False):
         out[:] = left @ (right.transpose(0, 2, 1) if transposed else right)
+
+    def value_maxima(self, entries, variables):
+        return np.stack([part.max(axis=2) for part in np.split(entries, variables, axis=2)], axis=2)
+
+    def value_weights(self, entries, best, inverse_temperatures, totals):
+        parts = []
+        for u, part in enumerate(np.split(entries, best.shape[2], axis=2)):
+            weights = np.exp((part - best[:, :, u, None]) * inverse_temperatures[:, None, None])
+            parts.append(weights / weights.sum(axis=2, keepdims=True) * totals[:, :, u, None])
+        return np.concatenate(parts, axis=2)
 
     def smooth(self, inputs, outputs, shape):
         utilities, products, messages, sizes, parameters = inputs

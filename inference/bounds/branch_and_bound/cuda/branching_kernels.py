@@ -20,7 +20,13 @@ Arguments that the functions share; n hidden variables, tables of W columns:
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import BRANCH_GAP_BITS, BRANCH_SHARE, LEAF
+from dmcmc.inference.bounds.branch_and_bound.bounder import (
+    LEAF,
+)
+from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
+    BRANCH_GAP_BITS,
+    BRANCH_SHARE,
+)
 from dmcmc.inference.bounds.dual.cuda.descriptors import (
     DOMAINS,
     INCIDENCE_RECORD,

@@ -26,23 +26,23 @@ Arguments that the functions share; n hidden variables, m pairs, tables of W col
 import numpy as np
 from numba import cuda, int32, int64
 
+from dmcmc.inference.bounds.branch_and_bound.bounder import (
+    JOB_AGENT,
+    JOB_FIELDS,
+    JOB_ROW,
+    JOB_SOURCE,
+    JOB_TARGET,
+    JOB_THRESHOLD,
+    JOB_WORK,
+    NO_VARIABLE,
+    OUT_OF_RANGE,
+)
 from dmcmc.inference.bounds.branch_and_bound.cuda.branching_kernels import (
     choose_variable,
     find_max_marginals,
     score_variables,
 )
 from dmcmc.inference.bounds.branch_and_bound.cuda.node_storage_kernels import fetch, store
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
-    JOB_AGENT,
-    JOB_FIELDS,
-    JOB_ROW,
-    JOB_SOURCE,
-    JOB_SWEEPS,
-    JOB_TARGET,
-    JOB_THRESHOLD,
-    NO_VARIABLE,
-    OUT_OF_RANGE,
-)
 from dmcmc.inference.bounds.dual.cuda.condition_kernels import condition
 from dmcmc.inference.bounds.dual.cuda.descriptors import (
     PAIR_AT,
@@ -305,7 +305,7 @@ def run_nodes(
                 if mask[i] == 0:
                     node_tables[np.uint32(i)] = FORBIDDEN
             cuda.syncthreads()
-            sweeps, temperature = jobs[job * JOB_FIELDS + JOB_SWEEPS], row_temperature_of(agents, agent)
+            sweeps, temperature = jobs[job * JOB_FIELDS + JOB_WORK], row_temperature_of(agents, agent)
             best, sweeps_made, in_range = bound_node(
                 descriptors,
                 hidden,

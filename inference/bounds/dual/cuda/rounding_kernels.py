@@ -7,33 +7,26 @@ access neighbouring entries.
 
 from numba import cuda
 
-from dmcmc.inference.bounds.dual.rounding_kernels import RoundingTables, RoundingWorkspace, round_row
+from dmcmc.inference.bounds.dual.rounding_kernels import RoundingWorkspace, round_row
+from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.runtime.compile import cuda_jit
 
 
 @cuda_jit()
 def round_rows_kernel(
-    domains, scope_start, scope, stride, entry_start, data, occurrence_start, occurrences, table_of, marginal_start,
-    free, rows, noise, values, scores, marginals, margins, best_values, counter,
+    domains, scope_start, scope, stride, table_start, data, start, factor, position, free, marginal_start, rows, noise,
+    values, scores, marginals, margins, best_values, counter,
 ):  # fmt: skip
     """Round rows; thread i rounds ``rows[i]``, and its assignment remains in ``values[:, i]``.
 
     Parameters
     ----------
-    domains : (n,) int64
-        Domain sizes of the free variables, then of those that a row fixes.
-    scope_start, scope : (tables + 1,) and (sum of arities,) int64
-        Table t has the variables ``scope[scope_start[t]:scope_start[t + 1]]``.
-    stride : (sum of arities,) int64
-        Distance in ``data`` between neighbouring values of each scope variable.
-    entry_start, data : (tables,) and (entries,) int64
-        Table t starts at ``data[entry_start[t]]``, in C order.
-    occurrence_start, occurrences : (n + 1,) and (sum of arities,) int64
-        Variable v stands at the positions ``occurrences[occurrence_start[v]:occurrence_start[v + 1]]`` of ``scope``.
-    table_of, marginal_start : (sum of arities,) int64
-        For each position of ``scope``, its table and the start of its max-marginal in ``marginals``.
+    domains, scope_start, scope, stride, table_start, data, start, factor, position : int64
+        Fields of the ``FactorGraph`` of the tables, which has no automata.
     free : int
         Number of free variables; they come before the variables that a row fixes.
+    marginal_start : (positions,) int64
+        For each position of ``scope``, the start of its max-marginal in ``marginals``.
     rows : (rows,) int64
         Row numbers, in C order over the fixed variables.
     noise : (k, n, largest domain size) int64
@@ -47,10 +40,18 @@ def round_rows_kernel(
     i = cuda.grid(1)
     if i >= rows.size:
         return
-    tables = RoundingTables(
-        domains, scope_start, scope, stride, entry_start, data, occurrence_start, occurrences, table_of, marginal_start
-    )
+    none = data[:0]  # there are no low parts and no transitions
+    graph = FactorGraph(
+        domains, free, table_start.size - 1, scope_start, scope, stride, table_start, data, none, none, data.size, 0,
+        start, factor, position,
+    )  # fmt: skip
     workspace = RoundingWorkspace(
-        values[:, i], scores[:, :, i], marginals[:, i], margins[:, i], best_values[:, i], counter[:, i]
+        marginal_start,
+        values[:, i],
+        scores[:, :, i],
+        marginals[:, i],
+        margins[:, i],
+        best_values[:, i],
+        counter[:, i],
     )
-    round_row(tables, free, rows[i], noise, workspace)
+    round_row(graph, rows[i], noise, workspace)

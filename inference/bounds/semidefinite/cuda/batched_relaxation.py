@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
 from dmcmc.inference.bounds.dual.integer_scaling import Scale
 from dmcmc.inference.bounds.semidefinite.batched_steps import BatchShape
 from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import MAX_DOMAIN, DeviceArrays
@@ -20,14 +21,14 @@ from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceNodeArray
 from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import tables_per_block
 from dmcmc.inference.bounds.semidefinite.descent import STEPS_PER_CHECK, Descent, DescentPoint, Float32Array, Target
 from dmcmc.inference.bounds.semidefinite.descent_batch import DescentBatch, batch_shape
-from dmcmc.inference.bounds.semidefinite.per_row.bound_rows import PerRowBounding, max_nodes_per_batch
+from dmcmc.inference.bounds.semidefinite.per_row.bound_single_rows import bound_single_rows
+from dmcmc.inference.bounds.semidefinite.per_row.bounder import MAX_BRANCHES, SemidefiniteRunner, max_nodes_per_batch
 from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
 from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers, entry_bytes, node_shape
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStart, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStarts, RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeShape
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import ROOT_SCHEDULE, RowNode
+from dmcmc.inference.bounds.semidefinite.per_row.nodes import ROOT_SCHEDULE
 from dmcmc.inference.bounds.semidefinite.relaxation import MAX_ROWS_PER_DESCENT, ActiveRelaxation, RelaxationRequest
-from dmcmc.inference.bounds.semidefinite.row_tree import DomainPart
 from dmcmc.inference.bounds.semidefinite.step_throughput import step_allowance
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.dpop.division import LocalProblem
@@ -41,7 +42,7 @@ from dmcmc.inference.runtime.threads import run_parallel
 SHARED_STEPS = 600  # descent steps per agent for the term that all of its rows share; more steps gain little
 _FREE_MEMORY_SHARE = 0.75  # of the free device memory is used; the rest is left to libraries and other work
 _FACTORS_SHARE = 0.5  # of that memory goes to stored factor vectors
-_MAX_STORED_FACTORS = 1 << 17  # leaves whose factor vectors are stored
+_MAX_STORED_FACTORS = 1 << 17  # nodes whose factor vectors are stored
 _MAX_LOADED_AGENTS = 16  # agents in the step that loads kernels and libraries
 _WIDE_ARRAY_BYTES = 1 << 31  # array libraries use other kernels for larger arrays
 _MAX_ARRAY_ENTRIES = 1 << 31  # kernels use 32-bit indices
@@ -83,7 +84,7 @@ def bound_on_gpu(
         """Prepare the task of a relaxation."""
         task = request.relaxation.prepare(request.rows, request.cutoffs)
         if task is not None:
-            prepared[number] = ActiveRelaxation(request.relaxation, task)
+            prepared[number] = ActiveRelaxation(request, task)
 
     for request in requests:
         if not request.relaxation.exhausted and not backend.stop.over:
@@ -185,19 +186,11 @@ def _bound_single_rows(relaxations: Sequence[ActiveRelaxation], backend: Backend
         return
     arrays = DeviceNodeArrays()
     try:
-        new = [active for active in relaxations if active.relaxation.per_row.buffers is None]
+        new = [active for active in relaxations if active.relaxation.per_row.search is None]
         if new:
-            _allocate_buffers(new, backend, arrays)
-        stores = {id(active.relaxation.per_row.buffers): active.relaxation.per_row.buffers for active in relaxations}
-        for remaining, buffers in zip(range(len(stores), 0, -1), stores.values(), strict=True):
-            assert isinstance(buffers, AgentBuffers)
-            now = time.perf_counter()
-            _bound_rows_with(
-                [x for x in relaxations if x.relaxation.per_row.buffers is buffers],
-                buffers,
-                backend,
-                now + (end - now) / remaining,
-            )
+            _create_searches(new, backend, arrays)
+        with GPU_CLAIMS.claim():
+            bound_single_rows(relaxations, end - time.perf_counter())
     except Exception as error:  # a device, its driver or a library may raise anything; the shared term remains
         for active in relaxations:
             active.relaxation.per_row.fail()
@@ -208,39 +201,25 @@ def _bound_single_rows(relaxations: Sequence[ActiveRelaxation], backend: Backend
         arrays.close()
 
 
-def _allocate_buffers(relaxations: Sequence[ActiveRelaxation], backend: Backend, arrays: DeviceNodeArrays) -> None:
-    """Allocate the buffers of some agents; they stay on the device as long as a relaxation uses them."""
+def _create_searches(relaxations: Sequence[ActiveRelaxation], backend: Backend, arrays: DeviceNodeArrays) -> None:
+    """Create the searches of some agents; their buffers stay on the device as long as one of them is used."""
     descents = [active.task.descent for active in relaxations]
-    buffers = AgentBuffers(descents, arrays, _max_stored_factors(node_shape(descents), _usable_bytes(backend)))
-    for number, active in enumerate(relaxations):
-        active.relaxation.per_row.buffers, active.relaxation.per_row.agent = buffers, number
+    max_nodes, stored = _batch_sizes(node_shape(descents), _usable_bytes(backend))
+    capacity = stored // len(descents)
+    if max_nodes < 1 or capacity <= MAX_BRANCHES:
+        raise MemoryError("out of memory: not enough device memory for per-row semidefinite bounds")
+    runner = SemidefiniteRunner(descents, arrays, capacity, max_nodes, backend.threads)
+    for active, bounder in zip(relaxations, runner.bounders, strict=True):
+        active.relaxation.per_row.search = BoundarySearch(active.relaxation.state, bounder)
 
 
-def _max_stored_factors(shape: NodeShape, free_bytes: int) -> int:
-    """Return the number of buffer entries for which the given memory suffices.
+def _batch_sizes(shape: NodeShape, free_bytes: int) -> tuple[int, int]:
+    """Return the number of nodes per batch and of buffer entries for which the given memory suffices.
 
-    A buffer entry stores the factor vectors and messages of one leaf of a row's search tree.
+    A buffer entry stores the factor vectors and messages of one node of the searches.
     """
-    return min(_MAX_STORED_FACTORS, int(_FACTORS_SHARE * free_bytes) // entry_bytes(shape))
-
-
-def _bound_rows_with(
-    relaxations: Sequence[ActiveRelaxation], buffers: AgentBuffers, backend: Backend, end: float
-) -> None:
-    """Lower the rows of the agents of one buffer until ``end``, on the clock ``time.perf_counter``."""
-    start = time.perf_counter()
-    max_nodes = max_nodes_per_batch(buffers.shape, _usable_bytes(backend))
-    if max_nodes < 1:
-        raise MemoryError("out of memory: not enough device memory for one per-row semidefinite bound")
-    with GPU_CLAIMS.claim():
-        bounding = PerRowBounding(relaxations, buffers, max_nodes, _seconds_left(end, backend.stop), backend.threads)
-        bounding.run()
-    roots, continued, branches = bounding.nodes_by_stage
-    _LOG.info(
-        f"per-row semidefinite bounds of {len(relaxations)} agents in {time.perf_counter() - start:.2f} s:"
-        f" {roots} rows, {branches} branches, {continued} continued; {max_nodes} at a time,"
-        f" {len(buffers.free)} buffer entries free"
-    )
+    stored = min(_MAX_STORED_FACTORS, int(_FACTORS_SHARE * free_bytes) // entry_bytes(shape))
+    return max_nodes_per_batch(shape, free_bytes - stored * entry_bytes(shape)), stored
 
 
 def load_relaxation_kernels(locals_: Sequence[LocalProblem], backend: Backend) -> None:
@@ -260,26 +239,25 @@ def _load_per_row(descent: Descent, backend: Backend) -> None:
     """Load the kernels of the per-row bounds, for two agents: libraries compile other kernels for a single one.
 
     The first batch has nodes without fixed variables, the second one nodes with a fixed variable and a restricted
-    domain.
+    domain, which start from stored points.
     """
     if not tables_per_block(node_shape([descent]).d):
         return
     arrays = DeviceNodeArrays()
     try:
         count, capacity = _load_sizes(node_shape([descent]), _usable_bytes(backend))
-        buffers = AgentBuffers([descent, descent], arrays, max(capacity, 2 * count))
-        starts = [NodeStart(b % 2, RowNode(0), b % 2) for b in range(count)]
-        for depth in (1, 2):
+        buffers = AgentBuffers([descent, descent], arrays, max(capacity, count))
+        numbers, allowed = np.arange(count), np.arange(buffers.shape.d) < buffers.sizes[:, :, None]
+        agents = numbers % 2
+        starts = NodeStarts(agents, np.zeros(count, dtype=np.int64), allowed[agents], agents)
+        for is_root in (True, False):
             batch = RowNodeBatch(buffers, starts)
             batch.run(ROOT_SCHEDULE._replace(steps=2), _fixed_steps(1))
             certificates(batch)
-            if depth < len(buffers.branching_orders[0]):
-                entry_ids, (first, second) = (
-                    buffers.store(batch.steps.best, range(count)),
-                    buffers.branching_orders[0][:2],
-                )
-                node = RowNode(0, ((first, 0),), DomainPart(second, (0,)))
-                starts = [NodeStart(b % 2, node, entry, from_parent=True) for b, entry in enumerate(entry_ids)]
+            if is_root:
+                buffers.store(batch.steps.best, numbers, 2 + numbers)
+                starts.allowed[:, 0, 1:] = starts.allowed[:, 1:2, 2:] = False
+                starts = starts._replace(entries=2 + numbers)
     except Exception as error:  # the same error is raised again when the bounds are computed
         _LOG.info(f"dmcmc: kernels of the per-row semidefinite bounds are not loaded: {type(error).__name__}: {error}")
     finally:
@@ -292,7 +270,7 @@ def _load_sizes(shape: NodeShape, free_bytes: int) -> tuple[int, int]:
     Libraries use other kernels for arrays of more than 2 GiB, so large arrays are loaded in the size of a run;
     otherwise 2 nodes and 0 entries suffice.
     """
-    nodes, stored = max_nodes_per_batch(shape, free_bytes), _max_stored_factors(shape, free_bytes)
+    nodes, stored = _batch_sizes(shape, free_bytes)
     return (
         # bytes of the largest float32 array: (nodes, m, m) or (nodes, m, r)
         nodes if 4 * nodes * shape.m * max(shape.m, shape.r) > _WIDE_ARRAY_BYTES else 2,

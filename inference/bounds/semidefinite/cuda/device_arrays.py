@@ -16,8 +16,11 @@ from dmcmc.inference.runtime.types import Array
 
 MAX_DOMAIN = kernels.MAX_BLOCK_THREADS
 _ADAM_LAUNCH = 256, 1 << 11  # threads per block, maximum number of blocks
-_COMPUTE_FLOAT32 = 68  # cuBLAS: CUBLAS_COMPUTE_32F
+# cudaDataType of a matrix: CUDA_R_16F, CUDA_R_32F, CUDA_R_64F; and cublasComputeType of its products' sums:
+# CUBLAS_COMPUTE_32F, twice, and CUBLAS_COMPUTE_64F
+_CUBLAS_TYPES = {np.float16: (2, 68), np.float32: (0, 68), np.float64: (1, 70)}
 _COMPUTE_TF32 = 77  # cuBLAS: CUBLAS_COMPUTE_32F_FAST_TF32
+_ONE_AND_ZERO = {dtype: (np.ones(1, dtype=dtype), np.zeros(1, dtype=dtype)) for dtype in (np.float32, np.float64)}
 _DEFAULT_ALGORITHM = -1  # cuBLAS: CUBLAS_GEMM_DEFAULT
 _SIMULATED_THREADS = 2  # blocks, threads and variables per block under the simulator, where each thread is a CPU thread
 
@@ -48,9 +51,10 @@ class DeviceArrays:
         CuPy, or NumPy under the simulator.
     """
 
+    padded = True
+
     def __init__(self) -> None:
         self._device, self._simulated = shared_device(), not allows_concurrent_use()
-        self._alpha, self._beta = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
         self.module: Any = np if self._simulated else _cupy()
 
     def put(self, array: Array) -> Any:
@@ -68,22 +72,55 @@ class DeviceArrays:
         ``transposed`` transposes the right matrices first. ``low_precision`` allows the inputs to be rounded to 11 bits
         (TF32).
         """
+        self.multiply(left, right, out, transposed, _COMPUTE_TF32 if low_precision else None)
+
+    def multiply(self, left: Any, right: Any, out: Any, transposed: bool = False, compute: int | None = None) -> None:
+        """Compute ``out = left @ right`` for stacks of row-major matrices, (count, rows, columns) each.
+
+        Parameters
+        ----------
+        left, right : arrays of one dtype
+            Stacks of matrices: float16 or float32, whose sums are float32, or float64.
+        out : array
+            Output.
+        transposed : bool
+            Whether the right matrices are transposed first.
+        compute : int or None
+            cublasComputeType; None for that of the dtype.
+        """
+        sums = np.float64 if left.dtype == np.float64 else np.float32
         if self._simulated:
-            np.matmul(left, right.transpose(0, 2, 1) if transposed else right, out=out)
+            right = right.transpose(0, 2, 1) if transposed else right
+            out[:] = np.matmul(left.astype(sums), right.astype(sums))
             return
-        from cupy.cuda import device, runtime
+        from cupy.cuda import device
         from cupy_backends.cuda.libs import cublas
 
-        (agents, left_rows, inner), (_, right_rows, right_columns) = left.shape, right.shape
-        float32, columns = runtime.CUDA_R_32F, out.shape[2]
+        (count, left_rows, inner), (_, right_rows, right_columns), columns = left.shape, right.shape, out.shape[2]
+        (dtype, default_compute), (out_dtype, _) = _CUBLAS_TYPES[left.dtype.type], _CUBLAS_TYPES[out.dtype.type]
+        alpha, beta = _ONE_AND_ZERO[sums]
         # cuBLAS is column-major and these arrays are row-major: it computes the transposed product of the transposes.
         cublas.gemmStridedBatchedEx(
-            device.get_cublas_handle(), int(transposed), 0, columns, left_rows, inner, self._alpha.ctypes.data,
-            right.data.ptr, float32, right_columns, right_rows * right_columns,
-            left.data.ptr, float32, inner, left_rows * inner,
-            self._beta.ctypes.data, out.data.ptr, float32, columns, left_rows * columns, agents,
-            _COMPUTE_TF32 if low_precision else _COMPUTE_FLOAT32, _DEFAULT_ALGORITHM,
+            device.get_cublas_handle(), int(transposed), 0, columns, left_rows, inner, alpha.ctypes.data,
+            right.data.ptr, dtype, right_columns, right_rows * right_columns,
+            left.data.ptr, dtype, inner, left_rows * inner,
+            beta.ctypes.data, out.data.ptr, out_dtype, columns, left_rows * columns, count,
+            default_compute if compute is None else compute, _DEFAULT_ALGORITHM,
         )  # fmt: skip
+
+    def value_maxima(self, entries: Any, variables: int) -> Any:
+        """Return the maximum entry of each variable's values; see ``BatchArrays.value_maxima``."""
+        agents, rows, _ = entries.shape
+        return entries.reshape(agents, rows, variables, -1).max(axis=3)
+
+    def value_weights(self, entries: Any, best: Any, inverse_temperatures: Any, totals: Any) -> Any:
+        """Return the softmax weights of each variable's values; see ``BatchArrays.value_weights``."""
+        by_variable = entries.reshape(*best.shape, -1)
+        by_variable -= best[..., None]
+        by_variable *= inverse_temperatures[:, None, None, None]
+        weights = self.module.exp(by_variable)
+        weights *= (totals / weights.sum(axis=3))[..., None]
+        return weights.reshape(entries.shape)
 
     def smooth(
         self, inputs: tuple[Any, ...], outputs: tuple[Any, ...], shape: tuple[int, int, int]

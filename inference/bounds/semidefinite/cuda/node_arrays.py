@@ -23,11 +23,6 @@ from dmcmc.inference.bounds.semidefinite.per_row.node_steps import (
 
 _ADAM_BLOCK = (32, 8)  # threads per factor vector (a warp), factor vectors per block
 _SIMULATED_BLOCK = (2, 2)  # the same under the simulator
-_CUBLAS_DTYPES = {np.float16: 2, np.float32: 0, np.float64: 1}  # cudaDataType: CUDA_R_16F, CUDA_R_32F, CUDA_R_64F
-_COMPUTE_FLOAT32 = 68  # cuBLAS: CUBLAS_COMPUTE_32F
-_COMPUTE_FLOAT64 = 70  # cuBLAS: CUBLAS_COMPUTE_64F
-_DEFAULT_ALGORITHM = -1  # cuBLAS: CUBLAS_GEMM_DEFAULT
-_ONE_AND_ZERO = [(np.ones(1, dtype=dtype), np.zeros(1, dtype=dtype)) for dtype in (np.float32, np.float64)]
 
 
 class DeviceNodeArrays(DeviceArrays):
@@ -72,13 +67,13 @@ class DeviceNodeArrays(DeviceArrays):
         )
         adam_block = _SIMULATED_BLOCK if self._simulated else _ADAM_BLOCK
         return StepPasses(
-            lambda step: self._multiply(work.half_vectors, work.half_vectors, work.products, transposed=True),
+            lambda step: self.multiply(work.half_vectors, work.half_vectors, work.products, transposed=True),
             self._launched(kernels.value_maxima_kernel(d), (*tables, work.value_maxima, h, m), pair_grid, pair_block),
             self._launched(kernels.message_kernel(d), message_arguments, (1, h, shape.nodes), threads),
             self._launched(
                 kernels.pair_weights_kernel(d), (*tables, work.weights, work.maxima, h, m), pair_grid, pair_block
             ),
-            lambda step: self._multiply(work.weights, work.half_vectors, work.gradients),
+            lambda step: self.multiply(work.weights, work.half_vectors, work.gradients),
             self._launched(kernels.adam_step, adam_arguments, -(-vector_count // adam_block[1]), adam_block),
         )
 
@@ -86,7 +81,7 @@ class DeviceNodeArrays(DeviceArrays):
         """Return the Gram matrices, (nodes, m, m) float64, of integer vectors, (nodes, m, r) float64."""
         n_nodes, m, _ = vectors.shape
         out = self.module.empty((n_nodes, m, m))
-        self._multiply(vectors, vectors, out, transposed=True)
+        self.multiply(vectors, vectors, out, transposed=True)
         return out
 
     def maxima(self, inputs: ExactInputs, shape: NodeShape) -> Any:
@@ -109,35 +104,3 @@ class DeviceNodeArrays(DeviceArrays):
         flat = [self._flat(argument) if hasattr(argument, "reshape") else argument for argument in arguments]
         launch: Callable[..., None] = self._device.prepare_launch(kernel, (*flat, 0), len(flat))
         return lambda step: launch(step, blocks, threads)
-
-    def _multiply(self, left: Any, right: Any, out: Any, transposed: bool = False) -> None:
-        """Compute ``out = left @ right`` for stacks of row-major matrices, (nodes, rows, columns) each.
-
-        Parameters
-        ----------
-        left, right : arrays of one dtype
-            Stacks of matrices, float16 or float64.
-        out : array
-            Output.
-        transposed : bool
-            Whether the right matrices are transposed first.
-        """
-        double = left.dtype == np.float64
-        if self._simulated:
-            right, sums = right.transpose(0, 2, 1) if transposed else right, np.float64 if double else np.float32
-            out[:] = np.matmul(left.astype(sums), right.astype(sums))
-            return
-        from cupy.cuda import device
-        from cupy_backends.cuda.libs import cublas
-
-        (n_nodes, left_rows, inner), (_, right_rows, right_columns), columns = left.shape, right.shape, out.shape[2]
-        dtype, out_dtype = _CUBLAS_DTYPES[left.dtype.type], _CUBLAS_DTYPES[out.dtype.type]
-        alpha, beta = _ONE_AND_ZERO[double]
-        # cuBLAS is column-major and these arrays are row-major: it computes the transposed product of the transposes.
-        cublas.gemmStridedBatchedEx(
-            device.get_cublas_handle(), int(transposed), 0, columns, left_rows, inner, alpha.ctypes.data,
-            right.data.ptr, dtype, right_columns, right_rows * right_columns,
-            left.data.ptr, dtype, inner, left_rows * inner,
-            beta.ctypes.data, out.data.ptr, out_dtype, columns, left_rows * columns, n_nodes,
-            _COMPUTE_FLOAT64 if double else _COMPUTE_FLOAT32, _DEFAULT_ALGORITHM,
-        )  # fmt: skip

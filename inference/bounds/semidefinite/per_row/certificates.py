@@ -1,36 +1,53 @@
 """Exact bounds of many nodes at once in integers, for any array library; they equal those of ``certificate``.
 
-A node is a row of an agent (an assignment of its boundary variables) with some hidden variables fixed. Its bound is a
-constant, plus the squared norm of the row's factor vector, plus the maxima of its unary and pairwise tables. Vectors
-and messages are rounded to integers with ``bits`` and 2 ``bits`` fraction bits. Sums of products of integer vectors
-stay below 2^50 in any order of addition, so float64 holds them exactly on any device. All other numbers are int64.
+A node is a row of an agent (an assignment of its boundary variables) with the values that each hidden variable may
+take. Its bound is a constant, plus the squared norm of the row's factor vector, plus the maxima of its unary and
+pairwise tables. Vectors and messages are rounded to integers with ``bits`` and 2 ``bits`` fraction bits. Sums of
+products of integer vectors stay below 2^50 in any order of addition, so float64 holds them exactly on any device. All
+other numbers are int64.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmcmc.inference.bounds.branch_and_bound.bounder import OUT_OF_RANGE
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.certificate import fraction_bits_for
 from dmcmc.inference.bounds.semidefinite.per_row.node_batch import RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.per_row.node_steps import ExactInputs, NodeShape
-from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.runtime.types import Floats, Ints
 
 _PAIR_TABLE_BYTES = 1 << 28  # pairwise products of the nodes certified together, about; 256 MiB
 _PARTS_PER_BATCH = 2  # parts in which a batch is certified, at most
 
 
-def certificates(batch: RowNodeBatch) -> list[int | None]:
-    """Return the exact bounds of a batch's best points in their agents' scales, rounded up.
+class Certificates(NamedTuple):
+    """Exact bounds of nodes, and how far their values lie below the best ones.
 
-    A bound is ``MINUS_INFINITY`` for a node that is proven infeasible, and None for a node whose numbers are too large.
+    Attributes
+    ----------
+    bounds : (k,) int64
+        Upper bounds in the agents' scales, rounded up; ``MINUS_INFINITY`` for a node that is proven infeasible, and
+        ``OUT_OF_RANGE`` for a node whose numbers are too large.
+    gaps : (k, h, d) float64
+        Maximum of each variable's unary table minus the entry of each value, in the scale; infinite for forbidden
+        values.
     """
-    bounds = list[int | None]()
-    count, nodes_at_once = len(batch.starts), _nodes_at_once(batch.shape)
-    for first in range(0, count, nodes_at_once):
-        bounds += _certify_part(batch, slice(first, min(first + nodes_at_once, count)))
-    return bounds
+
+    bounds: Ints
+    gaps: Floats
+
+
+def certificates(batch: RowNodeBatch) -> Certificates:
+    """Return the exact bounds of a batch's best points."""
+    count, nodes_at_once = batch.starts.rows.size, _nodes_at_once(batch.shape)
+    parts = [
+        _certify_part(batch, slice(first, min(first + nodes_at_once, count)))
+        for first in range(0, count, nodes_at_once)
+    ]
+    return Certificates(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def certificate_bytes(shape: NodeShape) -> int:
@@ -46,11 +63,11 @@ def _nodes_at_once(shape: NodeShape) -> int:
     return max(1, _PAIR_TABLE_BYTES // (8 * shape.m**2), -(-shape.nodes // _PARTS_PER_BATCH))
 
 
-def _certify_part(batch: RowNodeBatch, part: slice) -> list[int | None]:
-    """Return the bounds of some nodes of a batch."""
+def _certify_part(batch: RowNodeBatch, part: slice) -> Certificates:
+    """Return the certificates of some nodes of a batch."""
     buffers, arrays, put = batch.buffers, batch.buffers.arrays, batch.buffers.arrays.put
     xp, n = arrays.module, batch.shape.n
-    units, exists = buffers.units[batch.agents[part]], batch.exists[part]
+    units, exists = buffers.units[batch.starts.agents[part]], batch.exists[part]
     points, float_messages = (best[part] for best in batch.steps.best)
     longest_norms = xp.sqrt((points * points).sum(axis=2, dtype=np.float64).max(axis=1) * put(units))
     largest_messages = xp.abs(float_messages).reshape(len(units), -1).max(axis=1).astype(np.float64) * put(units)
@@ -72,7 +89,7 @@ def _certify_part(batch: RowNodeBatch, part: slice) -> list[int | None]:
     messages = xp.rint(float_messages * put(units * np.ldexp(1.0, 2 * bits))[:, None, None]).astype(np.int64)
     products = arrays.exact_products(vectors)
     pair_sums = _pair_maxima_sums(batch, part, products, messages, bits)
-    unary_maxima = arrays.get(_unary_maxima(batch, part, products, messages, bits))
+    unary_maxima, gaps = map(arrays.get, _unary_maxima(batch, part, products, messages, bits))
     row_norms, constants = arrays.get(products[:, n, n]).astype(np.int64), batch.constants[part]
     infeasible = (
         (exists & (unary_maxima == MINUS_INFINITY)).any(axis=1)
@@ -86,14 +103,16 @@ def _certify_part(batch: RowNodeBatch, part: slice) -> list[int | None]:
         + pair_sums
     )
     # division by 4^bits, rounded up
-    bounds = np.where(infeasible, MINUS_INFINITY, -(-scaled_bounds >> 2 * bits)).tolist()
-    return [None if node_bits is None else bound for node_bits, bound in zip(bits_or_none, bounds, strict=True)]
+    bounds = np.where(infeasible, MINUS_INFINITY, -(-scaled_bounds >> 2 * bits))
+    is_exact = np.array([node_bits is not None for node_bits in bits_or_none])
+    return Certificates(np.where(is_exact, bounds, OUT_OF_RANGE), np.ldexp(gaps, -2 * bits[:, None, None]))
 
 
-def _unary_maxima(batch: RowNodeBatch, part: slice, products: Any, messages: Any, bits: Ints) -> Any:
-    """Return the maxima of the unary tables, (nodes, h) int64, in multiples of 4^-bits of a utility.
+def _unary_maxima(batch: RowNodeBatch, part: slice, products: Any, messages: Any, bits: Ints) -> tuple[Any, Any]:
+    """Return the maxima of the unary tables, (nodes, h) int64, in multiples of 4^-bits of a utility, and the gaps.
 
-    The maximum is ``MINUS_INFINITY`` for a variable without an allowed value.
+    The maximum is ``MINUS_INFINITY`` for a variable without an allowed value. The gaps, (nodes, h, d) float64, are the
+    maxima minus the entries.
 
     Parameters
     ----------
@@ -112,7 +131,9 @@ def _unary_maxima(batch: RowNodeBatch, part: slice, products: Any, messages: Any
     # squared norms (the diagonal), and twice the products with the row's vector, which is number n
     term_values = products.reshape(n_nodes, -1)[:, :: m + 1][:, :n] + 2 * products[:, n, :n]
     entries += term_values.astype(np.int64)
-    return xp.where(values < FORBIDDEN_BELOW, np.int64(MINUS_INFINITY), entries).reshape(n_nodes, h, d).max(axis=2)
+    forbidden, entries = (values < FORBIDDEN_BELOW).reshape(n_nodes, h, d), entries.reshape(n_nodes, h, d)
+    maxima = xp.where(forbidden, np.int64(MINUS_INFINITY), entries).max(axis=2)
+    return maxima, xp.where(forbidden, np.inf, (maxima[:, :, None] - entries).astype(np.float64))
 
 
 def _pair_maxima_sums(batch: RowNodeBatch, part: slice, products: Any, messages: Any, bits: Ints) -> Ints:
@@ -121,7 +142,7 @@ def _pair_maxima_sums(batch: RowNodeBatch, part: slice, products: Any, messages:
     A sum is ``MINUS_INFINITY`` if a table has no allowed entry. Parameters are those of ``_unary_maxima``.
     """
     arrays, xp = batch.buffers.arrays, batch.buffers.arrays.module
-    agents, sizes = arrays.put(batch.agents[part]), arrays.put(batch.sizes[part])
+    agents, sizes = arrays.put(batch.starts.agents[part].astype(np.int32)), arrays.put(batch.sizes[part])
     given = ExactInputs(batch.buffers.pairs, agents, products, messages, sizes, arrays.put(bits))
     maxima = arrays.maxima(given, batch.shape._replace(nodes=len(agents)))
     infeasible = (maxima == MINUS_INFINITY).any(axis=(1, 2))

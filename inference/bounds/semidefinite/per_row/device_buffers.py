@@ -1,8 +1,8 @@
 """Buffers that all nodes of some agents share: utilities, and the factor vectors and messages that nodes start from.
 
-A node is a row of an agent (an assignment of its boundary variables) with some hidden variables fixed. Arrays are
-padded to the largest agent: h hidden variables of d values, n = h·d values, and m > n vectors of r components, of which
-number n is the row's.
+A node is a row of an agent (an assignment of its boundary variables) with the values that each hidden variable may
+take. Arrays are padded to the largest agent: h hidden variables of d values, n = h·d values, and m > n vectors of r
+components, of which number n is the row's.
 """
 
 import math
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
 from dmcmc.inference.bounds.semidefinite.descent import FORBIDDEN_UTILITY, Descent, DescentPoint
 from dmcmc.inference.bounds.semidefinite.descent_batch import batch_shape, domain_sizes, value_columns
 from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeArrays, NodeShape
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import branching_order
+from dmcmc.inference.runtime.types import Ints
 
 
 class AgentBuffers:
@@ -42,12 +42,8 @@ class AgentBuffers:
         Positions of each agent's values in padded arrays.
     sizes : (agents, h) int32
         Domain sizes; 0 for a padded variable.
-    branching_orders : list of list of int
-        Each agent's hidden variables in the order in which they are fixed.
     units : (agents,) float64
         Unit of each agent's descent, in its scale.
-    has_forbidden : (agents,) bool
-        Whether an agent has any forbidden utility.
     utilities : (agents, n, n) float32, on the device
         Pairwise utilities in units.
     pairs : (agents, n, n) int32, on the device
@@ -62,8 +58,6 @@ class AgentBuffers:
         Stored factor vectors. The first entries hold those that the rows of each agent share.
     messages : (entries, h, n) float16, on the device
         Stored messages.
-    free : list of int
-        Entries that hold no node.
     """
 
     def __init__(self, descents: Sequence[Descent], arrays: NodeArrays, capacity: int) -> None:
@@ -72,7 +66,6 @@ class AgentBuffers:
         h, d, n, m, r = self.shape.h, self.shape.d, self.shape.n, self.shape.m, self.shape.r
         matrices, agents = [descent.matrix for descent in descents], len(descents)
         self.value_columns, self.sizes = [value_columns(matrix, d) for matrix in matrices], domain_sizes(matrices, h)
-        self.branching_orders = [branching_order(matrix) for matrix in matrices]
         self.units = np.array([descent.unit for descent in descents])
         digits = [matrix.digits(np.arange(math.prod(matrix.shape))) for matrix in matrices]
         self.first_row = np.cumsum([0, *map(len, digits)], dtype=np.int64)[:-1]
@@ -80,7 +73,6 @@ class AgentBuffers:
             [x.interface_utilities(row_digits) for x, row_digits in zip(matrices, digits, strict=True)]
         )
         rows = np.full((self.constants.size, n), FORBIDDEN, dtype=np.int64)
-        self.has_forbidden = np.array([(matrix.pairs < FORBIDDEN_BELOW).any() for matrix in matrices])
         utilities = np.full((agents, n, n), FORBIDDEN_UTILITY, dtype=np.float32)
         pairs = np.full((agents, n, n), FORBIDDEN, dtype=np.int32)
         vectors, messages = np.zeros((agents, m, r), dtype=np.float16), np.zeros((agents, h, n), dtype=np.float16)
@@ -88,13 +80,11 @@ class AgentBuffers:
             block, point = np.ix_(columns, columns), descent.point
             values = descent.matrix.value_utilities(digits[b])
             rows[self.first_row[b] : self.first_row[b] + len(values), columns] = values
-            self.has_forbidden[b] |= (values < FORBIDDEN_BELOW).any()
             utilities[b][block] = descent.in_units(descent.matrix.pairs)
             pairs[b][block] = descent.matrix.pairs
             vectors[b, columns, : point.vectors.shape[1]] = point.vectors[: columns.size]
             messages[b][: len(point.messages), columns] = point.messages
         self.utilities, self.pairs, self.row_values = arrays.put(utilities), arrays.put(pairs), arrays.put(rows)
-        self.free = list(range(agents, agents + capacity))
         self.vectors, self.messages = (self._allocate(part, capacity) for part in (vectors, messages))
 
     def _allocate(self, points: Any, capacity: int) -> Any:
@@ -104,29 +94,23 @@ class AgentBuffers:
         found[: len(points)] = self.arrays.put(points)
         return found
 
-    def store(self, point: tuple[Any, Any], chosen: Sequence[int]) -> list[int]:
-        """Store the chosen nodes' vectors, (nodes, m, r), and messages, (nodes, h, n); return their buffer entries."""
-        entry_ids = [self.free.pop() for _ in chosen]
-        self.overwrite(point, chosen, entry_ids)
-        return entry_ids
-
-    def overwrite(self, point: tuple[Any, Any], chosen: Sequence[int], entry_ids: Sequence[int]) -> None:
+    def store(self, point: tuple[Any, Any], chosen: Ints, entries: Ints) -> None:
         """Store the points of the chosen nodes of a batch in the given buffer entries.
 
         Parameters
         ----------
         point : tuple of arrays
             Factor vectors, (nodes, m, r), and messages, (nodes, h, n), of the batch.
-        chosen : sequence of int
+        chosen : (k,) int64
             Indices of nodes in the batch.
-        entry_ids : sequence of int
+        entries : (k,) int64
             Buffer entry of each chosen node.
         """
-        if not entry_ids:
+        if not entries.size:
             return
-        at, entries = (self.arrays.put(np.array(numbers, dtype=np.int64)) for numbers in (chosen, entry_ids))
+        at, into = self.arrays.put(chosen), self.arrays.put(entries)
         for stored, best in zip((self.vectors, self.messages), point, strict=True):
-            stored[entries] = self.arrays.module.take(best, at, axis=0).astype(np.float16)
+            stored[into] = self.arrays.module.take(best, at, axis=0).astype(np.float16)
 
     def extract(self, agent: int, vectors: Any, messages: Any) -> DescentPoint:
         """Return a node's point without padding: vectors of the hidden values, then of the row, and messages."""

@@ -1,15 +1,16 @@
 """A batch of nodes whose descents run together; their initial points are gathered on the device.
 
-A node is a row of an agent (an assignment of its boundary variables) with some hidden variables fixed. A point is a
-node's factor vectors, one per value and one for the row, and its messages. Array sizes: h hidden variables of d values,
-n = h·d values, and m > n vectors of r components, of which number n is the row's.
+A node is a row of an agent (an assignment of its boundary variables) with the values that each hidden variable may
+take. A variable with one value is fixed. A point is a node's factor vectors, one per value and one for the row, and its
+messages. Array sizes: h hidden variables of d values, n = h·d values, and m > n vectors of r components, of which
+number n is the row's.
 """
 
-from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.descent import FORBIDDEN_UTILITY, DescentPoint
@@ -17,28 +18,33 @@ from dmcmc.inference.bounds.semidefinite.descent_batch import distinct_pairs
 from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers
 from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeDescent, NodeInputs
 from dmcmc.inference.bounds.semidefinite.per_row.nodes import NodeSchedule, RowNode, shared_row_vector
+from dmcmc.inference.runtime.types import Ints
 
 
-class NodeStart(NamedTuple):
-    """A node with its initial point.
+class NodeStarts(NamedTuple):
+    """Nodes with their initial points: parallel arrays with one element per node.
 
     Attributes
     ----------
-    agent : int
-        The agent's index in the buffers.
-    node : RowNode
-        The node.
-    entry : int
-        Buffer entry of the initial point. The entry number ``agent`` is that of the term that all rows share.
-    from_parent : bool
-        Whether the point is that of the parent, whose last variable was not fixed yet. Otherwise it is the node's own
-        point or the shared one.
+    agents : (k,) int64
+        The agents' indices in the buffers.
+    rows : (k,) int64
+        Rows of the nodes.
+    allowed : (k, h, d) bool
+        Values that each variable may take; none of a padded variable.
+    entries : (k,) int64
+        Buffer entry of the initial point: the node's own one, its parent's, or the entry number ``agent``, which holds
+        the term that all rows of the agent share.
     """
 
-    agent: int
-    node: RowNode
-    entry: int
-    from_parent: bool = False
+    agents: Ints
+    rows: Ints
+    allowed: NDArray[np.bool_]
+    entries: Ints
+
+    def at(self, chosen: Any) -> "NodeStarts":
+        """Return the chosen nodes."""
+        return NodeStarts(self.agents[chosen], self.rows[chosen], self.allowed[chosen], self.entries[chosen])
 
 
 class RowNodeBatch:
@@ -48,8 +54,8 @@ class RowNodeBatch:
     ----------
     buffers : AgentBuffers
         The agents' data and the stored points.
-    starts : sequence of NodeStart
-        One per node.
+    starts : NodeStarts
+        The nodes.
 
     Attributes
     ----------
@@ -61,32 +67,27 @@ class RowNodeBatch:
         Domain sizes; 0 for a fixed or padded variable.
     exists : (nodes, h) bool
         Whether a variable is free.
-    agents : (nodes,) int32
-        Agent of each node.
     steps : NodeDescent
         The descents.
     """
 
-    def __init__(self, buffers: AgentBuffers, starts: Sequence[NodeStart]) -> None:
+    def __init__(self, buffers: AgentBuffers, starts: NodeStarts) -> None:
         self.buffers, self.starts = buffers, starts
-        self.shape = buffers.shape._replace(nodes=len(starts))
-        self.agents = np.array([start.agent for start in starts], dtype=np.int32)
-        self.sizes = sizes = buffers.sizes[self.agents]
-        fixed_positions = [(b, variable) for b, start in enumerate(starts) for variable, _ in start.node.fixed]
-        if fixed_positions:
-            sizes[tuple(np.array(fixed_positions).T)] = 0
-        self.exists = sizes > 0
-        utilities, constant_utilities = self._gather_utilities()
+        self.shape = buffers.shape._replace(nodes=starts.rows.size)
+        is_fixed = starts.allowed.sum(axis=2) == 1
+        self.sizes = np.where(is_fixed, 0, buffers.sizes[starts.agents]).astype(np.int32)
+        self.exists = self.sizes > 0
+        utilities, constant_utilities = self._gather_utilities(is_fixed)
         put = buffers.arrays.put
         given = NodeInputs(
             buffers.utilities,
-            put(self.agents),
-            put(sizes),
+            put(starts.agents.astype(np.int32)),
+            put(self.sizes),
             put(self.exists.sum(axis=1).astype(np.float32)),
             utilities,
             constant_utilities,
         )
-        self.steps = NodeDescent(self.shape, given, *self._initial_points(sizes), buffers.arrays)
+        self.steps = NodeDescent(self.shape, given, *self._initial_points(is_fixed), buffers.arrays)
 
     def run(self, schedule: NodeSchedule, steps_to_make: Callable[[int], int]) -> int:
         """Make the steps of a schedule as long as they are allowed; return the number of steps, at least one.
@@ -108,82 +109,68 @@ class RowNodeBatch:
         self.steps.finish(passes, steps_made)
         return steps_made + 1
 
+    def node(self, b: int) -> RowNode:
+        """Return a node without the padding."""
+        hidden = self.buffers.descents[int(self.starts.agents[b])].matrix.starts.size - 1
+        return RowNode(int(self.starts.rows[b]), self.starts.allowed[b, :hidden])
+
     def point(self, b: int) -> DescentPoint:
         """Return the best point of a node."""
-        return self.buffers.extract(int(self.agents[b]), *(part[b] for part in self.steps.best))
+        return self.buffers.extract(int(self.starts.agents[b]), *(part[b] for part in self.steps.best))
 
-    def _gather_utilities(self) -> tuple[Any, Any]:
+    def _gather_utilities(self, is_fixed: NDArray[np.bool_]) -> tuple[Any, Any]:
         """Compute the nodes' unary utilities, (nodes, n), and constants, (nodes,), on the device; return them in units.
 
-        A fixed value adds its unary utility to the constant and its pairwise utilities to the other values.
+        A fixed value adds its unary utility to the constant and its pairwise utilities to the other values. Values that
+        are not allowed become forbidden.
         """
-        buffers, put, xp = self.buffers, self.buffers.arrays.put, self.buffers.arrays.module
-        rows = buffers.first_row[self.agents] + np.array([start.node.row for start in self.starts])
+        buffers, put, xp, starts = self.buffers, self.buffers.arrays.put, self.buffers.arrays.module, self.starts
+        rows = buffers.first_row[starts.agents] + starts.rows
         values, constants = xp.take(buffers.row_values, put(rows), axis=0), put(buffers.constants[rows])
-        for fixed in zip_longest(*(start.node.fixed for start in self.starts)):
-            nodes = np.array([b for b, assignment in enumerate(fixed) if assignment is not None])
-            positions = [assignment[0] * self.shape.d + assignment[1] for assignment in fixed if assignment is not None]
-            at, position = put(nodes), put(np.array(positions))
+        for nodes, fixed in self._fixed_values(is_fixed):
+            at, position = put(nodes), put(fixed)
             constants[at] += values[at, position]
-            values[at] += buffers.pairs[put(self.agents[nodes]), position]
-        self._mask_domain_parts(values)
-        self.values, self.constants = values, buffers.arrays.get(constants)
-        units = buffers.units[self.agents]
-        utilities = values.astype(np.float32) * put((1 / units).astype(np.float32))[:, None]
-        return xp.where(values < FORBIDDEN_BELOW, np.float32(FORBIDDEN_UTILITY), utilities), put(self.constants / units)
+            values[at] += buffers.pairs[put(starts.agents[nodes]), position]
+        is_allowed = put(starts.allowed.reshape(len(rows), -1))
+        self.values, self.constants = xp.where(is_allowed, values, np.int64(FORBIDDEN)), buffers.arrays.get(constants)
+        units = buffers.units[starts.agents]
+        utilities = self.values.astype(np.float32) * put((1 / units).astype(np.float32))[:, None]
+        forbidden = self.values < FORBIDDEN_BELOW
+        return xp.where(forbidden, np.float32(FORBIDDEN_UTILITY), utilities), put(self.constants / units)
 
-    def _mask_domain_parts(self, values: Any) -> None:
-        """Mask the values that the nodes' domain restrictions exclude, on the device."""
-        put, xp, d = self.buffers.arrays.put, self.buffers.arrays.module, self.shape.d
-        parts = [
-            (b, start.node.domain_part) for b, start in enumerate(self.starts) if start.node.domain_part is not None
-        ]
-        if not parts:
-            return
-        excluded = np.ones((len(parts), d), dtype=bool)
-        excluded[
-            np.repeat(np.arange(len(parts)), [len(part.values) for _, part in parts]),
-            np.concatenate([part.values for _, part in parts]),
-        ] = False
-        at = put(np.array([[b] for b, _ in parts]))
-        positions = put(np.array([[part.variable * d] for _, part in parts]) + np.arange(d))
-        values[at, positions] = xp.where(put(excluded), np.int64(FORBIDDEN), values[at, positions])
+    def _fixed_values(self, is_fixed: NDArray[np.bool_]) -> Iterator[tuple[Ints, Ints]]:
+        """Yield the fixed values of all nodes, at most one per node at a time: nodes, and positions of their values."""
+        positions = np.arange(self.shape.h) * self.shape.d + self.starts.allowed.argmax(axis=2)
+        # the variables of each node, fixed ones first, and the number of fixed ones
+        order, counts = np.argsort(~is_fixed, axis=1, kind="stable"), is_fixed.sum(axis=1)
+        for rank in range(int(counts.max(initial=0))):
+            nodes = np.flatnonzero(counts > rank)
+            yield nodes, positions[nodes, order[nodes, rank]]
 
-    def _initial_points(self, sizes: Any) -> tuple[Any, Any]:
+    def _initial_points(self, is_fixed: NDArray[np.bool_]) -> tuple[Any, Any]:
         """Return the initial factor vectors, (nodes, m, r), and messages, (nodes, h, n), float32 on the device.
 
-        The row's vector absorbs the vectors of the fixed values. Vectors and messages of fixed variables become zero.
+        The row's vector absorbs the vectors of the fixed values. Vectors and messages of fixed variables become zero;
+        they are zero already if the parent had fixed them.
         """
-        arrays, (d, n, m) = self.buffers.arrays, (self.shape.d, self.shape.n, self.shape.m)
-        xp, count = arrays.module, len(self.starts)
-        entry_ids = arrays.put(np.array([start.entry for start in self.starts], dtype=np.int64))
+        arrays, (d, n, m), starts = self.buffers.arrays, (self.shape.d, self.shape.n, self.shape.m), self.starts
+        xp, count = arrays.module, starts.rows.size
         points, messages = (
-            xp.take(part, entry_ids, axis=0).astype(np.float32)
+            xp.take(part, arrays.put(starts.entries), axis=0).astype(np.float32)
             for part in (self.buffers.vectors, self.buffers.messages)
         )
-        for b, start in enumerate(self.starts):
-            if start.entry == start.agent:
-                row_vector = shared_row_vector(self.buffers.descents[start.agent], start.node.row)
-                points[b, n, : row_vector.size] = arrays.put(row_vector)
-        # The row's vector absorbs the vectors of the fixed values.
-        for positions_by_node in zip_longest(*map(self._fixed_value_positions, self.starts)):
-            nodes = np.array([b for b, value_position in enumerate(positions_by_node) if value_position is not None])
-            at, position = (
-                arrays.put(nodes),
-                arrays.put(
-                    np.array([value_position for value_position in positions_by_node if value_position is not None])
-                ),
-            )
+        added = np.zeros((count, self.shape.r), dtype=np.float32)
+        for b in np.flatnonzero(starts.entries == starts.agents).tolist():
+            row_vector = shared_row_vector(self.buffers.descents[starts.agents[b]], int(starts.rows[b]))
+            added[b, : row_vector.size] = row_vector
+        points[:, n] += arrays.put(added)
+        for nodes, fixed in self._fixed_values(is_fixed):
+            at, position = arrays.put(nodes), arrays.put(fixed)
             points[at, n] += points[at, position]
-        value_mask = (np.arange(d) < sizes[:, :, None]).astype(np.float32).reshape(count, n)
+        value_mask = (np.arange(d) < self.sizes[:, :, None]).astype(np.float32).reshape(count, n)
         vector_mask = np.zeros((count, m), dtype=np.float32)
         vector_mask[:, :n], vector_mask[:, n] = value_mask, 1
         points *= arrays.put(vector_mask)[:, :, None]
         messages *= xp.repeat(arrays.put(distinct_pairs(self.exists).astype(np.float32)), d, axis=2)
         messages *= arrays.put(value_mask)[:, None, :]
         return points, messages
-
-    def _fixed_value_positions(self, start: NodeStart) -> list[int]:
-        """Return the positions of the fixed values whose vectors the row's initial vector does not contain yet."""
-        fixed = start.node.fixed if start.entry == start.agent else start.node.fixed[-1:] if start.from_parent else ()
-        return [variable * self.shape.d + value for variable, value in fixed]

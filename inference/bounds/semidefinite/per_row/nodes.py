@@ -1,11 +1,11 @@
-"""Nodes of the branch and bound in a row: the row with variables fixed, and possibly one domain restricted.
+"""Nodes of the branch and bound in a row: schedules of their descents, and their exact bounds on the CPU.
 
-A row is an assignment of the agent's boundary variables (its interface). In a node the interface has a single value.
-Its factor vector is the sum of the row's boundary vectors, plus the vectors of the fixed values.
+A row is an assignment of the agent's boundary variables (its interface). A node is a row with the values that each
+hidden variable may take. A variable with one value is *fixed*; removed values of other variables are forbidden. In a
+node the interface has a single value, whose factor vector is the sum of the row's boundary vectors, plus the vectors of
+the fixed values.
 """
 
-from collections.abc import Sequence
-from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,6 @@ from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
 from dmcmc.inference.bounds.semidefinite.certificate import certified_bounds, row_vectors
 from dmcmc.inference.bounds.semidefinite.descent import Descent, DescentPoint, Float32Array
 from dmcmc.inference.bounds.semidefinite.per_row.node_steps import MOMENTUM, SECOND_MOMENT_DECAY, NodeStep
-from dmcmc.inference.bounds.semidefinite.row_tree import DomainPart, Fixed
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.runtime.types import Ints
 
@@ -25,27 +24,23 @@ _WARM_UP_SHARE = 0.2  # of the steps: the step size rises first, since the initi
 
 
 class RowNode(NamedTuple):
-    """A node: a row with fixed variables and possibly a restricted domain.
+    """A node: a row with the values that each hidden variable may take.
 
     Attributes
     ----------
     row : int
         Number of the row.
-    fixed : tuple of (variable, value)
-        Fixed hidden variables, by index, in the order in which they were fixed.
-    domain_part : DomainPart or None
-        Restriction of the domain of one further variable.
+    allowed : (h, W) bool
+        Values that each of the agent's hidden variables may take; W is at least the largest domain size.
     """
 
     row: int
-    fixed: Fixed = ()
-    domain_part: DomainPart | None = None
+    allowed: NDArray[np.bool_]
 
-    def free_variables(self, matrix: UtilityMatrix) -> NDArray[np.bool_]:
+    def is_free(self) -> NDArray[np.bool_]:
         """Return which hidden variables are not fixed, (h,) bool."""
-        found = np.ones(matrix.starts.size - 1, dtype=bool)
-        found[[variable for variable, _ in self.fixed]] = False
-        return found
+        free: NDArray[np.bool_] = self.allowed.sum(axis=1) != 1
+        return free
 
 
 class NodeSchedule(NamedTuple):
@@ -96,26 +91,21 @@ ROOT_SCHEDULE = NodeSchedule(140, 0.04, 0.0005, 0.018, 0.0003)
 BRANCH_SCHEDULE = NodeSchedule(45, 0.04, 0.0005, 0.024, 0.0003)
 
 
-def node_utilities(matrix: UtilityMatrix, nodes: Sequence[RowNode]) -> tuple[Ints, Ints]:
-    """Return the hidden values' unary utilities in each node, (nodes, n), and the constants, (nodes,), both int64.
+def node_utilities(matrix: UtilityMatrix, node: RowNode) -> tuple[Ints, int]:
+    """Return the hidden values' unary utilities in a node, (n,) int64, and its constant.
 
-    Fixed variables add their pairwise utilities to the values and their unary ones to the constants. Excluded values of
-    a restricted domain become forbidden.
+    Fixed variables add their pairwise utilities to the values and their unary ones to the constant. Values that are not
+    allowed become forbidden.
     """
-    digits = matrix.digits(np.array([node.row for node in nodes], dtype=np.int64))
-    values, constants = matrix.value_utilities(digits), matrix.interface_utilities(digits)
-    for fixed in zip_longest(*(node.fixed for node in nodes)):
-        has_next = np.array([assignment is not None for assignment in fixed])
-        fixed_values = np.array(
-            [matrix.starts[assignment[0]] + assignment[1] for assignment in fixed if assignment is not None]
-        )
-        constants[has_next] += values[has_next, fixed_values]
-        values[has_next] += matrix.pairs[fixed_values]
-    for row_values, node in zip(values, nodes, strict=True):
-        if node.domain_part is not None:
-            start, end = matrix.starts[node.domain_part.variable : node.domain_part.variable + 2].tolist()
-            row_values[[start + value for value in node.domain_part.others(end - start)]] = FORBIDDEN
-    return values, constants
+    digits = matrix.digits(np.array([node.row], dtype=np.int64))
+    values, constant = matrix.value_utilities(digits)[0], int(matrix.interface_utilities(digits)[0])
+    offsets = np.arange(matrix.variable_of.size) - matrix.starts[matrix.variable_of]
+    is_allowed = node.allowed[matrix.variable_of, offsets]
+    for fixed in np.flatnonzero(is_allowed & ~node.is_free()[matrix.variable_of]).tolist():
+        constant += int(values[fixed])
+        values += matrix.pairs[fixed]
+    values[~is_allowed] = FORBIDDEN
+    return values, constant
 
 
 def shared_row_vector(descent: Descent, row: int) -> Float32Array:
@@ -125,25 +115,10 @@ def shared_row_vector(descent: Descent, row: int) -> Float32Array:
     return vector
 
 
-def branching_order(matrix: UtilityMatrix) -> list[int]:
-    """Return the hidden variables in the order in which they are fixed.
-
-    Each one shares the most pairwise tables with the variables after it.
-    """
-    first, order = matrix.starts[:-1], list[int]()
-    share_table = np.add.reduceat(np.add.reduceat(matrix.pairs != 0, first, axis=0, dtype=np.int64), first, axis=1) > 0
-    open_neighbours = share_table.sum(axis=1)
-    for _ in range(first.size):
-        order.append(int(open_neighbours.argmax()))
-        open_neighbours = open_neighbours - share_table[order[-1]]
-        open_neighbours[order] = -1
-    return order
-
-
 def node_matrix(matrix: UtilityMatrix, node: RowNode) -> UtilityMatrix:
     """Return the utility matrix of a node: the interface has one value, and the fixed variables are removed."""
-    (values,), (constant,) = node_utilities(matrix, [node])
-    free = node.free_variables(matrix)
+    values, constant = node_utilities(matrix, node)
+    free = node.is_free()
     is_free_value = free[matrix.variable_of]
     sizes = np.diff(matrix.starts)[free]
     starts, variable_of = np.cumsum([0, *sizes], dtype=np.int64), np.repeat(np.arange(sizes.size), sizes)
@@ -168,7 +143,7 @@ def certified_node_bound(descent: Descent, node: RowNode, point: DescentPoint) -
         Factor vectors of all hidden values, then of the row, and the messages, in units.
     """
     matrix, (vectors, messages) = descent.matrix, descent.scaled(point)
-    free = node.free_variables(matrix)
+    free = node.is_free()
     is_free_value = free[matrix.variable_of]
     bounds = certified_bounds(
         node_matrix(matrix, node),

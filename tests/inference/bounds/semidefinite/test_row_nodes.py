@@ -8,40 +8,55 @@ from support.semidefinite.dense_agents import dense_agent
 from support.semidefinite.naive_nodes import NaiveNodes
 from support.semidefinite.row_searches import relaxations
 
+from dmcmc.inference.bounds.branch_and_bound.bounder import OUT_OF_RANGE
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.semidefinite.descent import DescentPoint
-from dmcmc.inference.bounds.semidefinite.per_row.bound_rows import max_nodes_per_batch
+from dmcmc.inference.bounds.semidefinite.per_row.bounder import max_nodes_per_batch
 from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
 from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers, entry_bytes, node_shape
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStart, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStarts, RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.per_row.nodes import (
     BRANCH_SCHEDULE,
     ROOT_SCHEDULE,
     NodeSchedule,
     RowNode,
-    branching_order,
     certified_node_bound,
     node_matrix,
     node_utilities,
 )
 from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
-from dmcmc.inference.bounds.semidefinite.row_tree import DomainPart
 from dmcmc.inference.bounds.semidefinite.step_throughput import step_allowance
 
 
-def batch_of(descents, capacity=50, buffers=None):
+def starts_of(buffers, agents, rows, entries, changes=()):
+    """Return nodes in which ``changes`` (node, variable, values) restrict the domains."""
+    agents = np.array(agents, dtype=np.int64)
+    allowed = (np.arange(buffers.shape.d) < buffers.sizes[:, :, None])[agents]
+    for b, variable, values in changes:
+        allowed[b, variable] = np.isin(np.arange(buffers.shape.d), values)
+    return NodeStarts(agents, np.array(rows, dtype=np.int64), allowed, np.array(entries, dtype=np.int64))
+
+
+def batch_of(descents, capacity=50):
     """Return a batch of rows of all agents, and one of their branches; neither has made steps."""
-    buffers = buffers or AgentBuffers(descents, NaiveNodes(), capacity)
+    buffers = AgentBuffers(descents, NaiveNodes(), capacity)
     rows = [(a, r) for a, x in enumerate(descents) for r in range(min(2, math.prod(x.matrix.shape)))]
-    first = RowNodeBatch(buffers, [NodeStart(agent, RowNode(row), agent) for agent, row in rows])
-    starts = list[NodeStart]()
-    for (agent, row), entry in zip(rows, buffers.store(first.steps.best, range(len(rows))), strict=True):
-        variable = buffers.branching_orders[agent][0]
-        values = range(int(buffers.sizes[agent, variable]))
-        starts += [NodeStart(agent, RowNode(row, ((variable, value),)), entry, from_parent=True) for value in values]
-        starts.append(NodeStart(agent, RowNode(row, (), DomainPart(variable, tuple(values[1:] or values))), entry))
-    return first, RowNodeBatch(buffers, starts)
+    first = RowNodeBatch(buffers, starts_of(buffers, *zip(*rows, strict=True), [a for a, _ in rows]))
+    entries = len(descents) + np.arange(len(rows))
+    buffers.store(first.steps.best, np.arange(len(rows)), entries)
+    nodes, changes = list[tuple[int, int, int]](), list[tuple[int, int, list[int]]]()
+    for (agent, row), entry in zip(rows, entries.tolist(), strict=True):
+        values = list(range(int(buffers.sizes[agent, 0])))
+        for chosen in [*([value] for value in values), values[1:] or values]:
+            changes.append((len(nodes), 0, chosen))
+            nodes.append((agent, row, entry))
+    return first, RowNodeBatch(buffers, starts_of(buffers, *zip(*nodes, strict=True), changes))
+
+
+def agents_and_rows(batch):
+    """Return the agent and the row of each node of a batch."""
+    return list(zip(batch.starts.agents.tolist(), batch.starts.rows.tolist(), strict=True))
 
 
 def descents_of(hard=0.0):
@@ -52,10 +67,10 @@ def descents_of(hard=0.0):
 @pytest.mark.parametrize("hard", [0.0, 0.1])
 def test_fixing_a_variable_raises_no_bound(hard):
     rows, branches = batch_of(descents_of(hard))
-    known = {start[:2]: bound for start, bound in zip(rows.starts, certificates(rows), strict=True)}
+    known = dict(zip(agents_and_rows(rows), certificates(rows).bounds.tolist(), strict=True))
     rounded = 0.01 * max(abs(bound) for bound in known.values())  # stored points have 11 bits
-    for start, bound in zip(branches.starts, certificates(branches), strict=True):
-        assert bound <= known[start.agent, RowNode(start.node.row)] + rounded
+    for node, bound in zip(agents_and_rows(branches), certificates(branches).bounds.tolist(), strict=True):
+        assert bound <= known[node] + rounded
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.15])
@@ -63,10 +78,14 @@ def test_batched_certificates_equal_single_ones(hard):
     descents = descents_of(hard)
     for batch in batch_of(descents):
         batch.run(BRANCH_SCHEDULE._replace(steps=3), lambda made: 2)
-        bounds = certificates(batch)
-        for b, start in enumerate(batch.starts):
-            assert bounds[b] == certified_node_bound(descents[start.agent], start.node, batch.point(b))
+        bounds, gaps = certificates(batch)
+        for b, agent in enumerate(batch.starts.agents.tolist()):
+            assert bounds[b] == certified_node_bound(descents[agent], batch.node(b), batch.point(b))
         assert MINUS_INFINITY not in bounds or hard
+        feasible = batch.exists & (bounds > MINUS_INFINITY)[:, None]
+        assert (gaps[batch.starts.allowed & feasible[:, :, None]] >= 0).all()
+        assert (gaps.min(axis=2)[feasible] == 0).all()
+        assert np.isinf(gaps[~batch.starts.allowed]).all()
 
 
 def test_numbers_that_are_too_large_are_not_certified():
@@ -75,17 +94,18 @@ def test_numbers_that_are_too_large_are_not_certified():
     batch.steps.best[0][1] *= 1e20
     batch.steps.best[1][2, 0, 9] = np.nan
     with np.errstate(over="ignore"):
-        bounds = certificates(batch)
-    assert bounds[1] is None and bounds[2] is None and bounds[0] is not None
-    assert certified_node_bound(descents[batch.starts[1].agent], batch.starts[1].node, batch.point(1)) is None
+        bounds = certificates(batch).bounds
+    assert (bounds == OUT_OF_RANGE).tolist()[:3] == [False, True, True]
+    assert certified_node_bound(descents[batch.starts.agents[1]], batch.node(1), batch.point(1)) is None
 
 
 def test_a_batch_makes_the_steps_of_single_nodes():
     descents = descents_of()
     batch_of_all, _ = batch_of(descents)
     assert batch_of_all.run(ROOT_SCHEDULE._replace(steps=6), lambda made: 4) == 6
-    for b, start in enumerate(batch_of_all.starts):
-        single = RowNodeBatch(AgentBuffers([descents[start.agent]], NaiveNodes(), 0), [NodeStart(0, start.node, 0)])
+    for b, (agent, row) in enumerate(agents_and_rows(batch_of_all)):
+        buffers = AgentBuffers([descents[agent]], NaiveNodes(), 0)
+        single = RowNodeBatch(buffers, starts_of(buffers, [0], [row], [0]))
         single.run(ROOT_SCHEDULE._replace(steps=6), lambda made: 4)
         assert all(np.allclose(x, y, atol=0.01) for x, y in zip(single.point(0), batch_of_all.point(b), strict=True))
         assert float(single.steps.least_bound[0]) == pytest.approx(float(batch_of_all.steps.least_bound[b]), rel=1e-3)
@@ -94,12 +114,12 @@ def test_a_batch_makes_the_steps_of_single_nodes():
 def test_the_descents_bound_matches_the_certificate_and_steps_lower_it():
     descents = descents_of()
     for batch in batch_of(descents):
-        before = certificates(batch)
+        before = certificates(batch).bounds
         batch.run(BRANCH_SCHEDULE._replace(steps=30), lambda made: 30)
-        after = certificates(batch)
-        for start, bound, least in zip(batch.starts, after, batch.steps.least_bound.tolist(), strict=True):
-            assert bound / descents[start.agent].unit == pytest.approx(least, rel=5e-3, abs=5e-3)
-        assert sum(after) < sum(before)
+        after = certificates(batch).bounds
+        for agent, bound, least in zip(batch.starts.agents, after, batch.steps.least_bound.tolist(), strict=True):
+            assert bound / descents[agent].unit == pytest.approx(least, rel=5e-3, abs=5e-3)
+        assert after.sum() < before.sum()
 
 
 def test_gradients_match_finite_differences():
@@ -143,10 +163,13 @@ def test_gradients_match_finite_differences():
 def test_the_matrix_of_a_node_has_the_agents_utilities():
     local = dense_agent(2, hidden=4, max_domain=5, interface=2)
     matrix = SemidefiniteRelaxation(DualState(local, triangles=False)).utility_matrix()
-    u, v = branching_order(matrix)[:2]
-    (values,), (constant,) = node_utilities(matrix, [RowNode(1)])
+    u, v = 1, 3
+    whole = np.arange(np.diff(matrix.starts).max()) < np.diff(matrix.starts)[:, None]
+    values, constant = node_utilities(matrix, RowNode(1, whole))
+    allowed = whole.copy()
+    allowed[u], allowed[v] = np.arange(whole.shape[1]) == 0, np.arange(whole.shape[1]) == 1
     first, second = matrix.starts[u], matrix.starts[v] + 1
-    of_node = node_matrix(matrix, RowNode(1, ((u, 0), (v, 1))))
+    of_node = node_matrix(matrix, RowNode(1, allowed))
     kept = ~np.isin(matrix.variable_of, (u, v))
     assert of_node.variable_of.size == kept.sum() and of_node.shape == (1,)
     none = np.zeros((1, 1), dtype=np.int64)
@@ -159,19 +182,10 @@ def test_a_batch_has_the_utilities_of_its_nodes():
     descents = descents_of(0.1)
     first, second = batch_of(descents)
     for batch in (first, second):
-        for b, start in enumerate(batch.starts):
-            (values,), (constant,) = node_utilities(descents[start.agent].matrix, [start.node])
+        for b, agent in enumerate(batch.starts.agents.tolist()):
+            values, constant = node_utilities(descents[agent].matrix, batch.node(b))
             assert batch.constants[b] == constant
-            assert (batch.values[b, batch.buffers.value_columns[start.agent]] == values).all()
-
-
-def test_the_branching_order_counts_tables_with_unfixed_variables():
-    matrix = SemidefiniteRelaxation(DualState(dense_agent(4, hidden=5, max_domain=3), triangles=False)).utility_matrix()
-    pairs = np.zeros_like(matrix.pairs)
-    for u, v in ((0, 1), (0, 2), (0, 3), (1, 2), (3, 4), (2, 3)):
-        here, there = (slice(matrix.starts[w], matrix.starts[w + 1]) for w in (u, v))
-        pairs[here, there] = pairs[there, here] = 1
-    assert branching_order(matrix._replace(pairs=pairs)) == [0, 2, 3, 1, 4]
+            assert (batch.values[b, batch.buffers.value_columns[agent]] == values).all()
 
 
 def test_schedules_decrease_and_batches_fit_the_memory():
@@ -191,9 +205,10 @@ def test_schedules_decrease_and_batches_fit_the_memory():
 
 def test_a_stored_point_is_returned_unchanged():
     batch, _ = batch_of(descents_of())
-    entry_ids = batch.buffers.store(batch.steps.best, [1, 0])
-    for entry, b in zip(entry_ids, (1, 0), strict=True):
-        agent = int(batch.agents[b])
+    entries = np.array([9, 7])
+    batch.buffers.store(batch.steps.best, np.array([1, 0]), entries)
+    for entry, b in zip(entries, (1, 0), strict=True):
+        agent = int(batch.starts.agents[b])
         kept = batch.buffers.extract(agent, batch.buffers.vectors[entry], batch.buffers.messages[entry])
         assert isinstance(kept, DescentPoint)
         assert all(np.allclose(x, y, rtol=1e-3, atol=1e-3) for x, y in zip(kept, batch.point(b), strict=True))

@@ -1,9 +1,9 @@
-"""GPU engine of the branch and bound: tables stay on the device, and a launch processes nodes of several agents.
+"""Bound the nodes of a branch and bound by dual ascent on a GPU; a launch processes nodes of several agents.
 
-Agents are placed on the device in groups (``DeviceDualAscent``), which hold the tables that rows start from. The agents
-of a group share one ``DeviceNodeBuffer``, which stores the tables of their search nodes. The kernels are in
-``node_kernels``; n is the number of hidden variables of an agent, W the number of columns of a table. A group of jobs
-is a sequence of jobs that one thread block processes in order.
+Tables stay on the device. Agents are placed there in groups (``DeviceDualAscent``), which hold the tables that rows
+start from. The agents of a group share one ``DeviceNodeBuffer``, which stores the tables of their search nodes. The
+kernels are in ``node_kernels``; n is the number of hidden variables of an agent, W the number of columns of a table. A
+group of jobs is a sequence of jobs that one thread block processes in order.
 """
 
 import time
@@ -14,18 +14,19 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.branch_and_bound.cuda import node_kernels
-from dmcmc.inference.bounds.branch_and_bound.engine import NodeEngine
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
+from dmcmc.inference.bounds.branch_and_bound.bounder import (
     JOB_AGENT,
     JOB_SOURCE,
-    JOB_SWEEPS,
     JOB_TARGET,
+    JOB_WORK,
     NO_VARIABLE,
     NOT_PROCESSED,
     BatchResult,
+    Bounder,
     SearchBatch,
 )
+from dmcmc.inference.bounds.branch_and_bound.cuda import node_kernels
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import DUAL_WORK, allowed_values
 from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDualAscent, DevicePlacement, place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import DualLayout
@@ -92,14 +93,14 @@ class DeviceNodeBuffer:
         self._agents_taken += 1
         return (self._agents_taken - 1) * self.capacity
 
-    def run(self, work: Sequence[tuple[NodeEngine, SearchBatch]], stop: Deadline) -> list[BatchResult]:
-        """Process one batch of each engine; nodes that are not reached before the deadline stay unprocessed."""
-        engines = [cast(GpuNodeEngine, engine) for engine, _ in work]
-        agent_places = place_on_device([engine.state for engine in engines], self._sharers)
+    def run(self, work: Sequence[tuple[Bounder, SearchBatch]], stop: Deadline) -> list[BatchResult]:
+        """Process one batch of each bounder; nodes that are not reached before the deadline stay unprocessed."""
+        bounders = [cast(GpuDualBounder, bounder) for bounder, _ in work]
+        agent_places = place_on_device([bounder.state for bounder in bounders], self._sharers)
         results: list[BatchResult | None] = [None] * len(work)
         for group in {id(place.group): place.group for place in agent_places}.values():
             indices = [k for k, place in enumerate(agent_places) if place.group is group]
-            group_work = [(engines[k], agent_places[k], work[k][1]) for k in indices]
+            group_work = [(bounders[k], agent_places[k], work[k][1]) for k in indices]
             for k, result in zip(indices, self._run(group, group_work, stop), strict=True):
                 results[k] = result
         return [result for result in results if result is not None]
@@ -107,7 +108,7 @@ class DeviceNodeBuffer:
     def _run(
         self,
         group: DeviceDualAscent,
-        work: "Sequence[tuple[GpuNodeEngine, DevicePlacement, SearchBatch]]",
+        work: "Sequence[tuple[GpuDualBounder, DevicePlacement, SearchBatch]]",
         stop: Deadline,
     ) -> list[BatchResult]:
         """Process the batches of several agents of one device group as a single batch."""
@@ -115,12 +116,12 @@ class DeviceNodeBuffer:
         offsets = [0, *accumulate(len(batch.jobs) for _, _, batch in work)]
         masks = np.zeros((len(jobs), self._mask_size), dtype=np.uint8)
         group_starts = [np.zeros(1, dtype=np.int64)]
-        for (engine, place, batch), first, last in zip(work, offsets[:-1], offsets[1:], strict=True):
+        for (bounder, place, batch), first, last in zip(work, offsets[:-1], offsets[1:], strict=True):
             agent_jobs = jobs[first:last]
             agent_jobs[:, JOB_AGENT] = place.index
-            agent_jobs[:, JOB_TARGET] += engine.first
-            agent_jobs[agent_jobs[:, JOB_SOURCE] >= 0, JOB_SOURCE] += engine.first
-            masks[first:last, : engine.entries] = batch.masks.reshape(-1, engine.entries)
+            agent_jobs[:, JOB_TARGET] += bounder.first
+            agent_jobs[agent_jobs[:, JOB_SOURCE] >= 0, JOB_SOURCE] += bounder.first
+            masks[first:last, : bounder.entries] = batch.masks.reshape(-1, bounder.entries)
             group_starts.append(batch.groups[1:] + first)
         order, sorted_starts = _longest_first(jobs, np.concatenate(group_starts))
         sorted_masks, original_order = masks[order], np.argsort(order)
@@ -131,12 +132,10 @@ class DeviceNodeBuffer:
             sorted_masks[original_order],
         )
         results = []
-        for (engine, _, batch), first, last in zip(work, offsets[:-1], offsets[1:], strict=True):
-            remaining = masks[first:last, : engine.entries].reshape(batch.masks.shape)
+        for (bounder, _, batch), first, last in zip(work, offsets[:-1], offsets[1:], strict=True):
+            remaining = masks[first:last, : bounder.entries].reshape(batch.masks.shape)
             bounds, variables = numbers[:, first:last]
-            results.append(
-                BatchResult(bounds, remaining.astype(np.bool_), variables, first_values[first:last].astype(np.bool_))
-            )
+            results.append(BatchResult(bounds, remaining.astype(np.bool_), variables, first_values[first:last]))
         return results
 
     def _launch(
@@ -154,7 +153,7 @@ class DeviceNodeBuffer:
         group : DeviceDualAscent
             The agents.
         jobs : (k, JOB_FIELDS) int64
-            The jobs; see ``node_buffers``.
+            The jobs; see ``bounder``.
         groups : (g + 1,) int64
             First job of each group of jobs.
         masks : (k, mask size) uint8
@@ -210,8 +209,8 @@ class DeviceNodeBuffer:
         return numbers, first_values
 
 
-class GpuNodeEngine:
-    """Stores nodes on the GPU and processes them there; implements ``NodeEngine``.
+class GpuDualBounder:
+    """Stores nodes on the GPU and processes them there; implements ``Bounder``.
 
     Parameters
     ----------
@@ -233,8 +232,9 @@ class GpuNodeEngine:
             group.node_buffer = DeviceNodeBuffer(group, sharers)
         buffer = group.node_buffer
         assert isinstance(buffer, DeviceNodeBuffer)
+        self.scale, self.allowed, self.work = state.layout.scale, allowed_values(state), DUAL_WORK
         self.state, self.runner, self.first = state, buffer, buffer.assign_entries()
-        self.capacity, self.batch_size = buffer.capacity, buffer.batch_size
+        self.max_branches, self.capacity, self.batch_size = 2, buffer.capacity, buffer.batch_size
         self.entries = state.layout.n_hidden * state.width
 
 
@@ -255,7 +255,7 @@ def _longest_first(jobs: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[
 
     Blocks take groups in this order, so that the longest ones do not start last.
     """
-    job_counts, sweeps = np.diff(groups), np.add.reduceat(jobs[:, JOB_SWEEPS], groups[:-1])
+    job_counts, sweeps = np.diff(groups), np.add.reduceat(jobs[:, JOB_WORK], groups[:-1])
     order = np.argsort(-sweeps, kind="stable")
     new_starts = np.concatenate([[0], np.cumsum(job_counts[order])])
     return np.arange(len(jobs)) + np.repeat(groups[:-1][order] - new_starts[:-1], job_counts[order]), new_starts
