@@ -7,19 +7,21 @@ import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from dmcmc.api import generate, load, plan, solve, solve_on
+    from dmcmc.api import alternatives, generate, load, plan, solve, solve_on
     from dmcmc.config.settings import Budget, Combine, Cooling, Guarantee, Local, Settings
     from dmcmc.inference.marginals.junction_tree import JunctionTree
     from dmcmc.inference.model.builder import Builder
     from dmcmc.inference.model.problem import Evaluation, Factor, Problem
     from dmcmc.inference.runtime.errors import DmcmcError
     from dmcmc.report.plan import AgentPlan, Plan
+    from dmcmc.results.alternatives import Alternative
     from dmcmc.results.result import Result, Solution, TracePoint
     from dmcmc.results.version import __version__
     from dmcmc.session.session import Session
 
 __all__ = [
     "AgentPlan",
+    "Alternative",
     "Budget",
     "Builder",
     "Combine",
@@ -38,6 +40,7 @@ __all__ = [
     "Solution",
     "TracePoint",
     "__version__",
+    "alternatives",
     "generate",
     "load",
     "plan",
@@ -46,13 +49,14 @@ __all__ = [
 ]
 
 _PUBLIC_NAMES = {
-    "dmcmc.api": ("generate", "load", "plan", "solve", "solve_on"),
+    "dmcmc.api": ("alternatives", "generate", "load", "plan", "solve", "solve_on"),
     "dmcmc.config.settings": ("Budget", "Combine", "Cooling", "Guarantee", "Local", "Settings"),
     "dmcmc.inference.marginals.junction_tree": ("JunctionTree",),
     "dmcmc.inference.model.builder": ("Builder",),
     "dmcmc.inference.model.problem": ("Evaluation", "Factor", "Problem"),
     "dmcmc.inference.runtime.errors": ("DmcmcError",),
     "dmcmc.report.plan": ("AgentPlan", "Plan"),
+    "dmcmc.results.alternatives": ("Alternative",),
     "dmcmc.results.result": ("Result", "Solution", "TracePoint"),
     "dmcmc.results.version": ("__version__",),
     "dmcmc.session.session": ("Session",),

@@ -4,7 +4,7 @@ Numba, MPI and all compiled code are imported at their first use, not by ``impor
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, Unpack
 
 from dmcmc.config.keywords import Keywords, settings_from
@@ -210,6 +210,73 @@ def solve(
     """
     world, chosen = World(), settings_from(settings, keywords)
     return _solve(world, _problem_of(problem), chosen, _callbacks(progress, trace, solution))
+
+
+def alternatives(
+    problem: ProblemSource,
+    k: int = 5,
+    within: float | None = None,
+    distance: int = 1,
+    *,
+    over: Iterable[str] | None = None,
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+    **keywords: Unpack[Keywords],
+) -> Result:
+    """Find several good assignments: the k best ones, or diverse ones that differ in several variables.
+
+    With ``distance=1`` these are the k best assignments, proven if a junction tree of the whole problem fits the memory
+    (Nilsson 1998). Otherwise the problem is solved once per assignment, each time with the constraint that it differs
+    from all earlier ones in at least ``distance`` variables.
+
+    Parameters
+    ----------
+    problem : Problem, Builder, str or path
+        As for :func:`solve`.
+    k : int
+        Number of assignments, the best one included.
+    within : float, optional
+        Largest relative gap to the best assignment, such as 0.02 for 2 %.
+    distance : int
+        Least number of variables in which any two of the assignments differ.
+    over : iterable of str, optional
+        The variables that count for ``distance``; None for all of them.
+    settings : Settings, optional
+        As for :func:`solve`.
+    progress : callable or Stages, optional
+        As for :func:`solve`, for the first assignment.
+    **keywords
+        As for :func:`solve`. ``timeout`` is the limit for all assignments together.
+
+    Returns
+    -------
+    Result
+        The result of :func:`solve` with ``alternatives``, in the order in which they were found; the first is the
+        answer of the result. ``note`` says why there are fewer than k.
+
+    Raises
+    ------
+    DmcmcError
+        As for :func:`solve`, or if k, ``within``, ``distance`` or ``over`` is not allowed.
+
+    Examples
+    --------
+    >>> problem = generate("random", agents=2, variables_per_agent=3, domain_size=2)
+    >>> found = alternatives(problem, 3).alternatives
+    >>> [x.proven for x in found], found[0].objective >= found[1].objective >= found[2].objective
+    ([True, True, True], True)
+    """
+    from dmcmc.run.alternatives.find_alternatives import solve_with_alternatives
+    from dmcmc.run.alternatives.request import AlternativesRequest
+
+    chosen, given = settings_from(settings, keywords), _problem_of(problem)
+    if chosen.output is not None:
+        _check_output(chosen.output)
+    request = AlternativesRequest(k, within, distance, None if over is None else tuple(over))
+    result = solve_with_alternatives(given, chosen, request, _callbacks(progress, None, None))
+    if chosen.output is not None:
+        result.write(chosen.output)
+    return result
 
 
 def solve_on(

@@ -53,7 +53,10 @@ def test_links_and_folders_of_a_page_exist(page):
     ("page", "structs"),
     [
         ("configuration", ("Settings", "Local", "Combine", "Budget", "Cooling", "Guarantee", "AlgorithmSettings")),
-        ("results", ("Result", "AgentMetrics", "RetainedEntries", "TracePoint", "WorkDone", "PresolveReport")),
+        (
+            "results",
+            ("Result", "Alternative", "AgentMetrics", "RetainedEntries", "TracePoint", "WorkDone", "PresolveReport"),
+        ),
     ],
 )
 def test_every_key_and_every_result_field_is_in_the_reference(page, structs):

@@ -162,16 +162,33 @@ def _add_solve(commands: Commands) -> None:
         epilog="tasks: mpe: the best assignment; for a belief network, the most probable explanation of the evidence."
         " pr: the partition function, the sum of exp(utility) or exp(-cost) over all assignments; with --z an upper"
         " bound on it. count: the number of assignments that break no hard constraint. mar: the probability of each"
-        " value of each variable. max-marginals: the best objective of an assignment with each value. " + _EXITS,
+        " value of each variable. max-marginals: the best objective of an assignment with each value. conflict: a"
+        " minimal set of hard constraints that cannot hold together. " + _EXITS,
     )
     solve.add_argument("file", metavar="FILE", help="the problem file; - is standard input")
     solve.add_argument(
-        "--task", metavar="TASK", default="mpe", help="mpe (default), pr, count, mar or max-marginals (see below)"
+        "--task",
+        metavar="TASK",
+        default="mpe",
+        help="mpe (default), pr, count, mar, max-marginals, conflict (see below)",
     )
     solve.add_argument(
         "--max-marginals",
         action="store_true",
         help="if the answer is proven optimal: also the best objective with each value",
+    )
+    solve.add_argument(
+        "--alternatives",
+        metavar="K",
+        help="find the K best assignments, proven if they fit exact elimination; with --distance: K diverse ones",
+    )
+    solve.add_argument(
+        "--within", metavar="GAP", help="with --alternatives: only those within this relative gap of the best one"
+    )
+    solve.add_argument(
+        "--distance",
+        metavar="N",
+        help="with --alternatives: any two differ in at least N variables (default 1); in a calendar, in N meetings",
     )
     solve.add_argument(
         "--query",

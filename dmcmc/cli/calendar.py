@@ -59,6 +59,11 @@ def calendar_at(path: Any) -> "Calendar | None":
     return None if source is None else read_calendar(source)
 
 
+def first_participations(calendar: "Calendar") -> tuple[str, ...]:
+    """Return the variables of the meetings, each that of its first participant."""
+    return tuple(f"{calendar.people[x.people[0]].name}: {x.name}" for x in calendar.meetings)
+
+
 def write(result: Result, calendar: "Calendar", arguments: Namespace) -> list[str]:
     """Write the web page and the iCalendar files that the options ask for; return the files as text.
 

@@ -6,12 +6,14 @@ from typing import Any, Literal, NamedTuple, Self
 
 from msgspec.structs import replace
 
-from dmcmc.cli.calendar import check_options, set_defaults
+from dmcmc.cli.calendar import calendar_at, check_options, first_participations, set_defaults
 from dmcmc.cli.file_roles import is_calendar, is_configuration
 from dmcmc.cli.inputs import check_run, explainer, options_of
+from dmcmc.cli.solve_tasks.alternatives import requested_alternatives
 from dmcmc.config.configuration import Config, config_of, option_place, override
 from dmcmc.config.document import Document
 from dmcmc.config.problem_section import with_assigned_agents
+from dmcmc.config.settings import Settings
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.formats import registry as formats
 from dmcmc.formats.uai.query import read_query
@@ -19,13 +21,15 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.results.explanation import as_explanation
+from dmcmc.results.marginals import Marginals
 from dmcmc.results.result import Output, Result
+from dmcmc.run.alternatives.request import AlternativesRequest
 from dmcmc.run.monitoring.interrupt import RunHandle
 from dmcmc.run.planning.divided_problem import is_scattered, with_memory_limit
 from dmcmc.run.whole_problem.marginals import marginals, with_max_marginals
 from dmcmc.run.whole_problem.partition_and_count import sums
 
-TASKS = ("mpe", "pr", "count", "mar", "max-marginals")
+TASKS = ("mpe", "pr", "count", "mar", "max-marginals", "conflict")
 _NO_CELL_LIMIT = 2**62  # local.cells without a time budget: exact wherever the memory allows it
 
 
@@ -40,7 +44,7 @@ class SolveJob(NamedTuple):
         The problem. None on ranks that do not need it: rank 0 works alone, or sends each rank its agents' parts.
     task : str
         ``mpe`` (find the best assignment), ``pr`` (partition function), ``count`` (number of solutions), ``mar``
-        (marginals) or ``max-marginals``.
+        (marginals), ``max-marginals`` or ``conflict`` (hard constraints that cannot hold together).
     logarithms : bool
         Whether utilities are natural logarithms of the numbers in the file.
     explain : bool
@@ -49,19 +53,23 @@ class SolveJob(NamedTuple):
         Whether to compute the best objective for each value as well.
     query : tuple of str
         The variables whose marginals are wanted (``--query``); empty for all.
+    alternatives : AlternativesRequest or None
+        The alternatives that are wanted (``--alternatives``); None for the best assignment only.
     """
 
     config: Config
     problem: Problem | None
-    task: Literal["mpe", "pr", "count", "mar", "max-marginals"]
+    task: Literal["mpe", "pr", "count", "mar", "max-marginals", "conflict"]
     logarithms: bool
     explain: bool
     max_marginals: bool = False
     query: tuple[str, ...] = ()
+    alternatives: AlternativesRequest | None = None
 
     def for_other_ranks(self, world: World) -> Self:
         """Return the job without the problem if other ranks do not need it: it is scattered, or rank 0 works alone."""
-        omit = self.task != "mpe" or (self.problem is not None and is_scattered(self.problem, self.config, world))
+        alone = self.task != "mpe" or self.alternatives is not None
+        omit = alone or (self.problem is not None and is_scattered(self.problem, self.config, world))
         return self._replace(problem=None) if omit else self
 
 
@@ -88,7 +96,8 @@ def prepare(arguments: Namespace) -> SolveJob:
     file_format, problem = formats.load_with_format(path, **given)
     query = () if arguments.query is None else read_query(arguments.query, problem)
     problem, max_marginals = with_assigned_agents(problem, config.problem, document.at), arguments.max_marginals
-    return SolveJob(config, problem, task, file_format.logarithms, arguments.explain, max_marginals, query)
+    request = requested_alternatives(arguments, problem, calendar_at(path))
+    return SolveJob(config, problem, task, file_format.logarithms, arguments.explain, max_marginals, query, request)
 
 
 def _document(arguments: Namespace) -> Document:
@@ -106,8 +115,8 @@ def _document(arguments: Namespace) -> Document:
     options |= {key: (value, option_place(key)) for key, value in options_of(arguments).items()}
     for key, (value, place) in options.items():
         document.override(tuple(key.split(".")), value, place)
-    if arguments.task == "mpe" and is_calendar(arguments.file):
-        set_defaults(document, arguments.method == "auto" and arguments.z is None)
+    if arguments.task in ("mpe", "max-marginals", "conflict") and is_calendar(arguments.file):
+        set_defaults(document, arguments.task == "mpe" and arguments.method == "auto" and arguments.z is None)
     return document
 
 
@@ -118,8 +127,9 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
     if task != "mpe":
         if method not in allowed:
             raise ConfigError(f"--method: --task {task} takes {', '.join(allowed)}, got {method!r}")
-        if arguments.timeout is not None or arguments.gap is not None:
-            name = "--gap" if arguments.timeout is None else "--timeout"
+        limited = arguments.timeout is not None and task not in ("max-marginals", "conflict")
+        if limited or arguments.gap is not None:
+            name = "--timeout" if limited else "--gap"
             remedy = "; --z N is faster" if task == "pr" else ""
             raise ConfigError(f"{name}: --task {task} is one elimination, which cannot be interrupted{remedy}")
         if arguments.algorithm is not None:
@@ -151,10 +161,31 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
     return options
 
 
+def _marginals(job: SolveJob, problem: Problem, config: Settings) -> Marginals:
+    """Return the marginals or max-marginals of the variables that are wanted, within the time budget if there is one.
+
+    In a calendar, the values of each meeting are fixed once, for its first participant.
+    """
+    if job.task == "max-marginals" and config.budget.time is not None:
+        from dmcmc.run.resolving.value_bounds import timed_max_marginals
+
+        calendar = calendar_at(job.config.problem.get("file"))
+        fixed = job.query or (() if calendar is None else first_participations(calendar))
+        found = timed_max_marginals(problem, config, fixed)
+    else:
+        found = marginals(problem, config, "mar" if job.task == "mar" else "max-marginals")
+    if not job.query:
+        return found
+    wanted = {name: found.marginals[name] for name in job.query if found.marginals}
+    intervals = {name: found.intervals[name] for name in job.query if found.intervals}
+    return replace(found, marginals=wanted, intervals=intervals)
+
+
 def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None:
     """Solve the problem of a job and return the result on rank 0; called by every rank.
 
-    Rank 0 alone computes mini-buckets of a problem with one agent, partition functions, counts and marginals.
+    Rank 0 alone computes mini-buckets of a problem with one agent, partition functions, counts, marginals and
+    alternatives.
     ``ending`` is the handle by which a signal ends the run.
     """
     config, problem = job.config, job.problem
@@ -163,9 +194,11 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
         if world.rank != 0 or problem is None:
             return None
         if job.task == "mar" or job.task == "max-marginals":
-            found = marginals(problem, single_rank_config, job.task)
-            wanted = {name: found.marginals[name] for name in job.query if found.marginals}
-            return replace(found, marginals=wanted) if job.query else found
+            return _marginals(job, problem, single_rank_config)
+        if job.task == "conflict":
+            from dmcmc.run.resolving.conflict import find_conflict
+
+            return find_conflict(problem, single_rank_config)
         return sums(problem, single_rank_config, job.task)
     has_one_agent = problem is not None and problem.n_agents == 1
     uses_mini_buckets = config.combine.method == "mini-bucket" and has_one_agent and config.algorithm == "dmcmc"
@@ -173,7 +206,7 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
         raise ConfigError(f"--z: is for problems with several agents with --method {config.local.method}; remove it")
     if uses_mini_buckets and config.start is not None:
         raise ConfigError("--start: is not for mini-buckets of one agent, which search nothing; remove one of the two")
-    if uses_mini_buckets and world.rank != 0:
+    if (uses_mini_buckets or job.alternatives is not None) and world.rank != 0:
         return None
     result: Result | None
     if uses_mini_buckets and problem is not None:
@@ -184,6 +217,13 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
             print("one agent: mini-buckets of the whole problem, as set by the options", file=sys.stderr, flush=True)
         with interpreted_if_small(problem, single_rank_config):
             result = solve_single_agent(problem, single_rank_config, ending)
+    elif job.alternatives is not None and problem is not None:
+        from dmcmc.cli.progress import progress_for
+        from dmcmc.run.alternatives.find_alternatives import solve_with_alternatives
+
+        with progress_for(world.rank, config.budget.time) as progress:
+            explain = explainer(job.explain)
+            result = solve_with_alternatives(problem, single_rank_config, job.alternatives, progress, explain, ending)
     else:
         from dmcmc.cli.progress import progress_for
         from dmcmc.run.algorithms.choose_algorithm import solve

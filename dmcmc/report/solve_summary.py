@@ -1,7 +1,9 @@
 """Show the result of ``dmcmc run`` and ``dmcmc solve`` as text, for each kind of result."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import TypeVar
 
 from rich.console import RenderableType
 
@@ -9,10 +11,13 @@ from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.types import Number
 from dmcmc.report.summary import overview
 from dmcmc.report.summary import summary as summary_of_result
+from dmcmc.results.conflict import ConstraintConflict
 from dmcmc.results.explanation import Explanation
-from dmcmc.results.marginals import Marginals
+from dmcmc.results.marginals import Marginals, ValueInterval
 from dmcmc.results.result import Output, Result
 from dmcmc.results.sums import Sums
+
+V = TypeVar("V")
 
 _MAX_VARIABLES = 20  # variables whose marginals are shown
 _MAX_LABELS = 4  # values per variable
@@ -33,6 +38,8 @@ def summary(output: Output, problem: Problem | None = None, written: str | None 
     """
     if isinstance(output, Sums):
         return overview([*_sums(output), *_file(written)])
+    if isinstance(output, ConstraintConflict):
+        return overview([*_conflict(output), *_file(written)])
     if isinstance(output, Marginals):
         return overview([*_marginals(output), *_file(written)])
     assert isinstance(output, Result)
@@ -68,20 +75,66 @@ def _sums(sums: Sums) -> list[tuple[str, str]]:
     return rows
 
 
+def _conflict(conflict: ConstraintConflict) -> list[tuple[str, str]]:
+    """Return the lines of a conflict: its constraints, and the objective if one of them is relaxed."""
+    meaning = {
+        "infeasible": "infeasible (proven: no assignment satisfies the hard constraints)",
+        "feasible": "feasible: the hard constraints can hold together",
+        "unknown": "unknown: neither an assignment nor a proof was found in time",
+    }
+    rows = [("status", meaning[conflict.status]), ("time", f"{conflict.time:.3f} s")]
+    if conflict.status == "infeasible":
+        minimal = "no smaller set of them" if conflict.minimal else "perhaps fewer of them, too"
+        rows.append(("conflict", f"{len(conflict.constraints)} constraints cannot hold together ({minimal})"))
+    for relaxation in conflict.relaxations:
+        repaired = f"objective {relaxation.objective} without it" if relaxation.objective is not None else None
+        rows.append(("", f"{relaxation.constraint}: {repaired or f'without it: {relaxation.status}'}"))
+    return rows
+
+
 def _marginals(result: Marginals) -> list[tuple[str, str]]:
     """Return the lines of marginals: the first variables, each with its best values."""
-    meaning = {"exact": "exact", "infeasible": "infeasible (proven: no assignment satisfies the hard constraints)"}
+    meaning = {
+        "exact": "exact",
+        "bounded": "bounds for each value, within the time limit",
+        "infeasible": "infeasible (proven: no assignment satisfies the hard constraints)",
+    }
     rows = [("status", meaning[result.status])]
     if result.ln is not None:
         rows.append(("ln Z", f"{result.ln:.10g}"))
     if result.objective is not None:
         rows.append(("objective", f"{result.objective:.12g}"))
+    if result.status == "bounded":
+        return [*rows, ("time", f"{result.time:.3f} s"), *_shown(result.intervals, _interval_texts)]
     rows.append(("time", f"{result.time:.3f} s ({result.planning:.3f} s of it for building the junction tree)"))
     size = f"{result.cells:,} {'entries of sparse tables' if result.tables == 'sparse' else 'table cells'}"
     rows.append(("junction tree", f"{result.cliques} cliques, width {result.width}, {size}"))
-    rows += [(name, _values(values, result.task)) for name, values in list(result.marginals.items())[:_MAX_VARIABLES]]
-    more = len(result.marginals) - _MAX_VARIABLES
+    return [*rows, *_shown(result.marginals, lambda values: _values(values, result.task))]
+
+
+def _shown(by_variable: Mapping[str, V], text: Callable[[V], str]) -> list[tuple[str, str]]:
+    """Return the lines of the first variables."""
+    rows = [(name, text(values)) for name, values in islice(by_variable.items(), _MAX_VARIABLES)]
+    more = len(by_variable) - _MAX_VARIABLES
     return [*rows, ("...", f"and {more} more (all of them with --json)")] if more > 0 else rows
+
+
+def _interval_texts(values: Mapping[Label, ValueInterval]) -> str:
+    """Return the bounds of the values of a variable: the proven possible ones first."""
+    possible = {label: x for label, x in values.items() if x.objective is not None or not x.proven}
+    listed = sorted(possible.items(), key=lambda pair: (not pair[1].proven, pair[1].objective is None))
+    shown = ", ".join(f"{label}: {_interval_text(x)}" for label, x in listed[:_MAX_LABELS])
+    more, impossible = len(listed) - _MAX_LABELS, len(values) - len(listed)
+    rest = [f"{more} more"] * (more > 0) + [f"{impossible} impossible"] * (impossible > 0)
+    return ", ".join([shown, *rest] if shown else rest)
+
+
+def _interval_text(interval: ValueInterval) -> str:
+    """Return the bounds of one value: a number if it is proven, otherwise the best found and the bound."""
+    if interval.proven:
+        return f"{interval.objective:.10g}"
+    lower, upper = ("?" if x is None else f"{x:.10g}" for x in (interval.objective, interval.bound))
+    return f"{lower} to {upper}"
 
 
 def _values(values: Mapping[Label, Number | None], task: str) -> str:

@@ -9,6 +9,7 @@ from rich.text import Text
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.types import Number
+from dmcmc.report.alternatives import alternatives_table
 from dmcmc.report.numbers import shares_of, short
 from dmcmc.results.result import AgentMetrics, PresolveReport, Result, RetainedEntries, WorkDone
 
@@ -55,6 +56,8 @@ def summary(
         parts += [Text(), _agents(result.agents[:_MAX_AGENTS])]
     if len(result.agents) > _MAX_AGENTS:
         parts.append(Text(f"... and {len(result.agents) - _MAX_AGENTS} more agents (all of them with --json)"))
+    if len(result.alternatives) > 1:
+        parts += [Text(), alternatives_table(result.alternatives)]
     if problem is not None and result.assignment:
         parts += [Text(), _Assignment(problem, result.assignment)]
     return Group(*parts)

@@ -10,6 +10,24 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.results.result import Output
 
 
+class ValueInterval(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds on the best objective of an assignment with a value.
+
+    Attributes
+    ----------
+    objective : int, float or None
+        The best objective that was found with this value; None if no assignment was found.
+    bound : int, float or None
+        Proven: no assignment with this value is better. None without a bound, and for an impossible value.
+    proven : bool
+        Whether ``objective`` is the best one, or, if it is None, no allowed assignment has this value.
+    """
+
+    objective: Number | None
+    bound: Number | None
+    proven: bool
+
+
 class Marginals(Output, frozen=True, kw_only=True):
     """Marginals or max-marginals of all variables.
 
@@ -19,14 +37,17 @@ class Marginals(Output, frozen=True, kw_only=True):
         ``mar``: probabilities, proportional to Σ exp(utility) over all assignments with the value. ``max-marginals``:
         the best objective of an assignment with the value.
     status : str
-        ``exact``, or ``infeasible`` if every assignment breaks a hard constraint.
+        ``exact``; ``bounded`` if the time limit allowed only ``intervals`` (``max-marginals``); or ``infeasible`` if
+        every assignment breaks a hard constraint.
     marginals : dict
         The number of each value, by variable name and label. With ``max-marginals``, None for a value that no allowed
-        assignment has. Empty if infeasible.
+        assignment has. Empty if infeasible or bounded.
+    intervals : dict
+        Bounds on the max-marginal of each value, by variable name and label, if ``status`` is ``bounded``.
     ln, log10 : float or None
         ln Z and its decimal logarithm (``mar``); None if infeasible.
     objective : int, float or None
-        The best objective of all assignments (``max-marginals``); None if infeasible.
+        The best objective of all assignments (``max-marginals``), or of those found if bounded; None if infeasible.
     time, planning : float
         Wall-clock seconds after start-up, and the part of them for building the junction tree.
     variables, cliques, width, cells : int
@@ -38,8 +59,9 @@ class Marginals(Output, frozen=True, kw_only=True):
     """
 
     task: Literal["mar", "max-marginals"]
-    status: Literal["exact", "infeasible"]
+    status: Literal["exact", "bounded", "infeasible"]
     marginals: Mapping[str, Mapping[Label, Number | None]]
+    intervals: Mapping[str, Mapping[Label, ValueInterval]] = {}
     ln: float | None = None
     log10: float | None = None
     objective: Number | None = None

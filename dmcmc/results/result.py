@@ -17,6 +17,7 @@ from dmcmc.inference.model.exact_sum import nearest
 from dmcmc.inference.model.problem import Label
 from dmcmc.inference.model.summary import SENSES, html_table, one_line
 from dmcmc.inference.runtime.types import Number
+from dmcmc.results.alternatives import Alternative
 from dmcmc.results.legacy_names import RENAMED_CLASSES
 
 Status = Literal["optimal", "feasible", "infeasible", "timeout", "unsatisfied"]
@@ -378,6 +379,8 @@ class Result(Output, frozen=True, kw_only=True):
     max_marginals : dict or None
         The best objective of an assignment with each value, by variable and label; None for a value that no
         assignment can have. Only if they were asked for and the problem was solved exactly.
+    alternatives : tuple of Alternative
+        Several good assignments, if they were asked for; the first is ``assignment``.
     agents : tuple of AgentMetrics
         Measurements of each agent.
     trace : tuple of TracePoint
@@ -410,6 +413,7 @@ class Result(Output, frozen=True, kw_only=True):
     presolve: PresolveReport | None = None
     work: tuple[WorkDone, ...] = ()
     max_marginals: Mapping[str, Mapping[Label, Number | None]] | None = None
+    alternatives: tuple[Alternative, ...] = ()
     agents: tuple[AgentMetrics, ...] = ()
     trace: tuple[TracePoint, ...] = ()
     guarantee: GuaranteeReport | None = None

@@ -142,10 +142,10 @@ class SparsePasses:
             parent = self.tree.parent[clique]
             if table_kind == UP:
                 self.up[clique] = self._project(
-                    self._row_values(clique, up=True), self.clique_to_separator[clique], self.up[clique].size
+                    self.row_values(clique, up=True), self.clique_to_separator[clique], self.up[clique].size
                 )
             elif table_kind == DOWN and parent >= 0:
-                values = self._row_values(parent, except_child=clique)
+                values = self.row_values(parent, except_child=clique)
                 self.down[clique] = self._project(values, self.parent_to_separator[clique], self.down[clique].size)
             elif table_kind not in (UP, DOWN):
                 self._compute_marginals(clique, table_kind == SEPARATOR_MARGINAL)
@@ -214,7 +214,7 @@ class SparsePasses:
             variables_of[i].append(v)
         return made_from % max(1, count), variables_of
 
-    def _row_values(self, clique: int, up: bool = False, except_child: int = -1) -> Array:
+    def row_values(self, clique: int, up: bool = False, except_child: int = -1) -> Array:
         """Return the value of each row of a clique, −∞ if the row disagrees with the evidence.
 
         The value is the row's utility plus the messages that the clique has received, except that of
@@ -264,7 +264,7 @@ class SparsePasses:
             row_values = np.maximum(self.up[clique] + self.down[clique], self.arithmetic.dtype.type(lowest))
             self._observe(row_values, keys, scope)
         else:
-            scope, keys, row_values = self.cliques[clique].scope, self.cliques[clique].keys, self._row_values(clique)
+            scope, keys, row_values = self.cliques[clique].scope, self.cliques[clique].keys, self.row_values(clique)
         for v in variables:
             x = values_of(v, scope, keys, self.domains)
             self.store_marginal(v, self._project(row_values, x, int(self.domains[v])))

@@ -1,8 +1,10 @@
-"""Posterior marginals and max-marginals of all variables, for evidence that changes between queries."""
+"""Posterior marginals, max-marginals and samples of all variables, for evidence that changes between queries."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import get_args
+from itertools import product
+from operator import index
+from typing import Any, SupportsIndex, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,9 +135,7 @@ class JunctionTree:
             observed[index[name]] = labels.index(label)
         values = np.full(self._observed.size, -1)
         values[list(observed)] = list(observed.values())
-        changed = np.flatnonzero(values != self._observed)
-        self._observed[:] = values
-        self._invalidate(changed.tolist())
+        self._observe(values)
 
     def forget(self) -> None:
         """Invalidate all messages and tables, so that the next query computes them again."""
@@ -146,33 +146,116 @@ class JunctionTree:
         """Compute all messages and tables that are not up to date."""
         self._update(np.arange(len(self.tree.scopes)), np.arange(len(self.tree.scopes)))
 
-    def marginal(self, variable: str) -> dict[Label, Number | None]:
-        """Return the marginal or max-marginal of a variable given the evidence.
+    @overload
+    def marginal(self, variable: str) -> dict[Label, Number | None]: ...
 
-        Only the messages that this variable needs are computed.
+    @overload
+    def marginal(self, variable: tuple[str, ...] | list[str]) -> dict[tuple[Label, ...], Number | None]: ...
+
+    def marginal(self, variable: str | tuple[str, ...] | list[str]) -> Mapping[Any, Number | None]:
+        """Return the marginal or max-marginal of a variable, or of several jointly, given the evidence.
+
+        Only the messages that these variables need are computed. Several variables need not share a clique: all but the
+        last are clamped to each of their values in turn, which costs one query per combination of values.
 
         Parameters
         ----------
-        variable : str
-            Name of the variable.
+        variable : str, tuple of str or list of str
+            Name of the variable, or names of distinct variables.
 
         Returns
         -------
-        dict from label to float, int or None
-            For sums the posterior probability of each value. For maxima the best objective with each value; None if
-            every assignment with this value violates a hard constraint.
+        dict from label, or from tuple of label, to float, int or None
+            For sums the posterior probability of each value (combination of values). For maxima the best objective with
+            it; None if every assignment with it violates a hard constraint.
 
         Raises
         ------
         ProblemError
-            If the variable does not exist, or if no assignment is consistent with the evidence (sums only).
+            If a variable does not exist or is given twice, or if no assignment is consistent with the evidence (sums
+            only).
         """
-        if variable not in self.problem.variables:
-            raise ProblemError(f"variable {variable!r} does not exist")
-        v = self.problem.variables.index(variable)
+        names = (variable,) if isinstance(variable, str) else tuple(variable)
+        for name in names:
+            if name not in self.problem.variables:
+                raise ProblemError(f"variable {name!r} does not exist")
+        if not names or len(set(names)) < len(names):
+            raise ProblemError(f"marginal: expected the names of distinct variables, got {variable!r}")
+        variables = [self.problem.variables.index(name) for name in names]
+        if isinstance(variable, str):
+            return self._single_marginal(variables[0])
+        evidence = self._observed.copy()
+        try:
+            return self._joint_marginal(variables)
+        finally:
+            self._observe(evidence)
+
+    def _single_marginal(self, v: int) -> dict[Label, Number | None]:
+        """Return the marginal or max-marginal of one variable given the evidence."""
         home = int(self._tables.home[v])
         self._update(np.array(self._path(home)), np.array([home]))
         return self._read([v])[0]
+
+    def _joint_marginal(self, variables: Sequence[int]) -> dict[tuple[Label, ...], Number | None]:
+        """Return the joint marginal of variables by the chain rule; the evidence is changed.
+
+        P(a, b) = P(a) P(b | a). The max-marginal of (a, b) is that of b given a.
+        """
+        v, *others = variables
+        single = self._single_marginal(v)
+        if not others:
+            return {(label,): number for label, number in single.items()}
+        joint: dict[tuple[Label, ...], Number | None] = {}
+        evidence = self._observed.copy()
+        for value, (label, number) in enumerate(single.items()):
+            if number is None or (number == 0 and not self._maximise):
+                rest = product(*(self._labels(u) for u in others))
+                joint |= {(label, *labels): number for labels in rest}
+                continue
+            observed = evidence.copy()
+            observed[v] = value
+            self._observe(observed)
+            given_value = self._joint_marginal(others).items()
+            joint |= {
+                (label, *labels): entry if self._maximise or entry is None else number * entry
+                for labels, entry in given_value
+            }
+        return joint
+
+    def sample(self, n: int, seed: int = 0) -> list[dict[str, Label]]:
+        """Draw independent assignments from the posterior distribution given the evidence.
+
+        The samples are exact: cliques are drawn one after the other, from the roots to the leaves, each given the
+        values that its parent has.
+
+        Parameters
+        ----------
+        n : int
+            Number of samples.
+        seed : int
+            Seed of the random numbers.
+
+        Returns
+        -------
+        list of dict from str to label
+            The assignments: the label of each variable's value, by name.
+
+        Raises
+        ------
+        ConfigError
+            If the tree computes maxima, or ``n`` is negative.
+        ProblemError
+            If no assignment is consistent with the evidence.
+        """
+        if self._maximise:
+            raise ConfigError("sample: a tree of maxima has no probabilities; use JunctionTree(problem)")
+        for name, number in (("n", n), ("seed", seed)):
+            if not isinstance(number, SupportsIndex) or index(number) < 0:
+                raise ConfigError(f"{name}: expected a whole number of at least 0, got {number!r}")
+        if self.total() == -math.inf:
+            raise ProblemError("no assignment agrees with the evidence: there are no samples")
+        values = self._tables.sample(index(n), np.random.default_rng(index(seed)))
+        return [self.problem.assignment(row) for row in values]
 
     def marginals(self) -> dict[str, dict[Label, Number | None]]:
         """Return the marginals or max-marginals of all variables given the evidence.
@@ -249,6 +332,12 @@ class JunctionTree:
     def _labels(self, v: int) -> Sequence[Label]:
         """Return the labels of a variable, or its value indices if it has none."""
         return self.problem.labels[v] or range(int(self.problem.domains[v]))
+
+    def _observe(self, values: Ints) -> None:
+        """Replace the observed values, (variables,) int64; −1 for an unobserved variable."""
+        changed = np.flatnonzero(values != self._observed)
+        self._observed[:] = values
+        self._invalidate(changed.tolist())
 
     def _invalidate(self, changed: Iterable[int]) -> None:
         """Mark the messages and tables that depend on the observations of some variables as not up to date."""

@@ -10,9 +10,11 @@ from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.junction_tree_passes import passes_on, row_passes_on
 from dmcmc.inference.junction_tree.cliques import CliqueTree, clique_tree
+from dmcmc.inference.junction_tree.message_kernels import UP
 from dmcmc.inference.junction_tree.passes import CliqueTreePasses, MessagePassing
 from dmcmc.inference.junction_tree.sparse_passes import SparsePasses
 from dmcmc.inference.junction_tree.table_layout import CliqueTreeLayout, clique_cells, lay_out
+from dmcmc.inference.marginals.posterior_samples import sample_dense, sample_sparse
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable, narrowest
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor, Problem
@@ -82,6 +84,10 @@ class JunctionTreeTables(Protocol):
 
     def marginal(self, variable: int) -> Array:
         """Return the marginal table of a variable, shape (domain size,)."""
+        ...
+
+    def sample(self, samples: int, rng: np.random.Generator) -> Ints:
+        """Draw assignments, shape (samples, variables); the upward messages are up to date, and sums."""
         ...
 
     def leave_device(self) -> None:
@@ -164,6 +170,12 @@ class DenseTreeTables:
         """Return the marginal table of a variable, shape (domain size,)."""
         return self._table(self._layout.marginal(variable))
 
+    def sample(self, samples: int, rng: np.random.Generator) -> Ints:
+        """Draw assignments, shape (samples, variables); the upward messages are up to date, and sums."""
+        if self.passes is not self._cpu_passes:  # messages on the device are not copied to the host
+            self._cpu_passes.run(UP, np.arange(len(self.tree.scopes)))
+        return sample_dense(self._cpu_passes, self.tree.scopes, samples, rng)
+
     def leave_device(self) -> None:
         """Continue on the CPU."""
         self.passes = self._cpu_passes
@@ -213,6 +225,12 @@ class SparseTreeTables:
     def marginal(self, variable: int) -> Array:
         """Return the marginal table of a variable, shape (domain size,)."""
         return self.rows.marginal(variable)
+
+    def sample(self, samples: int, rng: np.random.Generator) -> Ints:
+        """Draw assignments, shape (samples, variables); the upward messages are up to date, and sums."""
+        if self.passes is not self.rows:  # messages on the device are not copied to the host
+            self.rows.run(UP, np.arange(len(self.tree.scopes)))
+        return sample_sparse(self.rows, samples, rng)
 
     def leave_device(self) -> None:
         """Continue on the CPU."""

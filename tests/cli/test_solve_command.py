@@ -293,7 +293,7 @@ def test_counts_of_many_digits_are_written_completely():
     [
         (["nowhere.uai"], "nowhere.uai: no such file"),
         (["n.uai", "--task", "mar", "--max-marginals"], "--max-marginals: is for --task mpe, not for --task mar"),
-        (["n.uai", "--task", "sum"], "--task: expected one of mpe, pr, count, mar, max-marginals, got 'sum'"),
+        (["n.uai", "--task", "sum"], "--task: expected one of mpe, pr, count, mar, max-marginals, conflict, got 'sum'"),
         (["n.uai", "--method", "gibs"], "--method: unknown sampler 'gibs'; did you mean 'gibbs'?"),
         (["n.uai", "--method", "gibbs", "--task", "pr"], "--method: --task pr takes auto, exact, mini-bucket"),
         (["n.uai", "--task", "count", "--z", "3"], "--z: is for mini-buckets, not for --task count"),
@@ -346,7 +346,7 @@ def test_other_ranks_do_not_receive_a_problem_that_is_scattered_or_solved_by_ran
 
     several, single = random_problem(1, 6, 3, 3, 8), random_problem(1, 6, 1, 3, 8)
     assert sent(several) is several
-    assert [sent(several, task) for task in TASKS[1:]] == [None] * 4
+    assert [sent(several, task) for task in TASKS[1:]] == [None] * 5
     monkeypatch.setattr(divided_problem, "_SCATTERED_BYTES", 0)
     assert sent(several) is None and sent(single) is single
 

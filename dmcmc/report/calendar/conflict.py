@@ -5,16 +5,17 @@ from functools import cache
 import numpy as np
 
 from dmcmc.formats.calendar.plan import Calendar
+from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
 from dmcmc.report.calendar.answer import no_time
 from dmcmc.results.result import Result
 
-_MAX_NODES = 2000  # search nodes per test; a meeting whose test is not finished stays in the conflict
+_MAX_NODES = 2000  # search nodes per test; meetings whose test is not finished are taken to fit together
 
 
 def conflict_of(calendar: Calendar) -> list[int]:
     """Return the numbers of required meetings that cannot all take place; mostly, removing any one of them resolves it.
 
-    Deletion filter: one meeting after the other is removed if the others are still impossible without it.
+    QuickXplain makes a small group of meetings that cannot all take place minimal.
     """
     must = [m for m, meeting in enumerate(calendar.meetings) if meeting.weight is None]
     for m in must:
@@ -26,11 +27,13 @@ def conflict_of(calendar: Calendar) -> list[int]:
     groups += [[m for m in must if calendar.meetings[m].rooms]]
     impossible = [group for group in groups if search.fits(group) is False]
     conflict = min(impossible, key=len, default=must)
-    for m in list(conflict):
-        others = [n for n in conflict if n != m]
-        if search.fits(others) is False:
-            conflict = others
-    return conflict
+    tested = minimal_conflict(len(conflict), lambda items: _negated(search.fits([conflict[i] for i in items])))
+    return [conflict[i] for i in tested.items]
+
+
+def _negated(answer: bool | None) -> bool | None:
+    """Return the opposite of an answer; None if it is not known."""
+    return None if answer is None else not answer
 
 
 def conflict_text(calendar: Calendar) -> str:

@@ -5,6 +5,7 @@ from datetime import date
 from html import escape
 
 from dmcmc.formats.calendar.plan import Calendar
+from dmcmc.report.calendar.alternatives import html_of_alternatives
 from dmcmc.report.calendar.answer import CalendarAnswer, ScheduledMeeting
 from dmcmc.report.summary import status_text
 from dmcmc.results.result import Result
@@ -55,6 +56,7 @@ def page_of(answer: CalendarAnswer, result: Result) -> str:
     if answer.missing:
         rows = (f"<tr><td>{escape(item.meeting.name)}<td>{escape(item.reason)}" for item in answer.missing)
         parts.append(f"<h2>Meetings that do not take place</h2><table>{''.join(rows)}</table>")
+    parts.append(html_of_alternatives(answer.calendar, result.alternatives))
     parts.append("<h2>By person</h2><table>")
     for person in answer.calendar.people:
         attended = [item for item in answer.scheduled if person.name in item.people]

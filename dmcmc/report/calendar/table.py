@@ -5,6 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dmcmc.formats.calendar.plan import Calendar
+from dmcmc.report.calendar.alternatives import table_of_alternatives
 from dmcmc.report.calendar.answer import CalendarAnswer, answer_of
 from dmcmc.report.calendar.conflict import reason_without_answer
 from dmcmc.report.summary import headlines, overview
@@ -25,6 +26,8 @@ def summary(result: Result, calendar: Calendar, written: str | None = None) -> R
     if answer.missing:
         parts += [Text(), Text("meetings that do not take place", style="bold")]
         parts += [Text(f" {item.meeting.name}: {item.reason}") for item in answer.missing]
+    if len(result.alternatives) > 1:
+        parts += [Text(), table_of_alternatives(calendar, result.alternatives)]
     return Group(*parts)
 
 

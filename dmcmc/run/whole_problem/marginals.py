@@ -13,6 +13,7 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.memory_shares import split_memory
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.results.marginals import Marginals
 from dmcmc.results.provenance import provenance
@@ -22,7 +23,9 @@ from dmcmc.run.compilation.small_problems import interpreted_tree_if_small
 _LN_10 = math.log(10)
 
 
-def marginals(problem: Problem, config: Settings, task: Literal["mar", "max-marginals"]) -> Marginals:
+def marginals(
+    problem: Problem, config: Settings, task: Literal["mar", "max-marginals"], stop: Deadline = NO_DEADLINE
+) -> Marginals:
     """Return posterior marginals (costs c as exp(−c), utilities u as exp(u)), or max-marginals.
 
     Parameters
@@ -33,16 +36,18 @@ def marginals(problem: Problem, config: Settings, task: Literal["mar", "max-marg
         Settings; the memory budget and the device are used.
     task
         ``"mar"`` for posterior marginals, ``"max-marginals"`` for the best objective per value.
+    stop
+        When to give up.
 
     Raises
     ------
     ResourceError
-        If the tables do not fit the memory.
+        If the tables do not fit the memory, or the deadline passes.
     """
     start = time.perf_counter()
     with interpreted_tree_if_small(problem, config):
         memory = split_memory(config.budget.bytes, problem).work
-        tree = JunctionTree(problem, task == "max-marginals", memory, device=config.device)
+        tree = JunctionTree(problem, task == "max-marginals", memory, stop, config.device)
         planning = time.perf_counter() - start
         total = tree.total()
         feasible = math.isfinite(total)

@@ -1,0 +1,1 @@
+"""Tasks of ``dmcmc solve`` besides finding one assignment: their options and their work."""

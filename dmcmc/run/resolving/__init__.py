@@ -1,0 +1,1 @@
+"""Answer questions about a problem by solving it repeatedly with changes."""
