@@ -132,8 +132,8 @@ def test_a_run_with_one_variable_per_agent_is_proven_by_the_union(monkeypatch):
     """Mini-buckets of the agents' tables alone leave a large gap here."""
     unions = []
     monkeypatch.setattr(rank_run, "UnionAgent", lambda *arguments: unions.append(UnionAgent(*arguments)) or unions[-1])
-    problem = dense_problem(5, variables=12, domain=6)  # exact tables do not fit the memory
-    as_given = dmcmc.solve(problem, timeout=300, search="none", device="cpu", memory="64MiB")
+    problem = dense_problem(5, variables=14, domain=7)
+    as_given = dmcmc.solve(problem, timeout=300, search="none", device="cpu")
     owners = [0] * problem.n_variables
     alone = Problem(problem.variables, problem.domains, ("a",), owners, problem.factors)
     one_agent = dmcmc.solve(alone, timeout=300, device="cpu")
