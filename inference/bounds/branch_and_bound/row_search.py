@@ -22,9 +22,11 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     run_batches,
 )
 from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
+from dmcmc.inference.bounds.branch_and_bound.leaf_bounds import with_exact_leaves
 from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
 from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
@@ -49,6 +51,11 @@ class RowBounds(Protocol):
 
     bounds: Ints
     backend: Backend
+
+    @property
+    def local(self) -> Subproblem:
+        """The agent's problem."""
+        ...
 
     def rows(self, wanted: Rows | None) -> Ints:
         """Return the given row numbers as an array; those of all rows if None."""
@@ -151,6 +158,7 @@ class BoundarySearch:
     def record(self, chosen: Ints, batch: SearchBatch, results: BatchResult) -> None:
         """Replace the nodes of a batch by their branches; the arguments are as in ``Frontier.record``."""
         excess_before, nodes_before = self._frontier.excess, self.nodes
+        results = with_exact_leaves(self.state.local, self.bounder.scale, batch, results)
         self._frontier.record(chosen, batch, results)
         self._recent_gain = _GAIN_DECAY * self._recent_gain + max(0.0, excess_before - self._frontier.excess)
         self._recent_nodes = _GAIN_DECAY * self._recent_nodes + self.nodes - nodes_before

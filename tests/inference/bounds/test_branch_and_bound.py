@@ -12,8 +12,11 @@ from support.problem_strategies import random_table
 from dmcmc import Factor
 from dmcmc.inference.bounds.branch_and_bound import row_search as row_search_module
 from dmcmc.inference.bounds.branch_and_bound.bounder import (
+    JOB_FIELDS,
+    JOB_ROW,
     JOB_SOURCE,
     JOB_TARGET,
+    LEAF,
     NO_VARIABLE,
     NOT_PROCESSED,
     BatchResult,
@@ -22,6 +25,7 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
 )
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
 from dmcmc.inference.bounds.branch_and_bound.frontier import node_bytes
+from dmcmc.inference.bounds.branch_and_bound.leaf_bounds import with_exact_leaves
 from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
     entry_bytes,
 )
@@ -248,3 +252,26 @@ def test_a_past_deadline_leaves_bounds_sound():
     )
     assert (state.bounds <= before).all()
     assert all(w >= u for w, u in zip(decoded(state), naive.row_values(local).ravel().tolist(), strict=True))
+
+
+def test_a_leaf_has_its_exact_utility_however_its_bound_was_rounded():
+    local = agent(4, hard=0.0)
+    state = DualState(local, triangles=True)
+    n, width = len(local.hidden), int(max(local.domains))
+    values = np.array([[1, 0, 1, 0], [0, 1, 0, 1]])
+    masks = np.zeros((2, n, width), dtype=np.bool_)
+    for job in range(2):
+        masks[job, np.arange(n), values[job]] = True
+    jobs = np.zeros((2, JOB_FIELDS), dtype=np.int64)
+    jobs[:, JOB_ROW] = [0, local.rows - 1]
+    inflated = state.bounds[jobs[:, JOB_ROW]] + 1
+    parts = np.zeros((2, width), dtype=np.uint8)
+    results = BatchResult(inflated, masks, np.array([LEAF, LEAF]), parts)
+    exact = with_exact_leaves(local, state.layout.scale, SearchBatch(jobs, np.array([0, 1, 2]), masks), results)
+    for job, row in enumerate(jobs[:, JOB_ROW].tolist()):
+        digits = np.unravel_index(row, local.interface_shape)
+        of = dict(zip(local.interface, digits, strict=True)) | dict(zip(local.hidden, values[job], strict=True))
+        utility = sum(float(f.table[tuple(of[v] for v in f.scope)]) for f in local.factors)
+        assert state.layout.scale.decode(int(exact.bounds[job])) == utility <= state.layout.scale.ceiling
+    branch = results._replace(variables=np.array([0, 1]))
+    assert with_exact_leaves(local, state.layout.scale, SearchBatch(jobs, np.array([0, 1, 2]), masks), branch) is branch
