@@ -176,8 +176,9 @@ class Scheduler:
         """Return the proposals without bounds that another method for the same agent makes redundant.
 
         Branch and bound and a semidefinite relaxation of an agent lower the bounds of the same rows, and neither uses
-        the other's progress: only the one with the higher expected rate is kept. With per-row relaxations that gain,
-        branch and bound and dual ascent are left out. If the gap is nearly closed, all of them may close the rest.
+        the other's progress: only the one that gained more in its last slice is kept, or one that has not been tried.
+        With per-row relaxations that gain, branch and bound and dual ascent are left out. If the gap is nearly closed,
+        all of them may close the rest.
         """
         if state.nearly_closed:
             return list(proposals)
@@ -185,7 +186,8 @@ class Scheduler:
             {proposal.agent for proposal in proposals if proposal.improver == improver}
             for improver in (SEMIDEFINITE, BRANCH)
         )
-        per_row, rates = self._per_row_agents(proposals), self.statistics.expected_rates
+        per_row = self._per_row_agents(proposals)
+        rates = {**self.statistics.expected_rates, **self.statistics.last_rates}
         weaker = SEMIDEFINITE if rates[SEMIDEFINITE] < rates[BRANCH] else BRANCH
         left_out = {BRANCH: per_row, BOUND: per_row}
         left_out[weaker] = left_out.get(weaker, set()) | (relaxed & branched) - per_row
