@@ -10,7 +10,7 @@ from dmcmc.results.result import Output
 
 
 class RelaxedConstraint(msgspec.Struct, frozen=True, kw_only=True):
-    """What the problem is worth if one constraint of a conflict forbids nothing.
+    """The objective of a problem in which one constraint of a conflict forbids nothing.
 
     Attributes
     ----------
