@@ -120,7 +120,7 @@ class CollectiveCalls:
                 raise failure
             return
         header = np.array([crc32(name.encode()), failure is not None], dtype=np.int64)
-        headers = np.empty((size, header.size), dtype=np.int64)
+        headers = np.zeros((size, header.size), dtype=np.int64)
         wait_for(self._comm.Iallgather(header, headers), longest)
         if name == _AGREE:
             self._count(size - 1, (size - 1) * header.nbytes)

@@ -281,7 +281,7 @@ def test_one_failing_rank_ends_all_ranks_soon(rank: int) -> None:
     config()
     Path("fail.py").write_text(
         "import sys, importlib, pathlib, dmcmc.cli.main\n"
-        "def solve(problem, config, world=None, progress=None, explain=None, ending=None):\n"
+        "def solve(problem, config, world=None, *others):\n"
         f"    if world.rank == {rank}:\n"
         "        pathlib.Path('failed').touch()\n"
         "        raise ValueError('boo')\n"

@@ -10,7 +10,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 
 
-def planted_problem(seed, variables=14, domain=4, share=0.25, triples=False):
+def planted_problem(seed, variables=14, domain=4, share=0.15, triples=False):
     """Return a problem in which a random assignment is feasible, and that assignment."""
     rng = np.random.default_rng(seed)
     solution, factors = rng.integers(domain, size=variables), []
