@@ -82,7 +82,7 @@ class KernelNeeds(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the kernels depend on, without the methods."""
+        """The needs other than the methods, as the text of a key."""
         return " ".join(map(str, (self.arithmetic.dtype, *self[1:3], *self[4:])))
 
 
@@ -92,9 +92,9 @@ class AgentKernels(NamedTuple):
     Attributes
     ----------
     tables : list of KernelSet
-        What makes and combines the agents' tables.
+        The kernels that make and combine the agents' tables.
     bounds : list of KernelSet
-        What improves the tables' bounds later.
+        The kernels that improve the tables' bounds later.
     union : KernelSet or None
         The kernels that bound the union of all agents; None if it is not bounded.
     """

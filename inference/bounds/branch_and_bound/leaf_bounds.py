@@ -33,23 +33,22 @@ def with_exact_leaves(local: Subproblem, scale: Scale, batch: SearchBatch, resul
     leaves = np.flatnonzero(results.variables == LEAF)
     if not leaves.size:
         return results
+    utilities = _utilities(local, batch.jobs[leaves, JOB_ROW], results.masks[leaves].argmax(axis=2))
     bounds = results.bounds.copy()
-    for job in leaves.tolist():
-        utility = _utility(local, int(batch.jobs[job, JOB_ROW]), results.masks[job].argmax(axis=1))
-        bounds[job] = min(int(bounds[job]), scale.encode_up(utility))
+    bounds[leaves] = np.minimum(bounds[leaves], [scale.encode_up(utility) for utility in utilities])
     return results._replace(bounds=bounds)
 
 
-def _utility(local: Subproblem, row: int, values: Ints) -> Number:
-    """Return the utility of a row with values of its hidden variables, rounded up; −inf if it is forbidden."""
-    digits = np.unravel_index(row, local.interface_shape) if local.interface else ()
-    value_of = dict(zip(local.interface, map(int, digits), strict=True))
-    value_of |= dict(zip(local.hidden, values.tolist(), strict=True))
-    entries = list[Number]()
-    for factor in local.factors:
-        index = tuple(value_of[v] for v in factor.scope)
-        entry = factor.table[index]
-        if forbidden(np.asarray(entry)).any():
-            return -math.inf
-        entries.append(entry.item())
-    return round_up(exact_sum(entries))
+def _utilities(local: Subproblem, rows: Ints, values: Ints) -> list[Number]:
+    """Return the utilities of rows (k,) with values of the hidden variables (k, n), rounded up; −inf if forbidden."""
+    digits = np.unravel_index(rows, local.interface_shape) if local.interface else ()
+    value_of = dict(zip(local.interface, digits, strict=True)) | dict(zip(local.hidden, values.T, strict=True))
+    entries = [
+        np.broadcast_to(factor.table[tuple(value_of[v] for v in factor.scope)], rows.shape) for factor in local.factors
+    ]
+    is_forbidden = np.logical_or.reduce([forbidden(column) for column in entries])
+    addends = zip(*(column.tolist() for column in entries), strict=True)
+    return [
+        -math.inf if barred else round_up(exact_sum(numbers))
+        for barred, numbers in zip(is_forbidden, addends, strict=True)
+    ]

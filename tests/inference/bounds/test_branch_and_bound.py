@@ -36,6 +36,7 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
 )
 from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
@@ -275,3 +276,15 @@ def test_a_leaf_has_its_exact_utility_however_its_bound_was_rounded():
         assert state.layout.scale.decode(int(exact.bounds[job])) == utility <= state.layout.scale.ceiling
     branch = results._replace(variables=np.array([0, 1]))
     assert with_exact_leaves(local, state.layout.scale, SearchBatch(jobs, np.array([0, 1, 2]), masks), branch) is branch
+
+
+@pytest.mark.parametrize("floats", [False, True])
+def test_a_leaf_with_a_forbidden_entry_is_infeasible(floats):
+    local = agent(4, hard=1.0, floats=floats)
+    width = int(max(local.domains))
+    masks = np.zeros((1, len(local.hidden), width), dtype=np.bool_)
+    masks[0, :, 0] = True
+    batch = SearchBatch(np.zeros((1, JOB_FIELDS), dtype=np.int64), np.array([0, 1]), masks)
+    results = BatchResult(np.array([7]), masks, np.array([LEAF]), np.zeros((1, width), dtype=np.uint8))
+    scale = DualState(agent(4, hard=0.0, floats=floats), triangles=False).layout.scale
+    assert with_exact_leaves(local, scale, batch, results).bounds.tolist() == [MINUS_INFINITY]
