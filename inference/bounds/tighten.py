@@ -111,12 +111,17 @@ def load_kernels(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, e
     """
     widths = {table_width(local) for name, local in bounds if name in _GPU_PROVIDERS}
     if widths and backend.bounds_on_gpu(effort):
-        from dmcmc.inference.bounds.branch_and_bound.cuda import dual_bounder
-        from dmcmc.inference.bounds.dual.cuda import device_ascent
-
         for width in sorted(widths):
-            device_ascent.load_kernels(width)
-            dual_bounder.load_kernels(width)
+            load_kernels_of_width(width)
+
+
+def load_kernels_of_width(width: int) -> None:
+    """Load the GPU kernels of the dual ascent and its branch and bound for tables with ``width`` columns."""
+    from dmcmc.inference.bounds.branch_and_bound.cuda import dual_bounder
+    from dmcmc.inference.bounds.dual.cuda import device_ascent
+
+    device_ascent.load_kernels(width)
+    dual_bounder.load_kernels(width)
 
 
 def _at(enough: Callable[[int], bool], index: int) -> Callable[[], bool]:

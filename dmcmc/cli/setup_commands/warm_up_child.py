@@ -44,11 +44,16 @@ _FUNCTIONS = {
     "rounding": "dmcmc.inference.bounds.dual.rounding:compile_rounding",
     "semidefinite bounds": "dmcmc.inference.bounds.semidefinite.relaxation:compile_relaxation",
 }
+# Widths of tables whose kernels of the dual ascent on a GPU are compiled: the table widths are multiples of 8 (columns),
+# and a GPU's shared memory holds the three tables of a triangle up to 136 columns (227 KB of an H100).
+_GPU_TABLE_WIDTHS = range(8, 137, 8)
 
 
 def tasks() -> dict[str, Callable[[str], object]]:
     """Return the functions that compile all kernels for a device, by name, in the order in which they are started."""
     found: dict[str, Callable[[str], object]] = {name: partial(_call, text) for name, text in _FUNCTIONS.items()}
+    for width in reversed(_GPU_TABLE_WIDTHS):
+        found[f"dual ascent on a GPU, tables of {width} columns"] = partial(_compile_gpu_ascent, width)
     for settings, problem in product(_SETTINGS, _PROBLEMS):
         found[f"{problem}, {settings}"] = partial(_solve, problem, settings)
     return found
@@ -58,6 +63,15 @@ def _call(function: str, device: str) -> None:
     """Call a function, given as ``module:name``; it compiles for the CPU, whatever the device."""
     module, name = function.split(":")
     getattr(import_module(module), name)()
+
+
+def _compile_gpu_ascent(width: int, device: str) -> None:
+    """Compile the dual ascent and its branch and bound for tables of some width on a GPU, if there is one."""
+    from dmcmc.inference.bounds.tighten import load_kernels_of_width
+    from dmcmc.inference.runtime.device import resolve_device
+
+    if resolve_device(device) == "cuda":
+        load_kernels_of_width(width)
 
 
 def _solve(problem: str, settings: str, device: str) -> None:

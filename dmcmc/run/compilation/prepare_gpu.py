@@ -30,6 +30,7 @@ from dmcmc.run.improvers import gpu_chains
 from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.planning.combination_plan import largest_join, may_split_buckets, will_prove
 from dmcmc.run.planning.setup import Setup
+from dmcmc.run.union.union_plan import union_of, union_provider
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.methods.blocks import BlockSolver
@@ -74,7 +75,10 @@ class GpuKernels(NamedTuple):
     def sets(self) -> list[KernelSet]:
         """The same as kernel sets; their names depend on all that the kernels depend on."""
         setup = self.setup
-        shapes = setup.choices, setup.surveys, setup.problem.domains, setup.arithmetic, setup.config.local, self.agents
+        shapes = (
+            *(setup.choices, setup.surveys, setup.problem.domains, setup.arithmetic, setup.config.local, self.agents),
+            union_provider(setup),
+        )
         digest = hashlib.blake2b(pickle.dumps(shapes), digest_size=_DIGEST_BYTES).hexdigest()
         return [KernelSet(f"GPU {name} {digest}", load) for name, load in self.loaders.items()]
 
@@ -211,9 +215,12 @@ def _load_relaxations(setup: Setup, agents: list[int]) -> None:
 
 
 def _load_bounds(setup: Setup, agents: list[int]) -> None:
-    """Load the kernels of the agents' bounds."""
+    """Load the kernels of the bounds of agents, and of the union of all agents if it is bounded."""
     seconds = (setup.config.budget.time or 0.0) * setup.backend.threads
-    load_kernels(_bounds(setup, agents), setup.backend, seconds)
+    bounds, provider = _bounds(setup, agents), union_provider(setup)
+    if provider is not None:
+        bounds.append((provider, union_of(setup)))
+    load_kernels(bounds, setup.backend, seconds)
 
 
 def _load_sampling(setup: Setup, agents: list[int], method: str) -> None:
