@@ -7,7 +7,7 @@ part of a better solution, and the agents improve those rows. The run begins wit
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -300,11 +300,13 @@ def _from_tables_to_result(
     later = agent_kernel_sets.for_improvers(setup, needed)
     if not timed and not will_prove(setup):
         search.request_kernels()
-    stop = search.delay(kernels.request(*later.values()))
+    stop, later_on_gpu = search.delay(kernels.request(*later.values())), dict[str, KernelSet]()
     if timed:
         with handle.deliver_if_late(search.stop):
             try:
-                setup, seconds = prepare_gpu(setup, world, progress, kernels, search.stop, search.concurrent_work)
+                setup, seconds, later_on_gpu = prepare_gpu(
+                    setup, world, progress, kernels, search.stop, search.concurrent_work
+                )
             except OutOfTime as error:
                 return search.without_tables(error)
         stop = search.delay(seconds)
@@ -314,7 +316,7 @@ def _from_tables_to_result(
     armed = timed and ending is None
     with handle.deliver_if_late(stop), Interrupt(stop, armed=armed), team_of(setup, world) as team:
         run = RankRun(setup.with_stop(stop), world, search, progress, explain or _ignore, team)
-        handle.best, run.is_ready = run.best_so_far, partial(_is_ready, kernels, later)
+        handle.best, run.is_ready = run.best_so_far, partial(kernels.is_ready_for, needed=(later, later_on_gpu))
         run.bound_union(union)
         try:
             run.first_tables()
@@ -327,8 +329,3 @@ def _from_tables_to_result(
         except (OutOfTime, OutOfMemory) as error:
             run.give_up(error)
         return run.result()
-
-
-def _is_ready(kernels: KernelSupply, sets: Mapping[str, KernelSet], improver: str) -> bool:
-    """Return whether an improver has its kernels on this rank."""
-    return improver not in sets or kernels.is_ready(sets[improver])

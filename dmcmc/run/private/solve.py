@@ -236,7 +236,7 @@ class _PrivateSolver:
         needed = world.bcast(agent_kernel_sets.agent_work(setup, "deadline", solve_tiny))
         later = world.bcast(agent_kernel_sets.for_improvers(setup, needed))
         compile_seconds = kernels.request(*needed.tables, *later.values())
-        setup, gpu_seconds = prepare_gpu(setup, world, progress, kernels, stop)
+        setup, gpu_seconds, later_on_gpu = prepare_gpu(setup, world, progress, kernels, stop)
         compile_seconds += gpu_seconds
         start, stop = start + compile_seconds, replace(stop, until=stop.until + compile_seconds)
         incumbent = PrivateIncumbent(
@@ -251,7 +251,7 @@ class _PrivateSolver:
         armed = Interrupt(stop, armed=ending is None)
         with handle.deliver_if_late(stop), armed, team_of(setup, world, private=True) as team:
             run = PrivateRun(setup.with_stop(stop), world, incumbent, progress, evaluate, storage, team)
-            run.is_ready = lambda improver: improver not in later or kernels.is_ready(later[improver])
+            run.is_ready = partial(kernels.is_ready_for, needed=(later, later_on_gpu))
             saved, initial = world.on_all_ranks(storage.load), self._initial_values(view, setup.with_stop(stop))
             run.take(self._with_shared_values(initial))  # this also saves it
             if any(world.allgather(bool(saved))):
