@@ -106,6 +106,13 @@ def _one_agent() -> "Problem":
     return generate("random", agents=1, variables_per_agent=30, domain_size=4, local_density=0.4, seed=1)
 
 
+def _one_variable_per_agent() -> "Problem":
+    """Return a random problem whose agents' union is bounded and searched in a run with a time budget."""
+    from dmcmc.api import generate
+
+    return generate("random-network", nodes=25, domain_size=10, density=0.4, tightness=0, seed=1)
+
+
 def _one_agent_with_probabilities() -> "Problem":
     """Return a problem of one agent with fractional utilities."""
     problem = _one_agent()
@@ -122,6 +129,7 @@ def _as_logarithms(factor: "Factor") -> "Factor":
 # Small problems that need different kernels; neighbours differ most, because they are solved at the same time.
 _PROBLEMS: Mapping[str, Callable[[], "Problem"]] = {
     "meetings": _meetings,
+    "one variable per agent": _one_variable_per_agent,
     "one agent": _one_agent,
     "one agent, probabilities": _one_agent_with_probabilities,
     "meetings with constraints": lambda: _meetings(tables="hard"),

@@ -308,7 +308,8 @@ def _sampled_agents(setup: Setup, agents: list[int]) -> dict[str, list[int]]:
 def _numbers(setup: Setup) -> str:
     """Return what the kernels of chains depend on besides the method: the number types of tables, values and sums."""
     flat, n_variables = setup.problem.flat, setup.problem.n_variables
-    return f"{flat.data.dtype} {setup.arithmetic.dtype} {setup.problem.domains.max()} {is_compact(flat, n_variables)}"
+    is_wide = bool(setup.problem.domains.max(initial=0) > 256)  # values do not fit a byte
+    return f"{flat.data.dtype} {setup.arithmetic.dtype} {is_wide} {is_compact(flat, n_variables)}"
 
 
 def _load_sampling(setup: Setup, agents: list[int], method: str) -> None:
