@@ -11,11 +11,11 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.run.improvers.recombine import TABLE_GROWTH_FACTOR
-from dmcmc.run.planning.combination_plan import relaxation_of, step_attempts
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.proposal import RECOMBINATION, MeasuredGain
-from dmcmc.run.util_value_cycle import Cycle
 from dmcmc.samplers.contract.protocol import SampledTable
+from dmcmc.solving.planning.combination_plan import relaxation_of, step_attempts
+from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.util_value_cycle import Cycle
 
 _MAX_DELAY_PART = 0.02  # part of the time budget by which a combination may end later, at most
 _GRACE_SECONDS = 0.5  # seconds after the deadline or Ctrl-C for a combination of the tables so far

@@ -18,20 +18,20 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
 from dmcmc.results.result import Solution, TracePoint
-from dmcmc.run.agent.uncombined_bound import largest_total
 from dmcmc.run.compilation.kernel_sets import first_search_of
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.local_search import IncumbentSearch
-from dmcmc.run.metrics import solution_of
-from dmcmc.run.monitoring.progress import ProgressReporter
-from dmcmc.run.planning.combination_plan import arithmetic_for
-from dmcmc.run.planning.divided_problem import DividedProblem
-from dmcmc.run.presolve.restore_result import FirstAnswer
 from dmcmc.run.scheduler.proposal import LOCAL_SEARCH
 from dmcmc.run.warm_start.start_assignment import carried_over, completed, has_start, start_of
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
+from dmcmc.solving.agent.uncombined_bound import largest_total
+from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.metrics import solution_of
+from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.planning.combination_plan import arithmetic_for
+from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.presolve.restore_result import FirstAnswer
 
 # Seconds after the start of the run at which an incomplete greedy assignment is reported: users expect an answer
 # within half a second, and its evaluation takes some hundredths of a second for 10^5 factors.

@@ -28,18 +28,18 @@ from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_sets import KernelSet, SearchVariant
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.run.improvers import gpu_chains
-from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.metrics import early_result
-from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
 from dmcmc.run.overlapped_work import OverlappedWork, may_wait_for_gpu, proves_on_gpu
-from dmcmc.run.planning.combination_plan import will_prove
-from dmcmc.run.planning.divided_problem import DividedProblem
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, GPU_CHAINS, LOCAL_SEARCH
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
+from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.metrics import early_result
+from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
+from dmcmc.solving.planning.combination_plan import will_prove
+from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.planning.setup import Setup
 
 SWEEPS = 400  # sweeps (passes over the variables) of all chains together, without a time budget
 # Of the remaining time: maximum search before there are tables; later it goes on in the background

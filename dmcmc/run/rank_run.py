@@ -30,20 +30,11 @@ from dmcmc.mpi.message_contents import Clock, latest
 from dmcmc.mpi.team import MpiTeam
 from dmcmc.mpi.world import World
 from dmcmc.results.result import AgentMetrics, Result
-from dmcmc.run.agent.agent import Agent
-from dmcmc.run.agent.uncombined_bound import clamped_sum, largest_sums, problem_bound, uncombined_bounds
-from dmcmc.run.agent_steps import Sides, gather_sides
 from dmcmc.run.combination_limits import CombinationHistory, FinishedCombination, may_end_with_incumbent
 from dmcmc.run.improvers.protocol import RankState, TimeSlice
 from dmcmc.run.improvers.recombine import TABLE_GROWTH_FACTOR
 from dmcmc.run.improvers.registry import GLOBAL_IMPROVERS, proposals_of
-from dmcmc.run.incumbent import title_of, total_of
-from dmcmc.run.initial_tables import first_tables, initial_seconds
 from dmcmc.run.local_search import MIN_RELATIVE_GAIN, IncumbentSearch
-from dmcmc.run.metrics import AgentWork, RankOutcome, checks_of, early_result, metrics_of, result_of
-from dmcmc.run.monitoring.progress import ProgressReporter
-from dmcmc.run.planning.combination_plan import slicing_seconds, will_prove
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.run_improvers import CombinationContext, gap_of, improve_agents, time_slice_of
 from dmcmc.run.scheduler.directive import Directive
 from dmcmc.run.scheduler.improver_statistics import improvers_of_assignment, shares_of_bound_gain
@@ -64,11 +55,20 @@ from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.run.scheduler.scheduler import Scheduler
 from dmcmc.run.union.node_exchange import exchange_nodes
 from dmcmc.run.union.union_agent import UnionAgent
-from dmcmc.run.util_value_cycle import Cycle, run_cycle, run_outside
 from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.auto.choose import FIRST_SHARE
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.contract.protocol import Resumable
+from dmcmc.solving.agent.agent import Agent
+from dmcmc.solving.agent.uncombined_bound import clamped_sum, largest_sums, problem_bound, uncombined_bounds
+from dmcmc.solving.agent_steps import Sides, gather_sides
+from dmcmc.solving.incumbent import title_of, total_of
+from dmcmc.solving.local_tables import first_tables, initial_seconds
+from dmcmc.solving.metrics import AgentWork, RankOutcome, checks_of, early_result, metrics_of, result_of
+from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.planning.combination_plan import slicing_seconds, will_prove
+from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.util_value_cycle import Cycle, run_cycle, run_outside
 
 # Table size of the first combination, relative to what the time allows, if the union of all agents is bounded, too: a
 # combination that takes a few percent of the time gives cutoffs to the union, which then gains more.

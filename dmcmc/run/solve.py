@@ -26,13 +26,18 @@ from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu
 from dmcmc.run.initial_incumbent import begin, find_first_answer
-from dmcmc.run.initial_tables import team_of
 from dmcmc.run.local_search import IncumbentSearch
-from dmcmc.run.monitoring.interrupt import Interrupt, RunHandle
-from dmcmc.run.monitoring.progress import NoProgress, ProgressReporter
-from dmcmc.run.planning.affordable import check_time_for_tables
-from dmcmc.run.planning.combination_plan import will_prove
-from dmcmc.run.planning.divided_problem import (
+from dmcmc.run.rank_run import RankRun
+from dmcmc.run.union.union_plan import union_provider
+from dmcmc.run.warm_start.retained_work import RetainedWork
+from dmcmc.run.warm_start.start_assignment import has_start
+from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
+from dmcmc.solving.local_tables import team_of
+from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
+from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
+from dmcmc.solving.planning.affordable import check_time_for_tables
+from dmcmc.solving.planning.combination_plan import will_prove
+from dmcmc.solving.planning.divided_problem import (
     DividedProblem,
     UnscatteredProblem,
     divide_problem,
@@ -41,14 +46,9 @@ from dmcmc.run.planning.divided_problem import (
     with_memory_limit,
     work_deadline,
 )
-from dmcmc.run.planning.plan import plan, scatter_problem
-from dmcmc.run.planning.setup import Setup
-from dmcmc.run.presolve.restore_result import FirstAnswer
-from dmcmc.run.rank_run import RankRun
-from dmcmc.run.union.union_plan import union_provider
-from dmcmc.run.warm_start.retained_work import RetainedWork
-from dmcmc.run.warm_start.start_assignment import has_start
-from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
+from dmcmc.solving.planning.plan import plan, scatter_problem
+from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.presolve.restore_result import FirstAnswer
 
 _PLANNING_GRACE = 0.25  # seconds after the deadline in which the plan may still be finished
 

@@ -19,9 +19,9 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files
 from dmcmc.inference.runtime.errors import FileError, OutOfTime
-from dmcmc.run.monitoring.interrupt import RunHandle
-from dmcmc.run.private.solve import solve_directory
 from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.solving.monitoring.interrupt import RunHandle
+from dmcmc.solving.private.solve import solve_directory
 
 STUCK = str(Path(__file__).with_name("stuck.py"))
 SOON = 200  # seconds, for busy machines; a stuck process never ends by itself

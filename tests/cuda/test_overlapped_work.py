@@ -14,9 +14,9 @@ from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.run import local_search
 from dmcmc.run.overlapped_work import OverlappedWork
-from dmcmc.run.planning.combination_plan import will_prove
 from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
 from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.solving.planning.combination_plan import will_prove
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 

@@ -22,10 +22,10 @@ from dmcmc.inference.dpop.trees.depth_first import depth_first
 from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import FileError, OutOfTime, Unavailable
-from dmcmc.run.distribution.rank_view import rank_view_of
-from dmcmc.run.planning import divided_problem
-from dmcmc.run.private import solve as private
-from dmcmc.run.private.solve import solve_directory
+from dmcmc.solving.distribution.rank_view import rank_view_of
+from dmcmc.solving.planning import divided_problem
+from dmcmc.solving.private import solve as private
+from dmcmc.solving.private.solve import solve_directory
 
 HIDDEN = (5, 7)  # sizes of hidden variables; shared ones have 3 values
 
@@ -188,7 +188,7 @@ from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.world import World, connect
-from dmcmc.run.private.solve import solve_directory
+from dmcmc.solving.private.solve import solve_directory
 from dmcmc.samplers import bound_in_team
 
 world, found, sent = connect(), {}, []
@@ -284,7 +284,7 @@ def test_the_command_line_splits_and_solves(tmp_path):
     output = str(tmp_path / "out" / "run.json")
     (tmp_path / "f.yaml").write_text("problem: {file: p.npz}\nlocal: {method: exact}\n")
     commands = ["run", str(tmp_path / "d.yaml"), "--output", output], ["run", str(tmp_path / "f.yaml")]
-    large = "from dmcmc.run.planning import divided_problem; divided_problem._SCATTERED_BYTES = 0"
+    large = "from dmcmc.solving.planning import divided_problem; divided_problem._SCATTERED_BYTES = 0"
     done, found = documents(in_turn(2, *([*command, "--json"] for command in commands), before=large).stdout)
     assert done["assignment"] is None
     files = sorted((tmp_path / "out" / "run.agents").iterdir())

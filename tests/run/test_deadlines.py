@@ -20,9 +20,9 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.report.plan import plan_of
 from dmcmc.run import rank_run
 from dmcmc.run.local_search import IncumbentSearch
-from dmcmc.run.planning.divided_problem import work_deadline
 from dmcmc.run.scheduler import scheduler
 from dmcmc.run.solve import solve
+from dmcmc.solving.planning.divided_problem import work_deadline
 
 DRIVER_HEAD = """
 import os, signal, sys, threading, time

@@ -12,8 +12,8 @@ from dmcmc import Factor, Problem
 from dmcmc.formats import native
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.run.planning.combination_plan import MessagesTooWide, narrowed_limits, step_attempts
-from dmcmc.run.util_value_cycle import run_cycle
+from dmcmc.solving.planning.combination_plan import MessagesTooWide, narrowed_limits, step_attempts
+from dmcmc.solving.util_value_cycle import run_cycle
 
 LITTLE_MEMORY = {"memory": 1 << 18}
 

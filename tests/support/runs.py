@@ -23,12 +23,12 @@ from dmcmc.run import initial_incumbent
 from dmcmc.run import solve as solving
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.initial_tables import team_of
-from dmcmc.run.monitoring.interrupt import Interrupt
-from dmcmc.run.monitoring.progress import NoProgress
-from dmcmc.run.planning.plan import prepare
 from dmcmc.run.rank_run import RankRun
 from dmcmc.run.solve import solve_tiny
+from dmcmc.solving.local_tables import team_of
+from dmcmc.solving.monitoring.interrupt import Interrupt
+from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.planning.plan import prepare
 from support.clock import MovableClock
 
 

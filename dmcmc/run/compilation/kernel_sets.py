@@ -27,9 +27,9 @@ from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.storage.cache_folders import compiled_marker
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.tiny_problems import settings, tiny_problem, with_sparse_factor
-from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.chain_model import is_compact
+from dmcmc.solving.planning.divided_problem import DividedProblem
 
 COMPILE_LIMIT = 600.0  # time limit of a tiny problem in seconds, longer than any compilation
 _TINY_SWEEPS = 200  # sweeps of a tiny search
@@ -71,7 +71,7 @@ def planning(config: Settings) -> KernelSet:
 
 def _compile_planning(method: str) -> None:
     """Plan a tiny problem."""
-    from dmcmc.run.planning.plan import prepare
+    from dmcmc.solving.planning.plan import prepare
 
     prepare(tiny_problem(np.dtype(np.int32)), settings({"method": method}), World())
 

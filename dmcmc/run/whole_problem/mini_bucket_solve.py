@@ -20,16 +20,16 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import BoundProof, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
-from dmcmc.run.agent.uncombined_bound import largest_sum
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_sets import COMPILE_LIMIT
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.initial_incumbent import begin
 from dmcmc.run.local_search import SWEEPS, IncumbentSearch
-from dmcmc.run.monitoring.interrupt import RunHandle
-from dmcmc.run.monitoring.progress import NoProgress
-from dmcmc.run.planning.combination_plan import relaxation_of
-from dmcmc.run.planning.divided_problem import DividedProblem, divide_problem, order_search_budget
+from dmcmc.solving.agent.uncombined_bound import largest_sum
+from dmcmc.solving.monitoring.interrupt import RunHandle
+from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.planning.combination_plan import relaxation_of
+from dmcmc.solving.planning.divided_problem import DividedProblem, divide_problem, order_search_budget
 
 
 def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | None = None) -> Result:

@@ -15,9 +15,9 @@ from support.runs import start_run
 import dmcmc
 from dmcmc.formats import native
 from dmcmc.inference.runtime.errors import CheckpointWarning, FileError
-from dmcmc.run.agent import checkpoint
-from dmcmc.run.agent.checkpoint import Checkpoint
-from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
+from dmcmc.solving.agent import checkpoint
+from dmcmc.solving.agent.checkpoint import Checkpoint
+from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
 
 FIXED = {
     "exact": {"method": "exact"},

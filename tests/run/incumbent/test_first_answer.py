@@ -24,14 +24,14 @@ from dmcmc.run import solve as solve_module
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.initial_incumbent import find_first_answer
-from dmcmc.run.monitoring.progress import NoProgress
-from dmcmc.run.planning import affordable
-from dmcmc.run.planning.divided_problem import divide_problem
-from dmcmc.run.presolve import presolve_problem
-from dmcmc.run.presolve.presolve_problem import presolve_if_worthwhile
-from dmcmc.run.presolve.restore_result import OriginalProblem
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.dominated_entries import forbid_dominated, slack_of
+from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.planning import affordable
+from dmcmc.solving.planning.divided_problem import divide_problem
+from dmcmc.solving.presolve import presolve_problem
+from dmcmc.solving.presolve.presolve_problem import presolve_if_worthwhile
+from dmcmc.solving.presolve.restore_result import OriginalProblem
 
 
 def sparse_problem(variables, agents, hard=0.0, sense="max", seed=0):

@@ -21,12 +21,12 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import quality_of
-from dmcmc.run.agent.uncombined_bound import largest_sum
-from dmcmc.run.monitoring.progress import NoProgress
-from dmcmc.run.planning.divided_problem import divide_problem
 from dmcmc.run.whole_problem import mini_bucket_solve
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
+from dmcmc.solving.agent.uncombined_bound import largest_sum
+from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.planning.divided_problem import divide_problem
 
 METHODS = ["auto", "exact", "gibbs", "annealing"]
 

@@ -18,7 +18,6 @@ from dmcmc.inference.model.tables import forbidden
 from dmcmc.mpi.world import World
 from dmcmc.run import rank_run
 from dmcmc.run.improvers.protocol import TimeSlice
-from dmcmc.run.planning.plan import prepare
 from dmcmc.run.run_improvers import improve_agents
 from dmcmc.run.scheduler.directive import Directive
 from dmcmc.run.scheduler.proposal import BOUND, BRANCH, Allocation, Proposal, ranks_of_work, union_number
@@ -27,6 +26,7 @@ from dmcmc.run.union import union_plan
 from dmcmc.run.union.node_exchange import exchange_nodes
 from dmcmc.run.union.union_agent import UnionAgent
 from dmcmc.run.union.union_plan import union_of, union_provider
+from dmcmc.solving.planning.plan import prepare
 
 UNION = union_number(0)
 QUANTUM = 0.05  # seconds of an improver in one slice

@@ -22,13 +22,13 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.size_statistics import SizeStatistics
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
 from dmcmc.results.result import RetainedEntries, TracePoint
-from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
-from dmcmc.run.planning.divided_problem import DividedProblem
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.directive import Directive
 from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, RECOMBINATION, Allocation, Proposal, is_union
 from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
+from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
+from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.planning.setup import Setup
 
 # Pruning rows takes outside bounds and another combination: about this many times the seconds of the last combination.
 _PRUNING_COST = 2.5

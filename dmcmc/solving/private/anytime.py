@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from dmcmc.mpi.team import MpiTeam
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality
-from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.local_search import IncumbentSearch
-from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.overlapped_work import OverlappedWork
-from dmcmc.run.planning.setup import Setup
-from dmcmc.run.private.rank_assignment import RankAssignment
 from dmcmc.run.rank_run import RankRun
 from dmcmc.run.scheduler.directive import Directive
 from dmcmc.run.scheduler.proposal import EXTERNAL_SEARCH, LOCAL_SEARCH, Proposal
-from dmcmc.run.util_value_cycle import Cycle
+from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.private.rank_assignment import RankAssignment
+from dmcmc.solving.util_value_cycle import Cycle
 
 # Values by variable: those of this rank's agents, and of the variables that they share factors with
 KnownValues = dict[int, int]

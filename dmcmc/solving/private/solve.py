@@ -30,14 +30,17 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result
-from dmcmc.run.agent_steps import Sides
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu
-from dmcmc.run.distribution.rank_view import RankView, rank_view_of
-from dmcmc.run.incumbent import total_of
-from dmcmc.run.initial_tables import first_tables, team_of
-from dmcmc.run.metrics import (
+from dmcmc.run.solve import solve_tiny
+from dmcmc.samplers.contract.protocol import SampledTable
+from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.solving.agent_steps import Sides
+from dmcmc.solving.distribution.rank_view import RankView, rank_view_of
+from dmcmc.solving.incumbent import total_of
+from dmcmc.solving.local_tables import first_tables, team_of
+from dmcmc.solving.metrics import (
     AgentWork,
     checks_of,
     choices_of,
@@ -47,14 +50,14 @@ from dmcmc.run.metrics import (
     metrics_of,
     work_of,
 )
-from dmcmc.run.monitoring.interrupt import Interrupt, RunHandle
-from dmcmc.run.monitoring.progress import NoProgress, ProgressReporter
-from dmcmc.run.planning.divided_problem import DividedProblem, with_memory_limit, work_deadline
-from dmcmc.run.planning.plan import agree_on_tree, plan
-from dmcmc.run.planning.setup import Setup
-from dmcmc.run.planning.work_counts import AgreedPlacement
-from dmcmc.run.presolve.restore_result import OriginalProblem
-from dmcmc.run.private.agree_on_problem import (
+from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
+from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
+from dmcmc.solving.planning.divided_problem import DividedProblem, with_memory_limit, work_deadline
+from dmcmc.solving.planning.plan import agree_on_tree, plan
+from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.work_counts import AgreedPlacement
+from dmcmc.solving.presolve.restore_result import OriginalProblem
+from dmcmc.solving.private.agree_on_problem import (
     PartialUtility,
     agree_on_arithmetic,
     divide_memory,
@@ -62,12 +65,9 @@ from dmcmc.run.private.agree_on_problem import (
     share_magnitudes,
     total_quality,
 )
-from dmcmc.run.private.anytime import PrivateIncumbent, PrivateRun
-from dmcmc.run.private.rank_assignment import RankAssignment
-from dmcmc.run.solve import solve_tiny
-from dmcmc.run.util_value_cycle import Cycle, run_cycle
-from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.solving.private.anytime import PrivateIncumbent, PrivateRun
+from dmcmc.solving.private.rank_assignment import RankAssignment
+from dmcmc.solving.util_value_cycle import Cycle, run_cycle
 
 AgentReader = Callable[[AgentIndex, int], Problem]
 # One rank's part of the result: metrics, clock, whether a GPU was used, message counts

@@ -23,13 +23,13 @@ from dmcmc.results.result import (
     WorkDone,
     guarantee_report,
 )
-from dmcmc.run.agent.uncombined_bound import largest_total
-from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.planning.divided_problem import DividedProblem
-from dmcmc.run.planning.setup import Setup, temperature_of
-from dmcmc.run.presolve.presolve_problem import presolve_report
 from dmcmc.samplers.auto.choose import AgentChoice
 from dmcmc.samplers.contract.protocol import SampledTable
+from dmcmc.solving.agent.uncombined_bound import largest_total
+from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.planning.setup import Setup, temperature_of
+from dmcmc.solving.presolve.presolve_problem import presolve_report
 
 _METHODS_WITH_GUARANTEE = {
     "gibbs",
@@ -245,7 +245,7 @@ def result_of(
     cycles
         Number of combinations.
     make_1_optimal
-        Local search on the original problem, as for :meth:`dmcmc.run.presolve.restore_result.OriginalProblem.restore`.
+        Local search on the original problem, as for ``OriginalProblem.restore``.
     """
     assert incumbent.snapshot is not None
     problem = parts.given.problem
