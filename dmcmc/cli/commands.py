@@ -182,7 +182,7 @@ def _solve(job: "_RunJob | SolveJob", world: "World", ending: "RunHandle | None"
         return solve_command.work(job, world, ending)
     from dmcmc.cli.progress import progress_for
     from dmcmc.run.algorithms.choose_algorithm import solve
-    from dmcmc.solving.private.solve import solve_directory
+    from dmcmc.run.solve_directory import solve_directory
 
     with progress_for(world.rank, job.config.budget.time) as progress:
         if "directory" in job.config.problem:

@@ -106,7 +106,7 @@ from contextlib import suppress
 from pathlib import Path
 from dmcmc.formats import agent_files
 from dmcmc.solving.agent.checkpoint import Checkpoint
-from dmcmc.solving.private.solve import solve_directory
+from dmcmc.run.solve_directory import solve_directory
 
 here, keep = Path(sys.argv[1]).parent, Checkpoint.save
 parts, kept = here / "parts", here / "kept"

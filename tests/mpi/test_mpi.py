@@ -22,7 +22,7 @@ from dmcmc.formats import agent_files, native
 from dmcmc.mpi.launcher import announced_size, launched
 from dmcmc.mpi.placement import place_agents
 from dmcmc.results.provenance import machine
-from dmcmc.solving.private.solve import solve_directory
+from dmcmc.run.solve_directory import solve_directory
 
 pytest.importorskip("mpi4py")
 
@@ -254,8 +254,8 @@ def test_bad_input_is_reported_once_for_all_ranks(tmp_path):
 _SAMPLED = {"method": "gibbs", "samples": 5}
 _IMPROVED = {"local": {**_SAMPLED, "bound": "none"}, "budget": {"time": 600}}
 PHASES = {
-    "load parts": ("kill", "run.private.solve", "read_agent", {}),
-    "plan": ("kill", "run.solve", "plan", {}),
+    "load parts": ("kill", "solving.private.rank_inputs", "read_agent", {}),
+    "plan": ("kill", "solving.solve", "plan", {}),
     "tree parts": ("kill", "mpi.world", "World.exchange", {"combine": {"tree": "depth-first"}}),
     "rows of one agent": ("raise", "solving.local_tables", "_sampled", {"local": _SAMPLED}),
     "sample": ("kill", "solving.local_tables", "_sampled_agents", {"local": _SAMPLED}),
@@ -263,7 +263,12 @@ PHASES = {
     "UTIL parts": ("kill", "solving.util_value_cycle", "util_phase", {"local": _SAMPLED}),
     "VALUE": ("kill", "solving.util_value_cycle", "value_phase", {}),
     "improving": ("kill", "run.rank_run", "time_slice_of", _IMPROVED),
-    "late alone": ("late", "run.rank_run", "RankRun._set_trace_labels", _IMPROVED),  # while the other ranks continue
+    "late alone": (
+        "late",
+        "solving.coordinator",
+        "Coordinator.name_sources",
+        _IMPROVED,
+    ),  # while the other ranks continue
     "improving parts": ("kill", "run.rank_run", "time_slice_of", _IMPROVED),
 }
 

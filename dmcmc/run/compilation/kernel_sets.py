@@ -69,6 +69,16 @@ def planning(config: Settings) -> KernelSet:
     return KernelSet(f"planning {config.local.method}", partial(_compile_planning, config.local.method))
 
 
+def before_plan(problem: Problem, config: Settings) -> list[KernelSet]:
+    """Return the kernels that a run needs until it has divided the problem, the most important first."""
+    sets = [planning(config)]
+    if searches_orders(problem, config.budget.time is not None):
+        sets.append(order_search())
+    if config.local_search != "none":
+        sets.insert(0, first_search_of(problem))
+    return sets
+
+
 def _compile_planning(method: str) -> None:
     """Plan a tiny problem."""
     from dmcmc.solving.planning.plan import prepare
@@ -230,6 +240,12 @@ def _compile_block_moves(variant: SearchVariant) -> None:
     if starts is not None:
         starts.draw(0, 1)
         compile_matching(np.dtype(np.int64))  # larger problems have large buckets
+
+
+def local_search(parts: DividedProblem) -> list[KernelSet]:
+    """Return the kernels of all steps of the local search over the whole assignment."""
+    variant = SearchVariant.of(parts)
+    return [first_search(variant.dtype, variant.dense), chains(variant), block_moves(variant)]
 
 
 def tiny_search_for(parts: DividedProblem) -> LocalSearch:
