@@ -26,7 +26,7 @@ from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.background_compiler import PROCESS_BYTES, BackgroundCompiler
 from dmcmc.run.compilation.kernel_sets import _COMPILED, KernelSet
-from dmcmc.run.monitoring.progress import ProgressReporter
+from dmcmc.solving.monitoring.progress import ProgressReporter
 
 _POLL_SECONDS = 0.05  # seconds between two looks at the kernels while all ranks wait
 _in_compilation = False  # whether this process compiles for another one, or before the clock starts

@@ -28,15 +28,15 @@ from dmcmc.mpi.world import World
 from dmcmc.run.compilation.kernel_sets import KernelSet, SearchVariant, tiny_search_for
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.run.improvers import gpu_chains
-from dmcmc.run.monitoring.progress import ProgressReporter
-from dmcmc.run.planning.combination_plan import largest_join, may_split_buckets, will_prove
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.proposal import SEMIDEFINITE
 from dmcmc.run.union.union_plan import union_of, union_provider
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.methods.blocks import BlockSolver
 from dmcmc.samplers.model.chain_model import is_compact
+from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.planning.combination_plan import largest_join, may_split_buckets, will_prove
+from dmcmc.solving.planning.setup import Setup
 
 _LOG = logging.getLogger(__name__)
 _TITLE = "opening the GPU"
