@@ -50,8 +50,8 @@ from dmcmc.solving.incumbent import title_of, total_of
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_tables import RankTables
-from dmcmc.solving.solve import Watch
 from dmcmc.solving.util_value_cycle import Cycle
+from dmcmc.solving.watch import Watch
 
 # Table size of the first combination, relative to what the time allows, if the union of all agents is bounded, too: a
 # combination that takes a few percent of the time gives cutoffs to the union, which then gains more.
@@ -128,7 +128,7 @@ class RankRun:
         progress.stage("local tables", len(tables.mine))
         before, start = incumbent.utility, time.perf_counter()
         gap_is_met = self.coordinator.first_gap_check(plan)
-        with self.searches.beside_tables(plan):
+        with self.searches.during_tables(plan):
             tables.make(self.coordinator.best, progress.advance, gap_is_met, lambda: incumbent.reached)
         if self.setup is not plan:
             incumbent.setup = self.setup

@@ -24,7 +24,7 @@ from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.solving.planning.setup import Setup
-from dmcmc.solving.solve import Watch
+from dmcmc.solving.watch import Watch
 
 Explain = Callable[[Setup], None]
 
@@ -97,13 +97,15 @@ def _solve(
 ) -> Result | None:
     """Solve a problem until the deadline, or with a fixed amount of work and kernels that are compiled ahead.
 
-    An external search engine works beside the agents, so that it needs the scheduler also without a deadline.
+    An external search engine works at the same time as the agents, so that it needs the scheduler also without a deadline.
     """
     if config.budget.time is not None or config.search not in ("auto", "none"):
         return solve_in_time(problem, config, world, watch, kernels, retained)
-    ahead = CompileAhead(kernels, world, solve_tiny, can_end_early=watch.handle is not None)
-    ahead.begin(problem, config)
-    return fixed_work.solve(problem, config, world, watch.with_planned(ahead.planned), retained)
+    if not kernels.is_off:
+        ahead = CompileAhead(kernels, world, solve_tiny, can_end_early=watch.handle is not None)
+        ahead.begin(problem, config)
+        watch = watch.with_planned(ahead.planned)
+    return fixed_work.solve(problem, config, world, watch, retained)
 
 
 def _ignore(setup: Setup) -> None:

@@ -31,7 +31,8 @@ from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 from dmcmc.solving.planning.divided_problem import with_memory_limit, work_deadline
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.private.rank_inputs import RankInputs
-from dmcmc.solving.solve import Watch, solve_planned
+from dmcmc.solving.solve import solve_planned
+from dmcmc.solving.watch import Watch
 
 
 def solve_directory(

@@ -35,12 +35,18 @@ from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.solving.one_file import OneFile
 from dmcmc.solving.planning.affordable import check_time_for_tables
 from dmcmc.solving.planning.combination_plan import will_prove
-from dmcmc.solving.planning.divided_problem import DividedProblem, UnscatteredProblem, soon_proven, work_deadline
+from dmcmc.solving.planning.divided_problem import (
+    DividedProblem,
+    UnscatteredProblem,
+    divide_on_ranks,
+    soon_proven,
+    work_deadline,
+)
 from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.restore_result import FirstAnswer
 from dmcmc.solving.rank_tables import RankTables
-from dmcmc.solving.solve import Watch, divided
+from dmcmc.solving.watch import Watch
 
 _PLANNING_GRACE = 0.25  # seconds after the deadline in which the plan may still be finished
 
@@ -82,7 +88,7 @@ def solve_in_time(  # long: the order of a run's steps
     if seconds is not None or world.on_first_rank(partial(_has_start, problem, config)):
         first = world.on_all_ranks(partial(_first_answer, problem, config, stop, start, watch, kernels, world.rank))
     can_plan = _are_ready_in_time(kernels, sets_for_plan, stop)
-    parts, unscattered = divided(problem, config, world, stop, first)
+    parts, unscattered = divide_on_ranks(problem, config, world, stop, first)
     parts = parts if retained is None else replace(parts, retained=retained)
     proves_soon = world.on_first_rank(lambda: soon_proven(parts))
     if seconds is not None:

@@ -1,4 +1,4 @@
-"""The searches over the whole assignment that run beside the agents' work: local search, external engine, GPU chains.
+"""The searches over the whole assignment that run while the agents' tables are made and improved: local search, external engine, GPU chains.
 
 They exist where a rank knows the whole problem. In a run with private inputs there are none, and everything here does
 nothing.
@@ -62,7 +62,7 @@ class WholeSearches:
             self._search.begin_on_gpu(setup)
 
     @contextmanager
-    def beside_tables(self, setup: Setup) -> Iterator[None]:
+    def during_tables(self, setup: Setup) -> Iterator[None]:
         """Search in the background while the body makes the first tables."""
         if self._search is None:
             yield
