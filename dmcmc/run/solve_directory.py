@@ -8,6 +8,7 @@ searches over the whole assignment; the improvers sample tables further, tighten
 import os
 import time
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
@@ -124,7 +125,7 @@ def _solve_in_time(
     needed = world.bcast(agent_kernel_sets.agent_work(setup, "deadline", solve_tiny))
     later = world.bcast(agent_kernel_sets.for_improvers(setup, needed))
     compile_seconds = kernels.request(*needed.tables, *later.values())
-    setup, gpu_seconds = prepare_gpu(setup, world, watch.progress, kernels, stop)
+    setup, gpu_seconds, later_on_gpu = prepare_gpu(setup, world, watch.progress, kernels, stop)
     compile_seconds += gpu_seconds
     start, stop = start + compile_seconds, replace(stop, until=stop.until + compile_seconds)
     setup = setup.with_stop(stop)
@@ -132,10 +133,7 @@ def _solve_in_time(
     with handle.deliver_if_late(stop):
         coordinator.take_initial(setup)
     handle.save_partial = coordinator.save_partial
-
-    def is_ready(improver: str) -> bool:
-        return improver not in later or kernels.is_ready(later[improver])
-
+    is_ready = partial(kernels.is_ready_for, needed=(later, later_on_gpu))
     return improve_until_stop(setup, coordinator, WholeSearches(world, None), watch.with_handle(handle), is_ready)
 
 

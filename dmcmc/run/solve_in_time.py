@@ -6,7 +6,7 @@ the kernels that are compiled; see :mod:`dmcmc.run.compilation.kernel_supply`.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -154,17 +154,18 @@ def _solve_planned(search: IncumbentSearch, setup: Setup, watch: Watch, handle: 
     if not timed and not will_prove(setup):
         search.request_kernels()
     search.delay(kernels.request(*later.values()))
+    later_on_gpu: dict[str, KernelSet] = {}
     if timed:
         with handle.deliver_if_late(search.stop):
             try:
                 prepared = prepare_gpu(setup, world, watch.progress, kernels, search.stop, search.concurrent_work)
             except OutOfTime as error:
                 return search.without_tables(error)
-        setup, seconds = prepared
+        setup, seconds, later_on_gpu = prepared
         search.delay(seconds)
     setup = search.engine.assign_cores(setup)
     stop = search.delay(world.on_first_rank(partial(_seconds_of, watch.planned, setup)))
-    searches, is_ready = WholeSearches(world, search), partial(_is_ready, kernels, later)
+    searches, is_ready = WholeSearches(world, search), partial(kernels.is_ready_for, needed=(later, later_on_gpu))
     return improve_until_stop(
         setup.with_stop(stop), OneFile(search), searches, watch.with_handle(handle), is_ready, union
     )
@@ -271,8 +272,3 @@ def _first_answer(
         return None
     is_compiled = partial(kernels.is_ready, kernel_sets.first_search_of(problem))
     return find_first_answer(problem, config, stop, start, watch.progress, is_compiled)
-
-
-def _is_ready(kernels: KernelSupply, sets: Mapping[str, KernelSet], improver: str) -> bool:
-    """Return whether an improver has its kernels on this rank."""
-    return improver not in sets or kernels.is_ready(sets[improver])
