@@ -1,4 +1,4 @@
-"""The searches over the whole assignment that run while the agents' tables are made and improved: local search, external engine, GPU chains.
+"""The searches over the whole assignment that run while the agents work: local search, external engine, GPU chains.
 
 They exist where a rank knows the whole problem. In a run with private inputs there are none, and everything here does
 nothing.
