@@ -97,7 +97,7 @@ def _solve(
 ) -> Result | None:
     """Solve a problem until the deadline, or with a fixed amount of work and kernels that are compiled ahead.
 
-    An external search engine works at the same time as the agents, so that it needs the scheduler also without a deadline.
+    An external search engine works at the same time as the agents, so it needs the scheduler also without a deadline.
     """
     if config.budget.time is not None or config.search not in ("auto", "none"):
         return solve_in_time(problem, config, world, watch, kernels, retained)
