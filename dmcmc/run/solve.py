@@ -86,7 +86,7 @@ def solve(
                 watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, ending is not None))
                 result = fixed_work.solve(problem, config, world, watch, retained)
             else:
-                result = solve_in_time(problem, config, world, watch, kernels, retained)
+                result = solve_in_time(problem, config, world, watch, kernels, retained, solve_tiny)
             seconds = sum(world.allgather(kernels.seconds))
             return None if result is None else msgspec.structs.replace(result, time_compiling=seconds)
     except BaseException as error:

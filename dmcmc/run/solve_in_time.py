@@ -17,12 +17,12 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
+from dmcmc.run.compilation.agent_kernel_sets import SolveTiny
 from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu
 from dmcmc.run.local_search import IncumbentSearch
 from dmcmc.run.rank_run import RankRun
-from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.run.union.union_plan import union_provider
 from dmcmc.run.warm_start.retained_work import RetainedWork
 from dmcmc.run.warm_start.start_assignment import has_start
@@ -58,6 +58,7 @@ def solve_in_time(  # long: the order of a run's steps
     watch: Watch,
     kernels: KernelSupply,
     retained: RetainedWork | None,
+    solve_tiny: SolveTiny,
 ) -> Result | None:
     """Start the clock, find a first answer, divide the problem, find a first incumbent, plan, and improve tables.
 
@@ -78,6 +79,8 @@ def solve_in_time(  # long: the order of a run's steps
         The kernels of the run.
     retained
         Work of earlier runs that may be used again, and receives that of this run; None to keep nothing.
+    solve_tiny
+        Solves a tiny problem in the way of the run, which compiles its kernels.
     """
     seconds, handle = config.budget.time, watch.handle or RunHandle()
     sets_for_plan = world.on_first_rank(partial(_sets_for_plan, problem, config))
@@ -115,7 +118,7 @@ def solve_in_time(  # long: the order of a run's steps
                 return search.without_tables(error)
         if search.engine.has_ended_run():
             return search.result_without_tables()
-        return _solve_planned(search, setup, watch, handle)
+        return _solve_planned(search, setup, watch, handle, solve_tiny)
 
 
 def _plan(search: IncumbentSearch, unscattered: UnscatteredProblem | None, proves_soon: bool) -> Setup:
@@ -131,7 +134,9 @@ def _plan(search: IncumbentSearch, unscattered: UnscatteredProblem | None, prove
         return plan(search.parts, world, speeds, planning_deadline, placement)
 
 
-def _solve_planned(search: IncumbentSearch, setup: Setup, watch: Watch, handle: RunHandle) -> Result | None:
+def _solve_planned(
+    search: IncumbentSearch, setup: Setup, watch: Watch, handle: RunHandle, solve_tiny: SolveTiny
+) -> Result | None:
     """Make tables, combine and improve them, unless an external search engine in the background finishes first."""
     world, timed, kernels = search.world, search.parts.timed, search.kernels
     union = world.on_first_rank(partial(union_provider, setup))
