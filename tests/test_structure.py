@@ -15,12 +15,88 @@ from imports import ROOT, TOP_FOLDERS, File, files, imports
 
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "chain": 20, "class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25}
-REACHED = {"files": 76, "depth": 22, "chain": 34}
+REACHED = {"files": 83, "depth": 23, "chain": 35}
 
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
-LARGE_CLASSES: dict[str, tuple[int, int]] = {}
+LARGE_CLASSES: dict[str, tuple[int, int]] = {
+    "Agent": (355, 29),
+    "AgentNetwork": (197, 17),
+    "Backend": (237, 12),
+    "BackgroundEngine": (228, 20),
+    "BackgroundSearch": (239, 21),
+    "CalibratedBoundState": (200, 18),
+    "Chains": (305, 19),
+    "Compiler": (274, 19),
+    "CudaSparsePasses": (220, 10),
+    "Device": (216, 17),
+    "DeviceDualAscent": (222, 8),
+    "DualState": (444, 27),
+    "Frontier": (323, 21),
+    "FunctionFiltering": (292, 17),
+    "GpuRowExtender": (218, 13),
+    "Incumbent": (302, 21),
+    "IncumbentSearch": (301, 29),
+    "JunctionTree": (374, 28),
+    "LocalSearch": (309, 23),
+    "RankRun": (244, 16),
+    "RankSearch": (171, 18),
+    "RowBuilder": (233, 14),
+    "Scheduler": (223, 10),
+    "SemidefiniteRelaxation": (214, 18),
+    "Session": (207, 12),
+    "Signals": (335, 26),
+    "SparsePasses": (239, 15),
+    "UpperTable": (201, 15),
+    "World": (205, 20),
+    "_CalendarReader": (225, 23),
+    "_CfnReader": (317, 21),
+    "_PydcopReader": (299, 21),
+    "_WcspReader": (353, 21),
+    "_XcspReader": (309, 15),
+}
 # Modules that import more of ours than wanted, with their present number.
-WIDE_MODULES: dict[str, int] = {}
+WIDE_MODULES: dict[str, int] = {
+    "dmcmc/api.py": 21,
+    "dmcmc/cli/commands.py": 44,
+    "dmcmc/cli/solve_command.py": 30,
+    "dmcmc/report/plan.py": 16,
+    "dmcmc/run/algorithms/synchronous_cycles.py": 20,
+    "dmcmc/run/alternatives/find_alternatives.py": 21,
+    "dmcmc/run/background_engine.py": 17,
+    "dmcmc/run/compilation/agent_kernel_sets.py": 21,
+    "dmcmc/run/compilation/kernel_sets.py": 23,
+    "dmcmc/run/compilation/prepare_gpu.py": 28,
+    "dmcmc/run/local_search.py": 21,
+    "dmcmc/run/rank_run.py": 27,
+    "dmcmc/run/solve.py": 18,
+    "dmcmc/run/solve_directory.py": 25,
+    "dmcmc/run/solve_in_time.py": 31,
+    "dmcmc/run/whole_problem/mini_bucket_solve.py": 26,
+    "dmcmc/solving/agent/agent.py": 23,
+    "dmcmc/solving/agent_steps.py": 20,
+    "dmcmc/solving/coordinator.py": 19,
+    "dmcmc/solving/initial_incumbent.py": 20,
+    "dmcmc/solving/local_tables.py": 30,
+    "dmcmc/solving/metrics.py": 16,
+    "dmcmc/solving/planning/combination_plan.py": 24,
+    "dmcmc/solving/planning/divided_problem.py": 22,
+    "dmcmc/solving/planning/plan.py": 24,
+    "dmcmc/solving/planning/setup.py": 16,
+    "dmcmc/solving/private/private_inputs.py": 18,
+    "dmcmc/solving/private/rank_inputs.py": 16,
+    "dmcmc/solving/rank_search.py": 17,
+    "dmcmc/solving/rank_tables.py": 18,
+    "dmcmc/solving/solve.py": 19,
+    "dmcmc/solving/util_value_cycle.py": 20,
+    "inference/bounds/dual/dual_bound.py": 16,
+    "inference/bounds/mini_bucket.py": 17,
+    "inference/bounds/semidefinite/cuda/batched_relaxation.py": 25,
+    "inference/bounds/semidefinite/relaxation.py": 16,
+    "inference/execution/backend.py": 19,
+    "inference/marginals/tables.py": 20,
+    "inference/minibuckets/cuda/moment_matching.py": 18,
+    "inference/sparse/function_filtering.py": 16,
+}
 
 TRACE = """
 import json, sys
