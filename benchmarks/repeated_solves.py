@@ -33,7 +33,7 @@ from dmcmc.solving.rank_tables import RankTables
 SIZES: dict[str, dict[str, int]] = {"default": {}, "X=5": {"variables_per_agent": 5}, "A=5": {"agents": 5}}
 PHASES: Sequence[tuple[Any, str]] = (
     (run_module, "with_memory_limit"),
-    (solve_module, "divide_problem"),
+    (solve_module, "divide_on_ranks"),
     (solve_module, "begin"),
     (solve_module, "plan"),
     (KernelSupply, "wait"),

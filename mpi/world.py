@@ -201,10 +201,12 @@ class World:
         work : callable
             The part. It must not wait for other ranks.
         """
-        return self._calls.after(work)
+        return work() if self.comm is None else self._calls.after(work)
 
     def on_first_rank(self, work: Callable[[], T]) -> T:
         """Return the result of rank 0's work on every rank; an exception on rank 0 is raised on all."""
+        if self.comm is None:
+            return work()
         result = self.on_all_ranks(lambda: work() if self.rank == 0 else None)
         return cast(T, self._bcast(result, "decided"))
 

@@ -9,33 +9,28 @@ agree on assignments and bounds in the same ways (:class:`.coordinator.Coordinat
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.inference.sparse.size_statistics import total_statistics
 from dmcmc.results.result import Result
 from dmcmc.run.combination_limits import CombinationLimits, may_end_with_incumbent
-from dmcmc.run.improvers.protocol import RankState, TimeSlice
+from dmcmc.run.improvers.protocol import TimeSlice
 from dmcmc.run.improvers.recombine import TABLE_GROWTH_FACTOR
-from dmcmc.run.improvers.registry import GLOBAL_IMPROVERS, proposals_of
-from dmcmc.run.run_improvers import CombinationContext, gap_of, improve_agents, time_slice_of
+from dmcmc.run.improvers.registry import GLOBAL_IMPROVERS
+from dmcmc.run.rank_reports import decide, proposals_after, roundings_of
+from dmcmc.run.run_improvers import CombinationContext, improve_agents, time_slice_of
 from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.improver_statistics import shares_of_bound_gain
 from dmcmc.run.scheduler.proposal import (
     BOUND,
     EXTERNAL_SEARCH,
     GPU_CHAINS,
     LOCAL_SEARCH,
     SEMIDEFINITE,
-    UNION_BOUND,
     MeasuredGain,
     Proposal,
     ranks_of_work,
@@ -45,13 +40,14 @@ from dmcmc.run.scheduler.scheduler import Scheduler
 from dmcmc.run.union_part import UnionPart
 from dmcmc.run.whole_searches import WholeSearches
 from dmcmc.samplers import improve_in_team
-from dmcmc.solving.coordinator import Coordinator, CycleReport, roots_of
-from dmcmc.solving.incumbent import title_of, total_of
+from dmcmc.solving.agent.agent import Agent
+from dmcmc.solving.coordinator import Coordinator, CycleReport
+from dmcmc.solving.incumbent import title_of
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_tables import RankTables
-from dmcmc.solving.solve import Watch
 from dmcmc.solving.util_value_cycle import Cycle
+from dmcmc.solving.watch import Watch
 
 # Table size of the first combination, relative to what the time allows, if the union of all agents is bounded, too: a
 # combination that takes a few percent of the time gives cutoffs to the union, which then gains more.
@@ -124,11 +120,10 @@ class RankRun:
         tables, plan, progress, incumbent = self.tables, self.setup, self.watch.progress, self.incumbent
         progress.stage("searching")
         self.coordinator.search_before_tables(plan)
-        self.searches.begin_on_gpu(plan)
         progress.stage("local tables", len(tables.mine))
         before, start = incumbent.utility, time.perf_counter()
         gap_is_met = self.coordinator.first_gap_check(plan)
-        with self.searches.beside_tables(plan):
+        with self.searches.during_tables(plan):
             tables.make(self.coordinator.best, progress.advance, gap_is_met, lambda: incumbent.reached)
         if self.setup is not plan:
             incumbent.setup = self.setup
@@ -183,58 +178,28 @@ class RankRun:
             return directive
         self.coordinator.record(cycle, self.tables.sides)
         reports = self.world.gather(self.world.on_all_ranks(partial(self._report, cycle)))
-        directive = self.world.on_first_rank(lambda: self._decide(reports or []))
+        directive = self.world.on_first_rank(lambda: decide(self.incumbent, reports or []))
         if directive.stop:
-            self.searches.use_time_of_combination()
+            self.searches.use_remaining_time(reserved=True)
         return directive._replace(best=self.coordinator.known_values(directive.best))
 
     def _report(self, cycle: Cycle) -> RankReport:
         """Return what rank 0 needs to know of this rank's work since its last report."""
         self._measured_gains += self.searches.take_gains()
         cycle_report = CycleReport.of(self.tables, cycle, self._rows_pruned)
-        report = RankReport(cycle_report.roots, self._proposals(cycle), tuple(self._measured_gains), *cycle_report[1:])
+        report = RankReport(cycle_report.roots, self.proposals(cycle), tuple(self._measured_gains), *cycle_report[1:])
         self._measured_gains.clear()
         return report
 
-    def _decide(self, reports: list[RankReport]) -> Directive:
-        """Record what all ranks have proven, and return the directive for the next cycle (rank 0)."""
-        roots = roots_of(report.roots for report in reports)
-        self.incumbent.filtered = total_statistics([sizes for report in reports for sizes in report.filtered_sizes])
-        shares_of_gain = shares_of_bound_gain(gain for report in reports for gain in report.gains)
-        self.incumbent.update_bound(total_of(roots, self.setup.arithmetic), parts=shares_of_gain)
-        return self.incumbent.direct(reports)
+    def proposals(self, cycle: Cycle) -> tuple[Proposal, ...]:
+        """Return the improvers' proposals for this rank after a combination.
 
-    def _proposals(self, cycle: Cycle) -> tuple[Proposal, ...]:
-        """Return the improvers' proposals for this rank; without a time budget, only the external search has one.
-
-        The cost of a recombination is estimated as the last combination's seconds times the growth of the tables.
+        The cost of another combination is estimated as the last one's seconds times the growth of the tables.
         """
-        setup, engine_may_improve = self.setup, self.searches.engine_may_improve
-        if not setup.timed:
-            return proposals_of(RankState({}, {}, is_first_rank=False, external_search_active=engine_may_improve))
-        if self.union.is_waiting and self.is_ready(UNION_BOUND):
-            self.union.start(setup)
-        agents = dict(self.tables.agents)
-        gaps = {number: gap_of(setup, cycle.chosen, agent) for number, agent in agents.items()}
-        if (union := self.union.agent) is not None:
-            agents[union.number], gaps[union.number] = union.agent, union.gap
-        tables_split = any(z is not None for z_pair in cycle.z.values() for z in z_pair)
-        recombination_seconds = (
-            TABLE_GROWTH_FACTOR * self.incumbent.combination_seconds
-            if tables_split and self._limits.may_enlarge(setup)
-            else None
-        )
-        return proposals_of(
-            RankState(
-                agents,
-                gaps,
-                self.world.rank == 0 and self.searches.exist,
-                recombination_seconds,
-                engine_may_improve,
-                self.searches.gpu_is_active,
-                self.is_ready,
-            )
-        )
+        enlarged_seconds = None
+        if self._limits.may_enlarge(self.setup):
+            enlarged_seconds = TABLE_GROWTH_FACTOR * self.incumbent.combination_seconds
+        return proposals_after(cycle, self.tables, self.searches, self.union, enlarged_seconds, self.is_ready)
 
     def improve(self, directive: Directive) -> None:
         """Run the improvers in their allocated time: first for this rank's agents, then for all ranks together.
@@ -267,7 +232,9 @@ class RankRun:
         slice = slice if self.union.agent is None else self.union.agent.added_to(slice)
         self._improve_tables(slice, directive)
         if directive.allocations_of(BOUND):
-            self.world.on_all_ranks(self._suggest_roundings)
+            seed = self.setup.config.seed + tables.combinations
+            agents = [*tables.agents.values(), *(() if self.union.agent is None else (self.union.agent.agent,))]
+            self.world.on_all_ranks(partial(self._suggest_roundings, agents, seed))
         for kind in GLOBAL_IMPROVERS:
             if allocations := directive.allocations_of(kind.name):
                 self.incumbent.assignment_source = kind.name
@@ -297,19 +264,11 @@ class RankRun:
         improve_in_team.end(tables.team)
         return pruned
 
-    def _suggest_roundings(self) -> None:
-        """Suggest roundings of the dual bounds as start points to the search, for agents without boundary variables."""
+    def _suggest_roundings(self, agents: Sequence[Agent], seed: int) -> None:
+        """Suggest roundings of the dual bounds as start points to the local search, if their kernels are there."""
         best = self.coordinator.best
-        if best is None or not self.searches.exist:
-            return
-        starts: dict[int, NDArray[np.int64]] = {}
-        union = () if self.union.agent is None else (self.union.agent.agent,)
-        for agent in (*self.tables.agents.values(), *union):
-            if not agent.local.interface and not agent.table.exact and self.is_ready(SEMIDEFINITE):
-                hidden, seed = list(agent.local.hidden), self.setup.config.seed + self.tables.combinations
-                for number, values in enumerate(agent.upper.roundings(seed)):
-                    starts.setdefault(number, best.copy())[hidden] = values
-        self.searches.suggest([*starts.values()])
+        if best is not None and self.searches.exist and self.is_ready(SEMIDEFINITE):
+            self.searches.suggest(roundings_of(agents, best, seed))
 
     def _search_on_all_ranks(self, seconds: float) -> float:
         """Search for some seconds on all ranks together; return the gain in utility (rank 0)."""

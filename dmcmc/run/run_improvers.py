@@ -7,10 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.mpi.message_contents import ChosenValues
@@ -18,9 +15,9 @@ from dmcmc.run.improvers import registry
 from dmcmc.run.improvers.protocol import TimeQuantum, TimeSlice
 from dmcmc.run.scheduler.directive import Directive
 from dmcmc.solving.agent.agent import Agent
-from dmcmc.solving.agent.row_sums import rows_of
 from dmcmc.solving.agent_steps import Sides
 from dmcmc.solving.metrics import gap_at
+from dmcmc.solving.outside_bounds import component_roots, outside_rows
 from dmcmc.solving.planning.setup import Setup
 
 
@@ -67,7 +64,7 @@ def time_slice_of(
     for number, agent in agents.items():
         outside = None
         if number in context.outsides and agent.enumerated:
-            outside = _outside_rows(setup, agent, context)
+            outside = outside_rows(setup, agent, context.outsides[number], context.sides.upper)
         quanta[number] = TimeQuantum(agent, outside, directive.cutoffs.get(roots[number]))
     backend = replace(setup.backend, stop=stop.by(stop.until - directive.reserved_seconds))
     return TimeSlice(
@@ -104,27 +101,3 @@ def improve_agents(time_slice: TimeSlice, directive: Directive) -> bool:
 def gap_of(setup: Setup, chosen: Mapping[int, ChosenValues], agent: Agent) -> float | None:
     """Return an agent's part of the optimality gap with its current table; None if it is not known."""
     return gap_at(agent.exported(), chosen[agent.local.agent], setup.arithmetic)
-
-
-def _outside_rows(setup: Setup, agent: Agent, context: CombinationContext) -> NDArray[Any]:
-    """Return an upper bound on what all other agents can add to each row of an agent's table, (rows,) encoded.
-
-    Rows that are not listed any more have −∞.
-    """
-    number, upper = agent.local.agent, context.sides.upper
-    tables = context.outsides[number]
-    if number not in upper.rows:
-        return agent.rows(tables)
-    listed_bounds = rows_of(tables, (upper.row_variable(number),), upper.sizes, setup.arithmetic)
-    bounds = np.full(agent.local.rows, setup.arithmetic.lowest, dtype=listed_bounds.dtype)
-    bounds[np.ravel_multi_index(tuple(upper.rows[number].T), agent.local.interface_shape)] = listed_bounds
-    return bounds
-
-
-def component_roots(setup: Setup) -> dict[int, int]:
-    """Return the root agent of each agent's component: of each agent's tree in the pseudo-forest."""
-    root_of: dict[int, int] = {}
-    for agent in reversed(setup.tree.bottom_up):
-        parent = setup.tree.parent[agent]
-        root_of[agent] = agent if parent < 0 else root_of[parent]
-    return root_of

@@ -14,7 +14,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation.compile_ahead import CompileAhead
+from dmcmc.run.compilation.compile_ahead import request_before_plan, request_when_planned
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.solve_in_time import solve_in_time
 from dmcmc.run.solve_tiny import solve_tiny
@@ -24,9 +24,11 @@ from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.solving.planning.setup import Setup
-from dmcmc.solving.solve import Watch
+from dmcmc.solving.watch import Watch
 
 Explain = Callable[[Setup], None]
+# An external search engine works at the same time as the agents, so it needs the scheduler also without a time budget.
+_SEARCHES_OF_FIXED_WORK = ("auto", "none")
 
 
 def solve(
@@ -79,31 +81,17 @@ def solve(
         ):
             explain_here = _ignore if explain is None or world.rank > 0 else explain
             watch = Watch(progress, explain_here, ending, handles_signals=ending is not None)
-            result = _solve(problem, config, world, watch, kernels, retained)
+            if config.budget.time is None and config.search in _SEARCHES_OF_FIXED_WORK:
+                request_before_plan(kernels, world, problem, config)
+                watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, ending is not None))
+                result = fixed_work.solve(problem, config, world, watch, retained)
+            else:
+                result = solve_in_time(problem, config, world, watch, kernels, retained, solve_tiny)
             seconds = sum(world.allgather(kernels.seconds))
             return None if result is None else msgspec.structs.replace(result, time_compiling=seconds)
     except BaseException as error:
         world.abort_on_exit(error)
         raise
-
-
-def _solve(
-    problem: Problem | None,
-    config: Settings,
-    world: World,
-    watch: Watch,
-    kernels: KernelSupply,
-    retained: RetainedWork | None,
-) -> Result | None:
-    """Solve a problem until the deadline, or with a fixed amount of work and kernels that are compiled ahead.
-
-    An external search engine works beside the agents, so that it needs the scheduler also without a deadline.
-    """
-    if config.budget.time is not None or config.search not in ("auto", "none"):
-        return solve_in_time(problem, config, world, watch, kernels, retained)
-    ahead = CompileAhead(kernels, world, solve_tiny, can_end_early=watch.handle is not None)
-    ahead.begin(problem, config)
-    return fixed_work.solve(problem, config, world, watch.with_planned(ahead.planned), retained)
 
 
 def _ignore(setup: Setup) -> None:

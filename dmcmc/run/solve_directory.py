@@ -21,7 +21,7 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
-from dmcmc.run.compilation.compile_ahead import CompileAhead
+from dmcmc.run.compilation.compile_ahead import request_when_planned
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu
 from dmcmc.run.solve_in_time import improve_until_stop
@@ -32,7 +32,8 @@ from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 from dmcmc.solving.planning.divided_problem import with_memory_limit, work_deadline
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.private.rank_inputs import RankInputs
-from dmcmc.solving.solve import Watch, solve_planned
+from dmcmc.solving.solve import solve_planned
+from dmcmc.solving.watch import Watch
 
 
 def solve_directory(
@@ -110,8 +111,8 @@ def _solve(
     """Solve with a fixed amount of work."""
     setup, factors = inputs.plan(world, NO_DEADLINE)
     coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
-    ahead = CompileAhead(kernels, world, solve_tiny, can_end_early=False)
-    return solve_planned(setup, coordinator, watch.with_planned(ahead.planned))
+    watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, can_end_early=False))
+    return solve_planned(setup, coordinator, watch)
 
 
 def _solve_in_time(

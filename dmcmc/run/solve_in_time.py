@@ -17,12 +17,12 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
+from dmcmc.run.compilation.agent_kernel_sets import SolveTiny
 from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu
 from dmcmc.run.local_search import IncumbentSearch
 from dmcmc.run.rank_run import RankRun
-from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.run.union.union_plan import union_provider
 from dmcmc.run.warm_start.retained_work import RetainedWork
 from dmcmc.run.warm_start.start_assignment import has_start
@@ -35,12 +35,18 @@ from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.solving.one_file import OneFile
 from dmcmc.solving.planning.affordable import check_time_for_tables
 from dmcmc.solving.planning.combination_plan import will_prove
-from dmcmc.solving.planning.divided_problem import DividedProblem, UnscatteredProblem, soon_proven, work_deadline
+from dmcmc.solving.planning.divided_problem import (
+    DividedProblem,
+    UnscatteredProblem,
+    divide_on_ranks,
+    soon_proven,
+    work_deadline,
+)
 from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.restore_result import FirstAnswer
 from dmcmc.solving.rank_tables import RankTables
-from dmcmc.solving.solve import Watch, divided
+from dmcmc.solving.watch import Watch
 
 _PLANNING_GRACE = 0.25  # seconds after the deadline in which the plan may still be finished
 
@@ -52,6 +58,7 @@ def solve_in_time(  # long: the order of a run's steps
     watch: Watch,
     kernels: KernelSupply,
     retained: RetainedWork | None,
+    solve_tiny: SolveTiny,
 ) -> Result | None:
     """Start the clock, find a first answer, divide the problem, find a first incumbent, plan, and improve tables.
 
@@ -72,6 +79,8 @@ def solve_in_time(  # long: the order of a run's steps
         The kernels of the run.
     retained
         Work of earlier runs that may be used again, and receives that of this run; None to keep nothing.
+    solve_tiny
+        Solves a tiny problem in the way of the run, which compiles its kernels.
     """
     seconds, handle = config.budget.time, watch.handle or RunHandle()
     sets_for_plan = world.on_first_rank(partial(_sets_for_plan, problem, config))
@@ -82,7 +91,7 @@ def solve_in_time(  # long: the order of a run's steps
     if seconds is not None or world.on_first_rank(partial(_has_start, problem, config)):
         first = world.on_all_ranks(partial(_first_answer, problem, config, stop, start, watch, kernels, world.rank))
     can_plan = _are_ready_in_time(kernels, sets_for_plan, stop)
-    parts, unscattered = divided(problem, config, world, stop, first)
+    parts, unscattered = divide_on_ranks(problem, config, world, stop, first)
     parts = parts if retained is None else replace(parts, retained=retained)
     proves_soon = world.on_first_rank(lambda: soon_proven(parts))
     if seconds is not None:
@@ -109,7 +118,7 @@ def solve_in_time(  # long: the order of a run's steps
                 return search.without_tables(error)
         if search.engine.has_ended_run():
             return search.result_without_tables()
-        return _solve_planned(search, setup, watch, handle)
+        return _solve_planned(search, setup, watch, handle, solve_tiny)
 
 
 def _plan(search: IncumbentSearch, unscattered: UnscatteredProblem | None, proves_soon: bool) -> Setup:
@@ -125,7 +134,9 @@ def _plan(search: IncumbentSearch, unscattered: UnscatteredProblem | None, prove
         return plan(search.parts, world, speeds, planning_deadline, placement)
 
 
-def _solve_planned(search: IncumbentSearch, setup: Setup, watch: Watch, handle: RunHandle) -> Result | None:
+def _solve_planned(
+    search: IncumbentSearch, setup: Setup, watch: Watch, handle: RunHandle, solve_tiny: SolveTiny
+) -> Result | None:
     """Make tables, combine and improve them, unless an external search engine in the background finishes first."""
     world, timed, kernels = search.world, search.parts.timed, search.kernels
     union = world.on_first_rank(partial(union_provider, setup))

@@ -1,4 +1,4 @@
-"""Bound and search the union of all agents (:mod:`dmcmc.run.union`) beside the agents' own work."""
+"""Bound and search the union of all agents (:mod:`dmcmc.run.union`) while the agents' tables are improved."""
 
 from collections.abc import Sequence
 

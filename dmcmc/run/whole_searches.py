@@ -1,4 +1,4 @@
-"""The searches over the whole assignment that run beside the agents' work: local search, external engine, GPU chains.
+"""The searches over the whole assignment that run while the agents work: local search, external engine, GPU chains.
 
 They exist where a rank knows the whole problem. In a run with private inputs there are none, and everything here does
 nothing.
@@ -56,17 +56,13 @@ class WholeSearches:
         """Utility of the best assignment that all ranks know; None if it breaks hard constraints or is not known."""
         return None if self._search is None else self._search.quality.feasible_utility
 
-    def begin_on_gpu(self, setup: Setup) -> None:
-        """Start background chains on rank 0's GPU, if they are wanted and tables will not prove the optimum soon."""
-        if self._search is not None:
-            self._search.begin_on_gpu(setup)
-
     @contextmanager
-    def beside_tables(self, setup: Setup) -> Iterator[None]:
-        """Search in the background while the body makes the first tables."""
+    def during_tables(self, setup: Setup) -> Iterator[None]:
+        """Search in the background, also on a GPU if that is wanted, while the body makes the first tables."""
         if self._search is None:
             yield
             return
+        self._search.begin_on_gpu(setup)
         brief = self._search.brief_search_seconds(setup)
         searching = self._search.in_background(not will_prove(setup), MIN_RELATIVE_GAIN, brief_seconds=brief)
         with searching, self._search.overlapped.overlapping():
@@ -126,15 +122,17 @@ class WholeSearches:
         if self._search is not None:
             self._search.suggest(starts)
 
-    def use_remaining_time(self) -> None:
-        """Search until the deadline, unless the run has reached its goal."""
-        if self._search is not None:
-            self._search.use_remaining_time()
+    def use_remaining_time(self, reserved: bool = False) -> None:
+        """Search until the deadline, unless the run has reached its goal.
 
-    def use_time_of_combination(self) -> None:
-        """Search until the deadline of a run whose time is over but for what was reserved for a combination."""
-        if self._search is not None and not self._search.decodes_only:
-            incumbent = self._search.incumbent
-            if self._world.on_first_rank(lambda: incumbent.timed_out):
-                self._search.use_remaining_time()
-                incumbent.timed_out = True
+        Parameters
+        ----------
+        reserved
+            Whether only the time is left that was reserved for a combination, in a run whose time is over.
+        """
+        if self._search is None or (reserved and self._search.decodes_only):
+            return
+        incumbent = self._search.incumbent
+        if not reserved or self._world.on_first_rank(lambda: incumbent.timed_out):
+            self._search.use_remaining_time()
+            incumbent.timed_out |= reserved

@@ -26,6 +26,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.scheduler.improver_statistics import improvers_of_assignment
 from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, SAMPLING
+from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.solving.agent.uncombined_bound import problem_bound
 from dmcmc.solving.agent_steps import Sides
 from dmcmc.solving.incumbent import Incumbent, total_of
@@ -96,7 +97,7 @@ class Coordinator(ABC):
 
     def take_plan(self, setup: Setup) -> None:
         """Take the plan of the run, and note in the result how it deviates from the settings."""
-        self.incumbent.setup, self.incumbent.note = setup, setup.note
+        self.incumbent.setup, self.incumbent.note = setup, _deviation(setup)
 
     def name_sources(self, improvers: Sequence[str]) -> None:
         """Set the improvers that the trace names as the sources of the next assignment and of the next bound."""
@@ -168,23 +169,8 @@ class Coordinator(ABC):
             attempt has removed no row.
         """
         reports = self.world.gather(report)
-        cutoffs = self.world.on_first_rank(lambda: self._decide(setup, reports or []))
+        cutoffs = self.world.on_first_rank(lambda: _decide(self.incumbent, setup, reports or []))
         return None if cutoffs is None else cutoffs._replace(best=self.known_values(cutoffs.best))
-
-    def _decide(self, setup: Setup, reports: list[CycleReport]) -> Cutoffs | None:
-        """Record what all ranks have proven, and decide whether to remove rows (rank 0)."""
-        incumbent, roots = self.incumbent, roots_of(report.roots for report in reports)
-        incumbent.filtered = total_statistics([sizes for report in reports for sizes in report.filtered_sizes])
-        incumbent.update_bound(total_of(roots, setup.arithmetic))
-        if incumbent.reached:
-            return None
-        if any(report.stop_requested for report in reports):
-            incumbent.timed_out = True
-            return None
-        may_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
-        if not (may_help and incumbent.feasible and setup.config.combine.method == "auto"):
-            return None
-        return Cutoffs(incumbent.component_cutoffs(roots), incumbent.values, incumbent.bounded)
 
     def give_up(self, error: ResourceError, tables: RankTables) -> None:
         """End the run with the incumbent, because its memory was not enough or it was asked to end.
@@ -223,3 +209,28 @@ def roots_of(parts: Iterable[Mapping[int, Number | None]]) -> dict[int, Number |
     for part in parts:
         bounds |= part
     return {agent: bounds[agent] for agent in sorted(bounds)}
+
+
+def _decide(incumbent: Incumbent, setup: Setup, reports: Sequence[CycleReport]) -> Cutoffs | None:
+    """Record what all ranks have proven, and decide whether to remove rows (rank 0)."""
+    roots = roots_of(report.roots for report in reports)
+    incumbent.filtered = total_statistics([sizes for report in reports for sizes in report.filtered_sizes])
+    incumbent.update_bound(total_of(roots, setup.arithmetic))
+    if incumbent.reached:
+        return None
+    if any(report.stop_requested for report in reports):
+        incumbent.timed_out = True
+        return None
+    may_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
+    if not (may_help and incumbent.feasible and setup.config.combine.method == "auto"):
+        return None
+    return Cutoffs(incumbent.component_cutoffs(roots), incumbent.values, incumbent.bounded)
+
+
+def _deviation(setup: Setup) -> str | None:
+    """Return how the plan deviates from the settings, for the result; None if it does not."""
+    sampled = setup.methods.count(SAMPLER) if setup.config.local.method == "exact" else 0
+    if not sampled:
+        return None
+    subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
+    return f"{subject} sampled: local.method: exact does not fit budget.memory there"

@@ -8,12 +8,11 @@ with a time budget (:mod:`dmcmc.run.rank_run`) makes and combines the same table
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
@@ -22,65 +21,15 @@ from dmcmc.run.warm_start.start_assignment import has_start
 from dmcmc.solving.coordinator import Coordinator, CycleReport
 from dmcmc.solving.initial_incumbent import begin, find_first_answer
 from dmcmc.solving.local_tables import team_of
-from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 from dmcmc.solving.one_file import OneFile
-from dmcmc.solving.planning.divided_problem import (
-    DividedProblem,
-    UnscatteredProblem,
-    divide_problem,
-    prepare_scattering,
-)
+from dmcmc.solving.planning.divided_problem import divide_on_ranks
 from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.restore_result import FirstAnswer
 from dmcmc.solving.pruning import Cutoffs, prune
 from dmcmc.solving.rank_search import RankSearch
 from dmcmc.solving.rank_tables import RankTables
-
-
-@dataclass(frozen=True)
-class Watch:
-    """What a caller can see of a run while it works, and how it can end it; the functions are called on all ranks.
-
-    Attributes
-    ----------
-    progress : ProgressReporter
-        Receives the stages of the run and, on rank 0, each point of the result's trace.
-    planned : callable
-        Called with the plan before the work begins, and again if some agents' methods had to change. The time that it
-        takes is not counted as time of the run.
-    handle : RunHandle or None
-        Handle by which the run can be ended early, and by which its best result so far can be read.
-    handles_signals : bool
-        Whether the caller handles signals; otherwise, a run with a time budget ends at the first Ctrl-C.
-    """
-
-    progress: ProgressReporter
-    planned: Callable[[Setup], object] = lambda setup: None
-    handle: RunHandle | None = None
-    handles_signals: bool = False
-
-    @property
-    def stop(self) -> Deadline:
-        """The deadline of the run: never, unless the caller asks for the end."""
-        return NO_DEADLINE if self.handle is None else Deadline(cancellation=self.handle.cancellation)
-
-    def with_handle(self, handle: RunHandle) -> "Watch":
-        """Return the same with a handle."""
-        return replace(self, handle=handle)
-
-    def with_planned(self, planned: Callable[[Setup], object]) -> "Watch":
-        """Return the same with another observer of the plan, who is told before the present one."""
-
-        def both(setup: Setup) -> None:
-            planned(setup)
-            self.planned(setup)
-
-        return replace(self, planned=both)
-
-
-UNWATCHED = Watch(NoProgress())
+from dmcmc.solving.watch import UNWATCHED, Watch
 
 
 def solve(
@@ -112,7 +61,7 @@ def solve(
     """
     start, stop = time.perf_counter(), watch.stop
     first = _improved_start(problem, config, world, watch, start)
-    parts, unscattered = divided(problem, config, world, stop, first)
+    parts, unscattered = divide_on_ranks(problem, config, world, stop, first)
     parts = parts if retained is None else replace(parts, retained=retained)
     with begin(parts, world, stop, start, watch.progress, RankSearch, may_wait=True) as search:
         if watch.handle is not None:
@@ -130,7 +79,7 @@ def solve_planned(
     setup: Setup,
     coordinator: Coordinator,
     watch: Watch = UNWATCHED,
-    meanwhile: AbstractContextManager[None] | None = None,
+    overlapped: AbstractContextManager[None] | None = None,
 ) -> Result | None:
     """Make the agents' tables, combine them until that proves nothing more, and return the result on rank 0.
 
@@ -142,7 +91,7 @@ def solve_planned(
         How the ranks agree on the answer.
     watch
         What the caller sees of the run.
-    meanwhile
+    overlapped
         Work for the time in which a GPU makes the tables.
     """
     coordinator.incumbent.delay(_seconds_of(partial(watch.planned, setup)))
@@ -150,7 +99,7 @@ def solve_planned(
     with team_of(setup, coordinator.world, coordinator.private) as team:
         tables = RankTables(setup, coordinator.world, team)
         try:
-            _make_tables(tables, coordinator, watch, meanwhile or nullcontext())
+            _make_tables(tables, coordinator, watch, overlapped or nullcontext())
             if not coordinator.gap_is_met(tables):
                 cutoffs = _combine(tables, coordinator, watch)
                 while cutoffs is not None:
@@ -161,14 +110,14 @@ def solve_planned(
 
 
 def _make_tables(
-    tables: RankTables, coordinator: Coordinator, watch: Watch, meanwhile: AbstractContextManager[None]
+    tables: RankTables, coordinator: Coordinator, watch: Watch, overlapped: AbstractContextManager[None]
 ) -> None:
     """Make the agents' tables, from the best assignment that can be found before."""
     setup, progress = tables.setup, watch.progress
     progress.stage("searching")
     coordinator.search_before_tables(setup)
     progress.stage("local tables", len(tables.mine))
-    with meanwhile:
+    with overlapped:
         tables.make(coordinator.best, progress.advance)
     if tables.setup is not setup:
         coordinator.incumbent.setup = tables.setup
@@ -195,31 +144,6 @@ def _combine(tables: RankTables, coordinator: Coordinator, watch: Watch, pruned:
     cycle = tables.combine()
     coordinator.record(cycle, tables.sides)
     return coordinator.conclude(tables.setup, CycleReport.of(tables, cycle, pruned))
-
-
-def divided(
-    problem: Problem | None, config: Settings, world: World, stop: Deadline, first: FirstAnswer | None
-) -> tuple[DividedProblem, UnscatteredProblem | None]:
-    """Return the problem as this rank knows it, and what rank 0 still has to scatter if it alone has the problem.
-
-    Parameters
-    ----------
-    problem
-        The problem; None on other ranks if rank 0 alone has it.
-    config
-        Settings of the run.
-    world
-        The ranks.
-    stop
-        Deadline of the run.
-    first
-        The answer that was found before, if there is one.
-    """
-    rank_0_only = any(world.allgather(problem is None))
-    if problem is not None and not rank_0_only:
-        return divide_problem(problem, config, world, stop, first), None
-    unscattered = prepare_scattering(problem, config, world, first)
-    return unscattered.parts, unscattered
 
 
 def _improved_start(

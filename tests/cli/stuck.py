@@ -12,7 +12,7 @@ from pathlib import Path
 PLACES = {
     "reading": ("dmcmc.cli.commands", "problem_of"),
     "compiling": ("dmcmc.run.compilation.kernel_supply", "KernelSupply.request"),
-    "dividing": ("dmcmc.solving.solve", "divide_problem"),
+    "dividing": ("dmcmc.solving.planning.divided_problem", "divide_problem"),
     "sampling": ("dmcmc.run.rank_run", "RankRun.first_tables"),
     "improving": ("dmcmc.run.rank_run", "RankRun.improve"),
 }

@@ -28,14 +28,14 @@ from dmcmc.run.rank_run import RankRun
 from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.run.whole_searches import WholeSearches
 from dmcmc.solving import initial_incumbent
-from dmcmc.solving import solve as solving
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.interrupt import Interrupt
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.one_file import OneFile
+from dmcmc.solving.planning import divided_problem as dividing
 from dmcmc.solving.planning.plan import prepare
 from dmcmc.solving.rank_tables import RankTables
-from dmcmc.solving.solve import Watch
+from dmcmc.solving.watch import Watch
 from support.clock import MovableClock
 
 
@@ -200,13 +200,13 @@ def record_late_compilation(monkeypatch):
             late.append(f"{self.py_func.__module__}.{self.py_func.__name__} {signature}")
         return compile_(self, signature)
 
-    started = solving.divide_problem
+    started = dividing.divide_problem
     with monkeypatch.context() as patched:
         patched.setenv("DMCMC_COMPILE", "first")
         patched.setattr(kernel_sets, "compiled_marker", lambda name: None)
         patched.setattr(KernelSupply, "_compile_here", without_clock(KernelSupply._compile_here))
         patched.setattr(solve_in_time, "prepare_gpu", without_clock(solve_in_time.prepare_gpu))
-        patched.setattr(solving, "divide_problem", starting)
+        patched.setattr(dividing, "divide_problem", starting)
         patched.setattr(Dispatcher, "compile", record)
         forget_compiled_kernels()
         yield late

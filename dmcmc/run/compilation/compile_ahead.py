@@ -1,9 +1,10 @@
 """Compile in the background what a run without a time budget will call, while it works.
 
 The run does not know of it: it calls kernels, which are compiled when they are called, or found if another process has
-been faster. :class:`CompileAhead` watches the run from outside, by its problem and its plan.
+been faster. Kernels are requested by the problem, and when the run shows its plan.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from dmcmc.config.settings import Settings
@@ -16,8 +17,21 @@ from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 
 
-class CompileAhead:
-    """Requests the kernels of a run with a fixed amount of work; the methods are called by all ranks.
+def request_before_plan(kernels: KernelSupply, world: World, problem: Problem | None, config: Settings) -> None:
+    """Request the kernels that divide and plan a problem, which rank 0 has; called by all ranks."""
+
+    def needed() -> list[kernel_sets.KernelSet]:
+        assert problem is not None
+        return kernel_sets.before_plan(problem, config)
+
+    if not kernels.is_off:
+        kernels.request(*world.on_first_rank(needed))
+
+
+def request_when_planned(
+    kernels: KernelSupply, world: World, solve_tiny: SolveTiny, can_end_early: bool
+) -> Callable[[Setup], None]:
+    """Return a function that requests the kernels of a plan at its first call; all ranks call it.
 
     Parameters
     ----------
@@ -30,28 +44,18 @@ class CompileAhead:
     can_end_early
         Whether the run may be asked to end: work with a deadline has other kernels.
     """
+    called = False
 
-    def __init__(self, kernels: KernelSupply, world: World, solve_tiny: SolveTiny, can_end_early: bool) -> None:
-        self._kernels, self._world, self._solve_tiny, self._can_end_early = kernels, world, solve_tiny, can_end_early
-        self._is_planned = False
-
-    def begin(self, problem: Problem | None, config: Settings) -> None:
-        """Request the kernels that divide and plan a problem, which rank 0 has."""
-
-        def needed() -> list[kernel_sets.KernelSet]:
-            assert problem is not None
-            return kernel_sets.before_plan(problem, config)
-
-        self._kernels.request(*self._world.on_first_rank(needed))
-
-    def planned(self, setup: Setup) -> None:
-        """Request the kernels of a plan: those of the agents' tables, of their bounds, and of the local search."""
-        if self._is_planned:  # the plan has changed during the work
+    def planned(setup: Setup) -> None:
+        nonlocal called
+        if called or kernels.is_off:  # the plan may change while tables are made
             return
-        self._is_planned = True
-        find = partial(agent_kernel_sets.agent_work, setup, "deadline" if self._can_end_early else "none")
-        needed = self._world.on_first_rank(partial(find, self._solve_tiny))
-        self._kernels.request(*needed.tables)
+        called = True
+        find = partial(agent_kernel_sets.agent_work, setup, "deadline" if can_end_early else "none", solve_tiny)
+        needed = world.on_first_rank(find)
+        kernels.request(*needed.tables)
         if not will_prove(setup) and setup.config.local_search != "none":
-            self._kernels.request(*self._world.on_first_rank(partial(kernel_sets.local_search, setup)))
-        self._kernels.request(*agent_kernel_sets.for_improvers(setup, needed).values())
+            kernels.request(*world.on_first_rank(partial(kernel_sets.local_search, setup)))
+        kernels.request(*agent_kernel_sets.for_improvers(setup, needed).values())
+
+    return planned

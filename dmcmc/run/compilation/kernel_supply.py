@@ -100,6 +100,11 @@ class KernelSupply:
             self._compiler.close()
 
     @property
+    def is_off(self) -> bool:
+        """Whether nothing is requested: kernels are interpreted, or this process compiles for another one."""
+        return self._off
+
+    @property
     def seconds(self) -> float:
         """Processor seconds of compilation so far, in this process and in those that it has started."""
         children = 0.0 if self._compiler is None else self._compiler.seconds

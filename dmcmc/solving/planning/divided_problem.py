@@ -273,6 +273,31 @@ def prepare_scattering(
     )
 
 
+def divide_on_ranks(
+    problem: Problem | None, config: Settings, world: World, stop: Deadline, first: FirstAnswer | None
+) -> tuple[DividedProblem, UnscatteredProblem | None]:
+    """Return the problem as this rank knows it, and what rank 0 still has to scatter if it alone has the problem.
+
+    Parameters
+    ----------
+    problem
+        The problem; None on other ranks if rank 0 alone has it.
+    config
+        Settings of the run.
+    world
+        The ranks.
+    stop
+        Deadline of the run.
+    first
+        The answer that was found before, if there is one.
+    """
+    rank_0_only = any(world.allgather(problem is None))
+    if problem is not None and not rank_0_only:
+        return divide_problem(problem, config, world, stop, first), None
+    unscattered = prepare_scattering(problem, config, world, first)
+    return unscattered.parts, unscattered
+
+
 def _rank_view(
     index: agent_files.AgentIndex,
     own_parts: Mapping[int, Problem],

@@ -83,15 +83,6 @@ class Setup(DividedProblem):
         """The local solver of each agent."""
         return tuple(choice.method for choice in self.choices)
 
-    @property
-    def note(self) -> str | None:
-        """How the plan deviates from the settings, for the result; None if it does not."""
-        sampled = self.methods.count(SAMPLER) if self.config.local.method == "exact" else 0
-        if not sampled:
-            return None
-        subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
-        return f"{subject} sampled: local.method: exact does not fit budget.memory there"
-
     @cached_property
     def listed_rows(self) -> tuple[int, ...]:
         """Number of listed rows of each sampled agent's table; 0 for all rows."""

@@ -83,11 +83,11 @@ def test_the_first_answer_comes_before_presolve_division_and_planning(monkeypatc
 
         return call
 
-    for name in ("divided", "begin", "plan"):
+    for name in ("divide_on_ranks", "begin", "plan"):
         monkeypatch.setattr(solve_module, name, observed(name, getattr(solve_module, name)))
     problem = sparse_problem(60, agents=5)
     result = dmcmc.solve(problem, timeout=0.5, device="cpu", trace=points.append, search="none")
-    assert points_before["divided"] == 1 and set(points_before) == {"divided", "begin", "plan"}
+    assert points_before["divide_on_ranks"] == 1 and set(points_before) == {"divide_on_ranks", "begin", "plan"}
     assert result.trace[0] == points[0] and result.trace[0].objective is not None
 
 

@@ -1,0 +1,93 @@
+"""What ranks tell rank 0 after a combination in a run with a time budget, and what rank 0 decides."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.sparse.size_statistics import total_statistics
+from dmcmc.run.improvers.protocol import RankState
+from dmcmc.run.improvers.registry import proposals_of
+from dmcmc.run.run_improvers import gap_of
+from dmcmc.run.scheduler.directive import Directive
+from dmcmc.run.scheduler.improver_statistics import shares_of_bound_gain
+from dmcmc.run.scheduler.proposal import UNION_BOUND, Proposal
+from dmcmc.run.scheduler.rank_report import RankReport
+from dmcmc.run.union_part import UnionPart
+from dmcmc.run.whole_searches import WholeSearches
+from dmcmc.solving.agent.agent import Agent
+from dmcmc.solving.coordinator import roots_of
+from dmcmc.solving.incumbent import Incumbent, total_of
+from dmcmc.solving.rank_tables import RankTables
+from dmcmc.solving.util_value_cycle import Cycle
+
+
+def decide(incumbent: Incumbent, reports: Sequence[RankReport]) -> Directive:
+    """Record what all ranks have proven, and return the directive for the next cycle (rank 0)."""
+    assert incumbent.setup is not None
+    roots = roots_of(report.roots for report in reports)
+    incumbent.filtered = total_statistics([sizes for report in reports for sizes in report.filtered_sizes])
+    shares_of_gain = shares_of_bound_gain(gain for report in reports for gain in report.gains)
+    incumbent.update_bound(total_of(roots, incumbent.setup.arithmetic), parts=shares_of_gain)
+    return incumbent.direct(reports)
+
+
+def proposals_after(
+    cycle: Cycle,
+    tables: RankTables,
+    searches: WholeSearches,
+    union: UnionPart,
+    enlarged_seconds: float | None,
+    is_ready: Callable[[str], bool],
+) -> tuple[Proposal, ...]:
+    """Return the improvers' proposals for a rank; without a time budget, only the external search has one.
+
+    Parameters
+    ----------
+    cycle
+        The last combination.
+    tables
+        The tables of the rank.
+    searches
+        The searches over the whole assignment.
+    union
+        The part of the rank in the union of all agents; its bound is started once its kernels are there.
+    enlarged_seconds
+        Estimated seconds of another combination with larger tables; None if there cannot be larger ones.
+    is_ready
+        Returns whether an improver, given by its name, has its kernels on this rank.
+    """
+    setup, engine_may_improve = tables.setup, searches.engine_may_improve
+    if not setup.timed:
+        return proposals_of(RankState({}, {}, is_first_rank=False, external_search_active=engine_may_improve))
+    if union.is_waiting and is_ready(UNION_BOUND):
+        union.start(setup)
+    agents = dict(tables.agents)
+    gaps = {number: gap_of(setup, cycle.chosen, agent) for number, agent in agents.items()}
+    if union.agent is not None:
+        agents[union.agent.number], gaps[union.agent.number] = union.agent.agent, union.agent.gap
+    is_split = any(z is not None for z_pair in cycle.z.values() for z in z_pair)
+    seconds = enlarged_seconds if is_split else None
+    proposes_search = tables.world.rank == 0 and searches.exist
+    state = RankState(agents, gaps, proposes_search, seconds, engine_may_improve, searches.gpu_is_active, is_ready)
+    return proposals_of(state)
+
+
+def roundings_of(agents: Sequence[Agent], best: NDArray[np.int64], seed: int) -> list[NDArray[np.int64]]:
+    """Return roundings of the dual bounds of agents without boundary variables, as assignments of all variables.
+
+    Parameters
+    ----------
+    agents
+        Agents with bounds.
+    best : (n,) int64
+        The best assignment, whose values the other variables get.
+    seed
+        Seed of the random roundings.
+    """
+    starts: dict[int, NDArray[np.int64]] = {}
+    for agent in agents:
+        if not agent.local.interface and not agent.table.exact:
+            for number, values in enumerate(agent.upper.roundings(seed)):
+                starts.setdefault(number, best.copy())[list(agent.local.hidden)] = values
+    return [*starts.values()]
