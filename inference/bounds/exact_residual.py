@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import Pruned
-from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
@@ -27,7 +27,7 @@ _MAX_PLANS = 1 << 14  # plans that are held at the same time; each takes some ki
 
 
 def solve_residual(
-    local: LocalProblem,
+    local: Subproblem,
     pruned: Pruned,
     arithmetic: Arithmetic,
     cells: int,
@@ -41,7 +41,7 @@ def solve_residual(
 
     Parameters
     ----------
-    local : LocalProblem
+    local : Subproblem
     pruned : Pruned
         The rows, with their thresholds and remaining values. Bounds are lowered in ``pruned.state``.
     arithmetic : Arithmetic
@@ -85,7 +85,7 @@ def solve_residual(
 
 
 def _affordable(
-    local: LocalProblem, tables: Sequence[EncodedTable], pruned: Pruned, remaining_cells: int, stop: Deadline
+    local: Subproblem, tables: Sequence[EncodedTable], pruned: Pruned, remaining_cells: int, stop: Deadline
 ) -> list[tuple[EliminationPlan, int]]:
     """Return the elimination plans of the rows with the fewest cells, with each row's position in ``pruned``.
 
@@ -110,7 +110,7 @@ def _affordable(
     return [(plan, -k) for _, k, plan in sorted(heap, key=lambda row: (-row[0], -row[1]))]
 
 
-def _sizes(local: LocalProblem, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _sizes(local: Subproblem, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the domain sizes of all variables, counting only the remaining values of the hidden ones, at least 1.
 
     ``allowed`` is (hidden, W) bool: the remaining values of one row.
@@ -121,7 +121,7 @@ def _sizes(local: LocalProblem, allowed: NDArray[np.bool_]) -> NDArray[np.int64]
     return sizes
 
 
-def _restricted(local: LocalProblem, tables: Sequence[EncodedTable], pruned: Pruned, k: int) -> list[EncodedTable]:
+def _restricted(local: Subproblem, tables: Sequence[EncodedTable], pruned: Pruned, k: int) -> list[EncodedTable]:
     """Return the tables conditioned on the k-th row and restricted to the remaining values of the hidden variables."""
     digits = np.unravel_index(int(pruned.rows[k]), local.interface_shape) if local.interface else ()
     fixed = dict(zip(local.interface, (int(d) for d in digits), strict=True))

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, Pruned
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
 from dmcmc.inference.bounds.dual.graph import table_width
-from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.time_shares import TimeShares
 
 _GPU_PROVIDERS = ("dual", "triangles")  # providers whose bounds a GPU can tighten
@@ -98,12 +98,12 @@ def tighten(
     return tightened
 
 
-def load_kernels(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, effort: float) -> None:
+def load_kernels(bounds: Sequence[tuple[str, Subproblem]], backend: Backend, effort: float) -> None:
     """Load the GPU kernels for tightening, for each table width that occurs, if that much work is worth a GPU.
 
     Parameters
     ----------
-    bounds : sequence of (str, LocalProblem)
+    bounds : sequence of (str, Subproblem)
         Each agent's provider, by name, and its problem.
     backend : Backend
     effort : float

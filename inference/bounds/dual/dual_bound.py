@@ -37,9 +37,9 @@ from dmcmc.inference.bounds.dual.row_ascent import RowAscentTask, RowHelpers, as
 from dmcmc.inference.bounds.dual.row_kernels import INITIAL_SWEEPS
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import ROW_TEMPERATURE_RATIO, SCRATCH_TABLES
 from dmcmc.inference.bounds.dual.triplet_regions import frustrated_cycle_triangles
-from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
@@ -87,7 +87,7 @@ class DualState:
 
     Parameters
     ----------
-    local : LocalProblem
+    local : Subproblem
     triangles : bool
         Whether to add the triangles of the factor graph, and later those of four-cycles.
     backend : Backend
@@ -95,7 +95,7 @@ class DualState:
 
     Attributes
     ----------
-    local : LocalProblem
+    local : Subproblem
     layout : DualLayout
         Graph, initial potentials and integer scale.
     bounds : (rows,) int64
@@ -121,7 +121,7 @@ class DualState:
         Whether no work can tighten the bound.
     """
 
-    def __init__(self, local: LocalProblem, triangles: bool, backend: Backend = CPU) -> None:
+    def __init__(self, local: Subproblem, triangles: bool, backend: Backend = CPU) -> None:
         self.local = local
         self.backend = CPU  # the first sweep has no deadline
         self.layout: DualLayout = lay_out(local, triangles)

@@ -14,7 +14,6 @@ from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 
 _NEGATIVE_SHARE = 0.5  # of the negative semidefinite part: the term adds its Gram matrix twice
 _MIN_EIGENVALUE_RATIO = 1 / 64  # of the most negative eigenvalue: smaller ones cost more time than they gain
-EQUIVALENT_STEPS = 10  # upper estimate of the duration of the decomposition, in descent steps
 
 
 def spectral_start(matrix: UtilityMatrix, unit: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

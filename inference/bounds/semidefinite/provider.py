@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
-from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.subproblem import Subproblem
 
 _STEPS_PER_SWEEP = 10  # descent steps per sweep
 _RELAXATION_SHARE = 0.8  # of the time goes to the relaxation, the rest to the dual ascent; chosen by measurement
@@ -28,7 +28,7 @@ class SemidefiniteState:
         The relaxation of the rows.
     """
 
-    def __init__(self, local: LocalProblem, backend: Backend = CPU) -> None:
+    def __init__(self, local: Subproblem, backend: Backend = CPU) -> None:
         self.dual = DualState(local, triangles=False, backend=backend)
         self.relaxation = SemidefiniteRelaxation(self.dual)
 
@@ -100,7 +100,7 @@ class Semidefinite:
     name = "semidefinite"
     summary = "the semidefinite relaxation, by descent: for many variables that nearly all share factors"
 
-    def start(self, local: LocalProblem, backend: Backend = CPU) -> SemidefiniteState:
+    def start(self, local: Subproblem, backend: Backend = CPU) -> SemidefiniteState:
         """Return an agent's bound after one sweep with the interface free."""
         return SemidefiniteState(local, backend)
 

@@ -43,13 +43,13 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import MAX_BLOCK_THREADS
-from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import (
+from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import MAX_BLOCK_THREADS
+from dmcmc.inference.bounds.semidefinite.node_steps import (
     ADAM_EPSILON,
     MAX_UTILITY_DROP,
     MESSAGE_DAMPING,
     MOMENTUM,
+    POWER,
     SECOND_MOMENT_DECAY,
 )
 from dmcmc.inference.runtime.compile import cuda_jit

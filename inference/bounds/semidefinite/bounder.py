@@ -33,18 +33,17 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
 )
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.semidefinite.descent import Descent
-from dmcmc.inference.bounds.semidefinite.per_row.certificates import Certificates, certificate_bytes, certificates
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStarts, RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeArrays, NodeShape
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import (
+from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers
+from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.node_certificates import Certificates, certificate_bytes, certificates
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeArrays, NodeShape
+from dmcmc.inference.bounds.semidefinite.nodes import (
     BRANCH_SCHEDULE,
     ROOT_SCHEDULE,
     NodeSchedule,
     certified_node_bound,
 )
-from dmcmc.inference.bounds.semidefinite.step_throughput import step_allowance
+from dmcmc.inference.bounds.semidefinite.shared_term import SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_parallel
@@ -100,8 +99,8 @@ class SemidefiniteRunner:
 
     Parameters
     ----------
-    descents : sequence of Descent
-        The agents' descents, with the term that all rows of an agent share.
+    terms : sequence of SharedTerm
+        The term that all rows of an agent share, for each agent.
     arrays : NodeArrays
         The array library.
     capacity : int
@@ -127,21 +126,21 @@ class SemidefiniteRunner:
 
     def __init__(
         self,
-        descents: Sequence[Descent],
+        terms: Sequence[SharedTerm],
         arrays: NodeArrays,
         capacity: int,
         max_nodes: int,
         threads: int = 1,
         schedules: NodeSchedules = _SCHEDULES,
     ) -> None:
-        self.buffers = AgentBuffers(descents, arrays, capacity * len(descents))
+        self.buffers = AgentBuffers(terms, arrays, capacity * len(terms))
         self.capacity, self.max_nodes, self.schedules = capacity, max_nodes, schedules
         self.exact: bool | None = None
         h = self.buffers.shape.h
-        self._has_table = np.stack([_pairs_with_tables(descent.matrix, h) for descent in descents]).astype(np.int64)
+        self._has_table = np.stack([_pairs_with_tables(term.matrix, h) for term in terms]).astype(np.int64)
         self._threads, self._step_seconds = threads, dict[int, float]()
-        self._bounds = np.zeros(len(descents) * (1 + capacity), dtype=np.int64)  # of the stored nodes
-        self.bounders = [SemidefiniteBounder(self, agent) for agent in range(len(descents))]
+        self._bounds = np.zeros(len(terms) * (1 + capacity), dtype=np.int64)  # of the stored nodes
+        self.bounders = [SemidefiniteBounder(self, agent) for agent in range(len(terms))]
 
     def run(self, work: Sequence[tuple[Bounder, SearchBatch]], stop: Deadline) -> list[BatchResult]:
         """Process one batch of each bounder: first all nodes that start from rows or continue, then the branches."""
@@ -181,7 +180,7 @@ class SemidefiniteRunner:
             The steps end early at this time; bounds are valid even then.
         """
         began, batch = time.perf_counter(), RowNodeBatch(self.buffers, starts)
-        steps_made = batch.run(schedule, step_allowance(lambda: stop.left))
+        steps_made = batch.run(schedule, stop)
         bounds, gaps = self._certify(batch)
         masks, free = starts.allowed.copy(), batch.exists.sum(axis=1)
         solved = np.flatnonzero(free <= 1)
@@ -243,8 +242,8 @@ class SemidefiniteRunner:
 
     def _certify_on_cpu(self, batch: RowNodeBatch, b: int) -> int:
         """Return the exact bound of a node, computed on the CPU; ``OUT_OF_RANGE`` if its numbers are too large."""
-        descent = self.buffers.descents[int(batch.starts.agents[b])]
-        bound = certified_node_bound(descent, batch.node(b), batch.point(b))
+        term = self.buffers.terms[int(batch.starts.agents[b])]
+        bound = certified_node_bound(term, batch.node(b), batch.point(b))
         return OUT_OF_RANGE if bound is None else bound
 
 
@@ -275,7 +274,7 @@ class SemidefiniteBounder:
     """
 
     def __init__(self, runner: SemidefiniteRunner, agent: int) -> None:
-        matrix, (root, branch) = runner.buffers.descents[agent].matrix, runner.schedules
+        matrix, (root, branch) = runner.buffers.terms[agent].matrix, runner.schedules
         self.max_branches = MAX_BRANCHES
         self.runner, self.agent, self.scale, self.capacity = runner, agent, matrix.scale, runner.capacity
         self.work = NodeWork(root.steps, root.steps, branch.steps)
@@ -284,7 +283,7 @@ class SemidefiniteBounder:
         self.allowed = np.zeros((sizes.size, int(sizes.max())), dtype=np.bool_)
         offsets = np.arange(matrix.variable_of.size) - matrix.starts[matrix.variable_of]
         self.allowed[matrix.variable_of, offsets] = matrix.unary >= FORBIDDEN_BELOW
-        self._first_entry = len(runner.buffers.descents) + agent * runner.capacity
+        self._first_entry = len(runner.buffers.terms) + agent * runner.capacity
 
     def layout(self, batch: SearchBatch) -> _Layout:
         """Return a batch with the runner's entries and array sizes."""
