@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import Pruned
+from dmcmc.inference.bounds.tuning.mini_buckets import MAX_PLANS, ORDER_BUDGET
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
@@ -21,9 +22,6 @@ from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.threads import run_parallel
-
-_ORDER_BUDGET = 300_000  # work of the search for an elimination order, in machine words of 2 ns each: under 1 ms
-_MAX_PLANS = 1 << 14  # plans that are held at the same time; each takes some kilobytes
 
 
 def solve_residual(
@@ -91,7 +89,7 @@ def _affordable(
 
     Together the plans have at most ``remaining_cells`` cells. All rows use the elimination order of the first one.
 
-    At most ``_MAX_PLANS`` plans are held at any time, since there may be a million rows.
+    At most ``MAX_PLANS`` plans are held at any time, since there may be a million rows.
     """
     scopes = [tuple(v for v in t.scope if v in set(local.hidden)) for t in tables]
     order: tuple[int, ...] | None = None
@@ -101,11 +99,11 @@ def _affordable(
             break
         sizes = _sizes(local, pruned.allowed[k])
         if order is None:
-            order = best_order(scopes, sizes, local.hidden, budget=_ORDER_BUDGET).variables
+            order = best_order(scopes, sizes, local.hidden, budget=ORDER_BUDGET).variables
         plan = plan_elimination(scopes, sizes, order)
         heappush(heap, (-plan.cells, -k, plan))
         remaining_cells -= plan.cells
-        while heap and (remaining_cells < 0 or len(heap) > _MAX_PLANS):
+        while heap and (remaining_cells < 0 or len(heap) > MAX_PLANS):
             remaining_cells -= heappop(heap)[0]
     return [(plan, -k) for _, k, plan in sorted(heap, key=lambda row: (-row[0], -row[1]))]
 

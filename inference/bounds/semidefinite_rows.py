@@ -14,12 +14,10 @@ from dmcmc.inference.bounds.semidefinite.relaxation import (
     is_suitable,
     runs_after_branch_and_bound,
 )
+from dmcmc.inference.bounds.tuning.semidefinite import MIN_SECONDS_AFTER_SEARCH
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.threads import run_parallel
-
-# About twice the seconds that a relaxation needs to reach the bound of a branch and bound that ran first.
-_MIN_SECONDS_AFTER_SEARCH = 20.0
 
 
 def runs_on_gpu(backend: Backend, seconds: float) -> bool:
@@ -34,12 +32,12 @@ def runs_on_gpu(backend: Backend, seconds: float) -> bool:
 def relaxation_pays(local: Subproblem, backend: Backend) -> bool:
     """Return whether a semidefinite relaxation of an agent would be useful in the time left until the deadline.
 
-    If branch and bound runs first on the agent, the relaxation needs ``_MIN_SECONDS_AFTER_SEARCH`` to improve on its
+    If branch and bound runs first on the agent, the relaxation needs ``MIN_SECONDS_AFTER_SEARCH`` to improve on its
     bound.
     """
     left = backend.stop.left
     return is_suitable(local, runs_on_gpu(backend, left)) and (
-        left >= _MIN_SECONDS_AFTER_SEARCH or not runs_after_branch_and_bound(local)
+        left >= MIN_SECONDS_AFTER_SEARCH or not runs_after_branch_and_bound(local)
     )
 
 

@@ -45,19 +45,21 @@ from dmcmc.inference.bounds.semidefinite.nodes import (
 )
 from dmcmc.inference.bounds.semidefinite.shared_term import SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
+from dmcmc.inference.bounds.tuning.semidefinite import (
+    DOMAIN_PARTS,
+    MAX_NODES_PER_BATCH,
+    PLANNED_TIME_SHARE,
+    STEPPED_SECONDS_PER_PRODUCT,
+)
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Floats, Ints
 
 _LOG = logging.getLogger(__name__)
-_MAX_NODES_PER_BATCH = 512  # larger batches are no faster, and the time may run out between two batches
 _MAX_ARRAY_ENTRIES = 1 << 31  # kernels use 32-bit indices
 _MIN_NODES_FOR_TIMING = 32  # a smaller batch says little about the time per node
 _MIN_STEP_SECONDS = 2e-4  # estimated seconds of a step of a small batch
-_SECONDS_PER_PRODUCT = 2e-14  # estimated seconds of a step per node, pair of values and component of the vectors
-_DOMAIN_PARTS = 4  # parts into which a domain of at least twice as many values is split; chosen by measurement
-MAX_BRANCHES = 2 * _DOMAIN_PARTS - 1
-_PLANNED_TIME_SHARE = 0.8  # of the remaining time is used for planning a batch
+MAX_BRANCHES = 2 * DOMAIN_PARTS - 1
 
 
 class NodeSchedules(NamedTuple):
@@ -84,7 +86,7 @@ def max_nodes_per_batch(shape: NodeShape, free_bytes: int) -> int:
     The number is reduced by a quarter until a batch fits. The bytes of the steps count twice, as a reserve for
     temporary arrays.
     """
-    max_nodes = min(_MAX_NODES_PER_BATCH, (_MAX_ARRAY_ENTRIES - 1) // (shape.m * max(shape.m, shape.r)))
+    max_nodes = min(MAX_NODES_PER_BATCH, (_MAX_ARRAY_ENTRIES - 1) // (shape.m * max(shape.m, shape.r)))
     while max_nodes > 0:
         batch = shape._replace(nodes=max_nodes)
         # factor 2: a reserve for temporary arrays
@@ -210,13 +212,13 @@ class SemidefiniteRunner:
 
     def _affordable(self, schedule: NodeSchedule, stop: Deadline) -> int:
         """Return the number of nodes for which memory and time suffice; 0 if the time is too short for any batch."""
-        seconds = _PLANNED_TIME_SHARE * stop.left
+        seconds = PLANNED_TIME_SHARE * stop.left
         if math.isinf(seconds):
             return self.max_nodes
         if schedule.steps * _MIN_STEP_SECONDS > seconds:
             return 0
         shape = self.buffers.shape
-        step_seconds = self._step_seconds.get(schedule.steps) or _SECONDS_PER_PRODUCT * shape.n**2 * shape.r
+        step_seconds = self._step_seconds.get(schedule.steps) or STEPPED_SECONDS_PER_PRODUCT * shape.n**2 * shape.r
         return min(self.max_nodes, int(seconds / (schedule.steps * step_seconds)))
 
     def _certify(self, batch: RowNodeBatch) -> Certificates:
@@ -278,7 +280,7 @@ class SemidefiniteBounder:
         self.max_branches = MAX_BRANCHES
         self.runner, self.agent, self.scale, self.capacity = runner, agent, matrix.scale, runner.capacity
         self.work = NodeWork(root.steps, root.steps, branch.steps)
-        self.batch_size = max(1, runner.max_nodes // _DOMAIN_PARTS)
+        self.batch_size = max(1, runner.max_nodes // DOMAIN_PARTS)
         sizes = np.diff(matrix.starts)
         self.allowed = np.zeros((sizes.size, int(sizes.max())), dtype=np.bool_)
         offsets = np.arange(matrix.variable_of.size) - matrix.starts[matrix.variable_of]
@@ -303,7 +305,7 @@ def choose_branches(gaps: Floats, allowed: NDArray[np.bool_], degrees: Ints) -> 
 
     The variable shares the most tables with other free variables. Of several ones, it is the one whose values differ
     least: no single value then dominates, and every branch excludes much of what the relaxation combines. A domain of
-    at least 2 ``_DOMAIN_PARTS`` values is split into that many parts, among which the values are distributed by rank;
+    at least 2 ``DOMAIN_PARTS`` values is split into that many parts, among which the values are distributed by rank;
     a smaller one into its values. That lowers the bound further per node than two branches do.
 
     Parameters
@@ -331,7 +333,7 @@ def choose_branches(gaps: Floats, allowed: NDArray[np.bool_], degrees: Ints) -> 
     is_allowed, count = allowed[nodes, variables], counts[nodes, variables]
     order = np.argsort(np.where(is_allowed, gaps[nodes, variables], np.inf), axis=1, kind="stable")
     ranks = np.argsort(order, axis=1, kind="stable")
-    branches = np.where(count < 2 * _DOMAIN_PARTS, count, _DOMAIN_PARTS)
+    branches = np.where(count < 2 * DOMAIN_PARTS, count, DOMAIN_PARTS)
     return variables, np.where(is_allowed, ranks % np.maximum(branches, 1)[:, None], 0).astype(np.uint8)
 
 

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers, distinct_pairs
-from dmcmc.inference.bounds.semidefinite.node_steps import STEPS_PER_CHECK, NodeDescent, NodeInputs
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeDescent, NodeInputs
 from dmcmc.inference.bounds.semidefinite.nodes import NodeSchedule, RowNode, shared_row_vector
 from dmcmc.inference.bounds.semidefinite.shared_term import FORBIDDEN_UTILITY, DescentPoint
+from dmcmc.inference.bounds.tuning.semidefinite import STEPS_PER_CHECK
 from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Ints
 

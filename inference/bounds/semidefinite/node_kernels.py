@@ -27,12 +27,12 @@ import numpy as np
 
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.semidefinite.node_steps import (
+from dmcmc.inference.bounds.semidefinite.node_steps import POWER
+from dmcmc.inference.bounds.tuning.semidefinite import (
     ADAM_EPSILON,
     MAX_UTILITY_DROP,
     MESSAGE_DAMPING,
     MOMENTUM,
-    POWER,
     SECOND_MOMENT_DECAY,
 )
 from dmcmc.inference.runtime.compile import njit

@@ -22,18 +22,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from dmcmc.inference.bounds.tuning.semidefinite import (
+    BEST_FROM_SHARE,
+    MESSAGE_SWEEPS,
+    STEPS_PER_CHECK,
+)
 from dmcmc.inference.runtime.types import Array, Ints
 
 POWER = 32  # exponent of the softmax weight max(0, 1 + x / POWER)^POWER, which approximates exp(x)
 RANK_MULTIPLE = 8  # the rank is padded to a multiple of this, for the tensor cores
-STEPS_PER_CHECK = 10  # steps between two checks for the best point so far
-MAX_UTILITY_DROP = 50.0  # units: limit of a max-marginal's distance to the best of its variable; limits messages
-MESSAGE_DAMPING = 0.8  # damping factor of the message updates
-MESSAGE_SWEEPS = 2  # message updates of all variables per step
-MOMENTUM = 0.9  # decay of the running mean of gradients (Adam's beta_1)
-SECOND_MOMENT_DECAY = 0.6  # decay of the running mean of squared gradients (Adam's beta_2), one per factor vector
-ADAM_EPSILON = 1e-6  # added to the root of the second moment (Adam's epsilon)
-_BEST_FROM_SHARE = 0.5  # of the steps are made before the first check for the best point
 
 PassLaunch = Callable[[int], None]  # runs a pass for the step with the given index in a schedule
 
@@ -314,7 +311,7 @@ class NodeDescent:
         """
         for step in range(first, last):
             self._evaluate(passes, step)
-            if step % STEPS_PER_CHECK == 0 and step >= _BEST_FROM_SHARE * steps:
+            if step % STEPS_PER_CHECK == 0 and step >= BEST_FROM_SHARE * steps:
                 self._update_best()
             passes.gradient(step)
             passes.adam_step(step)

@@ -13,14 +13,24 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
 from dmcmc.inference.bounds.semidefinite.certificate import certified_bounds, row_vectors
-from dmcmc.inference.bounds.semidefinite.node_steps import MOMENTUM, SECOND_MOMENT_DECAY, NodeStep
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeStep
 from dmcmc.inference.bounds.semidefinite.shared_term import DescentPoint, Float32Array, SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
+from dmcmc.inference.bounds.tuning.semidefinite import (
+    BRANCH_STEP_SIZE,
+    BRANCH_STEPS,
+    FINAL_STEP_SIZE,
+    FINAL_TEMPERATURE,
+    INITIAL_TEMPERATURE,
+    MOMENTUM,
+    ROOT_STEP_SIZE,
+    ROOT_STEPS,
+    SECOND_MOMENT_DECAY,
+    STEP_SIZE_EXPONENT,
+    TEMPERATURE_EXPONENT,
+    WARM_UP_SHARE,
+)
 from dmcmc.inference.runtime.types import Ints
-
-_TEMPERATURE_EXPONENT = 3.7  # of the share of steps made: the temperature falls late
-_STEP_SIZE_EXPONENT = 2.0  # of the share of steps made: the step size falls late
-_WARM_UP_SHARE = 0.2  # of the steps: the step size rises first, since the initial point comes from another node
 
 
 class RowNode(NamedTuple):
@@ -71,12 +81,12 @@ class NodeSchedule(NamedTuple):
         progress = step / max(1, self.steps - 1)
         inverse_temperature = 1 / (
             self.initial_temperature
-            * (self.final_temperature / self.initial_temperature) ** progress**_TEMPERATURE_EXPONENT
+            * (self.final_temperature / self.initial_temperature) ** progress**TEMPERATURE_EXPONENT
         )
         step_size = (
             self.initial_step_size
-            * (self.final_step_size / self.initial_step_size) ** progress**_STEP_SIZE_EXPONENT
-            * min(1.0, (progress + 1 / self.steps) / _WARM_UP_SHARE)
+            * (self.final_step_size / self.initial_step_size) ** progress**STEP_SIZE_EXPONENT
+            * min(1.0, (progress + 1 / self.steps) / WARM_UP_SHARE)
         )
         return NodeStep(
             inverse_temperature,
@@ -85,10 +95,8 @@ class NodeSchedule(NamedTuple):
         )
 
 
-# Steps, initial and final temperature, initial and final step size. Tuned on rows of meeting problems of 25 and 50
-# variables with both kinds of utilities.
-ROOT_SCHEDULE = NodeSchedule(140, 0.04, 0.0005, 0.018, 0.0003)
-BRANCH_SCHEDULE = NodeSchedule(45, 0.04, 0.0005, 0.024, 0.0003)
+ROOT_SCHEDULE = NodeSchedule(ROOT_STEPS, INITIAL_TEMPERATURE, FINAL_TEMPERATURE, ROOT_STEP_SIZE, FINAL_STEP_SIZE)
+BRANCH_SCHEDULE = NodeSchedule(BRANCH_STEPS, INITIAL_TEMPERATURE, FINAL_TEMPERATURE, BRANCH_STEP_SIZE, FINAL_STEP_SIZE)
 
 
 def node_utilities(matrix: UtilityMatrix, node: RowNode) -> tuple[Ints, int]:

@@ -30,6 +30,20 @@ from dmcmc.inference.bounds.semidefinite.node_steps import NodeArrays
 from dmcmc.inference.bounds.semidefinite.nodes import BRANCH_SCHEDULE, ROOT_SCHEDULE, NodeSchedule
 from dmcmc.inference.bounds.semidefinite.shared_term import DescentPoint, SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix, build_utility_matrix, is_pairwise
+from dmcmc.inference.bounds.tuning.semidefinite import (
+    CERTIFICATE_STEPS,
+    MAX_ROWS,
+    MAX_WORKSPACE_BYTES,
+    MIN_DENSITY,
+    MIN_HIDDEN_VARIABLES,
+    MIN_HIDDEN_VARIABLES_ON_GPU,
+    MIN_STEPS,
+    SECONDS_PER_ENTRY,
+    SECONDS_PER_PRODUCT,
+    START_STEPS,
+    TRIAL_STEPS,
+    WORKSPACE_SHARE,
+)
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
@@ -37,21 +51,8 @@ from dmcmc.inference.runtime.matrix_products import products_on_one_thread
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Floats, Ints
 
-TRIAL_STEPS = 30  # steps after which the gain of a relaxation can be judged
 _MAX_RANK_SHARE = 1 / 2  # estimated rank r of the factorisation, as a share of the number of values
-_MAX_VALUES = 4096  # values of an agent's variables
-_MAX_BYTES = 1 << 30  # workspace of one agent
 _BYTES_PER_ENTRY = 40  # workspace per pair of values: utilities, products, weights, factor vectors and their gradients
-_MEMORY_SHARE = 1 / 16  # of the memory, for the workspace of one agent
-_MAX_ROWS = 1 << 12  # rows of an agent
-_MIN_DENSITY = 0.2  # share of the variable pairs with a factor; below it, triangles bound as well
-_MIN_HIDDEN_VARIABLES = 30  # hidden variables of an agent, at least
-_MIN_HIDDEN_VARIABLES_ON_GPU = 16  # hidden variables of an agent, at least, on a GPU
-_MIN_STEPS = 15  # shorter schedules gain little
-_START_STEPS = 10  # upper estimate of the duration of the eigenvalue decomposition, in descent steps
-_CERTIFICATE_STEPS = 3  # estimated duration of a certificate, in steps
-_SECONDS_PER_ENTRY = 1e-8  # estimated seconds of a step per pair of values
-_SECONDS_PER_PRODUCT = 2.9e-11  # estimated seconds of a step per pair of values and component of the factor vectors
 _LOG = logging.getLogger(__name__)
 
 
@@ -126,7 +127,7 @@ class SemidefiniteRelaxation:
         sizes = [int(local.domains[v]) for v in (*local.hidden, *local.interface)]
         self._n_values = len(sizes) * max(sizes, default=0)  # with padding to equal domains
         workspace = _BYTES_PER_ENTRY * self._n_values**2
-        fits = self._n_values <= _MAX_VALUES and workspace <= MEMORY_ACCOUNT.budget_share(_MEMORY_SHARE, _MAX_BYTES)
+        fits = workspace <= MEMORY_ACCOUNT.budget_share(WORKSPACE_SHARE, MAX_WORKSPACE_BYTES)
         self.exhausted = not (fits and state.enumerated and is_pairwise(local))
 
     @property
@@ -138,7 +139,7 @@ class SemidefiniteRelaxation:
     def step_seconds(self) -> float:
         """Seconds per descent step, measured or estimated."""
         n = self._n_values
-        return self._measured_step_seconds or n * n * (_SECONDS_PER_ENTRY + _SECONDS_PER_PRODUCT * _MAX_RANK_SHARE * n)
+        return self._measured_step_seconds or n * n * (SECONDS_PER_ENTRY + SECONDS_PER_PRODUCT * _MAX_RANK_SHARE * n)
 
     @property
     def untested(self) -> bool:
@@ -153,12 +154,12 @@ class SemidefiniteRelaxation:
     @property
     def overhead_seconds(self) -> float:
         """Estimated seconds of one core of a call of ``improve`` besides its steps: the set-up and the certificate."""
-        return (_CERTIFICATE_STEPS + (0 if self.steps else _START_STEPS)) * self.step_seconds
+        return (CERTIFICATE_STEPS + (0 if self.steps else START_STEPS)) * self.step_seconds
 
     @property
     def min_seconds(self) -> float:
         """Estimated seconds of one core below which a call of ``improve`` does nothing."""
-        return _MIN_STEPS * self.step_seconds + self.overhead_seconds
+        return MIN_STEPS * self.step_seconds + self.overhead_seconds
 
     def improve(
         self,
@@ -182,10 +183,12 @@ class SemidefiniteRelaxation:
             cutoff is lowered.
         """
         start, stop = time.perf_counter(), self.state.backend.stop
+        if steps == 0:
+            return
         if seconds is not None:
             if seconds < self.min_seconds:
                 return  # the set-up would use up the budget
-            end = start + seconds - _CERTIFICATE_STEPS * self.step_seconds
+            end = start + seconds - CERTIFICATE_STEPS * self.step_seconds
             stop = stop.by(end)
         with products_on_one_thread():
             task = self.prepare(rows, cutoffs)
@@ -194,7 +197,7 @@ class SemidefiniteRelaxation:
             begun, schedule = time.perf_counter(), self.schedule
             if seconds is not None:
                 fitting = int((end - begun) / self.step_seconds)
-                steps = max(_MIN_STEPS, min(schedule.steps, fitting))
+                steps = max(MIN_STEPS, min(schedule.steps, fitting))
             if steps is not None:
                 schedule = schedule._replace(steps=steps)
             (lowered,) = lower_terms([task], CpuArrays(), schedule, stop)
@@ -382,16 +385,16 @@ def is_suitable(local: Subproblem, on_gpu: bool = False) -> bool:
     on_gpu : bool
         Whether the relaxation would run on a GPU, where it pays for smaller agents.
     """
-    hidden, min_variables = set(local.hidden), _MIN_HIDDEN_VARIABLES_ON_GPU if on_gpu else _MIN_HIDDEN_VARIABLES
-    if len(hidden) < min_variables or local.rows > _MAX_ROWS or not is_pairwise(local):
+    hidden, min_variables = set(local.hidden), MIN_HIDDEN_VARIABLES_ON_GPU if on_gpu else MIN_HIDDEN_VARIABLES
+    if len(hidden) < min_variables or local.rows > MAX_ROWS or not is_pairwise(local):
         return False
     pairs = {frozenset(hidden.intersection(factor.scope)) for factor in local.factors}
-    return sum(len(pair) == 2 for pair in pairs) >= _MIN_DENSITY * len(hidden) * (len(hidden) - 1) / 2
+    return sum(len(pair) == 2 for pair in pairs) >= MIN_DENSITY * len(hidden) * (len(hidden) - 1) / 2
 
 
 def runs_after_branch_and_bound(local: Subproblem) -> bool:
     """Return whether branch and bound goes first: it closes the rows of small agents, which a relaxation does not."""
-    return len(local.hidden) < _MIN_HIDDEN_VARIABLES
+    return len(local.hidden) < MIN_HIDDEN_VARIABLES
 
 
 def compile_relaxation() -> None:

@@ -116,7 +116,7 @@ def short_shared(monkeypatch):
 def per_row(short_shared, monkeypatch):
     """Shorten all schedules, and allow a few batches of per-row bounds in each call."""
     monkeypatch.setattr(SemidefiniteRelaxation, "overhead_seconds", 0.0)
-    monkeypatch.setattr(bounder_module, "_MAX_NODES_PER_BATCH", 24)
+    monkeypatch.setattr(bounder_module, "MAX_NODES_PER_BATCH", 24)
     monkeypatch.setattr(
         batched_relaxation, "SemidefiniteRunner", lambda *given: SemidefiniteRunner(*given, schedules=SHORTER)
     )
@@ -204,8 +204,8 @@ def test_insufficient_device_memory_leaves_the_work_to_the_cpu(monkeypatch):
 def test_all_launched_kernels_are_loaded_in_advance(short_shared, launches, monkeypatch, wide_bytes):
     _, launched = launches
     monkeypatch.setattr(batched_relaxation, "_WIDE_ARRAY_BYTES", wide_bytes)
-    monkeypatch.setattr(bounder_module, "_MAX_NODES_PER_BATCH", 3)
-    monkeypatch.setattr(batched_relaxation, "_MAX_STORED_FACTORS", 5)
+    monkeypatch.setattr(bounder_module, "MAX_NODES_PER_BATCH", 3)
+    monkeypatch.setattr(batched_relaxation, "MAX_STORED_FACTORS", 5)
     load_relaxation_kernels([dense_agent(7, hidden=3, max_domain=4)], Backend("cuda"))
     loaded = set(launched)
     on_gpu, _ = make_relaxations()
@@ -219,4 +219,4 @@ def test_kernels_are_loaded_for_the_array_sizes_of_a_run():
     cases, points = batched_relaxation._load_sizes(large, free_bytes)
     assert (cases, points) == batched_relaxation._batch_sizes(large, free_bytes)
     assert cases == max_nodes_per_batch(large, free_bytes - points * entry_bytes(large)) > 2
-    assert points == int(batched_relaxation._FACTORS_SHARE * free_bytes) // entry_bytes(large)
+    assert points == int(batched_relaxation.FACTORS_SHARE * free_bytes) // entry_bytes(large)

@@ -8,17 +8,19 @@ from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import BIAS_CORRECTION, INVERSE_TEMPERATURE, STEP_SIZE
 from dmcmc.inference.bounds.semidefinite.node_steps import (
-    ADAM_EPSILON,
-    MAX_UTILITY_DROP,
-    MESSAGE_DAMPING,
-    MOMENTUM,
     POWER,
-    SECOND_MOMENT_DECAY,
     ExactInputs,
     NodeInputs,
     NodeShape,
     NodeWorkspace,
     StepPasses,
+)
+from dmcmc.inference.bounds.tuning.semidefinite import (
+    ADAM_EPSILON,
+    MAX_UTILITY_DROP,
+    MESSAGE_DAMPING,
+    MOMENTUM,
+    SECOND_MOMENT_DECAY,
 )
 
 

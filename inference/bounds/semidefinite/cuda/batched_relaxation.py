@@ -23,7 +23,6 @@ from dmcmc.inference.bounds.semidefinite.node_certificates import certificates
 from dmcmc.inference.bounds.semidefinite.node_steps import NodeShape
 from dmcmc.inference.bounds.semidefinite.nodes import ROOT_SCHEDULE
 from dmcmc.inference.bounds.semidefinite.relaxation import (
-    TRIAL_STEPS,
     RelaxationRequest,
     RelaxationTask,
     bound_single_rows,
@@ -31,6 +30,8 @@ from dmcmc.inference.bounds.semidefinite.relaxation import (
 )
 from dmcmc.inference.bounds.semidefinite.shared_term import Float32Array, SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
+from dmcmc.inference.bounds.tuning.search import DEVICE_MEMORY_SHARE
+from dmcmc.inference.bounds.tuning.semidefinite import FACTORS_SHARE, MAX_STORED_FACTORS, TRIAL_STEPS
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.device import GPU_CLAIMS, is_out_of_memory, shared_device
@@ -38,9 +39,6 @@ from dmcmc.inference.runtime.matrix_products import products_on_one_thread
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
 
-_FREE_MEMORY_SHARE = 0.75  # of the free device memory is used; the rest is left to libraries and other work
-_FACTORS_SHARE = 0.5  # of that memory goes to stored factor vectors
-_MAX_STORED_FACTORS = 1 << 17  # nodes whose factor vectors are stored
 _MAX_LOADED_AGENTS = 16  # agents in the step that loads kernels and libraries
 _WIDE_ARRAY_BYTES = 1 << 31  # array libraries use other kernels for larger arrays
 _LOG = logging.getLogger(__name__)
@@ -180,7 +178,7 @@ def _batch_sizes(shape: NodeShape, free_bytes: int) -> tuple[int, int]:
 
     A buffer entry stores the factor vectors and messages of one node of the searches.
     """
-    stored = min(_MAX_STORED_FACTORS, int(_FACTORS_SHARE * free_bytes) // entry_bytes(shape))
+    stored = min(MAX_STORED_FACTORS, int(FACTORS_SHARE * free_bytes) // entry_bytes(shape))
     return max_nodes_per_batch(shape, free_bytes - stored * entry_bytes(shape)), stored
 
 
@@ -262,6 +260,6 @@ def _zero_start(matrix: UtilityMatrix, unit: float) -> tuple[Float32Array, Float
 def _usable_bytes(backend: Backend) -> int:
     """Return the bytes of device memory that this process may use.
 
-    That is ``_FREE_MEMORY_SHARE`` of the limit or of the process's part of the free memory, whichever is smaller.
+    That is ``DEVICE_MEMORY_SHARE`` of the limit or of the process's part of the free memory, whichever is smaller.
     """
-    return int(_FREE_MEMORY_SHARE * min(backend.limit(), shared_device().free_bytes() // backend.processes_per_gpu))
+    return int(DEVICE_MEMORY_SHARE * min(backend.limit(), shared_device().free_bytes() // backend.processes_per_gpu))

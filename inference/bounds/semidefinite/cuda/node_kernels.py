@@ -44,12 +44,12 @@ import numpy as np
 from numba import cuda
 
 from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import MAX_BLOCK_THREADS
-from dmcmc.inference.bounds.semidefinite.node_steps import (
+from dmcmc.inference.bounds.semidefinite.node_steps import POWER
+from dmcmc.inference.bounds.tuning.semidefinite import (
     ADAM_EPSILON,
     MAX_UTILITY_DROP,
     MESSAGE_DAMPING,
     MOMENTUM,
-    POWER,
     SECOND_MOMENT_DECAY,
 )
 from dmcmc.inference.runtime.compile import cuda_jit

@@ -18,8 +18,9 @@ from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.certificate import certified_bounds
 from dmcmc.inference.bounds.semidefinite.initial_factors import spectral_start
 from dmcmc.inference.bounds.semidefinite.node_kernels import pair_maxima
-from dmcmc.inference.bounds.semidefinite.relaxation import TRIAL_STEPS, SemidefiniteRelaxation, is_suitable
+from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation, is_suitable
 from dmcmc.inference.bounds.semidefinite.utility_matrix import build_utility_matrix, joint_matrix
+from dmcmc.inference.bounds.tuning.semidefinite import TRIAL_STEPS
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
